@@ -36,13 +36,13 @@ use spdl_worker::{
 };
 
 /// Counts the allocations of all threads.
-struct CountingAllocator;
+struct AllocationCounter;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static ALLOCATED_BYTES: AtomicU64 = AtomicU64::new(0);
 
 #[global_allocator]
-static COUNTING: CountingAllocator = CountingAllocator;
+static COUNTING: AllocationCounter = AllocationCounter;
 
 fn count(bytes: usize) {
     ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -50,7 +50,7 @@ fn count(bytes: usize) {
 }
 
 // SAFETY: the system's allocator does the work, with the same arguments.
-unsafe impl GlobalAlloc for CountingAllocator {
+unsafe impl GlobalAlloc for AllocationCounter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
         // SAFETY: as promised by the caller.

@@ -16,7 +16,7 @@ use spdl_worker::budget::Budget;
 type Failure = Box<dyn std::error::Error>;
 
 #[derive(Parser)]
-struct Cli {
+struct TrainerCli {
     /// File for the record.
     #[arg(long)]
     record: PathBuf,
@@ -55,7 +55,7 @@ enum From {
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Failure> {
-    let cli = Cli::parse();
+    let cli = TrainerCli::parse();
     match &cli.from {
         From::Local { job, cores, memory_bytes } => {
             let file = JobFile::parse(&fs::read_to_string(job)?, &job.display().to_string())?;
@@ -67,7 +67,10 @@ async fn main() -> Result<(), Failure> {
 }
 
 /// Takes batches until the time is over, and writes the record.
-async fn take<S: Source<Batch = Batch, Error = ClientError>>(cli: &Cli, mut loader: Loader<S>) -> Result<(), Failure> {
+async fn take<S: Source<Batch = Batch, Error = ClientError>>(
+    cli: &TrainerCli,
+    mut loader: Loader<S>,
+) -> Result<(), Failure> {
     let (mut times, mut waits) = (Vec::new(), Vec::new());
     let mut end = u128::MAX;
     while times.last().is_none_or(|last| *last < end) {
@@ -92,7 +95,7 @@ async fn take<S: Source<Batch = Batch, Error = ClientError>>(cli: &Cli, mut load
 }
 
 /// Checks that the batch is a full batch of square pictures of bytes, with labels.
-fn check(batch: &Batch, cli: &Cli) -> Result<(), Failure> {
+fn check(batch: &Batch, cli: &TrainerCli) -> Result<(), Failure> {
     let (images, labels) = (batch.column("image")?, batch.column("label")?);
     let bytes: &[u8] = images.as_slice()?;
     let first = &bytes[..cli.size * cli.size * 3];

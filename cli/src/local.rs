@@ -41,7 +41,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 const DEFAULT_SLOTS: u32 = 4;
 
 /// A loader whose pipeline runs in this process.
-pub type Loader = spdl_client::Loader<InProcess>;
+pub type LocalLoader = spdl_client::Loader<InProcess>;
 
 /// The reason why a loader cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ pub enum LocalError {
     Feed(#[from] FeedError),
 }
 
-/// Settings of a [`Loader`].
+/// Settings of a [`LocalLoader`].
 #[derive(Clone, Debug)]
 pub struct LocalBuilder {
     job: JobFile,
@@ -181,7 +181,7 @@ impl LocalBuilder {
     ///
     /// # Errors
     /// [`LocalError`]; its text names the job, dataset or setting at fault.
-    pub async fn open(self) -> Result<Loader, LocalError> {
+    pub async fn open(self) -> Result<LocalLoader, LocalError> {
         let started = Instant::now();
         self.budget.check()?;
         self.job.check()?;

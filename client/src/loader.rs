@@ -278,8 +278,8 @@ impl<S: Source> Loader<S> {
         self.rank
     }
 
-    /// Ends the session and notifies the coordinator and the home; takes at most a second or two. Batches that were delivered
-    /// over stay valid.
+    /// Ends the session and notifies the coordinator and the home; takes at most a second or two. Batches that were
+    /// delivered stay valid.
     pub async fn close(mut self) {
         self.source.close().instrument(self.span).await;
     }

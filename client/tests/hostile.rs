@@ -8,7 +8,7 @@ use std::{os::fd::AsFd, time::Duration};
 use cluster::{
     LONG, TestCluster, Watched,
     coordinator::TestCoordinator,
-    home::{HomeScript, TestHome},
+    home::{HomeScript, ScriptedHome},
     job, session, take,
 };
 use quinn::{Connection, SendStream};
@@ -174,7 +174,7 @@ async fn wait_for_reason(client: &mut Client, expected: &str) {
         }
     };
     let is_found = tokio::time::timeout(LONG, asking).await.is_ok();
-    assert!(is_found, "it never says `{expected}`, but: {last}");
+    assert!(is_found, "`{expected}` never comes, but: {last}");
 }
 
 async fn all_batches(client: &mut Client) -> Vec<Position> {
@@ -204,7 +204,7 @@ async fn a_home_that_breaks_the_protocol_is_left_and_named_and_another_serves() 
             .wait("the report", |record| record.heartbeats.iter().find_map(|heartbeat| heartbeat.unreachable))
             .await;
         assert_eq!(reported, home.worker, "{offence:?}");
-        let good = TestHome::start(&cluster, 1, HomeScript::default());
+        let good = ScriptedHome::start(&cluster, 1, HomeScript::default());
         coordinator.record.change(|record| record.homes.push(good.home.clone()));
         assert_eq!(all_batches(&mut client).await, all_steps(), "{offence:?}");
     }
@@ -226,7 +226,7 @@ enum Passed {
 async fn a_descriptor_that_is_no_slab_is_refused_and_the_socket_left_for_quic() {
     for passed in [Passed::Nothing, Passed::File, Passed::Smaller, Passed::Slab] {
         let cluster = TestCluster::new();
-        let good = TestHome::start(&cluster, 1, HomeScript::default());
+        let good = ScriptedHome::start(&cluster, 1, HomeScript::default());
         let path = cluster.path("hostile.sock");
         let listener = tokio::net::UnixListener::bind(&path).unwrap();
         let attempts = Watched::new(0);
@@ -329,7 +329,7 @@ fn nonsense() -> Vec<Vec<u8>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_gets_an_invalid_answer_is_repeated_before_and_after_the_join() {
     let cluster = TestCluster::new();
-    let home = TestHome::start(&cluster, 1, HomeScript::default());
+    let home = ScriptedHome::start(&cluster, 1, HomeScript::default());
     let good = joined(session(1), Some(home.home.clone()));
     let answers: Vec<Vec<u8>> = nonsense().into_iter().chain([good]).chain(nonsense()).collect();
     let last = answers.len();
@@ -344,8 +344,8 @@ async fn a_request_that_gets_an_invalid_answer_is_repeated_before_and_after_the_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_makes_no_sense_is_refused_by_the_client() {
-    type Change = fn(&mut Session);
-    let changes: [(Change, &str); 5] = [
+    type SessionEdit = fn(&mut Session);
+    let changes: [(SessionEdit, &str); 5] = [
         (|session| session.job.columns[2].dtype = DType::U8, "`dtype`"),
         (|session| session.job.samples = 0, "no samples"),
         (|session| session.job.epochs = u64::MAX, "2^62"),

@@ -7,7 +7,7 @@ use std::{collections::VecDeque, time::Duration};
 use cluster::{
     LONG, TestCluster,
     coordinator::TestCoordinator,
-    home::{HomeScript, TestHome, Then},
+    home::{HomeScript, ScriptedHome, Then},
     job, take,
 };
 use spdl_client::{Client, ClientError, ContentDigest, State};
@@ -40,7 +40,7 @@ fn all_steps() -> Vec<Position> {
 #[tokio::test]
 async fn both_transports_hand_over_every_batch_in_order_with_the_same_bytes() {
     let cluster = TestCluster::new();
-    let home = TestHome::start(&cluster, 1, HomeScript::default());
+    let home = ScriptedHome::start(&cluster, 1, HomeScript::default());
     let mut sums = Vec::new();
     for (transports, transport) in
         [(AllowedTransports::Auto, Transport::Local), (AllowedTransports::Quic, Transport::Quic)]
@@ -73,7 +73,7 @@ async fn both_transports_hand_over_every_batch_in_order_with_the_same_bytes() {
 #[tokio::test]
 async fn the_ranks_of_a_world_share_the_stream() {
     let cluster = TestCluster::new();
-    let home = TestHome::start(&cluster, 1, HomeScript::default());
+    let home = ScriptedHome::start(&cluster, 1, HomeScript::default());
     let mut totals = Vec::new();
     for world in [1, 3] {
         let coordinator = TestCoordinator::start(&cluster, world, vec![home.home.clone()]);
@@ -94,7 +94,7 @@ async fn the_ranks_of_a_world_share_the_stream() {
 async fn a_home_fills_no_more_slots_than_there_are_until_one_is_given_back() {
     for transports in [AllowedTransports::Local, AllowedTransports::Quic] {
         let cluster = TestCluster::new();
-        let home = TestHome::start(&cluster, 1, HomeScript::default());
+        let home = ScriptedHome::start(&cluster, 1, HomeScript::default());
         let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
         let mut client =
             cluster.client(coordinator.address).transports(transports).slots(2).connect(0, 1).await.unwrap();
@@ -118,8 +118,8 @@ async fn a_rank_whose_home_dies_goes_on_with_another_at_its_position() {
         ((0, Then::Die), AllowedTransports::Quic),
     ] {
         let cluster = TestCluster::new();
-        let dying = TestHome::start(&cluster, 1, script([thens]));
-        let living = TestHome::start(&cluster, 2, HomeScript { early_steps: 0, ..HomeScript::default() });
+        let dying = ScriptedHome::start(&cluster, 1, script([thens]));
+        let living = ScriptedHome::start(&cluster, 2, HomeScript { early_steps: 0, ..HomeScript::default() });
         let coordinator = TestCoordinator::start(&cluster, 1, vec![dying.home.clone(), living.elsewhere()]);
         let mut client = cluster.client(coordinator.address).transports(transports).connect(0, 1).await.unwrap();
         dying.script.wait("the attach", |script| (!script.attached.is_empty()).then_some(())).await;
@@ -140,7 +140,7 @@ async fn a_rank_whose_home_dies_goes_on_with_another_at_its_position() {
 async fn batches_that_a_home_repeats_after_a_reconnect_are_not_handed_over_twice() {
     for transports in [AllowedTransports::Local, AllowedTransports::Quic] {
         let cluster = TestCluster::new();
-        let home = TestHome::start(&cluster, 1, script([(3, Then::FaultWhenAsked)]));
+        let home = ScriptedHome::start(&cluster, 1, script([(3, Then::FaultWhenAsked)]));
         let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
         let mut client = cluster.client(coordinator.address).transports(transports).connect(0, 1).await.unwrap();
         let mut places = take(&mut client, 3, |batch| batch.from()).await;
@@ -158,11 +158,11 @@ async fn batches_that_a_home_repeats_after_a_reconnect_are_not_handed_over_twice
 #[tokio::test]
 async fn a_home_that_leaves_passes_its_rank_to_another() {
     let cluster = TestCluster::new();
-    let leaving = TestHome::start(&cluster, 1, script([(4, Then::Leave)]));
+    let leaving = ScriptedHome::start(&cluster, 1, script([(4, Then::Leave)]));
     let coordinator = TestCoordinator::start(&cluster, 1, vec![leaving.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     let mut places = take(&mut client, 4, |batch| batch.from()).await;
-    let other = TestHome::start(&cluster, 2, HomeScript::default());
+    let other = ScriptedHome::start(&cluster, 2, HomeScript::default());
     coordinator.record.change(|record| record.homes.push(other.home.clone()));
     places.extend(drain(&mut client).await.0);
     assert_eq!(places, all_steps());
@@ -173,7 +173,7 @@ async fn a_home_that_leaves_passes_its_rank_to_another() {
 #[tokio::test]
 async fn a_fault_that_no_home_can_mend_comes_after_the_batches_before_it() {
     let cluster = TestCluster::new();
-    let home = TestHome::start(&cluster, 1, script([(2, Then::Fault { is_retryable: false })]));
+    let home = ScriptedHome::start(&cluster, 1, script([(2, Then::Fault { is_retryable: false })]));
     let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     assert_eq!(take(&mut client, 2, |batch| batch.from()).await, all_steps()[..2]);
@@ -189,7 +189,7 @@ async fn a_wait_that_is_too_long_reports_which_stage_waits_for_what() {
         Stall { worker: "w1".into(), stage: Stage::Fetch, waiting_for: "shard `train-3.tar`".into(), waited_ms: 4000 };
     for (answer, expected) in [(Some(stall), "stage `fetch` of worker `w1`"), (None, "is about to arrive")] {
         let cluster = TestCluster::new();
-        let home = TestHome::start(&cluster, 1, script([(1, Then::Stall(answer))]));
+        let home = ScriptedHome::start(&cluster, 1, script([(1, Then::Stall(answer))]));
         let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
         let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
         take(&mut client, 1, |_| ()).await;
@@ -207,7 +207,7 @@ async fn without_a_worker_the_wait_has_that_reason_and_ends_when_one_comes() {
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     let error = client.next_within(Duration::from_millis(50)).await.unwrap_err().to_string();
     assert!(error.contains("no worker"), "{error}");
-    let home = TestHome::start(&cluster, 1, HomeScript::default());
+    let home = ScriptedHome::start(&cluster, 1, HomeScript::default());
     coordinator.record.change(|record| record.homes.push(home.home.clone()));
     assert_eq!(take(&mut client, 1, |batch| batch.from()).await, [Position::START]);
 }
@@ -215,7 +215,7 @@ async fn without_a_worker_the_wait_has_that_reason_and_ends_when_one_comes() {
 #[tokio::test]
 async fn a_coordinator_that_dies_stops_no_batch_and_a_dead_home_is_named() {
     let cluster = TestCluster::new();
-    let home = TestHome::start(&cluster, 1, HomeScript::default());
+    let home = ScriptedHome::start(&cluster, 1, HomeScript::default());
     let coordinator = TestCoordinator::start(&cluster, 1, vec![home.elsewhere()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 1, |_| ()).await;
@@ -235,7 +235,7 @@ async fn a_coordinator_that_dies_stops_no_batch_and_a_dead_home_is_named() {
 #[tokio::test]
 async fn a_socket_that_is_not_there_makes_way_for_quic() {
     let cluster = TestCluster::new();
-    let home = TestHome::start(&cluster, 1, HomeScript::default());
+    let home = ScriptedHome::start(&cluster, 1, HomeScript::default());
     let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
     let elsewhere = cluster.path("nowhere.sock");
     let client = cluster.client(coordinator.address).socket(elsewhere.to_str().unwrap());
@@ -247,7 +247,7 @@ async fn a_socket_that_is_not_there_makes_way_for_quic() {
 #[tokio::test]
 async fn heartbeats_and_the_last_message_carry_what_the_trainer_has_taken() {
     let cluster = TestCluster::new();
-    let home = TestHome::start(&cluster, 1, HomeScript::default());
+    let home = ScriptedHome::start(&cluster, 1, HomeScript::default());
     let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 2, |_| ()).await;
@@ -269,7 +269,7 @@ async fn heartbeats_and_the_last_message_carry_what_the_trainer_has_taken() {
 #[tokio::test]
 async fn a_state_starts_where_it_was_made_and_one_of_another_job_is_refused() {
     let cluster = TestCluster::new();
-    let home = TestHome::start(&cluster, 1, HomeScript::default());
+    let home = ScriptedHome::start(&cluster, 1, HomeScript::default());
     let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 3, |_| ()).await;
@@ -288,7 +288,7 @@ async fn a_state_starts_where_it_was_made_and_one_of_another_job_is_refused() {
 #[tokio::test]
 async fn a_superseded_session_ends_the_loader_with_the_name_of_its_successor() {
     let cluster = TestCluster::new();
-    let home = TestHome::start(&cluster, 1, script([(1, Then::Stall(None))]));
+    let home = ScriptedHome::start(&cluster, 1, script([(1, Then::Stall(None))]));
     let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 1, |_| ()).await;
@@ -313,10 +313,10 @@ async fn joining_fails_with_what_is_wrong() {
     assert_eq!(error, "rank 1 is not below world 1");
     let error = short().certs(cluster.path("nothing")).connect(0, 1).await.unwrap_err();
     assert!(matches!(error, ClientError::Certificates { .. }) && error.hint().is_some(), "{error}");
-    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let error = short().coordinator(&nobody.to_string()).connect(0, 1).await.unwrap_err();
+    let unused = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = short().coordinator(&unused.to_string()).connect(0, 1).await.unwrap_err();
     assert!(matches!(error, ClientError::Rank(RankError::Unreachable { .. })) && error.hint().is_some(), "{error}");
-    assert!(error.to_string().contains(&format!("`{nobody}`")), "{error}");
+    assert!(error.to_string().contains(&format!("`{unused}`")), "{error}");
     let other = TestCluster::new();
     let error = short().certs(other.path("client")).connect(0, 1).await.unwrap_err().to_string();
     assert!(error.contains("cluster"), "{error}");
@@ -329,8 +329,8 @@ async fn joining_fails_with_what_is_wrong() {
 async fn the_second_of_two_addresses_is_tried_when_the_first_is_dead() {
     let cluster = TestCluster::new();
     let coordinator = TestCoordinator::start(&cluster, 1, vec![]);
-    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let client = cluster.client(coordinator.address).coordinator(&format!("{nobody},{}", coordinator.address));
+    let unused = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let client = cluster.client(coordinator.address).coordinator(&format!("{unused},{}", coordinator.address));
     tokio::time::timeout(LONG, client.connect(0, 1)).await.unwrap().unwrap();
 }
 
@@ -339,7 +339,7 @@ fn a_blocking_client_iterates_to_the_end() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = TestCluster::new();
     let (coordinator, home) = runtime.block_on(async {
-        let home = TestHome::start(&cluster, 1, HomeScript::default());
+        let home = ScriptedHome::start(&cluster, 1, HomeScript::default());
         (TestCoordinator::start(&cluster, 1, vec![home.home.clone()]), home)
     });
     let client = cluster.client(coordinator.address).connect_blocking(0, 1).unwrap();

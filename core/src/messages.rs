@@ -45,7 +45,7 @@ pub struct Session {
     pub job: Job,
     /// W, the number of ranks.
     pub world: u32,
-    /// B for this launch: the job's, unless the first join set another one.
+    /// Samples per step over all ranks, B, for this launch: the job's, unless the first join set another one.
     pub global_batch: u32,
     /// The position where the session started.
     pub start: Position,
@@ -221,7 +221,7 @@ pub struct StoreStats {
     pub cache_faults: u64,
     /// The longest time over all objects for which requests for an object have been failing, in milliseconds; 0 if none
     /// fails.
-    pub trouble_ms: u64,
+    pub outage_ms: u64,
 }
 
 /// A sample whose bytes are intact but do not decode.
@@ -246,11 +246,11 @@ pub struct Join {
     pub job: String,
     /// The run's name among those of the job.
     pub run: String,
-    /// r.
+    /// The rank, r in the specification of the order.
     pub rank: u32,
-    /// W.
+    /// The number of ranks, W.
     pub world: u32,
-    /// B for this launch, if it differs from the job's.
+    /// Samples per step over all ranks, B, for this launch, if it differs from the job's.
     pub global_batch: Option<u32>,
     /// The epochs of the run from this launch on; `None` for as many as the run's last session had, or else as the job
     /// has.
@@ -282,7 +282,7 @@ pub struct RankHeartbeat {
     pub session: SessionId,
     /// The job's name, so that a coordinator that forgot the session can name it in its error.
     pub job: String,
-    /// r.
+    /// The rank, r in the specification of the order.
     pub rank: u32,
     /// The nonce of its join.
     pub nonce: u64,
@@ -301,8 +301,8 @@ pub struct RankHeartbeat {
 /// A reply of the coordinator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromCoordinator {
-    /// The heartbeat was received.
-    Heard {
+    /// The worker's heartbeat was received.
+    WorkerAcknowledged {
         /// Send the next heartbeat within this many milliseconds.
         heartbeat_ms: u64,
         /// A worker, client or session without a heartbeat for this long is considered dead.
@@ -320,7 +320,7 @@ pub enum FromCoordinator {
         heartbeat_ms: u64,
     },
     /// The rank's heartbeat was received.
-    RankHeard {
+    RankAcknowledged {
         /// The rank's home; `None` while there is no worker.
         home: Option<Home>,
         /// Send the next heartbeat within this many milliseconds.
@@ -417,7 +417,7 @@ pub enum ToHome {
     Attach {
         /// The session.
         session: Box<Session>,
-        /// r.
+        /// The rank, r in the specification of the order.
         rank: u32,
         /// The position where the first batch starts.
         from: Position,

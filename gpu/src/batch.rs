@@ -31,7 +31,15 @@ pub struct DeviceBatch {
 pub struct DeviceColumn {
     pub(crate) name: String,
     pub(crate) values: Tensor,
-    pub(crate) offsets: Option<Tensor>,
+    pub(crate) offsets: Option<RaggedOffsets>,
+}
+
+/// The offsets of a ragged column, on the device for kernels and on the host for indexing.
+#[derive(Clone, Debug)]
+pub(crate) struct RaggedOffsets {
+    pub(crate) tensor: Tensor,
+    /// A copy of the slot's offsets: to read them from the device, the host would have to wait for it.
+    pub(crate) on_host: Arc<[i64]>,
 }
 
 impl DeviceColumn {
@@ -51,8 +59,15 @@ impl DeviceColumn {
     /// Returns where each sample of a ragged column begins among the values: `n + 1` offsets in rows, as i64. Returns
     /// `None` for a column whose samples have one shape.
     #[must_use]
-    pub const fn offsets(&self) -> Option<&Tensor> {
-        self.offsets.as_ref()
+    pub fn offsets(&self) -> Option<&Tensor> {
+        self.offsets.as_ref().map(|offsets| &offsets.tensor)
+    }
+
+    /// Returns the same offsets as [`DeviceColumn::offsets`], in this process's memory: they are known before the copy
+    /// to the device, and reading them waits for nothing.
+    #[must_use]
+    pub fn host_offsets(&self) -> Option<&[i64]> {
+        self.offsets.as_ref().map(|offsets| &*offsets.on_host)
     }
 }
 
@@ -165,10 +180,12 @@ impl DeviceBatch {
 
     /// Makes later work on `stream` wait until the batch is on the device, without blocking a thread. The batch's
     /// memory is reused only after all work that was queued on the stream before the batch was dropped. Does nothing on
-    /// the host.
+    /// the host. [`StreamHandle::PER_THREAD`] is another stream on each thread: call this on each thread that uses the
+    /// batch.
     ///
     /// # Errors
-    /// Returns [`DeviceError`] when the driver fails.
+    /// Returns [`DeviceError::ForeignStream`] for a stream of another device or context, [`DeviceError::Capturing`] for
+    /// a stream that captures a CUDA graph, and other variants when the driver fails.
     pub fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
         self.storage.wait_on(stream)
     }

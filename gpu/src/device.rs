@@ -2,12 +2,14 @@
 
 use std::{str::FromStr, sync::Arc};
 
-use crate::{BatchPlacement, DeviceError, cuda};
+use crate::{BatchPlacement, DeviceError, cuda, local_device::LocalDevice};
 
 /// A device that can hold batches. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Device {
     kind: DeviceKind,
+    /// How the number was chosen, if the caller gave none.
+    chosen: Option<LocalDevice>,
 }
 
 #[derive(Clone, Debug)]
@@ -20,7 +22,7 @@ impl Device {
     /// Returns the host, where batches stay in their slots.
     #[must_use]
     pub const fn host() -> Self {
-        Self { kind: DeviceKind::Host }
+        Self { kind: DeviceKind::Host, chosen: None }
     }
 
     /// Opens the CUDA device with this number. It uses the device's primary context, as PyTorch does. A process can
@@ -29,7 +31,7 @@ impl Device {
     /// # Errors
     /// Returns [`DeviceError`] when there is no driver or no such device.
     pub fn cuda(ordinal: u32) -> Result<Self, DeviceError> {
-        Ok(Self { kind: DeviceKind::Cuda(cuda::Context::open(ordinal)?) })
+        Ok(Self { kind: DeviceKind::Cuda(cuda::Context::open(ordinal)?), chosen: None })
     }
 
     /// Returns the number of CUDA devices that the driver shows to this process.
@@ -40,14 +42,20 @@ impl Device {
         cuda::Context::count()
     }
 
-    /// Opens the device named `cpu`, `cuda:N`, or `cuda`, which is `cuda:0`.
+    /// Opens the device named `cpu`, `cuda:N`, or `cuda`, which is the device of this rank: the only one that the
+    /// driver shows to this process; else the one whose number is the rank's on its node, as the launcher's variables
+    /// give it (`LOCAL_RANK` of torchrun, those of mpirun, `SLURM_LOCALID`); else the first, if this is the only rank.
     ///
     /// # Errors
-    /// Returns [`DeviceError`] when there is no such device or it cannot be used.
+    /// Returns [`DeviceError`] when there is no such device or it cannot be used, and [`DeviceError::Ambiguous`] when
+    /// several ranks would use the device that `cuda` means.
     pub fn open(name: &str) -> Result<Self, DeviceError> {
         match name {
             "cpu" => Ok(Self::host()),
-            "cuda" => Self::cuda(0),
+            "cuda" => {
+                let chosen = LocalDevice::choose(Self::count_cuda()?, |name| std::env::var(name).ok())?;
+                Ok(Self { chosen: Some(chosen.clone()), ..Self::cuda(chosen.ordinal)? })
+            }
             _ => {
                 let digits = name.strip_prefix("cuda:").filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
                 let ordinal = digits.and_then(|digits| digits.parse().ok());
@@ -85,6 +93,11 @@ impl Device {
             DeviceKind::Host => Ok(None),
             DeviceKind::Cuda(context) => context.memory().map(Some),
         }
+    }
+
+    /// Fails when `cuda` was opened without a number, and other ranks of this world have opened the same device so.
+    pub(crate) fn check_world(&self, ranks: u32) -> Result<(), DeviceError> {
+        self.chosen.as_ref().map_or(Ok(()), |chosen| chosen.check_world(ranks))
     }
 
     pub(crate) const fn kind(&self) -> &DeviceKind {

@@ -11,6 +11,7 @@ use spdl_wire::slab::Slab;
 
 use crate::{
     BatchPlacement, DeviceBatch, DeviceColumn, DeviceError, DeviceOptions, StreamHandle, Tensor,
+    batch::RaggedOffsets,
     options::{CHANNELS, NormaliseColumn, PictureColumn, picture, table},
     outstanding::{BatchHold, OutstandingBatches},
     storage::{BatchStorage, Storage},
@@ -120,8 +121,9 @@ pub(crate) fn in_place(
     // The address of an empty slice is arbitrary.
     let address = if values.is_empty() { start } else { start + inside(values) };
     let shape = view.values_shape(index).into_iter().map(|side| side as i64).collect();
-    let offsets = view.ragged_offset_bytes(index).map(|offsets| {
-        Tensor::dense(start + inside(offsets), DType::I64, vec![batch.len() as i64 + 1], storage.clone())
+    let offsets = view.ragged_offset_bytes(index).map(|offsets| RaggedOffsets {
+        tensor: Tensor::dense(start + inside(offsets), DType::I64, vec![batch.len() as i64 + 1], storage.clone()),
+        on_host: bytemuck::cast_slice(offsets).into(),
     });
     let values = Tensor::dense(address, column.dtype, shape, storage.clone());
     DeviceColumn { name: column.name.clone(), values, offsets }

@@ -28,6 +28,7 @@ mod cuda;
 mod device;
 mod error;
 mod host;
+mod local_device;
 mod on_device;
 mod options;
 mod outstanding;

@@ -15,7 +15,8 @@ pub trait LoaderExt<S: Source<Batch = Batch, Error = ClientError>> {
     /// Allocates the device's buffers, which takes some milliseconds. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// Returns [`DeviceError`] when an option does not fit the job or the device fails.
+    /// Returns [`DeviceError`] when an option does not fit the job, the device fails, or it was opened as `cuda` and other
+    /// ranks have opened the same one so.
     fn on_device(self, device: &Device, options: DeviceOptions) -> Result<Loader<OnDevice<S>>, DeviceError>;
 }
 
@@ -23,6 +24,7 @@ impl<S: Source<Batch = Batch, Error = ClientError>> LoaderExt<S> for Loader<S> {
     fn on_device(self, device: &Device, options: DeviceOptions) -> Result<Loader<OnDevice<S>>, DeviceError> {
         let layout = self.session().layout();
         options.check(&layout)?;
+        device.check_world(self.session().world)?;
         self.try_map_source(|source| OnDevice::new(source, device, &layout, options))
     }
 }

@@ -18,13 +18,14 @@ pub const MAX_BUFFERS: u32 = 64;
 pub struct DeviceOptions {
     /// Number of batches that can be on the device at once: held by the trainer, ready, and being copied. Default 4:
     /// one in use, one that a loop still holds while it asks for the next, and two being copied. At least 2. Each
-    /// additional buffer takes the device memory of one batch.
+    /// additional buffer takes the device memory of one batch. Where the device's memory becomes too short for the
+    /// larger buffers that ragged columns can need, the loader goes on with fewer.
     pub buffers: u32,
     /// Columns of pictures to normalise on the device, so that only their bytes cross the bus. Default: none.
     pub normalise: Vec<NormaliseColumn>,
-    /// The largest slab to page-lock, in bytes. Default 16 GiB. A larger slab is copied through the driver's own
-    /// buffer, which is slower and blocks the loader's thread. A higher value can lock more memory, since all pages of
-    /// a slab are locked, even those that no batch has touched.
+    /// The largest slab to page-lock, in bytes. Default 16 GiB. Of a larger slab nothing is locked: it is copied through
+    /// the driver's own buffer, which is slower. A higher value can lock more memory: each slot is locked whole when its
+    /// first batch comes, with the pages that no batch has touched.
     pub page_lock_max_bytes: u64,
 }
 

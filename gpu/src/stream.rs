@@ -15,8 +15,9 @@ impl StreamHandle {
     /// Creates a stream from its handle. 0 is [`StreamHandle::LEGACY`], as in PyTorch.
     ///
     /// # Safety
-    /// The handle must belong to a live stream of the device that holds the batches. The stream must live until every
-    /// batch that [waits on](crate::DeviceBatch::wait_on) it is dropped.
+    /// The handle must belong to a live stream. The stream must live until every batch that
+    /// [waits on](crate::DeviceBatch::wait_on) it is dropped, and if that happens during the capture of a graph, until
+    /// the capture has ended.
     #[must_use]
     pub const unsafe fn from_raw(handle: usize) -> Self {
         if handle == 0 { Self::LEGACY } else { Self(handle) }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use image::RgbImage;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use rayon::prelude::*;
-use spdl_resize::{Area, Filter, Picture, Resizer};
+use spdl_pixels::resize::{Area, Filter, Picture, Resizer};
 
 use draw::Draws;
 

@@ -61,7 +61,7 @@ pub struct Pipeline<T: Send + 'static> {
 }
 
 impl Pipeline<()> {
-    /// Starts to build a pipeline; its item type follows from its stages.
+    /// Returns a builder of a pipeline, whose item type follows from its stages.
     #[must_use]
     pub fn builder() -> PipelineBuilder {
         PipelineBuilder::default()

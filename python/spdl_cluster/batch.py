@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ._native import DlpackColumn, NativeBatch, StreamPosition
@@ -33,28 +35,40 @@ class Ragged:
 
     `ragged[i]` returns the rows of sample `i` without a copy; `len(ragged)` is the number of samples. With torch,
     `torch.nested.nested_tensor_from_jagged(ragged.values, ragged.offsets)` makes a nested tensor of it.
+
+    On a GPU, `ragged[i]` and `len(ragged)` do not wait for the device: the offsets are on the host too, as
+    `host_offsets`.
     """
 
-    __slots__ = ("values", "offsets")
+    __slots__ = ("values", "offsets", "_host_offsets")
 
     #: The rows of all samples, end to end: `[rows, ...]`.
     values: Any
     #: `len(self) + 1` offsets into the rows of `values`: where each sample begins, and where the last one ends.
     offsets: Any
 
-    def __init__(self, values: Any, offsets: Any) -> None:
+    def __init__(self, values: Any, offsets: Any, host_offsets: Sequence[int] | None = None) -> None:
         self.values = values
         self.offsets = offsets
+        self._host_offsets = host_offsets
+
+    @property
+    def host_offsets(self) -> Sequence[int]:
+        """The same as `offsets`, in the host's memory: as they were when the batch came. Of a `Ragged` that was made
+        without them, the first use copies them from its device."""
+        if self._host_offsets is None:
+            self._host_offsets = array("q", self.offsets.tolist())
+        return self._host_offsets
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.host_offsets) - 1
 
     def __getitem__(self, index: int) -> Any:
-        samples = len(self)
-        if not -samples <= index < samples:
-            raise IndexError(f"sample {index} of {samples}")
-        index %= samples
-        return self.values[int(self.offsets[index]) : int(self.offsets[index + 1])]
+        samples, at = len(self), operator.index(index)
+        if not -samples <= at < samples:
+            raise IndexError(f"sample {at} of {samples}")
+        at %= samples
+        return self.values[self.host_offsets[at] : self.host_offsets[at + 1]]
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
@@ -67,10 +81,10 @@ class Ragged:
     def to(self, *args: Any, **kwargs: Any) -> Ragged:
         """Copies the column to another device; takes the arguments of `torch.Tensor.to`. Lightning and Accelerate call
         it."""
-        return Ragged(self.values.to(*args, **kwargs), self.offsets.to(*args, **kwargs))
+        return Ragged(self.values.to(*args, **kwargs), self.offsets.to(*args, **kwargs), self._host_offsets)
 
     def __repr__(self) -> str:
-        return f"Ragged({len(self)} samples, {len(self.values)} rows)"
+        return f"Ragged({len(self)} samples, {self.host_offsets[-1]} rows)"
 
 
 class Batch(dict[str, Any]):
@@ -120,8 +134,9 @@ class Batch(dict[str, Any]):
         It does what `tensor.record_stream` does for memory that torch allocated; torch ignores `record_stream` for
         memory of others, such as this.
 
-        stream: a `torch.cuda.Stream`, another object with `__cuda_stream__`, or a `CUstream` as a number. It must live
-            as long as the batch.
+        stream: a `torch.cuda.Stream`, another object with `__cuda_stream__`, or a `CUstream` as a number, of the batch's
+            device. It must live as long as the batch. While it captures a CUDA graph, this raises `DeviceError`: copy
+            the batch to a tensor of the graph before a replay.
         """
         self._source().wait_on(_handle(stream))
 
@@ -198,9 +213,8 @@ def of_native(native: NativeBatch, tensors: Tensors) -> Batch:
     batch._made_of = native
     batch._tensors = tensors
 
-    def ragged(column: DlpackColumn) -> Ragged:
-        assert column.offsets is not None, "only ragged columns are expected here"
-        return Ragged(tensors.of_column(column), tensors.of_column(column.offsets))
+    def ragged(values: DlpackColumn, offsets: DlpackColumn, host_offsets: bytes) -> Ragged:
+        return Ragged(tensors.of_column(values), tensors.of_column(offsets), array("q", host_offsets))
 
     if tensors.before is not None:
         tensors.before(native)

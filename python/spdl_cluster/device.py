@@ -39,12 +39,14 @@ class DeviceOptions:
     """Options of a loader with `device=`."""
 
     #: The most batches on a GPU at once: held by the caller, ready, and being copied; at least 2. Each one more takes
-    #: the GPU memory of one more batch.
+    #: the GPU memory of one more batch. Where the GPU's memory becomes too short for the larger buffers that ragged
+    #: columns can need, the loader goes on with fewer.
     buffers: int = 4
     #: Columns of pictures to normalise on the device, by name.
     normalise: Mapping[str, Normalise] = field(default_factory=dict)
-    #: The largest slab that is page-locked, in bytes. A larger one is copied through the driver's own buffer, which is
-    #: slower. A larger limit lets more memory be locked: all pages of a slab are.
+    #: The largest slab that is page-locked, in bytes. Of a larger one nothing is locked: it is copied through the
+    #: driver's own buffer, which is slower. A higher limit can lock more memory: each slot is locked whole when its first
+    #: batch comes.
     page_lock_max_bytes: int = 16 << 30
 
 

@@ -1,4 +1,5 @@
-"""The only file of this package that reads the environment; the client itself reads the `SPDL_*` variables."""
+"""The only file of this package that reads the environment. The native half reads the `SPDL_*` variables, and for the
+device `cuda` the launcher's."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-from ._native import count_cuda_devices
 from .errors import SettingError
 
 #: Variables with a process's rank and the number of ranks, used where torch has no process group. torchrun and mpirun
@@ -99,7 +99,7 @@ def _variables() -> tuple[int, int, str] | None:
     for names in (_TORCHRUN, *_MPI):
         found = _pair(*names)
         if found is not None:
-            return (*found, f"variables `{names[0]}` and `{names[1]}` say")
+            return (*found, f"variables `{names[0]}` and `{names[1]}` give")
     return _slurm()
 
 
@@ -119,7 +119,7 @@ def _slurm() -> tuple[int, int, str] | None:
             )
         return None
     found = _pair(ranks, worlds)
-    return None if found is None else (*found, f"variables `{ranks}` and `{worlds}` say")
+    return None if found is None else (*found, f"variables `{ranks}` and `{worlds}` give")
 
 
 def _pair(ranks: str, worlds: str) -> tuple[int, int] | None:
@@ -150,10 +150,12 @@ def local_world() -> int:
 
 
 def device_name(device: Any) -> str:
-    """Returns `cpu` or `cuda:N` for a device that is given as a text, a number, or a `torch.device`; imports no torch.
+    """Returns `cpu`, `cuda:N` or `cuda` for a device that is given as a text, a number, or a `torch.device`; imports no
+    torch.
 
-    `cuda` without a number is torch's current device if the program already uses CUDA with torch. Otherwise it is
-    number `LOCAL_RANK` as torchrun sets it, if the process sees several devices, and the first device if not.
+    `cuda` without a number is torch's current device if the program already uses CUDA with torch: then the model is
+    there, too. Otherwise the native half chooses the device by the variables of the launcher, and refuses where several
+    ranks would get the same one.
     """
     if device is None:
         return "cpu"
@@ -163,11 +165,10 @@ def device_name(device: Any) -> str:
     if name != "cuda":
         return "cpu" if name == "cpu:0" else name
     torch = sys.modules.get("torch")
+    # `torch.cuda.set_device` initialises CUDA, too.
     if torch is not None and torch.cuda.is_initialized():
         return f"cuda:{torch.cuda.current_device()}"
-    local_rank = _number("LOCAL_RANK")
-    # Each process may see only a device of its own (CUDA_VISIBLE_DEVICES).
-    return f"cuda:{local_rank}" if local_rank and count_cuda_devices() != 1 else "cuda:0"
+    return name
 
 
 def _number(name: str) -> int | None:

@@ -46,8 +46,8 @@ class DeviceMemoryError(DeviceError, MemoryError):
 
 
 class LoaderTimeout(SpdlError, TimeoutError):
-    """No batch came in time; the text tells which process waits for what. The next call continues to wait for the same
-    batch."""
+    """No batch came in time; the text names the process that waits, and what it waits for. The next call continues to
+    wait for the same batch."""
 
 
 class FinishedError(SpdlError, RuntimeError):

@@ -341,8 +341,9 @@ def connect(
     tensors: `"torch"`, `"numpy"`, `"dlpack"`, or `"auto"`: torch if the program has imported it when the first batch
         comes, else numpy.
     device: where tensors are: `None` or `"cpu"`, `"cuda:1"`, 1, a `torch.device`. `"cuda"` is torch's current device if
-        the program already uses CUDA; otherwise, of several devices, number `LOCAL_RANK` as torchrun sets it; otherwise
-        the first.
+        the program already uses CUDA; otherwise the only device that this process sees; otherwise the one with this
+        rank's number on its node, as torchrun, mpirun or `srun` sets it. Without such a number, several ranks are
+        refused, and a single one gets the first device.
     device_options: buffers on the device, and how pictures are normalised there.
     socket, node: for containers: path of the worker's socket as this process sees it, and name of this node. Default
         `SPDL_SOCKET`, `SPDL_NODE`.

@@ -5,7 +5,7 @@ use std::{mem::offset_of, sync::Arc};
 use pyo3::{
     exceptions::{PyAttributeError, PyBufferError},
     prelude::*,
-    types::{PyCapsule, PyDict},
+    types::{PyBytes, PyCapsule, PyDict},
 };
 use spdl_core::{
     job::DType,
@@ -14,7 +14,7 @@ use spdl_core::{
 use spdl_gpu::{BatchPlacement, StreamHandle};
 
 use crate::{
-    batch_memory::SharedBatch,
+    batch_memory::{Offsets, SharedBatch},
     dlpack,
     errors::{self, ErrorKind},
     tensor_view::TensorView,
@@ -43,7 +43,7 @@ impl NativeBatch {
             address: self.shared.bytes().0 + size_of::<Header>() + field,
             as_bits: false,
         };
-        DlpackColumn { shared: self.shared.clone(), view, offsets: None }
+        DlpackColumn { shared: self.shared.clone(), view }
     }
 
     fn has_no_slot(&self) -> PyErr {
@@ -72,7 +72,8 @@ fn wait_on(py: Python<'_>, shared: &SharedBatch, stream: StreamHandle) -> PyResu
 #[pymethods]
 impl NativeBatch {
     /// Adds `name: convert(column)` to `target` for every column, in the job's order. With `capsules`, `convert` gets
-    /// the column's capsule instead, except for ragged columns.
+    /// the column's capsule instead. For a ragged column it adds `convert_ragged(values, offsets, host_offsets)`: two
+    /// columns, and the bytes of the offsets as i64.
     fn fill(
         &self,
         py: Python<'_>,
@@ -82,13 +83,14 @@ impl NativeBatch {
         capsules: bool,
     ) -> PyResult<()> {
         for column in self.shared.columns() {
-            let exported = DlpackColumn { shared: self.shared.clone(), view: column.values, offsets: column.offsets };
-            let value = if exported.offsets.is_some() {
-                convert_ragged.call1((Bound::new(py, exported)?,))?
+            let exported = |view| DlpackColumn { shared: self.shared.clone(), view };
+            let value = if let Some(Offsets { view, on_host }) = column.offsets {
+                let on_host = PyBytes::new(py, on_host.as_flattened());
+                convert_ragged.call1((exported(column.values), exported(view), on_host))?
             } else if capsules {
-                convert.call1((dlpack::export(py, &self.shared, &exported.view, false)?,))?
+                convert.call1((dlpack::export(py, &self.shared, &column.values, false)?,))?
             } else {
-                convert.call1((Bound::new(py, exported)?,))?
+                convert.call1((exported(column.values),))?
             };
             target.set_item(column.name, value)?;
         }
@@ -191,8 +193,6 @@ impl NativeBatch {
 pub(crate) struct DlpackColumn {
     shared: Arc<SharedBatch>,
     view: TensorView,
-    /// The offsets of a ragged column.
-    offsets: Option<TensorView>,
 }
 
 #[pymethods]
@@ -209,17 +209,10 @@ impl DlpackColumn {
         pyo3::types::PyTuple::new(py, &self.view.shape)
     }
 
-    /// Returns where each sample's rows begin, and where the last ones end, i64; `None` for a column that is not ragged.
-    #[getter]
-    fn offsets(&self) -> Option<Self> {
-        let view = self.offsets.clone()?;
-        Some(Self { shared: self.shared.clone(), view, offsets: None })
-    }
-
     /// Returns the same elements as unsigned integers of their width, for consumers that do not know their type.
     fn bits(&self) -> Self {
         let view = TensorView { as_bits: true, ..self.view.clone() };
-        Self { shared: self.shared.clone(), view, offsets: None }
+        Self { shared: self.shared.clone(), view }
     }
 
     /// Returns the address of the first element, on the batch's device.

@@ -37,7 +37,15 @@ impl From<DeviceBatch> for BatchMemory {
 pub(crate) struct Arrays<'a> {
     pub(crate) name: &'a str,
     pub(crate) values: TensorView,
-    pub(crate) offsets: Option<TensorView>,
+    pub(crate) offsets: Option<Offsets>,
+}
+
+/// The offsets of a ragged column.
+pub(crate) struct Offsets {
+    /// Where they lie in the batch, which may be on a device.
+    pub(crate) view: TensorView,
+    /// Each of them as the bytes of an i64, in the order of this machine.
+    pub(crate) on_host: Vec<[u8; 8]>,
 }
 
 impl BatchMemory {
@@ -115,7 +123,10 @@ impl BatchMemory {
                 let arrays = columns.map(|column| Arrays {
                     name: column.name(),
                     values: TensorView::of(column.values()),
-                    offsets: column.offsets().map(TensorView::of),
+                    offsets: column.offsets().zip(column.host_offsets()).map(|(offsets, on_host)| Offsets {
+                        view: TensorView::of(offsets),
+                        on_host: on_host.iter().map(|offset| offset.to_ne_bytes()).collect(),
+                    }),
                 });
                 arrays.collect()
             }
@@ -126,9 +137,10 @@ impl BatchMemory {
 fn in_slot<'a>(column: &spdl_client::BatchColumn<'a>) -> Arrays<'a> {
     let (dtype, address) = (column.dtype(), column.bytes().as_ptr().addr());
     let shape = column.values_shape().into_iter().map(|side| side as i64).collect();
-    let offsets = column
-        .offsets()
-        .map(|offsets| TensorView::dense(DType::I64, vec![offsets.len() as i64], offsets.as_ptr().addr()));
+    let offsets = column.offsets().map(|offsets| Offsets {
+        view: TensorView::dense(DType::I64, vec![offsets.len() as i64], offsets.as_ptr().addr()),
+        on_host: offsets.iter().map(|offset| offset.to_ne_bytes()).collect(),
+    });
     Arrays { name: column.name(), values: TensorView::dense(dtype, shape, address), offsets }
 }
 

@@ -95,9 +95,3 @@ impl NormaliseFields {
         Ok(NormaliseColumn { column, by, dtype, layout, flip })
     }
 }
-
-/// Counts the CUDA devices that the driver shows to this process.
-#[pyfunction]
-pub(crate) fn count_cuda_devices(py: Python<'_>) -> PyResult<u32> {
-    py.detach(Device::count_cuda).map_err(|error| errors::of_device(py, &error, ""))
-}

@@ -98,7 +98,10 @@ pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyEr
 pub(crate) fn of_device(py: Python<'_>, error: &DeviceError, note: &str) -> PyErr {
     let kind = match error {
         DeviceError::Client(error) => return of_client(py, error, note),
-        DeviceError::Name { .. } | DeviceError::Option { .. } | DeviceError::Column(_) => ErrorKind::Setting,
+        DeviceError::Name { .. }
+        | DeviceError::Variable { .. }
+        | DeviceError::Option { .. }
+        | DeviceError::Column(_) => ErrorKind::Setting,
         error if error.is_out_of_memory() => ErrorKind::DeviceMemory,
         _ => ErrorKind::Device,
     };

@@ -19,8 +19,6 @@ mod _native {
     #[pymodule_export]
     use crate::batch::{DlpackColumn, NativeBatch};
     #[pymodule_export]
-    use crate::device::count_cuda_devices;
-    #[pymodule_export]
     use crate::loader::NativeLoader;
     #[pymodule_export]
     use crate::log::{set_log_level, start_log, stop_log};

@@ -140,7 +140,7 @@ fn the_first_example_shows_the_defaults_that_it_states() {
         other => panic!("{other:?}"),
     };
     assert_eq!(ops(&minimal), ops(&written));
-    for (told, value) in [
+    for (key, value) in [
         ("(integer, default 0)", minimal.seed.to_string()),
         ("(integer, epochs, default 1)", minimal.epochs.to_string()),
         ("(number in 0..1, default 0.001)", DEFAULT_BAD_FRACTION.to_string()),
@@ -148,7 +148,7 @@ fn the_first_example_shows_the_defaults_that_it_states() {
         ("(string, default \"drop\")", serde_json::to_string(&minimal.epoch_end).unwrap()),
         ("(string, default \"substitute\")", serde_json::to_string(&minimal.bad_samples).unwrap()),
     ] {
-        assert!(text.contains(told) && told.ends_with(&format!("default {value})")), "{told}: it is {value}");
+        assert!(text.contains(key) && key.ends_with(&format!("default {value})")), "{key}: it is {value}");
     }
     let ragged = JobFile::parse(
         "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"c\"\nfrom = \"d\"\ndecode = \"bytes\"",

@@ -1,4 +1,4 @@
-//! The crops of the benchmarks: random resized crops, as in training.
+//! The crops of the benchmarks: random resized crops, as in training, and the pseudo-random numbers of decoders' tests.
 
 use spdl_jpeg::{Axis, PictureRequest};
 
@@ -27,15 +27,27 @@ impl Default for XorShift {
 }
 
 impl XorShift {
-    fn unit(&mut self) -> f64 {
+    /// Begins a sequence of numbers with a seed, which must not be 0.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    const fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+        self.0
     }
 
-    fn below(&mut self, n: u32) -> u32 {
-        (self.unit() * f64::from(n)) as u32
+    /// Draws a number from 0 to 1, without 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Draws a whole number below `n`, which must not be 0.
+    pub const fn below(&mut self, n: usize) -> usize {
+        (self.next() >> 16) as usize % n
     }
 }
 
@@ -46,7 +58,8 @@ pub fn random_resized_crop([width, height]: [u32; 2], draw: &mut XorShift) -> Re
         let aspect = ((draw.unit() * 2.0 - 1.0) * (4.0f64 / 3.0).ln()).exp();
         let [across, down] = [area * aspect, area / aspect].map(|square| square.sqrt().round() as u32);
         if (1..=width).contains(&across) && (1..=height).contains(&down) {
-            return [draw.below(width - across + 1), draw.below(height - down + 1), across, down];
+            let mut at_most = |most: u32| (draw.unit() * f64::from(most + 1)) as u32;
+            return [at_most(width - across), at_most(height - down), across, down];
         }
     }
 }

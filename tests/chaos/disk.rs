@@ -1,45 +1,17 @@
 //! The disk of a worker's cache is full.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
 
 use spdl_testkit::{
+    disk::SmallDisk,
     processes::{Cluster, TestDataset, undisturbed},
     s3::S3Server,
 };
 
-/// A file system of two megabytes, unmounted when dropped.
-struct SmallDisk {
-    folder: PathBuf,
-}
-
-impl SmallDisk {
-    /// Mounts it; the error is the reason why mounting is not possible.
-    fn mount(folder: &Path) -> Result<Self, String> {
-        fs::create_dir(folder).map_err(|error| error.to_string())?;
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(folder).output();
-        let mounted = mounted.map_err(|error| format!("mount: {error}"))?;
-        if !mounted.status.success() {
-            return Err(String::from_utf8_lossy(&mounted.stderr).trim().to_owned());
-        }
-        Ok(Self { folder: folder.to_owned() })
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // A lazy unmount, because a worker may still run when a test has failed.
-        let _ = Command::new("umount").arg("-l").arg(&self.folder).status();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_cache_that_is_full_is_done_without_and_nothing_of_others_is_deleted() {
     let dataset = TestDataset::of_pictures(60, 20);
-    let disk = match SmallDisk::mount(&dataset.path("disk")) {
+    let disk = match SmallDisk::mount(dataset.path("disk"), 2 << 20) {
         Ok(disk) => disk,
         Err(reason) => return println!("skipped: no file system can be mounted here: {reason}"),
     };
@@ -51,7 +23,7 @@ async fn a_disk_cache_that_is_full_is_done_without_and_nothing_of_others_is_dele
     assert!(text.contains(&local), "{text}");
     fs::write(&job, text.replace(&local, &format!("{url:?}"))).unwrap();
 
-    let cache = disk.folder.join("cache");
+    let cache = disk.path("cache");
     fs::create_dir(&cache).unwrap();
     // A file with a foreign name, and one of half a megabyte whose name looks like one of the cache's own.
     let strangers = [("notes.txt", 10), ("blk-of-somebody-else", 512 << 10)];

@@ -40,7 +40,7 @@ fn end_and_compare(mut rank: ServerProcess, job: &std::path::Path) {
     rank.signal(Signal::TERM);
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut rank.output, &mut rest).expect("standard output is text");
-    assert!(!rank.wait().success(), "a rank that was told to end says so");
+    assert!(!rank.wait().success(), "a rank that was asked to end fails");
     let report: Value = serde_json::from_str(rest.lines().last().expect("a report")).expect("a report in JSON");
     let samples = report["samples"].as_u64().expect("a number");
     let alone = undisturbed(job, samples / GLOBAL_BATCH, &[]);

@@ -80,9 +80,9 @@ fn output_that_cannot_be_written_is_an_error() {
     for mut command in commands {
         let child = command.stdout(full()).stderr(Stdio::piped()).spawn().expect("the program starts");
         let done = child.wait_with_output().expect("it ends");
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(1), "{command:?}: {said}");
-        assert_eq!(said, "error: cannot write to standard output: No space left on device (os error 28)\n");
+        let error_output = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{command:?}: {error_output}");
+        assert_eq!(error_output, "error: cannot write to standard output: No space left on device (os error 28)\n");
     }
     // A log that cannot be written is no error.
     let done = ctl().args(["-vv", "verify", "--json"]).arg(dataset.path("dataset")).stderr(full()).output();

@@ -57,13 +57,13 @@ fn a_malformed_setting_of_a_store_is_named_and_is_no_panic() {
     ] {
         let mut verify = ctl();
         verify.args(["verify", "s3://bucket/set"]).env("AWS_ACCESS_KEY_ID", "me").env(name, value);
-        let said = run(&mut verify);
-        assert!(!said.error(&[name, expected, "hint:"]).contains("two"), "{}", said.stderr);
+        let finished = run(&mut verify);
+        assert!(!finished.error(&[name, expected, "hint:"]).contains("two"), "{}", finished.stderr);
     }
     // A final newline, as in a Kubernetes Secret, and an empty variable do no harm.
-    let nobody = "http://127.0.0.1:9\n";
+    let unused = "http://127.0.0.1:9\n";
     let mut verify = ctl();
-    verify.args(["verify", "s3://bucket/set"]).env("AWS_ENDPOINT", nobody).env("AWS_ENDPOINT_URL", "");
+    verify.args(["verify", "s3://bucket/set"]).env("AWS_ENDPOINT", unused).env("AWS_ENDPOINT_URL", "");
     verify.env("AWS_ACCESS_KEY_ID", "me\n").env("AWS_SECRET_ACCESS_KEY", "secret\r\n").env("AWS_REGION", "here\n");
     run(&mut verify).error(&["cannot be reached"]);
 }
@@ -76,8 +76,8 @@ fn a_password_in_a_dataset_s_url_is_refused_by_commands_and_not_shown() {
     let text = fs::read_to_string(&job).unwrap().replace(&local, "\"https://me:hunter2@host/set\"");
     fs::write(&job, text).unwrap();
     for command in [ctl().arg("plan").arg(&job), ctl().args(["verify", "https://me:hunter2@host/set"])] {
-        let said = run(command);
-        assert!(!said.error(&["https://***@host/set", "NETRC"]).contains("hunter2"), "{}", said.stderr);
+        let finished = run(command);
+        assert!(!finished.error(&["https://***@host/set", "NETRC"]).contains("hunter2"), "{}", finished.stderr);
     }
 }
 

@@ -34,10 +34,10 @@ fn an_etcd_that_is_away_stops_no_running_rank_and_the_cluster_recovers_by_itself
 
     all.etcd.pause();
     watch(&mut rank, away());
-    let what = "a coordinator that says what is wrong";
+    let what = "a coordinator that reports what is wrong";
     for one in &all.each {
-        let said = wait_until(what, || get(&one.http, "/readyz").filter(|(code, _)| *code == 503));
-        assert!(said.1.contains("etcd"), "{}", said.1);
+        let reply = wait_until(what, || get(&one.http, "/readyz").filter(|(code, _)| *code == 503));
+        assert!(reply.1.contains("etcd"), "{}", reply.1);
     }
     all.etcd.go_on();
     all.wait_for_leader("a leader, once etcd goes on", |status| has_workers(2)(status) && !is_idle(status));

@@ -2,8 +2,6 @@
 
 use std::{
     fs,
-    io::{Read, Write},
-    net::TcpStream,
     time::{Duration, Instant},
 };
 
@@ -11,6 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use spdl_testkit::{
     etcd::EtcdProcess,
+    http,
     processes::{Cluster, LIMIT, ServerProcess, ctl, run},
 };
 
@@ -24,11 +23,11 @@ pub(crate) struct Coordinators {
     pub(crate) etcd: EtcdProcess,
     /// A cluster without a coordinator of its own; its address lists the three coordinators.
     pub(crate) cluster: Cluster,
-    pub(crate) each: Vec<CoordinatorProcess>,
+    pub(crate) each: Vec<Replica>,
 }
 
-/// One of the coordinators.
-pub(crate) struct CoordinatorProcess {
+/// One of the three coordinators.
+pub(crate) struct Replica {
     name: String,
     pub(crate) process: ServerProcess,
     pub(crate) quic: String,
@@ -66,7 +65,7 @@ impl Coordinators {
         Some(all)
     }
 
-    fn spawn(&self, name: &str, listen: &str, http: &str) -> CoordinatorProcess {
+    fn spawn(&self, name: &str, listen: &str, http: &str) -> Replica {
         let mut command = ctl();
         command.args(["coord", "--listen", listen, "--http", http, "--name", name, "--lease-s", LEASE_S]);
         command.arg("--state").arg(format!("etcd://{}/test", self.etcd.address));
@@ -74,12 +73,12 @@ impl Coordinators {
         let mut process = ServerProcess::spawn(&mut command);
         let ready = process.line();
         let address = |key: &str| ready[key].as_str().expect("an address").to_owned();
-        CoordinatorProcess { name: name.to_owned(), quic: address("quic"), http: address("http"), process }
+        Replica { name: name.to_owned(), quic: address("quic"), http: address("http"), process }
     }
 
     /// Restarts a coordinator that was killed, on the same addresses.
     pub(crate) fn restart(&mut self, at: usize) {
-        let CoordinatorProcess { name, quic, http, .. } = &self.each[at];
+        let Replica { name, quic, http, .. } = &self.each[at];
         let again = self.spawn(name, quic, http);
         self.each[at] = again;
     }
@@ -93,16 +92,16 @@ impl Coordinators {
                 return leader;
             }
             if started.elapsed() > LIMIT {
-                let said: Vec<_> =
+                let replies: Vec<_> =
                     self.each.iter().map(|one| (get(&one.http, "/readyz"), get(&one.http, "/status"))).collect();
-                panic!("{what} did not come about: {said:#?}");
+                panic!("{what} did not come about: {replies:#?}");
             }
             std::thread::sleep(LOOK);
         }
     }
 }
 
-impl CoordinatorProcess {
+impl Replica {
     /// Suspends it with SIGSTOP and waits until all its threads are stopped.
     pub(crate) fn stop(&self) {
         self.process.signal(Signal::STOP);
@@ -135,13 +134,7 @@ pub(crate) fn wait_until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
 
 /// Sends `GET path` and returns the status code and the body; `None` without a response in a second.
 pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: spdl\r\nConnection: close\r\n\r\n").ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    http::get(address, path, Duration::from_secs(1)).ok()
 }
 
 /// Returns a check whether a status shows `count` workers.

@@ -4,9 +4,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 use spdl_testkit::processes::TestDataset;
 
-use crate::coordinators::{CoordinatorProcess, Coordinators, get, wait_until};
+use crate::coordinators::{Coordinators, Replica, get, wait_until};
 
-impl CoordinatorProcess {
+impl Replica {
     fn ends_with(&mut self) -> Option<i32> {
         self.process.child.wait().expect("it is ours").code()
     }

@@ -130,8 +130,8 @@ async fn offend(connection: &Connection, bytes: &[u8]) -> String {
     let (_send, mut receive) = say(connection, bytes).await;
     let mut last = String::new();
     let ended = async {
-        while let Ok(Some(said)) = frame::read_frame::<FromHome>(&mut receive).await {
-            if let FromHome::Fault { message, .. } = said {
+        while let Ok(Some(answer)) = frame::read_frame::<FromHome>(&mut receive).await {
+            if let FromHome::Fault { message, .. } = answer {
                 last = message;
             }
         }
@@ -165,8 +165,8 @@ fn clients_that_break_the_protocol_get_the_reason_and_cost_the_others_nothing() 
     ];
     attacked.runtime.block_on(async {
         for (bytes, expected) in &offences {
-            let told = offend(&attacked.connect(&endpoint).await, bytes).await;
-            assert!(told.contains(expected), "{expected}: {told}");
+            let reason = offend(&attacked.connect(&endpoint).await, bytes).await;
+            assert!(reason.contains(expected), "{expected}: {reason}");
         }
         // The same over the socket, where the worker closes the connection.
         for (bytes, _) in &offences {

@@ -12,7 +12,10 @@ use std::{
 
 use quinn::Endpoint;
 use spdl_core::Role;
-use spdl_testkit::processes::{LIMIT, run};
+use spdl_testkit::{
+    http,
+    processes::{LIMIT, run},
+};
 use tokio::{net::UdpSocket, sync::watch};
 
 use crate::attacked_cluster::AttackedCluster;
@@ -60,14 +63,6 @@ fn is_closed(read: io::Result<usize>) -> bool {
     }
 }
 
-fn get(http: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(http).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
 #[test]
 fn peers_that_do_not_authenticate_keep_no_other_peer_out() {
     let attacked = AttackedCluster::start();
@@ -87,10 +82,10 @@ fn peers_that_do_not_authenticate_keep_no_other_peer_out() {
             slow.push(stream);
         }
     }
-    attacked.ranks_finish("doors");
+    attacked.ranks_finish("listeners");
     for http in [attacked.worker_http(0), coordinator_http] {
-        let answer = get(http, "/metrics");
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let (code, answer) = http::get(http, "/metrics", LIMIT).unwrap();
+        assert_eq!(code, 200, "{answer}");
     }
     // The oldest connections were closed to make room.
     silent[0].set_read_timeout(Some(LIMIT)).unwrap();
@@ -122,8 +117,8 @@ fn another_user_may_not_use_the_socket() {
     };
     let refused = connect(65534, &socket);
     assert!(refused.stdout.contains("of user 65534 may not use socket"), "{} {}", refused.stdout, refused.stderr);
-    let metrics = get(attacked.worker_http(1), "/metrics");
-    assert!(metrics.contains("spdl_worker_peers_turned_away_total{cause=\"role\"} 1"), "{metrics}");
+    let metrics = http::get(attacked.worker_http(1), "/metrics", LIMIT).unwrap().1;
+    assert!(metrics.contains("spdl_worker_peers_rejected_total{cause=\"role\"} 1"), "{metrics}");
     // If no other user is allowed, the kernel refuses the connection.
     let socket = attacked.cluster.workers[0].socket.clone();
     connect(65534, &socket).error(&["PermissionError"]);

@@ -16,8 +16,8 @@ const PICTURES: [&str; 6] = [
     "space/rocket.jpg:assets/photos/rocket.jpg",
     "space/hubble.deep.field.jpeg:assets/photos/hubble_deep_field.jpg",
     "people/grace_hopper.jpg:assets/photos/grace_hopper.jpg",
-    "people/astronaut.jpg:worker/tests/data/astronaut_444.jpg",
-    "things/coffee.jpg:worker/tests/data/coffee_progressive.jpg",
+    "people/astronaut.jpg:assets/jpegs/astronaut_444.jpg",
+    "things/coffee.jpg:assets/jpegs/coffee_progressive.jpg",
     "things/brick.png:assets/photos/brick.png",
 ];
 

@@ -35,7 +35,7 @@ const EQUAL: f64 = 99.0;
 
 /// Pillow's answer about a picture, which precedes the pixels.
 #[derive(Debug, Deserialize)]
-struct Said {
+struct PillowResult {
     format: Option<String>,
     #[serde(default)]
     width: u32,
@@ -60,7 +60,7 @@ impl Pillow {
         Self { child, out }
     }
 
-    fn read(&mut self, path: &Path) -> (Said, Vec<u8>) {
+    fn read(&mut self, path: &Path) -> (PillowResult, Vec<u8>) {
         let stdin = self.child.stdin.as_mut().expect("its input is ours");
         // An error means that the process has died; then reading the answer fails too.
         let _ = writeln!(stdin, "{}", path.display());
@@ -68,12 +68,12 @@ impl Pillow {
         self.out.read_line(&mut line).expect("Pillow answers");
         if line.is_empty() {
             let error = Some("Pillow's process died of it".to_owned());
-            return (Said { format: None, width: 0, height: 0, error }, Vec::new());
+            return (PillowResult { format: None, width: 0, height: 0, error }, Vec::new());
         }
-        let said: Said = serde_json::from_str(&line).expect("a line of JSON");
-        let mut pixels = vec![0; said.width as usize * said.height as usize * 3];
+        let opened: PillowResult = serde_json::from_str(&line).expect("a line of JSON");
+        let mut pixels = vec![0; opened.width as usize * opened.height as usize * 3];
         self.out.read_exact(&mut pixels).expect("the pixels that it announced");
-        (said, pixels)
+        (opened, pixels)
     }
 }
 
@@ -130,19 +130,19 @@ fn compare(python: &Path, folder: &Path) -> (BTreeMap<String, Tally>, Vec<PathBu
     let (mut formats, mut unread) = (BTreeMap::<String, Tally>::new(), Vec::new());
     let mut pillow = Pillow::start(python);
     for path in paths {
-        let (said, pixels) = pillow.read(&path);
+        let (opened, pixels) = pillow.read(&path);
         if pillow.child.try_wait().expect("a child of ours").is_some() {
             pillow = Pillow::start(python);
         }
-        let Some(format) = said.format.filter(|_| said.error.is_none()) else {
-            if let Some(error) = said.error.filter(|error| error.contains("died")) {
+        let Some(format) = opened.format.filter(|_| opened.error.is_none()) else {
+            if let Some(error) = opened.error.filter(|error| error.contains("died")) {
                 println!("{}: {error}", path.display());
             }
             unread.push(path);
             continue;
         };
         let tally = formats.entry(format).or_default();
-        match ours(&fs::read(&path).unwrap(), [said.width, said.height]) {
+        match ours(&fs::read(&path).unwrap(), [opened.width, opened.height]) {
             Ok(mine) => tally.read.push((psnr(&mine, &pixels), path)),
             Err(problem) => tally.refused.push((path, problem)),
         }

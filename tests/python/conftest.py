@@ -22,6 +22,13 @@ from spdl_cluster.demo import pack_pictures
 LIMIT_S = 120.0
 PICTURES = 200
 
+#: The variables of launchers that these tests themselves run under.
+LAUNCHERS = [
+    name
+    for name in os.environ
+    if name in ("RANK", "WORLD_SIZE", "LOCAL_RANK") or name.startswith(("SLURM_", "OMPI_", "PMI_", "MPI_", "MV2_"))
+]
+
 for name in [name for name in os.environ if name.startswith("SPDL_") and not name.startswith("SPDL_TEST_")]:
     del os.environ[name]
 

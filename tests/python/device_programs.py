@@ -52,6 +52,8 @@ def arrays(job: Job) -> None:
             raw = batch["raw"]
             taken = Taken(raw.offsets.__dlpack__(stream=stream))
             assert (taken.array.shape, taken.array.device) == ((25,), (2, device))
+            assert driver.read(stream, taken.array.address, taken.array.size) == bytes(raw.host_offsets)
+            assert (len(raw), raw.values.shape) == (24, (raw.host_offsets[-1],))
             taken.let_go()
             ids = Taken(batch.ids.__dlpack__(stream=stream))
             assert (ids.array.shape, ids.array.strides, ids.array.device) == ((24,), (4,), (2, device))
@@ -134,7 +136,7 @@ def streams(job: Job) -> None:
     # A capsule outlives its loader; its memory is freed at the end.
     value = column.__dlpack__(stream=own)
     del loader, column
-    assert driver.report()["allocations"] == 1
+    driver.wait_for(lambda report: bool(report["allocations"] == 1))
     del value
     for stream in (own, other):
         driver.end(stream, 0)
@@ -215,14 +217,14 @@ def fork(job: Job) -> None:
     column, content = batch["image"], batch.content_digest()
     child = os.fork()
     if child == 0:
-        says = 0
+        refused = 0
         for use in (lambda: column.__dlpack__(), lambda: batch.wait_on(1), batch.content_digest, lambda: next(epoch)):
             try:
                 use()
             except spdl_cluster.ForkedError:
-                says += 1
+                refused += 1
         del batch, column, epoch, loader
-        sys.exit(says)
+        sys.exit(refused)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
     assert batch.content_digest() == content
     assert sum(1 for _ in epoch) == 7
@@ -231,9 +233,10 @@ def fork(job: Job) -> None:
 def opens(job: Job) -> None:
     """Opens a loader for `DEVICE`, uses it, and prints its device or the error."""
     device: Any = os.environ.get("DEVICE", "cuda")
+    given = [int(os.environ[name]) for name in ("GIVEN_RANK", "GIVEN_WORLD") if name in os.environ]
     loader: spdl_cluster.Loader | None = None
     try:
-        loader = spdl_cluster.local(job, tensors="dlpack", device=int(device) if device.isdigit() else device)
+        loader = spdl_cluster.local(job, *given, tensors="dlpack", device=int(device) if device.isdigit() else device)
         print("made", loader.device, flush=True)
         for batch in loader:
             del batch
@@ -271,6 +274,8 @@ def torch(job: Job) -> None:
     own, other = driver.stream(1), driver.stream(1)
     current = [own]
     stream = lambda device: type("Stream", (), {"cuda_stream": current[0]})  # noqa: E731
+    # torch's own `[]` asks the runtime for the current device first; `narrow` does not.
+    cut = lambda tensor, rows: tensor.narrow(0, rows.start, rows.stop - rows.start)  # noqa: E731
     options = DeviceOptions(buffers=2, normalise={"image": HALF})
     with (
         patch("torch.cuda.is_available", lambda: True),
@@ -290,7 +295,14 @@ def torch(job: Job) -> None:
             assert batch.ids.device == image.device
             raw = batch["raw"]
             assert raw.values.device == raw.offsets.device == image.device
-            del batch, image, label, raw
+            # Samples are cut out of the values alone: no offset is read back from the device.
+            with patch.object(torch.Tensor, "__getitem__", cut):
+                rows = [*raw, raw[-1], raw[torch.tensor(3)]]
+            begins = [row.data_ptr() - raw.values.data_ptr() for row in rows]
+            ends = [begin + len(row) for begin, row in zip(begins, rows)]
+            assert [*begins[:24], ends[23]] == list(raw.host_offsets) and ends[23] == len(raw.values)
+            assert begins[24:] == [begins[23], begins[3]] and ends[24:] == [ends[23], ends[3]]
+            del batch, image, label, raw, rows
         assert len(seen) == len(expected)
         driver.synchronise(own)
         driver.synchronise(other)

@@ -178,7 +178,7 @@ def test_replay_writes_each_array_of_a_ragged_column(array_job: MakeJob, job_fil
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "text"),
     [
         (column("c", "f64.npy", "f32"), r"field `f64.npy` does not decode: it holds f64 \[3, 5\], and the column expects f32 \[3, 5\]"),
         (column("c", "i8.npy", "i8", shape=[15]), r"it holds i8 \[3, 5\], and the column expects i8 \[15\]"),
@@ -188,7 +188,7 @@ def test_replay_writes_each_array_of_a_ragged_column(array_job: MakeJob, job_fil
     ],
     ids=["type", "shape", "length", "rows", "name"],
 )
-def test_another_array_than_the_job_gives_is_a_bad_sample_that_names_both(array_job: MakeJob, wrong: dict[str, Any], told: str) -> None:
+def test_another_array_than_the_job_gives_is_a_bad_sample_that_names_both(array_job: MakeJob, wrong: dict[str, Any], text: str) -> None:
     with spdl_cluster.local(array_job(wrong, bad_samples="fail")) as loader:
-        with pytest.raises(spdl_cluster.DataError, match=told):
+        with pytest.raises(spdl_cluster.DataError, match=text):
             next(iter(loader))

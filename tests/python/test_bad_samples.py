@@ -56,11 +56,11 @@ def test_substituted_samples_are_counted_and_logged_by_kind(job: MakeJob, lines:
         stats = loader.stats()
     assert (stats["substituted"], stats["masked"]) == (flagged, 0)
     assert flagged > 3
-    said = lines("bad sample")
-    assert "class 3 is not" in said[0] and "key=" in said[0]
-    assert all(f" {name}=" in said[0] for name in ["session", "job", "rank", "batch"]), said[0]
+    lines_logged = lines("bad sample")
+    assert "class 3 is not" in lines_logged[0] and "key=" in lines_logged[0]
+    assert all(f" {name}=" in lines_logged[0] for name in ["session", "job", "rank", "batch"]), lines_logged[0]
     # One line for the first bad sample, and one at ten times as many.
-    assert len(said) <= 2, said
+    assert len(lines_logged) <= 2, lines_logged
 
 
 def test_a_field_that_every_sample_lacks_is_one_question_and_not_a_line_for_each(

@@ -100,11 +100,11 @@ class Gate:
 
 
 def test_the_example_of_the_readme_trains_on_the_demos_data() -> None:
-    said = finish(torchrun(2, "--demo", "--pictures", 96)).splitlines()
-    assert said[-1].startswith("saw 192 samples in 2 epochs on 2 ranks, 0 of them twice; "), said
+    output = finish(torchrun(2, "--demo", "--pictures", 96)).splitlines()
+    assert output[-1].startswith("saw 192 samples in 2 epochs on 2 ranks, 0 of them twice; "), output
     # Each epoch ends with the whole validation set.
-    for epoch, line in enumerate(said[-3:-1]):
-        assert line.startswith(f"epoch {epoch}: ") and " of 32 validation samples are right" in line, said
+    for epoch, line in enumerate(output[-3:-1]):
+        assert line.startswith(f"epoch {epoch}: ") and " of 32 validation samples are right" in line, output
 
 
 def test_training_killed_in_the_middle_goes_on_at_any_world_size(

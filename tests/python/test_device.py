@@ -10,11 +10,13 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import LIMIT_S, Cluster, MakeJob
+from conftest import LAUNCHERS, LIMIT_S, Cluster, MakeJob
+from spdl_cluster import environment
 
 PROGRAMS = pathlib.Path(__file__).with_name("device_programs.py")
 RAW = {"name": "raw", "from": "jpg", "decode": "bytes", "max_bytes": 400_000}
@@ -41,7 +43,7 @@ def run_program(job: MakeJob, tmp_path: pathlib.Path) -> RunProgram:
         behaviour = {"LD_LIBRARY_PATH": str(home), "CUDA_STAND_IN": settings, **variables}
         done = subprocess.run(
             [sys.executable, PROGRAMS, program, *files],
-            env={**os.environ, **behaviour},
+            env={**{name: value for name, value in os.environ.items() if name not in LAUNCHERS}, **behaviour},
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
@@ -100,12 +102,52 @@ def test_a_device_has_many_names(run_program: RunProgram, device: str, settings:
     assert output.split("\n") == [f"made {where}", "done", ""]
 
 
+SRUN = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "1"}
+
+
 @pytest.mark.parametrize(
-    ("settings", "variables", "kind", "says", "hint"),
+    "variables",
+    [
+        {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"},
+        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"},
+        {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"},
+        SRUN,
+        # mpirun inside of `srun`.
+        {**SRUN, "SLURM_NTASKS": "1", "SLURM_LOCALID": "0", "PMI_RANK": "1", "PMI_SIZE": "2", "PMI_LOCAL_RANK": "1"},
+    ],
+)
+def test_the_second_rank_of_every_launcher_has_the_second_device(run_program: RunProgram, variables: dict[str, str]) -> None:
+    assert run_program("opens", "devices=3,delay_us=0", **variables).split("\n") == ["made cuda:1", "done", ""]
+
+
+def test_ranks_that_no_launcher_numbers_on_their_node_do_not_share_a_device(run_program: RunProgram) -> None:
+    # Given numbers are known when the loader is first used, as those of a process group are.
+    made, printed, _ = run_program("opens", "devices=3,delay_us=0", GIVEN_RANK="1", GIVEN_WORLD="2").split("\n")
+    error = json.loads(printed)
+    assert made == "made cuda:0" and error["kinds"][0] == "DeviceError"
+    assert "device `cuda` needs a number: the loader is of one of 2 ranks, the driver shows 3 devices" in error["text"]
+    # One device is for all.
+    assert "done" in run_program("opens", "devices=1,delay_us=0", GIVEN_RANK="1", GIVEN_WORLD="2")
+    assert "done" in run_program("opens", "devices=3,delay_us=0", GIVEN_RANK="1", GIVEN_WORLD="2", DEVICE="cuda:2")
+
+
+def test_cuda_is_torchs_current_device_once_the_program_uses_cuda_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    for is_initialised, name in ((True, "cuda:2"), (False, "cuda")):
+        cuda = types.SimpleNamespace(is_initialized=lambda: is_initialised, current_device=lambda: 2)
+        monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+        assert environment.device_name("cuda") == name
+        assert environment.device_name("cuda:1") == environment.device_name(1) == "cuda:1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "variables", "kind", "message", "hint"),
     [
         # First the errors that are known at once, then those at the opening or use of the loader.
         ("devices=2", {"DEVICE": "cuda:2"}, "DeviceError", "`cuda:2` does not exist: the driver shows 2 devices", "from 0"),
-        ("devices=2", {"LOCAL_RANK": "4"}, "DeviceError", "`cuda:4` does not exist", "LOCAL_RANK"),
+        ("devices=2", {"LOCAL_RANK": "4"}, "DeviceError", "`LOCAL_RANK` is 4, and the driver shows 2 devices", "write `cuda:N`"),
+        ("devices=2", {"RANK": "1", "WORLD_SIZE": "2"}, "DeviceError", "`WORLD_SIZE` is 2, the driver shows 2 devices", "LOCAL_RANK"),
+        ("devices=2", {"LOCAL_RANK": "one"}, "SettingError", "variable `LOCAL_RANK` is `one`, not a whole number", None),
         ("devices=0", {}, "DeviceError", "the driver shows 0 devices", "CUDA_VISIBLE_DEVICES"),
         ("", {"DEVICE": "mps"}, "SettingError", "device `mps` is none; there are `cpu`, `cuda` and `cuda:N`", None),
         ("fail=cuDevicePrimaryCtxRetain@1:2", {}, "DeviceMemoryError", "CUDA_ERROR_OUT_OF_MEMORY", None),
@@ -116,26 +158,26 @@ def test_a_device_has_many_names(run_program: RunProgram, device: str, settings:
     ],
 )
 def test_each_kind_of_failure_has_its_error_with_the_remedy(
-    run_program: RunProgram, settings: str, variables: dict[str, str], kind: str, says: str, hint: str | None
+    run_program: RunProgram, settings: str, variables: dict[str, str], kind: str, message: str, hint: str | None
 ) -> None:
-    *made, told, _ = run_program("opens", settings, **variables).split("\n")
-    error = json.loads(told)
+    *made, printed, _ = run_program("opens", settings, **variables).split("\n")
+    error = json.loads(printed)
     assert error["kinds"][0] == kind and "SpdlError" in error["kinds"]
-    assert says in error["text"] and (hint or "") in (error["hint"] or ""), error
+    assert message in error["text"] and (hint or "") in (error["hint"] or ""), error
     # Errors of the device itself are raised when the loader is made.
     assert bool(made) == any(late in settings for late in ("memory", "HtoD", "lose_at", "WaitEvent"))
 
 
 def test_a_loader_that_fails_gives_back_what_it_took(run_program: RunProgram) -> None:
-    output = run_program("opens", "fail=cuMemAlloc_v2@3:2", CHECK="1")
+    output = run_program("opens", "fail=cuMemAllocAsync@3:2", CHECK="1")
     assert "MemoryError" in output
 
 
 def test_the_error_on_a_machine_without_a_driver_names_what_to_install(run_program: RunProgram) -> None:
-    told = run_program("opens", driver="/nowhere/libcuda.so").split("\n")[0]
-    if told.startswith("made") or "the driver shows" in told:
+    printed = run_program("opens", driver="/nowhere/libcuda.so").split("\n")[0]
+    if printed.startswith("made") or "the driver shows" in printed:
         pytest.skip("this machine has a driver")
-    error = json.loads(told)
+    error = json.loads(printed)
     assert error["kinds"][:2] == ["DeviceError", "SpdlError"]
     assert "needs the NVIDIA driver, and `libcuda.so.1` cannot be loaded" in error["text"]
     assert "install the NVIDIA driver" in error["hint"]

@@ -43,8 +43,8 @@ def test_the_example_for_spdl_goes_on_in_the_middle_of_an_epoch() -> None:
 
 def test_lightning_on_two_devices_trains_and_validates_on_everything_in_each_epoch() -> None:
     pytest.importorskip("lightning", reason=ABSENT)
-    said = re.sub(r"\s*\n", "\n", run("train_lightning.py", "--devices", 2))
+    output = re.sub(r"\s*\n", "\n", run("train_lightning.py", "--devices", 2))
     # 40 validation samples after the sanity check, after an epoch and after the restart; 128 samples in an epoch of two ranks.
     for epoch in (0, 1):
-        assert f"epoch {epoch}: trained on 128 samples, validated on 40" in said, said
-    assert "0 samples twice, on 2 ranks" in said, said
+        assert f"epoch {epoch}: trained on 128 samples, validated on 40" in output, output
+    assert "0 samples twice, on 2 ranks" in output, output

@@ -9,7 +9,7 @@ import spdl_cluster
 from conftest import MakeJob
 
 
-def told(job: Any) -> str:
+def refusal(job: Any) -> str:
     """Returns the error for this job."""
     with pytest.raises(spdl_cluster.SettingError) as error:
         spdl_cluster.local(job, tensors="numpy").__enter__()
@@ -31,7 +31,7 @@ def told(job: Any) -> str:
 def test_a_wrong_step_is_named_by_its_column_and_place(job: MakeJob, ops: list[Any], text: str) -> None:
     wrong = job()
     wrong["column"][0]["ops"] = ops
-    assert told(wrong) == text
+    assert refusal(wrong) == text
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,14 @@ def test_a_wrong_step_is_named_by_its_column_and_place(job: MakeJob, ops: list[A
     ],
 )
 def test_a_wrong_value_is_named_by_its_key_with_what_it_should_be(job: MakeJob, keys: dict[str, Any], text: str) -> None:
-    assert told(job(**keys)) == text
+    assert refusal(job(**keys)) == text
 
 
 def test_a_key_that_no_job_has_and_a_value_that_no_job_file_can_hold_are_named(job: MakeJob) -> None:
-    assert "global_bach" in told(job(global_bach=24)) and "`global_batch`" in told(job(global_bach=24))
-    assert told(job(seed={1, 2})) == "job.seed is a `set`, which no key of a job is"
-    assert told({**job(), 3: 4}) == "job has a key that is not a string"
-    assert told([job()]) == "job is a `list`, neither a dict nor the path of a job file"
+    assert "global_bach" in refusal(job(global_bach=24)) and "`global_batch`" in refusal(job(global_bach=24))
+    assert refusal(job(seed={1, 2})) == "job.seed is a `set`, which no key of a job is"
+    assert refusal({**job(), 3: 4}) == "job has a key that is not a string"
+    assert refusal([job()]) == "job is a `list`, neither a dict nor the path of a job file"
 
 
 def test_what_is_obvious_is_taken_for_what_it_is(job: MakeJob) -> None:

@@ -44,7 +44,7 @@ def test_a_start_is_an_epoch_a_position_or_a_state_in_its_range(job: MakeJob, cl
         for start, position in [(1, (1, 0)), ("1:48", (1, 48)), (spdl_cluster.Position(0, 24), (0, 24)), (state, (1, 48))]:
             with make(start) as loader:
                 assert (loader.start.position, loader.position, loader.start.how) == (position, position, "given")
-        for start, says in [
+        for start, message in [
             (2, "start 2:0 of job `start`: epoch 2 is past the end: there are 2, from 0 to 1"),
             ("0:9999", f"offset 9999 is past the end of an epoch: it has {PICTURES} samples"),
             ("1:190", "no batch of 24 is left there"),
@@ -52,7 +52,7 @@ def test_a_start_is_an_epoch_a_position_or_a_state_in_its_range(job: MakeJob, cl
             (-1, "is `-1`"),
             (True, "`start` is True"),
         ]:
-            with pytest.raises(spdl_cluster.SettingError, match=re.escape(says)):
+            with pytest.raises(spdl_cluster.SettingError, match=re.escape(message)):
                 make(start).position
     with pytest.raises(spdl_cluster.SettingError, match="keeps no position to go on from"):
         local("resume").position

@@ -114,7 +114,7 @@ def test_a_state_can_be_loaded_before_and_after_the_first_use(job: MakeJob) -> N
 def test_wrong_states_are_refused_by_name(job: MakeJob) -> None:
     with spdl_cluster.local(job()) as loader:
         good = loader.state_dict()
-        for bad, says in [
+        for bad, message in [
             ({**good, "spdl_state": 9}, "version 9"),
             ({**good, "extra": 1}, "extra"),
             ({**good, "epoch": -1}, "-1"),
@@ -123,7 +123,7 @@ def test_wrong_states_are_refused_by_name(job: MakeJob) -> None:
             (b"\xff\xfe", "cannot be read"),
             ({"epoch": object()}, "cannot be read"),
         ]:
-            with pytest.raises(spdl_cluster.StateError, match=says) as error:
+            with pytest.raises(spdl_cluster.StateError, match=message) as error:
                 loader.load_state_dict(bad)  # type: ignore[arg-type]
             assert isinstance(error.value, ValueError)
         assert loader.state_dict() == good
@@ -157,8 +157,8 @@ def test_a_dict_and_a_job_file_are_the_same_job(job: MakeJob, job_file: JobFile)
 
 
 def test_settings_that_make_no_sense_are_named(job: MakeJob, tmp_path: pathlib.Path) -> None:
-    def refuses(says: str, kind: type[Exception] = spdl_cluster.SettingError, **settings: Any) -> None:
-        with pytest.raises(kind, match=says):
+    def refuses(message: str, kind: type[Exception] = spdl_cluster.SettingError, **settings: Any) -> None:
+        with pytest.raises(kind, match=message):
             loader = spdl_cluster.local(**{"job": job(), **settings})
             loader.position
 
@@ -168,7 +168,7 @@ def test_settings_that_make_no_sense_are_named(job: MakeJob, tmp_path: pathlib.P
     refuses("`tensors` is 'cupy'", tensors="cupy")
     refuses("device `tpu` is none; there are", device="tpu")
     refuses("`buffers` is 1, not in 2..=64", device_options=spdl_cluster.DeviceOptions(buffers=1))
-    for says, by in (
+    for message, by in (
         ("`mean` of column `image` is .*, not three numbers", {"mean": (0.5,)}),
         ("`dtype` of column `image` is \"f64\"", {"dtype": "f64"}),
         ("`layout` of column `image` is \"nhwc\"", {"layout": "nhwc"}),
@@ -176,7 +176,7 @@ def test_settings_that_make_no_sense_are_named(job: MakeJob, tmp_path: pathlib.P
         ("probability 1.5", {"flip": 1.5}),
     ):
         normalise: Any = {"image": spdl_cluster.Normalise(**{"mean": (0, 0, 0), "std": (1, 1, 1), **by})}  # type: ignore[arg-type]
-        refuses(says, device_options=spdl_cluster.DeviceOptions(normalise=normalise))
+        refuses(message, device_options=spdl_cluster.DeviceOptions(normalise=normalise))
     by_name = {"label": spdl_cluster.Normalise((0, 0, 0), (1, 1, 1))}
     refuses("needs U8 .* in column `label`", device_options=spdl_cluster.DeviceOptions(normalise=by_name))
     refuses("there is no key `lable`", job=job(lable=1))

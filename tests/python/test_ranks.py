@@ -12,13 +12,8 @@ from typing import Any
 
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, PICTURES, MakeJob, run_python
+from conftest import LAUNCHERS, LIMIT_S, PICTURES, MakeJob, run_python
 
-LAUNCHERS = [
-    name
-    for name in os.environ
-    if name in ("RANK", "WORLD_SIZE", "LOCAL_RANK") or name.startswith(("SLURM_", "OMPI_", "PMI_"))
-]
 PRINT_IDS = """
     import json, sys, spdl_cluster
     with spdl_cluster.local(json.load(open(sys.argv[1])), cores=1) as loader:
@@ -40,11 +35,11 @@ def job_json(job: MakeJob, tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def check_shares(said: list[Any], world: int) -> None:
+def check_shares(reports: list[Any], world: int) -> None:
     """Asserts that no two ranks have the same sample and that all together have the epoch's."""
-    assert sorted(rank for rank, _, _ in said) == list(range(world))
-    assert {of for _, of, _ in said} == {world}
-    everything = [sample for _, _, ids in said for sample in ids]
+    assert sorted(rank for rank, _, _ in reports) == list(range(world))
+    assert {of for _, of, _ in reports} == {world}
+    everything = [sample for _, _, ids in reports for sample in ids]
     assert len(everything) == len(set(everything)) == PICTURES // 24 * 24
 
 
@@ -91,10 +86,10 @@ def train(rank, world, path):
         os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "0"
         dist.init_process_group("gloo", rank=rank, world_size=world, init_method=f"file://{path}.meeting")
         ids = [sample for batch in loader for sample in batch.ids.tolist()]
-        said = [None] * world
-        dist.all_gather_object(said, [loader.rank, loader.world, ids], group=dist.new_group())
+        reports = [None] * world
+        dist.all_gather_object(reports, [loader.rank, loader.world, ids], group=dist.new_group())
         if rank == 0:
-            print(json.dumps(said))
+            print(json.dumps(reports))
     dist.destroy_process_group()
 
 if __name__ == "__main__":
@@ -114,7 +109,7 @@ if __name__ == "__main__":
         ({"SLURM_PROCID": "1"}, "`SLURM_PROCID` is 1 and `SLURM_NTASKS` is not set"),
         ({"SLURM_NTASKS": "4"}, "`SLURM_NTASKS` is 4 and `SLURM_PROCID` is not set"),
         ({"OMPI_COMM_WORLD_RANK": "2"}, "`OMPI_COMM_WORLD_RANK` is 2 and `OMPI_COMM_WORLD_SIZE` is not set"),
-        ({"RANK": "2", "WORLD_SIZE": "2"}, "rank 2 is not below world 2: variables `RANK` and `WORLD_SIZE` say"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "rank 2 is not below world 2: variables `RANK` and `WORLD_SIZE` give"),
         ({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, "`SLURM_NTASKS` is 4, and `srun` did not start"),
     ],
 )
@@ -141,14 +136,14 @@ def test_a_batch_script_of_slurm_without_tasks_is_a_world_of_one(job: MakeJob, m
 
 def test_an_inner_launcher_comes_before_an_outer_one(job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     assert decided(job()) == (0, 1)
-    for pair, said in (
+    for pair, reports in (
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0"}, (0, 2)),
         ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "5"}, (2, 5)),
         ({"RANK": "3", "WORLD_SIZE": "6"}, (3, 6)),
     ):
         for name, value in pair.items():
             monkeypatch.setenv(name, value)
-        assert decided(job()) == said
+        assert decided(job()) == reports
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name)
     group(monkeypatch, 1, 4)

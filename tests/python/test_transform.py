@@ -112,7 +112,7 @@ def test_bytes_and_order_are_the_same_for_any_number_of_processes_and_after_a_re
 
 def test_what_a_function_does_wrong_is_a_bad_sample_with_its_cause(job: MakeJob, picky: str) -> None:
     made = job(column("picky", f"Picky.{picky}"), bad_samples="fail")
-    told = {
+    causes = {
         "raises": r"raised ValueError: class 3 is not liked",
         "leaves": r"raised SystemExit: 4",
         "dies": r"lost its process 2 times: it ended with signal: 9 \(SIGKILL\)",
@@ -121,7 +121,7 @@ def test_what_a_function_does_wrong_is_a_bad_sample_with_its_cause(job: MakeJob,
         "returns_a_float": r"returned float32 \[\], and its column declares int64 \[\]",
     }
     place = r"at user_functions\.py:\d+ " if picky in ("raises", "leaves") else ""
-    text = rf"record `[^`]+` of shard .*: column `picky`: function `user_functions:Picky\.{picky}` {place}{told[picky]}"
+    text = rf"record `[^`]+` of shard .*: column `picky`: function `user_functions:Picky\.{picky}` {place}{causes[picky]}"
     with spdl_cluster.local(made, transform_timeout=0.3) as loader:
         with pytest.raises(spdl_cluster.DataError, match=text):
             for _ in loader:
@@ -215,8 +215,8 @@ def test_a_worker_gives_the_same_bytes_and_takes_its_processes_with_it(
     assert replayed["samples"] == 24 * len(expected)
     cluster = Cluster(tmp_path, "--python", sys.executable)
     try:
-        told = cluster.submit(with_process(job, name="process", epochs=100))
-        with cluster.connect(0, 1, job=told, slots=2) as loader:
+        name = cluster.submit(with_process(job, name="process", epochs=100))
+        with cluster.connect(0, 1, job=name, slots=2) as loader:
             batch = loader.next()
             assert batch is not None
             processes = set(batch["process"].tolist())

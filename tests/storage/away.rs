@@ -1,12 +1,9 @@
 //! A store that is unavailable for a long time: the job waits, reports the reason, and goes on by itself.
 
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-    time::Instant,
-};
+use std::time::Instant;
 
 use spdl_testkit::{
+    http,
     processes::{Cluster, LIMIT, ServerProcess, ctl, run},
     proxy::RequestFault,
     stored::StoredPictures,
@@ -47,11 +44,7 @@ async fn a_rank_waits_for_a_store_that_went_away_and_reports_the_reason() {
 
 /// Returns a worker's /metrics.
 fn metrics(address: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("the worker's HTTP port");
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("a request");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("text");
-    answer
+    http::get(address, "/metrics", LIMIT).expect("the worker's metrics").1
 }
 
 fn metric(text: &str, name: &str) -> f64 {
@@ -82,7 +75,7 @@ async fn a_store_that_is_away_is_reported_to_trainer_and_operator_and_the_job_go
         status["workers"][0]["ranks"].to_string().contains("the server answered 503")
     });
     let store = &status["workers"][0]["store"];
-    assert!(store["retries"].as_u64() > Some(0) && store["trouble_ms"].as_u64() > Some(0), "{store}");
+    assert!(store["retries"].as_u64() > Some(0) && store["outage_ms"].as_u64() > Some(0), "{store}");
     // The status shows the rank's growing wait although no batch has ended it yet.
     let rank = |status: &serde_json::Value| {
         let rank = &status["sessions"].as_array().expect("a list").last().expect("a session")["ranks"][0];
@@ -97,7 +90,7 @@ async fn a_store_that_is_away_is_reported_to_trainer_and_operator_and_the_job_go
     let started = Instant::now();
     let text = loop {
         let text = metrics(cluster.workers[0].ready["http"].as_str().expect("an address"));
-        if metric(&text, "spdl_worker_store_trouble_seconds") > 0.0 {
+        if metric(&text, "spdl_worker_store_outage_seconds") > 0.0 {
             break text;
         }
         assert!(started.elapsed() < LIMIT, "no trouble with the store: {text}");

@@ -19,7 +19,7 @@ async fn disturbed_by(fault: RequestFault) -> (StorageFixture, DeliveredBatches)
     let delivered = fixture.run(2, &FeedSettings::default()).await.unwrap();
     assert_eq!(fixture.proxy.open_orders(), 0, "all faults have happened");
     assert_eq!(delivered.batches, fixture.undisturbed(2).await);
-    assert_eq!(delivered.store.trouble_ms, 0, "it is over");
+    assert_eq!(delivered.store.outage_ms, 0, "it is over");
     (fixture, delivered)
 }
 

@@ -186,7 +186,7 @@ impl BenchClient {
                 }
                 let start = Instant::now();
                 let FromHome::Filled { slot, .. } = self.receiver.recv().await.expect("the home is there") else {
-                    panic!("nothing else is said");
+                    panic!("no other message is expected");
                 };
                 let taken = Instant::now();
                 self.sender.free(slot).await.expect("the home is there");

@@ -69,9 +69,9 @@ mod tests {
         let (out, mut ended) = mpsc::unbounded_channel();
         let mut pending = PendingConnections::new(3);
         let mut enter = |who: &'static str, number| {
-            let told = SendsOnDrop(number, out.clone());
+            let on_drop = SendsOnDrop(number, out.clone());
             pending.admit(who, async move {
-                let _told = told;
+                let _on_drop = on_drop;
                 std::future::pending().await
             });
         };

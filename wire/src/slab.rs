@@ -117,7 +117,7 @@ impl Slab {
         Ok(Self::new(region, Some(fd), slots, stride, FilledBy::Us))
     }
 
-    /// Makes a slab in this process's own memory. All slots are free.
+    /// Makes a slab in memory of this process alone, which a forked child shares. All slots are free.
     ///
     /// # Errors
     /// [`SlabError`].
@@ -233,10 +233,19 @@ impl Slab {
         self.inner.region.bytes
     }
 
-    /// Returns the start of the region, for page-locking it.
+    /// Returns the start of the region.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.inner.region.start.as_ptr()
+    }
+
+    /// Returns the start of a slot, for page-locking its [`Slab::slot_stride`] bytes.
+    ///
+    /// # Panics
+    /// Panics if there is no such slot.
+    #[must_use]
+    pub fn slot_ptr(&self, slot: u32) -> *const u8 {
+        self.slot_start(slot).as_ptr()
     }
 
     /// Returns the descriptor, if the slab is shared.
@@ -377,7 +386,9 @@ impl Region {
 
     fn anonymous(bytes: usize) -> rustix::io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // Not a private mapping: after a fork, the first write to each of its pages would go to a new page, while a
+        // device that reads page-locked memory goes on with the old one.
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a null address lets the kernel choose, so no existing mapping is replaced.
         let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
         Ok(Self { start: NonNull::new(start.cast()).expect("mmap never gives null"), bytes })

@@ -24,11 +24,6 @@ struct DecoderLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RejectionLabels {
-    cause: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DeviationLabels {
     oddity: &'static str,
 }
@@ -63,14 +58,14 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
     single("spdl_worker_budget_cores", "CPU budget", resources.budget().cores);
     single("spdl_worker_ranks", "Ranks served", ranks.len() as f64);
     let help = "1 while the coordinator answers heartbeats";
-    single("spdl_worker_coordinator_heard", help, f64::from(u8::from(is_accepted)));
-    let family = Family::<RejectionLabels, Counter>::default();
+    single("spdl_worker_coordinator_up", help, f64::from(u8::from(is_accepted)));
+    let family = Family::<[(&str, &str); 1], Counter>::default();
     for (cause, count) in rejections.counts() {
-        family.get_or_create(&RejectionLabels { cause }).inc_by(count);
+        family.get_or_create(&[("cause", cause)]).inc_by(count);
     }
     let help =
         "Peers that were rejected, by cause: what they sent, their certificate, their role or user, a full server";
-    registry.register("spdl_worker_peers_turned_away", help, family);
+    registry.register("spdl_worker_peers_rejected", help, family);
     pictures(&mut registry, resources.pictures());
     stores(&mut registry, &resources.store_stats());
     stages(&mut registry, &resources.stages());
@@ -95,7 +90,7 @@ fn pictures(registry: &mut Registry, counts: &PictureCounts) {
 }
 
 fn stores(registry: &mut Registry, stats: &StoreStats) {
-    let StoreStats { requests, retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes, cache_faults, trouble_ms } =
+    let StoreStats { requests, retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes, cache_faults, outage_ms } =
         *stats;
     let mut counter = |name: &str, help: &str, value: u64| {
         let counter = Counter::<u64>::default();
@@ -115,9 +110,9 @@ fn stores(registry: &mut Registry, stats: &StoreStats) {
     counter("spdl_worker_store_wrong_bytes", "Blocks, indexes and manifests whose checksum was wrong", wrong_bytes);
     counter("spdl_worker_cache_faults", "Entries of the disk cache that were damaged or not written", cache_faults);
     let gauge = Real::default();
-    gauge.set(trouble_ms as f64 / 1e3);
+    gauge.set(outage_ms as f64 / 1e3);
     let help = "How long requests for an object have failed, the longest of all objects";
-    registry.register("spdl_worker_store_trouble_seconds", help, gauge);
+    registry.register("spdl_worker_store_outage_seconds", help, gauge);
 }
 
 fn stages(registry: &mut Registry, stages: &[StageStats]) {

@@ -1,29 +1,42 @@
 //! Tests of `spdl-worker` as a process: its ready line, its probes, its signals.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
+    io::{BufRead, BufReader},
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
-    process::{Child, Command, Stdio},
-    sync::mpsc,
-    time::Duration,
+    process::{Command, Stdio},
 };
 
+use rustix::process::Signal;
 use spdl_core::Role;
+use spdl_testkit::{LONG, http, processes::ServerProcess};
 use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
-const LONG: Duration = Duration::from_secs(60);
-
-struct WorkerProcess {
-    child: Child,
+/// A worker that has printed its ready line.
+struct ReadyWorker {
+    process: ServerProcess,
     ready: serde_json::Value,
 }
 
-impl Drop for WorkerProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl ReadyWorker {
+    fn spawn(command: &mut Command) -> Self {
+        let mut process = ServerProcess::spawn(command);
+        Self { ready: process.line(), process }
+    }
+
+    fn start(directory: &Path) -> Self {
+        Self::spawn(&mut command(directory))
+    }
+
+    /// Sends `GET path` and returns the status code and the body.
+    fn get(&self, path: &str) -> (u16, String) {
+        http::get(self.ready["http"].as_str().unwrap(), path, LONG).unwrap()
+    }
+
+    /// Sends a signal and returns the exit code.
+    fn end(mut self, signal: Signal) -> Option<i32> {
+        self.process.signal(signal);
+        self.process.wait().code()
     }
 }
 
@@ -48,13 +61,6 @@ fn command(directory: &Path) -> Command {
     command
 }
 
-/// Runs `read` on its own thread, so that a process that prints nothing fails the test instead of blocking it.
-fn within_a_minute<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> T {
-    let (done, result) = mpsc::channel();
-    std::thread::spawn(move || done.send(read()));
-    result.recv_timeout(LONG).expect("an answer within a minute")
-}
-
 /// Returns the error output of a worker that must not start.
 fn refused(command: &mut Command) -> String {
     let mut child = command.spawn().unwrap();
@@ -68,60 +74,26 @@ fn refused(command: &mut Command) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-fn start(directory: &Path) -> WorkerProcess {
-    spawn(&mut command(directory))
-}
-
-fn spawn(command: &mut Command) -> WorkerProcess {
-    let mut child = command.spawn().unwrap();
-    let stdout = child.stdout.take().unwrap();
-    let line = within_a_minute(move || {
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        line
-    });
-    WorkerProcess { child, ready: serde_json::from_str(&line).unwrap() }
-}
-
-fn http(process: &WorkerProcess, path: &str) -> String {
-    let mut stream = TcpStream::connect(process.ready["http"].as_str().unwrap()).unwrap();
-    stream.set_read_timeout(Some(LONG)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: worker\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
-fn signal(process: &WorkerProcess, signal: &str) {
-    let pid = process.child.id().to_string();
-    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-}
-
-fn exit_code(mut process: WorkerProcess) -> Option<i32> {
-    within_a_minute(move || process.child.wait().unwrap().code())
-}
-
 #[test]
 fn it_prints_where_it_listens_answers_probes_and_leaves_on_sigterm() {
     let directory = tempfile::tempdir().unwrap();
     certs(directory.path(), Role::Worker);
-    let process = start(directory.path());
+    let process = ReadyWorker::start(directory.path());
     let socket = directory.path().join("worker.sock");
     assert_eq!(process.ready["name"], "seven");
     assert_eq!(process.ready["socket"], socket.to_str().unwrap());
     assert!(process.ready["quic"].as_str().unwrap().starts_with("127.0.0.1:"));
-    assert!(http(&process, "/healthz").starts_with("HTTP/1.1 200"));
-    assert!(http(&process, "/readyz").starts_with("HTTP/1.1 503"), "no coordinator has heard of it");
-    let metrics = http(&process, "/metrics");
+    assert_eq!(process.get("/healthz").0, 200);
+    assert_eq!(process.get("/readyz").0, 503, "it has reached no coordinator");
+    let metrics = process.get("/metrics").1;
     for line in [
-        "spdl_worker_coordinator_heard 0",
+        "spdl_worker_coordinator_up 0",
         "spdl_worker_stage_items_total{stage=\"decode\"} 0",
         "spdl_worker_pictures_total{decoder=\"crop\"} 0",
     ] {
         assert!(metrics.contains(line), "{metrics}");
     }
-    signal(&process, "-TERM");
-    assert_eq!(exit_code(process), Some(0));
+    assert_eq!(process.end(Signal::TERM), Some(0));
     assert!(!socket.exists());
 }
 
@@ -129,12 +101,10 @@ fn it_prints_where_it_listens_answers_probes_and_leaves_on_sigterm() {
 fn after_kill_9_the_next_one_starts_on_the_same_socket() {
     let directory = tempfile::tempdir().unwrap();
     certs(directory.path(), Role::Worker);
-    let killed = start(directory.path());
-    signal(&killed, "-KILL");
-    assert_eq!(exit_code(killed), None);
-    let process = start(directory.path());
-    signal(&process, "-INT");
-    assert_eq!(exit_code(process), Some(0));
+    let killed = ReadyWorker::start(directory.path());
+    assert_eq!(killed.end(Signal::KILL), None);
+    let process = ReadyWorker::start(directory.path());
+    assert_eq!(process.end(Signal::INT), Some(0));
 }
 
 #[test]
@@ -179,29 +149,29 @@ fn command_without_socket(directory: &Path) -> Command {
 fn its_socket_is_in_a_folder_of_its_user_even_if_another_user_made_one_first() {
     let directory = tempfile::tempdir().unwrap();
     certs(directory.path(), Role::Worker);
-    let private = |process: &WorkerProcess| {
+    let private = |process: &ReadyWorker| {
         let socket = std::path::PathBuf::from(process.ready["socket"].as_str().unwrap());
         let folder = socket.parent().unwrap().to_owned();
         let mode = std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777;
         assert_eq!((socket.file_name().unwrap().to_str(), mode), (Some("seven.sock"), 0o700));
         folder
     };
-    let usual = private(&spawn(&mut command_without_socket(directory.path())));
+    let usual = private(&ReadyWorker::spawn(&mut command_without_socket(directory.path())));
     assert_eq!(usual.parent(), Some(directory.path()));
     let runtime = directory.path().join("runtime");
     std::fs::create_dir(&runtime).unwrap();
-    let process = spawn(command_without_socket(directory.path()).env("XDG_RUNTIME_DIR", &runtime));
+    let process = ReadyWorker::spawn(command_without_socket(directory.path()).env("XDG_RUNTIME_DIR", &runtime));
     assert_eq!(private(&process), runtime.join("spdl"));
     // A symbolic link, and a folder that others can write to.
     let elsewhere = directory.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     std::fs::remove_dir_all(&usual).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &usual).unwrap();
-    assert_ne!(private(&spawn(&mut command_without_socket(directory.path()))), usual);
+    assert_ne!(private(&ReadyWorker::spawn(&mut command_without_socket(directory.path()))), usual);
     std::fs::remove_file(&usual).unwrap();
     std::fs::create_dir(&usual).unwrap();
     std::fs::set_permissions(&usual, std::fs::Permissions::from_mode(0o777)).unwrap();
-    assert_ne!(private(&spawn(&mut command_without_socket(directory.path()))), usual);
+    assert_ne!(private(&ReadyWorker::spawn(&mut command_without_socket(directory.path()))), usual);
     assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 
@@ -223,9 +193,8 @@ fn a_folder_that_another_user_keeps_locked_stops_no_worker() {
     assert_eq!(line, "locked\n");
     let folder = std::fs::File::open(directory.path()).unwrap();
     assert!(folder.try_lock().is_err(), "the other user has the lock");
-    let process = start(directory.path());
-    signal(&process, "-TERM");
-    assert_eq!(exit_code(process), Some(0));
+    let process = ReadyWorker::start(directory.path());
+    assert_eq!(process.end(Signal::TERM), Some(0));
     // It ends with its input.
     drop(holder.stdin.take());
     holder.wait().unwrap();
@@ -236,7 +205,7 @@ fn a_second_worker_on_one_cache_folder_does_not_start() {
     let directory = tempfile::tempdir().unwrap();
     certs(directory.path(), Role::Worker);
     let cache = directory.path().join("cache");
-    let first = spawn(command(directory.path()).arg("--cache-dir").arg(&cache));
+    let first = ReadyWorker::spawn(command(directory.path()).arg("--cache-dir").arg(&cache));
     let second = |socket: &str| {
         let mut command = command_without_socket(directory.path());
         command.args(["--socket", directory.path().join(socket).to_str().unwrap()]).arg("--cache-dir").arg(&cache);
@@ -245,9 +214,7 @@ fn a_second_worker_on_one_cache_folder_does_not_start() {
     let error = refused(&mut second("second.sock"));
     assert!(error.contains(cache.to_str().unwrap()), "{error}");
     assert!(error.contains("another worker"), "{error}");
-    signal(&first, "-KILL");
-    assert_eq!(exit_code(first), None);
-    let third = spawn(&mut second("third.sock"));
-    signal(&third, "-TERM");
-    assert_eq!(exit_code(third), Some(0));
+    assert_eq!(first.end(Signal::KILL), None);
+    let third = ReadyWorker::spawn(&mut second("third.sock"));
+    assert_eq!(third.end(Signal::TERM), Some(0));
 }

@@ -140,7 +140,7 @@ fn a_batch_gives_its_slot_back_once_and_from_any_thread() {
     assert!(!slab.release(number), "it is being read");
     std::thread::spawn(move || drop(batch)).join().unwrap();
     assert_eq!(*freed.0.lock(), [number]);
-    assert!(slab.release(number), "nobody reads it any more");
+    assert!(slab.release(number), "it has no reader any more");
 }
 
 #[test]

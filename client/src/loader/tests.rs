@@ -179,7 +179,7 @@ async fn a_wait_in_progress_is_in_every_statistic() {
 
     // Other tasks see the sum grow while a call waits, and only then.
     let clock = loader.source.wait_clock();
-    assert_eq!(clock.total(), clock.total(), "nobody waits");
+    assert_eq!(clock.total(), clock.total(), "the clock stands while no call waits");
     let settled = clock.total();
     let growing = async {
         while clock.total() < settled + WAIT {

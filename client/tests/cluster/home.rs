@@ -50,14 +50,14 @@ pub(crate) struct HomeScript {
     pub(crate) gone: u64,
 }
 
-pub(crate) struct TestHome {
+pub(crate) struct ScriptedHome {
     pub(crate) home: Home,
     pub(crate) script: Watched<HomeScript>,
     task: JoinHandle<()>,
     endpoint: quinn::Endpoint,
 }
 
-impl TestHome {
+impl ScriptedHome {
     pub(crate) fn start(cluster: &TestCluster, worker: u64, script: HomeScript) -> Self {
         let (endpoint, quic) = cluster.server(Role::Worker);
         let path = cluster.path(&format!("w{worker}.sock"));
@@ -207,7 +207,7 @@ impl AttachedRank {
                 };
                 sender.send(&answer).await?;
             }
-            Some(other) => panic!("a client says {other:?}"),
+            Some(other) => panic!("a client sends {other:?}"),
             None => return Ok(false),
         }
         Ok(true)

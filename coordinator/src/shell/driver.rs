@@ -244,18 +244,18 @@ mod tests {
     async fn a_bad_sample_that_could_not_be_written_is_not_acknowledged_until_it_is() {
         let store = Fragile::default();
         let driver = start(&store);
-        assert!(matches!(heartbeat(&driver, &[1]).await, FromCoordinator::Heard { .. }));
+        assert!(matches!(heartbeat(&driver, &[1]).await, FromCoordinator::WorkerAcknowledged { .. }));
         store.set(WriteMode::Refuses);
         assert!(is_refused(&heartbeat(&driver, &[2]).await, "disk full"));
         assert!(is_refused(&heartbeat(&driver, &[2]).await, "disk full"), "it is known by now, and still not durable");
         assert!(
-            matches!(heartbeat(&driver, &[]).await, FromCoordinator::Heard { .. }),
+            matches!(heartbeat(&driver, &[]).await, FromCoordinator::WorkerAcknowledged { .. }),
             "a heartbeat without news is heard"
         );
         assert_eq!(store.bad_samples(), 1);
         store.set(WriteMode::Writes);
         // The writer retries after a short pause.
-        while !matches!(heartbeat(&driver, &[2]).await, FromCoordinator::Heard { .. }) {
+        while !matches!(heartbeat(&driver, &[2]).await, FromCoordinator::WorkerAcknowledged { .. }) {
             tokio::task::yield_now().await;
         }
         assert_eq!(store.bad_samples(), 2);
@@ -268,7 +268,7 @@ mod tests {
         store.set(WriteMode::Hangs);
         assert!(is_refused(&heartbeat(&driver, &[2]).await, "not written within 1000 ms"));
         store.set(WriteMode::Writes);
-        assert!(matches!(heartbeat(&driver, &[2]).await, FromCoordinator::Heard { .. }));
+        assert!(matches!(heartbeat(&driver, &[2]).await, FromCoordinator::WorkerAcknowledged { .. }));
         assert_eq!(store.bad_samples(), 1);
     }
 }

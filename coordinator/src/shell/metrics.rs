@@ -36,18 +36,13 @@ impl Requests {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RejectionLabels {
-    cause: &'static str,
-}
-
 /// Returns the name of a request in the metrics.
 pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
     match request {
-        ToCoordinator::WorkerHeartbeat(_) => "worker_beat",
+        ToCoordinator::WorkerHeartbeat(_) => "worker_heartbeat",
         ToCoordinator::WorkerLeave { .. } => "worker_leave",
         ToCoordinator::Join(_) => "join",
-        ToCoordinator::RankHeartbeat(_) => "rank_beat",
+        ToCoordinator::RankHeartbeat(_) => "rank_heartbeat",
         ToCoordinator::RankLeave(_) => "rank_leave",
         ToCoordinator::SubmitJob { .. } => "submit_job",
         ToCoordinator::RemoveJob { .. } => "remove_job",
@@ -68,11 +63,11 @@ pub(crate) fn text(
     let mut registry = Registry::default();
     registry.register("spdl_coordinator_requests", "Requests answered", requests.0.clone());
     let help = "Peers that were rejected, by cause: what they sent, their certificate, their role, a full server";
-    let family = Family::<RejectionLabels, Counter>::default();
+    let family = Family::<[(&str, &str); 1], Counter>::default();
     for (cause, count) in rejections.counts() {
-        family.get_or_create(&RejectionLabels { cause }).inc_by(count);
+        family.get_or_create(&[("cause", cause)]).inc_by(count);
     }
-    registry.register("spdl_coordinator_peers_turned_away", help, family);
+    registry.register("spdl_coordinator_peers_rejected", help, family);
     let leads = f64::from(u8::from(status.leads));
     single(&mut registry, "spdl_coordinator_leads", "1 while this coordinator leads, 0 on standby", leads);
     let help = "Time since start, or since it leads";
@@ -98,9 +93,9 @@ fn single(registry: &mut Registry, name: &str, help: &str, value: f64) {
 }
 
 fn per_job(registry: &mut Registry, status: &Status) {
-    type Stats = Family<JobLabels, Gauge<f64, std::sync::atomic::AtomicU64>>;
+    type JobGauge = Family<JobLabels, Gauge<f64, std::sync::atomic::AtomicU64>>;
     let mut add = |name: &str, help: &str, value_of: &dyn Fn(usize) -> f64| {
-        let family = Stats::default();
+        let family = JobGauge::default();
         for (at, job) in status.jobs.iter().enumerate() {
             family.get_or_create(&JobLabels { job: job.name.clone() }).set(value_of(at));
         }

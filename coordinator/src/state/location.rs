@@ -10,7 +10,7 @@ const DEFAULT_PREFIX: &str = "spdl";
 pub enum StateLocation {
     /// In a directory, for one coordinator.
     Directory(PathBuf),
-    /// In etcd, for one or several.
+    /// In etcd, for one coordinator or several.
     Etcd {
         /// The etcd members, as `HOST:PORT`.
         members: Vec<String>,

@@ -1,14 +1,14 @@
 //! A coordinator as a real process, and peers that talk to it over QUIC and HTTP.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpStream},
+    io::{BufRead, BufReader},
+    net::SocketAddr,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use spdl_core::{
     Fingerprint, Receipt, Role,
@@ -16,6 +16,7 @@ use spdl_core::{
     messages::{FromCoordinator, Home, RankHeartbeat, SessionId, ToCoordinator, WorkerHeartbeat},
 };
 use spdl_shard::manifest::{BlockFacts, MANIFEST_NAME, ManifestBuilder, ShardFacts};
+use spdl_testkit::{http, processes::ServerProcess};
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY},
     quic::{self, QuicError, QuicSettings},
@@ -26,7 +27,7 @@ pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running `spdl-coord`; killed when dropped.
 pub(crate) struct CoordinatorProcess {
-    child: Child,
+    process: ServerProcess,
     pub(crate) quic: SocketAddr,
     pub(crate) http: SocketAddr,
     pub(crate) state: PathBuf,
@@ -68,17 +69,15 @@ impl CoordinatorProcess {
 
     /// Starts a coordinator from a [`command`] and waits until it is ready.
     pub(crate) fn spawn(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        let mut process = ServerProcess::spawn(command);
+        let ready = process.line();
         let address = |key: &str| ready[key].as_str().unwrap().parse().unwrap();
         let state = PathBuf::from(ready["state"].as_str().unwrap());
-        Self { quic: address("quic"), http: address("http"), state, child }
+        Self { quic: address("quic"), http: address("http"), state, process }
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// Waits until the answer to `GET path` is as wanted.
@@ -95,35 +94,21 @@ impl CoordinatorProcess {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.process.signal(signal);
     }
 
     /// Waits for the process to end and returns its exit code.
     pub(crate) fn wait(mut self) -> Option<i32> {
-        let deadline = Instant::now() + TIME_LIMIT;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(Instant::now() < deadline, "it does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        self.process.wait().code()
     }
 
     pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.process.kill();
     }
 
     /// Sends `GET path` and returns the status code and the body.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.http).unwrap();
-        stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: spdl\r\nConnection: close\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        http::get(self.http, path, TIME_LIMIT).unwrap()
     }
 
     pub(crate) fn status(&self) -> Value {
@@ -154,13 +139,6 @@ impl CoordinatorProcess {
         let endpoint = quic::client_endpoint(&issued.identity().unwrap(), &QuicSettings::default())?;
         let connection = quic::connect(&endpoint, self.quic, Role::Coordinator, TIME_LIMIT).await?;
         Ok(TestPeer { connection, _endpoint: endpoint })
-    }
-}
-
-impl Drop for CoordinatorProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

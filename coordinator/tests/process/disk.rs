@@ -2,9 +2,8 @@
 
 use std::{
     fs,
-    io::Write,
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
 };
 
@@ -12,42 +11,12 @@ use spdl_core::{
     Role,
     messages::{FromCoordinator, Join, Refusal, ToCoordinator},
 };
+use spdl_testkit::disk::SmallDisk;
 
 use crate::{
     cluster::{self, CoordinatorProcess, command, dataset, heartbeat, join},
     joined,
 };
-
-/// A small file system that is unmounted when dropped.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    /// Mounts a file system, or returns the reason why that is not allowed.
-    fn mount(folder: PathBuf) -> Result<Self, String> {
-        fs::create_dir(&folder).map_err(|error| error.to_string())?;
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=300k", "tmpfs"]).arg(&folder).output();
-        let mounted = mounted.map_err(|error| format!("mount: {error}"))?;
-        if !mounted.status.success() {
-            return Err(String::from_utf8_lossy(&mounted.stderr).trim().to_owned());
-        }
-        Ok(Self(folder))
-    }
-
-    /// Fills the remaining space.
-    fn fill(&self) -> PathBuf {
-        let path = self.0.join("filler");
-        let mut file = fs::File::create(&path).unwrap();
-        while file.write_all(&[7; 512]).is_ok() {}
-        path
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // A lazy unmount, because the coordinator may still be running if the test has failed.
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
 
 /// Returns a join of a job other than `j`.
 fn join_of(job: &str, nonce: u64) -> ToCoordinator {
@@ -65,11 +34,11 @@ fn refused(reply: FromCoordinator) -> Refusal {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_disk_is_full_nothing_new_is_taken_on_running_ranks_go_on_and_no_session_id_comes_twice() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = match SmallDisk::mount(folder.path().join("disk")) {
+    let disk = match SmallDisk::mount(folder.path().join("disk"), 300 << 10) {
         Ok(disk) => disk,
         Err(reason) => return println!("skipped: no file system can be mounted here: {reason}"),
     };
-    let (data, state) = (dataset(&folder.path().join("data")), disk.0.join("state"));
+    let (data, state) = (dataset(&folder.path().join("data")), disk.path("state"));
     let coordinator = CoordinatorProcess::start(&state, &[]);
     let address = coordinator.quic.to_string();
     let client = coordinator.connect(Role::Client).await;
@@ -99,7 +68,7 @@ async fn while_the_disk_is_full_nothing_new_is_taken_on_running_ranks_go_on_and_
         assert!(matches!(refusal, Refusal::Unwritable { .. }), "{refusal}");
     }
     // A rank that has its place continues, and can join again.
-    assert!(matches!(client.ask(heartbeat(running.id, 0, 10, 8)).await, FromCoordinator::RankHeard { .. }));
+    assert!(matches!(client.ask(heartbeat(running.id, 0, 10, 8)).await, FromCoordinator::RankAcknowledged { .. }));
     assert_eq!(joined(&client, join(0, 1, 10)).await.0.id, running.id);
 
     fs::remove_file(filler).unwrap();
@@ -110,7 +79,7 @@ async fn while_the_disk_is_full_nothing_new_is_taken_on_running_ranks_go_on_and_
 
     let coordinator = CoordinatorProcess::start_at(&state, &address, &[]);
     let client = coordinator.connect(Role::Client).await;
-    assert!(matches!(client.ask(heartbeat(running.id, 0, 10, 16)).await, FromCoordinator::RankHeard { .. }));
+    assert!(matches!(client.ask(heartbeat(running.id, 0, 10, 16)).await, FromCoordinator::RankAcknowledged { .. }));
     assert_eq!(joined(&client, join_of("k", 20)).await.0.id, second.id);
     let (third, _) = joined(&client, join_of("l", 30)).await;
     assert!(third.id > second.id, "{:?} was given before", third.id);
@@ -172,7 +141,7 @@ async fn a_state_that_is_damaged_or_missing_is_refused_and_restored_from_its_bac
     let status = coordinator.status();
     assert_eq!(status["jobs"][0]["acknowledged"]["offset"], 64);
     let client = coordinator.connect(Role::Client).await;
-    assert!(matches!(client.ask(heartbeat(session.id, 0, 10, 72)).await, FromCoordinator::RankHeard { .. }));
+    assert!(matches!(client.ask(heartbeat(session.id, 0, 10, 72)).await, FromCoordinator::RankAcknowledged { .. }));
     client.submit("k", &data).await;
     let (later, _) = joined(&client, join_of("k", 20)).await;
     assert!(later.id.0 > session.id.0 + 1, "sessions may have begun since the backup: {:?}", later.id);

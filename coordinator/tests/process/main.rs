@@ -24,7 +24,7 @@ async fn joined(peer: &TestPeer, request: ToCoordinator) -> (Session, Option<Hom
 
 async fn home_of(peer: &TestPeer, request: ToCoordinator) -> Option<WorkerId> {
     match peer.ask(request).await {
-        FromCoordinator::RankHeard { home, .. } => home.map(|home| home.worker),
+        FromCoordinator::RankAcknowledged { home, .. } => home.map(|home| home.worker),
         other => panic!("{other:?}"),
     }
 }
@@ -37,7 +37,10 @@ async fn ranks_get_a_home_and_another_one_when_its_connection_is_lost() {
     let client = coordinator.connect(Role::Client).await;
     assert_eq!(client.submit("j", &data).await, FromCoordinator::Done);
     let (first, second) = (coordinator.connect(Role::Worker).await, coordinator.connect(Role::Worker).await);
-    assert!(matches!(first.ask(worker(1)).await, FromCoordinator::Heard { heartbeat_ms: 1_000, liveness_ms: 5_000 }));
+    assert!(matches!(
+        first.ask(worker(1)).await,
+        FromCoordinator::WorkerAcknowledged { heartbeat_ms: 1_000, liveness_ms: 5_000 }
+    ));
 
     let (session, home) = joined(&client, join(0, 2, 10)).await;
     assert_eq!((session.world, session.global_batch, session.job.samples), (2, 8, 1_000));
@@ -75,7 +78,7 @@ async fn after_kill_9_jobs_sessions_and_positions_are_still_known() {
         panic!("no job")
     };
     assert_eq!(*job, session.job);
-    assert!(matches!(client.ask(heartbeat(session.id, 0, 10, 96)).await, FromCoordinator::RankHeard { .. }));
+    assert!(matches!(client.ask(heartbeat(session.id, 0, 10, 96)).await, FromCoordinator::RankAcknowledged { .. }));
     let (again, _) = joined(&client, join(0, 4, 20)).await;
     assert_eq!(again.start, Position::new(0, 96), "the last position that both had acknowledged");
     assert!(again.id > session.id);
@@ -191,7 +194,7 @@ async fn sigterm_and_sigint_stop_it_in_good_order_and_the_state_is_free_again() 
         client.ask(heartbeat(session.id, 0, 10, offset)).await;
         coordinator.signal(signal);
         let reason = client.connection.closed().await.to_string();
-        assert!(reason.contains("stopping"), "the peer is told: {reason}");
+        assert!(reason.contains("stopping"), "the peer gets the reason: {reason}");
         assert_eq!(coordinator.wait(), Some(0));
     }
     let coordinator = CoordinatorProcess::start(&state, &[]);
@@ -235,8 +238,8 @@ fn a_coordinator_with_its_state_in_etcd_wants_the_clusters_ca_and_a_certificate_
     }
     let issued = ClusterCa::open_or_create(&ca).unwrap().issue(Role::Worker, "w", &[], LEAF_VALIDITY).unwrap();
     issued.write(&certs).unwrap();
-    let said = text(["--certs".as_ref(), certs.as_os_str()]);
-    assert!(said.contains("`w` is for a worker"), "{said}");
+    let error_output = text(["--certs".as_ref(), certs.as_os_str()]);
+    assert!(error_output.contains("`w` is for a worker"), "{error_output}");
     ClusterCa::open_or_create(&ca).unwrap();
     let advertise = |address: &str| {
         let mut command = command(etcd, "127.0.0.1:0");
@@ -244,8 +247,8 @@ fn a_coordinator_with_its_state_in_etcd_wants_the_clusters_ca_and_a_certificate_
         String::from_utf8(output.stderr).unwrap()
     };
     for address in ["0.0.0.0:0", "127.0.0.1:0", "0.0.0.0:7400"] {
-        let said = advertise(address);
-        assert!(said.contains(&format!("`{address}` is not HOST:PORT")), "{said}");
+        let error_output = advertise(address);
+        assert!(error_output.contains(&format!("`{address}` is not HOST:PORT")), "{error_output}");
     }
 }
 
@@ -266,6 +269,6 @@ async fn a_coordinator_without_its_etcd_reports_it_to_every_caller_and_stops_in_
     assert_eq!(coordinator.get("/healthz").0, 200);
     coordinator.signal(Signal::TERM);
     let reason = client.connection.closed().await.to_string();
-    assert!(reason.contains("stopping"), "the peer is told: {reason}");
+    assert!(reason.contains("stopping"), "the peer gets the reason: {reason}");
     assert_eq!(coordinator.wait(), Some(0));
 }

@@ -30,7 +30,7 @@ async fn rejected_peers_are_counted_and_do_not_fill_the_log() {
         assert!(coordinator.try_connect(&folder.path().join("another cluster"), Role::Client).await.is_err());
     }
     let counted = |text: &str, cause: &str| {
-        let start = format!("spdl_coordinator_peers_turned_away_total{{cause=\"{cause}\"}} ");
+        let start = format!("spdl_coordinator_peers_rejected_total{{cause=\"{cause}\"}} ");
         text.lines().find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok()).unwrap_or(0)
     };
     coordinator.wait_get("/metrics", |_, text| counted(text, "certificate") >= 20);

@@ -100,7 +100,7 @@ impl TestRank {
     }
 
     fn heard(&mut self, home: Option<Home>) -> Vec<SessionEffect> {
-        self.answered(FromCoordinator::RankHeard { home, heartbeat_ms: 1000 })
+        self.answered(FromCoordinator::RankAcknowledged { home, heartbeat_ms: 1000 })
     }
 
     fn filled(&mut self, link: LinkId, sequence: u64, slot: u32, offset: u64) -> Vec<SessionEffect> {
@@ -179,7 +179,7 @@ fn a_batch_that_the_trainer_had_is_never_handed_over_again() {
     rank.filled(L0, 0, 0, 0);
     rank.filled(L0, 1, 1, 24);
     rank.on(SessionEvent::LinkLost { link: L0, cause: "reset".into() });
-    assert_eq!(rank.filled(L0, 2, 2, 48), [SessionEffect::Discard { link: L0, slot: 2 }], "its link is gone");
+    assert_eq!(rank.filled(L0, 2, 2, 48), [SessionEffect::Discard { link: L0, slot: 2 }], "its link has ended");
     assert_eq!(rank.wake_until_attach(), attach(L1, home(1), local(1), 48));
     rank.on(SessionEvent::Attached { link: L1, slots: 3 });
     assert_eq!(rank.filled(L1, 0, 0, 24), [SessionEffect::Discard { link: L1, slot: 0 }], "the home began too early");
@@ -411,7 +411,7 @@ fn slots_left_behind_hold_up_the_next_attach_until_one_is_freed() {
     assert!(rank.core.wait_reason(0).to_string().contains("all 3 slots"));
     assert_eq!(rank.on(SessionEvent::Freed { link: L0, slot: 1 }), [attach(L1, home(2), local(2), 72)]);
     rank.on(SessionEvent::Attached { link: L1, slots: 3 });
-    assert_eq!(rank.on(SessionEvent::Freed { link: L0, slot: 0 }), [], "its home is gone");
+    assert_eq!(rank.on(SessionEvent::Freed { link: L0, slot: 0 }), [], "its home has ended");
     assert_eq!(rank.core.slots_held(), 1);
 }
 

@@ -74,7 +74,10 @@ impl CoordinatorCore {
             store: heartbeat.store,
         };
         self.workers.insert(id, worker);
-        Ok(FromCoordinator::Heard { heartbeat_ms: self.config.heartbeat_ms, liveness_ms: self.config.liveness_ms })
+        Ok(FromCoordinator::WorkerAcknowledged {
+            heartbeat_ms: self.config.heartbeat_ms,
+            liveness_ms: self.config.liveness_ms,
+        })
     }
 
     /// Removes workers with the same address as `home`: they are earlier processes of that worker, and dead even if

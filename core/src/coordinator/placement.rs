@@ -73,9 +73,9 @@ mod tests {
     use super::*;
 
     /// Id, node, cores and ranks.
-    type Stats = (u64, &'static str, f64, u32);
+    type WorkerFields = (u64, &'static str, f64, u32);
 
-    fn with<T>(workers: &[Stats], ask: impl FnOnce(&[Candidate<'_>]) -> T) -> T {
+    fn with<T>(workers: &[WorkerFields], ask: impl FnOnce(&[Candidate<'_>]) -> T) -> T {
         let nodes: Vec<NodeId> = workers.iter().map(|worker| NodeId(worker.1.to_owned())).collect();
         let candidates: Vec<Candidate<'_>> = workers
             .iter()
@@ -85,11 +85,11 @@ mod tests {
         ask(&candidates)
     }
 
-    fn choose(node: &str, workers: &[Stats]) -> Option<u64> {
+    fn choose(node: &str, workers: &[WorkerFields]) -> Option<u64> {
         with(workers, |candidates| NearestThenLeastLoaded.choose(&NodeId(node.to_owned()), candidates)).map(|id| id.0)
     }
 
-    fn better(node: &str, current: u64, workers: &[Stats]) -> Option<u64> {
+    fn better(node: &str, current: u64, workers: &[WorkerFields]) -> Option<u64> {
         let (node, current) = (NodeId(node.to_owned()), WorkerId(current));
         with(workers, |candidates| NearestThenLeastLoaded.better(&node, current, candidates)).map(|id| id.0)
     }

@@ -149,7 +149,7 @@ pub struct RankStatus {
     pub job_samples_per_s: Option<f64>,
     /// The fraction of the last seconds in which the trainer waited for batches.
     pub waiting: Option<f64>,
-    pub heard_ms_ago: u64,
+    pub heartbeat_age_ms: u64,
 }
 
 /// The status of a worker.
@@ -163,7 +163,7 @@ pub struct WorkerStatus {
     pub socket: Option<String>,
     pub cores: f64,
     pub draining: bool,
-    pub heard_ms_ago: u64,
+    pub heartbeat_age_ms: u64,
     /// The ranks that the worker serves, as it reports them.
     pub ranks: Vec<ServedRank>,
     /// The totals of the stages since the worker started.
@@ -325,7 +325,7 @@ impl CoordinatorCore {
             home_worker: state.home.map(worker_text),
             transport: state.transport,
             waited_ms: state.waited_ms,
-            heard_ms_ago: self.now_ms.saturating_sub(state.heard_ms),
+            heartbeat_age_ms: self.now_ms.saturating_sub(state.heard_ms),
         });
         SessionStatus {
             session: session.id.0,
@@ -354,7 +354,7 @@ impl CoordinatorCore {
             socket: worker.home.socket.clone(),
             cores: worker.cores,
             draining: worker.draining,
-            heard_ms_ago: self.now_ms.saturating_sub(worker.heard_ms),
+            heartbeat_age_ms: self.now_ms.saturating_sub(worker.heard_ms),
             ranks: worker
                 .ranks
                 .iter()

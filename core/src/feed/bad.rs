@@ -285,11 +285,11 @@ mod tests {
         for sample in 0..5 {
             ledger.record(&job, Fingerprint(5), bad(sample), &BadSampleKind::default()).verdict.unwrap();
         }
-        let told: Vec<u64> = ledger.unreported(2).iter().map(|bad| bad.sample.0).collect();
-        assert_eq!(told, [0, 1]);
+        let reported: Vec<u64> = ledger.unreported(2).iter().map(|bad| bad.sample.0).collect();
+        assert_eq!(reported, [0, 1]);
         ledger.acknowledge(2);
-        let told: Vec<u64> = ledger.unreported(9).iter().map(|bad| bad.sample.0).collect();
-        assert_eq!(told, [2, 3, 4]);
+        let reported: Vec<u64> = ledger.unreported(9).iter().map(|bad| bad.sample.0).collect();
+        assert_eq!(reported, [2, 3, 4]);
     }
 
     #[test]

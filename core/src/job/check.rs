@@ -145,12 +145,12 @@ mod tests {
     }
 
     /// A change that a peer could make to a job.
-    type Change = fn(&mut Job);
+    type JobEdit = fn(&mut Job);
 
     #[test]
     fn a_job_that_no_job_file_describes_is_refused() {
         job().check().unwrap();
-        let changes: [(Change, &str); 12] = [
+        let changes: [(JobEdit, &str); 12] = [
             (|job| job.global_batch = 101, "the 100 samples of an epoch (1 in all) never fill it"),
             (
                 |job| (job.global_batch, job.epochs, job.epoch_end) = (301, 3, EpochEnd::Continuous),

@@ -43,7 +43,7 @@ pub struct Transform {
 pub enum Returns {
     /// An array of this shape.
     Fixed {
-        /// Empty for a scalar.
+        /// The lengths of its axes; none for a scalar.
         shape: Vec<u32>,
     },
     /// Bytes.

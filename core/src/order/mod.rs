@@ -55,7 +55,7 @@ pub enum PlanError {
         /// The version that was requested.
         version: u32,
     },
-    /// L or M is 0.
+    /// The number of lanes or the size of the window is 0.
     #[error("`{parameter}` is 0; it must be at least 1")]
     Zero {
         /// `lanes` or `window`.
@@ -64,12 +64,12 @@ pub enum PlanError {
     /// No block has a sample.
     #[error("the dataset has no samples")]
     Empty,
-    /// A lane would be empty, or L is more than 2^20.
+    /// A lane would be empty, or there are more than 2^20 lanes.
     #[error("`lanes` is {lanes}; a dataset of {samples} samples has at most {most}")]
     TooManyLanes {
-        /// L.
+        /// The number of lanes, L.
         lanes: u32,
-        /// N.
+        /// The number of samples, N.
         samples: u64,
         /// The largest number of lanes that is possible.
         most: u64,
@@ -80,7 +80,7 @@ pub enum PlanError {
         /// Blocks in the dataset.
         blocks: u64,
     },
-    /// B is 0.
+    /// The number of samples per step is 0.
     #[error("`global_batch` is 0; it must be at least 1")]
     NoBatch,
     /// There would be no step at all.
@@ -89,9 +89,9 @@ pub enum PlanError {
          no batch; lower it, or set epoch_end to \"pad\" or \"exact\""
     )]
     BatchExceedsDataset {
-        /// B.
+        /// The number of samples per step over all ranks, B.
         global_batch: u32,
-        /// N.
+        /// The number of samples, N.
         samples: u64,
         /// Epochs to deliver.
         epochs: u64,

@@ -42,7 +42,7 @@ pub struct Step {
     /// Where the search for the next step begins: the position to resume from once this step is done. At the end of an
     /// epoch fewer than B samples may follow it; a resumed run with smaller batches still delivers them.
     pub next: Position,
-    /// B.
+    /// The number of samples per step over all ranks, B.
     pub global_batch: u32,
     /// What the entries past the end of the epoch hold.
     pub epoch_end: EpochEnd,

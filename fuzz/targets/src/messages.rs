@@ -210,14 +210,14 @@ pub(crate) fn to_coordinator_seeds() -> Vec<Vec<u8>> {
 fn replies() -> Vec<FromCoordinator> {
     let session = session::session();
     vec![
-        FromCoordinator::Heard { heartbeat_ms: 1000, liveness_ms: 5000 },
+        FromCoordinator::WorkerAcknowledged { heartbeat_ms: 1000, liveness_ms: 5000 },
         FromCoordinator::Joined {
             session: Box::new(session.clone()),
             reason: StartReason::Beginning,
             home: Some(home()),
             heartbeat_ms: 1000,
         },
-        FromCoordinator::RankHeard { home: None, heartbeat_ms: 1000 },
+        FromCoordinator::RankAcknowledged { home: None, heartbeat_ms: 1000 },
         FromCoordinator::Job(Box::new(session.job)),
         FromCoordinator::Status("{}".into()),
         FromCoordinator::Done,

@@ -43,9 +43,9 @@ fn scanned(mut input: FuzzInput<'_>) {
     }
 }
 
-type Scan = (Vec<ScannedRecord>, Result<u64, String>);
+type ScanResult = (Vec<ScannedRecord>, Result<u64, String>);
 
-fn scan(shard: &[u8], chunk_bytes: usize) -> Scan {
+fn scan(shard: &[u8], chunk_bytes: usize) -> ScanResult {
     let mut reader = RecordReader::new("shard").keep("jpg", 64);
     let mut records = Vec::new();
     for chunk in shard.chunks(chunk_bytes) {

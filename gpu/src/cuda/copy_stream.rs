@@ -1,28 +1,37 @@
 //! The streams, buffers and kernels with which a loader puts batches on one device.
 
-use std::sync::Arc;
+use std::{
+    collections::VecDeque,
+    ops::RangeInclusive,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use parking_lot::Mutex;
 use spdl_client::Batch;
 use spdl_core::layout::Layout;
-use spdl_wire::slab::Slab;
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
-    driver::{Argument, Context, CudaEvent, DeviceMemory, HostMemory, Kernel, PageLock, Stream},
+    completion::Job,
+    driver::{Argument, Context, CudaEvent, DeviceMemory, HostMemory, Kernel, LockedMemory, PageLock, Stream},
+    held::{BufferReturn, CopiedBatch, Held},
     kernel,
     pending_copy::PendingCopy,
 };
 use crate::{
-    BatchPlacement, DeviceBatch, DeviceError, DeviceOptions, StreamHandle,
+    DeviceBatch, DeviceError, DeviceOptions,
     host::{in_place, normalised, steps},
     options::{Flip, NormaliseColumn, PictureColumn, picture, table},
-    outstanding::BatchHold,
-    storage::{BatchStorage, Storage},
+    storage::Storage,
 };
 
 /// Alignment of the parts of a buffer, in bytes: that of the device's own allocations.
 const ALIGN: usize = 256;
+
+/// The part of the free memory that a loader takes beyond what the smallest batches need: a sixteenth.
+const FREE_SHARE: u64 = 16;
 
 const fn align(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGN)
@@ -33,10 +42,16 @@ pub(crate) struct CopyStream {
     context: Arc<Context>,
     copies: Arc<Stream>,
     /// A separate stream for kernels, so that the next copy does not wait for a kernel.
-    kernels: Option<Stream>,
+    kernels: Option<Arc<Stream>>,
     normalise: Vec<Normaliser>,
     capacity: usize,
-    page_lock_max_bytes: u64,
+    /// The least and the most bytes that a batch of the job takes.
+    rooms: RangeInclusive<usize>,
+    /// The flips of buffers that are gone. To free page-locked memory waits for the whole device, so they stay until the
+    /// loader is closed.
+    spare_flips: Mutex<Vec<HostMemory>>,
+    /// Whether the log has a warning that memory for the flips could not be page-locked.
+    has_warned: AtomicBool,
 }
 
 /// Normalises one column.
@@ -64,12 +79,12 @@ pub(crate) struct Buffer {
     /// Offset of the flips. The room for the batch lies before it.
     flips_at: usize,
     flips: Option<HostMemory>,
-    /// Recorded after the copy.
-    copied: Arc<CudaEvent>,
     /// Recorded after the copy and the kernels: the batch is complete.
     ready: Arc<CudaEvent>,
     /// Recorded on the trainer's streams when it dropped the batch.
     released: Vec<CudaEvent>,
+    /// The number of the last copy into it.
+    copy: u64,
 }
 
 impl Buffer {
@@ -78,76 +93,138 @@ impl Buffer {
         self.flips_at
     }
 
-    /// Returns whether the host may write its part of the buffer again.
-    pub(crate) fn is_settled(&self) -> Result<bool, DeviceError> {
-        self.copied.is_done()
+    /// Returns whether the device reads the buffer's part on the host directly.
+    pub(crate) fn is_page_locked(&self) -> bool {
+        self.flips.as_ref().is_none_or(HostMemory::is_locked)
+    }
+
+    /// Returns whether the next copy into it may be queued, when all copies up to `done` are over. The device puts it
+    /// behind the last one; only flips, which the host writes, have to be read by then.
+    pub(crate) const fn is_settled(&self, done: u64) -> bool {
+        self.flips.is_none() || self.copy <= done
+    }
+
+    /// Returns the event after which the batch is complete.
+    pub(super) fn ready(&self) -> &CudaEvent {
+        &self.ready
+    }
+
+    /// Returns a copy of the bytes at `address`, which must lie in this buffer.
+    pub(super) fn read(&self, address: usize, bytes: usize) -> Result<Vec<u8>, DeviceError> {
+        self.memory.read(address, bytes)
+    }
+
+    /// Makes the next copy into the buffer wait for the event.
+    pub(super) fn released_by(&mut self, event: CudaEvent) {
+        self.released.push(event);
     }
 }
 
-/// Waits for the work that the trainer queued on its streams, which still uses the memory. A buffer is dropped when its
-/// loader is gone.
+/// Lets the memory be freed after the work that still uses it: the kernels, and what the trainer queued on its streams.
+/// Waits for that work only where the memory is not freed on a stream. A buffer is dropped when it is replaced, or by the
+/// thread for completions when its loader is gone.
 impl Drop for Buffer {
     fn drop(&mut self) {
         for event in std::iter::once(&*self.ready).chain(&self.released) {
-            let _ = event.synchronise();
+            if self.memory.freed_on().is_none_or(|stream| stream.wait(event).is_err()) {
+                let _ = event.synchronise();
+            }
         }
     }
 }
 
 impl CopyStream {
     pub(crate) fn new(context: &Arc<Context>, layout: &Layout, options: DeviceOptions) -> Result<Self, DeviceError> {
+        let kernels = if options.normalise.is_empty() { None } else { Some(Arc::new(Stream::new(context)?)) };
         let mut normalise = Vec::with_capacity(options.normalise.len());
-        for by in options.normalise {
+        for (by, kernels) in options.normalise.into_iter().zip(kernels.iter().cycle()) {
             let table = table(&by);
-            let on_device = DeviceMemory::new(context, table.len(), "a table")?;
-            on_device.fill(&table)?;
+            let on_device = DeviceMemory::new(kernels, table.len(), "a table")?;
+            on_device.fill(&table, kernels)?;
             let bytes = by.dtype.bytes();
             let kernel = Kernel::new(context, &kernel::ptx(bytes), kernel::name(bytes))?;
             normalise.push(Normaliser { from: picture(layout, &by.column)?, by, table: on_device, kernel });
         }
-        let kernels = if normalise.is_empty() { None } else { Some(Stream::new(context)?) };
         Ok(Self {
             context: context.clone(),
             copies: Arc::new(Stream::new(context)?),
             kernels,
             normalise,
             capacity: layout.capacity() as usize,
-            page_lock_max_bytes: options.page_lock_max_bytes,
+            rooms: layout.fixed_bytes()..=layout.slot_bytes(),
+            spare_flips: Mutex::default(),
+            has_warned: AtomicBool::new(false),
         })
     }
 
-    /// Allocates a buffer with room for a batch of `room` bytes.
-    pub(crate) fn buffer(&self, room: usize) -> Result<Buffer, DeviceError> {
-        let flips_at = align(room);
-        let flip_bytes = self.flipping().count() * self.capacity;
-        let made: usize = self.normalise.iter().map(|each| align(each.made_bytes(self.capacity))).sum();
-        let memory = DeviceMemory::new(&self.context, flips_at + align(flip_bytes) + made, "a batch")?;
-        let flips = if flip_bytes > 0 { Some(HostMemory::new(&self.context, flip_bytes)?) } else { None };
-        Ok(Buffer {
-            memory,
-            flips_at,
-            flips,
-            copied: Arc::new(CudaEvent::new(&self.context)?),
-            ready: Arc::new(CudaEvent::new(&self.context)?),
-            released: Vec::new(),
-        })
+    /// Allocates the buffers of a loader. They have room for the largest batch of the job if that takes little more
+    /// memory than room for the smallest, so that no buffer has to be replaced in the middle of a training.
+    pub(crate) fn buffers(&self, count: u32) -> Result<VecDeque<Buffer>, DeviceError> {
+        let (least, most) = (*self.rooms.start(), *self.rooms.end());
+        let (free_bytes, _) = self.context.memory()?;
+        let is_affordable = u64::from(count) * (most - least) as u64 <= free_bytes / FREE_SHARE;
+        let room = if is_affordable { most } else { least };
+        (0..count).map(|_| self.buffer(self.memory(room)?, room, None)).collect()
     }
 
-    /// Page-locks a slab. Returns `None` and logs a warning when that is impossible; copies from the slab are then
-    /// slower.
-    pub(crate) fn page_lock(&self, slab: &Slab) -> Option<PageLock> {
-        let (bytes, most) = (slab.bytes() as u64, self.page_lock_max_bytes);
-        if bytes > most {
-            tracing::warn!("slab of {bytes} bytes is not page-locked: at most {most} bytes are; copies are slower");
-            return None;
-        }
-        match PageLock::new(&self.context, slab.clone()) {
-            Ok(lock) => Some(lock),
-            Err(error) => {
-                tracing::warn!("slab of {bytes} bytes is not page-locked, so copies are slower: {error}");
-                None
+    /// Replaces a settled buffer that has too little room by a larger buffer. That has a quarter more room than needed, so
+    /// that few replacements happen. The old buffer is freed first only where there is no memory for both.
+    pub(crate) fn enlarge(&self, mut buffer: Buffer, bytes: usize) -> Result<Buffer, DeviceError> {
+        let ample = (bytes + bytes / 4).clamp(bytes, bytes.max(*self.rooms.end()));
+        let flips = buffer.flips.take();
+        for room in [ample, bytes] {
+            match self.memory(room) {
+                Err(error) if error.is_out_of_memory() => {}
+                memory => return self.buffer(memory?, room, flips),
             }
         }
+        drop(buffer);
+        // A pool has no use for the old memory before the stream has passed its release.
+        self.copies.synchronise()?;
+        match self.memory(bytes) {
+            Ok(memory) => self.buffer(memory, bytes, flips),
+            Err(error) => {
+                self.spare_flips.lock().extend(flips);
+                Err(error)
+            }
+        }
+    }
+
+    /// Allocates the device's memory of a buffer.
+    fn memory(&self, room: usize) -> Result<DeviceMemory, DeviceError> {
+        let made: usize = self.normalise.iter().map(|each| align(each.made_bytes(self.capacity))).sum();
+        DeviceMemory::new(&self.copies, align(room) + align(self.flip_bytes()) + made, "a batch")
+    }
+
+    fn flip_bytes(&self) -> usize {
+        self.flipping().count() * self.capacity
+    }
+
+    /// Creates a buffer in memory of [`CopyStream::memory`] for the same `room`.
+    fn buffer(&self, memory: DeviceMemory, room: usize, flips: Option<HostMemory>) -> Result<Buffer, DeviceError> {
+        let flip_bytes = self.flip_bytes();
+        Ok(Buffer {
+            memory,
+            flips_at: align(room),
+            flips: flips.or_else(|| (flip_bytes > 0).then(|| self.flips(flip_bytes))),
+            ready: Arc::new(CudaEvent::new(&self.context)?),
+            released: Vec::new(),
+            copy: 0,
+        })
+    }
+
+    /// Allocates memory for the flips of a batch. A system may refuse page-locked memory, with confidential computing or
+    /// when memory is short. If the device itself has failed, the next call reports that.
+    fn flips(&self, bytes: usize) -> HostMemory {
+        LockedMemory::new(&self.context, bytes).map_or_else(
+            |error| {
+                if !self.has_warned.swap(true, Ordering::Relaxed) {
+                    tracing::warn!("memory for flips is not page-locked, so copies are slower: {error}");
+                }
+                HostMemory::pageable(bytes)
+            },
+            HostMemory::Locked,
+        )
     }
 
     /// Returns the columns that can be mirrored.
@@ -155,18 +232,40 @@ impl CopyStream {
         self.normalise.iter().filter(|each| each.by.flip != Flip::Never)
     }
 
-    /// Queues the copy of a batch into a buffer that is settled and large enough, and the kernels that read it. Blocks
-    /// no thread.
+    /// Queues the copy of a batch, with this number, into a buffer that is settled and large enough, and the kernels
+    /// that read it. `lock` is that of the batch's slot. The thread for completions frees the slot when the copy is
+    /// done. Blocks this thread until the bytes are read if the slot or the buffer's flips are not page-locked.
     pub(crate) fn put(
         &self,
         batch: Batch,
+        lock: Option<Arc<PageLock>>,
+        number: u64,
         mut buffer: Buffer,
-        back: &UnboundedSender<Buffer>,
-    ) -> Result<(PendingCopy, CopiedBatch), DeviceError> {
+        back: &BufferReturn,
+    ) -> Result<CopiedBatch, DeviceError> {
+        buffer.copy = number;
+        let mut pending = PendingCopy::new(batch, lock, self.copies.clone());
+        let queued = self.queue(&mut pending, &mut buffer);
+        let made = match queued {
+            Ok(made) => made,
+            Err(error) => {
+                // What is queued by now still reads the slot and writes to the buffer.
+                back.completions.send(Job::Copy(number, pending));
+                back.completions.send(Job::Free(buffer));
+                return Err(error);
+            }
+        };
+        let copied = self.batch(pending.batch(), &made, buffer, back);
+        back.completions.send(Job::Copy(number, pending));
+        Ok(copied)
+    }
+
+    /// Queues the copy and the kernels. Returns the address of each computed column.
+    fn queue(&self, pending: &mut PendingCopy, buffer: &mut Buffer) -> Result<Vec<usize>, DeviceError> {
         if let Some(flips) = &mut buffer.flips {
             let rows = flips.bytes_mut().chunks_exact_mut(self.capacity);
             for (each, row) in self.flipping().zip(rows) {
-                for (flag, entry) in row.iter_mut().zip(batch.entries()) {
+                for (flag, entry) in row.iter_mut().zip(pending.batch().entries()) {
                     *flag = u8::from(each.by.flip.is_mirrored(entry.epoch, entry.id));
                 }
             }
@@ -177,28 +276,27 @@ impl CopyStream {
         // The kernels of the previous batch may still read this buffer, if the trainer never waited for that batch.
         self.copies.wait(&buffer.ready)?;
         let flips = buffer.flips.as_ref().map(|flips| (flips, buffer.flips_at));
-        let pending = PendingCopy::start(batch, flips, &self.copies, &buffer.memory, &buffer.copied)?;
-        let made = self.make(pending.batch(), &buffer)?;
-        let context = self.context.clone();
+        let copied = pending.start(flips, &buffer.memory)?;
+        if let Some(kernels) = &self.kernels {
+            kernels.wait(copied)?;
+        }
+        self.make(pending.batch(), buffer)
+    }
+
+    /// Describes the batch whose copy into `buffer` is queued.
+    fn batch(&self, batch: &Batch, made: &[usize], buffer: Buffer, back: &BufferReturn) -> CopiedBatch {
         let start = buffer.memory.address();
-        let held = Arc::new(Held {
-            context,
-            buffer: Some(buffer),
-            uses: Mutex::new(Vec::new()),
-            back: back.clone(),
-            hold: Mutex::new(None),
-        });
+        let held = Held::new(self.context.clone(), buffer, back.clone());
         let storage: Storage = held.clone();
-        let batch = pending.batch();
         let columns = batch.layout().columns().iter().enumerate().map(|(index, column)| {
-            let made_of = self.normalise.iter().zip(&made).find(|(each, _)| each.from.index == index);
+            let made_of = self.normalise.iter().zip(made).find(|(each, _)| each.from.index == index);
             match made_of {
                 Some((each, address)) => normalised(*address, batch.len(), each.from, &each.by, &storage),
                 None => in_place(batch, index, column, start, &storage),
             }
         });
         let batch = DeviceBatch::new(batch, start, columns.collect(), storage);
-        Ok((pending, CopiedBatch { batch, held }))
+        CopiedBatch { batch, held }
     }
 
     /// Queues the kernels, and records that the batch is ready. Returns the address of each computed column.
@@ -207,7 +305,16 @@ impl CopyStream {
             self.copies.record(&buffer.ready)?;
             return Ok(Vec::new());
         };
-        kernels.wait(&buffer.copied)?;
+        let made = self.launch(kernels, batch, buffer);
+        if made.is_err() {
+            // No event is recorded after the kernels that began, and the buffer is freed now.
+            let _ = kernels.synchronise();
+        }
+        made
+    }
+
+    /// Queues the kernels, and records that the batch is ready.
+    fn launch(&self, kernels: &Stream, batch: &Batch, buffer: &Buffer) -> Result<Vec<usize>, DeviceError> {
         let start = buffer.memory.address();
         let mut flips = start + buffer.flips_at;
         let mut to = flips + align(self.flipping().count() * self.capacity);
@@ -248,15 +355,6 @@ impl CopyStream {
     }
 }
 
-impl CopyStream {
-    /// Returns an event recorded after all work queued so far.
-    pub(crate) fn mark(&self) -> Result<CudaEvent, DeviceError> {
-        let mark = CudaEvent::new(&self.context)?;
-        self.kernels.as_ref().unwrap_or(&self.copies).record(&mark)?;
-        Ok(mark)
-    }
-}
-
 /// Waits for the kernels, which still use their tables and code.
 impl Drop for CopyStream {
     fn drop(&mut self) {
@@ -277,88 +375,5 @@ fn offset(batch: &Batch, index: usize) -> usize {
     match batch.layout().columns()[index].place {
         spdl_core::layout::Place::Fixed { offset, .. } => offset,
         spdl_core::layout::Place::Ragged { .. } => unreachable!("pictures have one size"),
-    }
-}
-
-/// A batch on the device that the trainer does not have yet.
-pub(crate) struct CopiedBatch {
-    batch: DeviceBatch,
-    held: Arc<Held>,
-}
-
-impl CopiedBatch {
-    /// Passes the batch on to the trainer, who holds it until the last of its tensors is dropped.
-    pub(crate) fn hand(self, hold: BatchHold) -> DeviceBatch {
-        *self.held.hold.lock() = Some(hold);
-        self.batch
-    }
-}
-
-/// A batch on the device. It keeps its buffer until the last of its tensors is dropped.
-struct Held {
-    context: Arc<Context>,
-    /// `None` only while this is being dropped.
-    buffer: Option<Buffer>,
-    uses: Mutex<Vec<Use>>,
-    back: UnboundedSender<Buffer>,
-    hold: Mutex<Option<BatchHold>>,
-}
-
-/// A stream of the trainer that waits for the batch, and the event to record on it when the batch is dropped.
-struct Use {
-    stream: StreamHandle,
-    released: CudaEvent,
-}
-
-impl Held {
-    fn buffer(&self) -> &Buffer {
-        self.buffer.as_ref().expect("a batch has its buffer until it is dropped")
-    }
-}
-
-impl BatchStorage for Held {
-    fn placement(&self) -> BatchPlacement {
-        self.context.placement()
-    }
-
-    fn slot(&self) -> Option<(&Slab, u32)> {
-        None
-    }
-
-    fn wait_on(&self, stream: StreamHandle) -> Result<(), DeviceError> {
-        let mut uses = self.uses.lock();
-        if uses.iter().any(|each| each.stream == stream) {
-            return Ok(());
-        }
-        let released = CudaEvent::new(&self.context)?;
-        self.context.make_wait(stream, &self.buffer().ready)?;
-        uses.push(Use { stream, released });
-        Ok(())
-    }
-
-    fn synchronise(&self) -> Result<(), DeviceError> {
-        self.buffer().ready.synchronise()
-    }
-
-    fn read(&self, address: usize, bytes: usize) -> Result<Vec<u8>, DeviceError> {
-        self.synchronise()?;
-        self.buffer().memory.read(address, bytes)
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let Some(mut buffer) = self.buffer.take() else { return };
-        for Use { stream, released } in self.uses.get_mut().drain(..) {
-            // The thread that drops the batch may not be the one whose default stream is meant. The device's default
-            // stream waits for those of all threads.
-            let stream = if stream == StreamHandle::PER_THREAD { StreamHandle::LEGACY } else { stream };
-            // Recording fails only when the device is lost, and then nothing uses the buffer.
-            if self.context.record(stream, &released).is_ok() {
-                buffer.released.push(released);
-            }
-        }
-        // If the loader is gone, this drops the buffer, which frees its memory.
-        let _ = self.back.send(buffer);
     }
 }

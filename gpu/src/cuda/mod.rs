@@ -1,12 +1,16 @@
 //! Batches on a CUDA device, which the device itself copies from page-locked slabs, on streams of the loader's own.
 //!
-//! [`driver`] calls the driver, [`pending_copy`] keeps a slot until its copy is done, [`copy_stream`] queues copies and kernels on
-//! streams, and [`prefetcher`] decides when to start them.
+//! [`driver`] calls the driver, [`page_locks`] locks the pages of slots, [`copy_stream`] queues copies and kernels on
+//! streams, [`pending_copy`] keeps a slot until its copy is done, [`completion`] is the thread that waits for that,
+//! [`held`] is a batch that the trainer has, and [`prefetcher`] decides when to start copies.
 
+mod completion;
 mod copy_stream;
 mod driver;
+mod held;
 mod kernel;
 mod launch;
+mod page_locks;
 mod pending_copy;
 mod prefetcher;
 

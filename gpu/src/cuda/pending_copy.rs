@@ -1,75 +1,87 @@
 //! A pending copy, which keeps the batch that it reads until the copy is done.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::{mem, sync::Arc, thread, time::Duration};
 
 use spdl_client::Batch;
 
-use super::driver::{CudaEvent, DeviceMemory, HostMemory, Stream};
+use super::driver::{CudaEvent, DeviceMemory, HostMemory, PageLock, Stream, is_exiting};
 use crate::DeviceError;
 
-/// A batch that is being copied to the device. Dropping this frees the batch's slot. The loader drops it when the copy
-/// is done; dropped earlier, it blocks until then.
-pub(crate) struct PendingCopy {
+/// How long to wait before another attempt when a capture of the trainer's keeps the driver from waiting.
+const CAPTURE_POLL: Duration = Duration::from_millis(1);
+
+/// A batch that is being copied to the device. [`PendingCopy::finish`] waits for the copy and frees the batch's slot;
+/// dropped without that, the slot is never freed, because the device may still read it.
+pub(super) struct PendingCopy {
     batch: Option<Batch>,
+    /// Keeps the slot's pages locked.
+    lock: Option<Arc<PageLock>>,
     stream: Arc<Stream>,
-    copied: Arc<CudaEvent>,
-    /// Whether the copy is known to be done, or nothing can run on the device any more.
-    is_over: bool,
+    /// Recorded after the copy. It is this copy's alone: the buffer's next copy may be queued, behind work of the
+    /// trainer's, before the thread for completions waits for this one.
+    copied: Option<CudaEvent>,
 }
 
 impl PendingCopy {
-    /// Queues on `stream` the copies of a batch, and of `flips` to offset `flips_at`, and records `copied` after them.
-    /// `flips` must not change until then: it belongs to the destination buffer, which is not filled again before that.
-    pub(crate) fn start(
-        batch: Batch,
+    pub(super) const fn new(batch: Batch, lock: Option<Arc<PageLock>>, stream: Arc<Stream>) -> Self {
+        Self { batch: Some(batch), lock, stream, copied: None }
+    }
+
+    /// Queues the copies of the batch, and of `flips` to offset `flips_at`, and returns an event that is recorded after
+    /// them. After an error, some copies may be queued. `flips` must not change until the event has passed: it belongs
+    /// to the destination buffer, which is not filled again before that.
+    pub(super) fn start(
+        &mut self,
         flips: Option<(&HostMemory, usize)>,
-        stream: &Arc<Stream>,
         to: &DeviceMemory,
-        copied: &Arc<CudaEvent>,
-    ) -> Result<Self, DeviceError> {
-        // From here on, an error drops this, which waits for the work already on the stream.
-        let pending = Self { batch: Some(batch), stream: stream.clone(), copied: copied.clone(), is_over: false };
+    ) -> Result<&CudaEvent, DeviceError> {
         // SAFETY: the batch keeps its slot, whose bytes are not written while they are read, and lives in this
         // until the stream has passed the copy.
-        unsafe { stream.copy(pending.batch().bytes(), to, 0)? };
+        unsafe { self.stream.copy(self.batch().bytes(), to, 0)? };
         if let Some((flips, at)) = flips {
-            // SAFETY: page-locked memory. Its owner fills it again only after `copied` has passed, and the driver frees
-            // it only when no copy reads it.
-            unsafe { stream.copy(flips.bytes(), to, at)? };
+            // SAFETY: its owner fills it again only after the event has passed, and frees it only when no copy reads it.
+            unsafe { self.stream.copy(flips.bytes(), to, at)? };
         }
-        stream.record(copied)?;
-        Ok(pending)
+        let copied = CudaEvent::new(self.stream.context())?;
+        self.stream.record(&copied)?;
+        Ok(self.copied.insert(copied))
     }
 
-    pub(crate) const fn batch(&self) -> &Batch {
-        self.batch.as_ref().expect("a copy has its batch until it is dropped")
+    pub(super) const fn batch(&self) -> &Batch {
+        self.batch.as_ref().expect("a copy has its batch until it is finished")
     }
 
-    /// Returns whether the copy is done.
+    /// Blocks this thread until the copy is done, and frees the slot.
     ///
     /// # Errors
-    /// Returns [`DeviceError`] when the driver fails. A lost device reads no memory any more, so the copy then counts
-    /// as over.
-    pub(crate) fn has_landed(&mut self) -> Result<bool, DeviceError> {
-        if !self.is_over {
-            let done = self.copied.is_done();
-            self.is_over = matches!(done, Ok(true) | Err(DeviceError::Lost { .. }));
-            done?;
+    /// Returns [`DeviceError`] when the driver fails. A lost device reads no memory any more, so its slots are free.
+    pub(super) fn finish(mut self) -> Result<(), DeviceError> {
+        let recorded = self.copied.as_ref().map(|copied| after_captures(|| copied.synchronise()));
+        let ended = match &recorded {
+            Some(ended @ (Ok(()) | Err(DeviceError::Lost { .. }))) => ended.clone(),
+            _ => after_captures(|| self.stream.synchronise()),
+        };
+        if !is_exiting() && matches!(ended, Ok(()) | Err(DeviceError::Lost { .. })) {
+            drop((self.batch.take(), self.lock.take()));
         }
-        Ok(self.is_over)
+        recorded.unwrap_or(Ok(())).and(ended)
+    }
+}
+
+/// Repeats a wait while it fails because of a capture, which ends.
+fn after_captures(mut wait: impl FnMut() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+    loop {
+        match wait() {
+            Err(error) if error.is_of_capture() => thread::sleep(CAPTURE_POLL),
+            ended => return ended,
+        }
     }
 }
 
 impl Drop for PendingCopy {
     fn drop(&mut self) {
-        if !self.is_over
-            && let Err(error) = self.stream.synchronise()
-            && !matches!(error, DeviceError::Lost { .. })
-        {
-            // The device may still read the slot, with no way to learn when it ends. Losing the slot is better than
-            // corrupt data.
-            std::mem::forget(self.batch.take());
-        }
+        // Losing the slot is better than corrupt data.
+        mem::forget((self.batch.take(), self.lock.take()));
     }
 }

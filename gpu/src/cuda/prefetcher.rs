@@ -5,24 +5,21 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use spdl_client::{Batch, ClientError, Progress, Serving, Source, SourceEvent};
 use spdl_core::{Position, messages::StageStats};
-use spdl_wire::slab::Slab;
 use tokio::{
     sync::{mpsc, oneshot},
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tracing::Instrument;
 
 use super::{
-    copy_stream::{Buffer, CopiedBatch, CopyStream},
+    completion::{Completion, Completions, Job},
+    copy_stream::{Buffer, CopyStream},
     driver::{Context, PageLock},
-    pending_copy::PendingCopy,
+    held::{BufferReturn, CopiedBatch},
+    page_locks::PageLocks,
 };
 use crate::{DeviceBatch, DeviceError, DeviceOptions, outstanding::OutstandingBatches};
 
-/// How often the task checks the events of pending copies. A slot is freed at most this much later.
-const POLL: Duration = Duration::from_millis(1);
-/// How long pending copies may take to finish when the loader is closed.
-const LAND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the task may take to answer a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -36,7 +33,8 @@ enum PrefetchCommand {
     Close(oneshot::Sender<()>),
 }
 
-/// The trainer's handle of the task. When it is dropped, the task finishes the pending copies and closes the source.
+/// The trainer's handle of the task. When it is dropped, the task closes the source, and the pending copies end by
+/// themselves.
 pub(crate) struct Prefetcher {
     /// Each result comes with the number of restarts before it.
     ready: mpsc::UnboundedReceiver<(u64, Ready)>,
@@ -55,37 +53,39 @@ impl Prefetcher {
         options: DeviceOptions,
     ) -> Result<Self, DeviceError> {
         let buffers = options.buffers;
+        let page_locks = PageLocks::new(context.clone(), options.page_lock_max_bytes);
         let copy_stream = Arc::new(CopyStream::new(context, layout, options)?);
-        // Ragged values need more room; a buffer that is too small is replaced.
-        let free =
-            (0..buffers).map(|_| copy_stream.buffer(layout.fixed_bytes())).collect::<Result<_, DeviceError>>()?;
+        let free = copy_stream.buffers(buffers)?;
         let (to_ready, ready) = mpsc::unbounded_channel();
         let (commands, to_task) = mpsc::unbounded_channel();
         let (back, returned) = mpsc::unbounded_channel();
+        let (completions, completed) = Completions::start().map_err(|error| DeviceError::Thread {
+            device: context.placement().to_string(),
+            problem: error.to_string(),
+        })?;
+        let outstanding = OutstandingBatches::new(buffers, "device buffers (option `buffers`)");
         let served = Arc::new(Mutex::new(Served::by(&source)));
         let task = PrefetchTask {
             source,
             copy_stream,
             free,
-            pending_copies: VecDeque::new(),
-            locked: Locked::default(),
+            buffers,
+            copies: 0,
+            copies_done: 0,
+            page_locks,
             waiting: None,
             is_over: false,
             restarts: 0,
             commands: to_task,
             returned,
-            back,
+            completed,
+            back: BufferReturn { to_task: back, completions },
+            outstanding: outstanding.clone(),
             ready: to_ready,
             served: served.clone(),
         };
         tokio::spawn(task.run().in_current_span());
-        Ok(Self {
-            ready,
-            restarts: 0,
-            commands,
-            served,
-            outstanding: OutstandingBatches::new(buffers, "device buffers (option `buffers`)"),
-        })
+        Ok(Self { ready, restarts: 0, commands, served, outstanding })
     }
 
     pub(crate) async fn next(&mut self) -> Result<SourceEvent<DeviceBatch>, DeviceError> {
@@ -116,9 +116,13 @@ impl Prefetcher {
         }
         let (reply, explanation) = oneshot::channel();
         let _ = self.commands.send(PrefetchCommand::Explain(reply));
-        match timeout(ANSWER_TIMEOUT, explanation).await {
+        let text = match timeout(ANSWER_TIMEOUT, explanation).await {
             Ok(Ok(text)) => text,
             _ => "the task that copies batches to the device does not answer".to_owned(),
+        };
+        match self.outstanding.shortage() {
+            Some(shortage) => format!("{text}; {shortage}"),
+            None => text,
         }
     }
 
@@ -137,7 +141,7 @@ impl Prefetcher {
     pub(crate) async fn close(&self) {
         let (done, closed) = oneshot::channel();
         if self.commands.send(PrefetchCommand::Close(done)).is_ok() {
-            let _ = timeout(LAND_TIMEOUT + ANSWER_TIMEOUT, closed).await;
+            let _ = timeout(ANSWER_TIMEOUT, closed).await;
         }
     }
 }
@@ -148,9 +152,13 @@ struct PrefetchTask<S> {
     copy_stream: Arc<CopyStream>,
     /// Buffers that no batch uses.
     free: VecDeque<Buffer>,
-    /// Pending copies, oldest first. They end in this order, because they are on one stream.
-    pending_copies: VecDeque<PendingCopy>,
-    locked: Locked,
+    /// The number of buffers that are usable.
+    buffers: u32,
+    /// The number of the last copy that was queued.
+    copies: u64,
+    /// The number of the last copy that is over. Copies end in order, because they are on one stream.
+    copies_done: u64,
+    page_locks: PageLocks,
     /// A batch of the source that waits for a buffer.
     waiting: Option<Batch>,
     /// Whether the source has ended or failed.
@@ -159,7 +167,9 @@ struct PrefetchTask<S> {
     restarts: u64,
     commands: mpsc::UnboundedReceiver<PrefetchCommand>,
     returned: mpsc::UnboundedReceiver<Buffer>,
-    back: mpsc::UnboundedSender<Buffer>,
+    completed: mpsc::UnboundedReceiver<Completion>,
+    back: BufferReturn,
+    outstanding: Arc<OutstandingBatches>,
     ready: mpsc::UnboundedSender<(u64, Ready)>,
     served: Arc<Mutex<Served>>,
 }
@@ -176,33 +186,6 @@ impl Served {
     }
 }
 
-/// The slabs that are page-locked. A fail-over brings a new slab.
-#[derive(Default)]
-struct Locked {
-    locks: Vec<PageLock>,
-    /// Slabs that could not be page-locked, to try each only once.
-    refused: Vec<Slab>,
-}
-
-fn is_same(one: &Slab, other: &Slab) -> bool {
-    one.as_ptr() == other.as_ptr()
-}
-
-impl Locked {
-    fn knows(&self, slab: &Slab) -> bool {
-        self.locks.iter().map(PageLock::slab).chain(&self.refused).any(|known| is_same(known, slab))
-    }
-
-    /// Unlocks all slabs except the current one, once no pending copy reads them.
-    fn keep_only(&mut self, slab: &Slab, pending_copies: &VecDeque<PendingCopy>) {
-        let is_used = |known: &Slab| {
-            is_same(known, slab) || pending_copies.iter().any(|pending| is_same(pending.batch().slab(), known))
-        };
-        self.locks.retain(|lock| is_used(lock.slab()));
-        self.refused.retain(is_used);
-    }
-}
-
 impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
     async fn run(mut self) {
         let done = loop {
@@ -210,19 +193,23 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
                 self.fail(error);
             }
             let wants_batch = !self.is_over && self.waiting.is_none() && !self.free.is_empty();
-            let polls = !self.pending_copies.is_empty() || self.waiting.is_some();
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
                     Some(PrefetchCommand::Delivered(progress)) => self.source.record_progress(progress),
                     Some(PrefetchCommand::Restart(from)) => self.restart(from).await,
                     Some(PrefetchCommand::Explain(reply)) => {
-                        let _ = reply.send(self.source.explain().await);
+                        let reason = self.held_back_reason();
+                        let _ = reply.send(match reason {
+                            Some(reason) => reason,
+                            None => self.source.explain().await,
+                        });
                     }
                     Some(PrefetchCommand::Close(done)) => break Some(done),
                     None => break None,
                 },
-                buffer = self.returned.recv() => self.free.extend(buffer),
+                Some(buffer) = self.returned.recv() => self.free.push_back(buffer),
+                Some(completion) = self.completed.recv() => self.complete(completion),
                 event = self.source.next(), if wants_batch => {
                     *self.served.lock() = Served::by(&self.source);
                     match event {
@@ -231,10 +218,10 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
                         Err(error) => self.end(Err(error.into())),
                     }
                 }
-                () = sleep(POLL), if polls => {}
             }
         };
-        self.finish().await;
+        self.waiting = None;
+        self.source.close().await;
         if let Some(done) = done {
             let _ = done.send(());
         }
@@ -261,88 +248,121 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
         }
     }
 
-    /// Frees the slots of the copies that are done, and starts the next copy if possible.
-    async fn advance(&mut self) -> Result<(), DeviceError> {
-        while let Some(pending) = self.pending_copies.front_mut() {
-            match pending.has_landed() {
-                Ok(false) => break,
-                Ok(true) => drop(self.pending_copies.pop_front()),
-                Err(error) => {
-                    self.pending_copies.pop_front();
-                    return Err(error);
+    fn complete(&mut self, completion: Completion) {
+        match completion {
+            Completion::Copied(number, result) => {
+                self.copies_done = number;
+                if let Err(error) = result {
+                    self.fail(error);
+                }
+            }
+            Completion::Released(buffer) => self.free.push_back(buffer),
+            Completion::Abandoned(error) => {
+                self.buffers -= 1;
+                self.outstanding.set_limit(self.buffers);
+                if self.buffers == 0 {
+                    self.fail(error);
                 }
             }
         }
-        if let Some(batch) = &self.waiting
-            && !self.locked.knows(batch.slab())
-        {
-            self.lock(batch.slab().clone()).await;
-        }
+    }
+
+    /// Returns the reason why no batch can arrive when a capture holds all buffers that the trainer does not hold.
+    fn held_back_reason(&self) -> Option<String> {
+        let held_back = self.back.completions.held_back();
+        (held_back > 0 && self.free.is_empty()).then(|| {
+            format!(
+                "the trainer dropped {held_back} batches while it captured a CUDA graph, and their device buffers are \
+                 held back until the capture ends; drop batches before a capture, or set more `buffers`"
+            )
+        })
+    }
+
+    /// Starts the next copy if possible.
+    async fn advance(&mut self) -> Result<(), DeviceError> {
+        let Some((slab, slot)) = self.waiting.as_ref().map(|batch| (batch.slab().clone(), batch.slot())) else {
+            return Ok(());
+        };
+        let lock = self.page_locks.of(slab, slot).await;
         let Some(batch) = self.waiting.take() else { return Ok(()) };
-        let Some(at) = self.settled()? else {
+        let Some(buffer) = self.free_buffer(batch.bytes().len()).await? else {
             self.waiting = Some(batch);
             return Ok(());
         };
-        let buffer = self.free.remove(at).expect("a place in the queue");
-        let buffer = with_room(&self.copy_stream, buffer, batch.bytes().len()).await?;
-        let (pending, copied) = self.copy_stream.put(batch, buffer, &self.back)?;
-        self.pending_copies.push_back(pending);
+        self.copies += 1;
+        let copied = self.put(batch, lock, buffer).await?;
         let _ = self.ready.send((self.restarts, Ok(SourceEvent::Batch(copied))));
         Ok(())
     }
 
-    /// Returns the index of a free buffer that the host may write to.
-    fn settled(&self) -> Result<Option<usize>, DeviceError> {
-        for (at, buffer) in self.free.iter().enumerate() {
-            if buffer.is_settled()? {
-                return Ok(Some(at));
+    /// Returns a free buffer with room for a batch of this many bytes, or `None` if the batch has to wait for one. Where
+    /// the device's memory is too short for a larger buffer, the loader goes on with fewer, as long as one is left.
+    async fn free_buffer(&mut self, bytes: usize) -> Result<Option<Buffer>, DeviceError> {
+        loop {
+            let Some(at) = self.settled(bytes) else { return Ok(None) };
+            let buffer = self.free.remove(at).expect("a place in the queue");
+            if buffer.room() >= bytes {
+                return Ok(Some(buffer));
             }
-        }
-        Ok(None)
-    }
-
-    /// Page-locks a slab on another thread, because that takes about a second for 10 GB.
-    async fn lock(&mut self, slab: Slab) {
-        self.locked.keep_only(&slab, &self.pending_copies);
-        let (copy_stream, to_lock) = (self.copy_stream.clone(), slab.clone());
-        match tokio::task::spawn_blocking(move || copy_stream.page_lock(&to_lock)).await {
-            Ok(Some(lock)) => self.locked.locks.push(lock),
-            _ => self.locked.refused.push(slab),
-        }
-    }
-
-    /// Lets copies and kernels finish before their memory is freed, then closes the source.
-    async fn finish(mut self) {
-        self.waiting = None;
-        let landed = timeout(LAND_TIMEOUT, async {
-            while let Some(pending) = self.pending_copies.front_mut() {
-                match pending.has_landed() {
-                    Ok(false) => sleep(POLL).await,
-                    _ => drop(self.pending_copies.pop_front()),
+            let copy_stream = self.copy_stream.clone();
+            match on_other_thread(move || copy_stream.enlarge(buffer, bytes)).await {
+                Err(error) if error.is_out_of_memory() && self.buffers > 1 => {
+                    self.buffers -= 1;
+                    self.outstanding.lower_limit(self.buffers, &error);
                 }
+                larger => return larger.map(Some),
             }
-            let mark = self.copy_stream.mark();
-            while mark.as_ref().is_ok_and(|mark| matches!(mark.is_done(), Ok(false))) {
-                sleep(POLL).await;
-            }
-        });
-        if landed.await.is_err() {
-            tracing::warn!("copies to the device do not end; the loader waits for them");
         }
-        self.source.close().await;
+    }
+
+    /// Returns the index of a free buffer that the host may write to: of one with room for this many bytes, if there is
+    /// one.
+    fn settled(&self, bytes: usize) -> Option<usize> {
+        let settled = || self.free.iter().enumerate().filter(|(_, buffer)| buffer.is_settled(self.copies_done));
+        let found = settled().find(|(_, buffer)| buffer.room() >= bytes).or_else(|| settled().next());
+        found.map(|(at, _)| at)
+    }
+
+    /// Starts a copy: on another thread if the driver has to read the bytes before its call returns, since the runtime
+    /// may have no thread but this one.
+    async fn put(
+        &mut self,
+        batch: Batch,
+        lock: Option<Arc<PageLock>>,
+        buffer: Buffer,
+    ) -> Result<CopiedBatch, DeviceError> {
+        let number = self.copies;
+        if lock.is_some() && buffer.is_page_locked() {
+            return self.copy_stream.put(batch, lock, number, buffer, &self.back);
+        }
+        let (copy_stream, back) = (self.copy_stream.clone(), self.back.clone());
+        on_other_thread(move || copy_stream.put(batch, lock, number, buffer, &back)).await
     }
 }
 
-/// Returns the buffer, or a larger one in its place. The new one has a quarter more than needed, so that few
-/// replacements happen.
-async fn with_room(copy_stream: &Arc<CopyStream>, buffer: Buffer, bytes: usize) -> Result<Buffer, DeviceError> {
-    if buffer.room() >= bytes {
-        return Ok(buffer);
+/// Leaves all that waits for the device to the thread: it may be the trainer's queue that is waited for.
+impl<S> Drop for PrefetchTask<S> {
+    fn drop(&mut self) {
+        let completions = &self.back.completions;
+        self.returned.close();
+        self.completed.close();
+        let returned = std::iter::from_fn(|| self.returned.try_recv().ok());
+        let released =
+            std::iter::from_fn(|| self.completed.try_recv().ok()).filter_map(|completion| match completion {
+                Completion::Released(buffer) => Some(buffer),
+                Completion::Copied(..) | Completion::Abandoned(_) => None,
+            });
+        for buffer in self.free.drain(..).chain(returned).chain(released) {
+            completions.send(Job::Free(buffer));
+        }
+        // To unlock memory takes time, too. After the copies, which come before it.
+        let unused = (self.copy_stream.clone(), self.page_locks.take());
+        completions.send(Job::Drop(Box::new(unused)));
     }
-    let copy_stream = copy_stream.clone();
-    let made = tokio::task::spawn_blocking(move || {
-        drop(buffer);
-        copy_stream.buffer(bytes + bytes / 4)
-    });
-    made.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}
+
+/// Runs calls that block on a thread for that, and waits for the result.
+pub(super) async fn on_other_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
+    let ended = tokio::task::spawn_blocking(body).await;
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }

@@ -37,7 +37,7 @@ fn any_rectangle_is_cut_from_the_whole_picture() {
     for style in styles() {
         let bytes = encoded(&cut("astronaut", size), style);
         let expected = plain::decode(&bytes);
-        let mut draw = XorShift(1 + u64::from(style.interval));
+        let mut draw = XorShift::new(1 + u64::from(style.interval));
         for _ in 0..40 {
             let [width, height] = size.map(|side| 1 + draw.below(side as usize) as u32);
             let left = draw.below((size[0] - width + 1) as usize) as u32;

@@ -32,7 +32,7 @@ fn a_picture_cut_anywhere_is_an_error() {
 #[test]
 fn bytes_changed_at_random_never_panic_and_mean_the_same_everywhere() {
     use SamplingFactor::{R_4_2_0, R_4_2_2, R_4_4_4};
-    let mut draw = XorShift(99);
+    let mut draw = XorShift::new(99);
     for (number, sampling) in [R_4_2_0, R_4_2_2, R_4_4_4].into_iter().enumerate() {
         let style = Style { sampling, interval: number as u16 * 3, ..STYLE };
         let whole = encoded(&cut("coffee", [50, 40]), style);

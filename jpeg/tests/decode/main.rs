@@ -11,6 +11,7 @@ use std::cell::RefCell;
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use spdl_jpeg::{Axis, Error, Jpeg, Limits, PictureRequest, Rgb, Scratch};
+use spdl_testkit::crops::XorShift;
 
 /// Loads a bundled photograph as RGB pixels.
 fn photograph(name: &str) -> image::RgbImage {
@@ -45,18 +46,6 @@ fn encoded(picture: &image::RgbImage, style: Style) -> Vec<u8> {
 /// Cuts a part of odd position and size from a photograph.
 fn cut(name: &str, [width, height]: [u32; 2]) -> image::RgbImage {
     image::imageops::crop_imm(&photograph(name), 33, 21, width, height).to_image()
-}
-
-/// Pseudo-random numbers (xorshift).
-struct XorShift(u64);
-
-impl XorShift {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % n
-    }
 }
 
 /// Returns an axis of `length` pixels, starting at `from`, at their own size.

@@ -16,7 +16,7 @@ fn resizing_is_as_good_as_exact_arithmetic() {
     for sampling in [R_4_2_0, R_4_2_2, R_4_4_0, R_4_4_4] {
         let bytes = encoded(&cut("astronaut", [301, 233]), Style { sampling, ..STYLE });
         let picture = plain::decode(&bytes);
-        let mut draw = XorShift(7);
+        let mut draw = XorShift::new(7);
         for round in 0..25 {
             let [width, height] = size.map(|side| 8 + draw.below(side as usize - 8) as u32);
             let left = draw.below((size[0] - width + 1) as usize) as u32;

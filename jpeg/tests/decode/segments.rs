@@ -16,7 +16,7 @@ fn with_table(bytes: &[u8], table: SegmentTable<'_>, request: &PictureRequest) -
 fn a_table_of_any_step_leads_to_the_same_pixels() {
     let photograph = photograph("coffee");
     let plain = encoded(&photograph, STYLE);
-    let mut draw = XorShift(3);
+    let mut draw = XorShift::new(3);
     for interval in [1, 4, 7, 40] {
         let bytes = rewrite(&plain, interval, Limits::default()).unwrap();
         let starts = Jpeg::open(&bytes, Limits::default()).unwrap().segment_starts().unwrap();

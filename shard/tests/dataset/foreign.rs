@@ -169,7 +169,7 @@ async fn a_command_that_fails_leaves_nothing_behind() {
     indexed(&path("twice"), &Default::default()).await.unwrap();
     let error = unpack(&at(&path("twice")), &path("out/deep"), &quiet).await.unwrap_err().to_string();
     assert!(error.contains("`a.txt` exists already: record `./a` has the name of another one"), "{error}");
-    assert!(!path("out").exists(), "the folders that were made for it are gone, too");
+    assert!(!path("out").exists(), "the folders that were made for it are removed, too");
     fs::create_dir(path("mine")).unwrap();
     unpack(&at(&path("twice")), &path("mine"), &quiet).await.unwrap_err();
     assert_eq!(fs::read_dir(path("mine")).unwrap().count(), 0, "a folder that was there stays, as it was");

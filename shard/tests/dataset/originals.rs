@@ -15,8 +15,8 @@ fn photographs(root: &Path) {
     let read = |path: &str| fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap();
     write(root.join("space/rocket.jpg"), read("assets/photos/rocket.jpg"));
     write(root.join("people/grace.hopper.jpeg"), read("assets/photos/grace_hopper.jpg"));
-    write(root.join("people/astronaut.jpg"), read("worker/tests/data/astronaut_444.jpg"));
-    write(root.join("things/coffee.jpg"), read("worker/tests/data/coffee_progressive.jpg"));
+    write(root.join("people/astronaut.jpg"), read("assets/jpegs/astronaut_444.jpg"));
+    write(root.join("things/coffee.jpg"), read("assets/jpegs/coffee_progressive.jpg"));
     write(root.join("things/cut.jpg"), &read("assets/photos/rocket.jpg")[..50_000]);
     write(root.join("things/brick.png"), read("assets/photos/brick.png"));
 }
@@ -119,7 +119,7 @@ async fn what_differs_from_its_original_is_named() {
     };
     packed(&other, &path("other")).await.unwrap();
     let found = compared(&path("other"), Against::Files(other.source)).await;
-    assert_eq!(found.faults, [], "classes are told by their names");
+    assert_eq!(found.faults, [], "classes are recognised by their names");
     let found = compared(&path("ready"), Against::Dataset(at(&path("other")))).await;
     let labels = found.faults.iter().filter(|fault| fault.problem.starts_with("field `cls`")).count();
     assert_eq!((labels, found.faults.len()), (5, 5), "{found:?}");

@@ -3,26 +3,26 @@
 use std::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
     ptr,
-    sync::{Arc, atomic::Ordering},
+    sync::atomic::Ordering,
 };
 
 use crate::{
-    ptx::{self, Grid},
-    state::{
-        Code, DriverState, Handle, INVALID_DEVICE, INVALID_PTX, INVALID_VALUE, LAUNCH_FAILED, NOT_FOUND, NOT_READY,
-        OUT_OF_MEMORY, state,
-    },
-    stream::{StandInEvent, StandInStream, Work},
+    capture, codes, modules,
+    ptx::Grid,
+    state::{Code, DriverState, Handle, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_READY, state},
+    stream::{StandInEvent, StandInStream, StreamKind, Work},
+    teardown::{self, InDriver},
 };
 
 /// Runs a call: counts it, injects its fault if there is one, and converts its result to C's.
-fn call(name: &'static str, body: impl FnOnce(&'static DriverState) -> Result<(), Code>) -> Code {
+pub(crate) fn call(name: &'static str, body: impl FnOnce(&'static DriverState) -> Result<(), Code>) -> Code {
+    let _inside = InDriver::enter(name);
     let state = state();
     state.enter(name).and_then(|()| body(state)).err().unwrap_or(0)
 }
 
 /// Writes a result to the caller's pointer.
-fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
+pub(crate) fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
     if to.is_null() {
         return Err(INVALID_VALUE);
     }
@@ -37,9 +37,16 @@ extern "C" fn cuInit(_flags: c_uint) -> Code {
         if state.settings.devices == 0 {
             return Err(100);
         }
+        teardown::register();
         state.is_initialised.store(1, Ordering::Relaxed);
         Ok(())
     })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDriverGetVersion(version: *mut c_int) -> Code {
+    // Like a real driver, it answers before `cuInit`.
+    give(version, 11_040).err().unwrap_or(0)
 }
 
 #[unsafe(no_mangle)]
@@ -106,9 +113,7 @@ extern "C" fn cuMemAlloc_v2(address: *mut usize, bytes: usize) -> Code {
 extern "C" fn cuMemFree_v2(address: usize) -> Code {
     call("cuMemFree_v2", |state| {
         let device = state.current()?;
-        for stream in state.streams(device) {
-            stream.synchronise()?;
-        }
+        state.wait_for_device(device)?;
         state.memory.free(device, address)
     })
 }
@@ -124,9 +129,7 @@ extern "C" fn cuMemAllocHost_v2(address: *mut usize, bytes: usize) -> Code {
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeHost(address: usize) -> Code {
     call("cuMemFreeHost", |state| {
-        for stream in state.streams(state.current()?) {
-            stream.synchronise()?;
-        }
+        state.wait_for_device(state.current()?)?;
         state.host.free(address)
     })
 }
@@ -150,19 +153,27 @@ extern "C" fn cuMemHostUnregister(address: usize) -> Code {
 #[unsafe(no_mangle)]
 extern "C" fn cuMemcpyHtoD_v2(to: usize, from: *const c_void, bytes: usize) -> Code {
     call("cuMemcpyHtoD_v2", |state| {
-        if !state.memory.check(state.current()?, to, bytes, "copy") {
+        let device = state.current()?;
+        if !state.memory.check(device, to, bytes, "copy") {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: live device memory, as checked, and as many bytes of the caller's.
-        unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), to as *mut u8, bytes) };
-        Ok(())
+        // SAFETY: as many bytes of the caller's.
+        let staged = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.to_vec();
+        let stream = StandInStream::default_of(device);
+        stream.put(Work::StagedCopy { bytes: staged, to });
+        // From pageable memory, a real driver returns when it has read the bytes: they may land later.
+        if state.host.is_locked(from as usize, bytes) { stream.synchronise() } else { Ok(()) }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: usize, bytes: usize) -> Code {
     call("cuMemcpyDtoH_v2", |state| {
-        if !state.memory.check(state.current()?, from, bytes, "copy") {
+        let device = state.current()?;
+        let stream = StandInStream::default_of(device);
+        stream.join_default();
+        stream.synchronise()?;
+        if !state.memory.check(device, from, bytes, "copy") {
             return Err(INVALID_VALUE);
         }
         // SAFETY: live device memory, as checked, and as many bytes of the caller's.
@@ -187,10 +198,19 @@ extern "C" fn cuMemcpyHtoDAsync_v2(to: usize, from: usize, bytes: usize, stream:
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuStreamCreate(stream: *mut usize, _flags: c_uint) -> Code {
+extern "C" fn cuMemcpyDtoDAsync_v2(to: usize, from: usize, bytes: usize, stream: usize) -> Code {
+    call("cuMemcpyDtoDAsync_v2", |state| {
+        state.stream(stream)?.put(Work::CopyOnDevice { from, to, bytes });
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamCreate(stream: *mut usize, flags: c_uint) -> Code {
     call("cuStreamCreate", |state| {
         let device = state.current()?;
-        give(stream, state.add(Handle::Stream(StandInStream::new(device))))
+        let kind = if flags & 1 == 0 { StreamKind::Blocking } else { StreamKind::NonBlocking };
+        give(stream, state.add(Handle::Stream(StandInStream::new(device, kind))))
     })
 }
 
@@ -201,15 +221,14 @@ extern "C" fn cuStreamDestroy_v2(stream: usize) -> Code {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamSynchronize(stream: usize) -> Code {
-    call("cuStreamSynchronize", |state| state.stream(stream)?.synchronise())
+    call("cuStreamSynchronize", |state| state.any_stream(stream)?.synchronise())
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, _flags: c_uint) -> Code {
     call("cuStreamWaitEvent", |state| {
-        let event = state.event(event)?;
-        state.stream(stream)?.wait(&event);
-        Ok(())
+        // The event may be of any context.
+        state.any_stream(stream)?.wait(&state.any_event(event)?)
     })
 }
 
@@ -229,15 +248,22 @@ extern "C" fn cuEventDestroy_v2(event: usize) -> Code {
 #[unsafe(no_mangle)]
 extern "C" fn cuEventRecord(event: usize, stream: usize) -> Code {
     call("cuEventRecord", |state| {
-        let event = state.event(event)?;
-        state.stream(stream)?.record(&event);
+        let (event, stream) = (state.event(event)?, state.any_stream(stream)?);
+        if stream.context() != event.context() {
+            return Err(INVALID_HANDLE);
+        }
+        stream.record(&event);
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventQuery(event: usize) -> Code {
-    call("cuEventQuery", |state| if state.event(event)?.is_done() { Ok(()) } else { Err(NOT_READY) })
+    call("cuEventQuery", |state| {
+        let event = state.event(event)?;
+        capture::check_event(&event)?;
+        if event.is_done() { Ok(()) } else { Err(NOT_READY) }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -247,15 +273,25 @@ extern "C" fn cuEventSynchronize(event: usize) -> Code {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuModuleLoadData(module: *mut usize, image: *const c_char) -> Code {
-    call("cuModuleLoadData", |state| {
-        let device = state.current()?;
-        // SAFETY: PTX ends with a zero.
-        let text = unsafe { CStr::from_ptr(image) }.to_str().map_err(|_| INVALID_PTX)?;
-        let kernels = ptx::parse(text).map_err(|problem| {
-            state.wrong(problem);
-            INVALID_PTX
-        })?;
-        give(module, state.add(Handle::Module(device, Arc::new(kernels))))
+    // SAFETY: PTX ends with a zero.
+    call("cuModuleLoadData", |state| give(module, unsafe { modules::load(state, image, &[]) }?))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuModuleLoadDataEx(
+    module: *mut usize,
+    image: *const c_char,
+    options: c_uint,
+    names: *const c_uint,
+    values: *const usize,
+) -> Code {
+    call("cuModuleLoadDataEx", |state| {
+        // SAFETY: the caller has as many names and values, and PTX ends with a zero.
+        let module_handle = unsafe {
+            let of = |at| (*names.add(at), *values.add(at));
+            modules::load(state, image, &(0..options as usize).map(of).collect::<Vec<_>>())
+        }?;
+        give(module, module_handle)
     })
 }
 
@@ -309,24 +345,16 @@ unsafe extern "C" fn cuLaunchKernel(
     })
 }
 
-/// Returns the name and the meaning of a result.
-const fn words(code: Code) -> (&'static CStr, &'static CStr) {
-    match code {
-        0 => (c"CUDA_SUCCESS", c"no error"),
-        OUT_OF_MEMORY => (c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
-        LAUNCH_FAILED => (c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure"),
-        _ => (c"CUDA_ERROR", c"an error of the stand-in"),
-    }
-}
-
 #[unsafe(no_mangle)]
 extern "C" fn cuGetErrorName(code: Code, name: *mut *const c_char) -> Code {
-    give(name, words(code).0.as_ptr()).err().unwrap_or(0)
+    let Some((found, _)) = codes::words(code) else { return give(name, ptr::null()).err().unwrap_or(INVALID_VALUE) };
+    give(name, found.as_ptr()).err().unwrap_or(0)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuGetErrorString(code: Code, text: *mut *const c_char) -> Code {
-    give(text, words(code).1.as_ptr()).err().unwrap_or(0)
+    let Some((_, found)) = codes::words(code) else { return give(text, ptr::null()).err().unwrap_or(INVALID_VALUE) };
+    give(text, found.as_ptr()).err().unwrap_or(0)
 }
 
 /// Writes the report with a zero at its end, if it fits; returns its length.

@@ -16,6 +16,18 @@ fn overlap(one: (usize, usize), other: (usize, usize)) -> bool {
     one.0 < other.0 + other.1 && other.0 < one.0 + one.1
 }
 
+/// Returns whether the memory at `address` is a private mapping of this process.
+fn is_private(address: usize) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    maps.lines().any(|line| {
+        let mut fields = line.split_whitespace();
+        let range = fields.next().and_then(|range| range.split_once('-'));
+        let number = |hex| usize::from_str_radix(hex, 16).unwrap_or(0);
+        let is_inside = range.is_some_and(|(from, to)| (number(from)..number(to)).contains(&address));
+        is_inside && fields.next().is_some_and(|access| access.ends_with('p'))
+    })
+}
+
 impl StandInHostMemory {
     pub(crate) fn register(&self, start: usize, bytes: usize) -> Result<(), Code> {
         let mut registered = lock(&self.registered);
@@ -23,6 +35,11 @@ impl StandInHostMemory {
             return Err(ALREADY_REGISTERED);
         }
         registered.insert(start, bytes);
+        drop(registered);
+        if is_private(start) {
+            // The device reads the pages that were locked. After a fork, a write goes to a new page of such a mapping.
+            state().wrong("memory is page-locked that a fork separates from its pages".to_owned());
+        }
         Ok(())
     }
 
@@ -71,6 +88,10 @@ impl StandInHostMemory {
 
     pub(crate) fn registrations(&self) -> usize {
         lock(&self.registered).len()
+    }
+
+    pub(crate) fn registered_bytes(&self) -> usize {
+        lock(&self.registered).values().sum()
     }
 
     pub(crate) fn allocations(&self) -> usize {

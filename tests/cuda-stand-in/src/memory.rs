@@ -16,7 +16,19 @@ struct Allocation {
     memory: Vec<u64>,
     bytes: usize,
     device: usize,
-    is_freed: bool,
+    state: AllocationState,
+}
+
+/// The states of an allocation, in their order. Memory that is not of a pool is usable, then freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AllocationState {
+    /// From a pool, and its stream has not reached the allocation yet.
+    Pending,
+    Usable,
+    /// Freed on a stream that has not reached this yet. Until then its bytes are in use: a real pool can give them to a
+    /// larger allocation only when they can be mapped elsewhere.
+    Freeing,
+    Freed,
 }
 
 impl StandInMemory {
@@ -30,6 +42,23 @@ impl StandInMemory {
     }
 
     pub(crate) fn allocate(&self, device: usize, bytes: usize) -> Result<usize, Code> {
+        self.take(device, bytes, AllocationState::Usable)
+    }
+
+    /// Allocates memory that may be used after [`StandInMemory::make_usable`].
+    pub(crate) fn allocate_from_pool(&self, device: usize, bytes: usize) -> Result<usize, Code> {
+        self.take(device, bytes, AllocationState::Pending)
+    }
+
+    pub(crate) fn make_usable(&self, address: usize) {
+        if let Some(allocation) = lock(&self.all).get_mut(&address)
+            && allocation.state == AllocationState::Pending
+        {
+            allocation.state = AllocationState::Usable;
+        }
+    }
+
+    fn take(&self, device: usize, bytes: usize, state: AllocationState) -> Result<usize, Code> {
         if bytes == 0 {
             return Err(INVALID_VALUE);
         }
@@ -43,21 +72,37 @@ impl StandInMemory {
         // Not zeros, because a real device does not clear its memory either.
         let mut memory = vec![0xdddd_dddd_dddd_dddd_u64; bytes.div_ceil(8)];
         let address = memory.as_mut_ptr() as usize;
-        lock(&self.all).insert(address, Allocation { memory, bytes, device, is_freed: false });
+        lock(&self.all).insert(address, Allocation { memory, bytes, device, state });
         Ok(address)
     }
 
+    /// Frees memory at once.
     pub(crate) fn free(&self, device: usize, address: usize) -> Result<(), Code> {
+        self.begin_free(device, address)?;
+        self.end_free(address);
+        Ok(())
+    }
+
+    /// Ends a free that was begun: nothing may use the memory any more.
+    pub(crate) fn end_free(&self, address: usize) {
+        if let Some(allocation) = lock(&self.all).get_mut(&address) {
+            allocation.state = AllocationState::Freed;
+            lock(&self.used)[allocation.device] -= allocation.bytes;
+            allocation.memory.fill(0xdead_dead_dead_dead);
+        }
+    }
+
+    /// Begins to free memory, which may be used until [`StandInMemory::end_free`].
+    pub(crate) fn begin_free(&self, device: usize, address: usize) -> Result<(), Code> {
         let mut all = lock(&self.all);
+        let is_live = |state| matches!(state, AllocationState::Pending | AllocationState::Usable);
         match all.get_mut(&address) {
-            Some(allocation) if !allocation.is_freed && allocation.device == device => {
-                allocation.is_freed = true;
-                allocation.memory.fill(0xdead_dead_dead_dead);
-                lock(&self.used)[device] -= allocation.bytes;
+            Some(allocation) if is_live(allocation.state) && allocation.device == device => {
+                allocation.state = AllocationState::Freeing;
                 Ok(())
             }
             Some(allocation) => {
-                let (what, other) = (if allocation.is_freed { "twice" } else { "wrongly" }, allocation.device);
+                let (what, other) = (if is_live(allocation.state) { "wrongly" } else { "twice" }, allocation.device);
                 state().wrong(format!("memory of device {other} is freed {what}, with device {device} current"));
                 Err(INVALID_VALUE)
             }
@@ -74,21 +119,23 @@ impl StandInMemory {
         let found = all.range(..=address).next_back();
         let problem = match found {
             Some((start, found)) if address + bytes <= start + found.bytes => {
-                if found.is_freed {
+                if found.state == AllocationState::Freed {
                     "freed"
+                } else if found.state == AllocationState::Pending {
+                    "not yet allocated"
                 } else if found.device != device {
                     "another device's"
                 } else {
                     return true;
                 }
             }
-            _ => "nobody's",
+            _ => "unallocated",
         };
         state().wrong(format!("{what} of {bytes} bytes at {address:#x}, which is {problem} memory"));
         false
     }
 
     pub(crate) fn live(&self) -> usize {
-        lock(&self.all).values().filter(|allocation| !allocation.is_freed).count()
+        lock(&self.all).values().filter(|allocation| allocation.state != AllocationState::Freed).count()
     }
 }

@@ -210,6 +210,7 @@ impl Thread<'_> {
             }
             match (instruction.name.as_str(), &instruction.operands[..]) {
                 ("ret", []) => return Ok(()),
+                ("trap", []) => return Err(format!("kernel `{}` traps", kernel.name)),
                 ("bra", [Operand::Label(label)]) => at = *label,
                 (_, operands) => self.step(instruction, operands)?,
             }

@@ -10,6 +10,9 @@ use std::{
 };
 
 use crate::{
+    capture,
+    contexts::CREATED,
+    gates::CopyGate,
     host_memory::StandInHostMemory,
     memory::StandInMemory,
     ptx::StandInKernel,
@@ -32,6 +35,7 @@ pub(crate) const NOT_READY: Code = 600;
 pub(crate) const ALREADY_REGISTERED: Code = 712;
 pub(crate) const NOT_REGISTERED: Code = 713;
 pub(crate) const LAUNCH_FAILED: Code = 719;
+pub(crate) const NOT_SUPPORTED: Code = 801;
 
 /// After these errors, a device executes nothing any more.
 const STICKY: [Code; 3] = [700, LAUNCH_FAILED, 214];
@@ -48,6 +52,8 @@ pub(crate) struct DriverState {
     pub(crate) is_initialised: AtomicU64,
     calls: Mutex<HashMap<&'static str, u64>>,
     devices: Vec<StandInDevice>,
+    /// The devices of the contexts that a program created.
+    pub(crate) created_contexts: Mutex<HashMap<usize, usize>>,
     handles: Mutex<HashMap<usize, Handle>>,
     next_handle: AtomicUsize,
     wrong: Mutex<Vec<String>>,
@@ -55,6 +61,9 @@ pub(crate) struct DriverState {
     pub(crate) copied_bytes: AtomicU64,
     pub(crate) unlocked_copies: AtomicU64,
     pub(crate) launches: AtomicU64,
+    /// Calls that wait for all work of the device.
+    pub(crate) device_waits: AtomicU64,
+    pub(crate) gate: CopyGate,
 }
 
 /// A device.
@@ -75,6 +84,7 @@ pub(crate) enum Handle {
 }
 
 thread_local! {
+    /// The current contexts, the last one on top.
     static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -93,6 +103,7 @@ pub(crate) fn state() -> &'static DriverState {
             is_initialised: AtomicU64::new(0),
             calls: Mutex::default(),
             devices: (0..settings.devices).map(|_| StandInDevice::default()).collect(),
+            created_contexts: Mutex::default(),
             handles: Mutex::default(),
             next_handle: AtomicUsize::new(HANDLES),
             wrong: Mutex::default(),
@@ -100,6 +111,8 @@ pub(crate) fn state() -> &'static DriverState {
             copied_bytes: AtomicU64::new(0),
             unlocked_copies: AtomicU64::new(0),
             launches: AtomicU64::new(0),
+            device_waits: AtomicU64::new(0),
+            gate: CopyGate::default(),
             settings,
         }
     })
@@ -120,7 +133,7 @@ impl DriverState {
             *count += 1;
             *count
         };
-        let failure = self.settings.failures.iter().find(|failure| failure.name == name && failure.at == count);
+        let failure = self.settings.failures.iter().find(|failure| failure.name == name && failure.at.contains(&count));
         if let Some(failure) = failure {
             if STICKY.contains(&failure.code) {
                 self.lose(self.current_device().unwrap_or(0), failure.code);
@@ -130,7 +143,7 @@ impl DriverState {
         if name != "cuInit" && self.is_initialised.load(Ordering::Relaxed) == 0 {
             return Err(NOT_INITIALIZED);
         }
-        Ok(())
+        capture::check_call(name, self.current_device())
     }
 
     /// Marks the device as lost.
@@ -170,18 +183,37 @@ impl DriverState {
     }
 
     pub(crate) fn push(&self, context: usize) -> Result<(), Code> {
-        let device = context.checked_sub(CONTEXTS).filter(|device| *device < self.devices.len());
-        let device = device.ok_or(INVALID_CONTEXT)?;
-        if self.devices[device].retained.load(Ordering::Relaxed) == 0 {
-            self.wrong(format!("the context of device {device} is used, and nobody retains it"));
+        let device = self.device_of(context).ok_or(INVALID_CONTEXT)?;
+        if context < CREATED && self.devices[device].retained.load(Ordering::Relaxed) == 0 {
+            self.wrong(format!("the context of device {device} is used while it is not retained"));
             return Err(INVALID_CONTEXT);
         }
-        CURRENT.with_borrow_mut(|stack| stack.push(device));
+        CURRENT.with_borrow_mut(|stack| stack.push(context));
         Ok(())
     }
 
     pub(crate) fn pop(&self) -> Result<usize, Code> {
-        CURRENT.with_borrow_mut(Vec::pop).map(|device| CONTEXTS + device).ok_or(INVALID_CONTEXT)
+        CURRENT.with_borrow_mut(Vec::pop).ok_or(INVALID_CONTEXT)
+    }
+
+    /// Pops the context if it is on top.
+    pub(crate) fn pop_if(&self, context: usize) {
+        CURRENT.with_borrow_mut(|stack| {
+            let _ = stack.pop_if(|top| *top == context);
+        });
+    }
+
+    /// Returns the device of a context.
+    fn device_of(&self, context: usize) -> Option<usize> {
+        if context >= CREATED {
+            return lock(&self.created_contexts).get(&context).copied();
+        }
+        context.checked_sub(CONTEXTS).filter(|device| *device < self.devices.len())
+    }
+
+    /// Returns the context that is current on this thread.
+    pub(crate) fn current_context(&self) -> Option<usize> {
+        CURRENT.with_borrow(|stack| stack.last().copied())
     }
 
     /// Returns the device whose context is current on this thread; it must not be lost.
@@ -191,7 +223,7 @@ impl DriverState {
     }
 
     fn current_device(&self) -> Option<usize> {
-        CURRENT.with_borrow(|stack| stack.last().copied())
+        self.device_of(self.current_context()?)
     }
 
     pub(crate) fn add(&self, handle: Handle) -> usize {
@@ -227,13 +259,47 @@ impl DriverState {
     }
 
     pub(crate) fn stream(&self, number: usize) -> Result<Arc<StandInStream>, Code> {
-        if number <= 2 {
-            return Ok(StandInStream::default_of(self.current()?));
-        }
-        match self.find(number)? {
+        self.default_stream(number)?.map_or_else(|| Self::as_stream(self.find(number)?), Ok)
+    }
+
+    /// Returns the stream, whichever context it belongs to.
+    pub(crate) fn any_stream(&self, number: usize) -> Result<Arc<StandInStream>, Code> {
+        self.default_stream(number)?.map_or_else(|| Self::as_stream(self.find_any(number)?), Ok)
+    }
+
+    fn default_stream(&self, number: usize) -> Result<Option<Arc<StandInStream>>, Code> {
+        Ok(match number {
+            0 | 1 => {
+                let device = self.current()?;
+                capture::check_default_stream(device)?;
+                Some(StandInStream::default_of(device))
+            }
+            2 => Some(StandInStream::of_thread(self.current()?)),
+            _ => None,
+        })
+    }
+
+    fn as_stream(handle: Handle) -> Result<Arc<StandInStream>, Code> {
+        match handle {
             Handle::Stream(stream) => Ok(stream),
             _ => Err(INVALID_HANDLE),
         }
+    }
+
+    /// Returns the event, whichever context it belongs to.
+    pub(crate) fn any_event(&self, number: usize) -> Result<Arc<StandInEvent>, Code> {
+        match self.find_any(number)? {
+            Handle::Event(event) => Ok(event),
+            _ => Err(INVALID_HANDLE),
+        }
+    }
+
+    fn find_any(&self, number: usize) -> Result<Handle, Code> {
+        self.current()?;
+        lock(&self.handles).get(&number).cloned().ok_or_else(|| {
+            self.wrong(format!("handle {number:#x} is used, and there is none such"));
+            INVALID_HANDLE
+        })
     }
 
     pub(crate) fn event(&self, number: usize) -> Result<Arc<StandInEvent>, Code> {
@@ -264,26 +330,40 @@ impl DriverState {
             Handle::Stream(stream) if stream.device() == device => Some(stream.clone()),
             _ => None,
         });
-        streams.chain([StandInStream::default_of(device)]).collect()
+        streams.chain([StandInStream::default_of(device)]).chain(StandInStream::of_all_threads(device)).collect()
+    }
+
+    /// Waits for all work of a device, as calls do that free memory at once. With a trainer's kernel that waits for
+    /// another process, such a call can wait for ever.
+    pub(crate) fn wait_for_device(&self, device: usize) -> Result<(), Code> {
+        self.device_waits.fetch_add(1, Ordering::SeqCst);
+        // What a stream captures does not run.
+        let mut streams = self.streams(device).into_iter().filter(|stream| stream.capture().is_none());
+        streams.try_for_each(|stream| stream.synchronise())
     }
 
     /// Returns what was done and what was wrong, as JSON.
     pub(crate) fn report(&self) -> String {
         let wrong: Vec<_> = lock(&self.wrong).iter().map(|text| format!("{text:?}")).collect();
+        let calls: Vec<_> = lock(&self.calls).iter().map(|(name, count)| format!("{name:?}:{count}")).collect();
         let retained: u64 = self.devices.iter().map(|device| device.retained.load(Ordering::Relaxed)).sum();
         let get = |count: &AtomicU64| count.load(Ordering::SeqCst);
         format!(
-            "{{\"wrong\":[{}],\"copies\":{},\"copied_bytes\":{},\"unlocked_copies\":{},\"launches\":{},\"allocations\":{},\
-             \"host_allocations\":{},\"registrations\":{},\"handles\":{},\"retained\":{retained}}}",
+            "{{\"wrong\":[{}],\"copies\":{},\"copied_bytes\":{},\"unlocked_copies\":{},\"launches\":{},\"device_waits\":{},\"allocations\":{},\
+             \"host_allocations\":{},\"registrations\":{},\"registered_bytes\":{},\"handles\":{},\"retained\":{retained},\
+             \"calls\":{{{}}}}}",
             wrong.join(","),
             get(&self.copies),
             get(&self.copied_bytes),
             get(&self.unlocked_copies),
             get(&self.launches),
+            get(&self.device_waits),
             self.memory.live(),
             self.host.allocations(),
             self.host.registrations(),
+            self.host.registered_bytes(),
             lock(&self.handles).values().filter(|handle| handle.counts()).count(),
+            calls.join(","),
         )
     }
 }

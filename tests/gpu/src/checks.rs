@@ -1,10 +1,10 @@
-//! Checks that must pass on every device: every byte is copied correctly, every normalised value is correct, no batch
-//! is torn.
+//! Checks that must pass on every device: every byte is copied correctly, and every normalised value is correct.
 
 use std::time::Duration;
 
 use spdl_core::job::{DType, ImageLayout, Normalise};
 use spdl_gpu::{Device, DeviceBatch, DeviceError, DeviceOptions, Flip, NormaliseColumn, Tensor};
+use spdl_wire::slab::Slab;
 
 use crate::{
     feed::{FeedConfig, Refill, SlotMemory, label, text, write_pixels},
@@ -14,12 +14,15 @@ use crate::{
 /// The longest wait for a batch.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn words(error: DeviceError) -> String {
+/// Returns an error's text, with its hint.
+#[must_use]
+pub fn words(error: DeviceError) -> String {
     error.hint().map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"))
 }
 
 /// Returns the pixels of all samples of a batch.
-fn pixels(batch: &DeviceBatch, sample_bytes: usize) -> Vec<u8> {
+#[must_use]
+pub fn pixels(batch: &DeviceBatch, sample_bytes: usize) -> Vec<u8> {
     let mut pixels = vec![0; batch.len() * sample_bytes];
     for (entry, sample) in batch.entries().iter().zip(pixels.chunks_exact_mut(sample_bytes)) {
         write_pixels(entry.id, sample);
@@ -31,6 +34,13 @@ fn pixels(batch: &DeviceBatch, sample_bytes: usize) -> Vec<u8> {
 ///
 /// A description of the first difference.
 pub fn compare(batch: &DeviceBatch) -> Result<(), String> {
+    compare_with(batch, text)
+}
+
+/// As [`compare`], for samples with other texts.
+///
+/// A description of the first difference.
+pub fn compare_with(batch: &DeviceBatch, text: impl Fn(u64) -> Vec<u8>) -> Result<(), String> {
     let column = |name| batch.column(name).map_err(|error| error.to_string());
     let read = |tensor: &Tensor| tensor.to_host().map_err(|error| error.to_string());
     let ids = || batch.entries().iter().map(|entry| entry.id);
@@ -52,7 +62,10 @@ pub fn compare(batch: &DeviceBatch) -> Result<(), String> {
     if read(texts.offsets().ok_or("no offsets")?)? != offset_bytes {
         return differs("offsets of texts");
     }
-    if read(texts.values())? != ids().flat_map(text).collect::<Vec<_>>() {
+    if texts.host_offsets() != Some(&*offsets) {
+        return differs("offsets of texts on the host");
+    }
+    if read(texts.values())? != ids().flat_map(&text).collect::<Vec<_>>() {
         return differs("texts");
     }
     Ok(())
@@ -63,7 +76,28 @@ pub fn compare(batch: &DeviceBatch) -> Result<(), String> {
 ///
 /// A description of the first difference.
 pub fn copies(device: &Device, config: FeedConfig) -> Result<u64, String> {
-    let (mut loader, _slab) = config.start(device, DeviceOptions::default(), TIMEOUT).map_err(words)?;
+    copies_then(device, config, |_| Ok(()))
+}
+
+/// As [`copies`], and checks that the driver has page-locked every slot.
+///
+/// The first slot that is not, too.
+pub fn copies_from_locked(device: &Device, trainer: &TrainerContext, config: FeedConfig) -> Result<u64, String> {
+    copies_then(device, config, |slab| {
+        let mut starts = (0..slab.slots() as usize).map(|slot| slab.as_ptr().wrapping_add(slot * slab.slot_stride()));
+        match starts.position(|address| !trainer.is_page_locked(address)) {
+            Some(slot) => Err(format!("slot {slot} of {} is not page-locked", slab.slots())),
+            None => Ok(()),
+        }
+    })
+}
+
+fn copies_then(
+    device: &Device,
+    config: FeedConfig,
+    check: impl FnOnce(&Slab) -> Result<(), String>,
+) -> Result<u64, String> {
+    let (mut loader, slab) = config.start(device, DeviceOptions::default(), TIMEOUT).map_err(words)?;
     let mut count = 0;
     while let Some(batch) = loader.next_batch().map_err(words)? {
         if batch.from().offset != count * u64::from(config.samples) {
@@ -72,6 +106,7 @@ pub fn copies(device: &Device, config: FeedConfig) -> Result<u64, String> {
         compare(&batch)?;
         count += 1;
     }
+    check(&slab)?;
     if count == config.batches { Ok(count) } else { Err(format!("{count} of {} batches came", config.batches)) }
 }
 
@@ -152,41 +187,6 @@ fn unit(dtype: DType, value: f64) -> f64 {
     };
     let least = if dtype == DType::F32 { 1.0 } else { 2f64.powi(-14) };
     2f64.powi(value.abs().max(least).log2().floor() as i32 - mantissa_bits) + 2e-7
-}
-
-/// Checks that, under load and with the fewest buffers, a trainer's kernel on its own stream reads each batch
-/// completely, although the batch is dropped before the kernel has begun, and although every slot is overwritten as
-/// soon as it is free. Returns how many batches were read.
-///
-/// The first batch that was torn.
-pub fn torn(device: &Device, trainer: &TrainerContext, config: FeedConfig) -> Result<u64, String> {
-    let options = DeviceOptions { buffers: 2, ..DeviceOptions::default() };
-    let stream = trainer.stream();
-    let sums = trainer.allocate(config.batches as usize * 8);
-    trainer.write(sums, &vec![0; config.batches as usize]);
-    let mut expected = Vec::new();
-    {
-        let (mut loader, _slab) = config.start(device, options, TIMEOUT).map_err(words)?;
-        while let Some(batch) = loader.next_batch().map_err(words)? {
-            let image = batch.column("image").map_err(|error| error.to_string())?.values();
-            batch.wait_on(stream.handle()).map_err(|error| error.to_string())?;
-            let sum = sums + expected.len() as u64 * 8;
-            trainer.sum(stream, image.address() as u64, image.bytes() / 4 * 4, sum);
-            let pixels = pixels(&batch, image.bytes() / batch.len());
-            drop(batch);
-            let (words, _) = pixels.as_chunks::<4>();
-            expected.push(words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum::<u64>());
-        }
-        trainer.synchronise(stream);
-    }
-    let read = trainer.read(sums, expected.len());
-    trainer.free(sums);
-    trainer.end(stream);
-    match read.iter().zip(&expected).position(|(read, expected)| read != expected) {
-        Some(at) => Err(format!("batch {at} was torn: its words add up to {}, not {}", read[at], expected[at])),
-        None if expected.len() as u64 == config.batches => Ok(config.batches),
-        None => Err(format!("{} of {} batches came", expected.len(), config.batches)),
-    }
 }
 
 /// Returns the recipe with another kind of memory for its slots, which are always rewritten.

@@ -39,6 +39,17 @@ pub struct FeedConfig {
     pub slab: SlotMemory,
     /// When a slot's samples are written.
     pub refill: Refill,
+    /// The lengths of the texts.
+    pub texts: TextLengths,
+}
+
+/// The lengths of the texts, which are the ragged column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextLengths {
+    /// At most 40 bytes.
+    Short,
+    /// Longer from sample to sample, up to this many bytes for the last one.
+    Growing(u32),
 }
 
 /// The memory that the slots are in.
@@ -61,11 +72,19 @@ pub enum Refill {
 
 impl Default for FeedConfig {
     fn default() -> Self {
-        Self { size: [6, 5], samples: 8, batches: 30, slots: 3, slab: SlotMemory::Shared, refill: Refill::Always }
+        Self {
+            size: [6, 5],
+            samples: 8,
+            batches: 30,
+            slots: 3,
+            slab: SlotMemory::Shared,
+            refill: Refill::Always,
+            texts: TextLengths::Short,
+        }
     }
 }
 
-/// The most bytes of a text.
+/// The most bytes of a short text.
 const MAX_TEXT_BYTES: usize = 40;
 
 /// Writes the pixels of sample `id`.
@@ -83,27 +102,51 @@ pub const fn label(id: u64) -> i64 {
     (splitmix64(!id) >> 40) as i64 - (1 << 20)
 }
 
-/// Returns the text of sample `id`.
+/// Returns the short text of sample `id`.
 #[must_use]
 pub fn text(id: u64) -> Vec<u8> {
-    let length = splitmix64(id ^ 0x7465) as usize % (MAX_TEXT_BYTES + 1);
+    text_of(id, splitmix64(id ^ 0x7465) as usize % (MAX_TEXT_BYTES + 1))
+}
+
+fn text_of(id: u64, length: usize) -> Vec<u8> {
     (0..length).map(|at| b'a' + (splitmix64(id ^ at as u64) % 26) as u8).collect()
 }
 
-/// Returns the columns: `image`, u8 `[height, width, 3]`; `label`, i64; `text`, ragged.
+/// Returns the columns: `image`, u8 `[height, width, 3]`; `label`, i64; `text`, ragged, of at most `max_text_bytes`.
 #[must_use]
-pub fn columns(size: [u32; 2]) -> Vec<Column> {
+pub fn columns(size: [u32; 2], max_text_bytes: u32) -> Vec<Column> {
     let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size };
     [
         ("image", ColumnKind::Image(image), DType::U8),
         ("label", ColumnKind::Int(IntColumn), DType::I64),
-        ("text", ColumnKind::Bytes(BytesColumn { max_bytes: MAX_TEXT_BYTES as u32 }), DType::U8),
+        ("text", ColumnKind::Bytes(BytesColumn { max_bytes: max_text_bytes }), DType::U8),
     ]
     .map(|(name, kind, dtype)| Column::new(name, name, kind, dtype))
     .into()
 }
 
 impl FeedConfig {
+    /// Returns the most bytes of a text.
+    #[must_use]
+    pub const fn max_text_bytes(&self) -> u32 {
+        match self.texts {
+            TextLengths::Short => MAX_TEXT_BYTES as u32,
+            TextLengths::Growing(most) => most,
+        }
+    }
+
+    /// Returns the text of sample `id`.
+    #[must_use]
+    pub fn text(&self, id: u64) -> Vec<u8> {
+        match self.texts {
+            TextLengths::Short => text(id),
+            TextLengths::Growing(most) => {
+                let samples = u64::from(self.samples) * self.batches;
+                text_of(id, (u64::from(most) * (id + 1) / samples) as usize)
+            }
+        }
+    }
+
     fn session(&self) -> Session {
         let samples = u64::from(self.samples) * self.batches;
         let job = Job {
@@ -118,7 +161,7 @@ impl FeedConfig {
             bad_samples: BadSamples::Substitute,
             max_bad_fraction: 0.001,
             order: OrderParams { version: 1, lanes: 1, window: 10, shuffle: true },
-            columns: columns(self.size),
+            columns: columns(self.size, self.max_text_bytes()),
         };
         Session { id: SessionId(1), job, world: 1, global_batch: self.samples, start: Position::START }
     }
@@ -176,7 +219,7 @@ struct FreedSlot {
 impl FreeSlot for FreedSlot {
     fn free(&self, slot: u32) {
         assert!(self.slab.release(slot), "slot {slot} was published");
-        let _ = self.slots.lock().expect("nobody panics here").send(slot);
+        let _ = self.slots.lock().expect("no thread panics while it holds the lock").send(slot);
     }
 }
 
@@ -220,7 +263,7 @@ fn fill_all(
             Refill::Once => u64::from(slot * config.samples),
         };
         let is_new = !std::mem::replace(&mut filled[slot as usize], true) || config.refill == Refill::Always;
-        let used_bytes = fill(layout, &mut bytes, number, first, config.samples, is_new);
+        let used_bytes = fill(config, layout, &mut bytes, number, first, is_new);
         let published = slab.read(bytes.publish()).expect("just published");
         let batch = Batch::new(published, used_bytes as u64, layout.clone(), freed.clone()).expect("a batch");
         if ready.send(batch).is_err() {
@@ -230,7 +273,8 @@ fn fill_all(
 }
 
 /// Fills a slot with the samples from `first` on, as the batch of that number. Returns the bytes that it takes.
-fn fill(layout: &Layout, slot: &mut [u8], number: u64, first: u64, samples: u32, with_pixels: bool) -> usize {
+fn fill(config: FeedConfig, layout: &Layout, slot: &mut [u8], number: u64, first: u64, with_pixels: bool) -> usize {
+    let samples = config.samples;
     let offset = number * u64::from(samples);
     let parts = layout.split(slot, samples as usize);
     for (at, entry) in (0..).zip(parts.entries.iter_mut()) {
@@ -245,7 +289,7 @@ fn fill(layout: &Layout, slot: &mut [u8], number: u64, first: u64, samples: u32,
             }
         }
     }
-    let texts = (first..first + u64::from(samples)).map(text).collect();
+    let texts = (first..first + u64::from(samples)).map(|id| config.text(id)).collect();
     let header = Header {
         entries: samples,
         offset,

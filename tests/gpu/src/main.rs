@@ -1,145 +1,175 @@
 //! Runs all checks and measurements on a GPU: prints a table, and one line of JSON at the end.
 
-use std::process::ExitCode;
+use std::{
+    env, fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
 
-use clap::Parser;
-use serde_json::{Value, json};
-use spdl_core::job::DType;
+use clap::{Parser, Subcommand};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use serde_json::{Map, Value, json};
 use spdl_gpu::{Device, DeviceError};
 use spdl_gpu_tests::{
     checks,
-    feed::{FeedConfig, Refill, SlotMemory},
-    measurements,
-    raw::TrainerContext,
+    plan::{RUNNER_VARIABLE, StepPrograms},
+    processes,
+    report::{Outcome, StepReport},
+    runner::{HEADINGS, json_of, run_steps, summary},
+    steps::{self, STEPS, StepArgs, StepKind},
 };
 
-/// Checks copies and the kernel, and measures bandwidth and overlap on a GPU.
+/// Checks and measures the copy to a GPU.
 #[derive(Parser)]
-struct CheckArgs {
-    /// The device.
-    #[arg(long, default_value = "cuda:0")]
-    device: String,
-    /// Uses few and small batches: for a device that is not a GPU. The measurements then mean nothing.
-    #[arg(long)]
-    quick: bool,
-    /// Samples of a batch, each of 224 x 224 pixels.
-    #[arg(long, default_value_t = 256)]
-    batch: u32,
-    /// Rounds of each measurement; the result is the median.
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Milliseconds of a step.
-    #[arg(long, default_value_t = 5.0)]
-    step_ms: f64,
-    /// Fails also if a measurement misses its target, and not only if a check fails.
-    #[arg(long)]
-    strict: bool,
+struct Cli {
+    #[command(subcommand)]
+    command: CliCommand,
 }
 
-/// The result of one check or measurement.
-struct CheckResult {
-    name: &'static str,
-    result: Result<String, String>,
-    /// Whether the measurement reaches its target.
-    is_reached: bool,
+#[derive(Subcommand)]
+enum CliCommand {
+    /// Runs all steps, each as a process of its own, and prints a table and a line of JSON.
+    Run(GpuRunArgs),
+    /// Runs one step in this process.
+    Step {
+        /// The name of the step.
+        name: String,
+        #[command(flatten)]
+        args: StepArgs,
+    },
+    /// Lists the names of the steps.
+    List,
+    /// Takes batches until it is killed.
+    #[command(hide = true)]
+    Train {
+        #[command(flatten)]
+        args: StepArgs,
+    },
+}
+
+#[derive(clap::Args)]
+struct GpuRunArgs {
+    #[command(flatten)]
+    args: StepArgs,
+    /// The time for all steps together, in minutes. Each step has a share of it, and is killed at its end.
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    /// Fails where there is no device. Otherwise all steps are skipped there, with the reason.
+    #[arg(long)]
+    require: bool,
+    /// Fails also if a measurement misses its target, and not only if a step fails.
+    #[arg(long)]
+    strict: bool,
+    /// Runs only these steps, separated by commas; `list` lists them.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Writes the JSON to this file, too.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// The file of the steps in Python, `torch_check.py`.
+    #[arg(long)]
+    python_steps: Option<PathBuf>,
+    /// The Python interpreter of these steps.
+    #[arg(long, env = "SPDL_PYTHON", default_value = "python3")]
+    python: PathBuf,
 }
 
 fn main() -> ExitCode {
-    let args = CheckArgs::parse();
-    let device = match Device::open(&args.device) {
-        Ok(device) => device,
-        Err(error @ (DeviceError::DriverMissing { .. } | DeviceError::Index { .. })) => {
-            println!("skipped: {error}");
-            println!("{}", json!({ "skipped": error.to_string() }));
-            return ExitCode::SUCCESS;
+    match Cli::parse().command {
+        CliCommand::Run(run_args) => run(&run_args).unwrap_or_else(|error| failure(&error)),
+        CliCommand::Step { name, args } => step(&name, &args),
+        CliCommand::List => {
+            STEPS.iter().for_each(|step| println!("{}", step.name));
+            ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("error: {error}");
-            return ExitCode::FAILURE;
+        CliCommand::Train { args } => {
+            processes::train_endlessly(&args).map_or_else(|error| failure(&error), |()| ExitCode::SUCCESS)
         }
-    };
-    let ordinal = args.device.strip_prefix("cuda:").and_then(|text| text.parse().ok()).unwrap_or(0);
-    let trainer = TrainerContext::new(ordinal);
-    println!("{}, driver {}", trainer.name, trainer.driver_version.map_or("unknown".into(), |v| v.to_string()));
-    let (rows, figures) = run(&args, &device, &trainer);
-    let mut is_right = true;
-    for CheckResult { name, result, is_reached } in &rows {
-        is_right &= result.is_ok() && (*is_reached || !args.strict);
-        let mark = match (result, is_reached) {
-            (Err(_), _) => "WRONG",
-            (Ok(_), false) => "below",
-            (Ok(_), true) => "ok",
-        };
-        println!("{mark:<6} {name:<34} {}", result.as_ref().unwrap_or_else(|error| error));
     }
-    println!(
-        "{}",
-        json!({ "device": trainer.name, "driver": trainer.driver_version, "right": is_right, "figures": figures })
-    );
-    if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run(args: &CheckArgs, device: &Device, trainer: &TrainerContext) -> (Vec<CheckResult>, Value) {
-    let (size, samples, batches) = if args.quick { ([16, 16], 4, 4) } else { ([224, 224], args.batch, 200) };
-    let config = FeedConfig { size, samples, batches, slots: 6, slab: SlotMemory::Shared, refill: Refill::Always };
-    let small = FeedConfig { size: [61, 67], samples: 16, batches: 4, ..config };
-    let small = if args.quick { FeedConfig { size: [6, 5], batches: 2, ..small } } else { small };
-    let mut rows = Vec::new();
-    let mut right = |name, result: Result<String, String>| rows.push(CheckResult { name, result, is_reached: true });
-    for (name, slab) in
-        [("copies from shared memory", SlotMemory::Shared), ("copies from own memory", SlotMemory::Private)]
-    {
-        let few = FeedConfig { batches: config.batches.min(20), ..config };
-        let result = checks::copies(device, checks::of_slab(few, slab));
-        right(name, result.map(|count| format!("{count} batches, every byte")));
-    }
-    let result = checks::kernel(device, small);
-    right(
-        "kernel against double precision",
-        result.map(|worst| format!("at most {worst:.3} units of the last place off")),
-    );
-    let result = checks::torn(device, trainer, config);
-    right("no torn batch under load", result.map(|count| format!("{count} batches, 2 buffers")));
-    let mut figures = json!({});
-    let mut figure = |name, result: Result<(String, bool), String>| {
-        let is_reached = result.as_ref().is_ok_and(|(_, is_reached)| *is_reached);
-        rows.push(CheckResult { name, result: result.map(|(text, _)| text), is_reached });
+fn failure(error: &str) -> ExitCode {
+    eprintln!("error: {error}");
+    ExitCode::FAILURE
+}
+
+/// Runs a step, and prints its report as the last line.
+fn step(name: &str, args: &StepArgs) -> ExitCode {
+    let Some(StepKind::Native(run)) = steps::find(name).map(|step| step.kind) else {
+        return failure(&format!("there is no step `{name}` in this program; `list` lists the steps"));
     };
-    let rounds = if args.quick { 1 } else { args.rounds };
-    let result = measurements::bandwidth(device, trainer, config, rounds).map(|(copy, processor)| {
-        let ratio = copy.loader_gb_s / copy.bare_gb_s;
-        figures["batch_bytes"] = json!(copy.batch_bytes);
-        figures["bare_gb_s"] = json!(copy.bare_gb_s);
-        figures["loader_gb_s"] = json!(copy.loader_gb_s);
-        figures["bandwidth_ratio"] = json!(ratio);
-        figures["bytes_by_processor"] = json!(processor.bytes_by_processor);
-        figures["processor_ms_per_batch"] = json!(processor.processor_ms);
-        let (loader, bare) = (copy.loader_gb_s, copy.bare_gb_s);
-        let copied = format!("{loader:.2} GB/s, bare {bare:.2} GB/s: {ratio:.3} (at least 0.95)");
-        let by_processor = format!(
-            "{} of {} bytes, {:.3} ms of the processor",
-            processor.bytes_by_processor, copy.batch_bytes, processor.processor_ms
-        );
-        ((copied, ratio >= 0.95), (by_processor, true))
+    end_with_runner();
+    // The trainer's own calls panic when they fail.
+    let result = catch_unwind(AssertUnwindSafe(|| run(args))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(text.unwrap_or("the step panicked").to_owned())
     });
-    let (copied, by_processor) = match result {
-        Ok((copied, by_processor)) => (Ok(copied), Ok(by_processor)),
-        Err(error) => (Err(error.clone()), Err(error)),
-    };
-    figure("bandwidth of the last copy", copied);
-    figure("a batch through the processor", by_processor);
-    let case = checks::cases().find(|case| case.dtype == DType::Bf16);
-    let step_ms = if args.quick { 0.001 } else { args.step_ms };
-    for (name, key, normalise) in
-        [("step with loader", "step", None), ("step with loader and kernel", "step_with_kernel", case)]
-    {
-        let result = measurements::overlap(device, trainer, config, normalise, step_ms, rounds).map(|steps| {
-            let ratio = steps.loader_ms / steps.cached_ms;
-            figures[key] = json!({ "cached_ms": steps.cached_ms, "loader_ms": steps.loader_ms, "ratio": ratio });
-            let (loader, cached) = (steps.loader_ms, steps.cached_ms);
-            (format!("{loader:.3} ms, cached {cached:.3} ms: {ratio:.3} (at most 1.02)"), ratio <= 1.02)
-        });
-        figure(name, result);
+    let report = StepReport::of(result);
+    report.print();
+    if report.outcome.is_failure() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Lets this process end with the runner, which may be killed: a step must not keep the device then. Under a program that
+/// watches the step, that program is the parent, and the thread that started the step may be gone.
+fn end_with_runner() {
+    let parent = getppid().map(|parent| parent.to_string());
+    if parent.is_some() && env::var(RUNNER_VARIABLE).ok() == parent {
+        // This fails only for a signal that does not exist.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }
-    (rows, figures)
+}
+
+fn run(run_args: &GpuRunArgs) -> Result<ExitCode, String> {
+    let GpuRunArgs { args, minutes, require, strict, only, .. } = run_args;
+    if let Some(name) = only.iter().find(|name| steps::find(name).is_none()) {
+        return Err(format!("there is no step `{name}`; `list` lists the steps"));
+    }
+    let budget = Duration::try_from_secs_f64(minutes * 60.0)
+        .map_err(|_| format!("`--minutes {minutes}` is no length of time"))?;
+    let about = || {
+        let mut about = Map::new();
+        about.insert("command".into(), json!(env::args().skip(1).collect::<Vec<_>>().join(" ")));
+        about.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+        about
+    };
+    match Device::open(&args.device) {
+        Ok(_) => {}
+        Err(error @ (DeviceError::DriverMissing { .. } | DeviceError::Index { .. })) if !require => {
+            println!("skipped: {error}");
+            let mut about = about();
+            about.insert("reason".into(), json!(error.to_string()));
+            write_json(run_args, &json_of(&[], about))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(error) => return Err(checks::words(error)),
+    }
+    let scratch = env::temp_dir().join(format!("spdl-gpu-tests-{}", std::process::id()));
+    fs::create_dir(&scratch).map_err(|error| format!("folder `{}`: {error}", scratch.display()))?;
+    let programs = StepPrograms {
+        program: env::current_exe().map_err(|error| format!("this program has no path: {error}"))?,
+        python_steps: run_args.python_steps.clone(),
+        python: run_args.python.clone(),
+        scratch: scratch.clone(),
+    };
+    println!("{HEADINGS}");
+    let finished = run_steps(programs.plan(args, only), budget, |step| println!("{}", step.row()));
+    println!("{}", summary(&finished));
+    // What steps left there is of no use without them.
+    let _ = fs::remove_dir_all(&scratch);
+    let is_failed = finished.iter().any(|step| step.report.outcome.is_failure());
+    let is_below = finished.iter().any(|step| step.report.outcome == Outcome::Below);
+    write_json(run_args, &json_of(&finished, about()))?;
+    Ok(if is_failed || (is_below && *strict) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn write_json(run_args: &GpuRunArgs, json: &Value) -> Result<(), String> {
+    println!("{json}");
+    match &run_args.json {
+        None => Ok(()),
+        Some(path) => {
+            fs::write(path, format!("{json}\n")).map_err(|error| format!("file `{}`: {error}", path.display()))
+        }
+    }
 }

@@ -1,23 +1,42 @@
 //! The trainer's side of a device: its own streams, memory and kernels, by direct calls of the driver.
 #![allow(unsafe_code)]
 
-use std::{ffi::CString, ffi::c_void, ptr};
+mod blocked;
+mod graph;
+mod second;
 
-use cudarc::driver::{
-    DriverError,
-    sys::{self, CUresult},
+use std::{
+    ffi::{CStr, CString, c_void},
+    ptr,
 };
+
+use cudarc::driver::sys;
 use spdl_gpu::StreamHandle;
+
+use crate::driver;
+
+pub use blocked::BlockedStream;
+pub use graph::{CaptureMode, TrainerGraph};
+pub use second::SecondContext;
 
 /// A device's primary context. It is current on the thread that made it, and must be used on that thread.
 #[derive(Debug)]
 pub struct TrainerContext {
     device: sys::CUdevice,
     module: sys::CUmodule,
+    kernels: TrainerKernels,
     /// The device's name.
     pub name: String,
-    /// The driver's version: 1000 times major plus 10 times minor.
-    pub driver_version: Option<i32>,
+    /// The version of CUDA that the driver has: 1000 times major plus 10 times minor.
+    pub driver_version: i32,
+}
+
+/// The kernels of `trainer.ptx`.
+#[derive(Debug)]
+struct TrainerKernels {
+    sum: sys::CUfunction,
+    burn: sys::CUfunction,
+    trap: sys::CUfunction,
 }
 
 /// A stream of the trainer.
@@ -28,17 +47,18 @@ pub struct TrainerStream(sys::CUstream);
 #[derive(Debug)]
 pub struct Mark(sys::CUevent);
 
-fn check(call: &str, result: CUresult) {
-    assert!(result == CUresult::CUDA_SUCCESS, "`{call}`: {:?}", DriverError(result));
+fn check(call: &str, result: u32) {
+    assert!(result == 0, "`{call}` returned {}", driver::name(result));
 }
 
 /// `call!(cuName(arguments))` calls the function, and panics with its name if it fails.
 macro_rules! call {
     ($name:ident($($argument:expr),*)) => {
         // SAFETY: each use passes arguments as the driver's manual requires, and pointers to live memory.
-        check(stringify!($name), unsafe { sys::$name($($argument),*) })
+        $crate::raw::check(stringify!($name), unsafe { $crate::driver::$name($($argument),*) })
     };
 }
+use call;
 
 impl TrainerContext {
     /// Uses the device of that number, which must have been opened with [`spdl_gpu::Device`] before.
@@ -52,10 +72,30 @@ impl TrainerContext {
         call!(cuCtxPushCurrent_v2(context));
         let image = CString::new(include_str!("trainer.ptx")).expect("text");
         call!(cuModuleLoadData(&raw mut module, image.as_ptr().cast()));
+        let kernel = |name: &CStr| {
+            let mut kernel = ptr::null_mut();
+            call!(cuModuleGetFunction(&raw mut kernel, module, name.as_ptr()));
+            kernel
+        };
+        let kernels = TrainerKernels {
+            sum: kernel(c"trainer_sum"),
+            burn: kernel(c"trainer_burn"),
+            trap: kernel(c"trainer_trap"),
+        };
         let mut name = [0; 128];
         call!(cuDeviceGetName(name.as_mut_ptr(), 128, device));
+        let mut driver_version = 0;
+        call!(cuDriverGetVersion(&raw mut driver_version));
         let name = name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(byte.cast_unsigned())).collect();
-        Self { device, module, name, driver_version: driver_version() }
+        Self { device, module, kernels, name, driver_version }
+    }
+
+    /// Returns an attribute of the device by the driver's number of it, or `None` if the driver does not know it.
+    #[must_use]
+    pub fn attribute(&self, number: i32) -> Option<i32> {
+        let mut value = 0;
+        // SAFETY: the pointer is to a local of that type.
+        (unsafe { driver::cuDeviceGetAttribute(&raw mut value, number, self.device) } == 0).then_some(value)
     }
 
     /// Creates a stream.
@@ -101,9 +141,28 @@ impl TrainerContext {
         call!(cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream.0));
     }
 
-    /// Writes numbers to the device, and waits.
+    /// Enqueues a copy from one place of the device to another.
+    pub fn copy_on_device(&self, stream: TrainerStream, to: u64, from: u64, bytes: usize) {
+        call!(cuMemcpyDtoDAsync_v2(to, from, bytes, stream.0));
+    }
+
+    /// Returns whether the driver knows this address as page-locked memory of the host, which the device reads by
+    /// itself.
+    #[must_use]
+    pub fn is_page_locked(&self, address: *const u8) -> bool {
+        const MEMORY_TYPE: i32 = 2;
+        const HOST: u32 = 1;
+        let mut kind = 0u32;
+        // SAFETY: the pointer is to a local of the attribute's type. For pageable memory the call fails.
+        let result =
+            unsafe { driver::cuPointerGetAttribute((&raw mut kind).cast(), MEMORY_TYPE, address as sys::CUdeviceptr) };
+        result == 0 && kind == HOST
+    }
+
+    /// Writes numbers to the device, and waits. A copy from pageable memory may land after its call.
     pub fn write(&self, to: u64, numbers: &[u64]) {
         call!(cuMemcpyHtoD_v2(to, numbers.as_ptr().cast(), size_of_val(numbers)));
+        call!(cuStreamSynchronize(ptr::null_mut()));
     }
 
     /// Reads numbers from the device, and waits. Work on streams must have finished.
@@ -129,10 +188,12 @@ impl TrainerContext {
         Mark(event)
     }
 
-    /// Waits for a stream and destroys it.
+    /// Waits for a stream and destroys it, unless it is a default stream.
     pub fn end(&self, stream: TrainerStream) {
         self.synchronise(stream);
-        call!(cuStreamDestroy_v2(stream.0));
+        if ![TrainerStream::DEFAULT.0, TrainerStream::PER_THREAD.0].contains(&stream.0) {
+            call!(cuStreamDestroy_v2(stream.0));
+        }
     }
 
     /// Enqueues a kernel that adds all 32-bit words of `bytes` bytes to the number at `sum`. Both addresses are the
@@ -140,21 +201,24 @@ impl TrainerContext {
     pub fn sum(&self, stream: TrainerStream, from: u64, bytes: usize, sum: u64) {
         let words = u32::try_from(bytes / 4).expect("less than 2^34 bytes");
         let blocks = words.div_ceil(256 * 16).clamp(1, 2048);
-        self.launch(stream, c"trainer_sum", blocks, &mut [from, u64::from(words), sum]);
+        self.launch(stream, self.kernels.sum, blocks, &mut [from, u64::from(words), sum]);
     }
 
     /// Enqueues a kernel that keeps the device busy for `rounds` rounds of arithmetic. It starts from the 256 *
     /// `blocks` words at `from`, and writes its result to `to`.
     pub fn burn(&self, stream: TrainerStream, blocks: u32, from: u64, rounds: u64, to: u64) {
-        self.launch(stream, c"trainer_burn", blocks, &mut [from, rounds, to]);
+        self.launch(stream, self.kernels.burn, blocks, &mut [from, rounds, to]);
     }
 
-    fn launch(&self, stream: TrainerStream, name: &std::ffi::CStr, blocks: u32, arguments: &mut [u64]) {
-        let mut function = ptr::null_mut();
-        call!(cuModuleGetFunction(&raw mut function, self.module, name.as_ptr()));
+    /// Enqueues a kernel that traps, after which nothing works on the device in this process.
+    pub fn trap(&self, stream: TrainerStream) {
+        self.launch(stream, self.kernels.trap, 1, &mut [0]);
+    }
+
+    fn launch(&self, stream: TrainerStream, kernel: sys::CUfunction, blocks: u32, arguments: &mut [u64]) {
         let mut pointers: Vec<*mut c_void> = arguments.iter_mut().map(|each| (&raw mut *each).cast()).collect();
         let arguments = pointers.as_mut_ptr();
-        call!(cuLaunchKernel(function, blocks, 1, 1, 256, 1, 1, 0, stream.0, arguments, ptr::null_mut()));
+        call!(cuLaunchKernel(kernel, blocks, 1, 1, 256, 1, 1, 0, stream.0, arguments, ptr::null_mut()));
     }
 }
 
@@ -168,6 +232,11 @@ impl Drop for TrainerContext {
 }
 
 impl TrainerStream {
+    /// The default stream that synchronises with the other blocking streams of its device.
+    pub const DEFAULT: Self = Self(ptr::without_provenance_mut(1));
+    /// The default stream of the calling thread.
+    pub const PER_THREAD: Self = Self(ptr::without_provenance_mut(2));
+
     /// Returns the handle for a loader.
     #[must_use]
     pub fn handle(self) -> StreamHandle {
@@ -186,15 +255,5 @@ impl Mark {
 impl Drop for Mark {
     fn drop(&mut self) {
         call!(cuEventDestroy_v2(self.0));
-    }
-}
-
-/// Returns the driver's version; `None` if it has no such function, like the stand-in.
-fn driver_version() -> Option<i32> {
-    // SAFETY: the driver is loaded; the symbol is looked up and called as the driver's manual requires.
-    unsafe {
-        let function = sys::culib().get::<unsafe extern "C" fn(*mut i32) -> u32>(b"cuDriverGetVersion").ok()?;
-        let mut version = 0;
-        (function(&raw mut version) == 0).then_some(version)
     }
 }

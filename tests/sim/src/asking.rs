@@ -54,7 +54,7 @@ impl World {
             Target::Worker(worker) => &mut self.workers[worker].asking,
             Target::Client(client) => &mut self.clients[client].asking,
             Target::Admin => &mut self.admin.asking,
-            Target::Coordinator(_) => unreachable!("a coordinator asks nobody"),
+            Target::Coordinator(_) => unreachable!("a coordinator sends no requests"),
         }
     }
 
@@ -128,7 +128,7 @@ impl World {
             Target::Worker(worker) => self.worker_answered(worker, &answer),
             Target::Client(client) => self.client_answered(client, answer),
             Target::Admin => self.admin_answered(answer),
-            Target::Coordinator(_) => unreachable!("a coordinator asks nobody"),
+            Target::Coordinator(_) => unreachable!("a coordinator sends no requests"),
         }
         self.ask_next(target);
     }
@@ -166,7 +166,7 @@ impl World {
             Target::Worker(worker) => self.worker_unanswered(worker),
             Target::Client(client) => self.client_unanswered(client),
             Target::Admin => self.admin_unanswered(),
-            Target::Coordinator(_) => unreachable!("a coordinator asks nobody"),
+            Target::Coordinator(_) => unreachable!("a coordinator sends no requests"),
         }
         self.ask_next(target);
     }

@@ -216,7 +216,7 @@ impl World {
     }
 
     pub(crate) fn client_unanswered(&mut self, client: usize) {
-        self.tell_core(client, SessionEvent::Unanswered { cause: "nobody answers".into() });
+        self.tell_core(client, SessionEvent::Unanswered { cause: "no coordinator answers".into() });
     }
 
     fn carry_out(&mut self, client: usize, effect: SessionEffect) {
@@ -245,7 +245,7 @@ impl World {
     }
 
     fn on_log_of_client(&mut self, client: usize, note: &SessionNote) {
-        self.note(format_args!("client {client} says: {note}"));
+        self.note(format_args!("client {client} reports: {note}"));
         match note {
             SessionNote::HomeLost { cause, .. } => {
                 self.coverage.count("home_lost");
@@ -442,7 +442,7 @@ impl World {
             }
         }
         let Some(content) = slab.borrow()[slot as usize].clone() else {
-            return self.fail(format!("client {client} is told of slot {slot}, which holds no batch"));
+            return self.fail(format!("client {client} was sent slot {slot}, which holds no batch"));
         };
         let batch = SlotBatch { link, slot, slab: slab.clone(), content };
         self.tell(client, ProcessInput::Filled { link, sequence, batch });
@@ -541,7 +541,7 @@ impl World {
         state.pending.clear();
         state.ready.clear();
         state.held.clear();
-        self.note(format_args!("client {client} is gone"));
+        self.note(format_args!("client {client} has ended"));
         self.close_all(Target::Client(client));
         self.rank_removed(client);
     }

@@ -60,7 +60,7 @@ pub(crate) fn address_of(coordinator: usize) -> String {
 /// Returns the coordinator at an address.
 pub(crate) fn coordinator_at(address: &str) -> usize {
     let number = address.strip_prefix('c').and_then(|rest| rest.strip_suffix(":7000"));
-    number.and_then(|number| number.parse().ok()).expect("nobody is told another address")
+    number.and_then(|number| number.parse().ok()).expect("every address in the simulation ends in a number")
 }
 
 impl World {
@@ -178,7 +178,7 @@ impl World {
     }
 
     fn on_log(&mut self, at: usize, note: &ClusterNote) {
-        self.note(format_args!("coordinator {at} says: {note}"));
+        self.note(format_args!("coordinator {at} reports: {note}"));
         match note {
             ClusterNote::WorkerGone { cause: WorkerGone::Silent { .. }, .. } => {
                 self.coverage.count("worker_was_silent_for_longer_than_liveness");
@@ -320,7 +320,9 @@ impl World {
     /// Informs the oracle of a reply from the latest leader.
     fn on_reported_bad(&mut self, asked: Asked, body: &FromCoordinator) -> Result<(), String> {
         match (asked, body) {
-            (Asked::Join(job, run), FromCoordinator::Joined { session, .. }) => self.oracle.told(&(job, run), session),
+            (Asked::Join(job, run), FromCoordinator::Joined { session, .. }) => {
+                self.oracle.answered_join(&(job, run), session)
+            }
             (Asked::Join(job, _), FromCoordinator::Refused(Refusal::UnknownJob { .. })) => self.oracle.on_unknown(&job),
             (Asked::Submit(job), FromCoordinator::Done) => {
                 self.oracle.on_job_error(&job, false, self.now_us);
@@ -337,7 +339,7 @@ impl World {
     fn answer_not_leader(&mut self, at: usize, conn: ConnId, id: u64) {
         self.coverage.count("asked_a_coordinator_that_does_not_lead");
         let leader = self.coordinators[at].candidacy.leader().filter(|_| self.scenario.advertises).map(address_of);
-        let refusal = Refusal::NotLeader { leader, cause: "another does, or nobody".to_owned() };
+        let refusal = Refusal::NotLeader { leader, cause: "another does, or none".to_owned() };
         self.answer(at, conn, id, FromCoordinator::Refused(refusal));
     }
 

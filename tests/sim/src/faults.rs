@@ -315,7 +315,7 @@ impl World {
         match target {
             Target::Coordinator(coordinator) => self.start_coordinator(coordinator),
             Target::Worker(worker) => self.start_worker(worker),
-            Target::Client(_) | Target::Admin => unreachable!("ranks are launched, and nobody kills the admin"),
+            Target::Client(_) | Target::Admin => unreachable!("ranks are launched, and the admin is never killed"),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::{
 
 /// The launches of a run, one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Launcher {
+pub(crate) struct SimLauncher {
     pub(crate) current: Launch,
     /// When its current launch last made progress.
     pub(crate) progress_us: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Launch {
     is_over: bool,
 }
 
-impl Launcher {
+impl SimLauncher {
     /// Returns whether the last launch reached the end of all epochs, or no launch ever will.
     pub(crate) const fn is_done(&self) -> bool {
         self.current.is_over && !self.is_pending

@@ -79,12 +79,12 @@ fn play(first: u64, count: u64, is_shown: bool) -> ExitCode {
                     });
                     if let Some(problem) = problem {
                         is_over.store(true, Ordering::Relaxed);
-                        let mut failed = failed.lock().expect("nobody panics with it");
+                        let mut failed = failed.lock().expect("no thread panics while it holds the lock");
                         if failed.as_ref().is_none_or(|(other, _)| seed < *other) {
                             *failed = Some((seed, problem));
                         }
                     }
-                    let mut sum = sum.lock().expect("nobody panics with it");
+                    let mut sum = sum.lock().expect("no thread panics while it holds the lock");
                     sum.0.add(&outcome.coverage);
                     sum.1 += outcome.virtual_ms;
                     if count == 1 {
@@ -94,8 +94,8 @@ fn play(first: u64, count: u64, is_shown: bool) -> ExitCode {
             });
         }
     });
-    let (coverage, virtual_ms) = sum.into_inner().expect("nobody panics with it");
-    if let Some((seed, problem)) = failed.into_inner().expect("nobody panics with it") {
+    let (coverage, virtual_ms) = sum.into_inner().expect("no thread panics while it holds the lock");
+    if let Some((seed, problem)) = failed.into_inner().expect("no thread panics while it holds the lock") {
         println!("seed {seed} FAILED {problem}\nreplay: tests/sim/run --seed {seed} --trace");
         return ExitCode::FAILURE;
     }

@@ -96,7 +96,7 @@ pub(crate) struct ConnectionEnd {
     pub(crate) target: Target,
     life: u32,
     pub(crate) is_open: bool,
-    heard_us: u64,
+    last_received_us: u64,
     /// The messages on their way to this end, in order.
     coming: VecDeque<SimMessage>,
     last_us: u64,
@@ -151,7 +151,7 @@ impl World {
             target,
             life: self.process(target).life,
             is_open: true,
-            heard_us: now_us,
+            last_received_us: now_us,
             coming: VecDeque::new(),
             last_us: 0,
         });
@@ -337,14 +337,14 @@ impl World {
             if !end.is_open || process.life != end.life || !process.is_running() {
                 continue;
             }
-            let is_heard = peer.is_open
+            let is_received = peer.is_open
                 && other.is_running()
                 && other.life == peer.life
                 && !self.paths.is_cut(other.host, process.host);
-            let (target, heard_us) = (end.target, end.heard_us);
-            if is_heard {
-                self.conns.get_mut(&conn).expect("it was just found").ends[side].heard_us = self.now_us;
-            } else if self.now_us - heard_us > IDLE_US {
+            let (target, last_received_us) = (end.target, end.last_received_us);
+            if is_received {
+                self.conns.get_mut(&conn).expect("it was just found").ends[side].last_received_us = self.now_us;
+            } else if self.now_us - last_received_us > IDLE_US {
                 self.coverage.count("connection_idled_out");
                 self.shut(conn, side);
                 self.lost(target, conn, "it was idle");

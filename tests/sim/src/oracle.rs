@@ -123,7 +123,7 @@ pub(crate) struct Oracle {
     adopted: BTreeMap<SessionId, (RunKey, u32, Position)>,
     /// The same, including sessions of jobs that were removed.
     given: BTreeMap<SessionId, (RunKey, u32, Position)>,
-    bad_heard: BTreeSet<(String, u64)>,
+    bad_acknowledged: BTreeSet<(String, u64)>,
     /// The jobs that were submitted.
     jobs: BTreeMap<String, Submitted>,
     /// The newest session of each run that has delivered a batch, with its era, and since when.
@@ -166,7 +166,7 @@ impl Oracle {
             }
         }
         for record in &state.jobs {
-            let of_it = self.bad_heard.iter().filter(|(job, _)| *job == record.job.name);
+            let of_it = self.bad_acknowledged.iter().filter(|(job, _)| *job == record.job.name);
             let allowed = record.job.max_bad_fraction * record.job.samples as f64;
             if of_it.count() as f64 > allowed && record.failed.is_none() {
                 return Err(format!("job `{}` has failed, and that is not durable", record.job.name));
@@ -174,8 +174,8 @@ impl Oracle {
         }
         let kept: BTreeSet<(String, u64)> =
             state.bad_samples.iter().map(|bad| (bad.job.clone(), bad.sample.0)).collect();
-        match self.bad_heard.difference(&kept).next() {
-            Some(lost) => Err(format!("bad sample {lost:?} was heard of and is not durable")),
+        match self.bad_acknowledged.difference(&kept).next() {
+            Some(lost) => Err(format!("bad sample {lost:?} was acknowledged and is not durable")),
             None => Ok(()),
         }
     }
@@ -186,7 +186,7 @@ impl Oracle {
         self.kept.clear();
         self.adopted.clear();
         self.given.clear();
-        self.bad_heard.clear();
+        self.bad_acknowledged.clear();
         for job in self.jobs.values_mut() {
             job.fate = Fate::Open;
             job.decisions += 1;
@@ -194,19 +194,19 @@ impl Oracle {
     }
 
     /// Records the session that a rank was given; no other answer may describe the session differently.
-    pub(crate) fn told(&mut self, run: &RunKey, session: &Session) -> Result<(), String> {
-        let told = (run.clone(), session.world, session.start);
+    pub(crate) fn answered_join(&mut self, run: &RunKey, session: &Session) -> Result<(), String> {
+        let answer = (run.clone(), session.world, session.start);
         if matches!(self.fate(&run.0), Fate::Removed { .. }) {
             return Err(format!("session {} of {run:?} is joined, and its job was removed", session.id.0));
         }
-        if let Some(before) = self.given.get(&session.id).filter(|before| **before != told) {
-            return Err(format!("session {} is given twice: {before:?} and {told:?}", session.id.0));
+        if let Some(before) = self.given.get(&session.id).filter(|before| **before != answer) {
+            return Err(format!("session {} is given twice: {before:?} and {answer:?}", session.id.0));
         }
         // If its removal was decided meanwhile, the session is not kept for long.
         if self.fate(&run.0) == Fate::There {
-            self.adopted.insert(session.id, told.clone());
+            self.adopted.insert(session.id, answer.clone());
         }
-        self.given.insert(session.id, told);
+        self.given.insert(session.id, answer);
         Ok(())
     }
 
@@ -240,7 +240,7 @@ impl Oracle {
                 *at = rank.acknowledged;
             }
             if record.ranks.len() < before {
-                return Err(format!("a rank of session {} is gone from the state", id.0));
+                return Err(format!("a rank of session {} is missing from the state", id.0));
             }
         }
         Ok(())
@@ -252,11 +252,11 @@ impl Oracle {
 
     /// Records the bad samples that a coordinator confirmed, if its state and their jobs are unchanged since they were
     /// sent.
-    pub(crate) fn bad_samples_heard(&mut self, told: Vec<ReportedBadSample>) {
-        for ReportedBadSample { era, decisions, job, sample } in told {
+    pub(crate) fn bad_samples_acknowledged(&mut self, reported: Vec<ReportedBadSample>) {
+        for ReportedBadSample { era, decisions, job, sample } in reported {
             let now = self.jobs.get(&job).map_or((Fate::There, 0), |job| (job.fate, job.decisions));
             if era == self.era && now == (Fate::There, decisions) {
-                self.bad_heard.insert((job, sample));
+                self.bad_acknowledged.insert((job, sample));
             }
         }
     }
@@ -283,7 +283,7 @@ impl Oracle {
         submitted.decisions += 1;
         if is_removal {
             self.adopted.retain(|_, (run, ..)| run.0 != job);
-            self.bad_heard.retain(|(of, _)| of != job);
+            self.bad_acknowledged.retain(|(of, _)| of != job);
             let View { known, lagging, .. } = self.views.entry(at).or_default();
             known.retain(|_, known| known.run.0 != job);
             lagging.retain(|(_, session, ..)| known.contains_key(session));
@@ -299,7 +299,7 @@ impl Oracle {
     /// Checks the answer to a rank that there is no such job.
     pub(crate) fn on_unknown(&self, job: &str) -> Result<(), String> {
         match self.fate(job) {
-            Fate::There => Err(format!("a rank is told that there is no job `{job}`, and there is")),
+            Fate::There => Err(format!("a rank got the answer that there is no job `{job}`, and there is")),
             _ => Ok(()),
         }
     }

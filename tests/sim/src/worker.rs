@@ -51,10 +51,10 @@ pub(crate) struct SimWorker {
     feeds: BTreeMap<ConnId, SimFeed>,
     bad: BadLedger,
     /// The bad samples in the heartbeat in progress.
-    told: Vec<ReportedBadSample>,
+    reported: Vec<ReportedBadSample>,
     failures: u32,
     heartbeat_state: HeartbeatState,
-    shutdown: Shutdown,
+    shutdown: SimShutdown,
     /// Only the latest timer of each kind counts: one for heartbeats, one for leaving.
     heartbeat_timer: u64,
     leave_timer: u64,
@@ -78,7 +78,7 @@ enum HeartbeatState {
 
 /// How far the shutdown of a worker has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Shutdown {
+enum SimShutdown {
     Running,
     /// The coordinator is being informed.
     Draining,
@@ -122,10 +122,10 @@ impl SimWorker {
             id: WorkerId(0),
             feeds: BTreeMap::new(),
             bad: BadLedger::default(),
-            told: Vec::new(),
+            reported: Vec::new(),
             failures: 0,
             heartbeat_state: HeartbeatState::Ended,
-            shutdown: Shutdown::Running,
+            shutdown: SimShutdown::Running,
             heartbeat_timer: 0,
             leave_timer: 0,
         }
@@ -158,10 +158,10 @@ impl World {
         state.asking = Asking::default();
         state.feeds.clear();
         state.bad = BadLedger::default();
-        state.told.clear();
+        state.reported.clear();
         state.failures = 0;
         state.heartbeat_state = HeartbeatState::BackingOff;
-        state.shutdown = Shutdown::Running;
+        state.shutdown = SimShutdown::Running;
         self.heartbeat_after(worker, 100, HeartbeatState::BackingOff);
     }
 
@@ -174,8 +174,8 @@ impl World {
     /// Begins a shutdown, as on SIGTERM: informs the coordinator, then the clients, which are served until they have
     /// left or the time is up.
     pub(crate) fn leave_worker(&mut self, worker: usize) {
-        if self.workers[worker].shutdown == Shutdown::Running {
-            self.workers[worker].shutdown = Shutdown::Draining;
+        if self.workers[worker].shutdown == SimShutdown::Running {
+            self.workers[worker].shutdown = SimShutdown::Draining;
             self.leave_after(worker, NOTICE_US);
             self.heartbeat_at_once(worker);
         }
@@ -191,22 +191,22 @@ impl World {
         let target = Target::Worker(worker);
         let conns: Vec<ConnId> = self.workers[worker].feeds.keys().copied().collect();
         let (shutdown, next_us) = match self.workers[worker].shutdown {
-            Shutdown::Running | Shutdown::Draining => (Shutdown::Announced, DRAIN_US),
-            Shutdown::Announced => (Shutdown::Closing, CLOSE_US),
-            Shutdown::Closing => {
-                self.workers[worker].shutdown = Shutdown::Gone;
+            SimShutdown::Running | SimShutdown::Draining => (SimShutdown::Announced, DRAIN_US),
+            SimShutdown::Announced => (SimShutdown::Closing, CLOSE_US),
+            SimShutdown::Closing => {
+                self.workers[worker].shutdown = SimShutdown::Gone;
                 self.workers[worker].heartbeat_state = HeartbeatState::Ended;
                 let leave = ToCoordinator::WorkerLeave { worker: self.workers[worker].id };
                 self.ask_nothing_more(target);
                 self.ask(target, leave);
                 return self.leave_after(worker, NOTICE_US);
             }
-            Shutdown::Gone => return self.exit_worker(worker),
+            SimShutdown::Gone => return self.exit_worker(worker),
         };
         self.workers[worker].shutdown = shutdown;
         for conn in conns {
             match shutdown {
-                Shutdown::Announced => self.send(conn, 1, SimMessage::Leaving),
+                SimShutdown::Announced => self.send(conn, 1, SimMessage::Leaving),
                 _ => self.end_feed(worker, conn),
             }
         }
@@ -217,7 +217,7 @@ impl World {
     /// Continues the shutdown early if all ranks have left.
     fn leave_when_served(&mut self, worker: usize) {
         let state = &self.workers[worker];
-        if state.feeds.is_empty() && (Shutdown::Announced..=Shutdown::Closing).contains(&state.shutdown) {
+        if state.feeds.is_empty() && (SimShutdown::Announced..=SimShutdown::Closing).contains(&state.shutdown) {
             self.leave_after(worker, 1);
         }
     }
@@ -277,7 +277,7 @@ impl World {
     }
 
     fn on_attach(&mut self, worker: usize, conn: ConnId, session: Session, rank: u32, from: Position, slots: u32) {
-        if self.workers[worker].shutdown >= Shutdown::Announced {
+        if self.workers[worker].shutdown >= SimShutdown::Announced {
             return self.close(conn, 1);
         }
         // In the calm phase there is also room for ranks of older launches that are still running.
@@ -447,7 +447,7 @@ fn decode(item: &Item, dataset: &JobDataset, ledger: &mut BadLedger) -> Option<S
                 attempts += 1;
             }
             Remedy::Mask => {
-                assert_eq!(dataset.job.bad_samples, BadSamples::Mask, "the job says what is done");
+                assert_eq!(dataset.job.bad_samples, BadSamples::Mask, "the job decides what is done");
                 flags |= entry_flags::MASKED;
                 break;
             }

@@ -14,7 +14,7 @@ use crate::{
     coverage::Coverage,
     dice::Dice,
     etcd::{EtcdAnswer, Question, SimEtcd},
-    launcher::Launcher,
+    launcher::SimLauncher,
     net::{Conn, ConnId, Paths, Side, SimMessage},
     oracle::Oracle,
     process::{Running, SimProcess, Target},
@@ -142,7 +142,7 @@ pub(crate) struct World {
     pub(crate) workers: Vec<SimWorker>,
     pub(crate) clients: Vec<SimClient>,
     pub(crate) admin: Admin,
-    pub(crate) launchers: Vec<Launcher>,
+    pub(crate) launchers: Vec<SimLauncher>,
     pub(crate) store: Store,
     pub(crate) oracle: Oracle,
     pub(crate) coverage: Coverage,
@@ -186,7 +186,7 @@ impl World {
             workers: (0..scenario.workers).map(SimWorker::new).collect(),
             clients: Vec::new(),
             admin: Admin::new(),
-            launchers: scenario.runs.iter().map(|_| Launcher::default()).collect(),
+            launchers: scenario.runs.iter().map(|_| SimLauncher::default()).collect(),
             store: Store::default(),
             oracle: Oracle::new(scenario.config.liveness_ms),
             coverage: Coverage::default(),
@@ -266,7 +266,7 @@ impl World {
     /// Returns whether all ranks have ended, including those of older launches.
     fn is_over(&self) -> bool {
         self.is_calm
-            && self.launchers.iter().all(Launcher::is_done)
+            && self.launchers.iter().all(SimLauncher::is_done)
             && self.clients.iter().all(|client| !client.process.is_alive())
             && self.workers.iter().all(|worker| worker.serves() == 0 || !worker.process.is_running())
     }
@@ -279,7 +279,7 @@ impl World {
     fn check_end(&self) -> Result<(), String> {
         // Between two leaders there is none.
         let Some(status) = self.status() else {
-            return if self.etcd.is_some() { Ok(()) } else { Err("the coordinator is gone".into()) };
+            return if self.etcd.is_some() { Ok(()) } else { Err("the coordinator does not run".into()) };
         };
         if status.sessions.len() > self.launchers.len() * (spdl_core::coordinator::SUPERSEDED_SESSIONS + 1) {
             return Err(format!("{} sessions are remembered", status.sessions.len()));

@@ -306,7 +306,7 @@ impl ClientReceiver {
         };
         loop {
             tokio::select! {
-                said = self.frames.next(), if !self.is_control_over => match said {
+                received = self.frames.next(), if !self.is_control_over => match received {
                     Ok(Some(FromHome::Filled { .. })) => {
                         return Err(ChannelError::protocol("it announced a batch without its bytes"));
                     }

@@ -44,7 +44,7 @@ fn an_attached_slab_shows_what_the_owner_filled_and_cannot_be_filled_itself() {
     let mut slot = owner.try_take(2).unwrap();
     slot[..4].copy_from_slice(b"spdl");
     slot.publish();
-    assert!(peer.read(2).is_none(), "nobody said so yet");
+    assert!(peer.read(2).is_none(), "the owner has not announced it yet");
     assert!(peer.try_take(2).is_none(), "only the owner fills");
     assert!(peer.publish_filled(2) && !peer.publish_filled(2) && !peer.publish_filled(3));
     let read = peer.read(2).unwrap();
@@ -65,6 +65,34 @@ fn slots_outlive_the_slab_and_move_between_threads() {
     .join()
     .unwrap();
     assert!(slot.iter().all(|byte| *byte == 9));
+}
+
+/// A device reads the pages that were locked. They are the pages of the slab only if a fork does not separate them.
+#[test]
+fn writes_after_a_fork_go_to_the_pages_that_were_there_before_it() {
+    use std::{io::Read as _, os::unix::process::CommandExt as _, process::Command};
+
+    for slab in [Slab::private(1, 4096).unwrap(), Slab::shared(1, 4096).unwrap()] {
+        let mut slot = slab.take_any().unwrap();
+        slot[..6].copy_from_slice(b"before");
+        let (mut to_child, mut to_parent) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+        let (in_child, writer) = (slab.clone(), to_parent.1);
+        let mut child = Command::new("true");
+        let wait_and_compare = move || {
+            std::io::Write::write_all(&mut &writer, b"f")?;
+            (&to_child.0).read_exact(&mut [0])?;
+            // SAFETY: the mapping lives as long as `in_child`, and its parent has ended its write.
+            let seen = unsafe { std::slice::from_raw_parts(in_child.slot_ptr(0), 5) };
+            if seen == b"after" { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
+        };
+        // SAFETY: the closure makes system calls and allocates nothing, so it may run between fork and exec.
+        unsafe { child.pre_exec(wait_and_compare) };
+        let ended = std::thread::spawn(move || child.status());
+        to_parent.0.read_exact(&mut [0]).unwrap();
+        slot[..5].copy_from_slice(b"after");
+        std::io::Write::write_all(&mut to_child.1, b"w").unwrap();
+        assert!(ended.join().unwrap().expect("the child reads what its parent wrote after the fork").success());
+    }
 }
 
 #[test]

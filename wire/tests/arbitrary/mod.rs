@@ -179,7 +179,7 @@ fn store_stats() -> impl Strategy<Value = StoreStats> {
         hedge_wins: n[5],
         wrong_bytes: n[6],
         cache_faults: n[7],
-        trouble_ms: n[8],
+        outage_ms: n[8],
     })
 }
 
@@ -313,12 +313,12 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 pub(crate) fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
     prop_oneof![
         (any::<u64>(), any::<u64>())
-            .prop_map(|(heartbeat_ms, liveness_ms)| FromCoordinator::Heard { heartbeat_ms, liveness_ms }),
+            .prop_map(|(heartbeat_ms, liveness_ms)| FromCoordinator::WorkerAcknowledged { heartbeat_ms, liveness_ms }),
         (session(), reason(), option::of(home()), any::<u64>()).prop_map(|(session, reason, home, heartbeat_ms)| {
             FromCoordinator::Joined { session: Box::new(session), reason, home, heartbeat_ms }
         }),
         (option::of(home()), any::<u64>())
-            .prop_map(|(home, heartbeat_ms)| FromCoordinator::RankHeard { home, heartbeat_ms }),
+            .prop_map(|(home, heartbeat_ms)| FromCoordinator::RankAcknowledged { home, heartbeat_ms }),
         job().prop_map(|job| FromCoordinator::Job(Box::new(job))),
         text().prop_map(FromCoordinator::Status),
         Just(FromCoordinator::Done),

@@ -1,6 +1,7 @@
 //! The errors of a sample whose bytes are right but cannot be decoded.
 
 use spdl_core::feed::BadSampleKind;
+use spdl_pixels::{PictureError, PictureLimits};
 
 /// Maximum bytes of a sample's own text that an error quotes.
 const QUOTED_BYTES: usize = 40;
@@ -104,6 +105,21 @@ pub enum BadSampleProblem {
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     let shown = bytes[..bytes.len().min(QUOTED_BYTES)].escape_ascii();
     if bytes.len() > QUOTED_BYTES { format!("{shown}...") } else { shown.to_string() }
+}
+
+impl BadSampleProblem {
+    /// Returns the fault of a picture of `bytes` bytes in a field.
+    pub(super) fn of_picture(error: PictureError, field: &str, bytes: usize, limits: PictureLimits) -> Self {
+        let field = field.to_owned();
+        match error {
+            PictureError::Truncated => Self::Truncated { field, bytes },
+            PictureError::TooLarge([width, height]) => {
+                let PictureLimits { side_pixels, pixels } = limits;
+                Self::TooLarge { field, width, height, side_pixels, pixels }
+            }
+            PictureError::Other(message) => Self::Undecodable { field, reason: reason(message) },
+        }
+    }
 }
 
 /// Returns a decoder's message in one line of bounded length.

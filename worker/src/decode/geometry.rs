@@ -2,6 +2,8 @@
 //! before the picture is decoded. All steps are separable, so a plan is two [`AxisSpan`] values. However many steps there
 //! are, pixels are resampled once, and only from the part of the picture that is needed.
 
+use spdl_pixels::AxisSpan;
+
 /// A step of an operation, as data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum GeometryStep {
@@ -45,23 +47,6 @@ pub(crate) struct ImageAxis {
     /// Range of the picture's pixels that resampling may read. Crops before the first resize limit it, so that pixels
     /// outside a crop do not blend into its border.
     readable: (u32, u32),
-}
-
-/// One dimension of a resampling: `extent` from `from` on becomes `pixels` pixels at `place` of `size`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct AxisSpan {
-    /// Pixels of the picture that may be read: the first one, and one past the last.
-    pub(crate) readable: (u32, u32),
-    /// Start in the picture.
-    pub(crate) from: f64,
-    /// Length in the picture; positive.
-    pub(crate) extent: f64,
-    /// First pixel of the result that shows the picture.
-    pub(crate) place: u32,
-    /// Number of pixels of the result that show the picture; at least 1.
-    pub(crate) pixels: u32,
-    /// Size of the result in pixels.
-    pub(crate) size: u32,
 }
 
 impl ImageAxis {

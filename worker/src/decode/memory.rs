@@ -144,9 +144,9 @@ mod tests {
     #[test]
     fn what_never_fits_is_refused_and_what_fits_alone_goes_alone() {
         let most = Arc::new(AtomicU64::new(0));
-        let told = most.clone();
+        let most_seen = most.clone();
         let limits = DecodeLimits { max_bytes: 100, own_bytes: 40, kept_bytes: 0 };
-        let memory = DecodeMemory::new(limits, Box::new(move |over| _ = told.fetch_max(over, SeqCst)));
+        let memory = DecodeMemory::new(limits, Box::new(move |over| _ = most_seen.fetch_max(over, SeqCst)));
         assert_eq!(memory.take(101).unwrap_err(), NeverFits { max_bytes: 100 });
         let running = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -165,6 +165,6 @@ mod tests {
             }
         });
         assert_eq!(memory.state.lock().used_bytes, 0);
-        assert_eq!(most.load(SeqCst), 60, "what was taken above its own share was told");
+        assert_eq!(most.load(SeqCst), 60, "the largest excess over its own share was reported");
     }
 }

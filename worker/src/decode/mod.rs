@@ -12,9 +12,6 @@ mod geometry;
 mod memory;
 mod number;
 mod operation;
-mod orientation;
-mod picture;
-mod pixels;
 mod record;
 
 #[cfg(test)]
@@ -35,7 +32,7 @@ use spdl_core::{
 pub use cause::{BadSampleCause, BadSampleProblem};
 pub(crate) use memory::DecodeLimits;
 pub use memory::DecodeMemory;
-pub use picture::{PictureCounts, PictureLimits};
+pub use spdl_pixels::{PictureCounts, PictureLimits};
 
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
 use memory::MemoryPermit;

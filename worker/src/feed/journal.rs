@@ -30,7 +30,7 @@ const MAX_MARKS: usize = 1024;
 /// valid.
 const HEADER: &str = "spdl suspects 1";
 
-type Key = (Fingerprint, SampleId);
+type JobSample = (Fingerprint, SampleId);
 
 /// Marks the samples that are being decoded, and knows the suspects. Created once per process.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ pub(crate) struct Journal {
 struct Suspects {
     path: PathBuf,
     circumstances: String,
-    deaths: HashMap<Key, u32>,
+    deaths: HashMap<JobSample, u32>,
 }
 
 /// How a sample has to be treated.
@@ -174,7 +174,7 @@ fn open_alone(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn marked((job, sample): Key) -> [u8; MARK_BYTES] {
+fn marked((job, sample): JobSample) -> [u8; MARK_BYTES] {
     let mut mark = [0; MARK_BYTES];
     mark[..16].copy_from_slice(&job.0.to_le_bytes());
     mark[16..24].copy_from_slice(&sample.0.to_le_bytes());
@@ -183,7 +183,7 @@ fn marked((job, sample): Key) -> [u8; MARK_BYTES] {
     mark
 }
 
-fn unmarked(mark: &[u8; MARK_BYTES]) -> Option<Key> {
+fn unmarked(mark: &[u8; MARK_BYTES]) -> Option<JobSample> {
     let (key, checksum) = mark.split_at(24);
     if crc32c::crc32c(key).to_le_bytes() != checksum {
         return None;

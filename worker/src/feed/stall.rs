@@ -79,13 +79,13 @@ mod tests {
     #[test]
     fn a_long_wait_is_logged_at_growing_intervals_and_its_end_once() {
         let mut log = StallLog::default();
-        let told: Vec<u64> = (0..10_000)
+        let warned: Vec<u64> = (0..10_000)
             .map(|second| second * 1000)
             .filter(|ms| log.check(Some(&stall(Stage::Fetch, *ms))) == Some(LogEntry::Waiting))
             .collect();
-        assert_eq!(told[..6], [5_000, 10_000, 20_000, 40_000, 80_000, 160_000]);
-        assert!(told.windows(2).all(|pair| pair[1] - pair[0] <= MAX_GAP_MS), "{told:?}");
-        let last = *told.last().unwrap();
+        assert_eq!(warned[..6], [5_000, 10_000, 20_000, 40_000, 80_000, 160_000]);
+        assert!(warned.windows(2).all(|pair| pair[1] - pair[0] <= MAX_GAP_MS), "{warned:?}");
+        let last = *warned.last().unwrap();
         assert_eq!(log.check(None), Some(LogEntry::Resumed { after_ms: last }));
         assert_eq!(log.check(None), None);
         assert_eq!(log.check(Some(&stall(Stage::Fetch, 4_999))), None);

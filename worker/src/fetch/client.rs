@@ -241,7 +241,7 @@ impl StoreClient {
     /// Returns the counts. The disk cache adds its own faults.
     pub(crate) fn stats(&self) -> StoreStats {
         let Counts { requests, retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes } = &self.counts;
-        let trouble_ms = self.outages.since().map_or(0, |since| since.elapsed().as_millis());
+        let outage_ms = self.outages.since().map_or(0, |since| since.elapsed().as_millis());
         StoreStats {
             requests: requests.load(Relaxed),
             retries: retries.load(Relaxed),
@@ -251,7 +251,7 @@ impl StoreClient {
             hedge_wins: hedge_wins.load(Relaxed),
             wrong_bytes: wrong_bytes.load(Relaxed),
             cache_faults: 0,
-            trouble_ms: u64::try_from(trouble_ms).unwrap_or(u64::MAX),
+            outage_ms: u64::try_from(outage_ms).unwrap_or(u64::MAX),
         }
     }
 }

@@ -42,7 +42,7 @@ pub enum FetchError {
     },
     /// The fetched bytes are wrong, even after several fetches.
     #[error(
-        "field `{field}` of record `{key}` in shard `{shard}` has checksum {actual:08x} where the index says \
+        "field `{field}` of record `{key}` in shard `{shard}` has checksum {actual:08x} where the index has \
          {expected:08x}, after {attempts} fetches: the shard is damaged, or was replaced"
     )]
     WrongBytes {

@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn slow_is_what_is_slower_than_the_p99_of_its_like() {
-        assert_eq!(warmed_up(ENOUGH as u64 - 1).slow_after(MIB), None, "too few to tell");
+        assert_eq!(warmed_up(ENOUGH as u64 - 1).slow_after(MIB), None, "too few for an estimate");
         let policy = warmed_up(500);
         assert_eq!(policy.slow_after(MIB).unwrap(), Duration::from_millis(69));
         assert_eq!(policy.slow_after(MIB + 5).unwrap(), Duration::from_millis(69));

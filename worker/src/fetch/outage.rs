@@ -114,10 +114,14 @@ mod tests {
         second.note(&"ä".repeat(1000));
         let third = outages.enter(&dataset, &other);
         third.note("reset");
-        let told = outages.oldest(&dataset, |path| *path == other).unwrap();
-        assert!(told.to_string().contains("`d/2.tar`") && told.to_string().contains("reset"), "{told}");
-        let told = outages.oldest(&dataset, |_| false).unwrap();
-        assert!(told.to_string().contains("`d/1.tar`") && told.failures == 2 && told.cause.len() == MAX_CAUSE_BYTES);
+        let reported = outages.oldest(&dataset, |path| *path == other).unwrap();
+        assert!(reported.to_string().contains("`d/2.tar`") && reported.to_string().contains("reset"), "{reported}");
+        let reported = outages.oldest(&dataset, |_| false).unwrap();
+        assert!(
+            reported.to_string().contains("`d/1.tar`")
+                && reported.failures == 2
+                && reported.cause.len() == MAX_CAUSE_BYTES
+        );
         assert!(outages.oldest("s3://b/e", |_| true).is_none());
         drop((first, third));
         assert!(outages.oldest(&dataset, |_| true).is_some());

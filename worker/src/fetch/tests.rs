@@ -138,7 +138,7 @@ async fn failed_cut_and_hanging_requests_are_repeated_for_ever_and_refusals_are_
     assert!(error.to_string().contains("`a.tar`") && error.to_string().contains("403"), "{error}");
     let stats = fetcher.store_stats();
     assert_eq!((stats.requests, stats.retries, stats.timeouts, stats.refusals), (48, 45, 1, 3));
-    assert_eq!(stats.trouble_ms, 0);
+    assert_eq!(stats.outage_ms, 0);
 }
 
 #[tokio::test]
@@ -147,17 +147,17 @@ async fn the_reason_that_delays_a_shard_is_reported_while_it_lasts() {
     let fetcher = fixture.fetcher(0, None);
     let block = fixture.block(0);
     fixture.store.fail_every(1);
-    let told = async {
+    let reported = async {
         loop {
             match fetcher.outage("data", "a.tar") {
-                Some(told) if told.contains("3 in all") => return told,
+                Some(reported) if reported.contains("3 in all") => return reported,
                 _ => tokio::task::yield_now().await,
             }
         }
     };
     let (fetched, ()) = tokio::join!(fetcher.fetch(&block, vec![10..20]), async {
-        let told = told.await;
-        assert!(told.contains("`a.tar`") && told.contains("503"), "{told}");
+        let reported = reported.await;
+        assert!(reported.contains("`a.tar`") && reported.contains("503"), "{reported}");
         fixture.store.fail_every(0);
     });
     fixture.check(&fetched.unwrap(), 10..20);

@@ -51,7 +51,7 @@ pub(super) enum Draining {
     No,
     Yes,
     /// A coordinator has been informed.
-    Heard,
+    Acknowledged,
 }
 
 impl Heartbeats {
@@ -114,7 +114,7 @@ impl Heartbeats {
         }
         self.is_accepted.send_replace(is_accepted);
         if is_accepted && is_draining {
-            self.draining.send_replace(Draining::Heard);
+            self.draining.send_replace(Draining::Acknowledged);
         }
         (Duration::from_millis(pause_ms.clamp(*HEARTBEAT_MS.start(), *HEARTBEAT_MS.end())), refusal)
     }
@@ -135,7 +135,7 @@ impl Heartbeats {
     pub(super) async fn drain(&self) {
         let mut draining = self.draining.subscribe();
         self.draining.send_replace(Draining::Yes);
-        let _ = draining.wait_for(|state| *state == Draining::Heard).await.map(drop);
+        let _ = draining.wait_for(|state| *state == Draining::Acknowledged).await.map(drop);
     }
 
     /// Reports that the worker leaves, if a coordinator can be reached. Call it after heartbeats have stopped.
@@ -165,7 +165,7 @@ fn read_reply(reply: FromCoordinator, bad_samples_sent: usize) -> HeartbeatReply
         refusal: Some(cause),
     };
     match reply {
-        FromCoordinator::Heard { heartbeat_ms, .. } => {
+        FromCoordinator::WorkerAcknowledged { heartbeat_ms, .. } => {
             let pause_ms = if bad_samples_sent == BAD_PER_HEARTBEAT { *HEARTBEAT_MS.start() } else { heartbeat_ms };
             HeartbeatReply { is_accepted: true, are_bad_kept: true, pause_ms, refusal: None }
         }
@@ -187,7 +187,7 @@ mod tests {
         let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal } = read_reply(full, 3);
         assert!(is_accepted && !are_bad_kept && pause_ms == REFUSED_MS, "a worker that ends need not wait");
         assert!(refusal.unwrap().contains("the disk is full"));
-        assert!(read_reply(FromCoordinator::Heard { heartbeat_ms: 7, liveness_ms: 9 }, 3).are_bad_kept);
+        assert!(read_reply(FromCoordinator::WorkerAcknowledged { heartbeat_ms: 7, liveness_ms: 9 }, 3).are_bad_kept);
         assert!(!read_reply(FromCoordinator::Done, 0).is_accepted);
     }
 }

@@ -11,40 +11,29 @@ use spdl_core::{
     layout::Layout,
     messages::{FromCoordinator, FromHome, Session, ToCoordinator, Transport, WorkerHeartbeat},
 };
-use spdl_wire::{
-    certs::{ClusterCa, LEAF_VALIDITY},
-    home::{self, Attach, ChannelError, ClientReceiver, ClientSender},
-};
+use spdl_testkit::{LONG, certs::ClusterCerts};
+use spdl_wire::home::{self, Attach, ChannelError, ClientReceiver, ClientSender};
 use tokio::sync::mpsc;
 
 use super::*;
 use crate::feed::tests::fixture::{FeedFixture, SAMPLES, Seen, read_batch, resources, run};
 
-const LONG: Duration = Duration::from_secs(60);
 const PLENTY: u64 = 64 << 20;
 const JOB: &str = "epochs = 2\nglobal_batch = 12\nmax_bad_fraction = 1.0";
 
-struct TestCluster {
-    ca: ClusterCa,
-    directory: tempfile::TempDir,
+/// The certificates and the socket of a worker and its peers.
+#[derive(Default)]
+struct WorkerFixture {
+    certs: ClusterCerts,
 }
 
-impl TestCluster {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        Self { ca: ClusterCa::open_or_create(&directory.path().join("ca")).unwrap(), directory }
-    }
-
-    fn identity(&self, role: Role) -> Identity {
-        self.ca.issue(role, &format!("{role}-0"), &[], LEAF_VALIDITY).unwrap().identity().unwrap()
-    }
-
+impl WorkerFixture {
     fn settings(&self, coordinator: SocketAddr) -> WorkerSettings {
         WorkerSettings {
-            identity: self.identity(Role::Worker),
+            identity: self.certs.identity(Role::Worker),
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             advertise: None,
-            socket: Some(self.directory.path().join("worker.sock")),
+            socket: Some(self.certs.path("worker.sock")),
             allow: Allow::default(),
             coordinators: coordinator.to_string().parse().unwrap(),
             node: NodeId("here".into()),
@@ -56,13 +45,9 @@ impl TestCluster {
         Worker::start(self.settings(nowhere()), resources(PLENTY, None)).await.unwrap()
     }
 
-    fn client(&self) -> Endpoint {
-        quic::client_endpoint(&self.identity(Role::Client), &QuicSettings::default()).unwrap()
-    }
-
     async fn attach(&self, worker: &Worker, node: &str, wish: Attach) -> Result<TestClient, ChannelError> {
         let layout = layout_of(&wish.session);
-        let endpoint = self.client();
+        let endpoint = self.certs.client(Role::Client);
         let slot_bytes = layout.slot_bytes();
         let (sender, receiver) =
             home::attach(worker.home(), &NodeId(node.into()), Some(&endpoint), wish, slot_bytes, LONG).await?;
@@ -121,7 +106,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_on_both_transports_get_what_a_feed_in_process_gives() {
-    let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[5], JOB));
+    let (cluster, fixture) = (WorkerFixture::default(), FeedFixture::new(&[5], JOB));
     let (expected, steps) = run(&resources(PLENTY, None), &fixture.session(1), Position::START).await.unwrap();
     let worker = cluster.worker().await;
     let mut seen = BTreeMap::new();
@@ -139,7 +124,7 @@ async fn clients_on_both_transports_get_what_a_feed_in_process_gives() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_leaves_gives_its_memory_back_and_one_that_keeps_slots_costs_the_others_nothing() {
-    let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[], JOB));
+    let (cluster, fixture) = (WorkerFixture::default(), FeedFixture::new(&[], JOB));
     let worker = cluster.worker().await;
     for node in ["here", "there"] {
         let mut holder = cluster.attach(&worker, node, wish(fixture.session(2), 0)).await.unwrap();
@@ -166,7 +151,7 @@ async fn a_client_that_leaves_gives_its_memory_back_and_one_that_keeps_slots_cos
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_served_is_refused_with_the_values_named() {
-    let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[], JOB));
+    let (cluster, fixture) = (WorkerFixture::default(), FeedFixture::new(&[], JOB));
     let mut settings = cluster.settings(nowhere());
     settings.ranks = 1;
     let worker = Worker::start(settings, resources(PLENTY, None)).await.unwrap();
@@ -193,17 +178,18 @@ async fn what_cannot_be_served_is_refused_with_the_values_named() {
 }
 
 /// A coordinator that answers heartbeats while it is up.
-struct TestCoordinator {
+struct HeartbeatServer {
     address: SocketAddr,
     heard: mpsc::UnboundedReceiver<ToCoordinator>,
     task: JoinHandle<()>,
 }
 
-impl TestCoordinator {
+impl HeartbeatServer {
     /// Starts a coordinator that refuses the first `refuse` heartbeats.
-    fn start(cluster: &TestCluster, listen: SocketAddr, refuse: usize) -> Self {
+    fn start(cluster: &WorkerFixture, listen: SocketAddr, refuse: usize) -> Self {
         let endpoint =
-            quic::server_endpoint(listen, &cluster.identity(Role::Coordinator), &QuicSettings::default()).unwrap();
+            quic::server_endpoint(listen, &cluster.certs.identity(Role::Coordinator), &QuicSettings::default())
+                .unwrap();
         let address = endpoint.local_addr().unwrap();
         let (out, heard) = mpsc::unbounded_channel();
         let left = Arc::new(AtomicUsize::new(refuse));
@@ -212,7 +198,7 @@ impl TestCoordinator {
             let _ = out.send(message);
             std::future::ready(match is_answered {
                 Ok(_) => FromCoordinator::Done,
-                Err(_) => FromCoordinator::Heard { heartbeat_ms: 20, liveness_ms: 1000 },
+                Err(_) => FromCoordinator::WorkerAcknowledged { heartbeat_ms: 20, liveness_ms: 1000 },
             })
         };
         let task = tokio::spawn(async move {
@@ -245,14 +231,14 @@ impl TestCoordinator {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeats_report_ranks_and_each_bad_sample_until_it_is_acknowledged() {
-    let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[5], JOB));
-    let mut coordinator = TestCoordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 3);
+    let (cluster, fixture) = (WorkerFixture::default(), FeedFixture::new(&[5], JOB));
+    let mut coordinator = HeartbeatServer::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 3);
     let means = resources(PLENTY, None);
     let worker = Worker::start(cluster.settings(coordinator.address), means.clone()).await.unwrap();
     let mut client = cluster.attach(&worker, "here", wish(fixture.session(1), 0)).await.unwrap();
     client.drain(&mut BTreeMap::new()).await;
-    let told = coordinator.heartbeat_with(|heartbeat| !heartbeat.bad_samples.is_empty()).await;
-    assert_eq!((told.bad_samples[0].key.as_str(), told.home.worker), ("000005", worker.home().worker));
+    let reported = coordinator.heartbeat_with(|heartbeat| !heartbeat.bad_samples.is_empty()).await;
+    assert_eq!((reported.bad_samples[0].key.as_str(), reported.home.worker), ("000005", worker.home().worker));
     until("it was heard", || means.bad_samples(1).is_empty()).await;
     let heartbeat = coordinator.heartbeat_with(|heartbeat| heartbeat.bad_samples.is_empty()).await;
     assert_eq!((heartbeat.ranks.len(), heartbeat.ranks[0].transport), (1, Transport::Local));
@@ -264,8 +250,8 @@ async fn heartbeats_report_ranks_and_each_bad_sample_until_it_is_acknowledged() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn serving_goes_on_while_the_coordinator_is_away() {
-    let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[], JOB));
-    let mut coordinator = TestCoordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
+    let (cluster, fixture) = (WorkerFixture::default(), FeedFixture::new(&[], JOB));
+    let mut coordinator = HeartbeatServer::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
     let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
     coordinator.heartbeat_with(|_| true).await;
     let mut is_accepted = worker.is_accepted();
@@ -279,8 +265,8 @@ async fn serving_goes_on_while_the_coordinator_is_away() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_leaves_drains_and_notifies_the_coordinator_and_its_clients() {
-    let (cluster, fixture) = (TestCluster::new(), FeedFixture::new(&[], JOB));
-    let mut coordinator = TestCoordinator::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
+    let (cluster, fixture) = (WorkerFixture::default(), FeedFixture::new(&[], JOB));
+    let mut coordinator = HeartbeatServer::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
     let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
     coordinator.heartbeat_with(|_| true).await;
     let mut clients = Vec::new();
@@ -305,14 +291,14 @@ async fn a_worker_that_leaves_drains_and_notifies_the_coordinator_and_its_client
             other => panic!("{other:?}"),
         }
     }
-    assert!(!cluster.directory.path().join("worker.sock").exists());
+    assert!(!cluster.certs.path("worker.sock").exists());
 }
 
 #[tokio::test]
 async fn a_certificate_of_another_role_starts_no_worker() {
-    let cluster = TestCluster::new();
+    let cluster = WorkerFixture::default();
     let mut settings = cluster.settings(nowhere());
-    settings.identity = cluster.identity(Role::Client);
+    settings.identity = cluster.certs.identity(Role::Client);
     let error = Worker::start(settings, resources(PLENTY, None)).await.unwrap_err();
     assert_eq!(error.to_string(), "certificate of `client-0` is for a client, not for a worker");
 }

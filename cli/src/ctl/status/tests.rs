@@ -9,7 +9,7 @@ fn rank(rank: u32, waiting: f64) -> Value {
     json!({
         "rank": rank, "client": "process 7 on node-0", "node": "n", "is_alive": true, "left": false,
         "position": { "epoch": 2, "offset": 4096 }, "receipt": "00", "home": "node-0", "home_worker": "1",
-        "transport": "local", "waited_ms": 90_000, "job_samples_per_s": 4000.0, "waiting": waiting, "heard_ms_ago": 10,
+        "transport": "local", "waited_ms": 90_000, "job_samples_per_s": 4000.0, "waiting": waiting, "heartbeat_age_ms": 10,
     })
 }
 
@@ -23,7 +23,7 @@ fn session(id: u64, ranks: &[Value]) -> Value {
 fn worker(name: &str) -> Value {
     json!({
         "worker": "1", "name": name, "node": "rack-7", "quic": "10.0.0.1:7500", "socket": "/run/spdl.sock", "cores": 8.0,
-        "draining": false, "heard_ms_ago": 5,
+        "draining": false, "heartbeat_age_ms": 5,
         "ranks": [{ "session": 2, "rank": 1, "transport": "local", "batches": 7, "ready": 0, "slots": 4, "stall": {
             "worker": name, "stage": "fetch", "waiting_for": "block 3 of shard `s3://bucket/train/shard-000003.tar` for rank \
              1 of job `train`; requests have failed for 8481 ms, 17 in all, the last with: the server answered 503",
@@ -33,7 +33,7 @@ fn worker(name: &str) -> Value {
             "p90_ns": 2_000_000, "p99_ns": 9_000_000 }],
         "rates": [{ "name": "decode", "items_per_s": 4012.4, "bytes_per_s": 1.0, "failures_per_s": 0.0, "busy": 6.25 }],
         "store": { "requests": 9, "retries": 1, "timeouts": 0, "refusals": 0, "hedges": 2, "hedge_wins": 1,
-            "wrong_bytes": 0, "cache_faults": 0, "trouble_ms": 0 },
+            "wrong_bytes": 0, "cache_faults": 0, "outage_ms": 0 },
     })
 }
 

@@ -161,7 +161,7 @@ fn a_leader_that_is_killed_between_two_transactions_leaves_all_of_a_change_or_no
         let found = state.load().unwrap();
         assert!(found == before || found == after, "after {killed_after} of {}: {found:?}", transactions.len());
         let next = clusters.lead(&keys);
-        assert_eq!(next.load().unwrap(), found, "after {killed_after}, whoever leads next");
+        assert_eq!(next.load().unwrap(), found, "after {killed_after}, for the next leader");
         let journal = clusters.runtime.block_on(next.gateway.read(&keys.journal())).unwrap();
         assert_eq!(journal, None, "after {killed_after} it is carried out");
         seen.push(found == after);
@@ -187,7 +187,7 @@ fn a_former_leader_writes_nothing_however_sure_of_itself_it_is() {
     let mut first = clusters.lead(&keys);
     first.apply(&[Change::PutSession(session(1, 1))]).unwrap();
     let second = clusters.lead(&keys);
-    assert!(first.deadline.is_valid(), "its clock says that it leads");
+    assert!(first.deadline.is_valid(), "by its clock it leads");
     let before = clusters.etcd.revision();
     for _ in 0..2 {
         let error = first.apply(&[Change::PutSession(session(2, 1)), Change::DeleteSession(SessionId(1))]);

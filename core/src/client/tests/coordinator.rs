@@ -31,7 +31,7 @@ fn a_superseded_session_or_a_failed_job_ends_the_session_with_its_reason() {
         rank.wake();
         let effects = rank.answered(FromCoordinator::Refused(refusal.clone()));
         assert_eq!(effects, [SessionEffect::Detach { link: L0 }, SessionEffect::Fail(refusal.into())]);
-        assert_eq!(rank.on(SessionEvent::Close), [], "nobody is left to tell");
+        assert_eq!(rank.on(SessionEvent::Close), [], "no coordinator is left to inform");
     }
 }
 
@@ -163,18 +163,18 @@ fn while_a_question_is_open_no_other_is_asked() {
 #[test]
 fn the_first_silence_of_a_row_is_logged_and_the_others_are_not() {
     let mut rank = TestRank::attached();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..3 {
         rank.wake();
         rank.core.handle(rank.now_ms, SessionEvent::Unanswered { cause: "away".into() });
-        told.push(
+        reported.push(
             rank.effects()
                 .iter()
                 .filter(|effect| matches!(effect, SessionEffect::Log(SessionNote::CoordinatorAway { .. })))
                 .count(),
         );
     }
-    assert_eq!(told, [1, 0, 0]);
+    assert_eq!(reported, [1, 0, 0]);
 }
 
 fn in_use() -> Refusal {
@@ -233,10 +233,10 @@ fn the_first_rank_logs_where_its_session_starts_and_why() {
         0,
         SessionEvent::Answered(Box::new(FromCoordinator::Joined { session, reason, home: None, heartbeat_ms: 1_000 })),
     );
-    let said = rank
+    let logged = rank
         .effects()
         .into_iter()
         .find_map(|effect| if let SessionEffect::Log(note) = effect { Some(note.to_string()) } else { None });
     let expected = "session 7 of run `lr-1` of job `train` starts at 0:48, where all ranks of session 6 had got to";
-    assert_eq!(said.as_deref(), Some(expected));
+    assert_eq!(logged.as_deref(), Some(expected));
 }

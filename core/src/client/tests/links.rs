@@ -56,7 +56,7 @@ fn a_late_batch_of_a_link_that_was_left_frees_no_slot_of_the_one_that_serves() {
     assert_eq!(
         rank.on(SessionEvent::Freed { link: L0, slot: 0 }),
         [],
-        "the home of L1 is not told that slot 0 is free"
+        "the home of L1 does not learn that slot 0 is free"
     );
     assert_eq!(rank.core.slots_held(), 1, "the trainer has the batch in slot 0 of L1");
     assert_eq!(rank.on(SessionEvent::Freed { link: L1, slot: 0 }), [SessionEffect::Free { link: L1, slot: 0 }]);
@@ -86,12 +86,12 @@ fn a_rank_that_waits_for_a_home_to_answer_wakes_to_give_it_up() {
 #[test]
 fn the_first_failure_of_a_row_is_logged_and_the_others_are_not() {
     let mut rank = TestRank::attached();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..3 {
         let link = rank.core.attached_link().unwrap();
         rank.core.handle(rank.now_ms, SessionEvent::LinkLost { link, cause: "reset".into() });
         let effects = rank.effects();
-        told.push(
+        reported.push(
             effects
                 .iter()
                 .filter(|effect| {
@@ -103,7 +103,7 @@ fn the_first_failure_of_a_row_is_logged_and_the_others_are_not() {
         rank.wake_until_attach();
         rank.on(SessionEvent::Attached { link: LinkId(link.0 + 1), slots: 3 });
     }
-    assert_eq!(told, [1, 0, 0]);
+    assert_eq!(reported, [1, 0, 0]);
 }
 
 #[test]

@@ -183,13 +183,13 @@ fn a_rank_is_kept_from_64_workers_at_most() {
 fn workers_above_the_limit_are_refused_and_the_others_stay_registered() {
     let mut world = CoordinatorWorld::new();
     for id in 1..=MAX_WORKERS as u64 {
-        assert!(matches!(world.worker(worker(id, "a")), FromCoordinator::Heard { .. }), "worker {id}");
+        assert!(matches!(world.worker(worker(id, "a")), FromCoordinator::WorkerAcknowledged { .. }), "worker {id}");
     }
     let reply = world.worker(worker(MAX_WORKERS as u64 + 1, "a"));
     let FromCoordinator::Refused(refusal) = reply else { panic!("{reply:?}") };
     let text = refusal.to_string();
     assert!(text.contains("the number of workers") && text.contains("10001"), "{text}");
-    assert!(matches!(world.worker(worker(1, "a")), FromCoordinator::Heard { .. }));
+    assert!(matches!(world.worker(worker(1, "a")), FromCoordinator::WorkerAcknowledged { .. }));
 }
 
 #[test]

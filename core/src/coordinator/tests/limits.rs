@@ -22,8 +22,8 @@ fn a_worker_that_sends_too_much_is_refused_with_the_limit() {
         stall: None,
     };
     let long = || "x".repeat(MAX_TEXT_BYTES + 1);
-    type Change<'a> = &'a dyn Fn(&mut WorkerHeartbeat);
-    let changes: [(Change<'_>, &str); 5] = [
+    type HeartbeatEdit<'a> = &'a dyn Fn(&mut WorkerHeartbeat);
+    let changes: [(HeartbeatEdit<'_>, &str); 5] = [
         (&|heartbeat| heartbeat.home.name = long(), "a worker's name"),
         (&|heartbeat| heartbeat.home.socket = Some(long()), "a socket's path"),
         (&|heartbeat| heartbeat.ranks = vec![stats.clone(); MAX_RANKS_OF_WORKER + 1], "a worker's ranks"),

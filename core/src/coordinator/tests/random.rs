@@ -83,16 +83,16 @@ fn apply(world: &mut CoordinatorWorld, oracle: &mut Observer, event: RandomEvent
                 }
                 let given = oracle.sessions[&session.id.0];
                 prop_assert_eq!(given, (session.world, session.start), "the first join fixes world and start");
-                prop_assert_eq!(session.id.0, oracle.newest, "nobody joins a session that has a successor");
+                prop_assert_eq!(session.id.0, oracle.newest, "no rank joins a session that has a successor");
                 prop_assert!(start.is_none_or(|start| start == session.start));
                 check_home(world, home)?;
             }
         }
         RandomEvent::Heartbeat { session, rank, nonce, offset, unreachable } => {
             let session = oracle.newest.saturating_sub(session);
-            let said =
+            let sent =
                 RankHeartbeat { unreachable: unreachable.map(WorkerId), ..heartbeat(session, rank, nonce, offset) };
-            if let Ok(home) = world.heartbeat(said) {
+            if let Ok(home) = world.heartbeat(sent) {
                 prop_assert_eq!(session, oracle.newest);
                 let ranks = oracle.acknowledged.get_mut(&session).unwrap();
                 let furthest = ranks.entry(rank).or_default();

@@ -66,9 +66,9 @@ fn an_answer_that_depends_on_the_changes_of_others_waits_until_they_are_durable(
     use crate::{coordinator::CoordinatorCore, messages::ToCoordinator};
 
     let waits = |request| CoordinatorCore::answer_waits_for_earlier(&request);
-    assert!(waits(ToCoordinator::Join(join(0, 2, 10))), "somebody else may have opened the session just then");
-    let told = WorkerHeartbeat { bad_samples: vec![bad_sample(3)], ..worker(1, "a") };
-    assert!(waits(ToCoordinator::WorkerHeartbeat(told)), "somebody else may have told of it just then");
+    assert!(waits(ToCoordinator::Join(join(0, 2, 10))), "another rank may have opened the session just then");
+    let with_bad = WorkerHeartbeat { bad_samples: vec![bad_sample(3)], ..worker(1, "a") };
+    assert!(waits(ToCoordinator::WorkerHeartbeat(with_bad)), "another worker may have reported it just then");
     assert!(!waits(ToCoordinator::WorkerHeartbeat(worker(1, "a"))), "a slow disk takes no worker for dead");
     assert!(!waits(ToCoordinator::RankHeartbeat(heartbeat(1, 0, 10, 96))));
 }
@@ -79,7 +79,7 @@ fn ranks_stay_with_the_worker_that_serves_them() {
     assert_eq!(
         world.heartbeat(heartbeat(1, 0, 10, 96)),
         Ok(None),
-        "its worker is yet to say so; it keeps the home it has"
+        "its worker has not reported it yet; the rank keeps its home"
     );
     world.worker(worker(1, "node-0"));
     assert_eq!(world.heartbeat(heartbeat(1, 0, 10, 96)), Ok(None), "and that is not the nearest");

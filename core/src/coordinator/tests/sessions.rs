@@ -255,7 +255,7 @@ fn a_launch_that_resumes_goes_on_where_every_rank_of_the_last_session_had_acknow
         "the least of the ranks, and a heartbeat that was overtaken is no way back"
     );
     let (session, _) = world.try_join(join(0, 4, 30)).unwrap();
-    assert_eq!(session.start, Position::new(0, 768), "nobody acknowledged anything since");
+    assert_eq!(session.start, Position::new(0, 768), "no rank acknowledged anything since");
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl CoordinatorWorld {
     /// Sends a rank's heartbeat and returns the rank's home.
     pub(crate) fn heartbeat(&mut self, heartbeat: RankHeartbeat) -> Result<Option<u64>, Refusal> {
         match self.reply(Role::Client, 1 << 40, ToCoordinator::RankHeartbeat(heartbeat)) {
-            FromCoordinator::RankHeard { home, .. } => Ok(home.map(|home| home.worker.0)),
+            FromCoordinator::RankAcknowledged { home, .. } => Ok(home.map(|home| home.worker.0)),
             FromCoordinator::Refused(refusal) => Err(refusal),
             other => panic!("{other:?} is no answer to a heartbeat"),
         }

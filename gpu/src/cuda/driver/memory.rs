@@ -5,27 +5,45 @@ use std::{
     sync::Arc,
 };
 
-use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::sys;
 use spdl_wire::slab::Slab;
 
-use super::Context;
+use super::{
+    Context, Stream,
+    library::{self, code},
+};
 use crate::DeviceError;
 
-/// Memory of the device.
+/// Memory of the device. Where the device has memory pools, it is allocated and freed as work on a stream: a call that
+/// frees memory at once waits for all work of the device, and so for ever where a kernel waits for another process that
+/// waits for this one.
 pub(crate) struct DeviceMemory {
-    context: Arc<Context>,
+    stream: Arc<Stream>,
     pub(super) address: sys::CUdeviceptr,
     pub(super) bytes: usize,
+    /// Whether it is freed on the stream.
+    is_pooled: bool,
 }
 
 impl DeviceMemory {
-    pub(crate) fn new(context: &Arc<Context>, bytes: usize, purpose: &'static str) -> Result<Self, DeviceError> {
+    /// Allocates memory that may be used on `stream`, and on other streams after that one has passed the allocation.
+    pub(crate) fn new(stream: &Arc<Stream>, bytes: usize, purpose: &'static str) -> Result<Self, DeviceError> {
+        let context = stream.context();
         let current = context.enter()?;
         let mut address = 0;
-        // SAFETY: the pointer is to a local of that type, and the context is current.
-        let result = unsafe { sys::cuMemAlloc_v2(&raw mut address, bytes) };
+        let (mut call, mut result) = ("cuMemAllocAsync", code::NOT_SUPPORTED);
+        if context.has_pools {
+            // SAFETY: the pointer is to a local of that type, and the stream lives.
+            result = unsafe { library::cuMemAllocAsync(&raw mut address, bytes, stream.handle) };
+        }
+        let is_pooled = result != code::NOT_SUPPORTED;
+        if !is_pooled {
+            call = "cuMemAlloc";
+            // SAFETY: the pointer is to a local of that type, and the context is current.
+            result = unsafe { library::cuMemAlloc_v2(&raw mut address, bytes) };
+        }
         drop(current);
-        if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+        if result == code::OUT_OF_MEMORY {
             let (free_bytes, total_bytes) = context.memory()?;
             let device = context.placement().to_string();
             return Err(DeviceError::OutOfMemory {
@@ -36,21 +54,25 @@ impl DeviceMemory {
                 total_bytes,
             });
         }
-        context.check("cuMemAlloc", result)?;
-        Ok(Self { context: context.clone(), address, bytes })
+        context.check(call, result)?;
+        Ok(Self { stream: stream.clone(), address, bytes, is_pooled })
+    }
+
+    /// Returns the stream that it is freed on. If it is not, dropping it waits for all work of the device.
+    pub(crate) fn freed_on(&self) -> Option<&Stream> {
+        self.is_pooled.then_some(&*self.stream)
     }
 
     pub(crate) const fn address(&self) -> usize {
         self.address as usize
     }
 
-    /// Copies `from` to the start of the memory, and waits for that.
-    pub(crate) fn fill(&self, from: &[u8]) -> Result<(), DeviceError> {
-        assert!(from.len() <= self.bytes, "{} bytes into {}", from.len(), self.bytes);
-        let _current = self.context.enter()?;
-        // SAFETY: both ranges have the given length, and the call returns when it has read `from`.
-        let result = unsafe { sys::cuMemcpyHtoD_v2(self.address, from.as_ptr().cast(), from.len()) };
-        self.context.check("cuMemcpyHtoD", result)
+    /// Copies `from` to the start of the memory on `stream`, and waits for that. A copy without a stream is on the
+    /// default stream, may land after its call, and is not ordered with streams that do not wait for that stream.
+    pub(crate) fn fill(&self, from: &[u8], stream: &Stream) -> Result<(), DeviceError> {
+        // SAFETY: `from` is borrowed until the stream has passed the copy.
+        let queued = unsafe { stream.copy(from, self, 0) };
+        queued.and(stream.synchronise())
     }
 
     /// Returns a copy of the bytes at `address`, which must lie in this memory.
@@ -58,41 +80,80 @@ impl DeviceMemory {
         let at = address - self.address();
         assert!(at + bytes <= self.bytes, "{bytes} bytes from {at} of {}", self.bytes);
         let mut to = vec![0; bytes];
-        let _current = self.context.enter()?;
+        let context = self.stream.context();
+        let _current = context.enter()?;
         // SAFETY: both ranges have the given length, and the call returns when it has written `to`.
-        let result = unsafe { sys::cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), self.address + at as u64, bytes) };
-        self.context.check("cuMemcpyDtoH", result)?;
+        let result = unsafe { library::cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), self.address + at as u64, bytes) };
+        context.check("cuMemcpyDtoH", result)?;
         Ok(to)
     }
 }
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: allocated by `new`, freed once. The driver waits for what still uses it.
-        let _ = unsafe { sys::cuMemFree_v2(self.address) };
+        let Ok(_current) = self.stream.context().enter() else { return };
+        let _ = if self.is_pooled {
+            // SAFETY: allocated by `new`, freed once. The owner has made the stream wait for work on other streams.
+            unsafe { library::cuMemFreeAsync(self.address, self.stream.handle) }
+        } else {
+            // SAFETY: allocated by `new`, freed once. The driver waits for what still uses it.
+            unsafe { library::cuMemFree_v2(self.address) }
+        };
     }
 }
 
-/// Page-locked host memory.
-pub(crate) struct HostMemory {
+/// Memory of the host that the device copies from.
+pub(crate) enum HostMemory {
+    /// The device reads it directly.
+    Locked(LockedMemory),
+    /// The driver copies it first, and a copy blocks its thread until then.
+    Pageable(Box<[u8]>),
+}
+
+impl HostMemory {
+    /// Returns ordinary memory that is filled with zeros.
+    pub(crate) fn pageable(bytes: usize) -> Self {
+        Self::Pageable(vec![0; bytes].into())
+    }
+
+    pub(crate) const fn is_locked(&self) -> bool {
+        matches!(self, Self::Locked(_))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Locked(memory) => memory.bytes(),
+            Self::Pageable(bytes) => bytes,
+        }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Locked(memory) => memory.bytes_mut(),
+            Self::Pageable(bytes) => bytes,
+        }
+    }
+}
+
+/// Page-locked memory of the host.
+pub(crate) struct LockedMemory {
     context: Arc<Context>,
     start: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: it owns its memory, as a `Vec` does.
-unsafe impl Send for HostMemory {}
+unsafe impl Send for LockedMemory {}
 // SAFETY: as above.
-unsafe impl Sync for HostMemory {}
+unsafe impl Sync for LockedMemory {}
 
-impl HostMemory {
+impl LockedMemory {
     /// Allocates memory that is filled with zeros.
     pub(crate) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
         let current = context.enter()?;
         let mut start = ptr::null_mut();
         // SAFETY: the pointer is to a local of that type, and the context is current.
-        let result = unsafe { sys::cuMemAllocHost_v2(&raw mut start, bytes) };
+        let result = unsafe { library::cuMemAllocHost_v2(&raw mut start, bytes) };
         context.check("cuMemAllocHost", result)?;
         drop(current);
         let start = NonNull::new(start.cast::<u8>()).expect("the driver gives no null");
@@ -101,45 +162,42 @@ impl HostMemory {
         Ok(Self { context: context.clone(), start, bytes })
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         // SAFETY: that many bytes, initialised in `new`, and borrowed as `self` is.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+    const fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and borrowed for writing as `self` is.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 }
 
-impl Drop for HostMemory {
+impl Drop for LockedMemory {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
         // SAFETY: allocated by `new`, freed once. The driver waits for copies from it.
-        let _ = unsafe { sys::cuMemFreeHost(self.start.as_ptr().cast()) };
+        let _ = unsafe { library::cuMemFreeHost(self.start.as_ptr().cast()) };
     }
 }
 
-/// A slab whose pages are locked, so that the device can read them directly.
+/// A slot whose pages are locked, so that the device can read them directly.
 pub(crate) struct PageLock {
     context: Arc<Context>,
     slab: Slab,
+    slot: u32,
 }
 
 impl PageLock {
-    pub(crate) fn new(context: &Arc<Context>, slab: Slab) -> Result<Self, DeviceError> {
+    pub(crate) fn new(context: &Arc<Context>, slab: Slab, slot: u32) -> Result<Self, DeviceError> {
         /// The driver's flag that makes the lock valid for all contexts of this process.
         const PORTABLE: u32 = 1;
         let _current = context.enter()?;
-        let start = slab.as_ptr().cast_mut().cast();
-        // SAFETY: the range is a mapping of that size, which `slab` keeps until after it is unlocked.
-        let result = unsafe { sys::cuMemHostRegister_v2(start, slab.bytes(), PORTABLE) };
+        let start = slab.slot_ptr(slot).cast_mut().cast();
+        // SAFETY: the range lies in a mapping, which `slab` keeps until after it is unlocked.
+        let result = unsafe { library::cuMemHostRegister_v2(start, slab.slot_stride(), PORTABLE) };
         context.check("cuMemHostRegister", result)?;
-        Ok(Self { context: context.clone(), slab })
-    }
-
-    pub(crate) const fn slab(&self) -> &Slab {
-        &self.slab
+        Ok(Self { context: context.clone(), slab, slot })
     }
 }
 
@@ -147,6 +205,6 @@ impl Drop for PageLock {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
         // SAFETY: locked by `new`, unlocked once.
-        let _ = unsafe { sys::cuMemHostUnregister(self.slab.as_ptr().cast_mut().cast()) };
+        let _ = unsafe { library::cuMemHostUnregister(self.slab.slot_ptr(self.slot).cast_mut().cast()) };
     }
 }

@@ -1,119 +1,93 @@
 //! Checked wrappers of the driver's calls, with owned handles. Only this folder calls the driver.
 //!
-//! cudarc declares the functions and loads the library on first use, so nothing is linked. Its version feature decides
-//! which result codes have names, not which driver is needed: a driver of CUDA 11.4 has all the functions used here.
+//! [`library`] loads the driver when the first device is opened, so nothing is linked.
 #![allow(unsafe_code)]
 
+mod exit;
+mod library;
 mod memory;
 mod stream;
+mod trainer_stream;
 
-use std::{
-    ffi::{c_char, c_void},
-    fmt, ptr,
-    sync::Arc,
-};
+use std::{ffi::c_char, fmt, ptr, sync::Arc};
 
-use cudarc::driver::{
-    DriverError,
-    sys::{self, CUresult},
-};
+use cudarc::driver::sys;
+use exit::DriverCall;
+use library::{LoadError, ResultCode, code};
 
-pub(super) use memory::{DeviceMemory, HostMemory, PageLock};
+pub(super) use exit::is_exiting;
+pub(super) use memory::{DeviceMemory, HostMemory, LockedMemory, PageLock};
 pub(super) use stream::{Argument, CudaEvent, Kernel, Stream};
 
-use crate::{BatchPlacement, DeviceError, StreamHandle};
+use crate::{BatchPlacement, DeviceError};
 
-/// Functions to look up before the first call, because cudarc panics when one is missing.
-const SYMBOLS: [&str; 33] = [
-    "cuInit",
-    "cuDeviceGetCount",
-    "cuDeviceGet",
-    "cuDevicePrimaryCtxRetain",
-    "cuDevicePrimaryCtxRelease_v2",
-    "cuCtxPushCurrent_v2",
-    "cuCtxPopCurrent_v2",
-    "cuMemGetInfo_v2",
-    "cuMemAlloc_v2",
-    "cuMemFree_v2",
-    "cuMemAllocHost_v2",
-    "cuMemFreeHost",
-    "cuMemHostRegister_v2",
-    "cuMemHostUnregister",
-    "cuMemcpyHtoD_v2",
-    "cuMemcpyDtoH_v2",
-    "cuMemcpyHtoDAsync_v2",
-    "cuStreamCreate",
-    "cuStreamDestroy_v2",
-    "cuStreamSynchronize",
-    "cuStreamWaitEvent",
-    "cuEventCreate",
-    "cuEventDestroy_v2",
-    "cuEventRecord",
-    "cuEventQuery",
-    "cuEventSynchronize",
-    "cuModuleLoadData",
-    "cuModuleUnload",
-    "cuModuleGetFunction",
-    "cuLaunchKernel",
-    "cuDeviceGetName",
-    "cuGetErrorName",
-    "cuGetErrorString",
-];
+/// Converts a result into an error that names the call and the result.
+fn check(placement: BatchPlacement, call: &'static str, result: ResultCode) -> Result<(), DeviceError> {
+    check_with(placement, call, result, String::new)
+}
 
-/// Converts a result code into an error that names the call and the code.
-fn check(placement: BatchPlacement, call: &'static str, result: CUresult) -> Result<(), DeviceError> {
-    if result == CUresult::CUDA_SUCCESS {
+/// Converts a result into an error, whose text ends with `details`.
+fn check_with(
+    placement: BatchPlacement,
+    call: &'static str,
+    result: ResultCode,
+    details: impl FnOnce() -> String,
+) -> Result<(), DeviceError> {
+    if result == code::SUCCESS {
         return Ok(());
     }
-    let (device, code) = (placement.to_string(), format!("{result:?}"));
-    let words = DriverError(result).error_string().map(|words| words.to_string_lossy().into_owned());
-    let meaning = words.unwrap_or_else(|_| "the driver does not know this code".to_owned());
+    let (device, (name, meaning)) = (placement.to_string(), library::describe(result));
+    let meaning = meaning + &details();
     Err(if is_lost(result) {
-        DeviceError::Lost { device, call, code, meaning }
+        DeviceError::Lost { device, call, code: result, name, meaning }
     } else {
-        DeviceError::Call { device, call, code, meaning }
+        DeviceError::Call { device, call, code: result, name, meaning }
     })
 }
 
-/// Returns whether the context is unusable after this result.
-const fn is_lost(result: CUresult) -> bool {
+/// Returns whether the context is unusable after this result: no later call of this process can succeed in it.
+const fn is_lost(result: ResultCode) -> bool {
     matches!(
         result,
-        CUresult::CUDA_ERROR_DEINITIALIZED
-            | CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE
-            | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
-            | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
-            | CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
-            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
-            | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
-            | CUresult::CUDA_ERROR_ASSERT
-            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
-            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
-            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
-            | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
-            | CUresult::CUDA_ERROR_INVALID_PC
-            | CUresult::CUDA_ERROR_LAUNCH_FAILED
-            | CUresult::CUDA_ERROR_EXTERNAL_DEVICE
-            | CUresult::CUDA_ERROR_UNKNOWN
+        code::DEINITIALIZED
+        | 46 // The device is unavailable.
+        | 201 // The context is invalid: another part of the process has reset the device.
+        | 214 // An uncorrectable error of the memory.
+        | 220 // An uncorrectable error of NVLink.
+        | 226 // A fault that the device has contained: all later calls return the same.
+        | 700 // An illegal address.
+        | 702 // A kernel took longer than the system allows.
+        | 709 // The context is destroyed.
+        | 710 // A kernel's assertion failed.
+        | 714
+            ..=719 // A kernel's stack, instruction, alignment, address space, program counter, or any other fault.
+        | 721 // A kernel left tensor memory allocated.
+        | 810 // The MPS server has ended this client.
+        | 911 // A device outside of CUDA failed.
+        | 916 // A failed rotation of keys, with confidential computing.
+        | 999 // A fault that the driver does not know.
     )
+}
+
+/// Begins calls of the driver, unless the process exits.
+fn begin(placement: BatchPlacement) -> Result<DriverCall, DeviceError> {
+    DriverCall::begin().ok_or_else(|| DeviceError::Lost {
+        device: placement.to_string(),
+        call: "cuCtxPushCurrent",
+        code: code::DEINITIALIZED,
+        name: "CUDA_ERROR_DEINITIALIZED".to_owned(),
+        meaning: "the process exits".to_owned(),
+    })
 }
 
 /// Loads and initialises the driver.
 fn load(placement: BatchPlacement) -> Result<(), DeviceError> {
-    // SAFETY: the driver's initialisers may run at any time, on any thread.
-    if !unsafe { sys::is_culib_present() } {
-        return Err(DeviceError::DriverMissing { device: placement.to_string() });
-    }
-    // SAFETY: as above; it was there a moment ago, and only then does this call not panic.
-    let library = unsafe { sys::culib() };
-    for symbol in SYMBOLS {
-        // SAFETY: the symbol is looked up and not used, so its type does not matter.
-        if unsafe { library.get::<*const c_void>(symbol.as_bytes()) }.is_err() {
-            return Err(DeviceError::DriverOld { symbol });
-        }
-    }
+    library::load().map_err(|error| match error {
+        LoadError::Missing => DeviceError::DriverMissing { device: placement.to_string() },
+        LoadError::Lacks(symbol) => DeviceError::DriverOld { symbol },
+    })?;
     // SAFETY: initialising is allowed any number of times; 0 is the only value of its argument.
-    check(placement, "cuInit", unsafe { sys::cuInit(0) })
+    check(placement, "cuInit", unsafe { library::cuInit(0) })
 }
 
 /// A device's primary context, which all users of the device in this process share.
@@ -121,6 +95,8 @@ pub(crate) struct Context {
     ordinal: u32,
     device: sys::CUdevice,
     handle: sys::CUcontext,
+    /// Whether memory can be allocated and freed as work on a stream.
+    has_pools: bool,
 }
 
 // SAFETY: a context may be used from any thread, by several at once; each thread has its own current context.
@@ -128,27 +104,48 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// A guard that makes a context current on this thread. Dropping it restores the previous context, on which the
-/// trainer's own libraries rely.
-struct Entered<'a>(&'a Context);
+/// A guard that makes a context current on this thread, and lets its calls run beside a capture of the trainer's.
+/// Dropping it restores the previous context and mode, on which the trainer's own libraries rely.
+struct Entered<'a> {
+    context: &'a Context,
+    /// The thread's mode before.
+    mode: u32,
+    _call: DriverCall,
+}
+
+/// The mode of a thread whose calls neither fail nor disturb a capture, because another thread captures a graph: the
+/// trainer, on streams of its own. In the mode that a thread begins with, a query of an event or an allocation would
+/// return `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, and the capture would be invalid. None of our calls is on a stream
+/// that captures.
+const RELAXED: u32 = 2;
 
 impl Context {
     /// Opens the context of the device with this number.
     pub(crate) fn open(ordinal: u32) -> Result<Arc<Self>, DeviceError> {
         let placement = BatchPlacement::Cuda { ordinal };
         let devices = count(placement)?;
+        let _call = begin(placement)?;
         if ordinal >= devices {
             return Err(DeviceError::Index { ordinal, devices });
         }
         let mut device = 0;
         // SAFETY: the pointer is to a local of that type; the number is below the number of devices.
-        let result = unsafe { sys::cuDeviceGet(&raw mut device, ordinal.cast_signed()) };
+        let result = unsafe { library::cuDeviceGet(&raw mut device, ordinal.cast_signed()) };
         check(placement, "cuDeviceGet", result)?;
+        /// The driver's attribute for support of `cuMemAllocAsync`.
+        const MEMORY_POOLS_SUPPORTED: i32 = 115;
+        let mut pools = 0;
+        // SAFETY: the pointer is to a local of that type; the device is one that the driver gave.
+        let result = unsafe { library::cuDeviceGetAttribute(&raw mut pools, MEMORY_POOLS_SUPPORTED, device) };
+        // A driver that does not know the attribute has no pools.
+        let has_pools = result == code::SUCCESS && pools != 0;
         let mut handle = ptr::null_mut();
         // SAFETY: the pointer is to a local of that type; the device is one that the driver gave.
-        let result = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut handle, device) };
+        let result = unsafe { library::cuDevicePrimaryCtxRetain(&raw mut handle, device) };
         check(placement, "cuDevicePrimaryCtxRetain", result)?;
-        Ok(Arc::new(Self { ordinal, device, handle }))
+        // By now the driver has registered its own handlers.
+        exit::register();
+        Ok(Arc::new(Self { ordinal, device, handle, has_pools }))
     }
 
     /// Returns the number of devices.
@@ -162,9 +159,10 @@ impl Context {
 
     /// Returns the model name of the device.
     pub(crate) fn device_name(&self) -> Result<String, DeviceError> {
+        let _call = begin(self.placement())?;
         let mut name: [c_char; 128] = [0; 128];
         // SAFETY: the driver writes at most 128 bytes, with a zero at their end.
-        let result = unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), 128, self.device) };
+        let result = unsafe { library::cuDeviceGetName(name.as_mut_ptr(), 128, self.device) };
         self.check("cuDeviceGetName", result)?;
         Ok(name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(byte.cast_unsigned())).collect())
     }
@@ -174,48 +172,38 @@ impl Context {
         let _current = self.enter()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: both pointers are to locals of that type.
-        let result = unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+        let result = unsafe { library::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
         self.check("cuMemGetInfo", result)?;
         Ok((free as u64, total as u64))
     }
 
-    fn check(&self, call: &'static str, result: CUresult) -> Result<(), DeviceError> {
+    fn check(&self, call: &'static str, result: ResultCode) -> Result<(), DeviceError> {
         check(self.placement(), call, result)
     }
 
     fn enter(&self) -> Result<Entered<'_>, DeviceError> {
+        let call = begin(self.placement())?;
         // SAFETY: the context is retained until `self` is dropped.
-        let result = unsafe { sys::cuCtxPushCurrent_v2(self.handle) };
+        let result = unsafe { library::cuCtxPushCurrent_v2(self.handle) };
         self.check("cuCtxPushCurrent", result)?;
-        Ok(Entered(self))
-    }
-
-    /// Makes the trainer's `stream` wait for `event`.
-    pub(crate) fn make_wait(&self, stream: StreamHandle, event: &CudaEvent) -> Result<(), DeviceError> {
-        let _current = self.enter()?;
-        // SAFETY: the creator of the handle guarantees that the stream lives; the event lives.
-        let result = unsafe { sys::cuStreamWaitEvent(stream.as_raw() as sys::CUstream, event.handle, 0) };
-        self.check("cuStreamWaitEvent", result)
-    }
-
-    /// Records `event` on the trainer's `stream`, after all work queued there so far.
-    pub(crate) fn record(&self, stream: StreamHandle, event: &CudaEvent) -> Result<(), DeviceError> {
-        let _current = self.enter()?;
-        // SAFETY: as in `make_wait`.
-        let result = unsafe { sys::cuEventRecord(event.handle, stream.as_raw() as sys::CUstream) };
-        self.check("cuEventRecord", result)
+        let mut entered = Entered { context: self, mode: RELAXED, _call: call };
+        // SAFETY: the pointer is to a field of that type, which gets the thread's mode.
+        let result = unsafe { library::cuThreadExchangeStreamCaptureMode(&raw mut entered.mode) };
+        self.check("cuThreadExchangeStreamCaptureMode", result)?;
+        Ok(entered)
     }
 }
 
 /// Loads the driver and returns the number of devices. Errors name `placement`.
 fn count(placement: BatchPlacement) -> Result<u32, DeviceError> {
+    let _call = begin(placement)?;
     match load(placement) {
-        Err(DeviceError::Call { code, .. }) if code == "CUDA_ERROR_NO_DEVICE" => return Ok(0),
+        Err(DeviceError::Call { code: code::NO_DEVICE, .. }) => return Ok(0),
         loaded => loaded?,
     }
     let mut devices = 0;
     // SAFETY: the pointer is to a local of that type.
-    check(placement, "cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&raw mut devices) })?;
+    check(placement, "cuDeviceGetCount", unsafe { library::cuDeviceGetCount(&raw mut devices) })?;
     Ok(u32::try_from(devices).unwrap_or(0))
 }
 
@@ -227,16 +215,19 @@ impl fmt::Debug for Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        let Some(_call) = DriverCall::begin() else { return };
         // SAFETY: retained once, in `open`; everything made in it holds an `Arc` of this and is gone.
-        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+        let _ = unsafe { library::cuDevicePrimaryCtxRelease_v2(self.device) };
     }
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
+        // SAFETY: the pointer is to a field of that type. Exchanges the mode back.
+        let _ = unsafe { library::cuThreadExchangeStreamCaptureMode(&raw mut self.mode) };
         let mut popped = ptr::null_mut();
         // SAFETY: pushed by `enter` on this thread (an `Entered` is not `Send`), and popped once.
-        let result = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) };
-        debug_assert!(result != CUresult::CUDA_SUCCESS || popped == self.0.handle, "contexts nest");
+        let result = unsafe { library::cuCtxPopCurrent_v2(&raw mut popped) };
+        debug_assert!(result != code::SUCCESS || popped == self.context.handle, "contexts nest");
     }
 }

@@ -6,9 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::sys;
 
-use super::{Context, DeviceMemory};
+use super::{Context, DeviceMemory, check_with, library};
 use crate::DeviceError;
 
 /// A point in a stream that others can wait for.
@@ -30,26 +30,16 @@ impl CudaEvent {
         let _current = context.enter()?;
         let mut handle = ptr::null_mut();
         // SAFETY: the pointer is to a local of that type, and the context is current.
-        let result = unsafe { sys::cuEventCreate(&raw mut handle, BLOCKING_WITHOUT_TIMING) };
+        let result = unsafe { library::cuEventCreate(&raw mut handle, BLOCKING_WITHOUT_TIMING) };
         context.check("cuEventCreate", result)?;
         Ok(Self { context: context.clone(), handle })
-    }
-
-    /// Returns whether all work before the event is done.
-    pub(crate) fn is_done(&self) -> Result<bool, DeviceError> {
-        let _current = self.context.enter()?;
-        // SAFETY: the event lives.
-        match unsafe { sys::cuEventQuery(self.handle) } {
-            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-            result => self.context.check("cuEventQuery", result).map(|()| true),
-        }
     }
 
     /// Blocks this thread until all work before the event is done.
     pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
         let _current = self.context.enter()?;
         // SAFETY: the event lives.
-        self.context.check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.handle) })
+        self.context.check("cuEventSynchronize", unsafe { library::cuEventSynchronize(self.handle) })
     }
 }
 
@@ -57,14 +47,14 @@ impl Drop for CudaEvent {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
         // SAFETY: created by `new`, destroyed once; the driver keeps it for what still waits for it.
-        let _ = unsafe { sys::cuEventDestroy_v2(self.handle) };
+        let _ = unsafe { library::cuEventDestroy_v2(self.handle) };
     }
 }
 
 /// A queue of work for the device.
 pub(crate) struct Stream {
     context: Arc<Context>,
-    handle: sys::CUstream,
+    pub(super) handle: sys::CUstream,
 }
 
 // SAFETY: a stream may be used from any thread.
@@ -79,23 +69,27 @@ impl Stream {
         let _current = context.enter()?;
         let mut handle = ptr::null_mut();
         // SAFETY: the pointer is to a local of that type, and the context is current.
-        let result = unsafe { sys::cuStreamCreate(&raw mut handle, NON_BLOCKING) };
+        let result = unsafe { library::cuStreamCreate(&raw mut handle, NON_BLOCKING) };
         context.check("cuStreamCreate", result)?;
         Ok(Self { context: context.clone(), handle })
+    }
+
+    pub(crate) const fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// Makes later work on this stream wait for `event`.
     pub(crate) fn wait(&self, event: &CudaEvent) -> Result<(), DeviceError> {
         let _current = self.context.enter()?;
         // SAFETY: both live.
-        self.context.check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.handle, event.handle, 0) })
+        self.context.check("cuStreamWaitEvent", unsafe { library::cuStreamWaitEvent(self.handle, event.handle, 0) })
     }
 
     /// Records `event` after all work queued so far.
     pub(crate) fn record(&self, event: &CudaEvent) -> Result<(), DeviceError> {
         let _current = self.context.enter()?;
         // SAFETY: both live.
-        self.context.check("cuEventRecord", unsafe { sys::cuEventRecord(event.handle, self.handle) })
+        self.context.check("cuEventRecord", unsafe { library::cuEventRecord(event.handle, self.handle) })
     }
 
     /// Queues a copy of `from` to offset `at` of `to`.
@@ -107,8 +101,9 @@ impl Stream {
         let _current = self.context.enter()?;
         // SAFETY: both ranges have the given length; the caller keeps `from`, and memory of the device is freed only
         // when the device is done with it.
-        let result =
-            unsafe { sys::cuMemcpyHtoDAsync_v2(to.address + at as u64, from.as_ptr().cast(), from.len(), self.handle) };
+        let result = unsafe {
+            library::cuMemcpyHtoDAsync_v2(to.address + at as u64, from.as_ptr().cast(), from.len(), self.handle)
+        };
         self.context.check("cuMemcpyHtoDAsync", result)
     }
 
@@ -130,7 +125,7 @@ impl Stream {
         // SAFETY: the driver copies the arguments before it returns; the caller guarantees their number, sizes and
         // addresses.
         let result = unsafe {
-            sys::cuLaunchKernel(
+            library::cuLaunchKernel(
                 kernel.function,
                 x,
                 y,
@@ -151,7 +146,7 @@ impl Stream {
     pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
         let _current = self.context.enter()?;
         // SAFETY: the stream lives.
-        self.context.check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.handle) })
+        self.context.check("cuStreamSynchronize", unsafe { library::cuStreamSynchronize(self.handle) })
     }
 }
 
@@ -159,7 +154,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
         // SAFETY: created by `new`, destroyed once; what was put there still runs.
-        let _ = unsafe { sys::cuStreamDestroy_v2(self.handle) };
+        let _ = unsafe { library::cuStreamDestroy_v2(self.handle) };
     }
 }
 
@@ -199,21 +194,43 @@ impl Kernel {
         let (image, name) = (image.expect("PTX is text"), name.expect("a name is text"));
         let _current = context.enter()?;
         let mut module = ptr::null_mut();
-        // SAFETY: the pointer is to a local of that type; the image is PTX that ends with a zero.
-        let result = unsafe { sys::cuModuleLoadData(&raw mut module, image.as_ptr().cast()) };
-        context.check("cuModuleLoadData", result)?;
+        let mut log = [0u8; 4096];
+        // The driver takes the size of the log as the pointer itself, not as a number at an address.
+        let mut options =
+            [sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER, sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut values = [log.as_mut_ptr().cast(), ptr::without_provenance_mut::<c_void>(log.len())];
+        // SAFETY: the pointers are to locals of these types; the image is PTX that ends with a zero. There are two
+        // options, and the driver writes at most the given number of bytes to the log.
+        let result = unsafe {
+            library::cuModuleLoadDataEx(
+                &raw mut module,
+                image.as_ptr().cast(),
+                2,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        check_with(context.placement(), "cuModuleLoadDataEx", result, || compiler_log(&log))?;
         let mut kernel = Self { context: context.clone(), module, function: ptr::null_mut() };
         // SAFETY: the pointer is to a field of that type; the module is loaded.
-        let result = unsafe { sys::cuModuleGetFunction(&raw mut kernel.function, module, name.as_ptr()) };
+        let result = unsafe { library::cuModuleGetFunction(&raw mut kernel.function, module, name.as_ptr()) };
         context.check("cuModuleGetFunction", result)?;
         Ok(kernel)
     }
+}
+
+/// Returns the compiler's words, to be added to an error. They end at the first zero.
+fn compiler_log(log: &[u8]) -> String {
+    let words = log.split(|byte| *byte == 0).next().unwrap_or_default();
+    let words = String::from_utf8_lossy(words);
+    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    if words.is_empty() { words } else { format!("; the driver's compiler: {words}") }
 }
 
 impl Drop for Kernel {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
         // SAFETY: loaded by `new`, unloaded once.
-        let _ = unsafe { sys::cuModuleUnload(self.module) };
+        let _ = unsafe { library::cuModuleUnload(self.module) };
     }
 }

@@ -35,7 +35,7 @@ pub(super) enum WithoutData {
 pub(super) struct Name {
     /// The path. A byte that is not UTF-8 is escaped as in `\xe9`, the form that Python's `backslashreplace` gives.
     pub(super) path: String,
-    /// Whether the path has such a byte.
+    /// Whether a byte of the path was escaped.
     pub(super) is_escaped: bool,
 }
 

@@ -4,5 +4,9 @@
 mod errors;
 mod faults;
 mod harness;
+mod memory;
+mod model;
 mod programs;
+mod releases;
 mod right;
+mod runner;

@@ -9,8 +9,9 @@ use spdl_client::{Blocking, ClientError};
 use spdl_gpu::{BatchPlacement, Device, DeviceBatch, DeviceError, DeviceOptions, OnDevice};
 use spdl_gpu_tests::{
     checks::{self, TIMEOUT, compare},
-    feed::{FeedConfig, Maker, SlotMemory},
+    feed::{FeedConfig, Maker, SlotMemory, text},
     raw::TrainerContext,
+    torn::{self, StreamCase},
 };
 
 use crate::harness::{check_clean, report, stand_in_test};
@@ -40,8 +41,10 @@ stand_in_test!(
     {
         let device = cuda(0);
         let trainer = TrainerContext::new(0);
-        let config = FeedConfig { size: [8, 8], batches: 40, slots: 2, ..FeedConfig::default() };
-        assert_eq!(checks::torn(&device, &trainer, config), Ok(40));
+        let config = FeedConfig { size: [8, 8], batches: 30, slots: 2, ..FeedConfig::default() };
+        // With the same delay, a loader that reused its buffers at once would be seen.
+        let burn_ms = torn::proven_burn_ms(&device, &trainer, config, StreamCase::Side).unwrap();
+        assert_eq!(torn::check(&device, &trainer, config, StreamCase::Side, burn_ms), Ok(30));
         drop((device, trainer));
         check_clean();
     }
@@ -73,6 +76,22 @@ stand_in_test!(a_device_and_the_host_normalise_to_the_same_bits, "delay_us=0", {
     }
     drop(device);
     check_clean();
+});
+
+stand_in_test!(the_texts_of_a_batch_are_cut_by_offsets_on_the_host_and_nothing_is_read_back, "delay_us=3000,seed=9", {
+    let device = cuda(0);
+    let (mut loader, _slab) = FeedConfig::default().start(&device, DeviceOptions::default(), TIMEOUT).unwrap();
+    while let Some(batch) = loader.next_batch().expect("a batch") {
+        let texts = batch.column("text").unwrap();
+        let offsets = texts.host_offsets().expect("texts are ragged");
+        assert_eq!((offsets.len(), offsets.last()), (batch.len() + 1, texts.values().shape().first()));
+        for (entry, rows) in batch.entries().iter().zip(offsets.windows(2)) {
+            assert_eq!(rows[1] - rows[0], text(entry.id).len() as i64);
+        }
+        assert_eq!(batch.column("label").unwrap().host_offsets(), None);
+    }
+    drop((loader, device));
+    assert_eq!(check_clean()["calls"]["cuMemcpyDtoH_v2"], serde_json::Value::Null);
 });
 
 stand_in_test!(a_slot_is_free_when_its_copy_is_done_though_the_trainer_keeps_the_batch, "seed=4", {

@@ -30,7 +30,7 @@ impl Oracle {
                 }
                 self.on_refused(at, question, refusal)
             }
-            (ToCoordinator::RankHeartbeat(heartbeat), FromCoordinator::RankHeard { .. })
+            (ToCoordinator::RankHeartbeat(heartbeat), FromCoordinator::RankAcknowledged { .. })
             | (ToCoordinator::RankLeave(heartbeat), FromCoordinator::Done) => {
                 if heartbeat.unreachable.is_some() {
                     coverage.count("home_out_of_reach");
@@ -46,7 +46,11 @@ impl Oracle {
         let newest = self.views.get(&at).and_then(|view| view.newest(&run_of(join)));
         let is_current =
             newest.is_some_and(|(_, known)| known.ranks.get(&join.rank).is_some_and(|(_, nonce)| *nonce == join.nonce));
-        if is_current { Err("a rank of the newest session is told of a newer one".into()) } else { Ok(()) }
+        if is_current {
+            Err("a rank of the newest session got the answer that there is a newer one".into())
+        } else {
+            Ok(())
+        }
     }
 
     fn on_join(

@@ -3,7 +3,7 @@
 use spdl_core::messages::{FromCoordinator, Home, RankStats, Refusal, ToCoordinator, WorkerHeartbeat};
 
 use super::{
-    BACKOFF, BAD_PER_HEARTBEAT, HeartbeatState, MORE_BAD_US, REFUSED_US, Shutdown, SimFeed, node_of, socket_of,
+    BACKOFF, BAD_PER_HEARTBEAT, HeartbeatState, MORE_BAD_US, REFUSED_US, SimFeed, SimShutdown, node_of, socket_of,
 };
 use crate::{
     process::Target,
@@ -45,7 +45,7 @@ impl World {
             quic: address,
             socket: Some(socket_of(worker)),
         };
-        let is_draining = state.shutdown > Shutdown::Running;
+        let is_draining = state.shutdown > SimShutdown::Running;
         let stats = |feed: &SimFeed| RankStats {
             session: feed.session.id,
             rank: feed.rank,
@@ -56,7 +56,7 @@ impl World {
             stall: None,
         };
         let bad_samples = state.bad.unreported(BAD_PER_HEARTBEAT);
-        let told = bad_samples.iter().map(|bad| self.oracle.reported_bad(&bad.job, bad.sample.0)).collect();
+        let reported = bad_samples.iter().map(|bad| self.oracle.reported_bad(&bad.job, bad.sample.0)).collect();
         let heartbeat = WorkerHeartbeat {
             home,
             cores: 4.0,
@@ -66,7 +66,7 @@ impl World {
             store: Default::default(),
             bad_samples,
         };
-        self.workers[worker].told = told;
+        self.workers[worker].reported = reported;
         self.workers[worker].heartbeat_state = HeartbeatState::Asking { is_draining };
         self.ask(Target::Worker(worker), ToCoordinator::WorkerHeartbeat(heartbeat));
     }
@@ -78,19 +78,19 @@ impl World {
             return self.leave_after(worker, 1);
         };
         let pause_us = match answer {
-            FromCoordinator::Heard { heartbeat_ms, .. } => {
+            FromCoordinator::WorkerAcknowledged { heartbeat_ms, .. } => {
                 state.failures = 0;
-                let told = std::mem::take(&mut state.told);
-                state.bad.acknowledge(told.len());
-                let heard = told.len();
-                self.oracle.bad_samples_heard(told);
-                if is_draining && state.shutdown == Shutdown::Draining {
+                let reported = std::mem::take(&mut state.reported);
+                state.bad.acknowledge(reported.len());
+                let count = reported.len();
+                self.oracle.bad_samples_acknowledged(reported);
+                if is_draining && state.shutdown == SimShutdown::Draining {
                     self.leave_after(worker, 1);
                 }
-                if heard == BAD_PER_HEARTBEAT { MORE_BAD_US } else { heartbeat_ms * 1_000 }
+                if count == BAD_PER_HEARTBEAT { MORE_BAD_US } else { heartbeat_ms * 1_000 }
             }
             FromCoordinator::Refused(Refusal::Internal { .. } | Refusal::Unwritable { .. }) => {
-                if is_draining && state.shutdown == Shutdown::Draining {
+                if is_draining && state.shutdown == SimShutdown::Draining {
                     self.leave_after(worker, 1);
                 }
                 REFUSED_US
@@ -98,7 +98,7 @@ impl World {
             _ => REFUSED_US,
         };
         self.heartbeat_after(worker, pause_us, HeartbeatState::Resting { is_draining });
-        if self.workers[worker].shutdown > Shutdown::Running {
+        if self.workers[worker].shutdown > SimShutdown::Running {
             self.heartbeat_at_once(worker);
         }
     }

@@ -1,15 +1,10 @@
 //! The kind `image`: decodes a picture, applies the column's operations and writes the pixels.
 
 use spdl_core::job::{DType, ImageColumn, ImageOp};
+use spdl_pixels::{Frame, PictureError, PixelWriter};
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget};
-use crate::decode::{
-    cause::BadSampleProblem,
-    draw::Draw,
-    memory::NeverFits,
-    operation, picture,
-    pixels::{Frame, PixelWriter},
-};
+use crate::decode::{cause::BadSampleProblem, draw::Draw, memory::NeverFits, operation};
 
 /// Decodes pictures to pixels of one type and size.
 pub(super) struct ImageDecoder {
@@ -35,7 +30,9 @@ impl ColumnDecoder for ImageDecoder {
         if bytes.is_empty() {
             return Err(BadSampleProblem::Empty { field: field.to_owned() });
         }
-        let picture = picture::open(&bytes, field, resources.limits)?;
+        let limits = resources.limits;
+        let problem = |error: PictureError| BadSampleProblem::of_picture(error, field, bytes.len(), limits);
+        let picture = spdl_pixels::open(&bytes, limits).map_err(problem)?;
         let mut draw = Draw::new(seed, key.epoch, key.id.0);
         let plan = operation::plan(picture.seen(), &self.ops, &mut draw, &mut |field| record.pixel_box(field))?;
         let (Some(x), Some(y)) = (plan.x, plan.y) else {
@@ -54,6 +51,6 @@ impl ColumnDecoder for ImageDecoder {
         resources.counts.count(&picture);
         picture
             .render(stored, (writer, &frame), (&mut scratch.picture, resources.memory.kept_bytes()), out)
-            .map_err(|failure| failure.of(&bytes, field, resources.limits))
+            .map_err(problem)
     }
 }

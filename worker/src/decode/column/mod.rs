@@ -12,10 +12,11 @@ use std::{collections::HashMap, sync::Arc};
 
 use ::bytes::Bytes;
 use spdl_core::job::{Column, ColumnKind};
+use spdl_pixels::PictureScratch;
 
 use super::{
     BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,
-    picture::PictureScratch, record::SampleRecord,
+    record::SampleRecord,
 };
 
 /// Returns the decoder of a column.

@@ -16,12 +16,12 @@ use spdl_core::{
 
 use super::*;
 
-const CAT: &[u8] = include_bytes!("../../../tests/data/chelsea.jpg");
-const COFFEE_PROGRESSIVE: &[u8] = include_bytes!("../../../tests/data/coffee_progressive.jpg");
-const COFFEE_CMYK: &[u8] = include_bytes!("../../../tests/data/coffee_cmyk.jpg");
-const ASTRONAUT: &[u8] = include_bytes!("../../../tests/data/astronaut_444.jpg");
-const ASTRONAUT_GREY: &[u8] = include_bytes!("../../../tests/data/astronaut_grey.jpg");
-const ASTRONAUT_EXIF: &[u8] = include_bytes!("../../../tests/data/astronaut_exif6.jpg");
+const CAT: &[u8] = include_bytes!("../../../../assets/jpegs/chelsea.jpg");
+const COFFEE_PROGRESSIVE: &[u8] = include_bytes!("../../../../assets/jpegs/coffee_progressive.jpg");
+const COFFEE_CMYK: &[u8] = include_bytes!("../../../../assets/jpegs/coffee_cmyk.jpg");
+const ASTRONAUT: &[u8] = include_bytes!("../../../../assets/jpegs/astronaut_444.jpg");
+const ASTRONAUT_GREY: &[u8] = include_bytes!("../../../../assets/jpegs/astronaut_grey.jpg");
+const ASTRONAUT_EXIF: &[u8] = include_bytes!("../../../../assets/jpegs/astronaut_exif6.jpg");
 
 const CLASSES: [&str; 2] = ["dog", "cat"];
 

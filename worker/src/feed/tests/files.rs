@@ -14,8 +14,8 @@ async fn loose_files_give_every_world_the_same_samples_and_each_file_is_read_onc
     let resources = resources(PLENTY, Some(wrap));
     let (alone, steps) = run(&resources, &fixture.session(1), Position::START).await.unwrap();
     assert_eq!(steps, 2 * SAMPLES / 12);
-    for Seen { id, label, text: told, .. } in alone.values() {
-        assert_eq!((*label, told), (*id as i64 * 3, &text(*id)));
+    for Seen { id, label, text: delivered, .. } in alone.values() {
+        assert_eq!((*label, delivered), (*id as i64 * 3, &text(*id)));
     }
     let store = made.lock().clone().unwrap();
     // The first batch does not wait for whole blocks, so some of its files are read a second time with their blocks.

@@ -43,8 +43,8 @@ async fn every_world_gets_the_same_stream_with_the_samples_own_bytes() {
         ids.sort_unstable();
         assert_eq!(ids, (0..SAMPLES).collect::<Vec<_>>());
     }
-    for Seen { id, label, text: told, .. } in alone.values() {
-        assert_eq!((*label, told), (*id as i64 * 3, &text(*id)));
+    for Seen { id, label, text: reported, .. } in alone.values() {
+        assert_eq!((*label, reported), (*id as i64 * 3, &text(*id)));
     }
     for world in [2, 3, 4] {
         let (shared, _) = run(&resources, &fixture.session(world), Position::START).await.unwrap();
@@ -86,11 +86,11 @@ async fn bad_samples_are_replaced_by_others_the_same_in_every_world() {
     assert_eq!(replaced, 2 * bad.len());
     let (shared, _) = run(&resources, &fixture.session(4), Position::START).await.unwrap();
     assert!(shared == alone);
-    let mut told = resources.bad_samples(100);
-    told.sort_by_key(|sample| sample.sample);
-    assert_eq!(told.iter().map(|sample| sample.sample.0).collect::<Vec<_>>(), bad, "each is told once");
-    assert_eq!((told[1].shard.as_str(), told[1].key.as_str()), ("1.tar", "000050"));
-    assert!(told[1].cause.contains("label"), "{}", told[1].cause);
+    let mut reported = resources.bad_samples(100);
+    reported.sort_by_key(|sample| sample.sample);
+    assert_eq!(reported.iter().map(|sample| sample.sample.0).collect::<Vec<_>>(), bad, "each is reported once");
+    assert_eq!((reported[1].shard.as_str(), reported[1].key.as_str()), ("1.tar", "000050"));
+    assert!(reported[1].cause.contains("label"), "{}", reported[1].cause);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

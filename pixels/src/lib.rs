@@ -1,0 +1,19 @@
+//! Decodes pictures, crops and resizes them, and writes their pixels into a sample's place.
+//!
+//! [`open`] reads the header, from which the caller plans the crop: an [`AxisSpan`] for each axis, and a [`Frame`]. Then
+//! [`OpenPicture::render`] decodes what the plan needs, and a [`PixelWriter`] converts it to the column's type and layout.
+//! The result depends on the bytes and the plan alone, never on the machine's vector instructions or on earlier pictures.
+//!
+//! All code that runs once for each pixel is in this crate and in `spdl-jpeg`, so that only they have to be compiled
+//! with all optimisations.
+
+mod orientation;
+mod picture;
+pub mod resize;
+mod span;
+mod writer;
+
+pub use orientation::Orientation;
+pub use picture::{OpenPicture, PictureCounts, PictureError, PictureLimits, PictureScratch, open};
+pub use span::AxisSpan;
+pub use writer::{Frame, PixelWriter};

@@ -1,0 +1,74 @@
+//! Decodes JPEGs with the crop decoder, which decodes no more than the plan needs.
+
+use spdl_jpeg::{Axis, Deviations, Error, Jpeg, Limits, PictureRequest, Scratch};
+
+use super::{Orientation, PictureError, PictureLimits, Upright, exif::upright, other};
+use crate::{
+    AxisSpan,
+    writer::{Frame, PixelWriter, RenderTo},
+};
+
+/// Size, orientation and deviations of a picture, and the picture.
+type Opened<'b> = ([u32; 2], Upright, Deviations, Jpeg<'b>);
+
+/// Reads the header; returns `None` if a library has to decode the picture.
+pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<Opened<'_>>, PictureError> {
+    if !super::jpeg::is_jpeg(bytes) {
+        return Ok(None);
+    }
+    let PictureLimits { side_pixels, pixels } = limits;
+    let jpeg = match Jpeg::open(bytes, Limits { side_pixels, pixels }) {
+        Ok(jpeg) => jpeg,
+        // If the header is odd, the library decides whether the picture is bad.
+        Err(Error::Unsupported(_) | Error::Corrupt(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Some((jpeg.size(), upright(jpeg.exif(), jpeg.xmp()), jpeg.deviations(), jpeg)))
+}
+
+impl From<Error> for PictureError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Truncated => Self::Truncated,
+            Error::TooLarge { width, height } => Self::TooLarge([width, height]),
+            error => other(error),
+        }
+    }
+}
+
+/// Decodes, resamples and writes the picture; `x` and `y` refer to the picture as stored.
+pub(super) fn render(
+    jpeg: &Jpeg<'_>,
+    [x, y]: [AxisSpan; 2],
+    (writer, frame): (&PixelWriter, &Frame),
+    scratch: &mut Scratch,
+    out: &mut [u8],
+) -> Result<(), PictureError> {
+    let Orientation { transposed, columns_reversed, rows_reversed } = frame.orientation;
+    let request = PictureRequest { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed };
+    Ok(writer.render(frame, out, Render { jpeg, request, scratch })?)
+}
+
+/// Returns the bytes that decoding uses.
+pub(super) fn scratch_bytes(jpeg: &Jpeg<'_>, [x, y]: [AxisSpan; 2], frame: &Frame) -> u64 {
+    let Orientation { transposed, columns_reversed, rows_reversed } = frame.orientation;
+    jpeg.render_bytes(&PictureRequest { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed })
+}
+
+fn axis(span: AxisSpan, reversed: bool) -> Axis {
+    // A reversed span can begin a rounding error before the picture.
+    let from = span.from.max(f64::from(span.readable.0));
+    Axis { readable: span.readable, from, extent: span.extent, pixels: span.pixels, reversed }
+}
+
+struct Render<'r, 'b> {
+    jpeg: &'r Jpeg<'b>,
+    request: PictureRequest,
+    scratch: &'r mut Scratch,
+}
+
+impl RenderTo for Render<'_, '_> {
+    fn render_to(self, output: &mut impl spdl_jpeg::Output) -> Result<(), Error> {
+        self.jpeg.render(&self.request, self.scratch, output)
+    }
+}

@@ -1,0 +1,271 @@
+//! Decodes pictures into the pixels that a plan needs. There are two steps, so that a crop is planned from the header
+//! before any pixel is decoded: [`open`] reads the header, [`OpenPicture::render`] writes the planned pixels in place.
+//!
+//! Most JPEGs are decoded by the crop decoder, which decodes no more than the plan needs. All other pictures are
+//! decoded as a whole by a library and then resampled; only a large PNG is resampled row by row and never held as a
+//! whole.
+
+mod bmp;
+mod counts;
+mod crop;
+mod exif;
+mod gif;
+mod jpeg;
+mod library;
+mod png;
+mod resample;
+mod rows;
+mod tiff;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub use counts::PictureCounts;
+use exif::Upright;
+use resample::Resampler;
+use spdl_jpeg::Deviations;
+
+use crate::{AxisSpan, Frame, Orientation, PixelWriter};
+
+/// The limits on pictures that are decoded: a few bytes of a hostile picture can claim gigabytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PictureLimits {
+    /// Maximum pixels on a side. Default: 16 384. When raised, a broken header can cost more memory.
+    pub side_pixels: u32,
+    /// Maximum pixels in all. Default: 2^27, which is 384 MiB as RGB. When raised, a picture that is decoded row by row
+    /// can take longer; all others are limited by the memory for decoding.
+    pub pixels: u64,
+}
+
+impl Default for PictureLimits {
+    fn default() -> Self {
+        Self { side_pixels: 16_384, pixels: 1 << 27 }
+    }
+}
+
+/// A picture whose header has been read and whose pixels have not been decoded.
+pub struct OpenPicture<'b> {
+    /// Harmless deviations from the standard.
+    deviations: Deviations,
+    /// Whether the picture has EXIF that cannot be read.
+    has_broken_exif: bool,
+    /// Width and height as stored, each at least 1 and within the limits.
+    pub stored: [u32; 2],
+    /// Orientation that turns the stored picture upright.
+    pub orientation: Orientation,
+    source: PixelSource<'b>,
+}
+
+/// The decoder of a picture.
+enum PixelSource<'b> {
+    Crop(Box<spdl_jpeg::Jpeg<'b>>),
+    Jpeg(Box<jpeg::JpegPicture>),
+    Png(Box<png::Png<'b>>),
+    Library(library::Library<'b>),
+}
+
+/// The error of a picture that cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PictureError {
+    /// The file ends before its pixels.
+    #[error("the picture is cut off")]
+    Truncated,
+    /// The picture is larger than the limits.
+    #[error("the picture of {}x{} pixels is larger than the limits", .0[0], .0[1])]
+    TooLarge(
+        /// Width and height.
+        [u32; 2],
+    ),
+    /// The decoder's message.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Buffers that are reused for the next picture.
+#[derive(Default)]
+pub struct PictureScratch {
+    crop: spdl_jpeg::Scratch,
+    pixels: Vec<u8>,
+    resampler: Resampler,
+    resampled: Vec<u8>,
+}
+
+/// A PNG that is larger than this as RGB is resized while it is decoded. For smaller ones, decoding first is faster.
+const ROWS_FROM_BYTES: u64 = 4 << 20;
+
+impl PictureScratch {
+    /// Keeps at most about `bytes` for the next picture, so that one huge picture does not occupy memory for ever.
+    fn shrink_to(&mut self, bytes: usize) {
+        for buffer in [&mut self.pixels, &mut self.resampled] {
+            if buffer.capacity() > bytes {
+                *buffer = Vec::new();
+            }
+        }
+        self.resampler.shrink_to(bytes);
+        self.crop.shrink_to(bytes);
+    }
+}
+
+/// Reads the header of a picture.
+///
+/// # Errors
+/// [`PictureError`], also where a decoder panics.
+pub fn open(bytes: &[u8], limits: PictureLimits) -> Result<OpenPicture<'_>, PictureError> {
+    guarded(|| {
+        let (stored, upright, deviations, source) =
+            if let Some((stored, upright, deviations, jpeg)) = crop::open(bytes, limits)? {
+                (stored, upright, deviations, PixelSource::Crop(Box::new(jpeg)))
+            } else if jpeg::is_jpeg(bytes) {
+                let (stored, upright, deviations, jpeg) = jpeg::open(bytes, limits)?;
+                (stored, upright, deviations, PixelSource::Jpeg(Box::new(jpeg)))
+            } else if png::is_png(bytes) {
+                let (stored, upright, png) = png::open(bytes, limits)?;
+                (stored, upright, Deviations::NONE, PixelSource::Png(Box::new(png)))
+            } else {
+                let (stored, upright, library) = library::open(bytes, limits)?;
+                (stored, upright, Deviations::NONE, PixelSource::Library(library))
+            };
+        Ok(OpenPicture {
+            deviations,
+            has_broken_exif: upright.has_broken_exif,
+            stored,
+            orientation: upright.orientation,
+            source,
+        })
+    })
+}
+
+/// Runs a decoder and turns a panic into an error: the bytes of the sample caused it.
+fn guarded<T>(decode: impl FnOnce() -> Result<T, PictureError>) -> Result<T, PictureError> {
+    catch_unwind(AssertUnwindSafe(decode))
+        .unwrap_or_else(|_| Err(PictureError::Other("the decoder panicked".to_owned())))
+}
+
+fn checked_size(width: u32, height: u32, limits: PictureLimits) -> Result<[u32; 2], PictureError> {
+    if width == 0 || height == 0 {
+        return Err(PictureError::Other(format!("a picture of {width}x{height} pixels")));
+    }
+    let pixels = u64::from(width) * u64::from(height);
+    if width.max(height) > limits.side_pixels || pixels > limits.pixels {
+        return Err(PictureError::TooLarge([width, height]));
+    }
+    Ok([width, height])
+}
+
+impl OpenPicture<'_> {
+    /// Returns the width and height of the upright picture.
+    #[must_use]
+    pub fn seen(&self) -> [u32; 2] {
+        self.orientation.seen(self.stored)
+    }
+
+    /// Returns the bytes that [`render`](Self::render) uses in addition to the result, estimated from the header and
+    /// never much too low.
+    #[must_use]
+    pub fn memory_bytes(&self, [x, y]: [AxisSpan; 2], (writer, frame): (&PixelWriter, &Frame)) -> u64 {
+        let [width, height] = self.stored;
+        let result = if writer.takes_as_is(frame) { 0 } else { u64::from(x.pixels) * u64::from(y.pixels) * 3 };
+        let rgb = rgb_bytes(self.stored);
+        let whole = |scratch: u64| rgb + scratch + Resampler::scratch_bytes([width, height], [x, y]) + result;
+        match &self.source {
+            PixelSource::Crop(jpeg) => crop::scratch_bytes(jpeg, [x, y], frame),
+            PixelSource::Jpeg(jpeg) => whole(jpeg.scratch_bytes(self.stored)),
+            PixelSource::Png(png) if self.comes_in_rows(y) => {
+                png.scratch_bytes(self.stored) + rows::resample_bytes([width, height], y) + result
+            }
+            PixelSource::Png(png) => whole(png.scratch_bytes(self.stored)),
+            PixelSource::Library(library) => whole(library.scratch_bytes(self.stored)),
+        }
+    }
+
+    /// Returns whether the picture is resized while it is decoded.
+    fn comes_in_rows(&self, y: AxisSpan) -> bool {
+        let is_reduced = f64::from(y.pixels) <= y.extent;
+        matches!(&self.source, PixelSource::Png(png) if !png.is_interlaced())
+            && is_reduced
+            && rgb_bytes(self.stored) > ROWS_FROM_BYTES
+    }
+
+    /// Decodes, resamples and writes the pixels of `frame` to a sample's place. `x` and `y` refer to the picture as
+    /// stored. The rest of the result becomes black. At most about `kept_bytes` of the scratch memory are kept.
+    ///
+    /// # Errors
+    /// [`PictureError`], also where a decoder panics.
+    pub fn render(
+        self,
+        [x, y]: [AxisSpan; 2],
+        (writer, frame): (&PixelWriter, &Frame),
+        (scratch, kept_bytes): (&mut PictureScratch, usize),
+        out: &mut [u8],
+    ) -> Result<(), PictureError> {
+        let outcome = if let PixelSource::Crop(jpeg) = self.source {
+            guarded(|| crop::render(&jpeg, [x, y], (writer, frame), &mut scratch.crop, out))
+        } else if writer.takes_as_is(frame) {
+            self.resampled([x, y], scratch, out)
+        } else {
+            let mut resampled = std::mem::take(&mut scratch.resampled);
+            resampled.resize(x.pixels as usize * y.pixels as usize * 3, 0);
+            let outcome = self.resampled([x, y], scratch, &mut resampled);
+            if outcome.is_ok() {
+                writer.write(&resampled, frame, out);
+            }
+            scratch.resampled = resampled;
+            outcome
+        };
+        scratch.shrink_to(kept_bytes);
+        outcome
+    }
+
+    /// Decodes and resamples the picture to `y.pixels` rows of `x.pixels` RGB pixels, without gaps.
+    fn resampled(
+        self,
+        [x, y]: [AxisSpan; 2],
+        scratch: &mut PictureScratch,
+        out: &mut [u8],
+    ) -> Result<(), PictureError> {
+        let comes_in_rows = self.comes_in_rows(y);
+        match self.source {
+            PixelSource::Png(mut png) if comes_in_rows => {
+                guarded(|| rows::resample(&mut *png, self.stored, [x, y], &mut scratch.resampler, out))
+            }
+            source => {
+                // A decoder may leave gaps in an odd picture: they must be black and not show the previous picture.
+                scratch.pixels.clear();
+                scratch.pixels.resize(rgb_bytes(self.stored) as usize, 0);
+                let pixels = &mut scratch.pixels;
+                guarded(|| match source {
+                    PixelSource::Crop(_) => unreachable!("its pixels are written as they are decoded"),
+                    PixelSource::Jpeg(jpeg) => jpeg.decode(pixels),
+                    PixelSource::Png(png) => png.decode(pixels),
+                    PixelSource::Library(library) => library.decode(pixels),
+                })?;
+                scratch.resampler.resample(&scratch.pixels, self.stored, x, y, out);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns whether the crop decoder decodes the picture.
+    #[must_use]
+    pub fn is_cropped(&self) -> bool {
+        matches!(self.source, PixelSource::Crop(_))
+    }
+}
+
+/// Returns the bytes of a picture as RGB.
+fn rgb_bytes([width, height]: [u32; 2]) -> u64 {
+    u64::from(width) * u64::from(height) * 3
+}
+
+/// Returns the nearest 8-bit value of a 16-bit one.
+fn nearest(value: u16) -> u8 {
+    ((u32::from(value) + 128) / 257) as u8
+}
+
+/// Returns the nearest 8-bit value of a float, clipped to 0..=1; NaN becomes 0.
+fn nearest_of_float(value: f32) -> u8 {
+    (value.clamp(0.0, 1.0) * 255.0).round() as u8
+}
+
+fn other(message: impl std::fmt::Display) -> PictureError {
+    PictureError::Other(message.to_string())
+}

@@ -1,0 +1,275 @@
+//! Converts pixels to the column's type and layout, turns the picture upright, and writes it once, into its place in
+//! the slot.
+
+use half::{bf16, f16};
+use spdl_core::job::{DType, ImageColumn, ImageLayout};
+use spdl_jpeg::{Error, Output, OutputLayout, STRIP_PIXELS};
+
+use crate::Orientation;
+
+/// Maps channel and 8-bit value to the little-endian bytes of the column's type.
+type PixelTable<const N: usize> = Box<[[[u8; N]; 256]; 3]>;
+
+enum Encoding {
+    Bytes,
+    Half(PixelTable<2>),
+    Single(PixelTable<4>),
+}
+
+/// Writes the pixels of one column.
+pub struct PixelWriter {
+    layout: ImageLayout,
+    encoding: Encoding,
+    /// Width and height.
+    size: [u32; 2],
+}
+
+/// A picture that is ready to be decoded to an output.
+pub(crate) trait RenderTo {
+    /// Decodes it.
+    fn render_to(self, output: &mut impl Output) -> Result<(), Error>;
+}
+
+/// The position of resampled pixels in the result.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    /// First column and row.
+    pub place: [u32; 2],
+    /// Columns and rows of the upright picture.
+    pub pixels: [u32; 2],
+    /// Orientation of the stored pixels.
+    pub orientation: Orientation,
+}
+
+impl PixelWriter {
+    /// Creates the writer of a column whose elements have the type `dtype`.
+    ///
+    /// # Panics
+    /// If `dtype` is none that a picture can have: u8, f16, bf16, f32.
+    pub fn new(column: &ImageColumn, dtype: DType) -> Self {
+        let [height, width] = column.size;
+        let value = |channel: usize, byte: usize| {
+            let value = byte as f32 / 255.0;
+            column.normalise.map_or(value, |by| (value - by.mean[channel]) / by.std[channel])
+        };
+        let encoding = match dtype {
+            DType::U8 => Encoding::Bytes,
+            DType::F16 => Encoding::Half(table(|c, v| f16::from_f32(value(c, v)).to_le_bytes())),
+            DType::Bf16 => Encoding::Half(table(|c, v| bf16::from_f32(value(c, v)).to_le_bytes())),
+            DType::F32 => Encoding::Single(table(|c, v| value(c, v).to_le_bytes())),
+            _ => unreachable!("a valid job has no picture of type {dtype:?}"),
+        };
+        Self { layout: column.layout, encoding, size: [width, height] }
+    }
+
+    /// Returns the bytes of one sample.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let element = match self.encoding {
+            Encoding::Bytes => 1,
+            Encoding::Half(_) => 2,
+            Encoding::Single(_) => 4,
+        };
+        self.size[0] as usize * self.size[1] as usize * 3 * element
+    }
+
+    /// Returns whether the resampled pixels are the result without any conversion.
+    pub(crate) fn takes_as_is(&self, frame: &Frame) -> bool {
+        matches!(self.encoding, Encoding::Bytes)
+            && self.layout == ImageLayout::Nhwc
+            && frame.pixels == self.size
+            && frame.orientation == Orientation::default()
+    }
+
+    /// Writes resampled RGB pixels; the rest of the result becomes black.
+    pub(crate) fn write(&self, rgb: &[u8], frame: &Frame, out: &mut [u8]) {
+        assert_eq!(out.len(), self.bytes(), "bytes of a sample");
+        if frame.pixels != self.size {
+            self.blacken(out);
+        }
+        match &self.encoding {
+            Encoding::Bytes => self.place(rgb, frame, out, |_, value| [value]),
+            Encoding::Half(table) => self.place(rgb, frame, out, |c, value| table[c][usize::from(value)]),
+            Encoding::Single(table) => self.place(rgb, frame, out, |c, value| table[c][usize::from(value)]),
+        }
+    }
+
+    /// Decodes a picture straight into its place; the rest of the result becomes black.
+    pub(crate) fn render(&self, frame: &Frame, out: &mut [u8], picture: impl RenderTo) -> Result<(), Error> {
+        assert_eq!(out.len(), self.bytes(), "bytes of a sample");
+        if frame.pixels != self.size {
+            self.blacken(out);
+        }
+        match &self.encoding {
+            Encoding::Bytes => self.render_as(frame, out, picture, |_, value| [value]),
+            Encoding::Half(table) => self.render_as(frame, out, picture, |c, value| table[c][usize::from(value)]),
+            Encoding::Single(table) => self.render_as(frame, out, picture, |c, value| table[c][usize::from(value)]),
+        }
+    }
+
+    fn render_as<const N: usize>(
+        &self,
+        frame: &Frame,
+        out: &mut [u8],
+        picture: impl RenderTo,
+        encode: impl Fn(usize, u8) -> [u8; N],
+    ) -> Result<(), Error> {
+        let [left, top] = frame.place.map(|place| place as usize);
+        let row_elements = self.size[0] as usize;
+        let (elements, _) = out.as_chunks_mut::<N>();
+        let start = top * row_elements + left;
+        match self.layout {
+            ImageLayout::Nhwc => {
+                picture.render_to(&mut Pixels { elements: &mut elements[start * 3..], row_elements, encode })
+            }
+            ImageLayout::Nchw => {
+                let plane_elements = elements.len() / 3;
+                picture.render_to(&mut Planes {
+                    elements: &mut elements[start..],
+                    row_elements,
+                    plane_elements,
+                    encode,
+                })
+            }
+        }
+    }
+
+    /// Writes a black picture.
+    pub fn blacken(&self, out: &mut [u8]) {
+        match &self.encoding {
+            Encoding::Bytes => out.fill(0),
+            Encoding::Half(table) => self.fill(out, [table[0][0], table[1][0], table[2][0]]),
+            Encoding::Single(table) => self.fill(out, [table[0][0], table[1][0], table[2][0]]),
+        }
+    }
+
+    fn fill<const N: usize>(&self, out: &mut [u8], black: [[u8; N]; 3]) {
+        let (elements, _) = out.as_chunks_mut::<N>();
+        match self.layout {
+            ImageLayout::Nhwc => elements.as_chunks_mut::<3>().0.fill(black),
+            ImageLayout::Nchw => {
+                let plane = elements.len() / 3;
+                for (plane, value) in elements.chunks_exact_mut(plane).zip(black) {
+                    plane.fill(value);
+                }
+            }
+        }
+    }
+
+    fn place<const N: usize>(&self, rgb: &[u8], frame: &Frame, out: &mut [u8], encode: impl Fn(usize, u8) -> [u8; N]) {
+        let [width, height] = frame.pixels.map(|side| side as usize);
+        let row_elements = self.size[0] as usize;
+        let (elements, _) = out.as_chunks_mut::<N>();
+        let plane = elements.len() / 3;
+        for y in 0..height {
+            let source = OutputRow::new(frame.orientation, width, height, y);
+            let start = (frame.place[1] as usize + y) * row_elements + frame.place[0] as usize;
+            match self.layout {
+                ImageLayout::Nhwc => {
+                    let (row, _) = elements[start * 3..(start + width) * 3].as_chunks_mut::<3>();
+                    for (x, pixel) in row.iter_mut().enumerate() {
+                        let at = source.at(x);
+                        *pixel = [encode(0, rgb[at]), encode(1, rgb[at + 1]), encode(2, rgb[at + 2])];
+                    }
+                }
+                ImageLayout::Nchw => {
+                    for channel in 0..3 {
+                        let row = &mut elements[channel * plane + start..][..width];
+                        for (x, element) in row.iter_mut().enumerate() {
+                            *element = encode(channel, rgb[source.at(x) + channel]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// An output for interleaved channels.
+struct Pixels<'o, const N: usize, E> {
+    elements: &'o mut [[u8; N]],
+    row_elements: usize,
+    encode: E,
+}
+
+impl<const N: usize, E: Fn(usize, u8) -> [u8; N]> Output for Pixels<'_, N, E> {
+    const LAYOUT: OutputLayout = OutputLayout::Interleaved;
+
+    #[inline(always)]
+    fn put(&mut self, x: usize, y: usize, strip: &[u8; 3 * STRIP_PIXELS], count: usize) {
+        let start = (y * self.row_elements + x) * 3;
+        let put = |row: &mut [[u8; N]], strip: &[u8]| {
+            for (pixel, rgb) in row.as_chunks_mut::<3>().0.iter_mut().zip(strip.as_chunks::<3>().0) {
+                *pixel = [(self.encode)(0, rgb[0]), (self.encode)(1, rgb[1]), (self.encode)(2, rgb[2])];
+            }
+        };
+        // The constant length lets the compiler optimise this case.
+        if count == STRIP_PIXELS {
+            put(&mut self.elements[start..start + 3 * STRIP_PIXELS], strip);
+        } else {
+            put(&mut self.elements[start..start + 3 * count], &strip[..3 * count]);
+        }
+    }
+}
+
+/// An output for planar channels.
+struct Planes<'o, const N: usize, E> {
+    elements: &'o mut [[u8; N]],
+    row_elements: usize,
+    plane_elements: usize,
+    encode: E,
+}
+
+impl<const N: usize, E: Fn(usize, u8) -> [u8; N]> Output for Planes<'_, N, E> {
+    const LAYOUT: OutputLayout = OutputLayout::Planar;
+
+    #[inline(always)]
+    fn put(&mut self, x: usize, y: usize, strip: &[u8; 3 * STRIP_PIXELS], count: usize) {
+        for (channel, strip) in strip.as_chunks::<STRIP_PIXELS>().0.iter().enumerate() {
+            let start = channel * self.plane_elements + y * self.row_elements + x;
+            let encode = |value: u8| (self.encode)(channel, value);
+            if count == STRIP_PIXELS {
+                self.elements[start..start + STRIP_PIXELS].copy_from_slice(&strip.map(encode));
+            } else {
+                for (element, value) in self.elements[start..start + count].iter_mut().zip(strip) {
+                    *element = encode(*value);
+                }
+            }
+        }
+    }
+}
+
+fn table<const N: usize>(encode: impl Fn(usize, usize) -> [u8; N]) -> PixelTable<N> {
+    let mut table = Box::new([[[0; N]; 256]; 3]);
+    for (channel, values) in table.iter_mut().enumerate() {
+        for (value, bytes) in values.iter_mut().enumerate() {
+            *bytes = encode(channel, value);
+        }
+    }
+    table
+}
+
+/// The place of a row of the result among the resampled pixels: byte `first + x * step`.
+struct OutputRow {
+    first: isize,
+    step: isize,
+}
+
+impl OutputRow {
+    /// Finds row `y` of a result that is `width` x `height` pixels when upright.
+    fn new(orientation: Orientation, width: usize, height: usize, y: usize) -> Self {
+        let [stored_width, stored_height] = if orientation.transposed { [height, width] } else { [width, height] };
+        let column = |at: usize| if orientation.columns_reversed { stored_width - 1 - at } else { at };
+        let row = |at: usize| if orientation.rows_reversed { stored_height - 1 - at } else { at };
+        let byte = |x: usize| {
+            let (column, row) = if orientation.transposed { (column(y), row(x)) } else { (column(x), row(y)) };
+            ((row * stored_width + column) * 3) as isize
+        };
+        let first = byte(0);
+        Self { first, step: if width > 1 { byte(1) - first } else { 0 } }
+    }
+
+    fn at(&self, x: usize) -> usize {
+        (self.first + x as isize * self.step) as usize
+    }
+}

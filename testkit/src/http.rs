@@ -1,0 +1,24 @@
+//! Requests to the HTTP port of a server under test.
+
+use std::{
+    io::{self, Read, Write},
+    net::{TcpStream, ToSocketAddrs},
+    time::Duration,
+};
+
+/// Sends `GET path` and returns the status code and the body. `timeout` limits each read.
+///
+/// # Errors
+/// The connection's error, or [`io::ErrorKind::InvalidData`] when the answer is not one of HTTP.
+pub fn get(address: impl ToSocketAddrs, path: &str, timeout: Duration) -> io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(timeout))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: spdl\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let split = answer.split_once("\r\n\r\n").and_then(|(head, body)| {
+        let code = head.split(' ').nth(1)?.parse().ok()?;
+        Some((code, body.to_owned()))
+    });
+    split.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("not an answer of HTTP: {answer:?}")))
+}

@@ -1,0 +1,43 @@
+//! Memory whose allocation and release are work on a stream, from the device's pool.
+
+use std::ffi::c_int;
+
+use crate::{
+    calls::{call, give},
+    state::{Code, INVALID_VALUE, NOT_SUPPORTED},
+    stream::Work,
+};
+
+/// The number of the attribute for support of pools.
+const MEMORY_POOLS_SUPPORTED: c_int = 115;
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> Code {
+    call("cuDeviceGetAttribute", |state| match attribute {
+        MEMORY_POOLS_SUPPORTED => give(value, c_int::from(state.settings.has_pools)),
+        _ => Err(INVALID_VALUE),
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemAllocAsync(address: *mut usize, bytes: usize, stream: usize) -> Code {
+    call("cuMemAllocAsync", |state| {
+        let (device, stream) = (state.current()?, state.stream(stream)?);
+        if !state.settings.has_pools {
+            return Err(NOT_SUPPORTED);
+        }
+        let allocated = state.memory.allocate_from_pool(device, bytes)?;
+        stream.put(Work::Allocate { address: allocated });
+        give(address, allocated)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemFreeAsync(address: usize, stream: usize) -> Code {
+    call("cuMemFreeAsync", |state| {
+        let (device, stream) = (state.current()?, state.stream(stream)?);
+        state.memory.begin_free(device, address)?;
+        stream.put(Work::Free { address });
+        Ok(())
+    })
+}

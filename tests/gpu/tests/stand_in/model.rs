@@ -1,0 +1,56 @@
+//! Tests of the stand-in itself: that it has the rules of a driver which other tests rely on.
+#![allow(unsafe_code)]
+
+use std::{
+    ptr,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
+
+use spdl_gpu::{Device, StreamHandle};
+use spdl_gpu_tests::{driver, raw::TrainerContext};
+
+use crate::harness::{check_clean, digest, hold, stand_in_test};
+
+stand_in_test!(only_streams_that_wait_for_the_default_stream_see_a_copy_that_lands_late_there, "delay_us=0", {
+    static IS_IDLE: AtomicU32 = AtomicU32::new(0);
+    static BEFORE: AtomicU64 = AtomicU64::new(0);
+    static NOT_ORDERED: AtomicU64 = AtomicU64::new(0);
+    static ORDERED: AtomicU64 = AtomicU64::new(0);
+    static AFTER: AtomicU64 = AtomicU64::new(0);
+    let device = Device::cuda(0).unwrap();
+    let trainer = TrainerContext::new(0);
+    let not_ordered = trainer.stream();
+    let mut ordered = ptr::null_mut();
+    // SAFETY: the pointer is to a local of that type, and the trainer's context is current.
+    assert_eq!(unsafe { driver::cuStreamCreate(&raw mut ordered, 0) }, 0);
+    let numbers = trainer.allocate(32);
+    trainer.write(numbers, &[1; 4]);
+    digest(not_ordered.handle(), numbers, 32, &BEFORE);
+    trainer.synchronise(not_ordered);
+
+    hold(StreamHandle::LEGACY, &IS_IDLE);
+    // SAFETY: both ranges have 32 bytes, and the call has read `from` when it returns.
+    assert_eq!(unsafe { driver::cuMemcpyHtoD_v2(numbers, [2u64; 4].as_ptr().cast(), 32) }, 0);
+    digest(not_ordered.handle(), numbers, 32, &NOT_ORDERED);
+    trainer.synchronise(not_ordered);
+    // SAFETY: the stream lives until all work on it is done.
+    digest(unsafe { StreamHandle::from_raw(ordered as usize) }, numbers, 32, &ORDERED);
+    IS_IDLE.store(1, Ordering::SeqCst);
+    // SAFETY: the stream lives.
+    assert_eq!(unsafe { driver::cuStreamSynchronize(ordered) }, 0);
+    digest(StreamHandle::LEGACY, numbers, 32, &AFTER);
+    // SAFETY: null names the default stream.
+    assert_eq!(unsafe { driver::cuStreamSynchronize(ptr::null_mut()) }, 0);
+
+    let [before, not_ordered_saw, ordered_saw, after] =
+        [&BEFORE, &NOT_ORDERED, &ORDERED, &AFTER].map(|seen| seen.load(Ordering::SeqCst));
+    assert_eq!(not_ordered_saw, before, "the copy has not landed");
+    assert_eq!(ordered_saw, after, "the stream waits for the copy");
+    assert_ne!(before, after);
+    trainer.free(numbers);
+    trainer.end(not_ordered);
+    // SAFETY: created above, destroyed once.
+    assert_eq!(unsafe { driver::cuStreamDestroy_v2(ordered) }, 0);
+    drop((trainer, device));
+    check_clean();
+});
