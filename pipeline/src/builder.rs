@@ -6,7 +6,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use futures::{FutureExt, Stream, future::BoxFuture};
+use futures::{FutureExt, Stream};
 use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::mpsc::Receiver;
@@ -15,8 +15,8 @@ use crate::{
     Pipeline,
     error::BuildError,
     op::Op,
-    queue::{Live, Outlet, StageMessage},
-    stages::{self, Pipe},
+    queue::{Drain, Live, Outlet, StageMessage},
+    stages::{self, Pipe, Spawn},
     tasks::Tasks,
 };
 
@@ -36,12 +36,11 @@ pub struct Stages<T> {
 
 /// Starts all stages, given the stage after the last one and the capacity of the queue between them.
 type Starter<T> = Box<dyn FnOnce(&mut PipelineStart, Arc<Live>, usize) -> Receiver<StageMessage<T>> + Send>;
-/// Spawns a task of a stage.
-type Spawn = dyn Fn(&Live, BoxFuture<'static, ()>);
 
 /// The context in which stages start.
 struct PipelineStart {
-    spawn: Box<Spawn>,
+    spawn: Spawn,
+    drain: Arc<Drain>,
     pool: Arc<ThreadPool>,
     live: Vec<Arc<Live>>,
     source: Option<std::io::Result<JoinHandle<()>>>,
@@ -56,7 +55,10 @@ impl PipelineBuilder {
         let items = items.into_iter();
         Stages::from_source(move |start, live, outlet| {
             let thread = std::thread::Builder::new().name("spdl-source".to_owned());
-            start.source = Some(thread.spawn(move || stages::iterate(items, &live, &outlet)));
+            start.source = Some(thread.spawn({
+                let drain = start.drain.clone();
+                move || stages::iterate(items, &live, &outlet, &drain)
+            }));
         })
     }
 
@@ -66,7 +68,7 @@ impl PipelineBuilder {
         S: Stream<Item: Send + 'static> + Send + 'static,
     {
         Stages::from_source(move |start, live, outlet| {
-            (start.spawn)(&live.clone(), stages::flow(items, live, outlet).boxed());
+            (start.spawn)(&live.clone(), stages::flow(items, live, outlet, start.drain.clone()).boxed());
         })
     }
 }
@@ -75,7 +77,7 @@ impl<T: Send + 'static> Stages<T> {
     fn from_source(source: impl FnOnce(&mut PipelineStart, Arc<Live>, Outlet<T>) + Send + 'static) -> Self {
         const NAME: &str = "source";
         let start = move |context: &mut PipelineStart, next: Arc<Live>, capacity: usize| {
-            let live = Live::new(NAME);
+            let live = Live::new(NAME, 0);
             context.live.push(live.clone());
             let (outlet, receiver) = Outlet::new(next, capacity);
             source(context, live, outlet);
@@ -88,10 +90,11 @@ impl<T: Send + 'static> Stages<T> {
     fn then<U: Send + 'static>(
         self,
         name: &str,
+        concurrency: usize,
         queue: usize,
         stage: impl FnOnce(&mut PipelineStart, Receiver<StageMessage<T>>, Arc<Live>, Outlet<U>) + Send + 'static,
     ) -> Stages<U> {
-        let live = Live::new(name);
+        let live = Live::new(name, concurrency);
         let Self { mut names, counts, start: before } = self;
         names.push(name.to_owned());
         let start = move |context: &mut PipelineStart, next: Arc<Live>, capacity: usize| {
@@ -108,21 +111,28 @@ impl<T: Send + 'static> Stages<T> {
     #[must_use]
     pub fn pipe<U: Send + 'static>(mut self, name: &str, op: Op<T, U>, concurrency: usize) -> Stages<U> {
         self.counts.push((format!("`concurrency` of stage `{name}`"), concurrency));
-        self.then(name, concurrency, move |start, receiver, live, outlet| {
-            let pipe = Arc::new(Pipe::new(live.clone(), op, start.pool.clone(), receiver));
-            for _ in 0..concurrency {
-                (start.spawn)(&live, pipe.clone().work(outlet.clone()).boxed());
-            }
+        self.then(name, concurrency, concurrency, move |start, receiver, live, outlet| {
+            Pipe::new(live, op, start.pool.clone(), start.spawn.clone(), receiver).start_workers(&outlet);
         })
     }
 
     /// Collects items into lists of `count`; the last may be shorter.
     #[must_use]
-    pub fn aggregate(mut self, count: usize) -> Stages<Vec<T>> {
+    pub fn aggregate(self, count: usize) -> Stages<Vec<T>> {
+        self.lists(count, true)
+    }
+
+    /// Collects items into lists of `count`. The rest at the end is dropped if it is shorter.
+    #[must_use]
+    pub fn aggregate_full(self, count: usize) -> Stages<Vec<T>> {
+        self.lists(count, false)
+    }
+
+    fn lists(mut self, count: usize, keeps_rest: bool) -> Stages<Vec<T>> {
         let name = self.unused("aggregate");
         self.counts.push((format!("`count` of stage `{name}`"), count));
-        self.then(&name, 1, move |start, receiver, live, outlet| {
-            (start.spawn)(&live.clone(), stages::aggregate(live, count, receiver, outlet).boxed());
+        self.then(&name, 0, 1, move |start, receiver, live, outlet| {
+            (start.spawn)(&live.clone(), stages::aggregate(live, count, keeps_rest, receiver, outlet).boxed());
         })
     }
 
@@ -133,7 +143,7 @@ impl<T: Send + 'static> Stages<T> {
         T: IntoIterator<IntoIter: Send, Item: Send + 'static>,
     {
         let name = self.unused("disaggregate");
-        self.then(&name, 1, move |start, receiver, live, outlet| {
+        self.then(&name, 0, 1, move |start, receiver, live, outlet| {
             (start.spawn)(&live.clone(), stages::disaggregate(live, receiver, outlet).boxed());
         })
     }
@@ -186,19 +196,20 @@ impl<T: Send + 'static> PipelinePlan<T> {
         let tasks = Tasks::new(runtime.handle().clone(), sender);
         let spawner = tasks.clone();
         let mut context = PipelineStart {
-            spawn: Box::new(move |live, task| spawner.spawn(&live.stage, task)),
+            spawn: Arc::new(move |live, task| spawner.spawn(&live.stage, task)),
+            drain: Arc::default(),
             pool: Arc::new(pool),
             live: Vec::new(),
             source: None,
         };
-        let sink = Live::new("sink");
+        let sink = Live::new("sink", 0);
         let receiver = start(&mut context, sink.clone(), 1);
         context.live.push(sink.clone());
         tasks.spawn(&sink.stage.clone(), stages::sink(sink, self.buffer, receiver, tasks.clone()));
         // An early return drops the runtime, which ends all tasks.
         let source = context.source.transpose().map_err(no_threads)?;
         let threads = cpu_threads.into_iter().chain(source).collect();
-        Ok(Pipeline { deliveries, tasks, live: context.live, runtime: Some(runtime), threads })
+        Ok(Pipeline { deliveries, tasks, drain: context.drain, live: context.live, runtime: Some(runtime), threads })
     }
 }
 

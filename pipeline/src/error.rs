@@ -27,6 +27,17 @@ pub enum PipelineError {
         /// The error of the operation.
         source: OpError,
     },
+    /// More items failed than the policy of the stage lets pass. The pipeline has stopped.
+    #[error("more than {max} items failed in stage `{stage}`, the limit of its `max_failures`; the last: {last}")]
+    TooManyFailures {
+        /// Name of the stage.
+        stage: String,
+        /// Number of failures that are let pass.
+        max: u64,
+        /// The failure that was one too many.
+        #[source]
+        last: Box<PipelineError>,
+    },
     /// An operation or the source panicked. The pipeline has stopped.
     #[error("stage `{stage}` panicked: {message}")]
     Panicked {
@@ -73,5 +84,25 @@ pub enum BuildError {
     Threads {
         /// The error of the operating system.
         source: std::io::Error,
+    },
+}
+
+/// The error of a change of a stage's concurrency.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConcurrencyError {
+    /// The concurrency must be at least 1.
+    #[error("a concurrency of 0 would stop stage `{stage}`; it must be at least 1")]
+    Zero {
+        /// Name of the stage.
+        stage: String,
+    },
+    /// The pipeline has no pipe of this name. Other stages have no concurrency.
+    #[error("the pipeline has no pipe `{stage}`; it has {pipes}")]
+    NoPipe {
+        /// The name that was given.
+        stage: String,
+        /// The names of the pipes.
+        pipes: String,
     },
 }

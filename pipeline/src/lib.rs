@@ -42,10 +42,10 @@ use spdl_core::messages::StageStats;
 use tokio::runtime::Runtime;
 
 pub use builder::{PipelineBuilder, PipelinePlan, Stages};
-pub use error::{BuildError, OpError, PipelineError};
+pub use error::{BuildError, ConcurrencyError, OpError, PipelineError};
 pub use op::{Op, OutputOrder};
 
-use queue::Live;
+use queue::{Drain, Live};
 use stats::StageWaits;
 use tasks::{DeliveredItem, Tasks};
 
@@ -54,6 +54,7 @@ use tasks::{DeliveredItem, Tasks};
 pub struct Pipeline<T: Send + 'static> {
     deliveries: blocking::Receiver<DeliveredItem<T>>,
     tasks: Tasks<T>,
+    drain: Arc<Drain>,
     live: Vec<Arc<Live>>,
     /// `None` once the pipeline has stopped.
     runtime: Option<Runtime>,
@@ -86,6 +87,31 @@ impl<T: Send + 'static> Pipeline<T> {
     #[must_use]
     pub fn waits(&self) -> Vec<StageWaits> {
         self.live.iter().map(|live| live.stage.waits()).collect()
+    }
+
+    /// Sets the number of items that the pipe `stage` works on at once. When lowered, running operations finish; when
+    /// raised, operations that compute still share the threads of the pool.
+    ///
+    /// # Errors
+    /// [`ConcurrencyError`] if the pipeline has no such pipe or `concurrency` is zero.
+    pub fn set_concurrency(&self, stage: &str, concurrency: usize) -> Result<(), ConcurrencyError> {
+        let pipes = || self.live.iter().filter(|live| live.concurrency.load(Relaxed) > 0);
+        let Some(pipe) = pipes().find(|live| live.stage.name() == stage) else {
+            let names: Vec<String> = pipes().map(|live| format!("`{}`", live.stage.name())).collect();
+            let pipes = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(ConcurrencyError::NoPipe { stage: stage.to_owned(), pipes });
+        };
+        if concurrency == 0 {
+            return Err(ConcurrencyError::Zero { stage: stage.to_owned() });
+        }
+        pipe.concurrency.store(concurrency, Relaxed);
+        Ok(())
+    }
+
+    /// Takes no more items from the source. Items that it has given still come out; then the pipeline ends. An iterator
+    /// that is asked for its next item at this moment still gives it.
+    pub fn drain(&self) {
+        self.drain.ask();
     }
 
     /// Stops the pipeline and waits until every thread has ended, that is, until running operations and the source

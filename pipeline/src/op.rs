@@ -1,30 +1,37 @@
 //! Operations of a pipeline: their work on an item, the order of their results, and their failure policy.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
-use rayon::ThreadPool;
-use tokio::sync::oneshot;
 
 use crate::error::{OpError, PipelineError};
 
+/// The results of an operation that makes many items of one.
+pub(crate) type Results<U> = Box<dyn Iterator<Item = Result<U, OpError>> + Send>;
 type AsyncFn<T, U> = dyn Fn(T) -> BoxFuture<'static, Result<U, OpError>> + Send + Sync;
-type CpuFn<T, U> = dyn Fn(T) -> Result<U, OpError> + Send + Sync;
+type ThreadFn<T, U> = dyn Fn(T) -> Result<U, OpError> + Send + Sync;
 
 /// The work of a pipe on each item, with its policies.
 pub struct Op<T, U> {
-    work: OpWork<T, U>,
+    pub(crate) work: OpWork<T, U>,
     pub(crate) order: OutputOrder,
-    pub(crate) on_failure: OnFailure<U>,
+    pub(crate) failures: FailurePolicy<T, U>,
     pub(crate) bytes: fn(&U) -> u64,
 }
 
-enum OpWork<T, U> {
+pub(crate) enum OpWork<T, U> {
     Asynchronous(Box<AsyncFn<T, U>>),
-    Cpu(Arc<CpuFn<T, U>>),
+    One(Arc<ThreadFn<T, U>>, Threads),
+    Many(Arc<ThreadFn<T, Results<U>>>, Threads),
+}
+
+/// The threads that an operation runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// The pipeline's pool.
+    Pool,
+    /// Threads of the stage.
+    OwnStage,
 }
 
 /// The order in which results leave a pipe whose concurrency is above 1.
@@ -33,12 +40,22 @@ pub enum OutputOrder {
     /// The order of the inputs: one slow item holds up the items behind it.
     #[default]
     Input,
-    /// The order of completion.
+    /// The order of completion. The results of one item keep their order.
     Completion,
 }
 
 /// The effect on the pipeline when an operation fails or panics.
-pub(crate) enum OnFailure<U> {
+pub(crate) struct FailurePolicy<T, U> {
+    /// Number of times that a failed item is tried again.
+    retries: u32,
+    /// Copies an item before an attempt that may be followed by another; `None` without retries.
+    copy: Option<fn(&T) -> T>,
+    /// Number of failures that are skipped or replaced; one more fails the pipeline.
+    max: u64,
+    action: OnFailure<U>,
+}
+
+enum OnFailure<U> {
     Fail,
     Skip,
     Replace(Box<dyn Fn(&PipelineError) -> U + Send + Sync>),
@@ -58,17 +75,52 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         })))
     }
 
-    /// Creates an operation that computes or blocks. It runs on the pipeline's thread pool.
+    /// Creates an operation that computes. It runs on the pipeline's thread pool, which it should not block: see
+    /// [`blocking`](Self::blocking).
     pub fn cpu<F, E>(f: F) -> Self
     where
         F: Fn(T) -> Result<U, E> + Send + Sync + 'static,
         E: Into<OpError>,
     {
-        Self::new(OpWork::Cpu(Arc::new(move |item| f(item).map_err(Into::into))))
+        Self::new(OpWork::One(one(f), Threads::Pool))
+    }
+
+    /// Creates an operation that may block, such as one that reads files. It runs on threads of its stage, one for each
+    /// unit of the stage's concurrency, so it keeps no thread of the pool from computing.
+    pub fn blocking<F, E>(f: F) -> Self
+    where
+        F: Fn(T) -> Result<U, E> + Send + Sync + 'static,
+        E: Into<OpError>,
+    {
+        Self::new(OpWork::One(one(f), Threads::OwnStage))
+    }
+
+    /// Creates an operation that computes many items of one. The iterator that `f` returns runs on the pipeline's thread
+    /// pool, one item at a time: it is asked for the next one when there is room for it. An error that it returns is a
+    /// failure of that result alone, so where failures are skipped or replaced the iterator is asked for the next.
+    pub fn cpu_many<F, I, E>(f: F) -> Self
+    where
+        F: Fn(T) -> Result<I, E> + Send + Sync + 'static,
+        I: Iterator<Item = Result<U, E>> + Send + 'static,
+        E: Into<OpError>,
+    {
+        Self::new(OpWork::Many(many(f), Threads::Pool))
+    }
+
+    /// Creates an operation that makes many items of one and may block: [`cpu_many`](Self::cpu_many) on threads of the
+    /// stage, as [`blocking`](Self::blocking).
+    pub fn blocking_many<F, I, E>(f: F) -> Self
+    where
+        F: Fn(T) -> Result<I, E> + Send + Sync + 'static,
+        I: Iterator<Item = Result<U, E>> + Send + 'static,
+        E: Into<OpError>,
+    {
+        Self::new(OpWork::Many(many(f), Threads::OwnStage))
     }
 
     fn new(work: OpWork<T, U>) -> Self {
-        Self { work, order: OutputOrder::default(), on_failure: OnFailure::Fail, bytes: |_| 0 }
+        let failures = FailurePolicy { retries: 0, copy: None, max: u64::MAX, action: OnFailure::Fail };
+        Self { work, order: OutputOrder::default(), failures, bytes: |_| 0 }
     }
 
     /// Sets the order in which results leave. Default: the order of their inputs.
@@ -81,14 +133,34 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
     /// Leaves out failed items and counts them. Without this, the first failure stops the pipeline.
     #[must_use]
     pub fn skip_failures(mut self) -> Self {
-        self.on_failure = OnFailure::Skip;
+        self.failures.action = OnFailure::Skip;
         self
     }
 
     /// Replaces failed items by `replacement` and counts them.
     #[must_use]
     pub fn replace_failures(mut self, replacement: impl Fn(&PipelineError) -> U + Send + Sync + 'static) -> Self {
-        self.on_failure = OnFailure::Replace(Box::new(replacement));
+        self.failures.action = OnFailure::Replace(Box::new(replacement));
+        self
+    }
+
+    /// Skips or replaces at most `count` failures; one more fails the pipeline. Default: no limit. Without
+    /// [`skip_failures`](Self::skip_failures) or [`replace_failures`](Self::replace_failures), the first one does.
+    #[must_use]
+    pub fn max_failures(mut self, count: u64) -> Self {
+        self.failures.max = count;
+        self
+    }
+
+    /// Runs the operation on a failed item again, at most `count` times and at once, before the failure counts. An operation
+    /// that makes many items of one is called again, but an error of its iterator is not tried again.
+    #[must_use]
+    pub fn retry(mut self, count: u32) -> Self
+    where
+        T: Clone,
+    {
+        self.failures.retries = count;
+        self.failures.copy = Some(T::clone);
         self
     }
 
@@ -98,28 +170,40 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         self.bytes = bytes;
         self
     }
+}
 
-    /// Runs the operation on `item`; errors name `stage`.
-    pub(crate) async fn run(&self, item: T, stage: &str, pool: &ThreadPool) -> Result<U, PipelineError> {
-        let outcome = match &self.work {
-            OpWork::Asynchronous(f) => AssertUnwindSafe(async { f(item).await }).catch_unwind().await,
-            OpWork::Cpu(f) => {
-                let (sender, receiver) = oneshot::channel();
-                let f = f.clone();
-                pool.spawn(move || {
-                    // The receiver is gone once the pipeline has stopped.
-                    if !sender.is_closed() {
-                        let outcome = catch_unwind(AssertUnwindSafe(|| f(item)));
-                        drop(f);
-                        let _ = sender.send(outcome);
-                    }
-                });
-                receiver.await.expect("a job whose result is awaited sends it")
-            }
-        };
-        match outcome {
-            Ok(result) => result.map_err(|source| PipelineError::Failed { stage: stage.to_owned(), source }),
-            Err(payload) => Err(PipelineError::panicked(stage, &*payload)),
+fn one<T, U, E: Into<OpError>>(f: impl Fn(T) -> Result<U, E> + Send + Sync + 'static) -> Arc<ThreadFn<T, U>> {
+    Arc::new(move |item| f(item).map_err(Into::into))
+}
+
+fn many<T, U, I, E>(f: impl Fn(T) -> Result<I, E> + Send + Sync + 'static) -> Arc<ThreadFn<T, Results<U>>>
+where
+    I: Iterator<Item = Result<U, E>> + Send + 'static,
+    E: Into<OpError>,
+{
+    Arc::new(move |item| match f(item) {
+        Ok(results) => Ok(Box::new(results.map(|result| result.map_err(Into::into)))),
+        Err(error) => Err(error.into()),
+    })
+}
+
+impl<T, U> FailurePolicy<T, U> {
+    /// Returns what takes the place of the failed item, or `None` if it is left out. `count` is the number of failures of
+    /// the stage, this one included.
+    pub(crate) fn decide(&self, error: PipelineError, count: u64, stage: &str) -> Option<Result<U, PipelineError>> {
+        if !matches!(self.action, OnFailure::Fail) && count > self.max {
+            let stage = stage.to_owned();
+            return Some(Err(PipelineError::TooManyFailures { stage, max: self.max, last: Box::new(error) }));
         }
+        match &self.action {
+            OnFailure::Fail => Some(Err(error)),
+            OnFailure::Skip => None,
+            OnFailure::Replace(replacement) => Some(Ok(replacement(&error))),
+        }
+    }
+
+    /// Returns a copy of `item` if a failure of attempt number `attempt`, from 0, is to be tried again.
+    pub(crate) fn copy_for_retry(&self, item: &T, attempt: u32) -> Option<T> {
+        self.copy.filter(|_| attempt < self.retries).map(|copy| copy(item))
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use crate::{error::PipelineError, stats::StageCounters};
 
@@ -18,11 +19,32 @@ pub(crate) struct Live {
     pub(crate) stage: Arc<StageCounters>,
     /// Number of items that are being processed.
     pub(crate) working: AtomicUsize,
+    /// Limit of the items that are processed at once; 0 in stages that are not pipes.
+    pub(crate) concurrency: AtomicUsize,
 }
 
 impl Live {
-    pub(crate) fn new(name: &str) -> Arc<Self> {
-        Arc::new(Self { stage: Arc::new(StageCounters::new(name)), working: AtomicUsize::new(0) })
+    pub(crate) fn new(name: &str, concurrency: usize) -> Arc<Self> {
+        let stage = Arc::new(StageCounters::new(name));
+        Arc::new(Self { stage, working: AtomicUsize::new(0), concurrency: AtomicUsize::new(concurrency) })
+    }
+}
+
+/// The request to take no more items from the source.
+#[derive(Default)]
+pub(crate) struct Drain(CancellationToken);
+
+impl Drain {
+    pub(crate) fn ask(&self) {
+        self.0.cancel();
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    pub(crate) fn asked(&self) -> impl Future<Output = ()> + use<> {
+        self.0.clone().cancelled_owned()
     }
 }
 

@@ -110,6 +110,12 @@ impl StageCounters {
         }
     }
 
+    /// Returns the number of items that failed.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
     /// Returns the total time of all items, failures included.
     #[must_use]
     pub fn busy(&self) -> Duration {

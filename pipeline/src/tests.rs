@@ -152,6 +152,151 @@ fn failures_can_be_replaced() {
 }
 
 #[test]
+fn a_failed_item_is_tried_again_as_often_as_asked() {
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counted = attempts.clone();
+    let fails_twice = move |item: usize| {
+        let attempt = counted.fetch_add(1, SeqCst) + 1;
+        if item == 1 && attempt < 4 { Err(format!("attempt {attempt}")) } else { Ok(item) }
+    };
+    let pipe = |op: Op<usize, usize>| Pipeline::builder().source(0..3).pipe("flaky", op, 1).sink(1).build(1).unwrap();
+    let pipeline = pipe(Op::cpu(fails_twice.clone()).retry(2));
+    assert_eq!(numbers(&pipeline), [0, 1, 2]);
+    assert_eq!((attempts.load(SeqCst), pipeline.stats()[1].failures), (5, 0), "item 1 has three attempts");
+
+    attempts.store(0, SeqCst);
+    let pipeline = pipe(Op::asynchronous(move |item| std::future::ready(fails_twice(item))).retry(1));
+    let error = pipeline.iter(LONG).find_map(Result::err).unwrap();
+    assert_eq!(error.to_string(), "stage `flaky` failed: attempt 3");
+}
+
+#[test]
+fn a_bound_on_failures_fails_the_pipeline_when_it_is_passed() {
+    let pipe = |op: Op<usize, usize>| Pipeline::builder().source(1..12).pipe("threes", op, 1).sink(1).build(1).unwrap();
+    assert_eq!(numbers(&pipe(Op::cpu(no_threes).skip_failures().max_failures(3))).len(), 8);
+    for op in [Op::cpu(no_threes).skip_failures(), Op::cpu(no_threes).replace_failures(|_| 0)] {
+        let error = pipe(op.max_failures(2)).iter(LONG).find_map(Result::err).unwrap();
+        let expected = "more than 2 items failed in stage `threes`, the limit of its `max_failures`; \
+                        the last: stage `threes` failed: error at 9";
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[test]
+fn blocking_operations_leave_the_threads_of_the_pool_alone() {
+    // Item 0 blocks until the only thread of the pool has computed another item.
+    let (computed, wait_for_it) = channel();
+    let wait_for_it = Mutex::new(wait_for_it);
+    let block = move |item: usize| {
+        if item == 0 {
+            wait_for_it.lock().unwrap().recv_timeout(LONG).unwrap();
+        }
+        Ok::<_, Infallible>(item)
+    };
+    let compute = move |item: usize| {
+        let _ = computed.send(item);
+        item
+    };
+    let pipeline = Pipeline::builder()
+        .source(0..20)
+        .pipe("block", Op::blocking(block).order(OutputOrder::Completion), 2)
+        .pipe("compute", cpu(compute), 1)
+        .sink(20)
+        .build(1)
+        .unwrap();
+    let mut items = numbers(&pipeline);
+    items.sort_unstable();
+    assert_eq!(items, (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn one_item_becomes_many_with_failures_of_their_own() {
+    let parts = |item: usize| {
+        let part = move |part| if part == 2 { Err(format!("no part 2 of {item}")) } else { Ok(item * 10 + part) };
+        if item == 3 { Err("nothing of 3".to_owned()) } else { Ok((0..item).map(part)) }
+    };
+    for op in [Op::cpu_many(parts), Op::blocking_many(parts)] {
+        let pipeline = Pipeline::builder().source(0..6).pipe("parts", op.skip_failures(), 3).sink(1).build(2).unwrap();
+        assert_eq!(numbers(&pipeline), [10, 20, 21, 40, 41, 43, 50, 51, 53, 54]);
+        let stats = &pipeline.stats()[1];
+        assert_eq!((stats.items, stats.failures), (10, 3));
+    }
+}
+
+#[test]
+fn an_endless_operation_makes_no_more_than_there_is_room_for() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let counted = made.clone();
+    let endless = move |_| {
+        let counted = counted.clone();
+        Ok::<_, Infallible>(std::iter::repeat_with(move || Ok(counted.fetch_add(1, SeqCst))))
+    };
+    let pipeline = Pipeline::builder().source(0..1).pipe("count", Op::cpu_many(endless), 1).sink(2).build(1).unwrap();
+    for (consumed, item) in pipeline.iter(LONG).take(500).enumerate() {
+        assert_eq!(item.unwrap(), consumed);
+        assert!(made.load(SeqCst) <= consumed + 8, "{} made, {consumed} consumed", made.load(SeqCst));
+    }
+    pipeline.stop();
+}
+
+#[test]
+fn a_shorter_rest_is_kept_or_dropped() {
+    let lists = |stages: Stages<Vec<usize>>| -> Vec<Vec<usize>> {
+        stages.sink(1).build(1).unwrap().iter(LONG).collect::<Result<_, _>>().unwrap()
+    };
+    assert_eq!(lists(Pipeline::builder().source(0..5).aggregate(2)), [vec![0, 1], vec![2, 3], vec![4]]);
+    assert_eq!(lists(Pipeline::builder().source(0..5).aggregate_full(2)), [[0, 1], [2, 3]]);
+}
+
+#[test]
+fn a_drained_pipeline_gives_what_is_in_flight_and_ends() {
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = taken.clone();
+    let source = (0..).inspect(move |_| {
+        counted.fetch_add(1, SeqCst);
+    });
+    let stream = futures::stream::iter(0..);
+    let from_iterator = Pipeline::builder().source(source);
+    let from_stream = Pipeline::builder().source_stream(stream);
+    for stages in [from_iterator, from_stream] {
+        let pipeline = stages.pipe("pass", cpu(|item: usize| item), 2).aggregate(3).sink(2).build(2).unwrap();
+        let mut items = pipeline.iter(LONG);
+        let first = items.next().unwrap().unwrap();
+        pipeline.drain();
+        let rest: Vec<usize> = first.into_iter().chain(items.flat_map(Result::unwrap)).collect();
+        assert_eq!(rest, (0..rest.len()).collect::<Vec<_>>());
+        let from_source = pipeline.stats()[0].items as usize;
+        assert_eq!(rest.len(), from_source, "each item that was taken from the source came out");
+    }
+    assert!(taken.load(SeqCst) < 100, "the source was asked no more");
+}
+
+#[test]
+fn concurrency_changes_while_the_pipeline_runs() {
+    // Operations report that they have begun and wait for their release, so the test sees how many run at once.
+    let (openers, wait) = gated(40);
+    let (begun, begins) = channel();
+    let op = cpu(move |item| {
+        begun.send(item).unwrap();
+        wait(item)
+    });
+    let pipeline =
+        Pipeline::builder().source(0..40).pipe("wait", op.order(OutputOrder::Completion), 1).sink(40).build(4).unwrap();
+    let begin = move || begins.recv_timeout(LONG).unwrap();
+    assert_eq!(begin(), 0);
+    pipeline.set_concurrency("wait", 3).unwrap();
+    openers[0].send(()).unwrap();
+    let at_once: HashSet<usize> = [begin(), begin(), begin()].into();
+    assert_eq!(at_once, HashSet::from([1, 2, 3]), "three run at once, as none was released");
+    drop(openers);
+    assert_eq!(numbers(&pipeline).len(), 40);
+
+    let error = |stage, concurrency| pipeline.set_concurrency(stage, concurrency).unwrap_err().to_string();
+    assert_eq!(error("wait", 0), "a concurrency of 0 would stop stage `wait`; it must be at least 1");
+    assert_eq!(error("sink", 2), "the pipeline has no pipe `sink`; it has `wait`");
+}
+
+#[test]
 fn panics_anywhere_become_errors_that_name_the_stage() {
     let source = (0..).map(|item: usize| if item == 2 { resume_unwind(Box::new("no more")) } else { item });
     let pipeline = Pipeline::builder().source(source).aggregate(1).sink(1).build(1).unwrap();
