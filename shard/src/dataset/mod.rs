@@ -11,10 +11,12 @@ mod listing;
 mod old_manifest;
 mod originals;
 mod pack;
+mod record;
 mod replace;
 mod report;
 mod scan;
 mod source;
+mod stages;
 mod unpack;
 mod upload;
 mod verify;
@@ -34,6 +36,8 @@ pub use source::{Annotations, FieldChoice, LeftOut, LeftOutReason, PackSource};
 pub(crate) use source::{LABEL_FIELD, at_line, field_name, is_picture, read_text};
 pub use unpack::{UnpackReport, unpack, unpack_until};
 pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify};
+
+use spdl_pipeline::BuildError;
 
 use crate::{FormatError, store::StoreError, tar::TarError};
 
@@ -118,6 +122,9 @@ pub enum DatasetError {
         /// What was expected, and what was found instead.
         problem: String,
     },
+    /// The pipeline that does the work cannot start.
+    #[error(transparent)]
+    Pipeline(#[from] BuildError),
     /// The work ended before it was complete because it was asked to stop.
     #[error("`{url}` was not finished: it was stopped, and nothing of it is left")]
     Stopped {

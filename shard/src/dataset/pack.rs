@@ -1,29 +1,33 @@
 //! Packs files into shards: pictures, and the files beside them.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use spdl_pipeline::{Op, Pipeline, PipelinePlan};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     Annotations, DEFAULT_SHARD_BYTES, DatasetError, DatasetProgress, DatasetReport, FieldChoice, PackSource,
     blocks::check_block_bytes,
-    catalog::{Catalog, SegmentsOf},
-    crop_ready::{CropReady, crop_ready},
+    catalog::Catalog,
     folder::{Overwrite, add_shard, dataset_name},
+    record::{Members, Record, RecordMaker},
     replace::{NotCommitted, Replacement, shard_name},
-    report::{DatasetTally, Growth},
-    source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceRecord, SourceRecords, read_file, wrong},
+    report::DatasetTally,
+    source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceRecords},
+    stages::{MemoryBound, RunningStages, blocking, cpu_threads},
     upload::ShardUpload,
 };
 use crate::{
     manifest::{DEFAULT_BLOCK_BYTES, Manifest, ManifestBuilder},
     store::DatasetStore,
-    tar::append_member,
 };
 
-/// Number of records that are read at once. Each takes the memory of one record.
+/// Number of records whose files are measured at once, and of those whose files are read at once.
 const FILES_AT_ONCE: usize = 16;
+/// Number of records that may be ready to be written.
+const RECORDS_READY: usize = 16;
+/// Name of the stage that makes the members of records.
+const MEMBERS: &str = "members";
 
 /// How files are packed.
 #[derive(Clone, Debug)]
@@ -204,36 +208,56 @@ impl<'a> Packing<'a> {
     /// create the object.
     async fn all(&mut self, source: &Arc<SourceRecords>, stop: impl Future<Output = ()>) -> Result<(), DatasetError> {
         let mut stop = std::pin::pin!(stop);
-        let mut files = stream::iter(ordered(source, self.options.order))
-            .map(|number| read_record(Arc::clone(source), number, self.options.annotations.clone(), self.options.jpegs))
-            .buffered(FILES_AT_ONCE);
+        let mut records = RunningStages::start(self.stages(source))?;
         loop {
+            let (progress, mut done) = (self.progress, self.done);
             let record = tokio::select! {
                 biased;
                 () = &mut stop => return Err(DatasetError::Stopped { url: self.to.url().to_owned() }),
-                record = files.try_next() => record?,
+                record = records.next(|stats| {
+                    let made = stats.iter().find(|stage| stage.stage.name() == MEMBERS).expect("the stage has this name");
+                    (done.records, done.bytes) = (made.items, made.bytes);
+                    progress(done);
+                }) => record?,
             };
-            let Some(record) = record else { break };
             match record {
-                Read::Record { members, growth, tables } => {
-                    self.tally.growth.add(growth);
-                    self.record(members, tables).await?;
-                }
-                Read::NoAnnotation(picture) => {
+                Some(Record::Whole(members)) => self.record(members).await?,
+                Some(Record::NoAnnotation(picture)) => {
                     self.tally.pictures_without_annotation += 1;
                     self.tally.odd.note(|| format!("`{picture}` has no annotation and was left out"));
                 }
+                None => return self.close().await,
             }
-            self.done.records += 1;
-            (self.progress)(self.done);
         }
-        self.close().await
     }
 
-    async fn record(&mut self, record: Vec<u8>, tables: Vec<SegmentsOf>) -> Result<(), DatasetError> {
-        let bytes = record.len() as u64;
+    /// Returns the stages that make the records, in their order.
+    fn stages(&self, source: &Arc<SourceRecords>) -> PipelinePlan<Record<Members>> {
+        let PackOptions { annotations, jpegs, order, .. } = self.options;
+        let maker = Arc::new(RecordMaker::new(Arc::clone(source), annotations.clone(), *jpegs));
+        let [measuring, admitting, reading, making] = [(); 4].map(|()| Arc::clone(&maker));
+        let memory = MemoryBound::new();
+        let admit = move |record| {
+            let (maker, memory) = (Arc::clone(&admitting), memory.clone());
+            async move { maker.admit(record, memory).await }
+        };
+        let bytes = |record: &Record<Members>| match record {
+            Record::Whole(members) => members.bytes,
+            Record::NoAnnotation(_) => 0,
+        };
+        Pipeline::builder()
+            .source(ordered(source, *order))
+            .pipe("measure", blocking(move |number| measuring.measure(number)), FILES_AT_ONCE)
+            .pipe("memory", Op::asynchronous(admit), 1)
+            .pipe("read", blocking(move |record| reading.read(record)), FILES_AT_ONCE)
+            .pipe(MEMBERS, Op::cpu(move |record| making.members(record)).count_bytes(bytes), cpu_threads())
+            .sink(RECORDS_READY)
+    }
+
+    async fn record(&mut self, record: Members) -> Result<(), DatasetError> {
+        self.tally.growth.add(record.growth);
         let full = |open: &ShardUpload<'_>| {
-            open.bytes + bytes > self.options.shard_bytes || Some(open.records) == self.options.shard_records
+            open.bytes + record.bytes > self.options.shard_bytes || Some(open.records) == self.options.shard_records
         };
         if self.open.as_ref().is_some_and(full) {
             self.close().await?;
@@ -245,9 +269,7 @@ impl<'a> Packing<'a> {
             let place = self.replacement.place_of(&name);
             self.open = Some(ShardUpload::start(self.to, place, catalog).await?);
         }
-        self.open.as_mut().expect("a shard was opened").append(record, tables).await?;
-        self.done.bytes += bytes;
-        Ok(())
+        self.open.as_mut().expect("a shard was opened").append(record).await
     }
 
     async fn close(&mut self) -> Result<(), DatasetError> {
@@ -269,96 +291,6 @@ impl<'a> Packing<'a> {
         }
         self.replacement.abort(self.to, self.finished).await;
     }
-}
-
-enum Read {
-    /// A record.
-    Record {
-        /// Its members, as they are written to the tar.
-        members: Vec<u8>,
-        /// The cost of making its pictures crop-ready, if any.
-        growth: Growth,
-        tables: Vec<SegmentsOf>,
-    },
-    /// A picture without an annotation, although annotations are wanted.
-    NoAnnotation(String),
-}
-
-async fn read_record(
-    source: Arc<SourceRecords>,
-    number: u32,
-    annotations: Option<Annotations>,
-    jpegs: Jpegs,
-) -> Result<Read, DatasetError> {
-    let reading = tokio::task::spawn_blocking(move || {
-        let record = &source.records[number as usize];
-        let annotation = match &annotations {
-            Some(annotations) => match first_there(&source.annotation_paths(record, annotations))? {
-                Some(annotation) => Some(annotation),
-                None => {
-                    let first = record.files().next().expect("a record has a file");
-                    return Ok(Read::NoAnnotation(source.path(first).display().to_string()));
-                }
-            },
-            None => None,
-        };
-        members(&source, record, annotation, jpegs)
-    });
-    reading.await.expect("reading a record does not panic")
-}
-
-/// Reads the files of a record and writes them as members: the first file, the label, the annotation, the other files.
-fn members(
-    source: &SourceRecords,
-    record: &SourceRecord,
-    annotation: Option<Vec<u8>>,
-    jpegs: Jpegs,
-) -> Result<Read, DatasetError> {
-    let key = record.key();
-    let (mut members, mut growth, mut tables) = (Vec::new(), Growth::default(), Vec::new());
-    let mut field = 0;
-    let mut append = |members: &mut Vec<u8>, name: &str, data: &[u8]| {
-        append_member(members, &format!("{key}.{name}"), data);
-        field += 1;
-        field - 1
-    };
-    for (number, (name, path)) in source.fields(record).enumerate() {
-        if annotation.is_some() && name == ANNOTATION_FIELD {
-            continue;
-        }
-        let path = source.path(path);
-        let mut data = read_file(&path)?.ok_or_else(|| wrong(&path, "does not exist"))?;
-        let mut made_ready = None;
-        if jpegs == Jpegs::CropReady
-            && let Some(CropReady { picture, segments }) = crop_ready(&data)
-        {
-            growth.add(Growth::of(data.len(), picture.len(), segments.as_ref().map(|(_, lengths)| lengths.len())));
-            data = picture;
-            made_ready = segments;
-        }
-        let field = append(&mut members, &name, &data);
-        if let Some((step, lengths)) = made_ready {
-            tables.push(SegmentsOf { key: key.clone(), field, step, lengths });
-        }
-        if number == 0 {
-            if let Some(label) = record.label {
-                append(&mut members, LABEL_FIELD, label.to_string().as_bytes());
-            }
-            if let Some(annotation) = &annotation {
-                append(&mut members, ANNOTATION_FIELD, annotation);
-            }
-        }
-    }
-    Ok(Read::Record { members, growth, tables })
-}
-
-fn first_there(paths: &[PathBuf]) -> Result<Option<Vec<u8>>, DatasetError> {
-    for path in paths {
-        if let Some(data) = read_file(path)? {
-            return Ok(Some(data));
-        }
-    }
-    Ok(None)
 }
 
 /// Returns the numbers of the records in the order in which they are packed.

@@ -1,12 +1,17 @@
 //! Writes one shard: members go to the store and into the shard's catalogue as they arrive.
 
+use std::{io::ErrorKind, path::Path};
+
 use bytes::Bytes;
 use object_store::{ObjectStoreExt, WriteMultipart};
+use tokio::io::AsyncReadExt;
 
 use super::{
     DatasetError,
-    catalog::{Catalog, SegmentsOf},
+    catalog::Catalog,
+    record::{MemberPart, Members},
     scan::ScannedShard,
+    source::wrong,
 };
 use crate::{
     index::INDEX_SUFFIX,
@@ -18,6 +23,10 @@ use crate::{
 const PART_BYTES: usize = 8 << 20;
 /// Number of parts that are uploaded at once. Each takes the memory of one part.
 const PARTS_AT_ONCE: usize = 4;
+/// Size of the pieces in which large files are copied, in bytes.
+const PIECE_BYTES: usize = 1 << 20;
+
+const CHANGED: &str = "changed while it was packed";
 
 /// A shard that is being written. It appears in the store as a whole when it is finished, or not at all.
 pub(super) struct ShardUpload<'a> {
@@ -39,12 +48,43 @@ impl<'a> ShardUpload<'a> {
     }
 
     /// Appends the members of one record.
-    pub(super) async fn append(&mut self, record: Vec<u8>, tables: Vec<SegmentsOf>) -> Result<(), DatasetError> {
-        self.bytes += record.len() as u64;
+    pub(super) async fn append(&mut self, record: Members) -> Result<(), DatasetError> {
+        self.bytes += record.bytes;
         self.records += 1;
-        tables.into_iter().for_each(|table| self.catalog.expect(table));
-        self.catalog.read(&record)?;
-        self.upload.put(Bytes::from(record));
+        record.tables.into_iter().for_each(|table| self.catalog.expect(table));
+        for part in record.parts {
+            match part {
+                MemberPart::Bytes(bytes) => self.put(bytes).await?,
+                MemberPart::File { path, bytes } => self.copy(&path, bytes).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a file in pieces, so that it takes the memory of one piece.
+    async fn copy(&mut self, path: &Path, bytes: u64) -> Result<(), DatasetError> {
+        let fail = |error: std::io::Error| match error.kind() {
+            ErrorKind::UnexpectedEof => wrong(path, CHANGED),
+            _ => wrong(path, &format!("cannot be read: {error}")),
+        };
+        let mut file = tokio::fs::File::open(path).await.map_err(fail)?;
+        file.set_max_buf_size(PIECE_BYTES);
+        let mut left = bytes;
+        while left > 0 {
+            let mut piece = vec![0; left.min(PIECE_BYTES as u64) as usize];
+            file.read_exact(&mut piece).await.map_err(fail)?;
+            left -= piece.len() as u64;
+            self.put(piece.into()).await?;
+        }
+        match file.read(&mut [0]).await.map_err(fail)? {
+            0 => Ok(()),
+            _ => Err(wrong(path, CHANGED)),
+        }
+    }
+
+    async fn put(&mut self, bytes: Bytes) -> Result<(), DatasetError> {
+        self.catalog.read(&bytes)?;
+        self.upload.put(bytes);
         let room = self.upload.wait_for_capacity(PARTS_AT_ONCE).await;
         room.map_err(|source| StoreError::of(&self.store.url_of(&self.name), source).into())
     }

@@ -108,6 +108,34 @@ async fn a_folder_of_class_folders_becomes_shards_with_every_byte_where_the_inde
 }
 
 #[tokio::test]
+async fn large_files_are_packed_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, to) = (folder.path().join("in"), folder.path().join("out"));
+    let content = |name: &str, bytes: usize| -> Vec<u8> {
+        let number = name.len();
+        (0..bytes).map(|at| (at % 251 + number) as u8).collect()
+    };
+    let files = [("a/x.jpg", 9 << 20), ("a/x.txt", 8 << 20), ("a/yy.jpg", (12 << 20) + 1), ("a/yy.json", 70 << 10)];
+    files.iter().for_each(|(name, bytes)| write(root.join(name), content(name, *bytes)));
+    let bytes: usize = files.iter().map(|(_, bytes)| bytes).sum();
+    for jpegs in [Jpegs::AsTheyAre, Jpegs::CropReady] {
+        let options = PackOptions { jpegs, overwrite: Overwrite::Replace, ..PackOptions::new(PackSource::of(&root)) };
+        let report = packed(&options, &to).await.unwrap();
+        assert_eq!((report.records, report.crop_ready_pictures), (2, 0));
+        assert!(report.bytes > bytes as u64);
+        assert!(verified(&to).await.faults.is_empty());
+        for (_, key, _, fields) in records(&to).await {
+            assert_eq!(fields.len(), 3);
+            for (field, found) in fields.iter().filter(|(field, _)| field != "cls") {
+                let name = format!("{key}.{field}");
+                let (_, bytes) = files.iter().find(|(file, _)| *file == name).unwrap();
+                assert_eq!(*found, content(&name, *bytes));
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn baseline_jpegs_are_made_crop_ready_without_loss_and_others_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let (root, to) = (folder.path().join("in"), folder.path().join("out"));

@@ -9,23 +9,33 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 /// The mark that some editors put in front of UTF-8.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Returns a file's content; `None` if there is no such file. Pipes and devices are not opened, because reading them
-/// may never end.
+/// Returns the size of a file in bytes; `None` if there is no such file. Pipes and devices are errors, because reading
+/// them may never end.
+pub(crate) fn file_bytes(path: &Path) -> Result<Option<u64>, DatasetError> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() && metadata.len() > MAX_FILE_BYTES => Err(too_long(path)),
+        Ok(metadata) if metadata.is_file() => Ok(Some(metadata.len())),
+        Ok(_) => Err(wrong(path, "is not a regular file")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(wrong(path, &format!("cannot be read: {error}"))),
+    }
+}
+
+/// Returns a file's content; `None` if there is no such file.
 pub(crate) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
     let fail = |error: std::io::Error| wrong(path, &format!("cannot be read: {error}"));
-    match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => {}
-        Ok(_) => return Err(wrong(path, "is not a regular file")),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(fail(error)),
-    }
-    let mut data = Vec::new();
+    let Some(bytes) = file_bytes(path)? else { return Ok(None) };
+    let mut data = Vec::with_capacity(bytes as usize);
     let file = std::fs::File::open(path).map_err(fail)?;
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut data).map_err(fail)?;
     if data.len() as u64 > MAX_FILE_BYTES {
-        return Err(wrong(path, &format!("has more than {MAX_FILE_BYTES} bytes")));
+        return Err(too_long(path));
     }
     Ok(Some(data))
+}
+
+fn too_long(path: &Path) -> DatasetError {
+    wrong(path, &format!("has more than {MAX_FILE_BYTES} bytes"))
 }
 
 /// Returns the text of a file without a byte order mark.

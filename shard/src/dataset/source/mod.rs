@@ -18,7 +18,7 @@ pub(super) use fields::ANNOTATION_FIELD;
 pub use fields::FieldChoice;
 pub(crate) use fields::{LABEL_FIELD, field_name};
 pub(super) use file::wrong;
-pub(crate) use file::{at_line, read_file, read_text};
+pub(crate) use file::{at_line, file_bytes, read_file, read_text};
 pub(super) use hints::way_out_of;
 pub(crate) use left_out::LeftOutTally;
 pub use left_out::{LeftOut, LeftOutReason};

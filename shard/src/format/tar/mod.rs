@@ -18,6 +18,8 @@ pub(crate) use odd::OddTally;
 pub use odd::{OddMembers, TarAnomaly};
 pub use read::{Member, TarEvent, TarReader};
 pub use record::{RecordReader, ScannedField, ScannedRecord, TarEnd, split_path};
+#[cfg(feature = "store")]
+pub(crate) use write::append_member_header;
 pub use write::{TAR_END, append_member, padding_bytes};
 
 /// Size of the blocks that a tar consists of, in bytes.

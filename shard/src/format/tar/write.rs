@@ -18,21 +18,29 @@ pub const fn padding_bytes(bytes: u64) -> u64 {
 /// # Panics
 /// If the path is empty or has a zero byte, or the data has 8 GiB or more.
 pub fn append_member(tar: &mut Vec<u8>, path: &str, data: &[u8]) -> usize {
-    assert!(!path.is_empty() && !path.contains('\0'), "path {path:?}");
-    assert!(data.len() < 8 << 30, "member {path:?} of {} bytes", data.len());
-    match split_for_ustar(path) {
-        Some((prefix, name)) => append_header(tar, prefix, name, b'0', data.len()),
-        None => {
-            let record = pax_record("path", path);
-            append_header(tar, "", "././@PaxHeader", b'x', record.len());
-            append_data(tar, record.as_bytes());
-            // Readers that do not know pax see a truncated name, cut between characters.
-            append_header(tar, "", &path[..path.floor_char_boundary(100)], b'0', data.len());
-        }
-    }
+    append_member_header(tar, path, data.len() as u64);
     let offset = tar.len();
     append_data(tar, data);
     offset
+}
+
+/// Appends the header of a member with `bytes` of data, which follow it with their [padding](padding_bytes).
+///
+/// # Panics
+/// As for [`append_member`].
+pub(crate) fn append_member_header(tar: &mut Vec<u8>, path: &str, bytes: u64) {
+    assert!(!path.is_empty() && !path.contains('\0'), "path {path:?}");
+    assert!(bytes < 8 << 30, "member {path:?} of {bytes} bytes");
+    match split_for_ustar(path) {
+        Some((prefix, name)) => append_header(tar, prefix, name, b'0', bytes),
+        None => {
+            let record = pax_record("path", path);
+            append_header(tar, "", "././@PaxHeader", b'x', record.len() as u64);
+            append_data(tar, record.as_bytes());
+            // Readers that do not know pax see a truncated name, cut between characters.
+            append_header(tar, "", &path[..path.floor_char_boundary(100)], b'0', bytes);
+        }
+    }
 }
 
 /// Returns prefix and name if `path` fits into a ustar header: it has to be ASCII, and short enough or with a slash at
@@ -58,7 +66,7 @@ fn pax_record(key: &str, value: &str) -> String {
     format!("{length} {key}={value}\n")
 }
 
-fn append_header(tar: &mut Vec<u8>, prefix: &str, name: &str, kind: u8, bytes: usize) {
+fn append_header(tar: &mut Vec<u8>, prefix: &str, name: &str, kind: u8, bytes: u64) {
     let mut header = [0_u8; TAR_BLOCK_BYTES];
     let mut put = |at: usize, text: &[u8]| header[at..at + text.len()].copy_from_slice(text);
     put(0, name.as_bytes());

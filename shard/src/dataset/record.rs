@@ -1,0 +1,283 @@
+//! Makes a record of a shard from the files of a source, in steps that run beside each other for several records:
+//! [`measure`](RecordMaker::measure), [`read`](RecordMaker::read) and [`members`](RecordMaker::members).
+
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+use super::{
+    Annotations, DatasetError, Jpegs,
+    catalog::SegmentsOf,
+    crop_ready::{CropReady, crop_ready},
+    report::Growth,
+    source::{ANNOTATION_FIELD, LABEL_FIELD, SourceRecord, SourceRecords, file_bytes, read_file, wrong},
+    stages::{Memory, MemoryBound},
+};
+use crate::tar::{append_member_header, padding_bytes};
+
+/// Size from which a file is copied to the shard in pieces instead of being read into memory, in bytes. A JPEG that is
+/// made crop-ready is always in memory.
+const LARGE_FILE_BYTES: u64 = 8 << 20;
+/// Size up to which a file is copied into the part of the members before it, in bytes, so that a record has few parts.
+const SMALL_FILE_BYTES: usize = 16 << 10;
+
+/// Makes the records of a source.
+#[derive(Debug)]
+pub(super) struct RecordMaker {
+    source: Arc<SourceRecords>,
+    annotations: Option<Annotations>,
+    jpegs: Jpegs,
+}
+
+/// The files of a record, before they are read.
+pub(super) struct MeasuredRecord {
+    number: u32,
+    /// The fields with their files, the first one first, without the annotation if there is one.
+    files: Vec<(String, MeasuredFile)>,
+    annotation: Option<MeasuredFile>,
+}
+
+struct MeasuredFile {
+    path: PathBuf,
+    bytes: u64,
+    /// Whether it is copied to the shard in pieces.
+    is_large: bool,
+}
+
+/// A record whose files are in memory, except for the large ones.
+pub(super) struct ReadRecord {
+    number: u32,
+    fields: Vec<(String, FieldContent)>,
+    annotation: Option<FieldContent>,
+    memory: Memory,
+}
+
+enum FieldContent {
+    Memory(Vec<u8>),
+    File { path: PathBuf, bytes: u64 },
+}
+
+/// The result of a step of [`RecordMaker`].
+pub(super) enum Record<T> {
+    /// A record.
+    Whole(T),
+    /// A picture without an annotation, although annotations are wanted.
+    NoAnnotation(String),
+}
+
+/// The members of a record, as they are written to the tar.
+pub(super) struct Members {
+    pub(super) parts: Vec<MemberPart>,
+    /// Bytes of all parts.
+    pub(super) bytes: u64,
+    /// The cost of making its pictures crop-ready, if any.
+    pub(super) growth: Growth,
+    pub(super) tables: Vec<SegmentsOf>,
+    /// Counts until the parts are written.
+    pub(super) _memory: Memory,
+}
+
+/// A part of the bytes of members.
+pub(super) enum MemberPart {
+    Bytes(Bytes),
+    /// The content of a file, which has this size.
+    File {
+        path: PathBuf,
+        bytes: u64,
+    },
+}
+
+impl<T> Record<T> {
+    /// Does the next step of a record.
+    pub(super) fn then<U>(self, step: impl FnOnce(T) -> Result<U, DatasetError>) -> Result<Record<U>, DatasetError> {
+        match self {
+            Self::Whole(record) => step(record).map(Record::Whole),
+            Self::NoAnnotation(picture) => Ok(Record::NoAnnotation(picture)),
+        }
+    }
+}
+
+impl RecordMaker {
+    pub(super) fn new(source: Arc<SourceRecords>, annotations: Option<Annotations>, jpegs: Jpegs) -> Self {
+        Self { source, annotations, jpegs }
+    }
+
+    /// Finds the files of record `number` and their sizes.
+    pub(super) fn measure(&self, number: u32) -> Result<Record<MeasuredRecord>, DatasetError> {
+        let record = &self.source.records[number as usize];
+        let annotation = match &self.annotations {
+            Some(annotations) => match self.annotation(record, annotations)? {
+                Some(annotation) => Some(annotation),
+                None => {
+                    let first = record.files().next().expect("a record has a file");
+                    return Ok(Record::NoAnnotation(self.source.path(first).display().to_string()));
+                }
+            },
+            None => None,
+        };
+        let fields = self.source.fields(record);
+        let fields = fields.filter(|(name, _)| annotation.is_none() || name != ANNOTATION_FIELD);
+        let files = fields.map(|(name, path)| {
+            let path = self.source.path(path);
+            let file = self.file(&path)?.ok_or_else(|| wrong(&path, "does not exist"))?;
+            Ok((name, file))
+        });
+        let files = files.collect::<Result<_, DatasetError>>()?;
+        Ok(Record::Whole(MeasuredRecord { number, files, annotation }))
+    }
+
+    /// Returns the annotation of a record: the first of its files that exists.
+    fn annotation(
+        &self,
+        record: &SourceRecord,
+        annotations: &Annotations,
+    ) -> Result<Option<MeasuredFile>, DatasetError> {
+        let paths = self.source.annotation_paths(record, annotations);
+        paths.iter().find_map(|path| self.file(path).transpose()).transpose()
+    }
+
+    fn file(&self, path: &Path) -> Result<Option<MeasuredFile>, DatasetError> {
+        let Some(bytes) = file_bytes(path)? else { return Ok(None) };
+        let is_large = bytes >= LARGE_FILE_BYTES && (self.jpegs == Jpegs::AsTheyAre || !begins_as_jpeg(path)?);
+        Ok(Some(MeasuredFile { path: path.to_owned(), bytes, is_large }))
+    }
+
+    /// Waits for the memory that the record needs.
+    pub(super) async fn admit(
+        &self,
+        record: Record<MeasuredRecord>,
+        bound: MemoryBound,
+    ) -> Result<Record<(MeasuredRecord, Memory)>, DatasetError> {
+        let Record::Whole(measured) = &record else { return record.then(|_| unreachable!("it is not whole")) };
+        let files = measured.files.iter().map(|(_, file)| file).chain(&measured.annotation);
+        let bytes: u64 = files.filter(|file| !file.is_large).map(|file| file.bytes).sum();
+        // A picture is in memory twice while it is made crop-ready.
+        let copies = if self.jpegs == Jpegs::CropReady { 2 } else { 1 };
+        let memory = bound.take(bytes * copies).await;
+        record.then(|measured| Ok((measured, memory)))
+    }
+
+    /// Reads the files of a record.
+    pub(super) fn read(&self, record: Record<(MeasuredRecord, Memory)>) -> Result<Record<ReadRecord>, DatasetError> {
+        record.then(|(MeasuredRecord { number, files, annotation }, memory)| {
+            let fields = files.into_iter().map(|(name, file)| Ok((name, file.read()?)));
+            let fields = fields.collect::<Result<_, DatasetError>>()?;
+            let annotation = annotation.map(MeasuredFile::read).transpose()?;
+            Ok(ReadRecord { number, fields, annotation, memory })
+        })
+    }
+
+    /// Writes the files of a record as members: the first file, the label, the annotation, the other files.
+    pub(super) fn members(&self, record: Record<ReadRecord>) -> Result<Record<Members>, DatasetError> {
+        record.then(|ReadRecord { number, fields, annotation, memory }| {
+            let record = &self.source.records[number as usize];
+            let mut members = MemberWriter::new(record.key());
+            let mut annotation = annotation;
+            for (nth, (name, content)) in fields.into_iter().enumerate() {
+                match content {
+                    FieldContent::Memory(picture) if self.jpegs == Jpegs::CropReady => members.picture(&name, picture),
+                    content => members.append(&name, content),
+                }
+                if nth == 0 {
+                    if let Some(label) = record.label {
+                        members.append(LABEL_FIELD, FieldContent::Memory(label.to_string().into_bytes()));
+                    }
+                    if let Some(annotation) = annotation.take() {
+                        members.append(ANNOTATION_FIELD, annotation);
+                    }
+                }
+            }
+            Ok(members.finish(memory))
+        })
+    }
+}
+
+impl MeasuredFile {
+    fn read(self) -> Result<FieldContent, DatasetError> {
+        if self.is_large {
+            return Ok(FieldContent::File { path: self.path, bytes: self.bytes });
+        }
+        let content = read_file(&self.path)?.ok_or_else(|| wrong(&self.path, "does not exist"))?;
+        Ok(FieldContent::Memory(content))
+    }
+}
+
+/// Returns whether a file begins as JPEGs do.
+fn begins_as_jpeg(path: &Path) -> Result<bool, DatasetError> {
+    let mut begin = [0; 2];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut begin));
+    read.map_err(|error| wrong(path, &format!("cannot be read: {error}")))?;
+    Ok(begin == [0xff, 0xd8])
+}
+
+/// Writes the members of one record.
+struct MemberWriter {
+    key: String,
+    parts: Vec<MemberPart>,
+    /// What follows the last part.
+    open: Vec<u8>,
+    bytes: u64,
+    fields: u32,
+    growth: Growth,
+    tables: Vec<SegmentsOf>,
+}
+
+impl MemberWriter {
+    fn new(key: String) -> Self {
+        let (growth, tables) = (Growth::default(), Vec::new());
+        Self { key, parts: Vec::new(), open: Vec::new(), bytes: 0, fields: 0, growth, tables }
+    }
+
+    /// Appends a field, crop-ready if it is a picture that can be made so.
+    fn picture(&mut self, name: &str, content: Vec<u8>) {
+        let Some(CropReady { picture, segments }) = crop_ready(&content) else {
+            return self.append(name, FieldContent::Memory(content));
+        };
+        let table_entries = segments.as_ref().map(|(_, lengths)| lengths.len());
+        self.growth.add(Growth::of(content.len(), picture.len(), table_entries));
+        drop(content);
+        if let Some((step, lengths)) = segments {
+            self.tables.push(SegmentsOf { key: self.key.clone(), field: self.fields, step, lengths });
+        }
+        self.append(name, FieldContent::Memory(picture));
+    }
+
+    fn append(&mut self, name: &str, content: FieldContent) {
+        let path = format!("{}.{name}", self.key);
+        let bytes = match &content {
+            FieldContent::Memory(content) => content.len() as u64,
+            FieldContent::File { bytes, .. } => *bytes,
+        };
+        append_member_header(&mut self.open, &path, bytes);
+        match content {
+            FieldContent::Memory(content) if content.len() <= SMALL_FILE_BYTES => self.open.extend_from_slice(&content),
+            FieldContent::Memory(content) => self.part(MemberPart::Bytes(content.into()), bytes),
+            FieldContent::File { path, bytes } => self.part(MemberPart::File { path, bytes }, bytes),
+        }
+        self.open.resize(self.open.len() + padding_bytes(bytes) as usize, 0);
+        self.fields += 1;
+    }
+
+    fn part(&mut self, part: MemberPart, bytes: u64) {
+        self.close_part();
+        self.bytes += bytes;
+        self.parts.push(part);
+    }
+
+    fn close_part(&mut self) {
+        if !self.open.is_empty() {
+            self.bytes += self.open.len() as u64;
+            self.parts.push(MemberPart::Bytes(std::mem::take(&mut self.open).into()));
+        }
+    }
+
+    fn finish(mut self, memory: Memory) -> Members {
+        self.close_part();
+        let Self { parts, bytes, growth, tables, .. } = self;
+        Members { parts, bytes, growth, tables, _memory: memory }
+    }
+}
