@@ -1,7 +1,7 @@
 """The native half of the package."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from typing import Any, final
 
@@ -10,6 +10,7 @@ from typing_extensions import CapsuleType
 from .device import DeviceOptions
 from .environment import RankOfWorld
 from .functions import Program
+from .pipeline import NativeStage
 
 __all__ = [
     "ColumnType",
@@ -18,6 +19,9 @@ __all__ = [
     "LoaderStart",
     "NativeBatch",
     "NativeLoader",
+    "NativePipeline",
+    "PipelineStageStats",
+    "Reply",
     "SlabMemory",
     "StreamPosition",
     "__version__",
@@ -217,6 +221,51 @@ class DlpackColumn:
         copy: bool | None = None,
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
+
+@final
+class Reply:
+    """Where an operation that answers later puts its result. Only the first answer counts."""
+
+    def done(self, result: Any) -> None: ...
+    def done_many(self, results: list[Any]) -> None: ...
+    def failed(self, exception: BaseException) -> None: ...
+
+@final
+class PipelineStageStats:
+    """What a stage of a pipeline in this process has done."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def items(self) -> int: ...
+    @property
+    def failures(self) -> int: ...
+    @property
+    def busy_s(self) -> float: ...
+    @property
+    def input_wait_s(self) -> float: ...
+    @property
+    def output_wait_s(self) -> float: ...
+    @property
+    def p50_s(self) -> float: ...
+    @property
+    def p99_s(self) -> float: ...
+    @property
+    def queued(self) -> int: ...
+
+@final
+class NativePipeline:
+    """A running pipeline. Dropping it stops it and waits for nothing."""
+
+    @staticmethod
+    def start(
+        source: Iterable[Any], is_loader: bool, stages: Sequence[NativeStage], buffer: int, threads: int
+    ) -> NativePipeline: ...
+    def next(self, timeout: float | None) -> Any: ...
+    def position(self) -> StreamPosition | None: ...
+    def stats(self) -> list[PipelineStageStats]: ...
+    def begin_stop(self) -> None: ...
+    def wait_stopped(self, timeout: float | None) -> None: ...
 
 def start_log(deliver: Callable[[int, str, str], None]) -> None: ...
 def set_log_level(level: int) -> None: ...

@@ -62,5 +62,17 @@ class ForkedError(SpdlError, RuntimeError):
     """A loader was used in a process that was forked from the one that made it."""
 
 
+class PipelineFailure(SpdlError, RuntimeError):
+    """An operation or the source of a pipeline failed; the cause is its exception."""
+
+    #: Name of the stage that failed.
+    stage: str
+
+
+class PipelineTimeout(SpdlError, TimeoutError):
+    """No item of a pipeline came in time, or it did not stop in time; the text names the stage that the others wait for.
+    The next call waits on."""
+
+
 class SlotsExhaustedWarning(UserWarning):
     """The caller holds every batch that there are slots for, and waits for another one."""

@@ -26,6 +26,8 @@ pub(crate) enum ErrorKind {
     Forked,
     System,
     SlotsExhausted,
+    PipelineFailure,
+    PipelineTimeout,
 }
 
 impl ErrorKind {
@@ -43,6 +45,8 @@ impl ErrorKind {
             Self::Forked => "ForkedError",
             Self::System => "SpdlError",
             Self::SlotsExhausted => "SlotsExhaustedWarning",
+            Self::PipelineFailure => "PipelineFailure",
+            Self::PipelineTimeout => "PipelineTimeout",
         }
     }
 

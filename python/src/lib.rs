@@ -11,6 +11,7 @@ mod loader;
 mod log;
 mod open;
 mod pictures;
+mod pipeline;
 mod tensor_view;
 mod values;
 
@@ -25,7 +26,9 @@ mod _native {
     #[pymodule_export]
     use crate::pictures::pack_pictures;
     #[pymodule_export]
-    use crate::values::{ColumnType, LoaderFacts, LoaderStart, SlabMemory, StreamPosition};
+    use crate::pipeline::{NativePipeline, Reply};
+    #[pymodule_export]
+    use crate::values::{ColumnType, LoaderFacts, LoaderStart, PipelineStageStats, SlabMemory, StreamPosition};
 
     /// The version of the package.
     #[pymodule_export]

@@ -1,9 +1,14 @@
 //! Plain values that cross between Python and Rust: each field by its name.
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
 use spdl_client::Started;
-use spdl_core::Position;
-use spdl_core::messages::StartReason;
+use spdl_core::{
+    Position,
+    messages::{StageStats, StartReason},
+};
+use spdl_pipeline::stats::StageWaits;
 
 /// A position in the job's stream.
 #[pyclass(frozen, get_all, module = "spdl_cluster._native")]
@@ -87,4 +92,39 @@ pub(crate) struct ProgramFields {
     pub(crate) is_module: bool,
     pub(crate) code: String,
     pub(crate) sys_argv: Vec<String>,
+}
+
+/// What a stage of a pipeline in this process has done.
+#[pyclass(frozen, get_all, module = "spdl_cluster._native")]
+#[derive(Clone, Debug)]
+pub(crate) struct PipelineStageStats {
+    pub(crate) name: String,
+    items: u64,
+    failures: u64,
+    /// Seconds of work, summed over the stage's units of concurrency; then those of waiting.
+    busy_s: f64,
+    input_wait_s: f64,
+    output_wait_s: f64,
+    /// Percentiles of the time for an item, in seconds.
+    p50_s: f64,
+    p99_s: f64,
+    /// Items that wait in front of the stage.
+    queued: u64,
+}
+
+impl PipelineStageStats {
+    pub(crate) fn new(stats: &StageStats, waits: StageWaits) -> Self {
+        let seconds = |ns| Duration::from_nanos(ns).as_secs_f64();
+        Self {
+            name: stats.stage.to_string(),
+            items: stats.items,
+            failures: stats.failures,
+            busy_s: seconds(stats.busy_ns),
+            input_wait_s: waits.input.as_secs_f64(),
+            output_wait_s: waits.output.as_secs_f64(),
+            p50_s: seconds(stats.p50_ns),
+            p99_s: seconds(stats.p99_ns),
+            queued: waits.queue_depth,
+        }
+    }
 }

@@ -1,0 +1,348 @@
+//! Pipelines of Python operations on the engine of the crate `spdl-pipeline`: builds the stages, waits for items, and checks
+//! for signals meanwhile.
+
+mod calls;
+mod item;
+mod marks;
+
+use std::{
+    sync::{Arc, mpsc},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use pyo3::{exceptions::PyEOFError, prelude::*, types::PyAnyMethods};
+use spdl_pipeline::{BuildError, Op, OutputOrder, Pipeline, PipelineError, Stages};
+
+pub(crate) use calls::Reply;
+
+use crate::{
+    errors::ErrorKind,
+    values::{PipelineStageStats, StreamPosition},
+};
+use calls::{Call, FailureLimit, Source};
+use item::Item;
+use marks::Tracker;
+
+/// Longest wait without a look at signals.
+const SLICE: Duration = Duration::from_millis(50);
+/// End of the names of stages that hand on what another stage takes or makes.
+const HAND_ON: &str = ", items";
+/// Name of the stage that iterates over the source.
+const SOURCE: &str = "source";
+
+/// A stage as `spdl_cluster.pipeline` describes it.
+#[derive(FromPyObject)]
+pub(crate) struct StageFields {
+    kind: String,
+    name: String,
+    op: Option<Py<PyAny>>,
+    /// Items at a time; for `aggregate`, items of a list.
+    count: usize,
+    is_ordered: bool,
+    /// Failures that are left out; -1 for any number.
+    max_failures: i64,
+    drop_last: bool,
+}
+
+/// The stages so far, by what the last one returns.
+enum Chain {
+    Items(Stages<Item>),
+    Lists(Stages<Vec<Item>>),
+}
+
+impl Chain {
+    fn then(self, stage: StageFields) -> Self {
+        match self {
+            Self::Items(stages) if stage.kind == "aggregate" => Self::Lists(aggregate(stages, &stage)),
+            Self::Items(stages) => Self::Items(pipe(stages, stage)),
+            Self::Lists(stages) if stage.kind == "aggregate" => {
+                let items = Op::cpu(|list: Vec<Item>| Ok::<Item, PyErr>(list.into()));
+                Self::Lists(aggregate(stages.pipe(&hand_on(&stage.name), items, 1), &stage))
+            }
+            Self::Lists(stages) => Self::Items(pipe(stages, stage)),
+        }
+    }
+
+    fn start(self, buffer: usize, threads: usize) -> Result<Box<dyn Running>, BuildError> {
+        Ok(match self {
+            Self::Items(stages) => Box::new(stages.sink(buffer).build(threads)?),
+            Self::Lists(stages) => Box::new(stages.sink(buffer).build(threads)?),
+        })
+    }
+}
+
+/// Returns the name of the engine's stage that hands on what the user's stage `name` takes or makes.
+fn hand_on(name: &str) -> String {
+    format!("{name}{HAND_ON}")
+}
+
+fn aggregate(stages: Stages<Item>, stage: &StageFields) -> Stages<Vec<Item>> {
+    if stage.drop_last { stages.aggregate_full(stage.count) } else { stages.aggregate(stage.count) }
+}
+
+/// Adds a stage that works on items one by one.
+fn pipe<T: Into<Item> + Send + 'static>(stages: Stages<T>, stage: StageFields) -> Stages<Item> {
+    let StageFields { kind, name, op, count, is_ordered, max_failures, .. } = stage;
+    let order = if is_ordered { OutputOrder::Input } else { OutputOrder::Completion };
+    let limit = Arc::new(FailureLimit::new(u64::try_from(max_failures).ok()));
+    let call = || Arc::new(Call::new(op.expect("a stage that calls has an operation"), limit.clone()));
+    let op = match kind.as_str() {
+        "disaggregate" => Op::cpu_many(|item: T| calls::disaggregate(item.into())),
+        "function" => {
+            let call = call();
+            Op::cpu_many(move |item: T| call.function(item.into()))
+        }
+        "generator" => {
+            let call = call();
+            Op::cpu_many(move |item: T| call.generator(item.into()))
+        }
+        "blocking generator" => {
+            let call = call();
+            Op::blocking_many(move |item: T| call.generator(item.into()))
+        }
+        "deferred" => {
+            let call = call();
+            let op = Op::asynchronous(move |item: T| call.clone().deferred(item.into()));
+            let lists = stages.pipe(&name, limit.apply(op).order(order), count);
+            return lists.pipe(&hand_on(&name), Op::cpu_many(calls::results), 1);
+        }
+        kind => unreachable!("`spdl_cluster.pipeline` makes no stage of kind `{kind}`"),
+    };
+    stages.pipe(&name, limit.apply(op).order(order), count)
+}
+
+/// A pipeline of the engine, whatever its last stage returns.
+trait Running: Send {
+    fn next(&self, timeout: Duration) -> Option<Result<Item, PipelineError>>;
+    fn stats(&self) -> Vec<PipelineStageStats>;
+    fn stop(self: Box<Self>);
+}
+
+impl<T: Into<Item> + Send + 'static> Running for Pipeline<T> {
+    fn next(&self, timeout: Duration) -> Option<Result<Item, PipelineError>> {
+        self.iter(timeout).next().map(|item| item.map(Into::into))
+    }
+
+    fn stats(&self) -> Vec<PipelineStageStats> {
+        let stages = self.stats().into_iter().zip(self.waits());
+        stages.map(|(stats, waits)| PipelineStageStats::new(&stats, waits)).collect()
+    }
+
+    fn stop(self: Box<Self>) {
+        Self::stop(*self);
+    }
+}
+
+/// A running pipeline. Dropping it stops it and waits for nothing.
+#[pyclass(frozen, module = "spdl_cluster._native")]
+pub(crate) struct NativePipeline {
+    /// `None` once it has stopped. Lock it only while detached from Python.
+    running: Mutex<Option<Box<dyn Running>>>,
+    /// The thread that stops the pipeline, and what it sends when it has. Lock it only while detached from Python.
+    stopping: Mutex<Option<(mpsc::Receiver<()>, JoinHandle<()>)>>,
+    tracker: Option<Arc<Tracker>>,
+    source_failure: Arc<Mutex<Option<PyErr>>>,
+    /// Names of the stages that only hand on what other stages take or make.
+    hidden: Vec<String>,
+    process: u32,
+}
+
+impl Drop for NativePipeline {
+    fn drop(&mut self) {
+        let running = self.running.get_mut().take();
+        if self.process == std::process::id() {
+            Python::attach(|py| py.detach(|| drop(running)));
+        } else {
+            // Its threads exist only in the parent.
+            std::mem::forget(running);
+        }
+    }
+}
+
+#[pymethods]
+impl NativePipeline {
+    /// Starts a pipeline. If the source is a loader, `is_loader`, the pipeline knows the position after what was taken.
+    #[staticmethod]
+    fn start(
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        is_loader: bool,
+        stages: Vec<StageFields>,
+        buffer: usize,
+        threads: usize,
+    ) -> PyResult<Self> {
+        let iterator = source.try_iter()?.unbind();
+        let (tracker, failure) = (is_loader.then(Arc::<Tracker>::default), Arc::<Mutex<Option<PyErr>>>::default());
+        let source = Source { iterator, tracker: tracker.clone(), failure: failure.clone() };
+        let hidden = stages.iter().map(|stage| hand_on(&stage.name)).collect();
+        let chain = stages.into_iter().fold(Chain::Items(Pipeline::builder().source(source)), Chain::then);
+        let running = py.detach(|| chain.start(buffer, threads));
+        let running = running.map_err(|error| match error {
+            BuildError::Threads { .. } => ErrorKind::System.error(py, &error.to_string(), None),
+            error => ErrorKind::Setting.error(py, &error.to_string(), None),
+        })?;
+        let process = std::process::id();
+        let (running, stopping) = (Mutex::new(Some(running)), Mutex::default());
+        Ok(Self { running, stopping, tracker, source_failure: failure, hidden, process })
+    }
+
+    /// Returns the next item and waits for it up to `timeout` seconds. Raises `EOFError` at the end.
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        self.check_process(py)?;
+        let wait = Wait::new(timeout);
+        loop {
+            match py.detach(|| self.running.lock().as_ref().map(|running| running.next(wait.slice()))) {
+                None => return Err(ErrorKind::Closed.error(py, "the pipeline has stopped", None)),
+                Some(None) => return Err(self.end(py)),
+                Some(Some(Ok(Item { value, marks }))) => {
+                    let object = value.into_object(py)?;
+                    marks.settle();
+                    return Ok(object.unbind());
+                }
+                Some(Some(Err(PipelineError::Timeout { stage, doing, .. }))) => {
+                    py.check_signals()?;
+                    if wait.is_over() {
+                        let waited = timeout.unwrap_or_default();
+                        let text = format!("no item within {waited} s: stage `{}` {doing}", self.shown(&stage));
+                        return Err(ErrorKind::PipelineTimeout.error(py, &text, None));
+                    }
+                }
+                Some(Some(Err(error))) => return Err(self.failure(py, error)),
+            }
+        }
+    }
+
+    /// Returns the position in the loader's stream after what the consumer took; `None` before that.
+    fn position(&self) -> Option<StreamPosition> {
+        self.tracker.as_ref().and_then(|tracker| tracker.position()).map(Into::into)
+    }
+
+    /// Returns the statistics of each stage, from source to sink; nothing once the pipeline has stopped.
+    fn stats(&self, py: Python<'_>) -> Vec<PipelineStageStats> {
+        let stats = py.detach(|| self.running.lock().as_ref().map(|running| running.stats()).unwrap_or_default());
+        stats.into_iter().filter(|stage| !self.hidden.contains(&stage.name)).collect()
+    }
+
+    /// Stops the pipeline and returns at once.
+    fn begin_stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_process(py)?;
+        let Some(running) = py.detach(|| self.running.lock().take()) else { return Ok(()) };
+        let (done, stopped) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("spdl-stop".to_owned()).spawn(move || {
+            running.stop();
+            let _ = done.send(());
+        })?;
+        py.detach(|| *self.stopping.lock() = Some((stopped, thread)));
+        Ok(())
+    }
+
+    /// Waits up to `timeout` seconds until the operations and the source of a pipeline that stops have returned.
+    fn wait_stopped(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.check_process(py)?;
+        let wait = Wait::new(timeout);
+        let has_stopped = py.detach(|| {
+            let mut stopping = self.stopping.lock();
+            let Some((stopped, _)) = &*stopping else { return Ok(true) };
+            while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(wait.slice()) {
+                if wait.is_over() {
+                    return Ok(false);
+                }
+                Python::attach(|py| py.check_signals())?;
+            }
+            if let Some((_, thread)) = stopping.take() {
+                thread.join().expect("stopping a pipeline does not panic");
+            }
+            Ok::<_, PyErr>(true)
+        })?;
+        if has_stopped {
+            return Ok(());
+        }
+        let waited = timeout.unwrap_or_default();
+        let text =
+            format!("the pipeline has not stopped within {waited} s: an operation or the source has not returned");
+        Err(ErrorKind::PipelineTimeout.error(py, &text, None))
+    }
+}
+
+/// A wait of the caller's, in slices between which signals are handled.
+#[derive(Clone, Copy)]
+struct Wait {
+    since: Instant,
+    limit: Option<Duration>,
+}
+
+impl Wait {
+    fn new(timeout: Option<f64>) -> Self {
+        let limit = timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(Duration::ZERO));
+        Self { since: Instant::now(), limit }
+    }
+
+    fn slice(self) -> Duration {
+        self.limit.map_or(SLICE, |limit| limit.saturating_sub(self.since.elapsed()).min(SLICE))
+    }
+
+    fn is_over(self) -> bool {
+        self.limit.is_some_and(|limit| self.since.elapsed() >= limit)
+    }
+}
+
+impl NativePipeline {
+    /// Fails in a forked child, whose copy of the pipeline has no threads.
+    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        let problem = format!(
+            "this pipeline belongs to process {}; process {} was forked from it and cannot use it",
+            self.process,
+            std::process::id()
+        );
+        Err(ErrorKind::Forked.error(
+            py,
+            &problem,
+            Some("start the pipeline in the process that uses it, after the fork"),
+        ))
+    }
+
+    /// Returns the name of the user's stage for one of the engine's.
+    fn shown<'n>(&self, stage: &'n str) -> &'n str {
+        let is_hidden = self.hidden.iter().any(|hidden| hidden == stage);
+        stage.strip_suffix(HAND_ON).filter(|_| is_hidden).unwrap_or(stage)
+    }
+
+    /// Returns the exception at the end of the items: the source's, or `EOFError`.
+    fn end(&self, py: Python<'_>) -> PyErr {
+        match self.source_failure.lock().take() {
+            Some(cause) => failure(py, SOURCE, &format!("stage `{SOURCE}` failed: {cause}"), Some(cause)),
+            None => PyEOFError::new_err("the pipeline has no more items"),
+        }
+    }
+
+    /// Converts the error that ended the pipeline.
+    fn failure(&self, py: Python<'_>, error: PipelineError) -> PyErr {
+        let text = error.to_string();
+        let (mut error, mut stage) = (error, None);
+        loop {
+            match error {
+                PipelineError::Failed { stage, source } => {
+                    let cause = source.downcast::<PyErr>().ok().map(|cause| *cause);
+                    return failure(py, self.shown(&stage), &text, cause);
+                }
+                PipelineError::TooManyFailures { stage: name, last, .. } => (error, stage) = (*last, Some(name)),
+                PipelineError::Panicked { stage, .. } => return failure(py, self.shown(&stage), &text, None),
+                _ => return failure(py, stage.as_deref().unwrap_or_default(), &text, None),
+            }
+        }
+    }
+}
+
+/// Makes the exception of a failed stage.
+fn failure(py: Python<'_>, stage: &str, text: &str, cause: Option<PyErr>) -> PyErr {
+    let error = ErrorKind::PipelineFailure.error(py, text, None);
+    // The class of the exception has room for attributes, so this cannot fail.
+    let _ = error.value(py).setattr("stage", stage);
+    error.set_cause(py, cause);
+    error
+}
