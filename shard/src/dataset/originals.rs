@@ -10,6 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use spdl_jpeg::Limits;
+use tokio::runtime::Handle;
 
 use super::{
     DatasetError, FieldChoice, PackSource,
@@ -51,6 +52,18 @@ enum OriginalsKind {
         /// Shard and record of each original.
         places: Vec<(usize, u32)>,
     },
+}
+
+/// The original of a field.
+pub(super) enum Original {
+    /// Its bytes have the same length and checksum as the field's.
+    SameBytes,
+    /// Its bytes, and the name of the file or shard that they are from.
+    Content { bytes: Bytes, name: String, is_picture: bool },
+    /// The label that the field must have, and the name of its class.
+    Label { label: Option<String>, class: Option<String> },
+    /// There is nothing to compare with, for this reason.
+    Lacking(String),
 }
 
 /// The result of comparing a field with its original.
@@ -138,44 +151,41 @@ impl Originals {
         }
     }
 
-    /// Compares a wanted field of a record that has an original.
-    pub(super) async fn compare(&self, key: &str, field: &Field<'_>, content: Bytes) -> Result<Compared, DatasetError> {
+    /// Reads the original of a wanted field of a record that has one. Blocks the thread; `runtime` does the requests to the
+    /// store.
+    pub(super) fn original(&self, key: &str, field: &Field<'_>, runtime: &Handle) -> Result<Original, DatasetError> {
         let number = self.numbers[key];
         match &self.kind {
             OriginalsKind::Files(source) => {
                 let Some(path) = source.file_of(number, field.name) else {
-                    return Ok(self.compare_label(source, number, &content));
+                    return Ok(self.label(source, number));
                 };
                 let (path, is_picture) = (source.path(path), is_picture(path));
-                let comparing = tokio::task::spawn_blocking(move || {
-                    let name = path.display().to_string();
-                    Ok(match read_file(&path)? {
-                        Some(original) if original == content && !is_picture => Compared::Same,
-                        Some(original) => compare_pictures(&original, &content, &name),
-                        None => Compared::Different(format!("has an original, `{name}`, that was removed")),
-                    })
-                });
-                comparing.await.expect("comparing does not panic")
+                let name = path.display().to_string();
+                Ok(match read_file(&path)? {
+                    Some(bytes) => Original::Content { bytes: bytes.into(), name, is_picture },
+                    None => Original::Lacking(format!("has an original, `{name}`, that was removed")),
+                })
             }
             OriginalsKind::Dataset { store, manifest, shards, places } => {
                 let Some(original) = self.record(number).field(field.name) else {
-                    return Ok(Compared::Different("is not a field of its original".to_owned()));
+                    return Ok(Original::Lacking("is not a field of its original".to_owned()));
                 };
                 let has_same_checksum = original.crc32c.is_some() && original.crc32c == field.crc32c;
                 if has_same_checksum && original.bytes == field.bytes {
-                    return Ok(if is_jpeg(&content) { Compared::SamePicture } else { Compared::Same });
+                    return Ok(Original::SameBytes);
                 }
                 let (number, _) = places[number];
                 let shard = manifest.shard(number as u32);
-                let (url, index) = (shard.url.to_owned(), &*shards[number]);
-                let Ok(bytes) = read_field(store, &shard, index, &original).await? else {
-                    return Ok(Compared::Different(format!("has an original in `{url}` that is damaged")));
-                };
-                if !is_jpeg(&content) && bytes == content {
-                    return Ok(Compared::Same);
-                }
-                let comparing = tokio::task::spawn_blocking(move || compare_pictures(&bytes, &content, &url));
-                Ok(comparing.await.expect("comparing does not panic"))
+                let name = shard.url.to_owned();
+                let reading = read_field(store, &shard, &*shards[number], &original);
+                Ok(match runtime.block_on(reading)? {
+                    Ok(bytes) => {
+                        let is_picture = is_jpeg(&bytes);
+                        Original::Content { bytes, name, is_picture }
+                    }
+                    Err(_) => Original::Lacking(format!("has an original in `{name}` that is damaged")),
+                })
             }
         }
     }
@@ -194,20 +204,35 @@ impl Originals {
         shards[shard].record(record)
     }
 
-    /// Compares classes by their names, because packing may have given them other numbers.
-    fn compare_label(&self, source: &SourceRecords, number: usize, label: &[u8]) -> Compared {
+    /// Returns the label that a record must have. Classes are compared by their names, because packing may have given
+    /// them other numbers.
+    fn label(&self, source: &SourceRecords, number: usize) -> Original {
         let original = source.records[number].label;
         let class = original.and_then(|label| source.classes.get(usize::try_from(label).ok()?));
-        let wanted = match class {
+        let label = match class {
             Some(class) => self.classes.iter().position(|name| name == class).map(|number| number.to_string()),
             None => original.map(|label| label.to_string()),
         };
-        if wanted.as_deref().map(str::as_bytes) == Some(label) {
-            return Compared::Same;
+        Original::Label { label, class: class.cloned() }
+    }
+}
+
+impl Original {
+    /// Compares the content of a field with its original.
+    pub(super) fn compare(&self, content: &Bytes) -> Compared {
+        match self {
+            Self::SameBytes if is_jpeg(content) => Compared::SamePicture,
+            Self::SameBytes => Compared::Same,
+            Self::Content { bytes, is_picture: false, .. } if bytes == content => Compared::Same,
+            Self::Content { bytes, name, .. } => compare_pictures(bytes, content, name),
+            Self::Lacking(how) => Compared::Different(how.clone()),
+            Self::Label { label: Some(label), .. } if label.as_bytes() == content => Compared::Same,
+            Self::Label { label, class } => {
+                let of = class.as_ref().map(|class| format!(", the class `{class}`")).unwrap_or_default();
+                let wanted = label.as_deref().unwrap_or("none");
+                Compared::Different(format!("is `{}`, its original's is {wanted}{of}", content.escape_ascii()))
+            }
         }
-        let of = class.map(|class| format!(", the class `{class}`")).unwrap_or_default();
-        let wanted = wanted.unwrap_or_else(|| "none".to_owned());
-        Compared::Different(format!("is `{}`, its original's is {wanted}{of}", label.escape_ascii()))
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     replace::{NotCommitted, Replacement, shard_name},
     report::DatasetTally,
     source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceRecords},
-    stages::{MemoryBound, RunningStages, blocking, cpu_threads},
+    stages::{MemoryBound, RunningStages, cpu_threads},
     upload::ShardUpload,
 };
 use crate::{
@@ -247,9 +247,9 @@ impl<'a> Packing<'a> {
         };
         Pipeline::builder()
             .source(ordered(source, *order))
-            .pipe("measure", blocking(move |number| measuring.measure(number)), FILES_AT_ONCE)
+            .pipe("measure", Op::blocking(move |number| measuring.measure(number)), FILES_AT_ONCE)
             .pipe("memory", Op::asynchronous(admit), 1)
-            .pipe("read", blocking(move |record| reading.read(record)), FILES_AT_ONCE)
+            .pipe("read", Op::blocking(move |record| reading.read(record)), FILES_AT_ONCE)
             .pipe(MEMBERS, Op::cpu(move |record| making.members(record)).count_bytes(bytes), cpu_threads())
             .sink(RECORDS_READY)
     }

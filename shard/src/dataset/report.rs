@@ -16,7 +16,7 @@ use crate::{
     manifest::Manifest,
     tar::{OddMembers, TarAnomaly},
 };
-use spdl_core::Fingerprint;
+use spdl_core::{Fingerprint, messages::StageStats};
 
 /// Progress of the work. The total of records is known when packing, the total of bytes otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -172,6 +172,18 @@ impl Growth {
         self.source_bytes += other.source_bytes;
         self.bytes += other.bytes;
     }
+}
+
+/// Returns the progress of reading a dataset, from the statistics of the stages, of which `read` reads its bytes.
+pub(super) fn progress_of(
+    stats: &[StageStats],
+    read: &str,
+    total_bytes: u64,
+    shards: u64,
+    records: u64,
+) -> DatasetProgress {
+    let bytes = stats.iter().find(|stage| stage.stage.name() == read).map_or(0, |stage| stage.bytes);
+    DatasetProgress { shards, records, bytes, total_records: None, total_bytes: Some(total_bytes) }
 }
 
 /// Counts the work of parallel readers and reports the progress.

@@ -12,6 +12,7 @@ use spdl_pipeline::{Op, Pipeline, PipelineError, PipelinePlan};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    task::JoinHandle,
 };
 
 use super::DatasetError;
@@ -26,18 +27,18 @@ pub(super) fn cpu_threads() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Returns an operation that may block. It runs on the caller's runtime, as the requests to stores do: a client's
+/// Returns an operation that waits for a store. It runs on the caller's runtime and not on the pipeline's: a client's
 /// connections end with the runtime that they were made on.
-pub(super) fn blocking<T, U, F>(work: F) -> Op<T, U>
+pub(super) fn on_runtime<T, U, F, R>(work: F) -> Op<T, U>
 where
     T: Send + 'static,
     U: Send + 'static,
-    F: Fn(T) -> Result<U, DatasetError> + Send + Sync + 'static,
+    F: Fn(T) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<U, DatasetError>> + Send + 'static,
 {
-    let (runtime, work) = (Handle::current(), Arc::new(work));
+    let runtime = Handle::current();
     Op::asynchronous(move |item| {
-        let work = Arc::clone(&work);
-        let working = runtime.spawn_blocking(move || work(item));
+        let working = runtime.spawn(work(item));
         async move { working.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic())) }
     })
 }
@@ -65,6 +66,7 @@ impl MemoryBound {
 /// A running pipeline, whose items an async function takes. When this is dropped, the pipeline stops.
 pub(super) struct RunningStages<T> {
     messages: mpsc::Receiver<Message<T>>,
+    driver: JoinHandle<()>,
 }
 
 enum Message<T> {
@@ -77,8 +79,8 @@ impl<T: Send + 'static> RunningStages<T> {
     pub(super) fn start(plan: PipelinePlan<T>) -> Result<Self, DatasetError> {
         let pipeline = plan.build(cpu_threads())?;
         let (sender, messages) = mpsc::channel(1);
-        tokio::task::spawn_blocking(move || drive(pipeline, &sender));
-        Ok(Self { messages })
+        let driver = tokio::task::spawn_blocking(move || drive(pipeline, &sender));
+        Ok(Self { messages, driver })
     }
 
     /// Returns the next item; `None` after the last one. Calls `on_stats` with the statistics of the stages while it
@@ -91,6 +93,12 @@ impl<T: Send + 'static> RunningStages<T> {
             }
         }
         Ok(None)
+    }
+
+    /// Stops the pipeline and waits until no thread of it works any more.
+    pub(super) async fn stop(self) {
+        drop(self.messages);
+        self.driver.await.expect("the driver does not panic");
     }
 }
 

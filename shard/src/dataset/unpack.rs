@@ -8,25 +8,23 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
-use object_store::ObjectStoreExt;
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use spdl_pipeline::{Op, PipelinePlan};
 
 use super::{
     DatasetError, DatasetProgress,
     crop_ready::without_markers,
-    fields::{FoundField, ShardFields},
-    report::Meter,
+    fields::{FieldBatch, FieldSource, FoundField, IndexedField, IsWanted, READ, ShardEnd},
+    report::progress_of,
     source::wrong,
+    stages::{Memory, RunningStages, cpu_threads},
 };
-use crate::{
-    manifest::Manifest,
-    store::{DatasetStore, StoreError},
-};
+use crate::{manifest::Manifest, store::DatasetStore};
 
-/// Number of shards that are read at once. Each uses 32 MiB of memory.
-const SHARDS_AT_ONCE: usize = 4;
+/// Number of written batches that may be ready to be counted.
+const BATCHES_READY: usize = 4;
+/// Number of batches whose files are written at once.
+const WRITES_AT_ONCE: usize = 4;
 
 /// The report about an unpacked dataset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -48,8 +46,8 @@ struct UnpackedFile {
     path: String,
     record: String,
     content: Bytes,
-    /// Whether it is a picture that was made crop-ready.
-    is_crop_ready: bool,
+    /// Whether it is a picture that was made crop-ready, and whose restart markers were removed again.
+    has_no_markers: bool,
 }
 
 /// Writes every field of every record of the dataset in `from` to the file `KEY.FIELD` in the folder `target`, which is
@@ -80,17 +78,9 @@ pub async fn unpack_until(
     progress: &(dyn Fn(DatasetProgress) + Send + Sync),
     stop: impl Future<Output = ()>,
 ) -> Result<UnpackReport, DatasetError> {
-    let manifest = from.manifest().await?;
+    let manifest = Arc::new(from.manifest().await?);
     let staging = Staging::make(target)?;
-    let writers = Arc::new(Semaphore::new(SHARDS_AT_ONCE));
-    let done = tokio::select! {
-        biased;
-        () = stop => Err(DatasetError::Stopped { url: target.display().to_string() }),
-        done = all(from, &manifest, &staging, &writers, progress) => done,
-    };
-    // Another thread finishes the writes that it was given, and their files must not appear after the cleanup.
-    let _all = writers.acquire_many(SHARDS_AT_ONCE as u32).await.expect("it is never closed");
-    match done {
+    match all(from, &manifest, &staging, progress, stop).await {
         Ok(report) => {
             staging.publish()?;
             Ok(UnpackReport { target: target.display().to_string(), ..report })
@@ -102,23 +92,49 @@ pub async fn unpack_until(
     }
 }
 
+/// Writes all files to the staging folder. When it returns, no thread writes there any more.
 async fn all(
     from: &DatasetStore,
-    manifest: &Manifest,
+    manifest: &Arc<Manifest>,
     staging: &Staging,
-    writers: &Arc<Semaphore>,
     progress: &(dyn Fn(DatasetProgress) + Send + Sync),
+    stop: impl Future<Output = ()>,
 ) -> Result<UnpackReport, DatasetError> {
-    let meter = Meter::new(manifest.shards().map(|shard| shard.bytes).sum(), progress);
-    let mut report = UnpackReport::default();
-    let unpacking = Unpacking { from, manifest, folder: staging.folder.as_path().into(), writers, meter };
-    let mut shards = std::pin::pin!(
-        stream::iter(0..manifest.shard_count()).map(|number| unpacking.shard(number)).buffer_unordered(SHARDS_AT_ONCE)
-    );
-    while let Some(shard) = shards.try_next().await? {
-        report.add(&shard);
-    }
-    Ok(report)
+    let total_bytes = manifest.shards().map(|shard| shard.bytes).sum();
+    let mut batches = RunningStages::start(stages(from, manifest, staging))?;
+    let (mut report, mut shards) = (UnpackReport::default(), 0);
+    let writing = async {
+        loop {
+            let records = report.records;
+            let batch = batches.next(|stats| progress(progress_of(stats, READ, total_bytes, shards, records))).await?;
+            let Some((batch, is_end_of_shard)) = batch else { return Ok(report) };
+            report.add(&batch);
+            shards += u64::from(is_end_of_shard);
+        }
+    };
+    let done = tokio::select! {
+        biased;
+        () = stop => Err(DatasetError::Stopped { url: staging.target.display().to_string() }),
+        done = writing => done,
+    };
+    batches.stop().await;
+    done
+}
+
+/// Returns the stages that read the dataset and write its files. They report what they wrote for each batch of fields, and
+/// whether it was the last one of its shard.
+fn stages(from: &DatasetStore, manifest: &Arc<Manifest>, staging: &Staging) -> PipelinePlan<(UnpackReport, bool)> {
+    let (store, folder) = (from.clone(), staging.folder.clone());
+    // A picture is in memory twice while its markers are removed.
+    let (is_wanted, memory_factor): (Arc<IsWanted>, _) = (Arc::new(|_, _, _| true), 2);
+    let source = FieldSource { store: from.clone(), manifest: Arc::clone(manifest), is_wanted, memory_factor };
+    let files = move |batch| UnpackedBatch::of(&store, batch);
+    let write = move |batch: UnpackedBatch| batch.write(&folder);
+    source
+        .stages()
+        .pipe("files", Op::cpu(files), cpu_threads())
+        .pipe("write", Op::blocking(write), WRITES_AT_ONCE)
+        .sink(BATCHES_READY)
 }
 
 /// The folder inside the target that files are written to.
@@ -176,67 +192,68 @@ impl UnpackReport {
     }
 }
 
-/// The state of an unpacking run.
-struct Unpacking<'u> {
-    from: &'u DatasetStore,
-    manifest: &'u Manifest,
-    folder: Arc<Path>,
-    /// One permit for each thread that writes.
-    writers: &'u Arc<Semaphore>,
-    meter: Meter<'u>,
+/// The files of a batch of fields.
+struct UnpackedBatch {
+    files: Vec<UnpackedFile>,
+    /// Number of records that end with the batch: those of its shard, if it is the last one.
+    records: u64,
+    is_end_of_shard: bool,
+    /// Counts until the files are written.
+    _memory: Arc<Memory>,
 }
 
-impl Unpacking<'_> {
-    async fn shard(&self, number: u32) -> Result<UnpackReport, DatasetError> {
-        let (from, shard) = (self.from, self.manifest.shard(number));
+impl UnpackedBatch {
+    /// Makes the files of a batch, without restart markers.
+    fn of(from: &DatasetStore, batch: FieldBatch) -> Result<Self, DatasetError> {
+        let shard = &*batch.shard;
         let damaged = |record: &str, problem: String| DatasetError::Damaged {
-            url: from.url_of(shard.url),
+            url: from.url_of(shard.shard().url),
             record: record.into(),
             problem,
         };
-        let index = from.index(&shard).await?;
-        let object = match shard.format.object(&shard) {
-            Some(object) => {
-                let meta = from.object().head(&from.path_of(&object.url)).await;
-                Some(meta.map_err(|source| StoreError::of(&from.url_of(shard.url), source))?)
+        let files = batch.fields.into_iter().map(|found| {
+            let indexed = shard.field(found.place);
+            file(&indexed, found).map_err(|problem| damaged(indexed.key, problem))
+        });
+        let files = files.collect::<Result<_, _>>()?;
+        let (is_end_of_shard, mut records) = (batch.end.is_some(), 0);
+        if let Some(ShardEnd { bytes, rest }) = batch.end {
+            if let Some(place) = rest?.first() {
+                let IndexedField { key, field, .. } = shard.field(*place);
+                return Err(damaged(key, format!("field `{}` is cut off: the shard ends at {bytes}", field.name)));
             }
-            None => None,
-        };
-        let mut fields = ShardFields::read(from, shard, &*index, object, Box::new(|_, _, _| true));
-        let mut done = UnpackReport { records: u64::from(index.record_count()), ..UnpackReport::default() };
-        while let Some((found, bytes)) = fields.next().await? {
-            let files = found.into_iter();
-            let files = files.map(|found| file(found).map_err(|(record, problem)| damaged(record, problem)));
-            let files: Vec<UnpackedFile> = files.collect::<Result<_, _>>()?;
-            let folder = Arc::clone(&self.folder);
-            let permit = Arc::clone(self.writers).acquire_owned().await.expect("it is never closed");
-            let writing = tokio::task::spawn_blocking(move || {
-                let _permit = permit;
-                write_all(&folder, &files)
-            });
-            done.add(&writing.await.expect("writing does not panic")?);
-            self.meter.add(0, 0, bytes);
+            records = shard.index().record_count().into();
         }
-        let bytes = fields.bytes();
-        if let Some((key, field)) = fields.rest().next() {
-            return Err(damaged(key, format!("field `{}` is cut off: the shard ends at {bytes}", field.name)));
+        Ok(Self { files, records, is_end_of_shard, _memory: batch.memory })
+    }
+
+    fn write(self, folder: &Path) -> Result<(UnpackReport, bool), DatasetError> {
+        let mut report = UnpackReport { records: self.records, ..UnpackReport::default() };
+        for file in self.files {
+            file.write(folder)?;
+            report.files += 1;
+            report.pictures_without_markers += u64::from(file.has_no_markers);
+            report.bytes += file.content.len() as u64;
         }
-        self.meter.add(1, done.records, 0);
-        Ok(done)
+        Ok((report, self.is_end_of_shard))
     }
 }
 
-fn file(found: FoundField<'_>) -> Result<UnpackedFile, (&str, String)> {
-    let FoundField { key, field, segments, problem, content } = found;
-    if let Some(problem) = problem {
-        return Err((key, problem));
+/// Returns the file of a field, or what is wrong with it.
+fn file(indexed: &IndexedField<'_>, found: FoundField) -> Result<UnpackedFile, String> {
+    let IndexedField { key, field, segments } = indexed;
+    if let Some(problem) = found.problem {
+        return Err(problem);
     }
     let path = format!("{key}.{}", field.name);
     let Some(path) = path_inside(&path).filter(|_| !field.name.contains('/')) else {
-        return Err((key, format!("`{}` is not the name of a file inside a folder", path.escape_debug())));
+        return Err(format!("`{}` is not the name of a file inside a folder", path.escape_debug()));
     };
-    let content = content.expect("all fields are wanted");
-    Ok(UnpackedFile { path, record: key.to_owned(), content, is_crop_ready: segments.is_some() })
+    let content = found.content.expect("all fields are wanted");
+    let plain = segments.as_ref().and_then(|_| without_markers(&content));
+    let has_no_markers = plain.is_some();
+    let content = plain.map_or(content, Bytes::from);
+    Ok(UnpackedFile { path, record: (*key).to_owned(), content, has_no_markers })
 }
 
 /// Returns the path without empty and `.` parts, as `tar` itself takes `./a//b.jpg` for `a/b.jpg`; `None` if the path
@@ -247,27 +264,17 @@ fn path_inside(path: &str) -> Option<String> {
     (is_inside && !parts.is_empty()).then(|| parts.join("/"))
 }
 
-fn write_all(target: &Path, files: &[UnpackedFile]) -> Result<UnpackReport, DatasetError> {
-    let mut done = UnpackReport { files: files.len() as u64, ..UnpackReport::default() };
-    for file in files {
-        let plain = if file.is_crop_ready { without_markers(&file.content) } else { None };
-        done.pictures_without_markers += u64::from(plain.is_some());
-        let content = plain.as_deref().unwrap_or(&file.content);
-        done.bytes += content.len() as u64;
-        write(target, file, content)?;
+impl UnpackedFile {
+    fn write(&self, target: &Path) -> Result<(), DatasetError> {
+        let (path, shown) = (target.join(&self.path), Path::new(&self.path));
+        let fail = |error: std::io::Error| match error.kind() {
+            ErrorKind::AlreadyExists => {
+                wrong(shown, &format!("exists already: record `{}` has the name of another one", self.record))
+            }
+            _ => wrong(shown, &format!("cannot be written: {error}")),
+        };
+        fs::create_dir_all(path.parent().expect("a file in a folder")).map_err(fail)?;
+        let mut out = OpenOptions::new().write(true).create_new(true).open(&path).map_err(fail)?;
+        out.write_all(&self.content).map_err(fail)
     }
-    Ok(done)
-}
-
-fn write(target: &Path, file: &UnpackedFile, content: &[u8]) -> Result<(), DatasetError> {
-    let (path, shown) = (target.join(&file.path), Path::new(&file.path));
-    let fail = |error: std::io::Error| match error.kind() {
-        ErrorKind::AlreadyExists => {
-            wrong(shown, &format!("exists already: record `{}` has the name of another one", file.record))
-        }
-        _ => wrong(shown, &format!("cannot be written: {error}")),
-    };
-    fs::create_dir_all(path.parent().expect("a file in a folder")).map_err(fail)?;
-    let mut out = OpenOptions::new().write(true).create_new(true).open(&path).map_err(fail)?;
-    out.write_all(content).map_err(fail)
 }

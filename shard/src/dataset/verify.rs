@@ -1,41 +1,42 @@
 //! Reads a dataset and compares every byte with its manifest and record indexes, and with the originals it was made
 //! from.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
-use object_store::{ObjectMeta, ObjectStoreExt};
 use serde::Serialize;
+use spdl_pipeline::{Op, PipelinePlan};
+use tokio::runtime::Handle;
 
 use super::{
     Against, DatasetError, DatasetProgress, FieldChoice, crop_ready,
-    fields::{FoundField, ShardFields},
-    originals::{Compared, Originals},
-    report::Meter,
+    fields::{FieldBatch, FieldSource, FoundField, IndexedField, IsWanted, OpenShard, READ, ShardEnd},
+    originals::{Compared, Original, Originals},
+    report::progress_of,
     source::{ANNOTATION_FIELD, LABEL_FIELD, is_picture},
+    stages::{RunningStages, cpu_threads},
 };
 use crate::{
     format::{Field, ShardIndex},
     index::Segments,
-    manifest::{Manifest, Shard},
-    store::{DatasetStore, StoreError},
+    manifest::Manifest,
+    store::DatasetStore,
 };
 
 /// Upper limit of the faults that are listed for one shard; more are only counted.
 const MAX_FAULTS_PER_SHARD: usize = 10_000;
 
-/// Number of fields of one shard that are compared at once.
-const FIELDS_AT_ONCE: usize = 8;
+/// Number of batches whose originals are read at once.
+const ORIGINALS_AT_ONCE: usize = 8;
+/// Number of checked batches that may be ready to be counted.
+const BATCHES_READY: usize = 4;
 
 /// Fields that are never pictures, whatever they contain.
 const NO_PICTURES: [&str; 4] = [LABEL_FIELD, ANNOTATION_FIELD, "json", "txt"];
 
 /// How a dataset is verified.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct VerifyOptions {
-    /// Number of shards that are read at once. Default: 4. Each uses 32 MiB of memory.
-    pub shards_at_once: usize,
     /// What the records are compared with: every picture must have the coefficients of its original. Default: nothing.
     pub against: Option<Against>,
     /// Which files of the originals became fields, if not all did. Default: all.
@@ -54,22 +55,14 @@ impl PictureCheck {
         Self(Arc::new(decode))
     }
 
-    async fn check(&self, content: Bytes) -> Option<String> {
-        let decode = Arc::clone(&self.0);
-        let decoding = tokio::task::spawn_blocking(move || decode(content).err());
-        decoding.await.expect("decoding does not panic")
+    fn check(&self, content: Bytes) -> Option<String> {
+        (self.0)(content).err()
     }
 }
 
 impl std::fmt::Debug for PictureCheck {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PictureCheck").finish_non_exhaustive()
-    }
-}
-
-impl Default for VerifyOptions {
-    fn default() -> Self {
-        Self { shards_at_once: 4, against: None, fields: None, decode: None }
     }
 }
 
@@ -126,137 +119,138 @@ pub async fn verify(
     options: &VerifyOptions,
     progress: &(dyn Fn(DatasetProgress) + Send + Sync),
 ) -> Result<VerifyReport, DatasetError> {
-    let manifest = at.manifest().await?;
+    let manifest = Arc::new(at.manifest().await?);
     let originals = match &options.against {
         Some(against) => Some(Originals::list(against, options.fields.as_ref(), &manifest).await?),
         None => None,
     };
-    let meter = Meter::new(manifest.shards().map(|shard| shard.bytes).sum(), progress);
-    let dataset = &DatasetCheck { at, manifest, originals, decode: options.decode.clone(), meter };
-    let mut shards = std::pin::pin!(
-        stream::iter(0..dataset.manifest.shard_count())
-            .map(|number| ShardCheck::run(dataset, number))
-            .buffered(options.shards_at_once.max(1))
-    );
-    let mut may_be_left_out = false;
-    let mut report = VerifyReport { decoded_pictures: options.decode.as_ref().map(|_| 0), ..VerifyReport::default() };
-    while let Some(shard) = shards.try_next().await? {
-        report.shards += 1;
-        report.records += shard.records;
-        report.fields += shard.fields;
-        report.fields_without_checksum += shard.fields_without_checksum;
-        report.bytes += shard.bytes;
-        report.crop_ready_pictures += shard.crop_ready_pictures;
-        if let Some(decoded) = &mut report.decoded_pictures {
-            *decoded += shard.decoded_pictures;
-        }
-        report.other_etags += u64::from(shard.has_other_etag);
-        report.same_pictures += shard.same_pictures;
-        report.same_fields += shard.same_fields;
-        may_be_left_out |= shard.may_be_left_out;
-        report.faults.extend(shard.faults);
-    }
-    if let Some(originals) = &dataset.originals {
-        let mut missing: Vec<&str> = originals.unclaimed().collect();
-        missing.sort_unstable();
-        if may_be_left_out {
-            report.left_out = missing.len() as u64;
-            missing.clear();
-        }
-        let fault =
-            |key: &str| VerifyFault { shard: None, record: Some(key.to_owned()), problem: "is not there".to_owned() };
-        report.faults.extend(missing.iter().take(MAX_FAULTS_PER_SHARD).map(|key| fault(key)));
-        if let Some(more) = missing.len().checked_sub(MAX_FAULTS_PER_SHARD + 1) {
-            let problem = format!("{} more records are not there", more + 1);
-            report.faults.push(VerifyFault { shard: None, record: None, problem });
+    let total_bytes = manifest.shards().map(|shard| shard.bytes).sum();
+    let check = Arc::new(DatasetCheck { manifest, originals, decode: options.decode.clone() });
+    let mut tally = VerifyTally::new(options.decode.is_some());
+    let mut batches = RunningStages::start(check.stages(at))?;
+    loop {
+        let (shards, records) = (tally.report.shards, tally.report.records);
+        let batch = batches.next(|stats| progress(progress_of(stats, READ, total_bytes, shards, records))).await?;
+        match batch {
+            Some(batch) => tally.add(batch),
+            None => break,
         }
     }
-    Ok(report)
+    Ok(tally.finish(check.originals.as_ref()))
 }
 
-/// The dataset that is being verified.
-struct DatasetCheck<'d> {
-    at: &'d DatasetStore,
-    manifest: Manifest,
+/// The checks of the dataset that is being verified.
+struct DatasetCheck {
+    manifest: Arc<Manifest>,
     originals: Option<Originals>,
     decode: Option<PictureCheck>,
-    meter: Meter<'d>,
 }
 
-/// The findings in one shard.
+/// The findings in a batch of fields.
 #[derive(Default)]
-struct ShardCheck {
-    shard: String,
-    records: u64,
-    fields: u64,
-    fields_without_checksum: u64,
-    bytes: u64,
-    crop_ready_pictures: u64,
-    decoded_pictures: u64,
-    has_other_etag: bool,
-    same_pictures: u64,
-    same_fields: u64,
+struct BatchCheck {
+    /// The counts of the batch. Only its fields that count something are set, and the faults.
+    found: VerifyReport,
     may_be_left_out: bool,
-    faults: Vec<VerifyFault>,
-    unlisted_faults: usize,
+    is_end_of_shard: bool,
 }
 
-impl ShardCheck {
-    async fn run(dataset: &DatasetCheck<'_>, number: u32) -> Result<Self, DatasetError> {
-        let shard = dataset.manifest.shard(number);
-        let mut check = Self { shard: shard.url.to_owned(), ..Self::default() };
-        match check.shard(dataset, number, &shard).await {
-            Ok(()) => {}
-            // The shard is at fault, not the connection to the store: the other shards can still be read.
-            Err(DatasetError::Store(error)) if !error.is_of_connection() => check.fault(None, error.to_string()),
-            Err(error) => return Err(error),
-        }
-        if check.unlisted_faults > 0 {
-            let problem = format!("{} more faults", check.unlisted_faults);
-            check.faults.push(VerifyFault { shard: Some(check.shard.clone()), record: None, problem });
-        }
-        dataset.meter.add(1, 0, 0);
-        Ok(check)
+impl DatasetCheck {
+    /// Returns the stages that read and check the dataset.
+    fn stages(self: &Arc<Self>, at: &DatasetStore) -> PipelinePlan<BatchCheck> {
+        let [wanting, finding, checking] = [(); 3].map(|()| Arc::clone(self));
+        let is_wanted: Arc<IsWanted> = Arc::new(move |key, field, segments| wanting.is_wanted(key, field, segments));
+        let source = FieldSource {
+            store: at.clone(),
+            manifest: Arc::clone(&self.manifest),
+            is_wanted,
+            memory_factor: if self.originals.is_some() { 2 } else { 1 },
+        };
+        let runtime = Handle::current();
+        let check = move |(batch, originals)| Ok::<_, DatasetError>(checking.batch(&batch, originals));
+        source
+            .stages()
+            .pipe("originals", Op::blocking(move |batch| finding.originals(batch, &runtime)), ORIGINALS_AT_ONCE)
+            .pipe("check", Op::cpu(check), cpu_threads())
+            .sink(BATCHES_READY)
     }
 
-    async fn shard(&mut self, dataset: &DatasetCheck<'_>, number: u32, shard: &Shard<'_>) -> Result<(), DatasetError> {
-        let at = dataset.at;
-        let object = match shard.format.object(shard) {
-            Some(object) => {
-                let head = at.object().head(&at.path_of(&object.url)).await;
-                let meta = head.map_err(|source| StoreError::of(&at.url_of(shard.url), source))?;
-                if let Some([noted, found]) = object.change(meta.size, meta.e_tag.as_deref()) {
-                    self.fault(None, format!("the shard changed: the manifest has {noted}, the store has {found}"));
-                }
-                // Every byte of a record is compared, so a different etag proves nothing more: a copy may have another.
-                self.has_other_etag =
-                    object.etag.zip(meta.e_tag.as_deref()).is_some_and(|(noted, found)| noted != found);
-                Some(meta)
+    fn is_wanted(&self, key: &str, field: &Field<'_>, segments: Option<Segments<'_>>) -> bool {
+        segments.is_some()
+            || self.originals.as_ref().is_some_and(|of| of.is_wanted(key, field))
+            || self.decode.is_some() && may_be_picture(field)
+    }
+
+    /// Reads the originals that the fields of a batch are compared with.
+    fn originals(
+        &self,
+        batch: FieldBatch,
+        runtime: &Handle,
+    ) -> Result<(FieldBatch, Vec<Option<Original>>), DatasetError> {
+        let Some(originals) = &self.originals else { return Ok((batch, Vec::new())) };
+        let found = batch.fields.iter().map(|found| {
+            let IndexedField { key, field, .. } = batch.shard.field(found.place);
+            match &found.content {
+                Some(_) if originals.is_wanted(key, &field) => originals.original(key, &field, runtime).map(Some),
+                _ => Ok(None),
             }
-            None => None,
-        };
-        let index = at.index(shard).await?;
-        let index = &*index;
-        self.blocks(&dataset.manifest, number, index);
+        });
+        let found = found.collect::<Result<_, _>>()?;
+        Ok((batch, found))
+    }
+
+    /// Checks a batch: with the first batch of a shard also the shard itself, with the last one also its end.
+    fn batch(&self, batch: &FieldBatch, originals: Vec<Option<Original>>) -> BatchCheck {
+        let mut check = BatchCheck::default();
+        let shard = &*batch.shard;
+        if batch.is_first {
+            check.shard(self, shard);
+        }
+        let mut originals = originals.into_iter();
+        for found in &batch.fields {
+            check.field(self, shard, found, originals.next().flatten());
+        }
+        if let Some(end) = &batch.end {
+            check.end(shard, end);
+        }
+        check
+    }
+}
+
+impl BatchCheck {
+    /// Checks what the manifest has about a shard.
+    fn shard(&mut self, dataset: &DatasetCheck, open: &OpenShard) {
+        let shard = open.shard();
+        self.found.shards = 1;
+        if let (Some(meta), Some(object)) = (&open.object, shard.format.object(&shard)) {
+            if let Some([noted, found]) = object.change(meta.size, meta.e_tag.as_deref()) {
+                self.fault(open, None, format!("the shard changed: the manifest has {noted}, the store has {found}"));
+            }
+            // Every byte of a record is compared, so a different etag proves nothing more: a copy may have another.
+            let has_other_etag = object.etag.zip(meta.e_tag.as_deref()).is_some_and(|(noted, found)| noted != found);
+            self.found.other_etags = u64::from(has_other_etag);
+        }
+        let Some(index) = open.index.as_deref() else { return };
+        self.blocks(&dataset.manifest, open, index);
         if let Some(originals) = &dataset.originals {
             for record in index.records() {
                 if let Some(problem) = originals.claim(&record) {
-                    self.fault(Some(record.key), problem);
+                    self.fault(open, Some(record.key), problem);
                 }
             }
             self.may_be_left_out = originals.may_be_left_out(index);
         }
-        self.fields(dataset, shard, index, object).await
     }
 
     /// Checks that every block holds the number of samples in the manifest, and that its records' fields lie inside it.
-    fn blocks(&mut self, manifest: &Manifest, number: u32, index: &dyn ShardIndex) {
-        for number in manifest.shard_blocks(number) {
+    fn blocks(&mut self, manifest: &Manifest, shard: &OpenShard, index: &dyn ShardIndex) {
+        for number in manifest.shard_blocks(shard.number()) {
             let block = manifest.block(number);
             let records = block.first_record..block.first_record + block.records;
             let samples: u64 = records.clone().map(|record| u64::from(index.record(record).samples)).sum();
             if samples != u64::from(block.samples) {
-                self.fault(None, format!("block {number} has {samples} samples, the manifest has {}", block.samples));
+                let problem = format!("block {number} has {samples} samples, the manifest has {}", block.samples);
+                self.fault(shard, None, problem);
             }
             for record in records.map(|record| index.record(record)) {
                 let inside = |field: Field<'_>| {
@@ -264,104 +258,128 @@ impl ShardCheck {
                     field.range().is_none_or(|range| block.contains(&range.start) && block.contains(&range.end))
                 };
                 if !record.fields().all(inside) {
-                    self.fault(Some(record.key), format!("lies outside block {number}, where the manifest has it"));
+                    let problem = format!("lies outside block {number}, where the manifest has it");
+                    self.fault(shard, Some(record.key), problem);
                 }
             }
         }
     }
 
-    /// Checks that every field has the bytes that were indexed, and is the same as its original.
-    async fn fields(
-        &mut self,
-        dataset: &DatasetCheck<'_>,
-        shard: &Shard<'_>,
-        index: &dyn ShardIndex,
-        object: Option<ObjectMeta>,
-    ) -> Result<(), DatasetError> {
-        let DatasetCheck { at, originals, decode, meter, .. } = dataset;
-        let is_wanted = |key: &str, field: &Field<'_>, segments: Option<Segments<'_>>| {
-            segments.is_some()
-                || originals.as_ref().is_some_and(|of| of.is_wanted(key, field))
-                || decode.is_some() && may_be_picture(field)
-        };
-        let mut fields = ShardFields::read(at, *shard, index, object, Box::new(is_wanted));
-        while let Some((mut found, bytes)) = fields.next().await? {
-            self.fields += found.len() as u64;
-            let has_checksum = |field: &Field<'_>| field.crc32c.is_some() || field.value.is_some();
-            self.fields_without_checksum += found.iter().filter(|found| !has_checksum(&found.field)).count() as u64;
-            found.retain(|FoundField { key, problem, .. }| {
-                problem.iter().for_each(|problem| self.fault(Some(key), problem.clone()));
-                problem.is_none()
-            });
-            self.contents(originals.as_ref(), decode.as_ref(), found).await?;
-            meter.add(0, 0, bytes);
+    /// Checks that a field has the bytes that were indexed, that a crop-ready picture decodes and matches its table,
+    /// that a picture decodes if the caller wants that, and that the field is the same as its original.
+    fn field(&mut self, dataset: &DatasetCheck, shard: &OpenShard, found: &FoundField, original: Option<Original>) {
+        let IndexedField { key, field, segments } = shard.field(found.place);
+        self.found.fields += 1;
+        self.found.fields_without_checksum += u64::from(field.crc32c.is_none() && field.value.is_none());
+        if let Some(problem) = &found.problem {
+            self.fault(shard, Some(key), problem.clone());
         }
-        self.bytes = fields.bytes();
-        self.records = u64::from(index.record_count());
-        meter.add(0, self.records, 0);
-        let end = self.bytes;
-        for (key, Field { name, offset, .. }) in fields.rest() {
-            self.fault(Some(key), format!("field `{name}` at byte {offset} is cut off: the shard ends at {end}"));
+        let Some(content) = &found.content else { return };
+        let mut fault = |problem: String| self.fault(shard, Some(key), format!("field `{}` {problem}", field.name));
+        if let Some(segments) = segments {
+            if let Some(problem) = crop_ready::check(content, segments.step, segments.lengths) {
+                return fault(problem);
+            }
+            self.found.crop_ready_pictures += 1;
         }
-        Ok(())
-    }
-
-    /// Checks that crop-ready pictures decode and match their tables, that fields are the same as the originals, and
-    /// that pictures decode if the caller wants that.
-    async fn contents(
-        &mut self,
-        originals: Option<&Originals>,
-        decode: Option<&PictureCheck>,
-        found: Vec<FoundField<'_>>,
-    ) -> Result<(), DatasetError> {
-        let checks = found.into_iter().filter_map(|FoundField { key, field, segments, content, .. }| {
-            let content = content?;
-            Some(async move {
-                let broken = match segments {
-                    Some(segments) => check_segments(segments, content.clone()).await,
-                    None => None,
-                };
-                let decoded = match decode.filter(|_| broken.is_none() && is_picture_of(field.name, &content)) {
-                    Some(decode) => Some(decode.check(content.clone()).await),
-                    None => None,
-                };
-                let compared = match originals.filter(|of| broken.is_none() && of.is_wanted(key, &field)) {
-                    Some(originals) => Some(originals.compare(key, &field, content).await?),
-                    None => None,
-                };
-                Ok::<_, DatasetError>((key, field, segments.is_some(), broken, decoded, compared))
-            })
-        });
-        let mut checks = stream::iter(checks).buffered(FIELDS_AT_ONCE);
-        while let Some((key, field, is_crop_ready, broken, decoded, compared)) = checks.try_next().await? {
-            self.crop_ready_pictures += u64::from(is_crop_ready && broken.is_none());
-            self.decoded_pictures += u64::from(decoded == Some(None));
-            let different = match compared {
-                Some(Compared::SamePicture) => {
-                    self.same_pictures += 1;
-                    None
-                }
-                Some(Compared::Same) => {
-                    self.same_fields += 1;
-                    None
-                }
-                Some(Compared::Different(how)) => Some(how),
-                None => None,
-            };
-            for problem in broken.into_iter().chain(decoded.flatten()).chain(different) {
-                self.fault(Some(key), format!("field `{}` {problem}", field.name));
+        if let Some(decode) = dataset.decode.as_ref().filter(|_| is_picture_of(field.name, content)) {
+            match decode.check(content.clone()) {
+                Some(problem) => self.fault(shard, Some(key), format!("field `{}` {problem}", field.name)),
+                None => *self.found.decoded_pictures.get_or_insert(0) += 1,
             }
         }
-        Ok(())
+        match original.map(|original| original.compare(content)) {
+            Some(Compared::SamePicture) => self.found.same_pictures += 1,
+            Some(Compared::Same) => self.found.same_fields += 1,
+            Some(Compared::Different(how)) => {
+                self.fault(shard, Some(key), format!("field `{}` {how}", field.name));
+            }
+            None => {}
+        }
     }
 
-    fn fault(&mut self, record: Option<&str>, problem: String) {
-        if self.faults.len() < MAX_FAULTS_PER_SHARD {
-            let shard = Some(self.shard.clone());
-            self.faults.push(VerifyFault { shard, record: record.map(str::to_owned), problem });
-        } else {
-            self.unlisted_faults += 1;
+    /// Checks that the shard did not end too early.
+    fn end(&mut self, shard: &OpenShard, ShardEnd { bytes, rest }: &ShardEnd) {
+        self.is_end_of_shard = true;
+        match rest {
+            Ok(rest) => {
+                self.found.bytes = *bytes;
+                self.found.records = u64::from(shard.index().record_count());
+                for place in rest {
+                    let IndexedField { key, field: Field { name, offset, .. }, .. } = shard.field(*place);
+                    let problem = format!("field `{name}` at byte {offset} is cut off: the shard ends at {bytes}");
+                    self.fault(shard, Some(key), problem);
+                }
+            }
+            // The shard is at fault, not the connection to the store: the other shards can still be read.
+            Err(error) => self.fault(shard, None, error.to_string()),
         }
+    }
+
+    fn fault(&mut self, shard: &OpenShard, record: Option<&str>, problem: String) {
+        let (shard, record) = (Some(shard.shard().url.to_owned()), record.map(str::to_owned));
+        self.found.faults.push(VerifyFault { shard, record, problem });
+    }
+}
+
+/// Adds up the findings, which arrive in the order of the dataset.
+struct VerifyTally {
+    report: VerifyReport,
+    may_be_left_out: bool,
+    /// Number of faults of the shard whose fields arrive.
+    shard_faults: usize,
+}
+
+impl VerifyTally {
+    fn new(decodes: bool) -> Self {
+        let report = VerifyReport { decoded_pictures: decodes.then_some(0), ..VerifyReport::default() };
+        Self { report, may_be_left_out: false, shard_faults: 0 }
+    }
+
+    fn add(&mut self, batch: BatchCheck) {
+        let BatchCheck { found, may_be_left_out, is_end_of_shard } = batch;
+        let report = &mut self.report;
+        report.shards += found.shards;
+        report.records += found.records;
+        report.fields += found.fields;
+        report.fields_without_checksum += found.fields_without_checksum;
+        report.bytes += found.bytes;
+        report.crop_ready_pictures += found.crop_ready_pictures;
+        if let Some(decoded) = &mut report.decoded_pictures {
+            *decoded += found.decoded_pictures.unwrap_or(0);
+        }
+        report.other_etags += found.other_etags;
+        report.same_pictures += found.same_pictures;
+        report.same_fields += found.same_fields;
+        self.may_be_left_out |= may_be_left_out;
+        let room = MAX_FAULTS_PER_SHARD.saturating_sub(self.shard_faults);
+        self.shard_faults += found.faults.len();
+        report.faults.extend(found.faults.into_iter().take(room));
+        if is_end_of_shard
+            && let Some(more @ 1..) = std::mem::take(&mut self.shard_faults).checked_sub(MAX_FAULTS_PER_SHARD)
+        {
+            let shard = report.faults.last().and_then(|fault| fault.shard.clone());
+            report.faults.push(VerifyFault { shard, record: None, problem: format!("{more} more faults") });
+        }
+    }
+
+    /// Returns the report. Originals that no record was compared with are faults.
+    fn finish(self, originals: Option<&Originals>) -> VerifyReport {
+        let mut report = self.report;
+        let unclaimed: BTreeSet<&str> = originals.into_iter().flat_map(Originals::unclaimed).collect();
+        if self.may_be_left_out {
+            report.left_out = unclaimed.len() as u64;
+            return report;
+        }
+        for key in unclaimed.iter().take(MAX_FAULTS_PER_SHARD) {
+            let (record, problem) = (Some((*key).to_owned()), "is not there".to_owned());
+            report.faults.push(VerifyFault { shard: None, record, problem });
+        }
+        if let Some(more @ 1..) = unclaimed.len().checked_sub(MAX_FAULTS_PER_SHARD) {
+            let problem = format!("{more} more records are not there");
+            report.faults.push(VerifyFault { shard: None, record: None, problem });
+        }
+        report
     }
 }
 
@@ -375,10 +393,4 @@ fn is_picture_of(name: &str, content: &[u8]) -> bool {
     const MAGICS: [&[u8]; 5] = [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"II*\0", b"MM\0*"];
     let is_webp = content.starts_with(b"RIFF") && content.get(8..12) == Some(b"WEBP");
     is_picture(name) || is_webp || MAGICS.iter().any(|magic| content.starts_with(magic))
-}
-
-async fn check_segments(segments: Segments<'_>, content: Bytes) -> Option<String> {
-    let (step, lengths) = (segments.step, segments.lengths.to_vec());
-    let checking = tokio::task::spawn_blocking(move || crop_ready::check(&content, step, &lengths));
-    checking.await.expect("checking does not panic")
 }

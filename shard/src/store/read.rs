@@ -1,5 +1,7 @@
 //! Reads whole objects: small ones with one request, long ones in parallel ranges that arrive in order.
 
+use std::{ops::Range, sync::Arc};
+
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStoreExt};
@@ -8,9 +10,15 @@ use super::{DatasetStore, StoreError};
 use crate::{FormatError, format::ObjectRange};
 
 /// Size of the ranges in which objects are read, in bytes.
-const RANGE_BYTES: u64 = 8 << 20;
+pub(crate) const RANGE_BYTES: u64 = 8 << 20;
 /// Number of ranges of one object that are fetched at once. Each takes the memory of one range.
 const RANGES_AT_ONCE: usize = 4;
+
+/// Returns the ranges in which an object is read, in order.
+pub(crate) fn parts(meta: &ObjectMeta) -> impl Iterator<Item = Range<u64>> + Send + use<> {
+    let bytes = meta.size;
+    (0..bytes.div_ceil(RANGE_BYTES)).map(move |part| part * RANGE_BYTES..((part + 1) * RANGE_BYTES).min(bytes))
+}
 
 impl DatasetStore {
     /// Reads all of `relative`, which may have at most `limit_bytes`.
@@ -54,22 +62,29 @@ impl DatasetStore {
         relative: &'a str,
         meta: ObjectMeta,
     ) -> impl Stream<Item = Result<Bytes, StoreError>> + Send + use<'a> {
-        let starts = (0..meta.size.div_ceil(RANGE_BYTES)).map(|range| range * RANGE_BYTES);
-        stream::iter(starts)
-            .map(move |start| {
-                let end = (start + RANGE_BYTES).min(meta.size);
-                // A web server may support neither ranges nor preconditions; a short object needs no range.
-                let range = (meta.size > RANGE_BYTES).then_some(GetRange::Bounded(start..end));
-                let if_match = meta.e_tag.clone().filter(|etag| !etag.starts_with("W/"));
-                let options = GetOptions { range, if_match, ..GetOptions::default() };
-                let location = meta.location.clone();
-                async move {
-                    let answer = self.object.get_opts(&location, options).await;
-                    let answer = answer.map_err(|source| StoreError::of(&self.url_of(relative), source))?;
-                    self.body(relative, answer, end - start).await
-                }
+        let meta = Arc::new(meta);
+        stream::iter(parts(&meta))
+            .map(move |range| {
+                let meta = Arc::clone(&meta);
+                async move { self.read_part(relative, &meta, range).await }
             })
             .buffered(RANGES_AT_ONCE)
+    }
+
+    /// Reads one of the [`parts`] of `relative`, which `meta` describes.
+    pub(crate) async fn read_part(
+        &self,
+        relative: &str,
+        meta: &ObjectMeta,
+        part: Range<u64>,
+    ) -> Result<Bytes, StoreError> {
+        // A web server may support neither ranges nor preconditions; a short object needs no range.
+        let range = (meta.size > RANGE_BYTES).then_some(GetRange::Bounded(part.clone()));
+        let if_match = meta.e_tag.clone().filter(|etag| !etag.starts_with("W/"));
+        let options = GetOptions { range, if_match, ..GetOptions::default() };
+        let answer = self.object.get_opts(&meta.location, options).await;
+        let answer = answer.map_err(|source| StoreError::of(&self.url_of(relative), source))?;
+        self.body(relative, answer, part.end - part.start).await
     }
 
     /// Reads a range of an object, and checks that the object has not changed since it was indexed.

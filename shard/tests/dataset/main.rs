@@ -12,8 +12,8 @@ use std::{fs, path::Path, sync::Mutex};
 
 use spdl_shard::{
     dataset::{
-        Annotations, DatasetError, DatasetProgress, DatasetReport, IndexOptions, Jpegs, Overwrite, PackOptions,
-        PackOrder, PackSource, ShardList, VerifyFault, VerifyReport, index, pack, verify,
+        Against, Annotations, DatasetError, DatasetProgress, DatasetReport, IndexOptions, Jpegs, Overwrite,
+        PackOptions, PackOrder, PackSource, ShardList, VerifyFault, VerifyOptions, VerifyReport, index, pack, verify,
     },
     manifest::Manifest,
     store::{DatasetStore, StoreOptions},
@@ -123,7 +123,10 @@ async fn large_files_are_packed_as_they_are() {
         let report = packed(&options, &to).await.unwrap();
         assert_eq!((report.records, report.crop_ready_pictures), (2, 0));
         assert!(report.bytes > bytes as u64);
-        assert!(verified(&to).await.faults.is_empty());
+        let against = Some(Against::Files(PackSource::of(&root)));
+        let options = VerifyOptions { against, ..VerifyOptions::default() };
+        let compared = verify(&at(&to), &options, &quiet).await.unwrap();
+        assert_eq!((compared.faults, compared.same_pictures, compared.same_fields), (vec![], 2, 4));
         for (_, key, _, fields) in records(&to).await {
             assert_eq!(fields.len(), 3);
             for (field, found) in fields.iter().filter(|(field, _)| field != "cls") {
