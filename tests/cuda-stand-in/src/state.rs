@@ -4,7 +4,7 @@ use std::{
     cell::RefCell,
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock,
+        Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -72,6 +72,21 @@ struct StandInDevice {
     retained: AtomicU64,
     /// If not 0, the error that every call returns.
     lost: AtomicU64,
+    /// Locked for reading while an operation uses memory.
+    memory_use: RwLock<()>,
+}
+
+/// An operation that uses memory.
+pub(crate) struct MemoryUse<'a> {
+    lost: &'a AtomicU64,
+    _lock: RwLockReadGuard<'a, ()>,
+}
+
+impl MemoryUse<'_> {
+    /// Returns whether the device still works.
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.lost.load(Ordering::SeqCst) == 0
+    }
 }
 
 /// The object that a handle refers to.
@@ -136,7 +151,9 @@ impl DriverState {
         let failure = self.settings.failures.iter().find(|failure| failure.name == name && failure.at.contains(&count));
         if let Some(failure) = failure {
             if STICKY.contains(&failure.code) {
-                self.lose(self.current_device().unwrap_or(0), failure.code);
+                let device = self.current_device().unwrap_or(0);
+                self.lose(device, failure.code);
+                self.check_lost(device)?;
             }
             return Err(failure.code);
         }
@@ -151,12 +168,24 @@ impl DriverState {
         self.devices[device].lost.store(code.into(), Ordering::SeqCst);
     }
 
-    /// Returns the error of a lost device.
+    /// Returns the error of a lost device, when the device uses no memory any more: its users free theirs then.
     pub(crate) fn check_lost(&self, device: usize) -> Result<(), Code> {
         match self.devices[device].lost.load(Ordering::SeqCst) {
             0 => Ok(()),
-            code => Err(code as Code),
+            code => {
+                drop(self.devices[device].memory_use.write());
+                Err(code as Code)
+            }
         }
+    }
+
+    /// Returns a guard for an operation that uses memory, or `None` if the device is lost. While a thread holds one, it
+    /// must not call [`DriverState::check_lost`].
+    pub(crate) fn use_memory(&self, device: usize) -> Option<MemoryUse<'_>> {
+        let StandInDevice { lost, memory_use, .. } = &self.devices[device];
+        let memory_use = memory_use.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let memory_use = MemoryUse { lost, _lock: memory_use };
+        memory_use.may_go_on().then_some(memory_use)
     }
 
     pub(crate) fn retain(&self, device: i32) -> Result<usize, Code> {

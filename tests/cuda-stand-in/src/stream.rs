@@ -335,6 +335,7 @@ impl StreamThread {
             _ if is_lost => {}
             Work::StagedCopy { bytes, to } => {
                 thread::sleep(Duration::from_micros(state().settings.staging_us));
+                let Some(_use) = state().use_memory(self.device) else { return };
                 if state().memory.check(self.device, to, bytes.len(), "copy") {
                     // SAFETY: live device memory, as checked.
                     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
@@ -345,6 +346,7 @@ impl StreamThread {
             Work::Hold { until } => gates::hold(self.device, until),
             Work::Call { function, data } => function(data),
             Work::CopyOnDevice { from, to, bytes } => {
+                let Some(_use) = state().use_memory(self.device) else { return };
                 let check = |address| state().memory.check(self.device, address, bytes, "copy");
                 if check(from) && check(to) {
                     // SAFETY: live device memory, as checked.
@@ -360,6 +362,7 @@ impl StreamThread {
                 event.changed.notify_all();
             }
             Work::Launch { kernels, index, arguments, grid } => {
+                let Some(_use) = state().use_memory(self.device) else { return };
                 let check = |address, bytes, what: &str| state().memory.check(self.device, address, bytes, what);
                 if let Err(problem) = kernels[index].run(&arguments, grid, &check) {
                     state().wrong(problem);
@@ -383,11 +386,15 @@ impl StreamThread {
             state().lose(self.device, LAUNCH_FAILED);
             return;
         }
+        let Some(memory_use) = state().use_memory(self.device) else { return };
         state().copied_bytes.fetch_add(bytes as u64, Ordering::SeqCst);
         if !state().memory.check(self.device, to, bytes, "copy") {
             return;
         }
         for at in (0..bytes).step_by(CHUNK) {
+            if !memory_use.may_go_on() {
+                return;
+            }
             let length = CHUNK.min(bytes - at);
             // SAFETY: live device memory, as checked, and bytes that the caller keeps until here, by contract.
             unsafe { ptr::copy_nonoverlapping((from + at) as *const u8, (to + at) as *mut u8, length) };
@@ -397,6 +404,7 @@ impl StreamThread {
 
     /// Computes FNV-1a of device memory.
     fn digest(&self, from: usize, bytes: usize) -> u64 {
+        let Some(_use) = state().use_memory(self.device) else { return 0 };
         if !state().memory.check(self.device, from, bytes, "digest") {
             return 0;
         }
