@@ -1,4 +1,4 @@
-//! Page-locks slots one by one, each when its first batch comes.
+//! Page-locks slots one by one, each when its first batch comes, on the NUMA node of the device where that is possible.
 //!
 //! To lock a whole slab is one call, which takes seconds for 16 GiB: it touches all pages, and holds the memory map of
 //! the process meanwhile. A slot takes some milliseconds, and slots that the stream never needs are never locked.
@@ -44,11 +44,23 @@ impl PageLocks {
         Self { context: self.context.clone(), max_bytes: self.max_bytes, current: self.current.take() }
     }
 
+    /// Lets the pages of a new slab be on the node of the device.
+    fn place(&self, slab: &Slab) {
+        let Some(node) = self.context.node() else { return };
+        if let Err(error) = node.prefer_for(slab) {
+            tracing::info!(
+                "the slots are not placed on NUMA node {node}, where {} is: the system refuses `mbind`: {error}",
+                self.context.placement()
+            );
+        }
+    }
+
     /// Returns the lock of a slot, which has to be kept until no copy reads the slot. Locks the slot when it is asked
     /// for the first time, on another thread. Returns `None` where that is impossible; copies from the slot are then
     /// slower.
     pub(super) async fn of(&mut self, slab: Slab, slot: u32) -> Option<Arc<PageLock>> {
         if self.current.as_ref().is_none_or(|current| current.slab.as_ptr() != slab.as_ptr()) {
+            self.place(&slab);
             let previous = self.current.replace(SlabLocks::new(slab, self.max_bytes));
             // Pending copies keep the locks of their slots.
             on_other_thread(move || drop(previous)).await;
@@ -57,7 +69,14 @@ impl PageLocks {
         let lock = &mut current.slots[slot as usize];
         if matches!(lock, SlotLock::Untried) {
             let (context, slab) = (self.context.clone(), current.slab.clone());
-            *lock = match on_other_thread(move || PageLock::new(&context, slab, slot)).await {
+            let lock_pages = move || {
+                if let Some(node) = context.node() {
+                    // The log has the reason if the system places no memory.
+                    let _ = node.attract(&slab, slot);
+                }
+                PageLock::new(&context, slab, slot)
+            };
+            *lock = match on_other_thread(lock_pages).await {
                 Ok(lock) => SlotLock::Locked(Arc::new(lock)),
                 Err(error) => {
                     if !std::mem::replace(&mut current.has_warned, true) {

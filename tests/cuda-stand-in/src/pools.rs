@@ -1,4 +1,4 @@
-//! Memory whose allocation and release are work on a stream, from the device's pool.
+//! Memory whose allocation and release are work on a stream, from the device's pool; and attributes of a device.
 
 use std::ffi::c_int;
 
@@ -10,11 +10,18 @@ use crate::{
 
 /// The number of the attribute for support of pools.
 const MEMORY_POOLS_SUPPORTED: c_int = 115;
+/// The numbers of the attributes for the parts of a PCI address. The first device is `0000:3b:00.0`.
+const PCI_DOMAIN: c_int = 50;
+const PCI_BUS: c_int = 33;
+const PCI_DEVICE: c_int = 34;
+const FIRST_BUS: c_int = 0x3b;
 
 #[unsafe(no_mangle)]
-extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> Code {
+extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> Code {
     call("cuDeviceGetAttribute", |state| match attribute {
         MEMORY_POOLS_SUPPORTED => give(value, c_int::from(state.settings.has_pools)),
+        PCI_BUS => give(value, FIRST_BUS + device),
+        PCI_DOMAIN | PCI_DEVICE => give(value, 0),
         _ => Err(INVALID_VALUE),
     })
 }

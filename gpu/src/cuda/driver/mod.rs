@@ -6,6 +6,7 @@
 mod exit;
 mod library;
 mod memory;
+mod numa;
 mod stream;
 mod trainer_stream;
 
@@ -17,6 +18,7 @@ use library::{LoadError, ResultCode, code};
 
 pub(super) use exit::is_exiting;
 pub(super) use memory::{DeviceMemory, HostMemory, LockedMemory, PageLock};
+pub(super) use numa::NumaNode;
 pub(super) use stream::{Argument, CudaEvent, Kernel, Stream};
 
 use crate::{BatchPlacement, DeviceError};
@@ -97,6 +99,7 @@ pub(crate) struct Context {
     handle: sys::CUcontext,
     /// Whether memory can be allocated and freed as work on a stream.
     has_pools: bool,
+    node: Option<NumaNode>,
 }
 
 // SAFETY: a context may be used from any thread, by several at once; each thread has its own current context.
@@ -132,20 +135,16 @@ impl Context {
         // SAFETY: the pointer is to a local of that type; the number is below the number of devices.
         let result = unsafe { library::cuDeviceGet(&raw mut device, ordinal.cast_signed()) };
         check(placement, "cuDeviceGet", result)?;
-        /// The driver's attribute for support of `cuMemAllocAsync`.
-        const MEMORY_POOLS_SUPPORTED: i32 = 115;
-        let mut pools = 0;
-        // SAFETY: the pointer is to a local of that type; the device is one that the driver gave.
-        let result = unsafe { library::cuDeviceGetAttribute(&raw mut pools, MEMORY_POOLS_SUPPORTED, device) };
         // A driver that does not know the attribute has no pools.
-        let has_pools = result == code::SUCCESS && pools != 0;
+        let has_pools = attribute(device, MEMORY_POOLS_SUPPORTED).is_some_and(|pools| pools != 0);
+        let node = pci_address(device).and_then(|address| NumaNode::of_pci_device(&address));
         let mut handle = ptr::null_mut();
         // SAFETY: the pointer is to a local of that type; the device is one that the driver gave.
         let result = unsafe { library::cuDevicePrimaryCtxRetain(&raw mut handle, device) };
         check(placement, "cuDevicePrimaryCtxRetain", result)?;
         // By now the driver has registered its own handlers.
         exit::register();
-        Ok(Arc::new(Self { ordinal, device, handle, has_pools }))
+        Ok(Arc::new(Self { ordinal, device, handle, has_pools, node }))
     }
 
     /// Returns the number of devices.
@@ -155,6 +154,11 @@ impl Context {
 
     pub(crate) const fn placement(&self) -> BatchPlacement {
         BatchPlacement::Cuda { ordinal: self.ordinal }
+    }
+
+    /// Returns the NUMA node that the device is next to, where the machine has several.
+    pub(crate) const fn node(&self) -> Option<NumaNode> {
+        self.node
     }
 
     /// Returns the model name of the device.
@@ -192,6 +196,25 @@ impl Context {
         self.check("cuThreadExchangeStreamCaptureMode", result)?;
         Ok(entered)
     }
+}
+
+/// The driver's attribute for support of `cuMemAllocAsync`.
+const MEMORY_POOLS_SUPPORTED: i32 = 115;
+/// The attributes for the numbers in a device's PCI address: domain, bus and device.
+const PCI_ADDRESS: [i32; 3] = [50, 33, 34];
+
+/// Returns an attribute of a device that the driver gave. `None` if this driver does not know it.
+fn attribute(device: sys::CUdevice, attribute: i32) -> Option<i32> {
+    let mut value = 0;
+    // SAFETY: the pointer is to a local of that type; the caller got the device from the driver.
+    let result = unsafe { library::cuDeviceGetAttribute(&raw mut value, attribute, device) };
+    (result == code::SUCCESS).then_some(value)
+}
+
+/// Returns the PCI address of a device that the driver gave, as the system writes it.
+fn pci_address(device: sys::CUdevice) -> Option<String> {
+    let [domain, bus, slot] = PCI_ADDRESS.map(|number| attribute(device, number));
+    Some(format!("{:04x}:{:02x}:{:02x}.0", domain?, bus?, slot?))
 }
 
 /// Loads the driver and returns the number of devices. Errors name `placement`.

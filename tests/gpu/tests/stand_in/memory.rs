@@ -1,15 +1,21 @@
 //! Tests of memory: what is page-locked and when, what is copied where it cannot be, and how buffers grow.
 
 use std::{
+    fs,
+    path::Path,
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
+use rustix::{
+    mount::{MountPropagationFlags, mount_bind, mount_change},
+    thread::{UnshareFlags, unshare_unsafe},
+};
 use spdl_client::ClientError;
 use spdl_gpu::{Device, DeviceBatch, DeviceError, DeviceOptions, LoaderExt};
 use spdl_gpu_tests::{
     checks::{self, TIMEOUT, cases, compare},
-    feed::FeedConfig,
+    feed::{FeedConfig, SlotMemory},
     raw::TrainerContext,
 };
 
@@ -32,6 +38,46 @@ stand_in_test!(slots_are_locked_one_by_one_each_when_its_first_batch_comes, "see
     assert_eq!(registered, (&2.into(), &(2 * slab.slot_stride()).into()), "two of six slots");
     drop((loader, device));
     assert_eq!(check_clean()["unlocked_copies"], 0);
+});
+
+/// Shows this thread a machine with two NUMA nodes whose first GPU is next to node 0. Returns false where that is not
+/// allowed.
+#[allow(unsafe_code)]
+fn show_two_nodes(folder: &Path) -> bool {
+    for (file, text) in [("devices/system/node/online", "0-1"), ("bus/pci/devices/0000:3b:00.0/numa_node", "0")] {
+        let path = folder.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    // SAFETY: only the mounts become this thread's own, and no descriptors.
+    let is_alone = unsafe { unshare_unsafe(UnshareFlags::NEWNS) };
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    is_alone.and_then(|()| mount_change("/", private)).and_then(|()| mount_bind(folder, "/sys")).is_ok()
+}
+
+/// Returns the policy of the mapping that begins at an address.
+fn policy(start: *const u8) -> String {
+    let maps = fs::read_to_string("/proc/self/numa_maps").unwrap();
+    let start = format!("{:x} ", start.addr());
+    let of_mapping = maps.lines().find_map(|line| line.strip_prefix(&start));
+    of_mapping.unwrap().split(' ').next().unwrap().to_owned()
+}
+
+stand_in_test!(slots_are_placed_on_the_numa_node_of_the_device, "seed=1", {
+    let folder = tempfile::tempdir().unwrap();
+    if !show_two_nodes(folder.path()) {
+        eprintln!("skipped: only root can change what `/sys` shows");
+        return;
+    }
+    let device = Device::cuda(0).unwrap();
+    for slab in [SlotMemory::Shared, SlotMemory::Private] {
+        let config = FeedConfig { slab, ..FeedConfig::default() };
+        let (mut loader, slab) = config.start(&device, DeviceOptions::default(), TIMEOUT).unwrap();
+        compare(&loader.next_batch().unwrap().unwrap()).unwrap();
+        assert_eq!(policy(slab.as_ptr()), "prefer:0");
+        assert_eq!(report()["unlocked_copies"], 0);
+    }
+    drop(device);
 });
 
 stand_in_test!(a_slot_that_cannot_be_locked_leaves_the_others_locked, "fail=cuMemHostRegister_v2@2:2", {
