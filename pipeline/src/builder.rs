@@ -2,22 +2,23 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, mpsc as blocking},
-    thread::JoinHandle,
+    sync::{Arc, atomic::AtomicU64},
+    time::Instant,
 };
 
-use futures::{FutureExt, Stream};
-use parking_lot::Mutex;
-use rayon::{ThreadPool, ThreadPoolBuilder};
-use tokio::sync::mpsc::Receiver;
+use futures::{Stream, stream::AbortHandle};
 
 use crate::{
     Pipeline,
+    aggregate::Aggregate,
+    engine::{Engine, Step, Worker},
     error::BuildError,
-    op::Op,
-    queue::{Drain, Live, Outlet, StageMessage},
-    stages::{self, Pipe, Spawn},
-    tasks::Tasks,
+    link::Link,
+    op::{Op, OpWork, OutputOrder, Threads},
+    pipe::{AsyncPipe, ManyPipe, OnePipe, OpenItems, Pipe},
+    source::{IteratorSource, StreamSource},
+    state::{Crew, Kind, LinkState, StageState, State},
+    sync::Mutex,
 };
 
 /// The start of a pipeline, which needs a source.
@@ -31,19 +32,87 @@ pub struct Stages<T> {
     names: Vec<String>,
     /// Numbers that must not be zero, with their names.
     counts: Vec<(String, usize)>,
-    start: Starter<T>,
+    assemble: Assemble<T>,
 }
 
-/// Starts all stages, given the stage after the last one and the capacity of the queue between them.
-type Starter<T> = Box<dyn FnOnce(&mut PipelineStart, Arc<Live>, usize) -> Receiver<StageMessage<T>> + Send>;
+/// Adds all stages to an assembly and returns the link behind the last one.
+type Assemble<T> = Box<dyn FnOnce(&mut Assembly) -> Arc<Link<T>> + Send>;
 
-/// The context in which stages start.
-struct PipelineStart {
-    spawn: Spawn,
-    drain: Arc<Drain>,
-    pool: Arc<ThreadPool>,
-    live: Vec<Arc<Live>>,
-    source: Option<std::io::Result<JoinHandle<()>>>,
+/// The parts of a pipeline before it starts.
+struct Assembly {
+    now: Instant,
+    stages: Vec<StageState>,
+    links: Vec<LinkState>,
+    workers: Vec<Worker>,
+    /// For each stage, who takes its steps.
+    served_by: Vec<ServedBy>,
+    /// What ends streams that are waited for.
+    aborts: Vec<AbortHandle>,
+}
+
+/// Who takes the steps of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServedBy {
+    /// The threads of the pool.
+    Pool,
+    /// Threads of its own.
+    Threads(usize),
+    /// Tasks of its own on the event loop.
+    Tasks(usize),
+    /// Whoever changes what is before or behind it.
+    Neighbours,
+    /// The consumer.
+    Consumer,
+}
+
+impl Assembly {
+    /// Adds a stage behind the links `inputs` and returns its number.
+    fn stage(&mut self, name: &str, kind: Kind, limit: usize, depth: usize, inputs: &[usize]) -> usize {
+        let number = self.stages.len();
+        let mut stage = StageState::new(name.to_owned(), kind, limit, depth, self.now);
+        stage.inputs = inputs.to_vec();
+        for link in inputs {
+            self.links[*link].consumer = number;
+        }
+        self.stages.push(stage);
+        number
+    }
+
+    /// Adds the link behind a stage.
+    fn link<T>(&mut self, producer: usize, order: OutputOrder) -> Arc<Link<T>> {
+        let number = self.links.len();
+        self.links.push(LinkState::new(producer));
+        self.stages[producer].output = Some(number);
+        Arc::new(Link::new(number, order))
+    }
+
+    fn serve(&mut self, by: ServedBy, worker: Worker) {
+        self.served_by.push(by);
+        self.workers.push(worker);
+    }
+
+    fn serve_by_thread(&mut self, by: ServedBy, step: impl Step + 'static) {
+        self.serve(by, Worker::Thread(Box::new(step)));
+    }
+
+    /// Returns the engine, whose crews have the given sizes. The sink is the last stage.
+    fn engine(self, threads: usize) -> Arc<Engine> {
+        let mut state = State::new(self.stages, self.links, self.now);
+        let mut pool = Crew { size: threads, is_pool: true, ..Crew::default() };
+        for (stage, by) in self.served_by.into_iter().enumerate().rev() {
+            let crew = |size| Crew { stages: vec![stage], size, ..Crew::default() };
+            match by {
+                ServedBy::Pool => pool.stages.push(stage),
+                ServedBy::Neighbours => state.inline.push(stage),
+                ServedBy::Threads(size) | ServedBy::Tasks(size) => state.crews.push(crew(size)),
+                ServedBy::Consumer => state.crews.push(crew(0)),
+            }
+        }
+        if !pool.stages.is_empty() {
+            state.crews.push(pool);
+        }
+        Engine::new(state, self.workers)
+    }
 }
 
 impl PipelineBuilder {
@@ -53,12 +122,8 @@ impl PipelineBuilder {
         I: IntoIterator<IntoIter: Send + 'static, Item: Send + 'static>,
     {
         let items = items.into_iter();
-        Stages::from_source(move |start, live, outlet| {
-            let thread = std::thread::Builder::new().name("spdl-source".to_owned());
-            start.source = Some(thread.spawn({
-                let drain = start.drain.clone();
-                move || stages::iterate(items, &live, &outlet, &drain)
-            }));
+        Stages::from_source(move |assembly, output| {
+            assembly.serve_by_thread(ServedBy::Threads(1), IteratorSource::new(items, output));
         })
     }
 
@@ -67,52 +132,50 @@ impl PipelineBuilder {
     where
         S: Stream<Item: Send + 'static> + Send + 'static,
     {
-        Stages::from_source(move |start, live, outlet| {
-            (start.spawn)(&live.clone(), stages::flow(items, live, outlet, start.drain.clone()).boxed());
+        Stages::from_source(move |assembly, output| {
+            let (source, abort) = StreamSource::new(items, output);
+            assembly.aborts.push(abort);
+            assembly.serve(ServedBy::Tasks(1), Worker::Task(Arc::new(source)));
         })
     }
 }
 
 impl<T: Send + 'static> Stages<T> {
-    fn from_source(source: impl FnOnce(&mut PipelineStart, Arc<Live>, Outlet<T>) + Send + 'static) -> Self {
+    fn from_source(source: impl FnOnce(&mut Assembly, Arc<Link<T>>) + Send + 'static) -> Self {
         const NAME: &str = "source";
-        let start = move |context: &mut PipelineStart, next: Arc<Live>, capacity: usize| {
-            let live = Live::new(NAME, 0);
-            context.live.push(live.clone());
-            let (outlet, receiver) = Outlet::new(next, capacity);
-            source(context, live, outlet);
-            receiver
+        let assemble = move |assembly: &mut Assembly| {
+            let stage = assembly.stage(NAME, Kind::Source, 1, 0, &[]);
+            let output = assembly.link(stage, OutputOrder::Input);
+            source(assembly, output.clone());
+            output
         };
-        Self { names: vec![NAME.to_owned()], counts: Vec::new(), start: Box::new(start) }
+        Self { names: vec![NAME.to_owned()], counts: Vec::new(), assemble: Box::new(assemble) }
     }
 
-    /// Adds a stage that takes its items from a queue of capacity `queue`.
+    /// Adds a stage.
     fn then<U: Send + 'static>(
         self,
         name: &str,
-        concurrency: usize,
-        queue: usize,
-        stage: impl FnOnce(&mut PipelineStart, Receiver<StageMessage<T>>, Arc<Live>, Outlet<U>) + Send + 'static,
+        stage: impl FnOnce(&mut Assembly, Arc<Link<T>>) -> Arc<Link<U>> + Send + 'static,
     ) -> Stages<U> {
-        let live = Live::new(name, concurrency);
-        let Self { mut names, counts, start: before } = self;
+        let Self { mut names, counts, assemble: before } = self;
         names.push(name.to_owned());
-        let start = move |context: &mut PipelineStart, next: Arc<Live>, capacity: usize| {
-            let receiver = before(context, live.clone(), queue);
-            context.live.push(live.clone());
-            let (outlet, result) = Outlet::new(next, capacity);
-            stage(context, receiver, live, outlet);
-            result
+        let assemble = move |assembly: &mut Assembly| {
+            let input = before(assembly);
+            stage(assembly, input)
         };
-        Stages { names, counts, start: Box::new(start) }
+        Stages { names, counts, assemble: Box::new(assemble) }
     }
 
     /// Applies `op` to each item, to at most `concurrency` items at a time. As many again can wait in its queue.
     #[must_use]
     pub fn pipe<U: Send + 'static>(mut self, name: &str, op: Op<T, U>, concurrency: usize) -> Stages<U> {
         self.counts.push((format!("`concurrency` of stage `{name}`"), concurrency));
-        self.then(name, concurrency, concurrency, move |start, receiver, live, outlet| {
-            Pipe::new(live, op, start.pool.clone(), start.spawn.clone(), receiver).start_workers(&outlet);
+        let stage_name = name.to_owned();
+        self.then(name, move |assembly, input| {
+            let (output, stage) = add_pipe(assembly, stage_name, op, concurrency, input);
+            assembly.stages[stage].is_pipe = true;
+            output
         })
     }
 
@@ -131,8 +194,14 @@ impl<T: Send + 'static> Stages<T> {
     fn lists(mut self, count: usize, keeps_rest: bool) -> Stages<Vec<T>> {
         let name = self.unused("aggregate");
         self.counts.push((format!("`count` of stage `{name}`"), count));
-        self.then(&name, 0, 1, move |start, receiver, live, outlet| {
-            (start.spawn)(&live.clone(), stages::aggregate(live, count, keeps_rest, receiver, outlet).boxed());
+        let stage_name = name.clone();
+        self.then(&name, move |assembly, input| {
+            let stage = assembly.stage(&stage_name, Kind::Inline, 1, 1, &[input.id]);
+            let output = assembly.link(stage, OutputOrder::Input);
+            let list = Mutex::new(Vec::new());
+            let aggregate = Aggregate { count, keeps_rest, input, output: output.clone(), list };
+            assembly.serve_by_thread(ServedBy::Neighbours, aggregate);
+            output
         })
     }
 
@@ -140,11 +209,13 @@ impl<T: Send + 'static> Stages<T> {
     #[must_use]
     pub fn disaggregate(self) -> Stages<T::Item>
     where
-        T: IntoIterator<IntoIter: Send, Item: Send + 'static>,
+        T: IntoIterator<IntoIter: Send + 'static, Item: Send + 'static>,
     {
         let name = self.unused("disaggregate");
-        self.then(&name, 0, 1, move |start, receiver, live, outlet| {
-            (start.spawn)(&live.clone(), stages::disaggregate(live, receiver, outlet).boxed());
+        let stage_name = name.clone();
+        self.then(&name, move |assembly, input| {
+            let op = Op::cpu_many(|list: T| Ok::<_, std::convert::Infallible>(list.into_iter().map(Ok)));
+            add_pipe(assembly, stage_name, op, 1, input).0
         })
     }
 
@@ -162,6 +233,36 @@ impl<T: Send + 'static> Stages<T> {
     }
 }
 
+/// Adds a stage with an operation. Returns the link behind it and its number.
+fn add_pipe<T: Send + 'static, U: Send + 'static>(
+    assembly: &mut Assembly,
+    name: String,
+    op: Op<T, U>,
+    concurrency: usize,
+    input: Arc<Link<T>>,
+) -> (Arc<Link<U>>, usize) {
+    let Op { work, order, failures: policy, bytes } = op;
+    let kind = if matches!(work, OpWork::Many(..)) { Kind::Many } else { Kind::One };
+    let stage = assembly.stage(&name, kind, concurrency, concurrency, &[input.id]);
+    let output = assembly.link(stage, order);
+    let pipe = Pipe { name, policy, bytes, failures: AtomicU64::new(0), input, output: output.clone() };
+    let served_by = |threads| match threads {
+        Threads::Pool => ServedBy::Pool,
+        Threads::OwnStage => ServedBy::Threads(concurrency),
+    };
+    match work {
+        OpWork::One(f, threads) => assembly.serve_by_thread(served_by(threads), OnePipe { pipe, f }),
+        OpWork::Many(f, threads) => {
+            let open = Mutex::new(OpenItems::default());
+            assembly.serve_by_thread(served_by(threads), ManyPipe { pipe, f, order, open });
+        }
+        OpWork::Asynchronous(f) => {
+            assembly.serve(ServedBy::Tasks(concurrency), Worker::Task(Arc::new(AsyncPipe { pipe, f })));
+        }
+    }
+    (output, stage)
+}
+
 /// A complete pipeline that is not started.
 pub struct PipelinePlan<T> {
     stages: Stages<T>,
@@ -174,7 +275,7 @@ impl<T: Send + 'static> PipelinePlan<T> {
     /// # Errors
     /// [`BuildError`] if a number is zero, two stages have the same name, or the system starts no thread.
     pub fn build(self, threads: usize) -> Result<Pipeline<T>, BuildError> {
-        let Stages { names, mut counts, start } = self.stages;
+        let Stages { names, mut counts, assemble } = self.stages;
         counts.extend([("`buffer` of the sink".to_owned(), self.buffer), ("`threads`".to_owned(), threads)]);
         if let Some((what, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
             return Err(BuildError::Zero { what });
@@ -184,45 +285,18 @@ impl<T: Send + 'static> PipelinePlan<T> {
             return Err(BuildError::NameTwice { stage });
         }
 
-        let no_threads = |source| BuildError::Threads { source };
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("spdl-engine")
-            .enable_all()
-            .build()
-            .map_err(no_threads)?;
-        let (pool, cpu_threads) = cpu_pool(threads).map_err(no_threads)?;
-        let (sender, deliveries) = blocking::channel();
-        let tasks = Tasks::new(runtime.handle().clone(), sender);
-        let spawner = tasks.clone();
-        let mut context = PipelineStart {
-            spawn: Arc::new(move |live, task| spawner.spawn(&live.stage, task)),
-            drain: Arc::default(),
-            pool: Arc::new(pool),
-            live: Vec::new(),
-            source: None,
+        let mut assembly = Assembly {
+            now: Instant::now(),
+            stages: Vec::new(),
+            links: Vec::new(),
+            workers: Vec::new(),
+            served_by: Vec::new(),
+            aborts: Vec::new(),
         };
-        let sink = Live::new("sink", 0);
-        let receiver = start(&mut context, sink.clone(), 1);
-        context.live.push(sink.clone());
-        tasks.spawn(&sink.stage.clone(), stages::sink(sink, self.buffer, receiver, tasks.clone()));
-        // An early return drops the runtime, which ends all tasks.
-        let source = context.source.transpose().map_err(no_threads)?;
-        let threads = cpu_threads.into_iter().chain(source).collect();
-        Ok(Pipeline { deliveries, tasks, drain: context.drain, live: context.live, runtime: Some(runtime), threads })
+        let output = assemble(&mut assembly);
+        assembly.stage("sink", Kind::Sink, 1, self.buffer, &[output.id]);
+        assembly.serve(ServedBy::Consumer, Worker::Consumer);
+        let aborts = std::mem::take(&mut assembly.aborts);
+        Pipeline::start(assembly.engine(threads), output, aborts)
     }
-}
-
-fn cpu_pool(threads: usize) -> std::io::Result<(ThreadPool, Vec<JoinHandle<()>>)> {
-    let handles = Mutex::new(Vec::with_capacity(threads));
-    let pool = ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .spawn_handler(|thread| {
-            let builder = std::thread::Builder::new().name(format!("spdl-cpu-{}", thread.index()));
-            handles.lock().push(builder.spawn(|| thread.run())?);
-            Ok(())
-        })
-        .build()
-        .map_err(std::io::Error::other)?;
-    Ok((pool, handles.into_inner()))
 }

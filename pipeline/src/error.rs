@@ -105,4 +105,12 @@ pub enum ConcurrencyError {
         /// The names of the pipes.
         pipes: String,
     },
+    /// The system starts no thread. The stage goes on with the threads that it has.
+    #[error("cannot start threads for stage `{stage}`: {source}")]
+    Threads {
+        /// Name of the stage.
+        stage: String,
+        /// The error of the operating system.
+        source: std::io::Error,
+    },
 }

@@ -21,23 +21,24 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 
+mod aggregate;
 mod builder;
+mod engine;
 mod error;
+mod link;
 mod op;
-mod queue;
-mod stages;
+mod pipe;
+mod source;
+mod state;
 pub mod stats;
-mod tasks;
+mod sync;
 
 #[cfg(test)]
 mod tests;
 
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed, mpsc as blocking},
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use futures::stream::AbortHandle;
 use spdl_core::messages::StageStats;
 use tokio::runtime::Runtime;
 
@@ -45,20 +46,23 @@ pub use builder::{PipelineBuilder, PipelinePlan, Stages};
 pub use error::{BuildError, ConcurrencyError, OpError, PipelineError};
 pub use op::{Op, OutputOrder};
 
-use queue::{Drain, Live};
+use engine::{Engine, deadline_in};
+use link::Link;
+use state::{Kind, State};
 use stats::StageWaits;
-use tasks::{DeliveredItem, Tasks};
+use sync::{Mutex, lock, thread};
 
 /// A running pipeline. Dropping it stops it: running operations finish on their threads, no new ones start, and the
 /// threads end by themselves; [`stop`](Self::stop) waits for them.
 pub struct Pipeline<T: Send + 'static> {
-    deliveries: blocking::Receiver<DeliveredItem<T>>,
-    tasks: Tasks<T>,
-    drain: Arc<Drain>,
-    live: Vec<Arc<Live>>,
-    /// `None` once the pipeline has stopped.
+    engine: Arc<Engine>,
+    output: Arc<Link<T>>,
+    /// The crew of the consumers.
+    consumers: usize,
+    aborts: Vec<AbortHandle>,
+    /// The event loop; `None` if no stage needs one, or once the pipeline has stopped.
     runtime: Option<Runtime>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
 impl Pipeline<()> {
@@ -70,48 +74,102 @@ impl Pipeline<()> {
 }
 
 impl<T: Send + 'static> Pipeline<T> {
+    /// Starts the threads and tasks of an engine whose last link is `output`.
+    fn start(engine: Arc<Engine>, output: Arc<Link<T>>, aborts: Vec<AbortHandle>) -> Result<Self, BuildError> {
+        let state = engine.lock();
+        let sizes: Vec<(usize, usize)> = state.crews.iter().map(|crew| (crew.stages[0], crew.size)).collect();
+        drop(state);
+        let is_asynchronous = |stage: usize| engine.task(stage).is_some();
+        let no_threads = |source| BuildError::Threads { source };
+        let runtime = if sizes.iter().any(|(stage, _)| is_asynchronous(*stage)) {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            let builder = builder.worker_threads(1).thread_name("spdl-engine").enable_all();
+            Some(builder.build().map_err(no_threads)?)
+        } else {
+            None
+        };
+        let sink = engine.stage_count() - 1;
+        let consumers = sizes.iter().position(|(stage, _)| *stage == sink).expect("the consumer is a crew");
+        let pipeline = Self { engine, output, consumers, aborts, runtime, threads: Mutex::default() };
+        for (crew, (_, size)) in sizes.into_iter().enumerate() {
+            // An early return drops the pipeline, which ends all threads and tasks.
+            pipeline.add_workers(crew, 0..size).map_err(no_threads)?;
+        }
+        Ok(pipeline)
+    }
+
+    /// Starts threads or tasks of a crew.
+    fn add_workers(&self, crew: usize, numbers: std::ops::Range<usize>) -> std::io::Result<()> {
+        let (stage, name) = {
+            let state = self.engine.lock();
+            let stage = state.crews[crew].stages[0];
+            let is_pool = state.crews[crew].is_pool;
+            (stage, if is_pool { "spdl-cpu".to_owned() } else { format!("spdl-{}", state.stages[stage].name) })
+        };
+        for number in numbers {
+            if let (Some(task), Some(runtime)) = (self.engine.task(stage), &self.runtime) {
+                runtime.spawn(task.clone().task(self.engine.clone(), stage, number));
+                continue;
+            }
+            let engine = self.engine.clone();
+            let thread = thread::Builder::new().name(format!("{name}-{number}"));
+            lock(&self.threads).push(thread.spawn(move || engine.work(crew))?);
+        }
+        Ok(())
+    }
+
     /// Iterates over the items and waits at most `timeout` for each. Blocks the calling thread. After a
     /// [`Timeout`](PipelineError::Timeout) the iterator can be used again; after any other error it ends.
     pub fn iter(&self, timeout: Duration) -> Items<'_, T> {
         Items { pipeline: self, timeout }
     }
 
-    /// Returns the statistics of every stage from source to sink. Time in which an operation waits for a thread of the
-    /// pool counts as busy.
+    /// Returns the statistics of every stage from source to sink.
     #[must_use]
     pub fn stats(&self) -> Vec<StageStats> {
-        self.live.iter().map(|live| live.stage.stats()).collect()
+        let mut state = self.engine.lock();
+        state.account_all();
+        state.stages.iter().map(state::StageState::stats).collect()
     }
 
     /// Returns the waiting times of every stage, in the same order as [`stats`](Self::stats).
     #[must_use]
     pub fn waits(&self) -> Vec<StageWaits> {
-        self.live.iter().map(|live| live.stage.waits()).collect()
+        let mut state = self.engine.lock();
+        state.account_all();
+        state.waits().collect()
     }
 
     /// Sets the number of items that the pipe `stage` works on at once. When lowered, running operations finish; when
     /// raised, operations that compute still share the threads of the pool.
     ///
     /// # Errors
-    /// [`ConcurrencyError`] if the pipeline has no such pipe or `concurrency` is zero.
+    /// [`ConcurrencyError`] if the pipeline has no such pipe, `concurrency` is zero, or the system starts no thread.
     pub fn set_concurrency(&self, stage: &str, concurrency: usize) -> Result<(), ConcurrencyError> {
-        let pipes = || self.live.iter().filter(|live| live.concurrency.load(Relaxed) > 0);
-        let Some(pipe) = pipes().find(|live| live.stage.name() == stage) else {
-            let names: Vec<String> = pipes().map(|live| format!("`{}`", live.stage.name())).collect();
+        let mut state = self.engine.lock();
+        let pipes = || state.stages.iter().enumerate().filter(|(_, stage)| stage.is_pipe);
+        let Some((at, _)) = pipes().find(|(_, pipe)| pipe.name == stage) else {
+            let names: Vec<String> = pipes().map(|(_, pipe)| format!("`{}`", pipe.name)).collect();
             let pipes = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(ConcurrencyError::NoPipe { stage: stage.to_owned(), pipes });
         };
         if concurrency == 0 {
             return Err(ConcurrencyError::Zero { stage: stage.to_owned() });
         }
-        pipe.concurrency.store(concurrency, Relaxed);
-        Ok(())
+        state.set_concurrency(at, concurrency);
+        let crew = state.crews.iter().position(|crew| crew.stages.contains(&at)).expect("a pipe has a crew");
+        let size = state.crews[crew].size;
+        let more = if state.crews[crew].is_pool { size..size } else { size..concurrency.max(size) };
+        state.crews[crew].size = more.end;
+        self.engine.release(state);
+        self.add_workers(crew, more).map_err(|source| ConcurrencyError::Threads { stage: stage.to_owned(), source })
     }
 
     /// Takes no more items from the source. Items that it has given still come out; then the pipeline ends. An iterator
     /// that is asked for its next item at this moment still gives it.
     pub fn drain(&self) {
-        self.drain.ask();
+        self.engine.drain();
+        self.aborts.iter().for_each(AbortHandle::abort);
     }
 
     /// Stops the pipeline and waits until every thread has ended, that is, until running operations and the source
@@ -120,33 +178,30 @@ impl<T: Send + 'static> Pipeline<T> {
     /// # Panics
     /// If it is called on an event loop of tokio, which must not be blocked.
     pub fn stop(mut self) {
-        self.tasks.stop();
+        self.engine.stop();
         drop(self.runtime.take());
-        for thread in self.threads.drain(..) {
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
             // Panics of operations and of the source are caught where they are called.
             thread.join().expect("a thread of the engine does not panic");
         }
     }
+}
 
-    /// Returns a timeout error that names the stage nearest to the sink that is working, as all later stages wait for
-    /// it.
-    fn timed_out(&self, waited: Duration) -> PipelineError {
-        let source = &self.live[0];
-        let working = |live: &&Arc<Live>| live.working.load(Relaxed) > 0;
-        let stuck = self.live.iter().rev().find(working).unwrap_or(source);
-        let doing = if Arc::ptr_eq(stuck, source) {
-            "has no next item yet".to_owned()
-        } else {
-            let items = stuck.working.load(Relaxed);
-            format!("is working on {items} {}", if items == 1 { "item" } else { "items" })
-        };
-        PipelineError::Timeout { stage: stuck.stage.name().to_owned(), doing, waited }
-    }
+/// Returns a timeout error that names the stage nearest to the sink that is working, as all later stages wait for it.
+fn timed_out(state: &State, waited: Duration) -> PipelineError {
+    let source = &state.stages[0];
+    let stuck = state.stages.iter().rev().find(|stage| stage.running > 0).unwrap_or(source);
+    let doing = match (stuck.kind, stuck.running) {
+        (Kind::Source, _) => "has no next item yet".to_owned(),
+        (_, 1) => "is working on 1 item".to_owned(),
+        (_, count) => format!("is working on {count} items"),
+    };
+    PipelineError::Timeout { stage: stuck.name.clone(), doing, waited }
 }
 
 impl<T: Send + 'static> Drop for Pipeline<T> {
     fn drop(&mut self) {
-        self.tasks.stop();
+        self.engine.stop();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -163,10 +218,27 @@ impl<T: Send + 'static> Iterator for Items<'_, T> {
     type Item = Result<T, PipelineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.pipeline.deliveries.recv_timeout(self.timeout) {
-            Ok((message, _place)) => Some(message),
-            Err(blocking::RecvTimeoutError::Disconnected) => None,
-            Err(blocking::RecvTimeoutError::Timeout) => Some(Err(self.pipeline.timed_out(self.timeout))),
+        let Pipeline { engine, output, consumers, .. } = self.pipeline;
+        let deadline = deadline_in(self.timeout);
+        let mut state = engine.lock();
+        loop {
+            if state.has_ended {
+                return None;
+            }
+            if state.links[output.id].ready > 0 {
+                let message = output.take(&mut state);
+                match message {
+                    Ok(_) => state.count(engine.stage_count() - 1, Some(0), Duration::ZERO),
+                    Err(_) => state.end(),
+                }
+                engine.release(engine.settle(state));
+                return Some(message.map_err(|error| *error));
+            }
+            let (locked, has_timed_out) = engine.wait(*consumers, state, deadline);
+            state = locked;
+            if has_timed_out && !state.has_ended && state.links[output.id].ready == 0 {
+                return Some(Err(timed_out(&state, self.timeout)));
+            }
         }
     }
 }

@@ -1,15 +1,17 @@
 //! Operations of a pipeline: their work on an item, the order of their results, and their failure policy.
 
-use std::sync::Arc;
-
-use futures::{FutureExt, future::BoxFuture};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
 
 use crate::error::{OpError, PipelineError};
 
 /// The results of an operation that makes many items of one.
 pub(crate) type Results<U> = Box<dyn Iterator<Item = Result<U, OpError>> + Send>;
-type AsyncFn<T, U> = dyn Fn(T) -> BoxFuture<'static, Result<U, OpError>> + Send + Sync;
-type ThreadFn<T, U> = dyn Fn(T) -> Result<U, OpError> + Send + Sync;
+pub(crate) type AsyncFn<T, U> = dyn Fn() -> Box<dyn AsyncCall<T, U>> + Send + Sync;
+pub(crate) type ThreadFn<T, U> = dyn Fn(T) -> Result<U, OpError> + Send + Sync;
 
 /// The work of a pipe on each item, with its policies.
 pub struct Op<T, U> {
@@ -21,8 +23,39 @@ pub struct Op<T, U> {
 
 pub(crate) enum OpWork<T, U> {
     Asynchronous(Box<AsyncFn<T, U>>),
-    One(Arc<ThreadFn<T, U>>, Threads),
-    Many(Arc<ThreadFn<T, Results<U>>>, Threads),
+    One(Box<ThreadFn<T, U>>, Threads),
+    Many(Box<ThreadFn<T, Results<U>>>, Threads),
+}
+
+/// A call of an asynchronous operation; its memory serves one item after another.
+pub(crate) trait AsyncCall<T, U>: Send {
+    fn start(&mut self, item: T);
+    /// Polls the call that was started. Once it is ready, another can be started.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<U, OpError>>;
+}
+
+struct ReusedCall<F, R> {
+    f: Arc<F>,
+    future: Pin<Box<Option<R>>>,
+}
+
+impl<T, U, F, R, E> AsyncCall<T, U> for ReusedCall<F, R>
+where
+    F: Fn(T) -> R + Send + Sync,
+    R: Future<Output = Result<U, E>> + Send,
+    E: Into<OpError>,
+{
+    fn start(&mut self, item: T) {
+        let future = (self.f)(item);
+        self.future.set(Some(future));
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<U, OpError>> {
+        let future = self.future.as_mut().as_pin_mut().expect("a call is started before it is polled");
+        let result = ready!(future.poll(context));
+        self.future.set(None);
+        Poll::Ready(result.map_err(Into::into))
+    }
 }
 
 /// The threads that an operation runs on.
@@ -69,10 +102,8 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         R: Future<Output = Result<U, E>> + Send + 'static,
         E: Into<OpError>,
     {
-        Self::new(OpWork::Asynchronous(Box::new(move |item| {
-            let result = f(item);
-            async move { result.await.map_err(Into::into) }.boxed()
-        })))
+        let f = Arc::new(f);
+        Self::new(OpWork::Asynchronous(Box::new(move || Box::new(ReusedCall { f: f.clone(), future: Box::pin(None) }))))
     }
 
     /// Creates an operation that computes. It runs on the pipeline's thread pool, which it should not block: see
@@ -172,16 +203,16 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
     }
 }
 
-fn one<T, U, E: Into<OpError>>(f: impl Fn(T) -> Result<U, E> + Send + Sync + 'static) -> Arc<ThreadFn<T, U>> {
-    Arc::new(move |item| f(item).map_err(Into::into))
+fn one<T, U, E: Into<OpError>>(f: impl Fn(T) -> Result<U, E> + Send + Sync + 'static) -> Box<ThreadFn<T, U>> {
+    Box::new(move |item| f(item).map_err(Into::into))
 }
 
-fn many<T, U, I, E>(f: impl Fn(T) -> Result<I, E> + Send + Sync + 'static) -> Arc<ThreadFn<T, Results<U>>>
+fn many<T, U, I, E>(f: impl Fn(T) -> Result<I, E> + Send + Sync + 'static) -> Box<ThreadFn<T, Results<U>>>
 where
     I: Iterator<Item = Result<U, E>> + Send + 'static,
     E: Into<OpError>,
 {
-    Arc::new(move |item| match f(item) {
+    Box::new(move |item| match f(item) {
         Ok(results) => Ok(Box::new(results.map(|result| result.map_err(Into::into)))),
         Err(error) => Err(error.into()),
     })

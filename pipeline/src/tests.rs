@@ -345,9 +345,9 @@ fn a_timeout_names_the_stage_that_is_stuck() {
 
 #[test]
 fn a_slow_consumer_holds_the_source_up() {
-    // The sink holds 3, has 1 in progress and 1 queued; the pipe has 2 in progress and 2 queued; the source has 1 in
+    // The pipe has 2 in progress and 3 can wait behind it in the sink; 2 can wait in front of it, and the source has 1 in
     // progress.
-    const AHEAD: usize = 3 + 1 + 1 + 2 + 2 + 1;
+    const AHEAD: usize = 3 + 2 + 2 + 1;
     let taken = Arc::new(AtomicUsize::new(0));
     let (reached, full) = channel();
     let source = {
