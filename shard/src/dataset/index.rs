@@ -41,7 +41,7 @@ pub struct IndexOptions {
     pub classes: Vec<String>,
     /// Size at which blocks are cut, in bytes. Default: 8 MiB. See [`PackOptions`](super::PackOptions::block_bytes).
     pub block_bytes: Option<u64>,
-    /// Number of shards that are read at once. Default: 4. Each uses 32 MiB of memory.
+    /// Number of shards that are read at once, on a thread each. Default: 4. They share 48 MiB of memory.
     pub shards_at_once: usize,
     /// What happens if there is a manifest. Default: refuse.
     pub overwrite: Overwrite,
@@ -130,7 +130,7 @@ pub async fn index_until(
     if options.shards == ShardList::All {
         tally.odd.left_out.join(not_objects(from).await);
     }
-    let meter = Meter::new(0, progress);
+    let meter = Meter::new(progress);
     let mut indexing = Indexing {
         from,
         to,

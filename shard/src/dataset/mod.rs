@@ -28,12 +28,14 @@ pub use index::{IndexOptions, OldMetadata, ShardList, index, index_until};
 pub use listing::{ListedObject, Listing};
 pub use originals::Against;
 pub use pack::{Jpegs, PackOptions, PackOrder, pack, pack_until};
+pub(crate) use report::ScanCounts;
 pub use report::{DatasetProgress, DatasetReport};
 pub(crate) use scan::{DatasetOddities, Outline};
 pub use scan::{Scan, ScannedShard};
 use source::LeftOutTally;
 pub use source::{Annotations, FieldChoice, LeftOut, LeftOutReason, PackSource};
 pub(crate) use source::{LABEL_FIELD, at_line, field_name, is_picture, read_text};
+pub(crate) use stages::{MemoryBound, RunningStages};
 pub use unpack::{UnpackReport, unpack, unpack_until};
 pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify};
 

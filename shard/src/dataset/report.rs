@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use serde::Serialize;
@@ -186,38 +189,53 @@ pub(super) fn progress_of(
     DatasetProgress { shards, records, bytes, total_records: None, total_bytes: Some(total_bytes) }
 }
 
-/// Counts the work of parallel readers and reports the progress.
+/// Reports the progress of scanning a folder.
 pub(crate) struct Meter<'a> {
+    counts: Arc<ScanCounts>,
+    on_progress: &'a (dyn Fn(DatasetProgress) + Send + Sync),
+}
+
+/// Counts what was scanned, from all threads that scan.
+#[derive(Debug, Default)]
+pub(crate) struct ScanCounts {
     shards: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
     total_bytes: AtomicU64,
-    on_progress: &'a (dyn Fn(DatasetProgress) + Send + Sync),
 }
 
 impl<'a> Meter<'a> {
-    pub(super) fn new(total_bytes: u64, on_progress: &'a (dyn Fn(DatasetProgress) + Send + Sync)) -> Self {
-        Self {
-            shards: AtomicU64::new(0),
-            records: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            total_bytes: AtomicU64::new(total_bytes),
-            on_progress,
-        }
+    pub(super) fn new(on_progress: &'a (dyn Fn(DatasetProgress) + Send + Sync)) -> Self {
+        Self { counts: Arc::default(), on_progress }
+    }
+
+    /// Returns the counts, for other threads.
+    pub(crate) fn counts(&self) -> Arc<ScanCounts> {
+        Arc::clone(&self.counts)
     }
 
     /// Sets the total of bytes, once it is known.
     pub(crate) fn expect_bytes(&self, total_bytes: u64) {
-        self.total_bytes.store(total_bytes, Relaxed);
+        self.counts.total_bytes.store(total_bytes, Relaxed);
     }
 
-    pub(crate) fn add(&self, shards: u64, records: u64, bytes: u64) {
+    /// Reports the counts so far.
+    pub(crate) fn report(&self) {
+        let ScanCounts { shards, records, bytes, total_bytes } = &*self.counts;
         (self.on_progress)(DatasetProgress {
-            shards: self.shards.fetch_add(shards, Relaxed) + shards,
-            records: self.records.fetch_add(records, Relaxed) + records,
-            bytes: self.bytes.fetch_add(bytes, Relaxed) + bytes,
+            shards: shards.load(Relaxed),
+            records: records.load(Relaxed),
+            bytes: bytes.load(Relaxed),
             total_records: None,
-            total_bytes: Some(self.total_bytes.load(Relaxed)),
+            total_bytes: Some(total_bytes.load(Relaxed)),
         });
+    }
+}
+
+impl ScanCounts {
+    pub(crate) fn add(&self, shards: u64, records: u64, bytes: u64) {
+        self.shards.fetch_add(shards, Relaxed);
+        self.records.fetch_add(records, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
     }
 }

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::{Stream, stream};
 use spdl_core::messages::StageStats;
 use spdl_pipeline::{Op, Pipeline, PipelineError, PipelinePlan};
 use tokio::{
@@ -20,7 +21,7 @@ use super::DatasetError;
 /// Time between two looks at the statistics, and at whether the caller has gone.
 const STATS_INTERVAL: Duration = Duration::from_millis(100);
 /// Upper limit of the KiB of content in a pipeline, unless one item alone has more.
-const MEMORY_KIB: u32 = 64 << 10;
+const MEMORY_KIB: u32 = 48 << 10;
 
 /// Returns the number of threads for work that computes: one for each core that this process may use.
 pub(super) fn cpu_threads() -> usize {
@@ -45,26 +46,26 @@ where
 
 /// Bounds the memory that the items of a pipeline take.
 #[derive(Clone, Debug)]
-pub(super) struct MemoryBound(Arc<Semaphore>);
+pub(crate) struct MemoryBound(Arc<Semaphore>);
 
 /// The memory of an item, which is free again when this is dropped.
-pub(super) type Memory = OwnedSemaphorePermit;
+pub(crate) type Memory = OwnedSemaphorePermit;
 
 impl MemoryBound {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(Semaphore::new(MEMORY_KIB as usize)))
     }
 
     /// Waits until there is memory for `bytes`. An item that is larger than the bound gets all of it. Items must ask in
     /// the order in which they leave the pipeline: then those that wait never hold up those that have their memory.
-    pub(super) async fn take(&self, bytes: u64) -> Memory {
+    pub(crate) async fn take(&self, bytes: u64) -> Memory {
         let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX).clamp(1, MEMORY_KIB);
         Arc::clone(&self.0).acquire_many_owned(kib).await.expect("it is never closed")
     }
 }
 
 /// A running pipeline, whose items an async function takes. When this is dropped, the pipeline stops.
-pub(super) struct RunningStages<T> {
+pub(crate) struct RunningStages<T> {
     messages: mpsc::Receiver<Message<T>>,
     driver: JoinHandle<()>,
 }
@@ -76,7 +77,7 @@ enum Message<T> {
 
 impl<T: Send + 'static> RunningStages<T> {
     /// Starts a pipeline.
-    pub(super) fn start(plan: PipelinePlan<T>) -> Result<Self, DatasetError> {
+    pub(crate) fn start(plan: PipelinePlan<T>) -> Result<Self, DatasetError> {
         let pipeline = plan.build(cpu_threads())?;
         let (sender, messages) = mpsc::channel(1);
         let driver = tokio::task::spawn_blocking(move || drive(pipeline, &sender));
@@ -93,6 +94,20 @@ impl<T: Send + 'static> RunningStages<T> {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the items as a stream, which ends with the first error. See [`next`](Self::next) for `on_stats`.
+    pub(crate) fn into_stream<'s>(
+        self,
+        on_stats: impl FnMut(&[StageStats]) + Send + 's,
+    ) -> impl Stream<Item = Result<T, DatasetError>> + Send + 's
+    where
+        T: 's,
+    {
+        stream::try_unfold((self, on_stats), |(mut stages, mut on_stats)| async move {
+            let item = stages.next(&mut on_stats).await?;
+            Ok(item.map(|item| (item, (stages, on_stats))))
+        })
     }
 
     /// Stops the pipeline and waits until no thread of it works any more.

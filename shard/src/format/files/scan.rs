@@ -156,7 +156,8 @@ impl<'s> Shards<'s> {
             return self.nothing();
         }
         let (records, bytes) = (index.record_count(), index.shard_bytes());
-        self.scan.meter.add(1, records.into(), bytes);
+        self.scan.meter.counts().add(1, records.into(), bytes);
+        self.scan.meter.report();
         let (index, index_hash) = index.finish().map_err(|source| unwritable(source, self.number))?;
         let too_long = || FormatError::Unwritable("one of its blocks has 4 GiB or more".to_owned());
         let blocks = blocks.finish().ok_or_else(|| unwritable(too_long(), self.number))?;

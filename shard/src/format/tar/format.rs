@@ -8,18 +8,29 @@ use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
 #[cfg(feature = "store")]
 use object_store::ObjectMeta;
 use spdl_core::Fingerprint;
-
 #[cfg(feature = "store")]
-use crate::dataset::{Catalog, DatasetError, Listing, Scan, ScannedShard};
+use spdl_pipeline::{Op, Pipeline};
+#[cfg(feature = "store")]
+use tokio::runtime::Handle;
+
 use crate::{
     FormatError,
     format::{Format, ShardIndex},
     index::RecordIndex,
 };
+#[cfg(feature = "store")]
+use crate::{
+    dataset::{Catalog, DatasetError, Listing, MemoryBound, RunningStages, Scan, ScanCounts, ScannedShard},
+    store::{self, DatasetStore, StoreError},
+};
 
 /// Ending of the names of shards.
 #[cfg(feature = "store")]
 pub(crate) const TAR_SUFFIX: &str = ".tar";
+
+/// Number of parts of one shard that are read at once.
+#[cfg(feature = "store")]
+const PARTS_AT_ONCE: usize = 2;
 
 /// WebDataset tars.
 #[derive(Debug)]
@@ -46,32 +57,66 @@ impl Format for Tar {
             folder.retain(|object| object.name.ends_with(TAR_SUFFIX));
         }
         scan.meter.expect_bytes(folder.iter().map(|object| object.bytes).sum());
-        let shards_at_once = scan.options.shards_at_once.max(1);
-        let scan = Arc::new(scan);
-        stream::iter(0..folder.len())
-            .map(move |number| {
+        let (runtime, scanner) = (Handle::current(), Scanner::of(&scan));
+        let shards = (0..folder.len()).map({
+            let from = scan.from.clone();
+            move |number| {
                 let object = folder.get(number);
-                catalogue(scan.clone(), object.name.to_owned(), object.meta(scan.from))
-            })
-            .buffered(shards_at_once)
-            .boxed()
+                (object.name.to_owned(), object.meta(&from))
+            }
+        });
+        let catalogue = move |(name, meta): (String, ObjectMeta)| runtime.block_on(scanner.shard(&name, meta));
+        let plan = Pipeline::builder()
+            .source(shards)
+            .pipe("catalogue", Op::blocking(catalogue), scan.options.shards_at_once.max(1))
+            .sink(1);
+        let meter = scan.meter;
+        let shards = RunningStages::start(plan).map(|stages| stages.into_stream(|_| meter.report()));
+        stream::iter([shards]).try_flatten().boxed()
     }
 }
 
-/// Reads a shard and notes where the fields of its records are.
+/// Reads shards and notes where the fields of their records are.
 #[cfg(feature = "store")]
-async fn catalogue(scan: Arc<Scan<'_>>, name: String, meta: ObjectMeta) -> Result<ScannedShard, DatasetError> {
-    let Scan { from, options, meter, .. } = &*scan;
-    let etag = from.lasting_etag(meta.e_tag.clone());
-    let mut catalog = Catalog::new(&name, options.boxes.as_deref(), scan.block_bytes);
-    let mut chunks = std::pin::pin!(from.stream(&name, meta));
-    while let Some(chunk) = chunks.try_next().await? {
-        let before = catalog.record_count();
-        catalog.read(&chunk)?;
-        meter.add(0, u64::from(catalog.record_count() - before), chunk.len() as u64);
+struct Scanner {
+    from: DatasetStore,
+    boxes: Option<String>,
+    block_bytes: u64,
+    /// Bounds the parts of all shards.
+    memory: MemoryBound,
+    counts: Arc<ScanCounts>,
+}
+
+#[cfg(feature = "store")]
+impl Scanner {
+    fn of(scan: &Scan<'_>) -> Self {
+        let Scan { from, options, block_bytes, meter, .. } = scan;
+        Self {
+            from: DatasetStore::clone(from),
+            boxes: options.boxes.clone(),
+            block_bytes: *block_bytes,
+            memory: MemoryBound::new(),
+            counts: meter.counts(),
+        }
     }
-    let before = catalog.record_count();
-    let shard = catalog.finish(etag)?;
-    meter.add(1, u64::from(shard.facts.records - before), 0);
-    Ok(shard)
+
+    async fn shard(&self, name: &str, meta: ObjectMeta) -> Result<ScannedShard, DatasetError> {
+        let etag = self.from.lasting_etag(meta.e_tag.clone());
+        let mut catalog = Catalog::new(name, self.boxes.as_deref(), self.block_bytes);
+        let meta = &meta;
+        let parts = stream::iter(store::parts(meta)).map(|part| async move {
+            let memory = self.memory.take(part.end - part.start).await;
+            Ok::<_, StoreError>((self.from.read_part(name, meta, part).await?, memory))
+        });
+        let mut chunks = std::pin::pin!(parts.buffered(PARTS_AT_ONCE));
+        while let Some((chunk, _memory)) = chunks.try_next().await? {
+            let before = catalog.record_count();
+            catalog.read(&chunk)?;
+            self.counts.add(0, u64::from(catalog.record_count() - before), chunk.len() as u64);
+        }
+        let before = catalog.record_count();
+        let shard = catalog.finish(etag)?;
+        self.counts.add(1, u64::from(shard.facts.records - before), 0);
+        Ok(shard)
+    }
 }
