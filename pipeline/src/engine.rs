@@ -21,7 +21,7 @@ pub(crate) type Locked<'e> = MutexGuard<'e, State>;
 
 /// How often a thread without work looks again before it sleeps. Waking a thread that sleeps takes several microseconds, in which a
 /// quick operation has its next item.
-const LOOKS_BEFORE_SLEEP: usize = 16;
+const LOOKS_BEFORE_SLEEP: usize = if cfg!(shuttle) { 1 } else { 16 };
 
 /// A running pipeline, shared by its threads and tasks.
 pub(crate) struct Engine {

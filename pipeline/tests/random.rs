@@ -132,7 +132,7 @@ impl OpSpec {
         let fails_one_in =
             if dice.one_in(2) { 0 } else { 1 + dice.below(if policy == Policy::Fail { 200 } else { 9 }) };
         // Which failure is one too many depends on the order in which operations end.
-        let has_limit = is_ordered && concurrency == 1 && dice.one_in(3);
+        let has_limit = is_ordered && order == OutputOrder::Input && concurrency == 1 && dice.one_in(3);
         Self {
             salt: splitmix64(dice.below(u64::MAX)),
             threads,
@@ -253,6 +253,8 @@ impl Case {
                 Spec::Op(op)
             })
             .collect();
+        let has_limit = |stage: &Spec| matches!(stage, Spec::Op(op) if op.max_failures.is_some());
+        let changes_concurrency = dice.one_in(3) && !stages.iter().any(has_limit);
         let items = dice.below(150);
         let taken = dice.below(40) as usize;
         let end = match dice.below(8) {
@@ -270,7 +272,7 @@ impl Case {
             buffer: 1 + dice.below(4) as usize,
             threads: 1 + dice.below(3) as usize,
             end,
-            changes_concurrency: dice.one_in(3),
+            changes_concurrency,
         }
     }
 
