@@ -2,8 +2,21 @@
 //! and a sink that the caller iterates. The design follows Meta's SPDL, with types, and with failures that are never
 //! dropped silently.
 //!
+//! - [`Op`] is what a stage does to an item: it waits ([`Op::asynchronous`]), computes on the pipeline's threads
+//!   ([`Op::cpu`]), blocks on threads of its own ([`Op::blocking`]), or makes many items of one ([`Op::cpu_many`],
+//!   [`Op::blocking_many`]). It has an order of results, and a policy for failures: fail, skip, replace, retry, a bound.
+//! - [`Stages`] chains them: [`pipe`](Stages::pipe), [`aggregate`](Stages::aggregate),
+//!   [`disaggregate`](Stages::disaggregate), [`sink`](Stages::sink).
+//! - [`Pipeline`] runs: [`iter`](Pipeline::iter) gives the items, [`stats`](Pipeline::stats) and
+//!   [`waits`](Pipeline::waits) show where the time goes, [`set_concurrency`](Pipeline::set_concurrency) changes it,
+//!   [`drain`](Pipeline::drain) and [`stop`](Pipeline::stop) end it.
+//!
 //! Every queue is bounded, so a slow stage blocks the stages before it and memory stays bounded. Dropping a pipeline
-//! stops it.
+//! stops it. A panic of an operation is a failure of its item.
+//!
+//! How it runs: one lock guards all numbers (`state.rs`) and queues (`link.rs`). A thread takes a step of the stage nearest to
+//! the sink that has an item and room for the result, runs the operation without the lock, and places the result
+//! (`engine.rs`). So no item needs a task, a channel or an allocation.
 //!
 //! ```
 //! use std::{io, time::Duration};
