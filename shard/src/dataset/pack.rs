@@ -10,7 +10,7 @@ use super::{
     blocks::check_block_bytes,
     catalog::Catalog,
     folder::{Overwrite, add_shard, dataset_name},
-    record::{Members, Record, RecordMaker},
+    record::{MEASURED_TOGETHER, Members, Record, RecordGroup, RecordMaker},
     replace::{NotCommitted, Replacement, shard_name},
     report::DatasetTally,
     source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceRecords},
@@ -22,10 +22,10 @@ use crate::{
     store::DatasetStore,
 };
 
-/// Number of records whose files are measured at once, and of those whose files are read at once.
+/// Number of lists of records that are measured at once, and of groups of records that are read at once.
 const FILES_AT_ONCE: usize = 16;
-/// Number of records that may be ready to be written.
-const RECORDS_READY: usize = 16;
+/// Number of groups of records that may be ready to be written.
+const GROUPS_READY: usize = 16;
 /// Name of the stage that makes the members of records.
 const MEMBERS: &str = "members";
 
@@ -208,50 +208,49 @@ impl<'a> Packing<'a> {
     /// create the object.
     async fn all(&mut self, source: &Arc<SourceRecords>, stop: impl Future<Output = ()>) -> Result<(), DatasetError> {
         let mut stop = std::pin::pin!(stop);
-        let mut records = RunningStages::start(self.stages(source))?;
+        let mut groups = RunningStages::start(self.stages(source))?;
         loop {
             let (progress, mut done) = (self.progress, self.done);
-            let record = tokio::select! {
+            let group = tokio::select! {
                 biased;
                 () = &mut stop => return Err(DatasetError::Stopped { url: self.to.url().to_owned() }),
-                record = records.next(|stats| {
-                    let made = stats.iter().find(|stage| stage.stage.name() == MEMBERS).expect("the stage has this name");
-                    (done.records, done.bytes) = (made.items, made.bytes);
+                group = groups.next(|stats| {
+                    let made = stats.iter().find(|stage| stage.stage.name() == MEMBERS);
+                    done.bytes = made.expect("the stage has this name").bytes;
                     progress(done);
-                }) => record?,
+                }) => group?,
             };
-            match record {
-                Some(Record::Whole(members)) => self.record(members).await?,
-                Some(Record::NoAnnotation(picture)) => {
-                    self.tally.pictures_without_annotation += 1;
-                    self.tally.odd.note(|| format!("`{picture}` has no annotation and was left out"));
+            let Some(group) = group else { return self.close().await };
+            for record in group.records {
+                match record {
+                    Record::Whole(members) => self.record(members).await?,
+                    Record::NoAnnotation(picture) => {
+                        self.tally.pictures_without_annotation += 1;
+                        self.tally.odd.note(|| format!("`{picture}` has no annotation and was left out"));
+                    }
                 }
-                None => return self.close().await,
+                self.done.records += 1;
             }
         }
     }
 
     /// Returns the stages that make the records, in their order.
-    fn stages(&self, source: &Arc<SourceRecords>) -> PipelinePlan<Record<Members>> {
+    fn stages(&self, source: &Arc<SourceRecords>) -> PipelinePlan<RecordGroup<Members>> {
         let PackOptions { annotations, jpegs, order, .. } = self.options;
         let maker = Arc::new(RecordMaker::new(Arc::clone(source), annotations.clone(), *jpegs));
         let [measuring, admitting, reading, making] = [(); 4].map(|()| Arc::clone(&maker));
         let memory = MemoryBound::new();
-        let admit = move |record| {
-            let (maker, memory) = (Arc::clone(&admitting), memory.clone());
-            async move { maker.admit(record, memory).await }
-        };
-        let bytes = |record: &Record<Members>| match record {
-            Record::Whole(members) => members.bytes,
-            Record::NoAnnotation(_) => 0,
-        };
+        let admit = move |group| Arc::clone(&admitting).admit(group, memory.clone());
+        let members = Op::cpu(move |group| making.members(group)).count_bytes(RecordGroup::bytes);
         Pipeline::builder()
             .source(ordered(source, *order))
-            .pipe("measure", Op::blocking(move |number| measuring.measure(number)), FILES_AT_ONCE)
+            .aggregate(MEASURED_TOGETHER)
+            .pipe("measure", Op::blocking(move |numbers| measuring.measure(numbers)), FILES_AT_ONCE)
+            .disaggregate()
             .pipe("memory", Op::asynchronous(admit), 1)
-            .pipe("read", Op::blocking(move |record| reading.read(record)), FILES_AT_ONCE)
-            .pipe(MEMBERS, Op::cpu(move |record| making.members(record)).count_bytes(bytes), cpu_threads())
-            .sink(RECORDS_READY)
+            .pipe("read", Op::blocking(move |group| reading.read(group)), FILES_AT_ONCE)
+            .pipe(MEMBERS, members, cpu_threads())
+            .sink(GROUPS_READY)
     }
 
     async fn record(&mut self, record: Members) -> Result<(), DatasetError> {

@@ -1,5 +1,6 @@
-//! Makes a record of a shard from the files of a source, in steps that run beside each other for several records:
-//! [`measure`](RecordMaker::measure), [`read`](RecordMaker::read) and [`members`](RecordMaker::members).
+//! Makes the records of a shard from the files of a source, in steps that run beside each other for several groups of
+//! records: [`measure`](RecordMaker::measure), [`admit`](RecordMaker::admit), [`read`](RecordMaker::read) and
+//! [`members`](RecordMaker::members). A group of small records costs each step as much as one large record.
 
 use std::{
     io::Read as _,
@@ -24,6 +25,11 @@ use crate::tar::{append_member_header, padding_bytes};
 const LARGE_FILE_BYTES: u64 = 8 << 20;
 /// Size up to which a file is copied into the part of the members before it, in bytes, so that a record has few parts.
 const SMALL_FILE_BYTES: usize = 16 << 10;
+
+/// Number of records that are measured together.
+pub(super) const MEASURED_TOGETHER: usize = 32;
+/// Upper limit of the bytes of a group of records, unless it is one record.
+const GROUP_BYTES: u64 = 128 << 10;
 
 /// Makes the records of a source.
 #[derive(Debug)]
@@ -53,7 +59,6 @@ pub(super) struct ReadRecord {
     number: u32,
     fields: Vec<(String, FieldContent)>,
     annotation: Option<FieldContent>,
-    memory: Memory,
 }
 
 enum FieldContent {
@@ -78,7 +83,7 @@ pub(super) struct Members {
     pub(super) growth: Growth,
     pub(super) tables: Vec<SegmentsOf>,
     /// Counts until the parts are written.
-    pub(super) _memory: Memory,
+    _memory: Arc<Memory>,
 }
 
 /// A part of the bytes of members.
@@ -91,13 +96,35 @@ pub(super) enum MemberPart {
     },
 }
 
-impl<T> Record<T> {
-    /// Does the next step of a record.
-    pub(super) fn then<U>(self, step: impl FnOnce(T) -> Result<U, DatasetError>) -> Result<Record<U>, DatasetError> {
-        match self {
-            Self::Whole(record) => step(record).map(Record::Whole),
-            Self::NoAnnotation(picture) => Ok(Record::NoAnnotation(picture)),
-        }
+/// Some records, in their order, and the memory of their content.
+pub(super) struct RecordGroup<T> {
+    pub(super) records: Vec<Record<T>>,
+    memory: Arc<Memory>,
+}
+
+impl<T> RecordGroup<T> {
+    /// Does the next step of the records.
+    fn then<U>(
+        self,
+        step: impl Fn(T, &Arc<Memory>) -> Result<U, DatasetError>,
+    ) -> Result<RecordGroup<U>, DatasetError> {
+        let Self { records, memory } = self;
+        let records = records.into_iter().map(|record| match record {
+            Record::Whole(record) => step(record, &memory).map(Record::Whole),
+            Record::NoAnnotation(picture) => Ok(Record::NoAnnotation(picture)),
+        });
+        Ok(RecordGroup { records: records.collect::<Result<_, _>>()?, memory })
+    }
+}
+
+impl RecordGroup<Members> {
+    /// Returns the number of bytes of the members.
+    pub(super) fn bytes(&self) -> u64 {
+        let bytes = |record: &Record<Members>| match record {
+            Record::Whole(members) => members.bytes,
+            Record::NoAnnotation(_) => 0,
+        };
+        self.records.iter().map(bytes).sum()
     }
 }
 
@@ -106,8 +133,25 @@ impl RecordMaker {
         Self { source, annotations, jpegs }
     }
 
-    /// Finds the files of record `number` and their sizes.
-    pub(super) fn measure(&self, number: u32) -> Result<Record<MeasuredRecord>, DatasetError> {
+    /// Finds the files of records and their sizes, and groups the records.
+    pub(super) fn measure(&self, numbers: Vec<u32>) -> Result<Vec<Vec<Record<MeasuredRecord>>>, DatasetError> {
+        let (mut groups, mut bytes) = (Vec::<Vec<Record<MeasuredRecord>>>::new(), 0);
+        for number in numbers {
+            let record = self.measure_one(number)?;
+            let record_bytes = record.bytes();
+            match groups.last_mut().filter(|_| bytes + record_bytes <= GROUP_BYTES) {
+                Some(group) => group.push(record),
+                None => {
+                    groups.push(vec![record]);
+                    bytes = 0;
+                }
+            }
+            bytes += record_bytes;
+        }
+        Ok(groups)
+    }
+
+    fn measure_one(&self, number: u32) -> Result<Record<MeasuredRecord>, DatasetError> {
         let record = &self.source.records[number as usize];
         let annotation = match &self.annotations {
             Some(annotations) => match self.annotation(record, annotations)? {
@@ -146,34 +190,31 @@ impl RecordMaker {
         Ok(Some(MeasuredFile { path: path.to_owned(), bytes, is_large }))
     }
 
-    /// Waits for the memory that the record needs.
+    /// Waits for the memory that the records need.
     pub(super) async fn admit(
-        &self,
-        record: Record<MeasuredRecord>,
+        self: Arc<Self>,
+        records: Vec<Record<MeasuredRecord>>,
         bound: MemoryBound,
-    ) -> Result<Record<(MeasuredRecord, Memory)>, DatasetError> {
-        let Record::Whole(measured) = &record else { return record.then(|_| unreachable!("it is not whole")) };
-        let files = measured.files.iter().map(|(_, file)| file).chain(&measured.annotation);
-        let bytes: u64 = files.filter(|file| !file.is_large).map(|file| file.bytes).sum();
+    ) -> Result<RecordGroup<MeasuredRecord>, DatasetError> {
+        let bytes: u64 = records.iter().map(Record::bytes).sum();
         // A picture is in memory twice while it is made crop-ready.
         let copies = if self.jpegs == Jpegs::CropReady { 2 } else { 1 };
-        let memory = bound.take(bytes * copies).await;
-        record.then(|measured| Ok((measured, memory)))
+        Ok(RecordGroup { records, memory: Arc::new(bound.take(bytes * copies).await) })
     }
 
-    /// Reads the files of a record.
-    pub(super) fn read(&self, record: Record<(MeasuredRecord, Memory)>) -> Result<Record<ReadRecord>, DatasetError> {
-        record.then(|(MeasuredRecord { number, files, annotation }, memory)| {
+    /// Reads the files of records.
+    pub(super) fn read(&self, group: RecordGroup<MeasuredRecord>) -> Result<RecordGroup<ReadRecord>, DatasetError> {
+        group.then(|MeasuredRecord { number, files, annotation }, _| {
             let fields = files.into_iter().map(|(name, file)| Ok((name, file.read()?)));
             let fields = fields.collect::<Result<_, DatasetError>>()?;
             let annotation = annotation.map(MeasuredFile::read).transpose()?;
-            Ok(ReadRecord { number, fields, annotation, memory })
+            Ok(ReadRecord { number, fields, annotation })
         })
     }
 
-    /// Writes the files of a record as members: the first file, the label, the annotation, the other files.
-    pub(super) fn members(&self, record: Record<ReadRecord>) -> Result<Record<Members>, DatasetError> {
-        record.then(|ReadRecord { number, fields, annotation, memory }| {
+    /// Writes the files of records as members: the first file, the label, the annotation, the other files.
+    pub(super) fn members(&self, group: RecordGroup<ReadRecord>) -> Result<RecordGroup<Members>, DatasetError> {
+        group.then(|ReadRecord { number, fields, annotation }, memory| {
             let record = &self.source.records[number as usize];
             let mut members = MemberWriter::new(record.key());
             let mut annotation = annotation;
@@ -191,8 +232,17 @@ impl RecordMaker {
                     }
                 }
             }
-            Ok(members.finish(memory))
+            Ok(members.finish(Arc::clone(memory)))
         })
+    }
+}
+
+impl Record<MeasuredRecord> {
+    /// Returns the number of bytes that are read into memory.
+    fn bytes(&self) -> u64 {
+        let Self::Whole(MeasuredRecord { files, annotation, .. }) = self else { return 0 };
+        let files = files.iter().map(|(_, file)| file).chain(annotation);
+        files.filter(|file| !file.is_large).map(|file| file.bytes).sum()
     }
 }
 
@@ -275,7 +325,7 @@ impl MemberWriter {
         }
     }
 
-    fn finish(mut self, memory: Memory) -> Members {
+    fn finish(mut self, memory: Arc<Memory>) -> Members {
         self.close_part();
         let Self { parts, bytes, growth, tables, .. } = self;
         Members { parts, bytes, growth, tables, _memory: memory }
