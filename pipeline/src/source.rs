@@ -13,6 +13,7 @@ use crate::{
     engine::{Engine, Locked, Step, Task},
     error::PipelineError,
     link::{Link, Message},
+    state::State,
     sync::{Mutex, lock},
 };
 
@@ -29,8 +30,8 @@ impl<I: Iterator> IteratorSource<I> {
 }
 
 impl<I: Iterator<Item: Send> + Send> Step for IteratorSource<I> {
-    fn step<'e>(&self, engine: &'e Engine, stage: usize, state: Locked<'e>) -> Locked<'e> {
-        let (state, slot) = begin(engine, stage, state, &self.output);
+    fn step<'e>(&self, engine: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
+        let slot = begin(stage, &mut state, &self.output);
         let begun = state.now;
         engine.release(state);
         // Only the thread of this source locks it, so no one waits.
@@ -65,8 +66,8 @@ impl<T: Send + 'static> Task for StreamSource<T> {
         let mut items = lock(&self.items).take().expect("a stream has one task");
         Box::pin(async move {
             loop {
-                let slot_and_begun = engine.next_step(stage, number).await.map(|state| {
-                    let (state, slot) = begin(&engine, stage, state, &self.output);
+                let slot_and_begun = engine.next_step(stage, number).await.map(|mut state| {
+                    let slot = begin(stage, &mut state, &self.output);
                     let begun = state.now;
                     engine.release(state);
                     (slot, begun)
@@ -79,12 +80,14 @@ impl<T: Send + 'static> Task for StreamSource<T> {
     }
 }
 
-fn begin<'e, T>(_: &'e Engine, stage: usize, mut state: Locked<'e>, output: &Link<T>) -> (Locked<'e>, u64) {
-    let slot = output.reserve(&mut state);
+/// Reserves a slot for the next item, and returns its number.
+fn begin<T>(stage: usize, state: &mut State, output: &Link<T>) -> u64 {
+    let slot = output.reserve(state);
     state.change(stage).running = 1;
-    (state, slot)
+    slot
 }
 
+/// Places the item in its slot, or ends the source.
 fn finish<'e, T>(
     engine: &'e Engine,
     stage: usize,
