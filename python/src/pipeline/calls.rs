@@ -17,7 +17,7 @@ use spdl_pipeline::Op;
 use tokio::sync::oneshot;
 
 use super::{
-    item::{Item, Value, attached},
+    item::{Held, Item, Value, attached},
     marks::{Marks, Tracker},
 };
 
@@ -53,9 +53,8 @@ impl FailureLimit {
 }
 
 /// A callable of Python's that a stage calls with each item.
-#[derive(Debug)]
 pub(crate) struct Call {
-    op: Py<PyAny>,
+    op: Held<PyAny>,
     limit: Arc<FailureLimit>,
 }
 
@@ -64,7 +63,7 @@ pub(crate) type Results = Box<dyn Iterator<Item = PyResult<Item>> + Send>;
 
 impl Call {
     pub(crate) fn new(op: Py<PyAny>, limit: Arc<FailureLimit>) -> Self {
-        Self { op, limit }
+        Self { op: Held::new(op), limit }
     }
 
     /// Calls a function. Its result is left out if it is `None`.
@@ -72,9 +71,9 @@ impl Call {
         let Item { value, marks } = item;
         let result = attached(|py| {
             let argument = value.into_object(py)?;
-            Ok(Some(self.op.bind(py).call1((argument,))?).filter(|result| !result.is_none()).map(Bound::unbind))
+            Ok(Some(self.op.get().bind(py).call1((argument,))?).filter(|result| !result.is_none()).map(Bound::unbind))
         });
-        let item = self.made(result.map(|object| object.map(Value::Object)), marks)?;
+        let item = self.made(result.map(|object| object.map(Value::of)), marks)?;
         Ok(item.map(Ok).into_iter())
     }
 
@@ -83,10 +82,12 @@ impl Call {
         let Item { value, marks } = item;
         let iterator = attached(|py| {
             let argument = value.into_object(py)?;
-            Ok(self.op.bind(py).call1((argument,))?.try_iter()?.unbind())
+            Ok(self.op.get().bind(py).call1((argument,))?.try_iter()?.unbind())
         });
         match iterator {
-            Ok(iterator) => Ok(Generated { iterator, marks: Some(marks), limit: self.limit.clone() }),
+            Ok(iterator) => {
+                Ok(Generated { iterator: Held::new(iterator), marks: Some(marks), limit: self.limit.clone() })
+            }
             Err(error) => {
                 self.limit.leave_out(marks);
                 Err(error)
@@ -100,7 +101,7 @@ impl Call {
         let (sender, receiver) = oneshot::channel();
         let asked = attached(|py| {
             let argument = value.into_object(py)?;
-            self.op.bind(py).call1((argument, Reply(Mutex::new(Some(sender))))).map(drop)
+            self.op.get().bind(py).call1((argument, Reply(Mutex::new(Some(sender))))).map(drop)
         });
         let answer = match asked {
             Ok(()) => receiver.await.unwrap_or_else(|_| Err(PyRuntimeError::new_err("the operation was cancelled"))),
@@ -108,8 +109,7 @@ impl Call {
         };
         match answer {
             Ok(objects) => {
-                let items =
-                    objects.into_iter().map(|object| Item { value: Value::Object(object), marks: marks.share() });
+                let items = objects.into_iter().map(|object| Item { value: Value::of(object), marks: marks.share() });
                 let items = items.collect();
                 marks.settle();
                 Ok(items)
@@ -145,9 +145,9 @@ pub(crate) fn disaggregate(item: Item) -> PyResult<Results> {
             Ok(Box::new(items.into_iter()))
         }
         Item { value: Value::Object(object), marks } => {
-            let iterator = attached(|py| Ok(object.bind(py).try_iter()?.unbind()))?;
+            let iterator = attached(|py| Ok(object.get().bind(py).try_iter()?.unbind()))?;
             let limit = Arc::new(FailureLimit::new(Some(0)));
-            Ok(Box::new(Generated { iterator, marks: Some(marks), limit }))
+            Ok(Box::new(Generated { iterator: Held::new(iterator), marks: Some(marks), limit }))
         }
     }
 }
@@ -159,7 +159,7 @@ pub(crate) fn results(items: Vec<Item>) -> PyResult<impl Iterator<Item = PyResul
 
 /// The items that an iterator of Python's makes of one item.
 pub(crate) struct Generated {
-    iterator: Py<PyIterator>,
+    iterator: Held<PyIterator>,
     /// `None` when the iterator has ended.
     marks: Option<Marks>,
     limit: Arc<FailureLimit>,
@@ -170,9 +170,9 @@ impl Iterator for Generated {
 
     fn next(&mut self) -> Option<Self::Item> {
         let marks = self.marks.take()?;
-        match attached(|py| next_object(&self.iterator, py)) {
+        match attached(|py| next_object(self.iterator.get(), py)) {
             Ok(Some(object)) => {
-                let item = Item { value: Value::Object(object), marks: marks.share() };
+                let item = Item { value: Value::of(object), marks: marks.share() };
                 self.marks = Some(marks);
                 Some(Ok(item))
             }
@@ -231,7 +231,7 @@ impl Reply {
 
 /// Iterates over an object of Python's as the source of a pipeline.
 pub(crate) struct Source {
-    pub(crate) iterator: Py<PyIterator>,
+    pub(crate) iterator: Held<PyIterator>,
     /// Counts the batches of a loader; `None` for other sources.
     pub(crate) tracker: Option<Arc<Tracker>>,
     /// The exception that ended the source.
@@ -243,7 +243,7 @@ impl Iterator for Source {
 
     fn next(&mut self) -> Option<Item> {
         let next = attached(|py| {
-            let Some(object) = self.iterator.bind(py).clone().next().transpose()? else { return Ok(None) };
+            let Some(object) = self.iterator.get().bind(py).clone().next().transpose()? else { return Ok(None) };
             let marks = match &self.tracker {
                 Some(tracker) => {
                     let (epoch, offset) = object.getattr("next_position")?.extract()?;
@@ -251,7 +251,7 @@ impl Iterator for Source {
                 }
                 None => Marks::None,
             };
-            Ok(Some(Item { value: Value::Object(object.unbind()), marks }))
+            Ok(Some(Item { value: Value::of(object.unbind()), marks }))
         });
         next.unwrap_or_else(|error| {
             *self.failure.lock() = Some(error);

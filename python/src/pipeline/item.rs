@@ -5,26 +5,29 @@ use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyList};
 use super::marks::Marks;
 
 /// An item between two stages.
-#[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) value: Value,
     pub(crate) marks: Marks,
 }
 
 /// The value of an item.
-#[derive(Debug)]
 pub(crate) enum Value {
     /// An object of Python.
-    Object(Py<PyAny>),
+    Object(Held<PyAny>),
     /// A list that a stage `aggregate` made.
     List(Vec<Value>),
 }
 
 impl Value {
+    /// Makes the value of an object.
+    pub(crate) fn of(object: Py<PyAny>) -> Self {
+        Self::Object(Held::new(object))
+    }
+
     /// Returns the value as Python sees it.
     pub(crate) fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         match self {
-            Self::Object(object) => Ok(object.into_bound(py)),
+            Self::Object(object) => Ok(object.take().into_bound(py)),
             Self::List(values) => {
                 let list = PyList::empty(py);
                 for value in values {
@@ -32,6 +35,34 @@ impl Value {
                 }
                 Ok(list.into_any())
             }
+        }
+    }
+}
+
+/// An object that a thread of the engine may drop. It is freed there and then, and not when a thread next calls into this
+/// module, as `Py` alone is.
+pub(crate) struct Held<T>(Option<Py<T>>);
+
+impl<T> Held<T> {
+    pub(crate) fn new(object: Py<T>) -> Self {
+        Self(Some(object))
+    }
+
+    /// Returns the object.
+    pub(crate) fn get(&self) -> &Py<T> {
+        self.0.as_ref().expect("it is there until it is taken")
+    }
+
+    /// Takes the object out.
+    pub(crate) fn take(mut self) -> Py<T> {
+        self.0.take().expect("it is taken once")
+    }
+}
+
+impl<T> Drop for Held<T> {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take() {
+            let _ = Python::try_attach(|_| drop(object));
         }
     }
 }

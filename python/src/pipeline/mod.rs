@@ -22,7 +22,7 @@ use crate::{
     values::{PipelineStageStats, StreamPosition},
 };
 use calls::{Call, FailureLimit, Source};
-use item::Item;
+use item::{Held, Item};
 use marks::Tracker;
 
 /// Longest wait without a look at signals.
@@ -175,7 +175,7 @@ impl NativePipeline {
     ) -> PyResult<Self> {
         let iterator = source.try_iter()?.unbind();
         let (tracker, failure) = (is_loader.then(Arc::<Tracker>::default), Arc::<Mutex<Option<PyErr>>>::default());
-        let source = Source { iterator, tracker: tracker.clone(), failure: failure.clone() };
+        let source = Source { iterator: Held::new(iterator), tracker: tracker.clone(), failure: failure.clone() };
         let hidden = stages.iter().map(|stage| hand_on(&stage.name)).collect();
         let chain = stages.into_iter().fold(Chain::Items(Pipeline::builder().source(source)), Chain::then);
         let running = py.detach(|| chain.start(buffer, threads));
