@@ -17,8 +17,10 @@ __all__ = [
     "DlpackColumn",
     "LoaderFacts",
     "LoaderStart",
+    "NativeArray",
     "NativeBatch",
     "NativeLoader",
+    "NativeOp",
     "NativePipeline",
     "PipelineStageStats",
     "Reply",
@@ -221,6 +223,39 @@ class DlpackColumn:
         copy: bool | None = None,
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
+
+@final
+class NativeArray:
+    """An array as a DLPack exporter."""
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+@final
+class NativeOp:
+    """An operation that runs without Python. It can be called, too."""
+
+    @staticmethod
+    def download(max_bytes: int) -> NativeOp: ...
+    @staticmethod
+    def decode_image(
+        size: Sequence[int] | None,
+        *,
+        crops_centre: bool,
+        dtype: str,
+        channels_first: bool,
+        normalise: tuple[Sequence[float], Sequence[float]] | None,
+    ) -> NativeOp: ...
+    @staticmethod
+    def collate() -> NativeOp: ...
+    def __call__(self, item: Any) -> Any: ...
 
 @final
 class Reply:

@@ -33,10 +33,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
-from ._native import NativePipeline, PipelineStageStats, Reply
+from ._native import NativeOp, NativePipeline, PipelineStageStats, Reply
 from .errors import PipelineFailure, PipelineTimeout, SettingError, UsageError
 from .event_loop import EventLoop
 from .loader import Loader
+from .ops import NativeOperation
 
 __all__ = ["Pipeline", "PipelineBuilder", "PipelineFailure", "PipelineIterator", "PipelineTimeout", "StageStats"]
 
@@ -97,7 +98,7 @@ class StageStats:
 class _Stage:
     """A stage of a builder: what was asked for."""
 
-    #: `aggregate`, `disaggregate`, `function`, `generator`, `async` or `async generator`.
+    #: `aggregate`, `disaggregate`, `function`, `generator`, `async`, `async generator` or `native`.
     kind: str
     name: str
     op: Callable[[Any], Any] | None = None
@@ -115,6 +116,7 @@ class NativeStage:
     kind: str
     name: str
     op: Callable[..., Any] | None
+    native: NativeOp | None
     count: int
     is_ordered: bool
     max_failures: int
@@ -200,7 +202,8 @@ class PipelineBuilder(Generic[T_co]):
         """Applies `op` to each item. Results that are `None` are left out.
 
         op: a function or callable of one item; a generator function, which makes many items of one; either of them as
-            `async def`; or a dict, a list or the like, in which each item is looked up.
+            `async def`; a dict, a list or the like, in which each item is looked up; or an operation of
+            `spdl_cluster.ops`, which runs without Python.
         concurrency: items that the stage works on at a time. Functions and generators share the pipeline's threads.
         executor: the user's own threads or processes, in which a function runs instead. A generator's results are then
             passed on when it has ended.
@@ -211,8 +214,8 @@ class PipelineBuilder(Generic[T_co]):
             that of `build`.
         """
         call, kind = _classified(op)
-        if executor is not None and kind.startswith("async"):
-            raise SettingError("an `async` operation runs on an event loop, not in an `executor`", "leave `executor` out")
+        if executor is not None and kind not in ("function", "generator"):
+            raise SettingError(f"an operation of kind `{kind}` does not run in an `executor`", "leave `executor` out")
         if output_order not in (None, "completion", "input"):
             raise SettingError(f'`output_order` is {output_order!r}, not "completion" or "input"')
         _check("concurrency", concurrency)
@@ -405,9 +408,10 @@ class Pipeline(Generic[T_co]):
             is_generator = kind == "async generator"
             op = functools.partial(self._loop.generate if is_generator else self._loop.answer, op)
             kind = "blocking generator" if is_generator else "deferred"
+        native = op._native if isinstance(op, NativeOperation) else None
         order = stage.order or ("completion" if self._loader is None else "input")
         max_failures = self._max_failures if stage.max_failures is None else stage.max_failures
-        return NativeStage(kind, stage.name, op, stage.count, order == "input", max_failures, stage.drop_last)
+        return NativeStage(kind, stage.name, op, native, stage.count, order == "input", max_failures, stage.drop_last)
 
 
 class PipelineIterator(Generic[T_co]):
@@ -434,6 +438,8 @@ def _check(name: str, number: int) -> None:
 
 def _classified(op: Any) -> tuple[Callable[[Any], Any], str]:
     """Returns what is called with an item, and its kind."""
+    if isinstance(op, NativeOperation):
+        return op, "native"
     if not callable(op):
         if hasattr(op, "__getitem__"):
             return op.__getitem__, "function"

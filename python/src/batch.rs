@@ -88,7 +88,7 @@ impl NativeBatch {
                 let on_host = PyBytes::new(py, on_host.as_flattened());
                 convert_ragged.call1((exported(column.values), exported(view), on_host))?
             } else if capsules {
-                convert.call1((dlpack::export(py, &self.shared, &column.values, false)?,))?
+                convert.call1((dlpack::export_batch(py, &self.shared, &column.values, false)?,))?
             } else {
                 convert.call1((exported(column.values),))?
             };
@@ -253,7 +253,7 @@ impl DlpackColumn {
                 }
             },
         }
-        dlpack::export(py, &self.shared, &self.view, max_version.is_some_and(|(major, _)| major >= 1))
+        dlpack::export_batch(py, &self.shared, &self.view, max_version.is_some_and(|(major, _)| major >= 1))
     }
 
     /// Returns DLPack's type and number of the device: `(1, 0)` for the host, `(2, N)` for `cuda:N`.

@@ -5,13 +5,14 @@
 #![allow(unsafe_code)]
 
 use std::{
+    any::Any,
     ffi::{CStr, c_void},
     ptr::NonNull,
     sync::Arc,
 };
 
 use pyo3::{ffi, prelude::*, types::PyCapsule};
-use spdl_gpu::{StreamHandle, dlpack_type};
+use spdl_gpu::{BatchPlacement, StreamHandle, dlpack_type};
 
 use crate::{
     batch_memory::{BatchMemory, SharedBatch},
@@ -62,25 +63,22 @@ struct DlManagedTensorVersioned {
     tensor: DlTensor,
 }
 
-/// Keeps the batch and the tensor's shape alive for as long as a consumer has the tensor.
+/// What keeps the memory of a tensor alive.
+pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
+
+/// Keeps the memory and the tensor's shape alive for as long as a consumer has the tensor.
 struct TensorHolder {
-    _batch: Arc<SharedBatch>,
+    _owner: Owner,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
 
-fn tensor(batch: &Arc<SharedBatch>, view: &TensorView) -> (DlTensor, Box<TensorHolder>) {
-    if let BatchMemory::Slot(batch) = &***batch {
-        let (start, bytes) = (view.address - batch.bytes().as_ptr().addr(), batch.bytes().len());
-        let end = start + view.span_bytes();
-        assert!(end <= bytes, "tensor ends at byte {end} of a batch of {bytes}");
-    }
-    let (kind, id) = batch.placement().dlpack_device();
-    let mut holder =
-        Box::new(TensorHolder { _batch: batch.clone(), shape: view.shape.clone(), strides: view.strides.clone() });
+fn tensor(owner: Owner, placement: BatchPlacement, view: &TensorView) -> (DlTensor, Box<TensorHolder>) {
+    let (kind, id) = placement.dlpack_device();
+    let mut holder = Box::new(TensorHolder { _owner: owner, shape: view.shape.clone(), strides: view.strides.clone() });
     let tensor = DlTensor {
-        // In bounds, as asserted above, or as the loader made it. A slab is mapped for writing, so a consumer may
-        // write: the trainer owns the batch's memory until it frees the slot.
+        // In bounds, as the caller of `export` states. The memory may be written to: the consumer owns it until it lets go
+        // of the tensor.
         data: std::ptr::with_exposed_provenance_mut(view.address),
         device: DlDevice { kind, id },
         dimensions: i32::try_from(view.shape.len()).expect("few dimensions"),
@@ -104,14 +102,31 @@ pub(crate) fn stream(handle: usize) -> StreamHandle {
     unsafe { StreamHandle::from_raw(handle) }
 }
 
-/// Makes a capsule `dltensor`, or `dltensor_versioned` for a consumer that reads that.
-pub(crate) fn export<'py>(
+/// Makes a capsule of a batch's tensor, as [`export`] does.
+pub(crate) fn export_batch<'py>(
     py: Python<'py>,
     batch: &Arc<SharedBatch>,
     view: &TensorView,
     is_versioned: bool,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    let (tensor, holder) = tensor(batch, view);
+    if let BatchMemory::Slot(batch) = &***batch {
+        let (start, bytes) = (view.address - batch.bytes().as_ptr().addr(), batch.bytes().len());
+        let end = start + view.span_bytes();
+        assert!(end <= bytes, "tensor ends at byte {end} of a batch of {bytes}");
+    }
+    export(py, batch.clone(), batch.placement(), view, is_versioned)
+}
+
+/// Makes a capsule `dltensor`, or `dltensor_versioned` for a consumer that reads that. The memory that `view` describes is
+/// `owner`'s, which a consumer may write to.
+pub(crate) fn export<'py>(
+    py: Python<'py>,
+    owner: Owner,
+    placement: BatchPlacement,
+    view: &TensorView,
+    is_versioned: bool,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let (tensor, holder) = tensor(owner, placement, view);
     let context = Box::into_raw(holder).cast();
     let (pointer, name, destructor): (*mut c_void, _, ffi::PyCapsule_Destructor) = if is_versioned {
         let deleter = Some(delete_versioned as unsafe extern "C" fn(_));

@@ -36,6 +36,12 @@ def test_the_example_for_accelerate_sees_every_sample_on_two_ranks() -> None:
     assert "saw 256 samples on 2 ranks" in run("train_accelerate.py", ranks=2)
 
 
+def test_the_example_of_five_steps_reads_urls_and_goes_on_behind_a_loader() -> None:
+    output = run("pipeline_five_steps.py")
+    assert "from URLs: 200 pictures in 7 batches" in output
+    assert "from a loader: 200 pictures, continued after 96 of them" in output
+
+
 def test_the_example_for_spdl_goes_on_in_the_middle_of_an_epoch() -> None:
     pytest.importorskip("spdl.pipeline", reason=ABSENT)
     assert "saw 48 samples, then 80; 0 of them twice" in run("train_spdl.py")

@@ -44,7 +44,7 @@ impl FailureLimit {
     }
 
     /// Counts a failed item and settles its marks, unless the pipeline fails with it and delivers it another time.
-    fn leave_out(&self, marks: Marks) {
+    pub(crate) fn leave_out(&self, marks: Marks) {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         if self.max.is_none_or(|max| count <= max) {
             marks.settle();
@@ -144,8 +144,8 @@ pub(crate) fn disaggregate(item: Item) -> PyResult<Results> {
             marks.settle();
             Ok(Box::new(items.into_iter()))
         }
-        Item { value: Value::Object(object), marks } => {
-            let iterator = attached(|py| Ok(object.get().bind(py).try_iter()?.unbind()))?;
+        Item { value, marks } => {
+            let iterator = attached(|py| Ok(value.into_object(py)?.try_iter()?.unbind()))?;
             let limit = Arc::new(FailureLimit::new(Some(0)));
             Ok(Box::new(Generated { iterator: Held::new(iterator), marks: Some(marks), limit }))
         }

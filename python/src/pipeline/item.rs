@@ -1,8 +1,14 @@
-//! What flows between the stages of a pipeline: Python objects and lists of items, with the marks of their batches.
+//! What flows between the stages of a pipeline: Python objects, lists, and what native operations make, with the marks of
+//! their batches.
 
-use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyList};
+use bytes::Bytes;
+use pyo3::{
+    exceptions::PyRuntimeError,
+    prelude::*,
+    types::{PyBytes, PyList, PyString},
+};
 
-use super::marks::Marks;
+use super::{array::Array, marks::Marks};
 
 /// An item between two stages.
 pub(crate) struct Item {
@@ -16,6 +22,12 @@ pub(crate) enum Value {
     Object(Held<PyAny>),
     /// A list that a stage `aggregate` made.
     List(Vec<Value>),
+    /// Text that a native operation reads.
+    Text(String),
+    /// An object that was downloaded.
+    Bytes(Bytes),
+    /// An array that a native operation made.
+    Array(Array),
 }
 
 impl Value {
@@ -35,6 +47,9 @@ impl Value {
                 }
                 Ok(list.into_any())
             }
+            Self::Text(text) => Ok(PyString::new(py, &text).into_any()),
+            Self::Bytes(bytes) => Ok(PyBytes::new(py, &bytes).into_any()),
+            Self::Array(array) => array.into_object(py),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Pipelines of Python operations on the engine of the crate `spdl-pipeline`: builds the stages, waits for items, and checks
 //! for signals meanwhile.
 
+mod array;
 mod calls;
 mod item;
 mod marks;
+mod native;
 
 use std::{
     sync::{Arc, mpsc},
@@ -15,15 +17,17 @@ use parking_lot::Mutex;
 use pyo3::{exceptions::PyEOFError, prelude::*, types::PyAnyMethods};
 use spdl_pipeline::{BuildError, Op, OutputOrder, Pipeline, PipelineError, Stages};
 
+pub(crate) use array::NativeArray;
 pub(crate) use calls::Reply;
+pub(crate) use native::NativeOp;
 
 use crate::{
     errors::ErrorKind,
     values::{PipelineStageStats, StreamPosition},
 };
 use calls::{Call, FailureLimit, Source};
-use item::{Held, Item};
-use marks::Tracker;
+use item::{Held, Item, Value};
+use marks::{Marks, Tracker};
 
 /// Longest wait without a look at signals.
 const SLICE: Duration = Duration::from_millis(50);
@@ -38,6 +42,7 @@ pub(crate) struct StageFields {
     kind: String,
     name: String,
     op: Option<Py<PyAny>>,
+    native: Option<Py<NativeOp>>,
     /// Items at a time; for `aggregate`, items of a list.
     count: usize,
     is_ordered: bool,
@@ -84,7 +89,7 @@ fn aggregate(stages: Stages<Item>, stage: &StageFields) -> Stages<Vec<Item>> {
 
 /// Adds a stage that works on items one by one.
 fn pipe<T: Into<Item> + Send + 'static>(stages: Stages<T>, stage: StageFields) -> Stages<Item> {
-    let StageFields { kind, name, op, count, is_ordered, max_failures, .. } = stage;
+    let StageFields { kind, name, op, native, count, is_ordered, max_failures, .. } = stage;
     let order = if is_ordered { OutputOrder::Input } else { OutputOrder::Completion };
     let limit = Arc::new(FailureLimit::new(u64::try_from(max_failures).ok()));
     let call = || Arc::new(Call::new(op.expect("a stage that calls has an operation"), limit.clone()));
@@ -107,6 +112,27 @@ fn pipe<T: Into<Item> + Send + 'static>(stages: Stages<T>, stage: StageFields) -
             let op = Op::asynchronous(move |item: T| call.clone().deferred(item.into()));
             let lists = stages.pipe(&name, limit.apply(op).order(order), count);
             return lists.pipe(&hand_on(&name), Op::cpu_many(calls::results), 1);
+        }
+        "native" => {
+            let (work, limit) = (native.expect("a native stage has an operation").get().0.clone(), limit.clone());
+            let made = move |result: Result<Value, String>, marks: Marks| match result {
+                Ok(value) => Ok(Item { value, marks }),
+                Err(problem) => {
+                    limit.leave_out(marks);
+                    Err(problem)
+                }
+            };
+            if work.is_asynchronous() {
+                Op::asynchronous(move |item: T| {
+                    let (work, made, Item { value, marks }) = (work.clone(), made.clone(), item.into());
+                    async move { made(work.run_later(value).await, marks) }
+                })
+            } else {
+                Op::cpu(move |item: T| {
+                    let Item { value, marks } = item.into();
+                    made(work.run(value), marks)
+                })
+            }
         }
         kind => unreachable!("`spdl_cluster.pipeline` makes no stage of kind `{kind}`"),
     };

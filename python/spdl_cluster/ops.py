@@ -1,0 +1,112 @@
+"""Operations for `spdl_cluster.pipeline` that run without Python and its lock, so that threads run them in parallel.
+
+    from spdl_cluster import ops
+
+    pipeline = (
+        PipelineBuilder()
+        .add_source(urls)
+        .pipe(ops.download, concurrency=16)
+        .pipe(ops.decode_image((224, 224), crop="centre"), concurrency=8)
+        .aggregate(32)
+        .pipe(ops.collate)
+        .add_sink(3)
+        .build(num_threads=8)
+    )
+
+What one of them hands to the next stays out of Python; other operations and the loop see `bytes` and numpy arrays. Each takes
+an item, or a list of items, for which it returns a list. They can be called outside a pipeline too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, Literal, TypeVar, overload
+
+from . import _native
+from .errors import SettingError
+
+__all__ = ["NativeOperation", "collate", "decode_image", "download", "download_up_to"]
+
+A = TypeVar("A", contravariant=True)
+R = TypeVar("R", covariant=True)
+
+#: The largest object that `download` reads, in bytes.
+_MAX_BYTES = 256 << 20
+
+
+class NativeOperation(Generic[A, R]):
+    """An operation that runs without Python."""
+
+    def __init__(self, name: str, native: _native.NativeOp) -> None:
+        """Not for callers: use the operations of this module."""
+        self.__name__ = name
+        self._native = native
+
+    @overload
+    def __call__(self, item: A, /) -> R: ...
+    @overload
+    def __call__(self, item: list[A], /) -> list[R]: ...
+    def __call__(self, item: Any, /) -> Any:
+        """Runs it on one item, or on a list of items; other threads of Python run meanwhile.
+
+        Raises `DataError` with what is wrong with the item.
+        """
+        return self._native(item)
+
+    def __repr__(self) -> str:
+        return f"<spdl_cluster.ops.{self.__name__}>"
+
+
+def download_up_to(max_bytes: int) -> NativeOperation[str, bytes]:
+    """Returns an operation like `download` that refuses objects of more than `max_bytes`."""
+    if max_bytes < 1:
+        raise SettingError(f"`max_bytes` is {max_bytes!r}, not a number of bytes above 0")
+    return NativeOperation("download", _native.NativeOp.download(max_bytes))
+
+
+#: Reads the object at a path or at a URL with `http`, `https`, `s3`, `gs`, `az` or `file`, of at most 256 MiB; for a list of
+#: them, 16 at a time. Connections are used again, and stores take their settings from the environment, as for datasets.
+download: NativeOperation[str, bytes] = download_up_to(_MAX_BYTES)
+
+
+def decode_image(
+    size: tuple[int, int] | int | None = None,
+    *,
+    crop: Literal["centre"] | None = None,
+    dtype: Literal["u8", "f16", "f32"] = "u8",
+    layout: Literal["nhwc", "nchw"] = "nhwc",
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> NativeOperation[bytes, Any]:
+    """Returns an operation that decodes a picture to an array, upright and in RGB, of any format that datasets can have. Only
+    what the result needs is decoded, and pixels are resampled once.
+
+    size: height and width of the array, or one number for both. Default: the picture's.
+    crop: `"centre"` cuts the middle out in the proportions of `size`. Default: the whole picture, in other proportions.
+    dtype: type of the elements: `"u8"`, or `"f16"` or `"f32"` for `value / 255`.
+    layout: order of the dimensions: `"nhwc"` for height, width, channel; `"nchw"` for channel, height, width.
+    mean, std: of red, green and blue, for `(value / 255 - mean) / std` in `"f16"` or `"f32"`. Give both or neither.
+    """
+    sides = (size, size) if isinstance(size, int) else size
+    if sides is not None and (len(sides) != 2 or not all(1 <= side <= 16_384 for side in sides)):
+        raise SettingError(f"`size` is {size!r}, not a height and a width from 1 to 16384")
+    if crop not in (None, "centre"):
+        raise SettingError(f'`crop` is {crop!r}, not "centre" or `None`')
+    if layout not in ("nhwc", "nchw"):
+        raise SettingError(f'`layout` is {layout!r}, not "nhwc" or "nchw"')
+    if (mean is None) != (std is None) or any(by is not None and len(by) != 3 for by in (mean, std)):
+        raise SettingError("`mean` and `std` each need three numbers", "give both or neither")
+    if std is not None and (dtype == "u8" or 0 in std):
+        raise SettingError('pictures are normalised to `dtype="f16"` or "f32", and by no `std` of 0')
+    native = _native.NativeOp.decode_image(
+        sides,
+        crops_centre=crop is not None and sides is not None,
+        dtype=dtype,
+        channels_first=layout == "nchw",
+        normalise=None if mean is None or std is None else (mean, std),
+    )
+    return NativeOperation("decode_image", native)
+
+
+#: Stacks a list of arrays of one shape, which native operations made, to one array with the batch's axis first.
+collate: NativeOperation[list[Any], Any] = NativeOperation("collate", _native.NativeOp.collate())

@@ -1,0 +1,112 @@
+//! Arrays that native operations make, in row-major order, and their export to Python.
+
+use std::sync::Arc;
+
+use pyo3::{
+    exceptions::PyBufferError,
+    prelude::*,
+    sync::PyOnceLock,
+    types::{PyCapsule, PyModule},
+};
+use spdl_core::job::DType;
+use spdl_gpu::BatchPlacement;
+
+use crate::{dlpack, tensor_view::TensorView};
+
+/// An array in memory of its own.
+#[derive(Debug)]
+pub(crate) struct Array {
+    dtype: DType,
+    shape: Vec<i64>,
+    /// The elements, in words so that every type of element is aligned.
+    words: Vec<u64>,
+}
+
+impl Array {
+    /// Makes an array of zeros.
+    pub(crate) fn zeros(dtype: DType, shape: &[usize]) -> Self {
+        let bytes = shape.iter().product::<usize>() * dtype.bytes();
+        let shape = shape.iter().map(|side| i64::try_from(*side).expect("a side fits into memory")).collect();
+        Self { dtype, shape, words: vec![0; bytes.div_ceil(size_of::<u64>())] }
+    }
+
+    fn byte_len(&self) -> usize {
+        self.shape.iter().product::<i64>() as usize * self.dtype.bytes()
+    }
+
+    /// Returns the elements as bytes.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let bytes = self.byte_len();
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..bytes]
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.byte_len()]
+    }
+
+    /// Puts arrays of one type and shape one after the other, along a new first axis.
+    pub(crate) fn stacked(arrays: &[Self]) -> Result<Self, String> {
+        let Some(first) = arrays.first() else { return Err("a batch of no arrays has no shape".to_owned()) };
+        let shape: Vec<usize> =
+            std::iter::once(arrays.len() as i64).chain(first.shape.clone()).map(|n| n as usize).collect();
+        let mut batch = Self::zeros(first.dtype, &shape);
+        let bytes = first.byte_len();
+        for (at, array) in arrays.iter().enumerate() {
+            if (array.dtype, &array.shape) != (first.dtype, &first.shape) {
+                let text = |array: &Self| format!("{} {:?}", array.dtype.name(), array.shape);
+                let (first, array) = (text(first), text(array));
+                return Err(format!(
+                    "array 0 of a batch is {first}, and array {at} is {array}; a batch needs one shape"
+                ));
+            }
+            batch.bytes_mut()[at * bytes..][..bytes].copy_from_slice(array.bytes());
+        }
+        Ok(batch)
+    }
+
+    /// Returns the array as Python sees it: one of numpy if numpy is installed, otherwise a DLPack exporter. Both use this
+    /// memory.
+    pub(crate) fn into_object(mut self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        static NUMPY: PyOnceLock<Option<Py<PyModule>>> = PyOnceLock::new();
+        let view = TensorView::dense(self.dtype, self.shape.clone(), self.words.as_mut_ptr().expose_provenance());
+        let exporter = NativeArray { owner: Arc::new(self), view }.into_pyobject(py)?.into_any();
+        match NUMPY.get_or_init(py, || py.import("numpy").ok().map(Bound::unbind)) {
+            Some(numpy) => numpy.bind(py).call_method1("from_dlpack", (exporter,)),
+            None => Ok(exporter),
+        }
+    }
+}
+
+/// An array as a DLPack exporter.
+#[pyclass(frozen, module = "spdl_cluster._native")]
+pub(crate) struct NativeArray {
+    /// Keeps the elements alive, which only consumers touch.
+    owner: Arc<Array>,
+    view: TensorView,
+}
+
+#[pymethods]
+impl NativeArray {
+    /// Returns a DLPack capsule: a versioned one if `max_version` is 1.0 or later.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<i64>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        if stream.is_some() || copy == Some(true) || dl_device.is_some_and(|device| device != self.__dlpack_device__())
+        {
+            return Err(PyBufferError::new_err("the array is on the host, has no stream and is shared, never copied"));
+        }
+        let is_versioned = max_version.is_some_and(|(major, _)| major >= 1);
+        dlpack::export(py, self.owner.clone(), BatchPlacement::Host, &self.view, is_versioned)
+    }
+
+    /// Returns DLPack's type and number of the host.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        BatchPlacement::Host.dlpack_device()
+    }
+}

@@ -1,0 +1,251 @@
+//! Operations that run without Python and its lock: what `spdl_cluster.ops` has.
+
+use std::{cell::RefCell, collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::{ObjectStoreExt, path::Path};
+use parking_lot::Mutex;
+use pyo3::{
+    prelude::*,
+    pybacked::{PyBackedBytes, PyBackedStr},
+    types::{PyList, PyTuple},
+};
+use spdl_core::job::{DType, ImageColumn, ImageLayout, Normalise};
+use spdl_pixels::{AxisSpan, Frame, PictureLimits, PictureScratch, PixelWriter};
+use spdl_shard::store::{DatasetStore, StoreError};
+
+use super::{
+    array::Array,
+    item::{Value, attached},
+};
+use crate::errors::ErrorKind;
+
+/// Objects of one list that are downloaded at a time.
+const DOWNLOADS_AT_ONCE: usize = 16;
+/// Folders whose stores stay open, so that their connections are used again.
+const OPEN_FOLDERS: usize = 64;
+/// Bytes of buffers that a thread keeps for its next picture.
+const KEPT_BYTES: usize = 16 << 20;
+
+/// The error of a native operation, as text that names its item.
+pub(crate) type Problem = String;
+
+/// An operation that runs without Python. It can be called, too.
+#[pyclass(frozen, module = "spdl_cluster._native")]
+pub(crate) struct NativeOp(pub(crate) Arc<Work>);
+
+/// What a native operation does with an item. A list gives a list.
+pub(crate) enum Work {
+    /// Reads the object at a URL or path.
+    Download { max_bytes: u64, folders: Mutex<HashMap<String, DatasetStore>> },
+    /// Decodes, resizes and normalises a picture.
+    DecodeImage(ImageDecoder),
+    /// Stacks arrays.
+    Collate,
+}
+
+#[pymethods]
+impl NativeOp {
+    /// Makes the operation that reads the object at a URL or path, of at most `max_bytes`.
+    #[staticmethod]
+    fn download(max_bytes: u64) -> Self {
+        Self(Arc::new(Work::Download { max_bytes, folders: Mutex::default() }))
+    }
+
+    /// Makes the operation that decodes pictures to `size`, height and width.
+    #[staticmethod]
+    #[pyo3(signature = (size, *, crops_centre, dtype, channels_first, normalise))]
+    fn decode_image(
+        py: Python<'_>,
+        size: Option<[u32; 2]>,
+        crops_centre: bool,
+        dtype: &str,
+        channels_first: bool,
+        normalise: Option<([f32; 3], [f32; 3])>,
+    ) -> PyResult<Self> {
+        let layout = if channels_first { ImageLayout::Nchw } else { ImageLayout::Nhwc };
+        let normalise = normalise.map(|(mean, std)| Normalise { mean, std });
+        let dtype =
+            [DType::U8, DType::F16, DType::F32].into_iter().find(|known| known.name() == dtype).ok_or_else(|| {
+                ErrorKind::Setting.error(py, &format!("`dtype` is `{dtype}`, not `u8`, `f16` or `f32`"), None)
+            })?;
+        Ok(Self(Arc::new(Work::DecodeImage(ImageDecoder { size, crops_centre, dtype, layout, normalise }))))
+    }
+
+    /// Makes the operation that stacks the arrays of a list.
+    #[staticmethod]
+    fn collate() -> Self {
+        Self(Arc::new(Work::Collate))
+    }
+
+    /// Runs the operation on one item.
+    fn __call__<'py>(&self, py: Python<'py>, item: Py<PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let result = py.detach(|| {
+            if self.0.is_asynchronous() {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
+                runtime.block_on(self.0.run_later(Value::of(item)))
+            } else {
+                self.0.run(Value::of(item))
+            }
+        });
+        result.map_err(|problem| ErrorKind::Data.error(py, &problem, None))?.into_object(py)
+    }
+}
+
+impl Work {
+    /// Returns whether the operation mostly waits.
+    pub(crate) fn is_asynchronous(&self) -> bool {
+        matches!(self, Self::Download { .. })
+    }
+
+    /// Runs an operation that computes.
+    pub(crate) fn run(&self, value: Value) -> Result<Value, Problem> {
+        match (self, opened(value)?) {
+            (Self::Collate, Value::List(values)) => {
+                let arrays = values.into_iter().map(|value| match value {
+                    Value::Array(array) => Ok(array),
+                    _ => Err(
+                        "`collate` takes lists of arrays that native operations made; use numpy's `stack` for others",
+                    ),
+                });
+                Array::stacked(&arrays.collect::<Result<Vec<_>, _>>()?).map(Value::Array)
+            }
+            (Self::Collate, _) => Err("`collate` takes lists; put `aggregate` in front of it".to_owned()),
+            (work, Value::List(values)) => {
+                Ok(Value::List(values.into_iter().map(|value| work.run(value)).collect::<Result<_, _>>()?))
+            }
+            (Self::DecodeImage(decoder), Value::Bytes(bytes)) => decoder.decode(&bytes).map(Value::Array),
+            (Self::DecodeImage(_), _) => {
+                Err("`decode_image` takes the bytes of a picture, or a list of them".to_owned())
+            }
+            (Self::Download { .. }, _) => unreachable!("it runs asynchronously"),
+        }
+    }
+
+    /// Runs an operation that mostly waits.
+    pub(crate) async fn run_later(&self, value: Value) -> Result<Value, Problem> {
+        let Self::Download { max_bytes, folders } = self else { unreachable!("it computes") };
+        match opened(value)? {
+            Value::Text(url) => Ok(Value::Bytes(download(&url, *max_bytes, folders).await?)),
+            Value::List(urls) => {
+                let objects = stream::iter(urls).map(async |url| match url {
+                    Value::Text(url) => Ok(Value::Bytes(download(&url, *max_bytes, folders).await?)),
+                    _ => Err("`download` takes URLs and paths as text".to_owned()),
+                });
+                Ok(Value::List(objects.buffered(DOWNLOADS_AT_ONCE).try_collect().await?))
+            }
+            _ => Err("`download` takes URLs and paths as text, or lists of them".to_owned()),
+        }
+    }
+}
+
+/// Takes text, bytes and lists out of their Python objects, without a copy of bytes.
+fn opened(value: Value) -> Result<Value, Problem> {
+    match value {
+        Value::Object(object) => attached(|py| read(object.get().bind(py))).map_err(|error| error.to_string()),
+        Value::List(values) => Ok(Value::List(values.into_iter().map(opened).collect::<Result<_, _>>()?)),
+        value => Ok(value),
+    }
+}
+
+fn read(object: &Bound<'_, PyAny>) -> PyResult<Value> {
+    if let Ok(text) = object.extract::<PyBackedStr>() {
+        return Ok(Value::Text(text.to_string()));
+    }
+    if let Ok(bytes) = object.extract::<PyBackedBytes>() {
+        return Ok(Value::Bytes(Bytes::from_owner(bytes)));
+    }
+    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+        return Ok(Value::List(object.try_iter()?.map(|item| read(&item?)).collect::<PyResult<_>>()?));
+    }
+    Ok(Value::of(object.clone().unbind()))
+}
+
+/// Reads a whole object.
+async fn download(url: &str, max_bytes: u64, folders: &Mutex<HashMap<String, DatasetStore>>) -> Result<Bytes, Problem> {
+    let text = |error: StoreError| error.to_string();
+    let (folder, name) = url.rsplit_once('/').unwrap_or((".", url));
+    let is_remote = url.contains("://");
+    let path = if is_remote { Path::from_url_path(name) } else { Path::parse(name) };
+    let path = path.ok().filter(|path| path.parts().count() == 1).ok_or_else(|| format!("`{url}` names no object"))?;
+    let opened = folders.lock().get(folder).cloned();
+    let store = match opened {
+        Some(store) => store,
+        None => {
+            let store = DatasetStore::open(if folder.is_empty() { "/" } else { folder }).map_err(text)?;
+            let mut folders = folders.lock();
+            if folders.len() >= OPEN_FOLDERS {
+                folders.clear();
+            }
+            folders.entry(folder.to_owned()).or_insert(store).clone()
+        }
+    };
+    let of = |source| text(StoreError::of(&store.url_of(path.as_ref()), source));
+    let answer = store.object().get(&store.path_of(path.as_ref())).await.map_err(of)?;
+    if answer.meta.size > max_bytes {
+        let bytes = answer.meta.size;
+        return Err(text(StoreError::TooLarge { url: store.url_of(path.as_ref()), bytes, limit_bytes: max_bytes }));
+    }
+    answer.bytes().await.map_err(of)
+}
+
+/// How a picture becomes an array.
+pub(crate) struct ImageDecoder {
+    /// Height and width; `None` for the picture's own.
+    size: Option<[u32; 2]>,
+    /// Whether the middle of the picture is cut out in the proportions of `size`, rather than the picture distorted.
+    crops_centre: bool,
+    dtype: DType,
+    layout: ImageLayout,
+    normalise: Option<Normalise>,
+}
+
+thread_local! {
+    /// Buffers of the thread for decoding.
+    static SCRATCH: RefCell<PictureScratch> = RefCell::default();
+}
+
+impl ImageDecoder {
+    fn decode(&self, bytes: &[u8]) -> Result<Array, Problem> {
+        let problem = |error| format!("a picture of {} bytes cannot be decoded: {error}", bytes.len());
+        let picture = spdl_pixels::open(bytes, PictureLimits::default()).map_err(problem)?;
+        let [width, height] = picture.seen();
+        let size = self.size.unwrap_or([height, width]);
+        let column = ImageColumn { ops: Vec::new(), layout: self.layout, normalise: self.normalise, size };
+        let writer = PixelWriter::new(&column, self.dtype);
+        let [rows, columns] = size;
+        let [crop_width, crop_height] = self.crop([width, height], size);
+        let spans = [span(width, crop_width, columns), span(height, crop_height, rows)];
+        let stored = picture.orientation.stored(spans, picture.stored);
+        let frame = Frame { place: [0, 0], pixels: [columns, rows], orientation: picture.orientation };
+        let [rows, columns] = [rows as usize, columns as usize];
+        let mut array = match self.layout {
+            ImageLayout::Nhwc => Array::zeros(self.dtype, &[rows, columns, 3]),
+            ImageLayout::Nchw => Array::zeros(self.dtype, &[3, rows, columns]),
+        };
+        SCRATCH
+            .with_borrow_mut(|scratch| {
+                picture.render(stored, (&writer, &frame), (scratch, KEPT_BYTES), array.bytes_mut())
+            })
+            .map_err(problem)?;
+        Ok(array)
+    }
+
+    /// Returns width and height of the part of the picture that is shown.
+    fn crop(&self, [width, height]: [u32; 2], [rows, columns]: [u32; 2]) -> [u32; 2] {
+        if !self.crops_centre {
+            return [width, height];
+        }
+        let (wide, high) = (u64::from(width) * u64::from(rows), u64::from(height) * u64::from(columns));
+        let share = |side: u32, of: u64, other: u64| ((u64::from(side) * other / of) as u32).max(1);
+        if wide > high { [share(width, wide, high), height] } else { [width, share(height, high, wide)] }
+    }
+}
+
+/// Returns the span that shows the middle `crop` of `side` pixels as `pixels` pixels.
+fn span(side: u32, crop: u32, pixels: u32) -> AxisSpan {
+    let from = (side - crop) / 2;
+    AxisSpan { readable: (from, from + crop), from: from.into(), extent: crop.into(), place: 0, pixels, size: pixels }
+}
