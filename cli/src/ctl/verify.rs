@@ -45,7 +45,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Outcome {
         let against = args.against.as_deref().map(originals).transpose()?;
         let fields = args.fields.as_deref().map(FieldChoice::parse).transpose()?;
         let decode = args.decode.then(picture_check);
-        let options = VerifyOptions { against, fields, decode, ..VerifyOptions::default() };
+        let options = VerifyOptions { against, fields, decode };
         let bar = ProgressLine::of_dataset(args.json, "verifying");
         Ok::<_, CtlError>(verify(&store, &options, &|progress| bar.dataset_at(progress)).await?)
     })?;
