@@ -300,8 +300,13 @@ struct Wait {
 }
 
 impl Wait {
+    /// Waits up to `timeout` seconds; without an end if that is infinite, or more than can be counted.
     fn new(timeout: Option<f64>) -> Self {
-        let limit = timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(Duration::ZERO));
+        let limit = timeout.and_then(|timeout| match Duration::try_from_secs_f64(timeout) {
+            Ok(limit) => Some(limit),
+            Err(_) if timeout > 0.0 => None,
+            Err(_) => Some(Duration::ZERO),
+        });
         Self { since: Instant::now(), limit }
     }
 
