@@ -274,6 +274,8 @@ def interrupt(scene: Scene) -> str:
     import spdl_cluster
     import torch
 
+    # Python leaves the signal ignored where a shell started it in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     expected = on_host(scene.job)
     options = spdl_cluster.DeviceOptions(buffers=2)
     with spdl_cluster.local(scene.job, tensors="torch", device=scene.device, device_options=options) as loader:

@@ -327,14 +327,18 @@ def test_ctrl_c_ends_a_wait_and_the_program() -> None:
         import os, signal, sys, threading
         from spdl_cluster.pipeline import PipelineBuilder
 
-        gate = threading.Event()
+        # Python leaves the signal ignored where a shell started the tests in the background.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        is_about_to_wait, gate = threading.Event(), threading.Event()
         def wait(item):
+            is_about_to_wait.wait()
             print("waiting", flush=True)
             gate.wait()
         pipeline = PipelineBuilder().add_source([1]).pipe(wait).add_sink(1).build(num_threads=1)
         try:
             with pipeline.auto_stop():
                 try:
+                    is_about_to_wait.set()
                     pipeline.get_item()
                 except KeyboardInterrupt:
                     print("interrupted", flush=True)

@@ -82,7 +82,11 @@ impl ForkedChild {
 ///
 /// # Errors
 /// Returns the loader's error.
+#[allow(unsafe_code)]
 pub fn train_endlessly(args: &StepArgs) -> Result<(), String> {
+    // SAFETY: sets the signal's effect to what it is in a program that does nothing about it.
+    // A shell lets programs that it starts in the background ignore the signal.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     let (device, trainer) = args.open()?;
     let stream = trainer.stream();
     let config = FeedConfig { batches: u64::from(u32::MAX), ..args.feed(1) };
