@@ -96,7 +96,7 @@ def main() -> None:
     """Runs both pipelines, and prints what came out."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        spdl_cluster.demo.pack_pictures(folder / "dataset", 200)
+        spdl_cluster.demo.pack_pictures(folder / "dataset", 192)
         for shard in (folder / "dataset").glob("**/*.tar"):
             with tarfile.open(shard) as archive:
                 for member in archive:

@@ -10,6 +10,7 @@ import pathlib
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -282,7 +283,10 @@ def test_stopping_in_the_middle_leaves_nothing_running() -> None:
     with pipeline.auto_stop(timeout=LIMIT_S):
         next(pipeline.get_iterator(timeout=LIMIT_S))
         assert threads() > before
-    assert threads() == before
+    # The system shows a thread for a moment after it was joined.
+    until = time.monotonic() + LIMIT_S
+    while threads() != before:
+        assert time.monotonic() < until, threads()
     with pytest.raises(EOFError):
         pipeline.get_item()
 
