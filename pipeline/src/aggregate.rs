@@ -1,5 +1,5 @@
-//! The stage that collects items into lists. It has no operation, so it needs no thread: whoever gives it an item or takes a
-//! list runs it.
+//! The stage that collects items into lists. It has no operation, so it needs no thread: the thread that gives it an item or
+//! takes a list runs it.
 
 use std::sync::Arc;
 

@@ -59,7 +59,7 @@ enum ServedBy {
     Threads(usize),
     /// Tasks of its own on the event loop.
     Tasks(usize),
-    /// Whoever changes what is before or behind it.
+    /// The threads of the stages before and behind it.
     Neighbours,
     /// The consumer.
     Consumer,

@@ -1,7 +1,7 @@
 //! What runs a pipeline: threads and tasks that lock the state, choose a step, and take it with the state unlocked.
 //!
-//! Whoever changes the state wakes a thread of each crew that can then take a step and has nobody awake who looks for one; a
-//! thread that finds a step does the same before it takes it. So as long as a step is possible, someone is on the way to it.
+//! A change of the state wakes a thread of each crew that can then take a step, unless one is awake and looks for a step. A
+//! thread that finds a step does the same before it takes it. So as long as a step is possible, a thread is on the way to it.
 
 use std::{
     future::poll_fn,

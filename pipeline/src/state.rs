@@ -15,7 +15,7 @@ pub(crate) struct State {
     pub(crate) stages: Vec<StageState>,
     pub(crate) links: Vec<LinkState>,
     pub(crate) crews: Vec<Crew>,
-    /// The stages that whoever changed their links runs at once, under the lock.
+    /// The stages that run at once, under the lock, on the thread that changed their links.
     pub(crate) inline: Vec<usize>,
     /// The latest time that the state was locked at.
     pub(crate) now: Instant,
@@ -257,7 +257,7 @@ impl State {
         self.crews[crew].stages.iter().copied().find(|stage| self.is_runnable(*stage))
     }
 
-    /// Returns whether someone of the crew has to be woken, as a step can be taken and nobody looks for one.
+    /// Returns whether a thread of the crew has to be woken: a step can be taken, and none looks for one.
     pub(crate) fn needs_waking(&self, at: usize) -> bool {
         let crew = &self.crews[at];
         crew.waiting > 0 && crew.woken == 0 && crew.searching == 0 && self.runnable_in(at).is_some()
@@ -280,7 +280,7 @@ impl State {
         crew.waiting += 1;
     }
 
-    /// Takes note that a task that waited does so no more, whoever woke it.
+    /// Records that a task does not wait any more.
     pub(crate) fn task_wakes(&mut self, stage: usize, number: usize) {
         let crew = self.crew_of(stage);
         match crew.wakers[number].take() {

@@ -13,7 +13,7 @@
         .build(num_threads=8)
     )
 
-What one of them hands to the next stays out of Python; other operations and the loop see `bytes` and numpy arrays. Each takes
+What one of them passes to the next stays out of Python; other operations and the loop see `bytes` and numpy arrays. Each takes
 an item, or a list of items, for which it returns a list. They can be called outside a pipeline too.
 """
 

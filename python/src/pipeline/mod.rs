@@ -31,8 +31,8 @@ use marks::{Marks, Tracker};
 
 /// Longest wait without a look at signals.
 const SLICE: Duration = Duration::from_millis(50);
-/// End of the names of stages that hand on what another stage takes or makes.
-const HAND_ON: &str = ", items";
+/// End of the names of stages that pass on what another stage takes or makes.
+const PASS_ON: &str = ", items";
 /// Name of the stage that iterates over the source.
 const SOURCE: &str = "source";
 
@@ -64,7 +64,7 @@ impl Chain {
             Self::Items(stages) => Self::Items(pipe(stages, stage)),
             Self::Lists(stages) if stage.kind == "aggregate" => {
                 let items = Op::cpu(|list: Vec<Item>| Ok::<Item, PyErr>(list.into()));
-                Self::Lists(aggregate(stages.pipe(&hand_on(&stage.name), items, 1), &stage))
+                Self::Lists(aggregate(stages.pipe(&pass_on(&stage.name), items, 1), &stage))
             }
             Self::Lists(stages) => Self::Items(pipe(stages, stage)),
         }
@@ -78,9 +78,9 @@ impl Chain {
     }
 }
 
-/// Returns the name of the engine's stage that hands on what the user's stage `name` takes or makes.
-fn hand_on(name: &str) -> String {
-    format!("{name}{HAND_ON}")
+/// Returns the name of the engine's stage that passes on what the user's stage `name` takes or makes.
+fn pass_on(name: &str) -> String {
+    format!("{name}{PASS_ON}")
 }
 
 fn aggregate(stages: Stages<Item>, stage: &StageFields) -> Stages<Vec<Item>> {
@@ -111,7 +111,7 @@ fn pipe<T: Into<Item> + Send + 'static>(stages: Stages<T>, stage: StageFields) -
             let call = call();
             let op = Op::asynchronous(move |item: T| call.clone().deferred(item.into()));
             let lists = stages.pipe(&name, limit.apply(op).order(order), count);
-            return lists.pipe(&hand_on(&name), Op::cpu_many(calls::results), 1);
+            return lists.pipe(&pass_on(&name), Op::cpu_many(calls::results), 1);
         }
         "native" => {
             let (work, limit) = (native.expect("a native stage has an operation").get().0.clone(), limit.clone());
@@ -170,7 +170,7 @@ pub(crate) struct NativePipeline {
     stopping: Mutex<Option<(mpsc::Receiver<()>, JoinHandle<()>)>>,
     tracker: Option<Arc<Tracker>>,
     source_failure: Arc<Mutex<Option<PyErr>>>,
-    /// Names of the stages that only hand on what other stages take or make.
+    /// Names of the stages that only pass on what other stages take or make.
     hidden: Vec<String>,
     process: u32,
 }
@@ -202,7 +202,7 @@ impl NativePipeline {
         let iterator = source.try_iter()?.unbind();
         let (tracker, failure) = (is_loader.then(Arc::<Tracker>::default), Arc::<Mutex<Option<PyErr>>>::default());
         let source = Source { iterator: Held::new(iterator), tracker: tracker.clone(), failure: failure.clone() };
-        let hidden = stages.iter().map(|stage| hand_on(&stage.name)).collect();
+        let hidden = stages.iter().map(|stage| pass_on(&stage.name)).collect();
         let chain = stages.into_iter().fold(Chain::Items(Pipeline::builder().source(source)), Chain::then);
         let running = py.detach(|| chain.start(buffer, threads));
         let running = running.map_err(|error| match error {
@@ -340,7 +340,7 @@ impl NativePipeline {
     /// Returns the name of the user's stage for one of the engine's.
     fn shown<'n>(&self, stage: &'n str) -> &'n str {
         let is_hidden = self.hidden.iter().any(|hidden| hidden == stage);
-        stage.strip_suffix(HAND_ON).filter(|_| is_hidden).unwrap_or(stage)
+        stage.strip_suffix(PASS_ON).filter(|_| is_hidden).unwrap_or(stage)
     }
 
     /// Returns the exception at the end of the items: the source's, or `EOFError`.

@@ -254,6 +254,7 @@ fn compare_pictures(original: &[u8], packed: &[u8], name: &str) -> Compared {
     }
 }
 
-fn is_jpeg(bytes: &[u8]) -> bool {
+/// Returns whether a file with these first bytes is a JPEG.
+pub(super) fn is_jpeg(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0xff, 0xd8])
 }

@@ -14,6 +14,7 @@ use super::{
     Annotations, DatasetError, Jpegs,
     catalog::SegmentsOf,
     crop_ready::{CropReady, crop_ready},
+    originals::is_jpeg,
     report::Growth,
     source::{ANNOTATION_FIELD, LABEL_FIELD, SourceRecord, SourceRecords, file_bytes, read_file, wrong},
     stages::{Memory, MemoryBound},
@@ -261,7 +262,7 @@ fn begins_as_jpeg(path: &Path) -> Result<bool, DatasetError> {
     let mut begin = [0; 2];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut begin));
     read.map_err(|error| wrong(path, &format!("cannot be read: {error}")))?;
-    Ok(begin == [0xff, 0xd8])
+    Ok(is_jpeg(&begin))
 }
 
 /// Writes the members of one record.
