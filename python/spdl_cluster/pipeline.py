@@ -31,13 +31,15 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
 from ._native import NativeOp, NativePipeline, PipelineStageStats, Reply
 from .errors import PipelineFailure, PipelineTimeout, SettingError, UsageError
-from .event_loop import EventLoop
 from .loader import Loader
 from .ops import NativeOperation
+
+if TYPE_CHECKING:
+    from .event_loop import EventLoop
 
 __all__ = ["Pipeline", "PipelineBuilder", "PipelineFailure", "PipelineIterator", "PipelineTimeout", "StageStats"]
 
@@ -214,6 +216,8 @@ class PipelineBuilder(Generic[T_co]):
             that of `build`.
         """
         call, kind = _classified(op)
+        if kind.startswith("async"):
+            _event_loop()
         if executor is not None and kind not in ("function", "generator"):
             raise SettingError(f"an operation of kind `{kind}` does not run in an `executor`", "leave `executor` out")
         if output_order not in (None, "completion", "input"):
@@ -302,7 +306,7 @@ class Pipeline(Generic[T_co]):
         if self._loader is not None:
             self._state = self._loader.state_dict()
         if isinstance(self._source, AsyncIterable) or any(stage.kind.startswith("async") for stage in self._stages):
-            self._loop = EventLoop()
+            self._loop = _event_loop()()
             weakref.finalize(self, self._loop.stop, join=False)
         try:
             stages = [self._native_stage(stage) for stage in self._stages]
@@ -429,6 +433,13 @@ class PipelineIterator(Generic[T_co]):
             return self._pipeline.get_item(timeout=self._timeout)
         except EOFError:
             raise StopIteration from None
+
+
+def _event_loop() -> type[EventLoop]:
+    """Returns the class. Its module imports asyncio, whose time and memory only pipelines that need it shall pay for."""
+    from .event_loop import EventLoop
+
+    return EventLoop
 
 
 def _check(name: str, number: int) -> None:
