@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::{
     engine::{Engine, Locked, Step},
-    link::Link,
+    link::{Link, Message, NoItem, Taken},
+    state::State,
     sync::{Mutex, lock},
 };
 
@@ -24,36 +25,47 @@ pub(crate) struct Aggregate<T> {
 impl<T: Send> Step for Aggregate<T> {
     fn step<'e>(&self, _: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
         let mut list = lock(&self.list);
-        let mut error = None;
-        while list.len() < self.count && error.is_none() && state.links[self.input.id].ready > 0 {
-            match self.input.take(&mut state) {
+        let (error, is_last) = self.collect(&mut list, &mut state);
+        let has_ended = state.stages[stage].has_rest && !is_last && state.links[self.input.id].has_ended();
+        state.change(stage).has_rest = false;
+        let message: Option<Message<Vec<T>>> = match error {
+            Some(error) => Some(Err(error)),
+            None if list.len() == self.count || has_ended => Some(Ok(std::mem::take(&mut *list))),
+            None => None,
+        };
+        match &message {
+            Some(Ok(_)) => state.count(stage, Some(0), std::time::Duration::ZERO),
+            Some(Err(_)) => state.halt(stage),
+            None => state.change(stage).has_rest = self.keeps_rest && !list.is_empty(),
+        }
+        if message.is_some() || is_last {
+            let slot = self.output.reserve(&mut state, is_last);
+            self.output.place(&mut state, slot, message);
+        }
+        state
+    }
+}
+
+impl<T> Aggregate<T> {
+    /// Takes items up to the end of a list, of the items that are ready, or of what an item of the branch gives. Returns the
+    /// error that comes in the place of an item, and whether an item of the branch has no more for the list.
+    fn collect(&self, list: &mut Vec<T>, state: &mut State) -> (Option<NoItem>, bool) {
+        while list.len() < self.count && state.links[self.input.id].ready > 0 {
+            let Taken { message, is_last } = self.input.take(state);
+            match message {
                 Ok(item) => {
                     if list.capacity() == 0 {
                         list.reserve(self.count.min(INITIAL_CAPACITY));
                     }
                     list.push(item);
                 }
-                Err(failed) => error = Some(failed),
+                Err(NoItem::LeftOut) => {}
+                Err(error) => return (Some(error), is_last),
+            }
+            if is_last {
+                return (None, true);
             }
         }
-        let is_last = state.stages[stage].has_rest && list.len() < self.count && error.is_none();
-        let is_last = is_last && state.links[self.input.id].has_ended();
-        state.change(stage).has_rest = false;
-        let message = match error {
-            Some(error) => Err(error),
-            None if list.len() == self.count || is_last => Ok(std::mem::take(&mut *list)),
-            None => {
-                state.change(stage).has_rest = self.keeps_rest && !list.is_empty();
-                return state;
-            }
-        };
-        if message.is_err() {
-            state.halt(stage);
-        } else {
-            state.count(stage, Some(0), std::time::Duration::ZERO);
-        }
-        let slot = self.output.reserve(&mut state);
-        self.output.place(&mut state, slot, Some(message));
-        state
+        (None, false)
     }
 }

@@ -5,6 +5,7 @@
 
 use std::{
     future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     task::{Poll, Waker},
     time::{Duration, Instant},
@@ -76,6 +77,12 @@ impl Engine {
     /// Unlocks the state and wakes those who have something to do.
     pub(crate) fn release(&self, mut state: Locked<'_>) {
         self.wake(&mut state);
+        if !state.discarded.is_empty() {
+            let discarded = std::mem::take(&mut state.discarded);
+            drop(state);
+            // A panic while an item is dropped is of no use to anyone.
+            discarded.into_iter().for_each(|item| drop(catch_unwind(AssertUnwindSafe(|| drop(item)))));
+        }
     }
 
     /// Runs the stages without an operation, and ends what can end, after a change of the state.

@@ -5,8 +5,11 @@
 //! - [`Op`] is what a stage does to an item: it waits ([`Op::asynchronous`]), computes on the pipeline's threads
 //!   ([`Op::cpu`]), blocks on threads of its own ([`Op::blocking`]), or makes many items of one ([`Op::cpu_many`],
 //!   [`Op::blocking_many`]). It has an order of results, and a policy for failures: fail, skip, replace, retry, a bound.
+//!   With a [`Cache`] it runs once per key ([`Op::cached`]).
 //! - [`Stages`] chains them: [`pipe`](Stages::pipe), [`aggregate`](Stages::aggregate),
-//!   [`disaggregate`](Stages::disaggregate), [`sink`](Stages::sink).
+//!   [`disaggregate`](Stages::disaggregate), [`sink`](Stages::sink). It branches, too: [`route`](Stages::route) sends each item to
+//!   one of several [`Branches`], [`fan_out`](Stages::fan_out) to two whose results it joins, and
+//!   [`merge`](PipelineBuilder::merge) takes items from several sources.
 //! - [`Pipeline`] runs: [`iter`](Pipeline::iter) gives the items, [`stats`](Pipeline::stats) and
 //!   [`waits`](Pipeline::waits) show where the time goes, [`set_concurrency`](Pipeline::set_concurrency) changes it,
 //!   [`drain`](Pipeline::drain) and [`stop`](Pipeline::stop) end it.
@@ -14,7 +17,7 @@
 //! Every queue is bounded, so a slow stage blocks the stages before it and memory stays bounded. Dropping a pipeline
 //! stops it. A panic of an operation is a failure of its item.
 //!
-//! How it runs: one lock guards all numbers (`state.rs`) and queues (`link.rs`). A thread takes a step of the stage nearest to
+//! How it runs: one lock guards all numbers (`state.rs`, `numbers.rs`) and queues (`link.rs`). A thread takes a step of the stage nearest to
 //! the sink that has an item and room for the result, runs the operation without the lock, and places the result
 //! (`engine.rs`). So no item needs a task, a channel or an allocation.
 //!
@@ -35,10 +38,15 @@
 //! ```
 
 mod aggregate;
+mod assembly;
+mod branch;
 mod builder;
 mod engine;
 mod error;
 mod link;
+mod many;
+mod memo;
+mod numbers;
 mod op;
 mod pipe;
 mod source;
@@ -55,13 +63,16 @@ use futures::stream::AbortHandle;
 use spdl_core::messages::StageStats;
 use tokio::runtime::Runtime;
 
+pub use branch::Branches;
 pub use builder::{PipelineBuilder, PipelinePlan, Stages};
 pub use error::{BuildError, ConcurrencyError, OpError, PipelineError};
+pub use memo::{Cache, CacheStats};
 pub use op::{Op, OutputOrder};
 
 use engine::{Engine, deadline_in};
-use link::Link;
-use state::{Kind, State};
+use link::{Link, NoItem};
+use numbers::{Kind, StageState};
+use state::State;
 use stats::StageWaits;
 use sync::{Mutex, lock, thread};
 
@@ -142,7 +153,7 @@ impl<T: Send + 'static> Pipeline<T> {
     pub fn stats(&self) -> Vec<StageStats> {
         let mut state = self.engine.lock();
         state.account_all();
-        state.stages.iter().map(state::StageState::stats).collect()
+        state.stages.iter().map(StageState::stats).collect()
     }
 
     /// Returns the waiting times of every stage, in the same order as [`stats`](Self::stats).
@@ -239,13 +250,16 @@ impl<T: Send + 'static> Iterator for Items<'_, T> {
                 return None;
             }
             if state.links[output.id].ready > 0 {
-                let message = output.take(&mut state);
+                let message = output.take(&mut state).message;
                 match message {
                     Ok(_) => state.count(engine.stage_count() - 1, Some(0), Duration::ZERO),
                     Err(_) => state.end(),
                 }
                 engine.release(engine.settle(state));
-                return Some(message.map_err(|error| *error));
+                return Some(message.map_err(|none| match none {
+                    NoItem::Failed(error) => *error,
+                    NoItem::LeftOut => unreachable!("what is left out of a branch goes no further than its end"),
+                }));
             }
             let (locked, has_timed_out) = engine.wait(*consumers, state, deadline);
             state = locked;

@@ -10,8 +10,38 @@ use crate::{
     sync::{Mutex, lock},
 };
 
-/// What a link carries. An error takes the place of its item, so that the items before it still arrive.
-pub(crate) type Message<T> = Result<T, Box<PipelineError>>;
+/// What a link carries: an item, or what has taken its place.
+pub(crate) type Message<T> = Result<T, NoItem>;
+
+/// What takes the place of an item.
+#[derive(Debug)]
+pub(crate) enum NoItem {
+    /// A failure. The items before it still arrive.
+    Failed(Box<PipelineError>),
+    /// The item was left out. It travels on only to the end of its branch, which waits for it.
+    LeftOut,
+}
+
+impl From<PipelineError> for NoItem {
+    fn from(error: PipelineError) -> Self {
+        Self::Failed(Box::new(error))
+    }
+}
+
+/// A message as it is taken from a link.
+pub(crate) struct Taken<T> {
+    pub(crate) message: Message<T>,
+    /// Whether it is the last one that an item of the branch gives. Only branches whose results are put back in order mark it.
+    pub(crate) is_last: bool,
+}
+
+/// A reserved place in a link.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot {
+    number: u64,
+    /// Whether the message will be the last of an item of the branch.
+    pub(crate) is_last: bool,
+}
 
 /// A link's typed half; its numbers are in the [`State`]. It is only locked while the state is, so this never waits.
 pub(crate) struct Link<T> {
@@ -22,17 +52,17 @@ pub(crate) struct Link<T> {
 struct Queue<T> {
     order: OutputOrder,
     /// Messages that can be taken.
-    ready: VecDeque<Message<T>>,
+    ready: VecDeque<Taken<T>>,
     /// Reserved slots from number `first` on; used where results leave in the order of their inputs.
-    slots: VecDeque<Slot<T>>,
+    slots: VecDeque<Reserved<T>>,
     first: u64,
     /// Number of reserved slots where results leave in the order of completion.
     reserved: usize,
 }
 
-enum Slot<T> {
-    Reserved,
-    Filled(Message<T>),
+enum Reserved<T> {
+    Empty,
+    Filled(Taken<T>),
     /// The item was left out.
     Hole,
 }
@@ -43,27 +73,30 @@ impl<T> Link<T> {
         Self { id, queue: Mutex::new(Queue { order, ready, slots, first: 0, reserved: 0 }) }
     }
 
-    /// Reserves the next slot and returns its number.
-    pub(crate) fn reserve(&self, state: &mut State) -> u64 {
-        self.change(state, |queue| match queue.order {
+    /// Reserves the next slot, for a message that is or is not the last of an item of the branch.
+    pub(crate) fn reserve(&self, state: &mut State, is_last: bool) -> Slot {
+        let number = self.change(state, |queue| match queue.order {
             OutputOrder::Completion => {
                 queue.reserved += 1;
                 0
             }
             OutputOrder::Input => {
-                queue.slots.push_back(Slot::Reserved);
+                queue.slots.push_back(Reserved::Empty);
                 queue.first + queue.slots.len() as u64 - 1
             }
-        })
+        });
+        Slot { number, is_last }
     }
 
     /// Places a message in its slot, or gives up the slot.
-    pub(crate) fn place(&self, state: &mut State, number: u64, message: Option<Message<T>>) {
-        self.change(state, |queue| queue.place(number, message));
+    pub(crate) fn place(&self, state: &mut State, slot: Slot, message: Option<Message<T>>) {
+        let message = message.or_else(|| slot.is_last.then_some(Err(NoItem::LeftOut)));
+        let taken = message.map(|message| Taken { message, is_last: slot.is_last });
+        self.change(state, |queue| queue.place(slot.number, taken));
     }
 
     /// Takes the next message. There must be one that is ready.
-    pub(crate) fn take(&self, state: &mut State) -> Message<T> {
+    pub(crate) fn take(&self, state: &mut State) -> Taken<T> {
         self.change(state, |queue| queue.ready.pop_front().expect("the state counts the messages that are ready"))
     }
 
@@ -76,17 +109,17 @@ impl<T> Link<T> {
 }
 
 impl<T> Queue<T> {
-    fn place(&mut self, number: u64, message: Option<Message<T>>) {
+    fn place(&mut self, number: u64, message: Option<Taken<T>>) {
         if self.order == OutputOrder::Completion {
             self.reserved -= 1;
             self.ready.extend(message);
             return;
         }
         let at = usize::try_from(number - self.first).expect("there are fewer slots than addresses");
-        self.slots[at] = message.map_or(Slot::Hole, Slot::Filled);
-        while let Some(slot) = self.slots.pop_front_if(|slot| !matches!(slot, Slot::Reserved)) {
+        self.slots[at] = message.map_or(Reserved::Hole, Reserved::Filled);
+        while let Some(slot) = self.slots.pop_front_if(|slot| !matches!(slot, Reserved::Empty)) {
             self.first += 1;
-            if let Slot::Filled(message) = slot {
+            if let Reserved::Filled(message) = slot {
                 self.ready.push_back(message);
             }
         }

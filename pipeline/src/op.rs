@@ -1,12 +1,16 @@
 //! Operations of a pipeline: their work on an item, the order of their results, and their failure policy.
 
 use std::{
+    hash::Hash,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use crate::error::{OpError, PipelineError};
+use crate::{
+    error::{OpError, PipelineError},
+    memo::{Cache, KeyedMemo, Memo},
+};
 
 /// The results of an operation that makes many items of one.
 pub(crate) type Results<U> = Box<dyn Iterator<Item = Result<U, OpError>> + Send>;
@@ -19,6 +23,7 @@ pub struct Op<T, U> {
     pub(crate) order: OutputOrder,
     pub(crate) failures: FailurePolicy<T, U>,
     pub(crate) bytes: fn(&U) -> u64,
+    pub(crate) memo: Option<Box<dyn Memo<T, U>>>,
 }
 
 pub(crate) enum OpWork<T, U> {
@@ -94,6 +99,13 @@ enum OnFailure<U> {
     Replace(Box<dyn Fn(&PipelineError) -> U + Send + Sync>),
 }
 
+impl<T: Send + 'static> Op<T, (usize, T)> {
+    /// Creates an operation for [`Stages::route`](crate::Stages::route) that computes the number of the branch for an item.
+    pub fn router(route: impl Fn(&T) -> usize + Send + Sync + 'static) -> Self {
+        Self::cpu(move |item| Ok::<_, std::convert::Infallible>((route(&item), item)))
+    }
+}
+
 impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
     /// Creates an operation that mostly waits. It runs on the pipeline's event loop, which it must not block.
     pub fn asynchronous<F, R, E>(f: F) -> Self
@@ -151,7 +163,7 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
 
     fn new(work: OpWork<T, U>) -> Self {
         let failures = FailurePolicy { retries: 0, copy: None, max: u64::MAX, action: OnFailure::Fail };
-        Self { work, order: OutputOrder::default(), failures, bytes: |_| 0 }
+        Self { work, order: OutputOrder::default(), failures, bytes: |_| 0, memo: None }
     }
 
     /// Sets the order in which results leave. Default: the order of their inputs.
@@ -192,6 +204,20 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
     {
         self.failures.retries = count;
         self.failures.copy = Some(T::clone);
+        self
+    }
+
+    /// Runs the operation once for each key that `key` returns, and keeps the result in `cache`: later items with that key get a
+    /// copy of it, as do those that come while it runs, which count as worked on until it ends. Large results are best
+    /// an [`Arc`]. A failure is not kept, so the next item with the key runs the operation again. Operations that make many
+    /// items of one cannot be cached.
+    #[must_use]
+    pub fn cached<K>(mut self, cache: &Cache<K, U>, key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self
+    where
+        K: Hash + Eq + Send + 'static,
+        U: Clone,
+    {
+        self.memo = Some(Box::new(KeyedMemo::new(cache.clone(), key)));
         self
     }
 

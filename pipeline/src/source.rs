@@ -12,7 +12,7 @@ use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream::AbortHand
 use crate::{
     engine::{Engine, Locked, Step, Task},
     error::PipelineError,
-    link::{Link, Message},
+    link::{Link, Message, Slot},
     state::State,
     sync::{Mutex, lock},
 };
@@ -80,9 +80,9 @@ impl<T: Send + 'static> Task for StreamSource<T> {
     }
 }
 
-/// Reserves a slot for the next item, and returns its number.
-fn begin<T>(stage: usize, state: &mut State, output: &Link<T>) -> u64 {
-    let slot = output.reserve(state);
+/// Reserves a slot for the next item, and returns it.
+fn begin<T>(stage: usize, state: &mut State, output: &Link<T>) -> Slot {
+    let slot = output.reserve(state, false);
     state.change(stage).running = 1;
     slot
 }
@@ -92,7 +92,7 @@ fn finish<'e, T>(
     engine: &'e Engine,
     stage: usize,
     output: &Link<T>,
-    slot: u64,
+    slot: Slot,
     begun: Instant,
     item: std::thread::Result<Option<T>>,
 ) -> Locked<'e> {

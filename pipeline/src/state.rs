@@ -2,13 +2,15 @@
 //! data without locks, threads or a clock: the time is set by the caller.
 
 use std::{
+    any::Any,
     task::Waker,
     time::{Duration, Instant},
 };
 
-use spdl_core::{histogram::DurationHistogram, messages::StageStats};
-
-use crate::stats::{StageWaits, nanoseconds};
+use crate::{
+    numbers::{Crew, Kind, LinkState, Reads, StageState},
+    stats::StageWaits,
+};
 
 /// All numbers of a running pipeline, under its one lock.
 pub(crate) struct State {
@@ -21,143 +23,17 @@ pub(crate) struct State {
     pub(crate) now: Instant,
     /// Whether a source has ended, so that stages may.
     is_closing: bool,
+    /// What stages took and do not pass on. It is dropped without the lock, as that may run code of the user's.
+    pub(crate) discarded: Vec<Box<dyn Any + Send>>,
     /// Whether the last item was delivered, the pipeline failed or it was stopped. No step is taken after that.
     pub(crate) has_ended: bool,
-}
-
-/// A stage's numbers.
-pub(crate) struct StageState {
-    pub(crate) name: String,
-    pub(crate) kind: Kind,
-    /// Whether the limit can be changed.
-    pub(crate) is_pipe: bool,
-    /// Number of items that the stage may work on at once: its units.
-    pub(crate) limit: usize,
-    /// Number of items that may wait in front of the stage, beyond those in progress before it.
-    pub(crate) depth: usize,
-    /// Number of steps that are being taken.
-    pub(crate) running: usize,
-    /// Number of items that were taken and are not finished.
-    pub(crate) open: usize,
-    /// Number of items that have more results and could give one.
-    pub(crate) parked: usize,
-    /// Whether something is left that is to be passed on when the input ends.
-    pub(crate) has_rest: bool,
-    /// Whether there is no further input.
-    pub(crate) is_exhausted: bool,
-    /// Whether a failure has left the stage or one behind it, so that no further item is needed.
-    is_halted: bool,
-    is_finished: bool,
-    pub(crate) inputs: Vec<usize>,
-    pub(crate) output: Option<usize>,
-    pub(crate) items: u64,
-    bytes: u64,
-    failures: u64,
-    latency: DurationHistogram,
-    busy: Duration,
-    waits: StageWaits,
-    accounted_until: Instant,
-}
-
-/// The kinds of stages that the scheduler tells apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Source,
-    /// One result per item.
-    One,
-    /// Any number of results per item: an item may be taken before there is room for a result.
-    Many,
-    /// Collects or passes on items, without an operation.
-    Inline,
-    Sink,
-}
-
-/// A link's numbers.
-pub(crate) struct LinkState {
-    pub(crate) producer: usize,
-    pub(crate) consumer: usize,
-    /// Number of slots in use: reserved, filled or ready.
-    used: usize,
-    pub(crate) ready: usize,
-    is_closed: bool,
-}
-
-/// The threads or tasks that take the steps of some stages.
-#[derive(Default)]
-pub(crate) struct Crew {
-    /// The stages, nearest to the sink first.
-    pub(crate) stages: Vec<usize>,
-    /// Number of threads or tasks.
-    pub(crate) size: usize,
-    /// Whether these are the threads for all operations that compute.
-    pub(crate) is_pool: bool,
-    /// Number of threads or tasks that wait to be woken.
-    pub(crate) waiting: usize,
-    /// Number of threads that are asked to wake up and have not yet.
-    pub(crate) woken: usize,
-    /// Number of threads that look for a step. They find whatever becomes possible, so none needs to be woken.
-    pub(crate) searching: usize,
-    /// The tasks that wait, by their number; empty for threads.
-    pub(crate) wakers: Vec<Option<Waker>>,
-}
-
-impl LinkState {
-    pub(crate) const fn new(producer: usize) -> Self {
-        Self { producer, consumer: usize::MAX, used: 0, ready: 0, is_closed: false }
-    }
-
-    /// Returns whether nothing will come any more.
-    pub(crate) const fn has_ended(&self) -> bool {
-        self.is_closed && self.used == 0
-    }
-}
-
-impl StageState {
-    pub(crate) fn new(name: String, kind: Kind, limit: usize, depth: usize, now: Instant) -> Self {
-        Self {
-            name,
-            kind,
-            is_pipe: false,
-            limit,
-            depth,
-            running: 0,
-            open: 0,
-            parked: 0,
-            has_rest: false,
-            is_exhausted: false,
-            is_halted: false,
-            is_finished: false,
-            inputs: Vec::new(),
-            output: None,
-            items: 0,
-            bytes: 0,
-            failures: 0,
-            latency: DurationHistogram::default(),
-            busy: Duration::ZERO,
-            waits: StageWaits::default(),
-            accounted_until: now,
-        }
-    }
-
-    pub(crate) fn stats(&self) -> StageStats {
-        let [p50_ns, p90_ns, p99_ns] = self.latency.quantiles([0.5, 0.9, 0.99]).map(nanoseconds);
-        StageStats {
-            items: self.items,
-            bytes: self.bytes,
-            failures: self.failures,
-            busy_ns: nanoseconds(self.busy),
-            p50_ns,
-            p90_ns,
-            p99_ns,
-            ..StageStats::new(self.name.as_str().into())
-        }
-    }
 }
 
 impl State {
     pub(crate) fn new(stages: Vec<StageState>, links: Vec<LinkState>, now: Instant) -> Self {
         let (crews, inline) = (Vec::new(), Vec::new());
-        Self { stages, links, crews, inline, now, is_closing: false, has_ended: false }
+        let discarded = Vec::new();
+        Self { stages, links, crews, inline, now, is_closing: false, discarded, has_ended: false }
     }
 
     /// Counts the time of a stage up to now. Its numbers and those of its links must not have changed since the last call.
@@ -189,7 +65,7 @@ impl State {
 
     pub(crate) fn waits(&self) -> impl Iterator<Item = StageWaits> {
         let stages = 0..self.stages.len();
-        stages.map(|stage| StageWaits { queue_depth: self.ready(stage) as u64, ..self.stages[stage].waits })
+        stages.map(|stage| StageWaits { queue_depth: self.queued(stage) as u64, ..self.stages[stage].waits })
     }
 
     /// Changes a stage's numbers, with the time before the change accounted for.
@@ -220,16 +96,53 @@ impl State {
         }
     }
 
-    /// Returns whether there is room for a result of the stage.
+    /// Returns whether there is room for a result of the stage. A stage that deals items needs room for the one that it holds.
     pub(crate) fn has_room(&self, stage: usize) -> bool {
-        self.stages[stage].output.is_none_or(|link| {
-            let link = &self.links[link];
-            link.used < self.stages[link.consumer].depth + self.stages[link.producer].limit
-        })
+        let StageState { kind, outputs, target, .. } = &self.stages[stage];
+        match kind {
+            Kind::Deal => target.is_none_or(|link| self.link_has_room(link)),
+            _ => outputs.iter().all(|link| self.link_has_room(*link)),
+        }
     }
 
+    pub(crate) fn link_has_room(&self, link: usize) -> bool {
+        let link = &self.links[link];
+        link.used < self.stages[link.consumer].depth + self.stages[link.producer].limit
+    }
+
+    /// Returns the number of messages that the stage could take.
     fn ready(&self, stage: usize) -> usize {
+        let StageState { inputs, reads, .. } = &self.stages[stage];
+        let ready = |link: &usize| self.links[*link].ready;
+        match reads {
+            Reads::Any => inputs.iter().map(ready).sum(),
+            Reads::All => inputs.iter().map(ready).min().unwrap_or(0),
+            Reads::Dealt => self.next_dealt(stage).map_or(0, |input| ready(&inputs[input])),
+        }
+    }
+
+    /// Returns the number of messages in front of the stage.
+    fn queued(&self, stage: usize) -> usize {
         self.stages[stage].inputs.iter().map(|link| self.links[*link].ready).sum()
+    }
+
+    fn next_dealt(&self, stage: usize) -> Option<usize> {
+        let StageState { inputs, dealt, .. } = &self.stages[stage];
+        let dealt = dealt.front().map(|dealt| dealt.branch);
+        dealt.or_else(|| inputs.iter().position(|link| !self.links[*link].has_ended()))
+    }
+
+    /// Returns the number of the input that the stage, which is runnable, takes its next message from.
+    pub(crate) fn next_input(&mut self, stage: usize) -> usize {
+        if self.stages[stage].reads == Reads::Dealt {
+            return self.next_dealt(stage).expect("a stage that is runnable has an input");
+        }
+        let StageState { inputs, turn, .. } = &self.stages[stage];
+        let mut numbers = (0..inputs.len()).map(|number| (turn + number) % inputs.len());
+        let next = numbers.find(|number| self.links[inputs[*number]].ready > 0);
+        let next = next.expect("a stage that is runnable has a message");
+        self.stages[stage].turn = next + 1;
+        next
     }
 
     fn inputs_have_ended(&self, stage: usize) -> bool {
@@ -246,7 +159,7 @@ impl State {
         if stage.kind == Kind::Source {
             return has_room && stage.running == 0 && !stage.is_exhausted;
         }
-        let can_start = stage.open < stage.limit && (has_room || stage.kind == Kind::Many);
+        let can_start = stage.open < stage.limit && (has_room || matches!(stage.kind, Kind::Many | Kind::Deal));
         stage.parked > 0 && has_room
             || can_start && self.ready(at) > 0
             || stage.has_rest && has_room && self.inputs_have_ended(at)
@@ -322,9 +235,12 @@ impl State {
             }
             any = true;
             self.stages[at].is_finished = true;
-            match self.stages[at].output {
-                Some(link) => self.links[link].is_closed = true,
-                None => self.end(),
+            for output in 0..self.stages[at].outputs.len() {
+                let link = self.stages[at].outputs[output];
+                self.links[link].is_closed = true;
+            }
+            if self.stages[at].kind == Kind::Sink {
+                self.end();
             }
         }
         any

@@ -1,0 +1,299 @@
+//! Branches: stages that items are dealt to and whose results are merged again, and sources that are merged. None of these
+//! stages has an operation, so they need no threads: see `aggregate.rs`.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    assembly::{Assembly, BranchRule, ServedBy},
+    builder::{PipelineBuilder, Stages, add_pipe},
+    engine::{Engine, Locked, Step},
+    error::{BuildError, PipelineError},
+    link::{Link, Message, NoItem, Taken},
+    numbers::{Dealt, Kind, Reads},
+    op::{Op, OutputOrder},
+    state::State,
+    sync::{Mutex, lock},
+};
+
+type Branch<T, U> = Box<dyn FnOnce(Stages<T>) -> Stages<U> + Send>;
+
+/// The branches that [`Stages::route`] routes items to, numbered from 0.
+pub struct Branches<T, U> {
+    branches: Vec<Branch<T, U>>,
+    order: OutputOrder,
+}
+
+impl<T, U> Default for Branches<T, U> {
+    fn default() -> Self {
+        Self { branches: Vec::new(), order: OutputOrder::default() }
+    }
+}
+
+impl<T: Send + 'static, U: Send + 'static> Branches<T, U> {
+    /// Creates an empty list.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a branch of the stages that `branch` adds; it may add none.
+    #[must_use]
+    pub fn branch(mut self, branch: impl FnOnce(Stages<T>) -> Stages<U> + Send + 'static) -> Self {
+        self.branches.push(Box::new(branch));
+        self
+    }
+
+    /// Sets the order in which the results of the branches are merged. Default: the order of the items that they are made
+    /// of; the lists and rests of lists come where their last item was, or at the end. All stages of the branches must
+    /// keep that order.
+    #[must_use]
+    pub fn order(mut self, order: OutputOrder) -> Self {
+        self.order = order;
+        self
+    }
+}
+
+impl PipelineBuilder {
+    /// Takes items from several pipelines, each with a source of its own, as they become available. Where several have some, they
+    /// take turns.
+    #[must_use]
+    pub fn merge<T: Send + 'static>(self, name: &str, pipelines: impl IntoIterator<Item = Stages<T>>) -> Stages<T> {
+        let (name, pipelines) = (name.to_owned(), pipelines.into_iter().collect::<Vec<_>>());
+        Stages::new(move |assembly| {
+            let inputs: Vec<_> = pipelines.into_iter().map(|stages| (stages.assemble)(assembly)).collect();
+            add_merge(assembly, &name, inputs, Reads::Any)
+        })
+    }
+}
+
+impl<T: Send + 'static> Stages<T> {
+    /// Routes each item to one of several branches, and merges their results. `op` returns the number of the branch with the
+    /// item, as [`Op::router`] does; a number that no branch has fails the pipeline.
+    #[must_use]
+    pub fn route<V: Send + 'static, U: Send + 'static>(
+        self,
+        name: &str,
+        op: Op<T, (usize, V)>,
+        concurrency: usize,
+        branches: Branches<V, U>,
+    ) -> Stages<U> {
+        let name = name.to_owned();
+        self.pipe(&name, op, concurrency).then(move |assembly, input| {
+            let Branches { branches, order } = branches;
+            let reads = if order == OutputOrder::Input { Reads::Dealt } else { Reads::Any };
+            assembly.check_branch(&name, order, true);
+            let deal_name = format!("{name}-deal");
+            let deal = assembly.stage(&deal_name, Kind::Deal, 1, 1, &[input.id]);
+            let outputs: Vec<_> = branches.iter().map(|_| assembly.link(deal, OutputOrder::Input)).collect();
+            let step = Deal { name: name.clone(), input, outputs: outputs.clone(), held: Mutex::new(None) };
+            assembly.serve_by_thread(ServedBy::Neighbours, step);
+            let rule = (order == OutputOrder::Input).then_some(BranchRule::InOrder);
+            let results = branches.into_iter().zip(outputs);
+            let results = results.map(|(branch, link)| add_branch(assembly, &name, rule, branch, link)).collect();
+            if order == OutputOrder::Input {
+                assembly.stages[deal].merge = Some(assembly.stages.len());
+            }
+            add_merge(assembly, &format!("{name}-merge"), results, reads)
+        })
+    }
+
+    /// Gives each item to two branches and joins their results to a pair. Where one of them leaves an item out, the pair is
+    /// left out. The branches must give one result for each item in the order of the items; for results that do not belong
+    /// together, let an operation make several numbered copies of an item for [`route`](Self::route).
+    #[must_use]
+    pub fn fan_out<A: Send + 'static, B: Send + 'static>(
+        self,
+        name: &str,
+        first: impl FnOnce(Stages<T>) -> Stages<A> + Send + 'static,
+        second: impl FnOnce(Stages<T>) -> Stages<B> + Send + 'static,
+    ) -> Stages<(A, B)>
+    where
+        T: Clone,
+    {
+        let name = name.to_owned();
+        self.then(move |assembly, input| {
+            let copy = Op::cpu(|item: T| Ok::<_, std::convert::Infallible>((item.clone(), item)));
+            let (input, _) = add_pipe(assembly, name.clone(), copy, 1, input);
+            let deal = assembly.stage(&format!("{name}-deal"), Kind::Inline, 1, 1, &[input.id]);
+            let outputs = (assembly.link(deal, OutputOrder::Input), assembly.link(deal, OutputOrder::Input));
+            assembly.serve_by_thread(ServedBy::Neighbours, DealBoth { input, outputs: outputs.clone() });
+            let rule = Some(BranchRule::OneInOrder);
+            let first = add_branch(assembly, &name, rule, Box::new(first), outputs.0);
+            let second = add_branch(assembly, &name, rule, Box::new(second), outputs.1);
+            let stage = assembly.stage(&format!("{name}-join"), Kind::Inline, 1, 1, &[first.id, second.id]);
+            assembly.stages[stage].reads = Reads::All;
+            assembly.stages[deal].merge = Some(stage);
+            let output = assembly.link(stage, OutputOrder::Input);
+            assembly.serve_by_thread(ServedBy::Neighbours, Join { inputs: (first, second), output: output.clone() });
+            output
+        })
+    }
+}
+
+/// Adds the stages of a branch behind `link`, under a rule or that of the branch around it.
+fn add_branch<T: Send + 'static, U: Send + 'static>(
+    assembly: &mut Assembly,
+    name: &str,
+    rule: Option<BranchRule>,
+    branch: Branch<T, U>,
+    link: Arc<Link<T>>,
+) -> Arc<Link<U>> {
+    let around = assembly.branch.clone();
+    if let (Some(rule), None | Some((_, BranchRule::InOrder))) = (rule, &around) {
+        assembly.branch = Some((name.to_owned(), rule));
+    }
+    let output = (branch(Stages::new(move |_| link)).assemble)(assembly);
+    assembly.branch = around;
+    output
+}
+
+fn add_merge<T: Send + 'static>(
+    assembly: &mut Assembly,
+    name: &str,
+    inputs: Vec<Arc<Link<T>>>,
+    reads: Reads,
+) -> Arc<Link<T>> {
+    if inputs.is_empty() {
+        assembly.fail(BuildError::NothingToMerge { stage: name.to_owned() });
+    }
+    let ids: Vec<usize> = inputs.iter().map(|input| input.id).collect();
+    let stage = assembly.stage(name, Kind::Inline, 1, 1, &ids);
+    assembly.stages[stage].reads = reads;
+    let output = assembly.link(stage, OutputOrder::Input);
+    assembly.serve_by_thread(ServedBy::Neighbours, Merge { inputs, output: output.clone() });
+    output
+}
+
+/// Deals each item to the branch whose number comes with it. Where that has no room, it holds the item.
+struct Deal<T> {
+    name: String,
+    input: Arc<Link<(usize, T)>>,
+    outputs: Vec<Arc<Link<T>>>,
+    held: Mutex<Option<(usize, Taken<T>)>>,
+}
+
+impl<T: Send + 'static> Step for Deal<T> {
+    fn step<'e>(&self, _: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
+        if let Some((branch, held)) = lock(&self.held).take() {
+            let numbers = state.change(stage);
+            (numbers.open, numbers.parked, numbers.target) = (0, 0, None);
+            self.deal(stage, &mut state, branch, held);
+            return state;
+        }
+        let Taken { message, is_last } = self.input.take(&mut state);
+        // What is no item goes to the first branch, and is held up there as all other messages are.
+        let (branch, message) = match message {
+            Ok((branch, item)) if branch < self.outputs.len() => (branch, Ok(item)),
+            Ok((branch, item)) => {
+                state.discarded.push(Box::new(item));
+                (0, Err(self.no_branch(branch).into()))
+            }
+            Err(none) => (0, Err(none)),
+        };
+        let taken = Taken { message, is_last };
+        let link = self.outputs[branch].id;
+        if state.link_has_room(link) {
+            self.deal(stage, &mut state, branch, taken);
+        } else {
+            *lock(&self.held) = Some((branch, taken));
+            let numbers = state.change(stage);
+            (numbers.open, numbers.parked, numbers.target) = (1, 1, Some(link));
+        }
+        state
+    }
+}
+
+impl<T> Deal<T> {
+    fn deal(&self, stage: usize, state: &mut State, branch: usize, Taken { message, is_last }: Taken<T>) {
+        let merge = state.stages[stage].merge;
+        if let Some(merge) = merge {
+            state.change(merge).dealt.push_back(Dealt { branch, is_last });
+        }
+        pass_on(stage, state, &self.outputs[branch], merge.is_some(), message);
+    }
+
+    fn no_branch(&self, branch: usize) -> PipelineError {
+        let count = self.outputs.len();
+        let text =
+            format!("the number of an item's branch is {branch}; it must be below {count}, the number of branches");
+        PipelineError::Failed { stage: self.name.clone(), source: text.into() }
+    }
+}
+
+/// Passes a message on, with nothing done to it.
+fn pass_on<T>(stage: usize, state: &mut State, output: &Link<T>, is_last: bool, message: Message<T>) {
+    match &message {
+        Ok(_) => state.count(stage, Some(0), Duration::ZERO),
+        Err(NoItem::Failed(_)) => state.halt(stage),
+        Err(NoItem::LeftOut) => {}
+    }
+    let slot = output.reserve(state, is_last);
+    let is_left_out = matches!(message, Err(NoItem::LeftOut));
+    output.place(state, slot, (!is_left_out).then_some(message));
+}
+
+/// Merges the results of branches, or of pipelines.
+struct Merge<T> {
+    inputs: Vec<Arc<Link<T>>>,
+    output: Arc<Link<T>>,
+}
+
+impl<T: Send> Step for Merge<T> {
+    fn step<'e>(&self, _: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
+        let input = state.next_input(stage);
+        let Taken { message, is_last } = self.inputs[input].take(&mut state);
+        let ended = if is_last { state.change(stage).dealt.pop_front() } else { None };
+        pass_on(stage, &mut state, &self.output, ended.is_some_and(|dealt| dealt.is_last), message);
+        state
+    }
+}
+
+/// Deals each pair of copies to two branches.
+struct DealBoth<T> {
+    input: Arc<Link<(T, T)>>,
+    outputs: (Arc<Link<T>>, Arc<Link<T>>),
+}
+
+impl<T: Send + 'static> Step for DealBoth<T> {
+    fn step<'e>(&self, _: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
+        let Taken { message, is_last } = self.input.take(&mut state);
+        let (first, second) = match message {
+            Ok((first, second)) => (Ok(first), Ok(second)),
+            Err(none) => (Err(none), Err(NoItem::LeftOut)),
+        };
+        let join = state.stages[stage].merge.expect("what is dealt to two branches is joined");
+        state.change(join).dealt.push_back(Dealt { branch: 0, is_last });
+        pass_on(stage, &mut state, &self.outputs.0, true, first);
+        pass_on(stage, &mut state, &self.outputs.1, true, second);
+        state
+    }
+}
+
+/// Joins the results that two branches give for an item.
+struct Join<A, B> {
+    inputs: (Arc<Link<A>>, Arc<Link<B>>),
+    output: Arc<Link<(A, B)>>,
+}
+
+impl<A: Send + 'static, B: Send + 'static> Step for Join<A, B> {
+    fn step<'e>(&self, _: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
+        let first = self.inputs.0.take(&mut state).message;
+        let second = self.inputs.1.take(&mut state).message;
+        let dealt = state.change(stage).dealt.pop_front().expect("each pair was dealt");
+        let pair = match (first, second) {
+            (Ok(first), Ok(second)) => Ok((first, second)),
+            (first, second) => {
+                let mut failed = None;
+                let mut note = |none| match none {
+                    NoItem::Failed(error) => drop(failed.get_or_insert(error)),
+                    NoItem::LeftOut => {}
+                };
+                let left = (first.map_err(&mut note).ok(), second.map_err(note).ok());
+                state.discarded.push(Box::new(left));
+                Err(failed.map_or(NoItem::LeftOut, NoItem::Failed))
+            }
+        };
+        pass_on(stage, &mut state, &self.output, dealt.is_last, pair);
+        state
+    }
+}
