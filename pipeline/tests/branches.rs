@@ -96,7 +96,8 @@ fn a_number_without_a_branch_fails_the_pipeline() {
 
 #[test]
 fn two_branches_give_a_pair_for_each_item_that_neither_leaves_out() {
-    let odd = Op::asynchronous(async |item: usize| if item % 4 == 0 { Err("a fourth") } else { Ok(item * 10) });
+    let odd =
+        Op::asynchronous(async |item: usize| if item.is_multiple_of(4) { Err("a fourth") } else { Ok(item * 10) });
     let pairs = Pipeline::builder().source(0..12).fan_out(
         "both",
         |stages| stages.pipe("tens", odd.skip_failures(), 3),
