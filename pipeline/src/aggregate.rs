@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::{
     engine::{Engine, Locked, Step},
     link::{Link, Message, NoItem, Taken},
-    state::State,
+    state::{Count, State},
     sync::{Mutex, lock},
 };
 
@@ -34,7 +34,7 @@ impl<T: Send> Step for Aggregate<T> {
             None => None,
         };
         match &message {
-            Some(Ok(_)) => state.count(stage, Some(0), std::time::Duration::ZERO),
+            Some(Ok(_)) => state.count(stage, Count::Item(0), std::time::Duration::ZERO),
             Some(Err(_)) => state.halt(stage),
             None => state.change(stage).has_rest = self.keeps_rest && !list.is_empty(),
         }

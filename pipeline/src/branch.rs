@@ -11,7 +11,7 @@ use crate::{
     link::{Link, Message, NoItem, Taken},
     numbers::{Dealt, Kind, Reads},
     op::{Op, OutputOrder},
-    state::State,
+    state::{Count, State},
     sync::{Mutex, lock},
 };
 
@@ -223,7 +223,7 @@ impl<T> Deal<T> {
 /// Passes a message on, with nothing done to it.
 fn pass_on<T>(stage: usize, state: &mut State, output: &Link<T>, is_last: bool, message: Message<T>) {
     match &message {
-        Ok(_) => state.count(stage, Some(0), Duration::ZERO),
+        Ok(_) => state.count(stage, Count::Item(0), Duration::ZERO),
         Err(NoItem::Failed(_)) => state.halt(stage),
         Err(NoItem::LeftOut) => {}
     }

@@ -20,7 +20,7 @@ use crate::{
 
 pub(crate) type Locked<'e> = MutexGuard<'e, State>;
 
-/// How often a thread without work looks again before it sleeps. Waking a thread that sleeps takes several microseconds, in which a
+/// How often a thread or task without work looks again before it sleeps. Waking a thread that sleeps takes several microseconds, in which a
 /// quick operation has its next item.
 const LOOKS_BEFORE_SLEEP: usize = if cfg!(shuttle) { 1 } else { 16 };
 
@@ -41,6 +41,15 @@ pub(crate) enum Worker {
     Task(Arc<dyn Task>),
     /// The consumer.
     Consumer,
+}
+
+/// What a task does before it looks for a step again.
+enum Pause {
+    None,
+    /// It lets others run and looks again.
+    Search,
+    /// It waits to be woken.
+    Sleep,
 }
 
 /// A stage whose steps are taken by threads.
@@ -177,11 +186,13 @@ impl Engine {
 
     /// Waits in a task until a step of its stage can be taken. Returns `None` once the pipeline has ended.
     pub(crate) async fn next_step(&self, stage: usize, number: usize) -> Option<Locked<'_>> {
-        let mut is_asleep = false;
+        let (mut pause, mut looks) = (Pause::None, LOOKS_BEFORE_SLEEP);
         poll_fn(|context| {
             let mut state = self.lock();
-            if std::mem::take(&mut is_asleep) {
-                state.task_wakes(stage, number);
+            match std::mem::replace(&mut pause, Pause::None) {
+                Pause::None => {}
+                Pause::Search => state.crew_of(stage).searching -= 1,
+                Pause::Sleep => state.task_wakes(stage, number),
             }
             if state.has_ended {
                 return Poll::Ready(None);
@@ -189,9 +200,17 @@ impl Engine {
             if state.is_runnable(stage) {
                 return Poll::Ready(Some(state));
             }
-            is_asleep = true;
-            state.task_sleeps(stage, number, context.waker().clone());
-            self.release(state);
+            if looks > 0 && state.crew_of(stage).searching == 0 {
+                (pause, looks) = (Pause::Search, looks - 1);
+                state.crew_of(stage).searching += 1;
+                self.release(state);
+                thread::yield_now();
+                context.waker().wake_by_ref();
+            } else {
+                pause = Pause::Sleep;
+                state.task_sleeps(stage, number, context.waker().clone());
+                self.release(state);
+            }
             Poll::Pending
         })
         .await

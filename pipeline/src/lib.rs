@@ -72,7 +72,7 @@ pub use op::{Op, OutputOrder};
 use engine::{Engine, deadline_in};
 use link::{Link, NoItem};
 use numbers::{Kind, StageState};
-use state::State;
+use state::{Count, State};
 use stats::StageWaits;
 use sync::{Mutex, lock, thread};
 
@@ -252,7 +252,7 @@ impl<T: Send + 'static> Iterator for Items<'_, T> {
             if state.links[output.id].ready > 0 {
                 let message = output.take(&mut state).message;
                 match message {
-                    Ok(_) => state.count(engine.stage_count() - 1, Some(0), Duration::ZERO),
+                    Ok(_) => state.count(engine.stage_count() - 1, Count::Item(0), Duration::ZERO),
                     Err(_) => state.end(),
                 }
                 engine.release(engine.settle(state));

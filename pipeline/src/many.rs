@@ -10,7 +10,7 @@ use crate::{
     link::{Message, NoItem, Taken},
     op::{OutputOrder, Results, ThreadFn},
     pipe::Pipe,
-    state::State,
+    state::{Count, State},
     sync::{Mutex, lock},
 };
 
@@ -117,7 +117,7 @@ impl<T: Send, U: Send> ManyPipe<T, U> {
         };
         let mut state = engine.lock();
         if rest.is_err() {
-            state.count(stage, None, std::time::Duration::ZERO);
+            state.count(stage, Count::Failure, std::time::Duration::ZERO);
         }
         state.change(stage).running -= 1;
         self.set(stage, &mut state, number, rest.unwrap_or_else(|last| last));
@@ -150,13 +150,13 @@ impl<T: Send, U: Send> ManyPipe<T, U> {
             Ok(Some((result, results))) => (Some(self.pipe.named(Ok(result))), Some(Rest::Results(results))),
             Err(payload) => (Some(Err(self.pipe.panicked(&*payload))), None),
         };
-        let outcome = result.map(|result| self.pipe.outcome(result));
+        let outcome = result.map(|result| self.pipe.outcome(result.map(Some)));
 
         let ended = Instant::now();
         let mut state = engine.lock_at(ended);
         state.change(stage).running -= 1;
         if let Some(outcome) = &outcome {
-            state.count(stage, outcome.bytes, ended - begun);
+            state.count(stage, outcome.count, ended - begun);
         }
         let slot = if rest.is_some() { slot } else { last_slot };
         self.pipe.place(stage, &mut state, slot, outcome.and_then(|outcome| outcome.message));

@@ -110,7 +110,7 @@ pub(crate) trait Memo<T, U>: Send + Sync {
     fn ask(&self, item: T, slot: Slot) -> Answer<T, U>;
     /// Keeps the result of a run. Returns the slots of the items that have waited for it.
     fn succeeded(&self, run: u64, value: &U) -> Vec<Slot>;
-    /// Ends a run that has failed, unless an item waits for it: it has to run the operation, under the same number.
+    /// Ends a run without a result, unless an item waits for it: it has to run the operation, under the same number.
     fn failed(&self, run: u64) -> Option<(Slot, T)>;
     fn copy(&self, value: &U) -> U;
 }

@@ -28,26 +28,28 @@ pub struct Op<T, U> {
 
 pub(crate) enum OpWork<T, U> {
     Asynchronous(Box<AsyncFn<T, U>>),
-    One(Box<ThreadFn<T, U>>, Threads),
+    One(Box<ThreadFn<T, Option<U>>>, Threads),
     Many(Box<ThreadFn<T, Results<U>>>, Threads),
 }
 
-/// A call of an asynchronous operation; its memory serves one item after another.
+/// A call of an asynchronous operation, which may leave its item out; its memory serves one item after another.
 pub(crate) trait AsyncCall<T, U>: Send {
     fn start(&mut self, item: T);
     /// Polls the call that was started. Once it is ready, another can be started.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<U, OpError>>;
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<U>, OpError>>;
 }
 
-struct ReusedCall<F, R> {
+struct ReusedCall<F, R, V, U> {
     f: Arc<F>,
     future: Pin<Box<Option<R>>>,
+    /// What is made of the future's result.
+    convert: fn(V) -> Option<U>,
 }
 
-impl<T, U, F, R, E> AsyncCall<T, U> for ReusedCall<F, R>
+impl<T, U, F, R, V, E> AsyncCall<T, U> for ReusedCall<F, R, V, U>
 where
     F: Fn(T) -> R + Send + Sync,
-    R: Future<Output = Result<U, E>> + Send,
+    R: Future<Output = Result<V, E>> + Send,
     E: Into<OpError>,
 {
     fn start(&mut self, item: T) {
@@ -55,11 +57,11 @@ where
         self.future.set(Some(future));
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<U, OpError>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<U>, OpError>> {
         let future = self.future.as_mut().as_pin_mut().expect("a call is started before it is polled");
         let result = ready!(future.poll(context));
         self.future.set(None);
-        Poll::Ready(result.map_err(Into::into))
+        Poll::Ready(result.map(self.convert).map_err(Into::into))
     }
 }
 
@@ -114,8 +116,32 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         R: Future<Output = Result<U, E>> + Send + 'static,
         E: Into<OpError>,
     {
+        Self::waiting(f, Some)
+    }
+
+    /// Creates an operation that mostly waits and leaves items out, those for which it returns `None`: they do not count as
+    /// failures.
+    pub fn asynchronous_filter_map<F, R, E>(f: F) -> Self
+    where
+        F: Fn(T) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Option<U>, E>> + Send + 'static,
+        E: Into<OpError>,
+    {
+        Self::waiting(f, |result| result)
+    }
+
+    fn waiting<F, R, V, E>(f: F, convert: fn(V) -> Option<U>) -> Self
+    where
+        F: Fn(T) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<V, E>> + Send + 'static,
+        V: 'static,
+        E: Into<OpError>,
+    {
         let f = Arc::new(f);
-        Self::new(OpWork::Asynchronous(Box::new(move || Box::new(ReusedCall { f: f.clone(), future: Box::pin(None) }))))
+        let call = move || -> Box<dyn AsyncCall<T, U>> {
+            Box::new(ReusedCall { f: f.clone(), future: Box::pin(None), convert })
+        };
+        Self::new(OpWork::Asynchronous(Box::new(call)))
     }
 
     /// Creates an operation that computes. It runs on the pipeline's thread pool, which it should not block: see
@@ -125,7 +151,17 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         F: Fn(T) -> Result<U, E> + Send + Sync + 'static,
         E: Into<OpError>,
     {
-        Self::new(OpWork::One(one(f), Threads::Pool))
+        Self::new(OpWork::One(one(f, Some), Threads::Pool))
+    }
+
+    /// Creates an operation that computes and leaves items out, those for which it returns `None`: they do not count as
+    /// failures.
+    pub fn cpu_filter_map<F, E>(f: F) -> Self
+    where
+        F: Fn(T) -> Result<Option<U>, E> + Send + Sync + 'static,
+        E: Into<OpError>,
+    {
+        Self::new(OpWork::One(one(f, |result| result), Threads::Pool))
     }
 
     /// Creates an operation that may block, such as one that reads files. It runs on threads of its stage, one for each
@@ -135,7 +171,7 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         F: Fn(T) -> Result<U, E> + Send + Sync + 'static,
         E: Into<OpError>,
     {
-        Self::new(OpWork::One(one(f), Threads::OwnStage))
+        Self::new(OpWork::One(one(f, Some), Threads::OwnStage))
     }
 
     /// Creates an operation that computes many items of one. The iterator that `f` returns runs on the pipeline's thread
@@ -209,7 +245,7 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
 
     /// Runs the operation once for each key that `key` returns, and keeps the result in `cache`: later items with that key get a
     /// copy of it, as do those that come while it runs, which count as worked on until it ends. Large results are best
-    /// an [`Arc`]. A failure is not kept, so the next item with the key runs the operation again. Operations that make many
+    /// an [`Arc`]. A failure is not kept, nor is an item that is left out, so the next item with the key runs the operation again. Operations that make many
     /// items of one cannot be cached.
     #[must_use]
     pub fn cached<K>(mut self, cache: &Cache<K, U>, key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self
@@ -229,8 +265,14 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
     }
 }
 
-fn one<T, U, E: Into<OpError>>(f: impl Fn(T) -> Result<U, E> + Send + Sync + 'static) -> Box<ThreadFn<T, U>> {
-    Box::new(move |item| f(item).map_err(Into::into))
+fn one<T, U, V: 'static, E: Into<OpError>>(
+    f: impl Fn(T) -> Result<V, E> + Send + Sync + 'static,
+    convert: fn(V) -> Option<U>,
+) -> Box<ThreadFn<T, Option<U>>>
+where
+    U: 'static,
+{
+    Box::new(move |item| f(item).map(convert).map_err(Into::into))
 }
 
 fn many<T, U, I, E>(f: impl Fn(T) -> Result<I, E> + Send + Sync + 'static) -> Box<ThreadFn<T, Results<U>>>

@@ -20,7 +20,7 @@ use crate::{
     link::{Link, Message, NoItem, Slot, Taken},
     memo::{Answer, Memo},
     op::{AsyncCall, AsyncFn, FailurePolicy, ThreadFn},
-    state::State,
+    state::{Count, State},
 };
 
 /// What all pipes have.
@@ -36,8 +36,7 @@ pub(crate) struct Pipe<T, U> {
 /// The end of a step: what leaves the stage in the item's place, and what is counted.
 pub(crate) struct Outcome<U> {
     pub(crate) message: Option<Message<U>>,
-    /// The bytes of the result, or `None` if the operation failed.
-    pub(crate) bytes: Option<u64>,
+    pub(crate) count: Count,
 }
 
 impl<T, U> Pipe<T, U> {
@@ -73,7 +72,7 @@ impl<T, U> Pipe<T, U> {
         let numbers = state.change(stage);
         numbers.running -= 1;
         numbers.open -= 1;
-        state.count(stage, outcome.bytes, ended - begun);
+        state.count(stage, outcome.count, ended - begun);
         self.place(stage, &mut state, slot, outcome.message);
         engine.settle(state)
     }
@@ -90,7 +89,7 @@ impl<T, U> Pipe<T, U> {
         }
     }
 
-    async fn call_async(&self, mut item: T, call: &mut dyn AsyncCall<T, U>) -> Result<U, PipelineError> {
+    async fn call_async(&self, mut item: T, call: &mut dyn AsyncCall<T, U>) -> Result<Option<U>, PipelineError> {
         let mut attempt = 0;
         loop {
             let copy = self.policy.copy_for_retry(&item, attempt);
@@ -123,16 +122,20 @@ impl<T, U> Pipe<T, U> {
     }
 
     /// Applies the policy for failures to a result.
-    pub(crate) fn outcome(&self, result: Result<U, PipelineError>) -> Outcome<U> {
+    pub(crate) fn outcome(&self, result: Result<Option<U>, PipelineError>) -> Outcome<U> {
         let outcome = catch_unwind(AssertUnwindSafe(|| match result {
-            Ok(value) => Outcome { bytes: Some((self.bytes)(&value)), message: Some(Ok(value)) },
+            Ok(Some(value)) => Outcome { count: Count::Item((self.bytes)(&value)), message: Some(Ok(value)) },
+            Ok(None) => Outcome { count: Count::Nothing, message: None },
             Err(error) => {
                 let count = self.failures.fetch_add(1, Relaxed) + 1;
                 let message = self.policy.decide(error, count, &self.name);
-                Outcome { bytes: None, message: message.map(|message| message.map_err(Into::into)) }
+                Outcome { count: Count::Failure, message: message.map(|message| message.map_err(Into::into)) }
             }
         }));
-        outcome.unwrap_or_else(|payload| Outcome { bytes: None, message: Some(Err(self.panicked(&*payload).into())) })
+        outcome.unwrap_or_else(|payload| Outcome {
+            count: Count::Failure,
+            message: Some(Err(self.panicked(&*payload).into())),
+        })
     }
 }
 
@@ -162,22 +165,22 @@ impl<T, U> Pipe<T, U> {
                 state.change(stage).running -= 1;
                 return (engine.settle(state), None);
             }
-            Ok(Answer::Kept(value)) => Ok(value),
+            Ok(Answer::Kept(value)) => Ok(Some(value)),
             Err(payload) => Err(self.panicked(&*payload)),
         };
         (self.end(engine, stage, slot, begun, self.outcome(result)), None)
     }
 
-    /// Ends a run, and with it the items that waited for its result. After a failure the first of them has to run.
+    /// Ends a run, and with it the items that waited for its result. Without one, the first of them has to run.
     fn end_run<'e>(
         &self,
         engine: &'e Engine,
         stage: usize,
         memo: &dyn Memo<T, U>,
         (number, slot, begun): (u64, Slot, Instant),
-        result: Result<U, PipelineError>,
+        result: Result<Option<U>, PipelineError>,
     ) -> (Locked<'e>, Option<Run<T>>) {
-        let Ok(value) = &result else {
+        let Ok(Some(value)) = &result else {
             let next = memo.failed(number);
             let mut state = self.end(engine, stage, slot, begun, self.outcome(result));
             let run = next.map(|(slot, item)| Run { number, slot, begun: state.now, item });
@@ -186,11 +189,11 @@ impl<T, U> Pipe<T, U> {
         };
         let copy = || catch_unwind(AssertUnwindSafe(|| memo.copy(value))).map_err(|payload| self.panicked(&*payload));
         let waited = memo.succeeded(number, value);
-        let waited: Vec<_> = waited.into_iter().map(|slot| (slot, self.outcome(copy()))).collect();
+        let waited: Vec<_> = waited.into_iter().map(|slot| (slot, self.outcome(copy().map(Some)))).collect();
         let mut state = self.end(engine, stage, slot, begun, self.outcome(result));
         for (slot, outcome) in waited {
             state.change(stage).open -= 1;
-            state.count(stage, outcome.bytes, Duration::ZERO);
+            state.count(stage, outcome.count, Duration::ZERO);
             self.place(stage, &mut state, slot, outcome.message);
         }
         (engine.settle(state), None)
@@ -200,7 +203,7 @@ impl<T, U> Pipe<T, U> {
 /// A pipe whose operation returns one result per item, on threads.
 pub(crate) struct OnePipe<T, U> {
     pub(crate) pipe: Pipe<T, U>,
-    pub(crate) f: Box<ThreadFn<T, U>>,
+    pub(crate) f: Box<ThreadFn<T, Option<U>>>,
     pub(crate) memo: Option<Box<dyn Memo<T, U>>>,
 }
 

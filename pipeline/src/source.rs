@@ -13,7 +13,7 @@ use crate::{
     engine::{Engine, Locked, Step, Task},
     error::PipelineError,
     link::{Link, Message, Slot},
-    state::State,
+    state::{Count, State},
     sync::{Mutex, lock},
 };
 
@@ -101,7 +101,7 @@ fn finish<'e, T>(
     state.change(stage).running = 0;
     let message: Option<Message<T>> = match item {
         Ok(Some(item)) => {
-            state.count(stage, Some(0), ended - begun);
+            state.count(stage, Count::Item(0), ended - begun);
             Some(Ok(item))
         }
         Ok(None) => None,

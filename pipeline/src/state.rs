@@ -29,6 +29,16 @@ pub(crate) struct State {
     pub(crate) has_ended: bool,
 }
 
+/// What the end of an item counts as.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Count {
+    /// A result of this number of bytes.
+    Item(u64),
+    Failure,
+    /// The item was left out.
+    Nothing,
+}
+
 impl State {
     pub(crate) fn new(stages: Vec<StageState>, links: Vec<LinkState>, now: Instant) -> Self {
         let (crews, inline) = (Vec::new(), Vec::new());
@@ -83,12 +93,13 @@ impl State {
         (link.used, link.ready) = (used, ready);
     }
 
-    /// Counts an item's end: its bytes, or `None` if it failed.
-    pub(crate) fn count(&mut self, stage: usize, bytes: Option<u64>, busy: Duration) {
+    /// Counts an item's end.
+    pub(crate) fn count(&mut self, stage: usize, count: Count, busy: Duration) {
         let stage = &mut self.stages[stage];
-        match bytes {
-            None => stage.failures += 1,
-            Some(bytes) => {
+        match count {
+            Count::Nothing => {}
+            Count::Failure => stage.failures += 1,
+            Count::Item(bytes) => {
                 stage.items += 1;
                 stage.bytes += bytes;
                 stage.latency.record(busy);
@@ -202,7 +213,7 @@ impl State {
         }
     }
 
-    fn crew_of(&mut self, stage: usize) -> &mut Crew {
+    pub(crate) fn crew_of(&mut self, stage: usize) -> &mut Crew {
         let crew = self.crews.iter_mut().find(|crew| crew.stages.contains(&stage));
         crew.expect("a stage with tasks has a crew")
     }

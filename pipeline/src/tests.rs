@@ -144,6 +144,16 @@ fn failures_can_be_skipped_and_are_counted() {
 }
 
 #[test]
+fn an_item_can_be_left_out_and_is_no_failure() {
+    let odd = |item: usize| Ok::<_, Infallible>((item % 2 == 1).then_some(item));
+    for op in [Op::cpu_filter_map(odd), Op::asynchronous_filter_map(move |item| std::future::ready(odd(item)))] {
+        let pipeline = Pipeline::builder().source(0..9).pipe("odd", op, 3).sink(1).build(2).unwrap();
+        assert_eq!(numbers(&pipeline), [1, 3, 5, 7]);
+        assert_eq!((pipeline.stats()[1].items, pipeline.stats()[1].failures), (4, 0));
+    }
+}
+
+#[test]
 fn failures_can_be_replaced() {
     let op = Op::asynchronous(async |item| no_threes(item)).replace_failures(|error| error.to_string().len());
     let pipeline = Pipeline::builder().source(1..5).pipe("threes", op, 2).sink(1).build(1).unwrap();

@@ -21,7 +21,6 @@ use std::{
 };
 
 use model::Model;
-use ops::Policy;
 use spdl_core::mix::{GAMMA, splitmix64};
 use spdl_pipeline::PipelineError;
 use stages::{Case, End};
@@ -76,7 +75,7 @@ fn check(case: &Case) {
         }
         // The source may take one more before the item that is taken next is counted.
         let in_pipeline = all_taken().saturating_sub(results.len());
-        let skips = ops.iter().any(|(_, op)| op.policy == Policy::Skip && op.fails_one_in > 0);
+        let skips = ops.iter().any(|(_, op)| op.leaves_out());
         if let Some(bound) = case.bound().filter(|_| !skips) {
             assert!(in_pipeline <= bound, "{in_pipeline} items in a pipeline for {bound}");
         }

@@ -46,6 +46,8 @@ pub(crate) struct OpSpec {
     pub(crate) max_failures: Option<u64>,
     /// For operations that make many items of one, the limit of their number.
     pub(crate) results: Option<u64>,
+    /// For other operations, one item in so many is left out; 0 for none.
+    leaves_out_one_in: u64,
     /// Number of results that are kept by key.
     pub(crate) cached: Option<u64>,
 }
@@ -80,6 +82,7 @@ impl OpSpec {
             policy,
             max_failures: has_limit.then(|| dice.below(20)),
             results,
+            leaves_out_one_in: if threads != Threads::Blocking && dice.one_in(4) { 1 + dice.below(9) } else { 0 },
             cached,
         }
     }
@@ -97,8 +100,18 @@ impl OpSpec {
         self.fails_one_in > 0 && splitmix64(value.wrapping_add(self.salt)).is_multiple_of(self.fails_one_in)
     }
 
+    /// Returns whether items may be left out.
+    pub(crate) fn leaves_out(&self) -> bool {
+        self.leaves_out_one_in > 0 || self.policy == Policy::Skip && self.fails_one_in > 0
+    }
+
     pub(crate) fn result_count(&self, value: u64) -> u64 {
-        self.results.map_or(1, |limit| if limit == 0 { 0 } else { splitmix64(value ^ !self.salt) % (limit + 1) })
+        let number = splitmix64(value ^ !self.salt);
+        match (self.results, self.leaves_out_one_in) {
+            (Some(limit), _) => number % (limit + 1),
+            (None, 0) => 1,
+            (None, count) => u64::from(!number.is_multiple_of(count)),
+        }
     }
 
     /// Calls the operation: one result, as far as that goes; every second failure is a panic.
@@ -129,7 +142,8 @@ impl OpSpec {
             move |item: Item| {
                 let value = self.input(item.value);
                 self.call(value, &attempts)?;
-                Ok::<_, String>(Item { value: self.value(value, 0), ..item })
+                let result = Item { value: self.value(value, 0), ..item };
+                Ok::<_, String>((self.result_count(value) > 0).then_some(result))
             }
         };
         let many = move |item: Item| {
@@ -143,11 +157,13 @@ impl OpSpec {
         let op = match (self.results, self.threads) {
             (Some(_), Threads::Blocking) => Op::blocking_many(many),
             (Some(_), _) => Op::cpu_many(many),
-            (None, Threads::Cpu) => Op::cpu(one),
-            (None, Threads::Blocking) => Op::blocking(one),
+            (None, Threads::Cpu) => Op::cpu_filter_map(one),
+            (None, Threads::Blocking) => {
+                Op::blocking(move |item| Ok::<_, String>(one(item)?.expect("blocking operations leave no item out")))
+            }
             (None, Threads::Asynchronous) => {
                 let one = Arc::new(one);
-                Op::asynchronous(move |item: Item| {
+                Op::asynchronous_filter_map(move |item: Item| {
                     let one = one.clone();
                     async move {
                         if item.value.is_multiple_of(3) {
