@@ -221,7 +221,7 @@ impl<T> Deal<T> {
 }
 
 /// Passes a message on, with nothing done to it.
-fn pass_on<T>(stage: usize, state: &mut State, output: &Link<T>, is_last: bool, message: Message<T>) {
+pub(crate) fn pass_on<T>(stage: usize, state: &mut State, output: &Link<T>, is_last: bool, message: Message<T>) {
     match &message {
         Ok(_) => state.count(stage, Count::Item(0), Duration::ZERO),
         Err(NoItem::Failed(_)) => state.halt(stage),

@@ -10,6 +10,7 @@ use crate::{
     assembly::{Assembly, ServedBy},
     engine::Worker,
     error::BuildError,
+    followed::Followed,
     link::Link,
     many::{ManyPipe, OpenItems},
     numbers::Kind,
@@ -116,6 +117,21 @@ impl<T: Send + 'static> Stages<T> {
             let list = Mutex::new(Vec::new());
             let aggregate = Aggregate { count, keeps_rest, input, output: output.clone(), list };
             assembly.serve_by_thread(ServedBy::Neighbours, aggregate);
+            output
+        })
+    }
+
+    /// Passes on all items, and `last` behind them.
+    #[must_use]
+    pub fn followed_by(self, name: &str, last: T) -> Self {
+        let name = name.to_owned();
+        self.then(move |assembly, input| {
+            assembly.check_branch(&name, OutputOrder::Input, false);
+            let stage = assembly.stage(&name, Kind::Inline, 1, 1, &[input.id]);
+            assembly.stages[stage].has_rest = true;
+            let output = assembly.link(stage, OutputOrder::Input);
+            let last = Mutex::new(Some(last));
+            assembly.serve_by_thread(ServedBy::Neighbours, Followed { input, output: output.clone(), last });
             output
         })
     }

@@ -7,9 +7,9 @@
 //!   [`Op::blocking_many`]). It has an order of results, and a policy for failures: fail, skip, replace, retry, a bound.
 //!   With a [`Cache`] it runs once per key ([`Op::cached`]).
 //! - [`Stages`] chains them: [`pipe`](Stages::pipe), [`aggregate`](Stages::aggregate),
-//!   [`disaggregate`](Stages::disaggregate), [`sink`](Stages::sink). It branches, too: [`route`](Stages::route) sends each item to
-//!   one of several [`Branches`], [`fan_out`](Stages::fan_out) to two whose results it joins, and
-//!   [`merge`](PipelineBuilder::merge) takes items from several sources.
+//!   [`disaggregate`](Stages::disaggregate), [`followed_by`](Stages::followed_by), [`sink`](Stages::sink). It branches, too:
+//!   [`route`](Stages::route) sends each item to one of several [`Branches`], [`fan_out`](Stages::fan_out) to two whose
+//!   results it joins, and [`merge`](PipelineBuilder::merge) takes items from several sources.
 //! - [`Pipeline`] runs: [`iter`](Pipeline::iter) gives the items, [`stats`](Pipeline::stats) and
 //!   [`waits`](Pipeline::waits) show where the time goes, [`set_concurrency`](Pipeline::set_concurrency) changes it,
 //!   [`drain`](Pipeline::drain) and [`stop`](Pipeline::stop) end it.
@@ -43,6 +43,7 @@ mod branch;
 mod builder;
 mod engine;
 mod error;
+mod followed;
 mod link;
 mod many;
 mod memo;

@@ -98,6 +98,7 @@ pub(crate) struct FailurePolicy<T, U> {
 enum OnFailure<U> {
     Fail,
     Skip,
+    SkipWhile(Box<dyn Fn() -> bool + Send + Sync>),
     Replace(Box<dyn Fn(&PipelineError) -> U + Send + Sync>),
 }
 
@@ -216,6 +217,14 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         self
     }
 
+    /// Leaves out failed items and counts them while `condition` returns true at a failure. The first failure at which it
+    /// does not stops the pipeline.
+    #[must_use]
+    pub fn skip_failures_while(mut self, condition: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.failures.action = OnFailure::SkipWhile(Box::new(condition));
+        self
+    }
+
     /// Replaces failed items by `replacement` and counts them.
     #[must_use]
     pub fn replace_failures(mut self, replacement: impl Fn(&PipelineError) -> U + Send + Sync + 'static) -> Self {
@@ -297,6 +306,7 @@ impl<T, U> FailurePolicy<T, U> {
         match &self.action {
             OnFailure::Fail => Some(Err(error)),
             OnFailure::Skip => None,
+            OnFailure::SkipWhile(condition) => (!condition()).then_some(Err(error)),
             OnFailure::Replace(replacement) => Some(Ok(replacement(&error))),
         }
     }

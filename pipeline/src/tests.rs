@@ -86,6 +86,36 @@ fn asynchronous_operations_overlap() {
 }
 
 #[test]
+fn the_last_item_follows_all_others_and_no_error() {
+    let identity = || cpu(|item: usize| item).order(OutputOrder::Completion);
+    let pipeline = Pipeline::builder().source(0..50).pipe("same", identity(), 4).followed_by("last", 50);
+    let pipeline = pipeline.pipe("collect", identity(), 1).sink(2).build(3).unwrap();
+    let found = numbers(&pipeline);
+    assert_eq!(found.last(), Some(&50));
+    assert_eq!(found.into_iter().collect::<HashSet<_>>().len(), 51);
+
+    let empty = Pipeline::builder().source(0..0).followed_by("last", 7).sink(1).build(1).unwrap();
+    assert_eq!(numbers(&empty), [7]);
+
+    let failing = Pipeline::builder().source(1..9).pipe("threes", Op::cpu(no_threes), 1).followed_by("last", 9);
+    let failing = failing.sink(1).build(1).unwrap();
+    let found: Vec<_> = failing.iter(LONG).map(|item| item.map_err(|error| error.to_string())).collect();
+    assert_eq!(found, [Ok(1), Ok(2), Err("stage `threes` failed: error at 3".to_owned())]);
+}
+
+#[test]
+fn failures_are_left_out_while_a_condition_holds() {
+    let left = AtomicUsize::new(2);
+    let condition = move || left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
+    let op = Op::cpu(no_threes).skip_failures_while(condition);
+    let pipeline = Pipeline::builder().source(1..20).pipe("threes", op, 1).sink(1).build(1).unwrap();
+    let found: Vec<_> = pipeline.iter(LONG).map(|item| item.map_err(|error| error.to_string())).collect();
+    let mut expected: Vec<_> = [1, 2, 4, 5, 7, 8].map(Ok).into();
+    expected.push(Err("stage `threes` failed: error at 9".to_owned()));
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn lists_are_made_and_taken_apart() {
     let lists = Pipeline::builder().source(0..7).aggregate(3).sink(1).build(1).unwrap();
     let lists: Vec<Vec<i32>> = lists.iter(LONG).collect::<Result<_, _>>().unwrap();

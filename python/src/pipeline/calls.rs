@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -21,34 +21,82 @@ use super::{
     marks::{Marks, Tracker},
 };
 
-/// Number of failed items that a stage leaves out before a failure ends the pipeline.
+/// How many failed items a stage leaves out before a failure ends the pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MaxFailures {
+    Any,
+    Count(u64),
+    /// At most `failures` of each `items` items, from the first [`SHARE_FROM`] items on.
+    Share {
+        failures: u64,
+        items: u64,
+    },
+}
+
+/// Number of items before which no share of failures is too large.
+const SHARE_FROM: u64 = 100;
+
+/// The failures of a stage, and whether they end the pipeline.
 #[derive(Debug)]
 pub(crate) struct FailureLimit {
-    /// `None` if there is no limit.
-    pub(crate) max: Option<u64>,
-    count: AtomicU64,
+    max: MaxFailures,
+    begun: AtomicU64,
+    failures: AtomicU64,
+    is_exceeded: AtomicBool,
 }
 
 impl FailureLimit {
-    pub(crate) fn new(max: Option<u64>) -> Self {
-        Self { max, count: AtomicU64::new(0) }
+    pub(crate) fn new(max: MaxFailures) -> Arc<Self> {
+        let [begun, failures] = Default::default();
+        Arc::new(Self { max, begun, failures, is_exceeded: AtomicBool::new(false) })
     }
 
     /// Sets the policy of an operation.
-    pub(crate) fn apply<T: Send + 'static, U: Send + 'static>(&self, op: Op<T, U>) -> Op<T, U> {
+    pub(crate) fn apply<T: Send + 'static, U: Send + 'static>(self: &Arc<Self>, op: Op<T, U>) -> Op<T, U> {
         match self.max {
-            Some(0) => op,
-            Some(max) => op.skip_failures().max_failures(max),
-            None => op.skip_failures(),
+            MaxFailures::Count(0) => op,
+            MaxFailures::Count(max) => op.skip_failures().max_failures(max),
+            MaxFailures::Any => op.skip_failures(),
+            MaxFailures::Share { .. } => {
+                let limit = self.clone();
+                op.skip_failures_while(move || !limit.is_exceeded.load(Ordering::Relaxed))
+            }
+        }
+    }
+
+    /// Counts an item that the operation begins with.
+    pub(crate) fn begin(&self) {
+        if matches!(self.max, MaxFailures::Share { .. }) {
+            self.begun.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Counts a failed item and settles its marks, unless the pipeline fails with it and delivers it another time.
     pub(crate) fn leave_out(&self, marks: Marks) {
-        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.max.is_none_or(|max| count <= max) {
+        let count = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        let is_within = match self.max {
+            MaxFailures::Any => true,
+            MaxFailures::Count(max) => count <= max,
+            MaxFailures::Share { failures, items } => {
+                let begun = self.begun.load(Ordering::Relaxed);
+                begun < SHARE_FROM || u128::from(count) * u128::from(items) <= u128::from(failures) * u128::from(begun)
+            }
+        };
+        if is_within {
             marks.settle();
+        } else {
+            self.is_exceeded.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Returns the share of failures and the limit that it exceeds, as text.
+    pub(crate) fn excess(&self) -> Option<String> {
+        let MaxFailures::Share { failures, items } = self.max else { return None };
+        let counts = [&self.failures, &self.begun].map(|count| count.load(Ordering::Relaxed));
+        let text = || {
+            format!("{} of {} items failed, more than its `max_failures` of {failures}/{items}", counts[0], counts[1])
+        };
+        self.is_exceeded.load(Ordering::Relaxed).then(text)
     }
 }
 
@@ -68,6 +116,7 @@ impl Call {
 
     /// Calls a function. Its result is left out if it is `None`.
     pub(crate) fn function(&self, item: Item) -> PyResult<std::option::IntoIter<PyResult<Item>>> {
+        self.limit.begin();
         let Item { value, marks } = item;
         let result = attached(|py| {
             let argument = value.into_object(py)?;
@@ -79,6 +128,7 @@ impl Call {
 
     /// Calls a generator function, or any function whose result is iterated.
     pub(crate) fn generator(&self, item: Item) -> PyResult<Generated> {
+        self.limit.begin();
         let Item { value, marks } = item;
         let iterator = attached(|py| {
             let argument = value.into_object(py)?;
@@ -97,6 +147,7 @@ impl Call {
 
     /// Calls an operation that answers later, to the `Reply` that it is called with.
     pub(crate) async fn deferred(self: Arc<Self>, item: Item) -> PyResult<Vec<Item>> {
+        self.limit.begin();
         let Item { value, marks } = item;
         let (sender, receiver) = oneshot::channel();
         let asked = attached(|py| {
@@ -136,6 +187,50 @@ impl Call {
     }
 }
 
+/// An aggregator of Python's: a callable that takes an item, and at the end is called without one.
+pub(crate) struct Aggregator {
+    call: Call,
+    /// The marks of the items that no result has yet.
+    kept: Mutex<Vec<Marks>>,
+}
+
+impl Aggregator {
+    pub(crate) fn new(op: Py<PyAny>, limit: Arc<FailureLimit>) -> Self {
+        Self { call: Call::new(op, limit), kept: Mutex::default() }
+    }
+
+    /// Gives the aggregator an item, or tells it of the end. A result has the marks of the items before the one that it was
+    /// made at, because an aggregator may have kept that one for the next result.
+    pub(crate) fn accumulate(&self, Item { value, marks }: Item) -> PyResult<std::option::IntoIter<PyResult<Item>>> {
+        self.call.limit.begin();
+        let is_end = matches!(value, Value::End);
+        let result = attached(|py| {
+            let op = self.call.op.get().bind(py);
+            let result = if is_end { op.call0() } else { op.call1((value.into_object(py)?,)) }?;
+            Ok(Some(result).filter(|result| !result.is_none()).map(|result| Value::of(result.unbind())))
+        });
+        let mut kept = self.kept.lock();
+        let made = match result {
+            Ok(made) => made,
+            Err(error) => {
+                self.call.limit.leave_out(marks);
+                return Err(error);
+            }
+        };
+        let covered = if made.is_some() || is_end { std::mem::take(&mut *kept) } else { Vec::new() };
+        kept.push(marks);
+        drop(kept);
+        let covered = Marks::of(covered.into_iter());
+        match made {
+            Some(value) => Ok(Some(Ok(Item { value, marks: covered })).into_iter()),
+            None => {
+                covered.settle();
+                Ok(None.into_iter())
+            }
+        }
+    }
+}
+
 /// Splits a list, or iterates over any other object, into its items.
 pub(crate) fn disaggregate(item: Item) -> PyResult<Results> {
     match item {
@@ -146,7 +241,7 @@ pub(crate) fn disaggregate(item: Item) -> PyResult<Results> {
         }
         Item { value, marks } => {
             let iterator = attached(|py| Ok(value.into_object(py)?.try_iter()?.unbind()))?;
-            let limit = Arc::new(FailureLimit::new(Some(0)));
+            let limit = FailureLimit::new(MaxFailures::Count(0));
             Ok(Box::new(Generated { iterator: Held::new(iterator), marks: Some(marks), limit }))
         }
     }

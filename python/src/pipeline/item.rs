@@ -28,6 +28,8 @@ pub(crate) enum Value {
     Bytes(Bytes),
     /// An array that a native operation made.
     Array(Array),
+    /// What follows the last item, for a stage that has to know of the end.
+    End,
 }
 
 impl Value {
@@ -50,6 +52,7 @@ impl Value {
             Self::Text(text) => Ok(PyString::new(py, &text).into_any()),
             Self::Bytes(bytes) => Ok(PyBytes::new(py, &bytes).into_any()),
             Self::Array(array) => array.into_object(py),
+            Self::End => unreachable!("the stage behind it takes it out"),
         }
     }
 }

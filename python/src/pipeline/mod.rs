@@ -15,7 +15,7 @@ use std::{
 
 use parking_lot::Mutex;
 use pyo3::{exceptions::PyEOFError, prelude::*, types::PyAnyMethods};
-use spdl_pipeline::{BuildError, Op, OutputOrder, Pipeline, PipelineError, Stages};
+use spdl_pipeline::{BuildError, ConcurrencyError, Op, OutputOrder, Pipeline, PipelineError, Stages};
 
 pub(crate) use array::NativeArray;
 pub(crate) use calls::Reply;
@@ -25,7 +25,7 @@ use crate::{
     errors::ErrorKind,
     values::{PipelineStageStats, StreamPosition},
 };
-use calls::{Call, FailureLimit, Source};
+use calls::{Call, FailureLimit, MaxFailures, Source};
 use item::{Held, Item, Value};
 use marks::{Marks, Tracker};
 
@@ -33,6 +33,8 @@ use marks::{Marks, Tracker};
 const SLICE: Duration = Duration::from_millis(50);
 /// End of the names of stages that pass on what another stage takes or makes.
 const PASS_ON: &str = ", items";
+/// End of the names of stages that tell another stage of the end.
+const END: &str = ", end";
 /// Name of the stage that iterates over the source.
 const SOURCE: &str = "source";
 
@@ -46,9 +48,26 @@ pub(crate) struct StageFields {
     /// Items at a time; for `aggregate`, items of a list.
     count: usize,
     is_ordered: bool,
-    /// Failures that are left out; -1 for any number.
-    max_failures: i64,
+    max_failures: MaxFailuresField,
     drop_last: bool,
+}
+
+/// Failures that are left out.
+#[derive(Clone, Copy, FromPyObject)]
+enum MaxFailuresField {
+    /// A number; below 0 any.
+    Count(i64),
+    /// A share: its numerator and denominator.
+    Share(u64, u64),
+}
+
+impl MaxFailuresField {
+    fn limit(self) -> Arc<FailureLimit> {
+        FailureLimit::new(match self {
+            Self::Count(count) => u64::try_from(count).map_or(MaxFailures::Any, MaxFailures::Count),
+            Self::Share(failures, items) => MaxFailures::Share { failures, items },
+        })
+    }
 }
 
 /// The stages so far, by what the last one returns.
@@ -58,15 +77,16 @@ enum Chain {
 }
 
 impl Chain {
-    fn then(self, stage: StageFields) -> Self {
-        match self {
-            Self::Items(stages) if stage.kind == "aggregate" => Self::Lists(aggregate(stages, &stage)),
-            Self::Items(stages) => Self::Items(pipe(stages, stage)),
-            Self::Lists(stages) if stage.kind == "aggregate" => {
+    fn then(self, stage: StageFields, limit: Arc<FailureLimit>) -> Self {
+        match (self, stage.kind.as_str()) {
+            (Self::Items(stages), "aggregate") => Self::Lists(aggregate(stages, &stage)),
+            (Self::Items(stages), "aggregator") => Self::Items(aggregator(stages, stage, limit)),
+            (Self::Items(stages), _) => Self::Items(pipe(stages, stage, limit)),
+            (Self::Lists(stages), "aggregate" | "aggregator") => {
                 let items = Op::cpu(|list: Vec<Item>| Ok::<Item, PyErr>(list.into()));
-                Self::Lists(aggregate(stages.pipe(&pass_on(&stage.name), items, 1), &stage))
+                Self::Items(stages.pipe(&pass_on(&stage.name), items, 1)).then(stage, limit)
             }
-            Self::Lists(stages) => Self::Items(pipe(stages, stage)),
+            (Self::Lists(stages), _) => Self::Items(pipe(stages, stage, limit)),
         }
     }
 
@@ -83,15 +103,27 @@ fn pass_on(name: &str) -> String {
     format!("{name}{PASS_ON}")
 }
 
+/// Adds a stage that collects items as an object of Python does.
+fn aggregator(stages: Stages<Item>, stage: StageFields, limit: Arc<FailureLimit>) -> Stages<Item> {
+    let StageFields { name, op, .. } = stage;
+    let call = calls::Aggregator::new(op.expect("a stage that calls has an operation"), limit.clone());
+    let op = Op::cpu_many(move |item: Item| call.accumulate(item));
+    let end = Item { value: Value::End, marks: Marks::None };
+    stages.followed_by(&format!("{name}{END}"), end).pipe(&name, limit.apply(op), 1)
+}
+
 fn aggregate(stages: Stages<Item>, stage: &StageFields) -> Stages<Vec<Item>> {
     if stage.drop_last { stages.aggregate_full(stage.count) } else { stages.aggregate(stage.count) }
 }
 
 /// Adds a stage that works on items one by one.
-fn pipe<T: Into<Item> + Send + 'static>(stages: Stages<T>, stage: StageFields) -> Stages<Item> {
-    let StageFields { kind, name, op, native, count, is_ordered, max_failures, .. } = stage;
+fn pipe<T: Into<Item> + Send + 'static>(
+    stages: Stages<T>,
+    stage: StageFields,
+    limit: Arc<FailureLimit>,
+) -> Stages<Item> {
+    let StageFields { kind, name, op, native, count, is_ordered, .. } = stage;
     let order = if is_ordered { OutputOrder::Input } else { OutputOrder::Completion };
-    let limit = Arc::new(FailureLimit::new(u64::try_from(max_failures).ok()));
     let call = || Arc::new(Call::new(op.expect("a stage that calls has an operation"), limit.clone()));
     let op = match kind.as_str() {
         "disaggregate" => Op::cpu_many(|item: T| calls::disaggregate(item.into())),
@@ -115,6 +147,7 @@ fn pipe<T: Into<Item> + Send + 'static>(stages: Stages<T>, stage: StageFields) -
         }
         "native" => {
             let (work, limit) = (native.expect("a native stage has an operation").get().0.clone(), limit.clone());
+            let begun = limit.clone();
             let made = move |result: Result<Value, String>, marks: Marks| match result {
                 Ok(value) => Ok(Item { value, marks }),
                 Err(problem) => {
@@ -124,11 +157,13 @@ fn pipe<T: Into<Item> + Send + 'static>(stages: Stages<T>, stage: StageFields) -
             };
             if work.is_asynchronous() {
                 Op::asynchronous(move |item: T| {
+                    begun.begin();
                     let (work, made, Item { value, marks }) = (work.clone(), made.clone(), item.into());
                     async move { made(work.run_later(value).await, marks) }
                 })
             } else {
                 Op::cpu(move |item: T| {
+                    begun.begin();
                     let Item { value, marks } = item.into();
                     made(work.run(value), marks)
                 })
@@ -143,6 +178,8 @@ fn pipe<T: Into<Item> + Send + 'static>(stages: Stages<T>, stage: StageFields) -
 trait Running: Send {
     fn next(&self, timeout: Duration) -> Option<Result<Item, PipelineError>>;
     fn stats(&self) -> Vec<PipelineStageStats>;
+    fn set_concurrency(&self, stage: &str, concurrency: usize) -> Result<(), ConcurrencyError>;
+    fn drain(&self);
     fn stop(self: Box<Self>);
 }
 
@@ -154,6 +191,14 @@ impl<T: Into<Item> + Send + 'static> Running for Pipeline<T> {
     fn stats(&self) -> Vec<PipelineStageStats> {
         let stages = self.stats().into_iter().zip(self.waits());
         stages.map(|(stats, waits)| PipelineStageStats::new(&stats, waits)).collect()
+    }
+
+    fn set_concurrency(&self, stage: &str, concurrency: usize) -> Result<(), ConcurrencyError> {
+        self.set_concurrency(stage, concurrency)
+    }
+
+    fn drain(&self) {
+        self.drain();
     }
 
     fn stop(self: Box<Self>) {
@@ -172,6 +217,8 @@ pub(crate) struct NativePipeline {
     source_failure: Arc<Mutex<Option<PyErr>>>,
     /// Names of the stages that only pass on what other stages take or make.
     hidden: Vec<String>,
+    /// What ends the pipeline, by the name of the stage.
+    limits: Vec<(String, Arc<FailureLimit>)>,
     process: u32,
 }
 
@@ -202,8 +249,11 @@ impl NativePipeline {
         let iterator = source.try_iter()?.unbind();
         let (tracker, failure) = (is_loader.then(Arc::<Tracker>::default), Arc::<Mutex<Option<PyErr>>>::default());
         let source = Source { iterator: Held::new(iterator), tracker: tracker.clone(), failure: failure.clone() };
-        let hidden = stages.iter().map(|stage| pass_on(&stage.name)).collect();
-        let chain = stages.into_iter().fold(Chain::Items(Pipeline::builder().source(source)), Chain::then);
+        let hidden = stages.iter().flat_map(|stage| [PASS_ON, END].map(|end| format!("{}{end}", stage.name))).collect();
+        let limits: Vec<_> = stages.iter().map(|stage| (stage.name.clone(), stage.max_failures.limit())).collect();
+        let chain = Chain::Items(Pipeline::builder().source(source));
+        let chain =
+            stages.into_iter().zip(&limits).fold(chain, |chain, (stage, limit)| chain.then(stage, limit.1.clone()));
         let running = py.detach(|| chain.start(buffer, threads));
         let running = running.map_err(|error| match error {
             BuildError::Threads { .. } => ErrorKind::System.error(py, &error.to_string(), None),
@@ -211,7 +261,7 @@ impl NativePipeline {
         })?;
         let process = std::process::id();
         let (running, stopping) = (Mutex::new(Some(running)), Mutex::default());
-        Ok(Self { running, stopping, tracker, source_failure: failure, hidden, process })
+        Ok(Self { running, stopping, tracker, source_failure: failure, hidden, limits, process })
     }
 
     /// Returns the next item and waits for it up to `timeout` seconds. Raises `EOFError` at the end.
@@ -249,6 +299,26 @@ impl NativePipeline {
     fn stats(&self, py: Python<'_>) -> Vec<PipelineStageStats> {
         let stats = py.detach(|| self.running.lock().as_ref().map(|running| running.stats()).unwrap_or_default());
         stats.into_iter().filter(|stage| !self.hidden.contains(&stage.name)).collect()
+    }
+
+    /// Sets the number of items that a stage works on at a time.
+    fn set_concurrency(&self, py: Python<'_>, stage: &str, concurrency: usize) -> PyResult<()> {
+        self.check_process(py)?;
+        let running = || self.running.lock();
+        match py.detach(|| running().as_ref().map(|running| running.set_concurrency(stage, concurrency))) {
+            None | Some(Ok(())) => Ok(()),
+            Some(Err(error @ ConcurrencyError::Threads { .. })) => {
+                Err(ErrorKind::System.error(py, &error.to_string(), None))
+            }
+            Some(Err(error)) => Err(ErrorKind::Setting.error(py, &error.to_string(), None)),
+        }
+    }
+
+    /// Takes no more items from the source.
+    fn drain(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_process(py)?;
+        py.detach(|| self.running.lock().as_ref().map(|running| running.drain()));
+        Ok(())
     }
 
     /// Stops the pipeline and returns at once.
@@ -340,7 +410,8 @@ impl NativePipeline {
     /// Returns the name of the user's stage for one of the engine's.
     fn shown<'n>(&self, stage: &'n str) -> &'n str {
         let is_hidden = self.hidden.iter().any(|hidden| hidden == stage);
-        stage.strip_suffix(PASS_ON).filter(|_| is_hidden).unwrap_or(stage)
+        let of = |end| stage.strip_suffix(end).filter(|_| is_hidden);
+        of(PASS_ON).or_else(|| of(END)).unwrap_or(stage)
     }
 
     /// Returns the exception at the end of the items: the source's, or `EOFError`.
@@ -358,6 +429,9 @@ impl NativePipeline {
         loop {
             match error {
                 PipelineError::Failed { stage, source } => {
+                    let limit = self.limits.iter().find(|(name, _)| *name == stage);
+                    let excess = limit.and_then(|(_, limit)| limit.excess());
+                    let text = excess.map_or(text.clone(), |excess| format!("{excess}; the last: {text}"));
                     let cause = source.downcast::<PyErr>().ok().map(|cause| *cause);
                     return failure(py, self.shown(&stage), &text, cause);
                 }
