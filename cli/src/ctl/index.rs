@@ -9,7 +9,7 @@ use spdl_shard::{
 };
 use spdl_worker::size::parse_bytes;
 
-use super::{Outcome, interrupt, pack, progress::ProgressLine};
+use super::{Outcome, allocator, interrupt, pack, progress::ProgressLine};
 
 /// Arguments of `index`.
 #[derive(Debug, clap::Args)]
@@ -58,6 +58,7 @@ pub(crate) struct IndexArgs {
 
 /// Runs `index`.
 pub(crate) fn run(args: IndexArgs) -> Outcome {
+    allocator::return_large_buffers();
     let table = args.table.as_deref().map(FileTable::read).transpose()?;
     let options = IndexOptions {
         format: args.format.or(table.as_ref().and_then(|_| format_called("files"))),

@@ -14,7 +14,7 @@ use spdl_shard::{
 use spdl_worker::size::parse_bytes;
 
 use super::{
-    CtlError, Outcome,
+    CtlError, Outcome, allocator,
     interrupt::{self, Interrupt},
     output::outln,
     progress::ProgressLine,
@@ -75,6 +75,7 @@ pub(crate) struct PackArgs {
 
 /// Runs `pack`.
 pub(crate) fn run(args: PackArgs) -> Outcome {
+    allocator::return_large_buffers();
     let source = PackSource::of(&args.source);
     let options = PackOptions {
         name: args.name,

@@ -12,9 +12,12 @@ use spdl_shard::{
     manifest::MANIFEST_NAME,
     store::DatasetStore,
 };
-use spdl_worker::decode::{Decoder, FieldTarget, SampleKey};
+use spdl_worker::{
+    decode::{BadSampleProblem, Decoder, FieldTarget, SampleKey},
+    size::parse_bytes,
+};
 
-use super::{CtlError, Outcome, output::outln, progress::ProgressLine, report};
+use super::{CtlError, Outcome, allocator, output::outln, progress::ProgressLine, report};
 
 /// Arguments of `verify`.
 #[derive(Debug, clap::Args)]
@@ -33,6 +36,9 @@ pub(crate) struct VerifyArgs {
     /// Takes about 10 ms of a core for each picture.
     #[arg(long)]
     decode: bool,
+    /// With --decode: memory for the pictures that are being decoded. A picture that takes more is named and not decoded.
+    #[arg(long, value_name = "SIZE", default_value = "80MiB", value_parser = parse_bytes, requires = "decode")]
+    decode_memory: u64,
     /// Prints the report as one line of JSON, and no progress bar.
     #[arg(long)]
     json: bool,
@@ -40,11 +46,12 @@ pub(crate) struct VerifyArgs {
 
 /// Runs `verify`; the exit code is 1 when there are faults.
 pub(crate) fn run(args: &VerifyArgs) -> Outcome {
+    allocator::return_large_buffers();
     let found = super::runtime()?.block_on(async {
         let store = DatasetStore::open(&args.dataset)?;
         let against = args.against.as_deref().map(originals).transpose()?;
         let fields = args.fields.as_deref().map(FieldChoice::parse).transpose()?;
-        let decode = args.decode.then(picture_check);
+        let decode = args.decode.then(|| picture_check(args.decode_memory));
         let options = VerifyOptions { against, fields, decode };
         let bar = ProgressLine::of_dataset(args.json, "verifying");
         Ok::<_, CtlError>(verify(&store, &options, &|progress| bar.dataset_at(progress)).await?)
@@ -67,21 +74,28 @@ fn originals(source: &str) -> Result<Against, CtlError> {
 }
 
 /// Returns a check that decodes whole pictures with the decoder that training uses.
-fn picture_check() -> PictureCheck {
+fn picture_check(memory_bytes: u64) -> PictureCheck {
     // Resizing to one pixel without a crop decodes all pixels.
     let text = "name = \"verify\"\ndataset = \"-\"\nglobal_batch = 1\n[[column]]\nname = \"picture\"\nfrom = \"picture\"\n\
                 decode = \"image\"\nops = [{ resize = { size = [1, 1] } }]";
     let facts = DatasetFacts { fingerprint: Fingerprint::default(), samples: 1, blocks: 1 };
     let job = JobFile::parse(text, "verify").and_then(|file| file.freeze(&facts)).expect("the job makes sense");
-    let decoder = Decoder::new(&job, []).expect("the job uses no classes");
+    let decoder = Decoder::new(&job, []).expect("the job uses no classes").with_memory_bytes(memory_bytes);
     PictureCheck::new(move |content| {
         let key = SampleKey { epoch: 0, id: SampleId(0), sample_in_record: 0 };
         let mut pixel = [0; 3];
         let field = |_: &str| Some(content.clone());
         let decoded = decoder.decode_sample(key, &field, &mut [FieldTarget::Fixed(&mut pixel)]);
-        decoded.map_err(|cause| {
-            let problem = cause.problem.to_string();
-            problem.strip_prefix("field `picture` ").unwrap_or(&problem).to_owned()
+        decoded.map_err(|cause| match cause.problem {
+            BadSampleProblem::TooMuchMemory { width, height, needed_bytes, max_bytes, .. } => format!(
+                "was not decoded: a picture of {width}x{height} takes {} of memory, and --decode-memory allows {}",
+                report::bytes(needed_bytes),
+                report::bytes(max_bytes)
+            ),
+            problem => {
+                let problem = problem.to_string();
+                problem.strip_prefix("field `picture` ").unwrap_or(&problem).to_owned()
+            }
         })
     })
 }

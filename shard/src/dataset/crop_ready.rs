@@ -2,6 +2,8 @@
 
 use spdl_jpeg::{Jpeg, Limits, SegmentTable};
 
+use super::parts::MAX_WHOLE_BYTES;
+
 /// Lower bound of the pixels between the restart markers of crop-ready pictures: 4 to 16 MCUs. A lower value reads less
 /// beside a crop, but files grow by some five bytes a marker.
 const SEGMENT_PIXELS: u32 = 1024;
@@ -24,6 +26,9 @@ pub(super) fn crop_ready(picture: &[u8]) -> Option<CropReady> {
     let limits = Limits::default();
     let jpeg = Jpeg::open(picture, limits).ok()?;
     let ready = spdl_jpeg::rewrite(picture, interval(&jpeg, picture.len()), limits).ok()?;
+    if ready.len() as u64 > MAX_WHOLE_BYTES {
+        return None;
+    }
     if !spdl_jpeg::has_same_coefficients(picture, &ready, limits).ok()? {
         return None;
     }

@@ -3,7 +3,9 @@
 
 mod blocks;
 mod catalog;
+mod check;
 mod crop_ready;
+mod cut;
 mod fields;
 mod folder;
 mod index;
@@ -11,6 +13,7 @@ mod listing;
 mod old_manifest;
 mod originals;
 mod pack;
+mod parts;
 mod record;
 mod replace;
 mod report;

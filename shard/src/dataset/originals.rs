@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -14,14 +15,20 @@ use tokio::runtime::Handle;
 
 use super::{
     DatasetError, FieldChoice, PackSource,
-    fields::read_field,
-    source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceRecords, is_picture, read_file},
+    fields::{read_field, read_range},
+    parts::{MAX_WHOLE_BYTES, Wanted},
+    source::{
+        ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceRecords, file_bytes, is_picture, read_file, read_file_range,
+    },
 };
 use crate::{
     format::{Field, Record, ShardIndex},
     manifest::Manifest,
     store::DatasetStore,
 };
+
+/// Number of bytes of markers and metadata by which a JPEG may differ from its original, however short it is.
+const MAX_MARKER_BYTES: u64 = 256 << 10;
 
 /// What a dataset is compared with.
 #[derive(Clone, Debug)]
@@ -142,18 +149,31 @@ impl Originals {
         unclaimed.map(|(key, _)| &**key)
     }
 
-    /// Returns whether comparing a field requires its content.
-    pub(super) fn is_wanted(&self, key: &str, field: &Field<'_>) -> bool {
-        let Some(&number) = self.numbers.get(key) else { return false };
-        match &self.kind {
-            OriginalsKind::Files(source) => field.name == LABEL_FIELD || source.file_of(number, field.name).is_some(),
-            OriginalsKind::Dataset { .. } => true,
-        }
+    /// Returns which content of a field has to be compared.
+    pub(super) fn wanted(&self, key: &str, field: &Field<'_>) -> Wanted {
+        let Some(&number) = self.numbers.get(key) else { return Wanted::Nothing };
+        let may_be_rewritten = match &self.kind {
+            OriginalsKind::Files(source) => match source.file_of(number, field.name) {
+                Some(path) => is_picture(path),
+                None if field.name == LABEL_FIELD => false,
+                None => return Wanted::Nothing,
+            },
+            OriginalsKind::Dataset { .. } => {
+                is_picture(field.name) || self.record(number).segments(field.name).is_some()
+            }
+        };
+        // A JPEG is compared by its coefficients, which takes all of it.
+        if may_be_rewritten { Wanted::Whole } else { Wanted::Pieces }
     }
 
-    /// Reads the original of a wanted field of a record that has one. Blocks the thread; `runtime` does the requests to the
-    /// store.
-    pub(super) fn original(&self, key: &str, field: &Field<'_>, runtime: &Handle) -> Result<Original, DatasetError> {
+    /// Reads the original of a wanted field of a record that has one, or the `piece` of it that belongs to a piece of the
+    /// field. Blocks the thread; `runtime` does the requests to the store.
+    pub(super) fn original(
+        &self,
+        (key, field): (&str, &Field<'_>),
+        piece: Option<Range<u32>>,
+        runtime: &Handle,
+    ) -> Result<Original, DatasetError> {
         let number = self.numbers[key];
         match &self.kind {
             OriginalsKind::Files(source) => {
@@ -162,7 +182,15 @@ impl Originals {
                 };
                 let (path, is_picture) = (source.path(path), is_picture(path));
                 let name = path.display().to_string();
-                Ok(match read_file(&path)? {
+                let bytes = match (file_bytes(&path)?, &piece) {
+                    (Some(bytes), piece) if !may_be_same(bytes, field, piece.is_none()) => {
+                        return Ok(Original::Lacking(other_bytes(&name)));
+                    }
+                    (Some(_), Some(piece)) => read_file_range(&path, piece.start.into()..piece.end.into())?,
+                    (Some(_), None) => read_file(&path)?,
+                    (None, _) => None,
+                };
+                Ok(match bytes {
                     Some(bytes) => Original::Content { bytes: bytes.into(), name, is_picture },
                     None => Original::Lacking(format!("has an original, `{name}`, that was removed")),
                 })
@@ -176,10 +204,19 @@ impl Originals {
                     return Ok(Original::SameBytes);
                 }
                 let (number, _) = places[number];
-                let shard = manifest.shard(number as u32);
+                let (shard, index) = (manifest.shard(number as u32), &*shards[number]);
                 let name = shard.url.to_owned();
-                let reading = read_field(store, &shard, &*shards[number], &original);
-                Ok(match runtime.block_on(reading)? {
+                if !may_be_same(original.bytes.into(), field, piece.is_none()) {
+                    return Ok(Original::Lacking(other_bytes(&name)));
+                }
+                let bytes = match piece.zip(original.range()) {
+                    Some((piece, range)) => {
+                        let range = range.start + u64::from(piece.start)..range.start + u64::from(piece.end);
+                        runtime.block_on(read_range(store, &shard, index, &original, range))
+                    }
+                    None => runtime.block_on(read_field(store, &shard, index, &original)),
+                };
+                Ok(match bytes? {
                     Ok(bytes) => {
                         let is_picture = is_jpeg(&bytes);
                         Original::Content { bytes, name, is_picture }
@@ -218,13 +255,15 @@ impl Originals {
 }
 
 impl Original {
-    /// Compares the content of a field with its original.
-    pub(super) fn compare(&self, content: &Bytes) -> Compared {
+    /// Compares the content of a field, or a piece of it, with its original.
+    pub(super) fn compare(&self, content: &Bytes, is_whole: bool) -> Compared {
         match self {
             Self::SameBytes if is_jpeg(content) => Compared::SamePicture,
             Self::SameBytes => Compared::Same,
             Self::Content { bytes, is_picture: false, .. } if bytes == content => Compared::Same,
-            Self::Content { bytes, name, .. } => compare_pictures(bytes, content, name),
+            Self::Content { bytes, .. } if bytes == content => Compared::SamePicture,
+            Self::Content { bytes, name, .. } if is_whole => compare_pictures(bytes, content, name),
+            Self::Content { name, .. } => Compared::Different(other_bytes(name)),
             Self::Lacking(how) => Compared::Different(how.clone()),
             Self::Label { label: Some(label), .. } if label.as_bytes() == content => Compared::Same,
             Self::Label { label, class } => {
@@ -236,13 +275,21 @@ impl Original {
     }
 }
 
-/// Compares a field with its original, which is called `name`.
+/// Returns whether a field can be the same as an original of this size, which is not read otherwise: a JPEG may have other
+/// markers than its original, but not many times its size.
+fn may_be_same(original_bytes: u64, field: &Field<'_>, is_whole: bool) -> bool {
+    let bytes = u64::from(field.bytes);
+    original_bytes == bytes || is_whole && original_bytes <= (2 * bytes + MAX_MARKER_BYTES).min(MAX_WHOLE_BYTES)
+}
+
+fn other_bytes(name: &str) -> String {
+    format!("has other bytes than its original, `{name}`")
+}
+
+/// Compares a field with its original, which has other bytes and is called `name`.
 fn compare_pictures(original: &[u8], packed: &[u8], name: &str) -> Compared {
-    if original == packed {
-        return Compared::SamePicture;
-    }
     if !is_jpeg(original) || !is_jpeg(packed) {
-        return Compared::Different(format!("has other bytes than its original, `{name}`"));
+        return Compared::Different(other_bytes(name));
     }
     match spdl_jpeg::has_same_coefficients(original, packed, Limits::default()) {
         Ok(true) => Compared::SamePicture,

@@ -10,7 +10,7 @@ use super::{
     blocks::check_block_bytes,
     catalog::Catalog,
     folder::{Overwrite, add_shard, dataset_name},
-    record::{MEASURED_TOGETHER, Members, Record, RecordGroup, RecordMaker},
+    record::{MAX_RECORD_BYTES, MEASURED_TOGETHER, Members, Record, RecordGroup, RecordMaker},
     replace::{NotCommitted, Replacement, shard_name},
     report::DatasetTally,
     source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceRecords},
@@ -255,6 +255,11 @@ impl<'a> Packing<'a> {
 
     async fn record(&mut self, record: Members) -> Result<(), DatasetError> {
         self.tally.growth.add(record.growth);
+        for path in &record.long_jpegs {
+            let (path, mib) = (path.display(), MAX_RECORD_BYTES >> 20);
+            let why = format!("of each record at most {mib} MiB are in memory");
+            self.tally.odd.note(|| format!("`{path}` was packed as it is and not made crop-ready: {why}"));
+        }
         let full = |open: &ShardUpload<'_>| {
             open.bytes + record.bytes > self.options.shard_bytes || Some(open.records) == self.options.shard_records
         };

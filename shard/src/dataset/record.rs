@@ -3,7 +3,6 @@
 //! [`members`](RecordMaker::members). A group of small records costs each step as much as one large record.
 
 use std::{
-    io::Read as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -16,14 +15,19 @@ use super::{
     crop_ready::{CropReady, crop_ready},
     originals::is_jpeg,
     report::Growth,
-    source::{ANNOTATION_FIELD, LABEL_FIELD, SourceRecord, SourceRecords, file_bytes, read_file, wrong},
+    source::{
+        ANNOTATION_FIELD, LABEL_FIELD, SourceRecord, SourceRecords, packable_bytes, read_file_range, read_measured,
+        wrong,
+    },
     stages::{Memory, MemoryBound},
 };
 use crate::tar::{append_member_header, padding_bytes};
 
 /// Size from which a file is copied to the shard in pieces instead of being read into memory, in bytes. A JPEG that is
-/// made crop-ready is always in memory.
+/// made crop-ready is in memory as a whole.
 const LARGE_FILE_BYTES: u64 = 8 << 20;
+/// Upper limit of the bytes of a record that are read into memory; its other files are copied in pieces.
+pub(super) const MAX_RECORD_BYTES: u64 = 48 << 20;
 /// Size up to which a file is copied into the part of the members before it, in bytes, so that a record has few parts.
 const SMALL_FILE_BYTES: usize = 16 << 10;
 
@@ -46,6 +50,8 @@ pub(super) struct MeasuredRecord {
     /// The fields with their files, the first one first, without the annotation if there is one.
     files: Vec<(String, MeasuredFile)>,
     annotation: Option<MeasuredFile>,
+    /// The JPEGs that are too long to be made crop-ready.
+    long_jpegs: Vec<PathBuf>,
 }
 
 struct MeasuredFile {
@@ -60,6 +66,7 @@ pub(super) struct ReadRecord {
     number: u32,
     fields: Vec<(String, FieldContent)>,
     annotation: Option<FieldContent>,
+    long_jpegs: Vec<PathBuf>,
 }
 
 enum FieldContent {
@@ -83,6 +90,8 @@ pub(super) struct Members {
     /// The cost of making its pictures crop-ready, if any.
     pub(super) growth: Growth,
     pub(super) tables: Vec<SegmentsOf>,
+    /// The JPEGs that are too long to be made crop-ready.
+    pub(super) long_jpegs: Vec<PathBuf>,
     /// Counts until the parts are written.
     _memory: Arc<Memory>,
 }
@@ -172,7 +181,29 @@ impl RecordMaker {
             Ok((name, file))
         });
         let files = files.collect::<Result<_, DatasetError>>()?;
-        Ok(Record::Whole(MeasuredRecord { number, files, annotation }))
+        let mut record = MeasuredRecord { number, files, annotation, long_jpegs: Vec::new() };
+        self.bound(&mut record)?;
+        Ok(Record::Whole(record))
+    }
+
+    /// Decides which files of a record are copied in pieces, so that the others fit into memory.
+    fn bound(&self, record: &mut MeasuredRecord) -> Result<(), DatasetError> {
+        if record.bytes() < LARGE_FILE_BYTES {
+            return Ok(());
+        }
+        let mut bytes = 0;
+        for file in record.files.iter_mut().map(|(_, file)| file).chain(&mut record.annotation) {
+            let is_jpeg = self.jpegs == Jpegs::CropReady && begins_as_jpeg(&file.path, file.bytes)?;
+            if file.bytes >= LARGE_FILE_BYTES && !is_jpeg {
+                file.is_large = true;
+            } else if bytes + file.bytes > MAX_RECORD_BYTES {
+                file.is_large = true;
+                record.long_jpegs.extend(is_jpeg.then(|| file.path.clone()));
+            } else {
+                bytes += file.bytes;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the annotation of a record: the first of its files that exists.
@@ -186,9 +217,8 @@ impl RecordMaker {
     }
 
     fn file(&self, path: &Path) -> Result<Option<MeasuredFile>, DatasetError> {
-        let Some(bytes) = file_bytes(path)? else { return Ok(None) };
-        let is_large = bytes >= LARGE_FILE_BYTES && (self.jpegs == Jpegs::AsTheyAre || !begins_as_jpeg(path)?);
-        Ok(Some(MeasuredFile { path: path.to_owned(), bytes, is_large }))
+        let Some(bytes) = packable_bytes(path)? else { return Ok(None) };
+        Ok(Some(MeasuredFile { path: path.to_owned(), bytes, is_large: false }))
     }
 
     /// Waits for the memory that the records need.
@@ -205,17 +235,17 @@ impl RecordMaker {
 
     /// Reads the files of records.
     pub(super) fn read(&self, group: RecordGroup<MeasuredRecord>) -> Result<RecordGroup<ReadRecord>, DatasetError> {
-        group.then(|MeasuredRecord { number, files, annotation }, _| {
+        group.then(|MeasuredRecord { number, files, annotation, long_jpegs }, _| {
             let fields = files.into_iter().map(|(name, file)| Ok((name, file.read()?)));
             let fields = fields.collect::<Result<_, DatasetError>>()?;
             let annotation = annotation.map(MeasuredFile::read).transpose()?;
-            Ok(ReadRecord { number, fields, annotation })
+            Ok(ReadRecord { number, fields, annotation, long_jpegs })
         })
     }
 
     /// Writes the files of records as members: the first file, the label, the annotation, the other files.
     pub(super) fn members(&self, group: RecordGroup<ReadRecord>) -> Result<RecordGroup<Members>, DatasetError> {
-        group.then(|ReadRecord { number, fields, annotation }, memory| {
+        group.then(|ReadRecord { number, fields, annotation, long_jpegs }, memory| {
             let record = &self.source.records[number as usize];
             let mut members = MemberWriter::new(record.key());
             let mut annotation = annotation;
@@ -233,7 +263,7 @@ impl RecordMaker {
                     }
                 }
             }
-            Ok(members.finish(Arc::clone(memory)))
+            Ok(members.finish(long_jpegs, Arc::clone(memory)))
         })
     }
 }
@@ -241,8 +271,17 @@ impl RecordMaker {
 impl Record<MeasuredRecord> {
     /// Returns the number of bytes that are read into memory.
     fn bytes(&self) -> u64 {
-        let Self::Whole(MeasuredRecord { files, annotation, .. }) = self else { return 0 };
-        let files = files.iter().map(|(_, file)| file).chain(annotation);
+        match self {
+            Self::Whole(record) => record.bytes(),
+            Self::NoAnnotation(_) => 0,
+        }
+    }
+}
+
+impl MeasuredRecord {
+    /// Returns the number of bytes that are read into memory.
+    fn bytes(&self) -> u64 {
+        let files = self.files.iter().map(|(_, file)| file).chain(&self.annotation);
         files.filter(|file| !file.is_large).map(|file| file.bytes).sum()
     }
 }
@@ -252,17 +291,14 @@ impl MeasuredFile {
         if self.is_large {
             return Ok(FieldContent::File { path: self.path, bytes: self.bytes });
         }
-        let content = read_file(&self.path)?.ok_or_else(|| wrong(&self.path, "does not exist"))?;
-        Ok(FieldContent::Memory(content))
+        Ok(FieldContent::Memory(read_measured(&self.path, self.bytes)?))
     }
 }
 
 /// Returns whether a file begins as JPEGs do.
-fn begins_as_jpeg(path: &Path) -> Result<bool, DatasetError> {
-    let mut begin = [0; 2];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut begin));
-    read.map_err(|error| wrong(path, &format!("cannot be read: {error}")))?;
-    Ok(is_jpeg(&begin))
+fn begins_as_jpeg(path: &Path, bytes: u64) -> Result<bool, DatasetError> {
+    let begin = read_file_range(path, 0..bytes.min(2))?;
+    Ok(begin.is_some_and(|begin| is_jpeg(&begin)))
 }
 
 /// Writes the members of one record.
@@ -326,9 +362,9 @@ impl MemberWriter {
         }
     }
 
-    fn finish(mut self, memory: Arc<Memory>) -> Members {
+    fn finish(mut self, long_jpegs: Vec<PathBuf>, memory: Arc<Memory>) -> Members {
         self.close_part();
         let Self { parts, bytes, growth, tables, .. } = self;
-        Members { parts, bytes, growth, tables, _memory: memory }
+        Members { parts, bytes, growth, tables, long_jpegs, _memory: memory }
     }
 }

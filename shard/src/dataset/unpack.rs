@@ -1,10 +1,11 @@
 //! Writes the records of a dataset back as files.
 
 use std::{
-    fs::{self, OpenOptions},
-    io::{ErrorKind, Write as _},
+    fs::{self, File, OpenOptions},
+    io::{self, ErrorKind, Write as _},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use bytes::Bytes;
@@ -14,7 +15,9 @@ use spdl_pipeline::{Op, PipelinePlan};
 use super::{
     DatasetError, DatasetProgress,
     crop_ready::without_markers,
-    fields::{FieldBatch, FieldSource, FoundField, IndexedField, IsWanted, READ, ShardEnd},
+    cut::{FieldBatch, FoundField, ShardEnd},
+    fields::{FieldSource, READ},
+    parts::{IndexedField, MAX_WHOLE_BYTES, Wanted, WantedOf},
     report::progress_of,
     source::wrong,
     stages::{Memory, RunningStages, cpu_threads},
@@ -41,17 +44,22 @@ pub struct UnpackReport {
     pub bytes: u64,
 }
 
-/// A file to write.
+/// A file to write, or a piece of a long one.
 struct UnpackedFile {
     path: String,
     record: String,
     content: Bytes,
+    /// Where in the file the content belongs.
+    at: u64,
+    is_last: bool,
+    /// The file that pieces are written to, once it is created.
+    file: Option<Arc<File>>,
     /// Whether it is a picture that was made crop-ready, and whose restart markers were removed again.
     has_no_markers: bool,
 }
 
 /// Writes every field of every record of the dataset in `from` to the file `KEY.FIELD` in the folder `target`, which is
-/// created if it does not exist, and has to be empty. Every field's checksum is checked before the field is written.
+/// created if it does not exist, and has to be empty. Every field's checksum is checked.
 /// Crop-ready pictures are written without their restart markers: they have the same coefficients, and mostly also the
 /// bytes that were packed if the original had no markers.
 ///
@@ -126,13 +134,18 @@ async fn all(
 fn stages(from: &DatasetStore, manifest: &Arc<Manifest>, staging: &Staging) -> PipelinePlan<(UnpackReport, bool)> {
     let (store, folder) = (from.clone(), staging.folder.clone());
     // A picture is in memory twice while its markers are removed.
-    let (is_wanted, memory_factor): (Arc<IsWanted>, _) = (Arc::new(|_, _, _| true), 2);
-    let source = FieldSource { store: from.clone(), manifest: Arc::clone(manifest), is_wanted, memory_factor };
+    let wanted: Arc<WantedOf> =
+        Arc::new(|_, _, segments| if segments.is_some() { Wanted::Whole } else { Wanted::Pieces });
+    let source = FieldSource { store: from.clone(), manifest: Arc::clone(manifest), wanted, memory_factor: 2 };
     let files = move |batch| UnpackedBatch::of(&store, batch);
+    let (creating, open) = (folder.clone(), Mutex::new(None));
+    let create =
+        move |batch: UnpackedBatch| batch.create(&creating, &mut open.lock().expect("creating a file does not panic"));
     let write = move |batch: UnpackedBatch| batch.write(&folder);
     source
         .stages()
         .pipe("files", Op::cpu(files), cpu_threads())
+        .pipe("create", Op::blocking(create), 1)
         .pipe("write", Op::blocking(write), WRITES_AT_ONCE)
         .sink(BATCHES_READY)
 }
@@ -227,11 +240,22 @@ impl UnpackedBatch {
         Ok(Self { files, records, is_end_of_shard, _memory: batch.memory })
     }
 
+    /// Creates the files of which this batch has the first piece. `open` is the file of the last piece before.
+    fn create(mut self, folder: &Path, open: &mut Option<Arc<File>>) -> Result<Self, DatasetError> {
+        for piece in self.files.iter_mut().filter(|file| !file.is_whole()) {
+            if piece.at == 0 {
+                *open = Some(Arc::new(piece.create(folder)?));
+            }
+            piece.file = open.clone();
+        }
+        Ok(self)
+    }
+
     fn write(self, folder: &Path) -> Result<(UnpackReport, bool), DatasetError> {
         let mut report = UnpackReport { records: self.records, ..UnpackReport::default() };
         for file in self.files {
             file.write(folder)?;
-            report.files += 1;
+            report.files += u64::from(file.is_last);
             report.pictures_without_markers += u64::from(file.has_no_markers);
             report.bytes += file.content.len() as u64;
         }
@@ -249,11 +273,19 @@ fn file(indexed: &IndexedField<'_>, found: FoundField) -> Result<UnpackedFile, S
     let Some(path) = path_inside(&path).filter(|_| !field.name.contains('/')) else {
         return Err(format!("`{}` is not the name of a file inside a folder", path.escape_debug()));
     };
+    if segments.is_some() && u64::from(field.bytes) > MAX_WHOLE_BYTES {
+        let mib = MAX_WHOLE_BYTES >> 20;
+        return Err(format!(
+            "field `{}` is a crop-ready picture of more than {mib} MiB, which `pack` does not make",
+            field.name
+        ));
+    }
+    let (at, is_last, is_whole) = (found.at.into(), found.is_last, found.is_whole());
     let content = found.content.expect("all fields are wanted");
-    let plain = segments.as_ref().and_then(|_| without_markers(&content));
+    let plain = segments.as_ref().filter(|_| is_whole).and_then(|_| without_markers(&content));
     let has_no_markers = plain.is_some();
     let content = plain.map_or(content, Bytes::from);
-    Ok(UnpackedFile { path, record: (*key).to_owned(), content, has_no_markers })
+    Ok(UnpackedFile { path, record: (*key).to_owned(), content, at, is_last, file: None, has_no_markers })
 }
 
 /// Returns the path without empty and `.` parts, as `tar` itself takes `./a//b.jpg` for `a/b.jpg`; `None` if the path
@@ -265,16 +297,38 @@ fn path_inside(path: &str) -> Option<String> {
 }
 
 impl UnpackedFile {
-    fn write(&self, target: &Path) -> Result<(), DatasetError> {
-        let (path, shown) = (target.join(&self.path), Path::new(&self.path));
-        let fail = |error: std::io::Error| match error.kind() {
-            ErrorKind::AlreadyExists => {
-                wrong(shown, &format!("exists already: record `{}` has the name of another one", self.record))
+    const fn is_whole(&self) -> bool {
+        self.at == 0 && self.is_last
+    }
+
+    fn create(&self, folder: &Path) -> Result<File, DatasetError> {
+        let path = folder.join(&self.path);
+        let create = || OpenOptions::new().write(true).create_new(true).open(&path);
+        let created = create().or_else(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                fs::create_dir_all(path.parent().expect("a file in a folder"))?;
+                create()
             }
-            _ => wrong(shown, &format!("cannot be written: {error}")),
+            _ => Err(error),
+        });
+        created.map_err(|error| self.failed(&error))
+    }
+
+    fn write(&self, folder: &Path) -> Result<(), DatasetError> {
+        let written = match &self.file {
+            Some(file) => file.write_all_at(&self.content, self.at),
+            None => self.create(folder)?.write_all(&self.content),
         };
-        fs::create_dir_all(path.parent().expect("a file in a folder")).map_err(fail)?;
-        let mut out = OpenOptions::new().write(true).create_new(true).open(&path).map_err(fail)?;
-        out.write_all(&self.content).map_err(fail)
+        written.map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &io::Error) -> DatasetError {
+        let problem = match error.kind() {
+            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+                format!("exists already: record `{}` has the name of another one", self.record)
+            }
+            _ => format!("cannot be written: {error}"),
+        };
+        wrong(Path::new(&self.path), &problem)
     }
 }

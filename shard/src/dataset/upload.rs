@@ -11,7 +11,7 @@ use super::{
     catalog::Catalog,
     record::{MemberPart, Members},
     scan::ScannedShard,
-    source::wrong,
+    source::{CHANGED, wrong},
 };
 use crate::{
     index::INDEX_SUFFIX,
@@ -25,8 +25,6 @@ const PART_BYTES: usize = 8 << 20;
 const PARTS_AT_ONCE: usize = 4;
 /// Size of the pieces in which large files are copied, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
-
-const CHANGED: &str = "changed while it was packed";
 
 /// A shard that is being written. It appears in the store as a whole when it is finished, or not at all.
 pub(super) struct ShardUpload<'a> {

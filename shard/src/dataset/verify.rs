@@ -5,34 +5,19 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use serde::Serialize;
-use spdl_pipeline::{Op, PipelinePlan};
-use tokio::runtime::Handle;
 
 use super::{
-    Against, DatasetError, DatasetProgress, FieldChoice, crop_ready,
-    fields::{FieldBatch, FieldSource, FoundField, IndexedField, IsWanted, OpenShard, READ, ShardEnd},
-    originals::{Compared, Original, Originals},
+    Against, DatasetError, DatasetProgress, FieldChoice,
+    check::{BatchCheck, DatasetCheck, MAX_FAULTS_PER_SHARD, PieceCheck},
+    fields::READ,
+    originals::{Compared, Originals},
     report::progress_of,
-    source::{ANNOTATION_FIELD, LABEL_FIELD, is_picture},
-    stages::{RunningStages, cpu_threads},
+    stages::RunningStages,
 };
-use crate::{
-    format::{Field, ShardIndex},
-    index::Segments,
-    manifest::Manifest,
-    store::DatasetStore,
-};
+use crate::store::DatasetStore;
 
-/// Upper limit of the faults that are listed for one shard; more are only counted.
-const MAX_FAULTS_PER_SHARD: usize = 10_000;
-
-/// Number of batches whose originals are read at once.
-const ORIGINALS_AT_ONCE: usize = 8;
-/// Number of checked batches that may be ready to be counted.
-const BATCHES_READY: usize = 4;
-
-/// Fields that are never pictures, whatever they contain.
-const NO_PICTURES: [&str; 4] = [LABEL_FIELD, ANNOTATION_FIELD, "json", "txt"];
+/// Upper limit of the faults that are listed for a dataset; more are only counted, for each shard.
+const MAX_FAULTS: usize = 100_000;
 
 /// How a dataset is verified.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +40,7 @@ impl PictureCheck {
         Self(Arc::new(decode))
     }
 
-    fn check(&self, content: Bytes) -> Option<String> {
+    pub(super) fn check(&self, content: Bytes) -> Option<String> {
         (self.0)(content).err()
     }
 }
@@ -139,205 +124,27 @@ pub async fn verify(
     Ok(tally.finish(check.originals.as_ref()))
 }
 
-/// The checks of the dataset that is being verified.
-struct DatasetCheck {
-    manifest: Arc<Manifest>,
-    originals: Option<Originals>,
-    decode: Option<PictureCheck>,
-}
-
-/// The findings in a batch of fields.
-#[derive(Default)]
-struct BatchCheck {
-    /// The counts of the batch. Only its fields that count something are set, and the faults.
-    found: VerifyReport,
-    may_be_left_out: bool,
-    is_end_of_shard: bool,
-}
-
-impl DatasetCheck {
-    /// Returns the stages that read and check the dataset.
-    fn stages(self: &Arc<Self>, at: &DatasetStore) -> PipelinePlan<BatchCheck> {
-        let [wanting, finding, checking] = [(); 3].map(|()| Arc::clone(self));
-        let is_wanted: Arc<IsWanted> = Arc::new(move |key, field, segments| wanting.is_wanted(key, field, segments));
-        let source = FieldSource {
-            store: at.clone(),
-            manifest: Arc::clone(&self.manifest),
-            is_wanted,
-            memory_factor: if self.originals.is_some() { 2 } else { 1 },
-        };
-        let runtime = Handle::current();
-        let check = move |(batch, originals)| Ok::<_, DatasetError>(checking.batch(&batch, originals));
-        source
-            .stages()
-            .pipe("originals", Op::blocking(move |batch| finding.originals(batch, &runtime)), ORIGINALS_AT_ONCE)
-            .pipe("check", Op::cpu(check), cpu_threads())
-            .sink(BATCHES_READY)
-    }
-
-    fn is_wanted(&self, key: &str, field: &Field<'_>, segments: Option<Segments<'_>>) -> bool {
-        segments.is_some()
-            || self.originals.as_ref().is_some_and(|of| of.is_wanted(key, field))
-            || self.decode.is_some() && may_be_picture(field)
-    }
-
-    /// Reads the originals that the fields of a batch are compared with.
-    fn originals(
-        &self,
-        batch: FieldBatch,
-        runtime: &Handle,
-    ) -> Result<(FieldBatch, Vec<Option<Original>>), DatasetError> {
-        let Some(originals) = &self.originals else { return Ok((batch, Vec::new())) };
-        let found = batch.fields.iter().map(|found| {
-            let IndexedField { key, field, .. } = batch.shard.field(found.place);
-            match &found.content {
-                Some(_) if originals.is_wanted(key, &field) => originals.original(key, &field, runtime).map(Some),
-                _ => Ok(None),
-            }
-        });
-        let found = found.collect::<Result<_, _>>()?;
-        Ok((batch, found))
-    }
-
-    /// Checks a batch: with the first batch of a shard also the shard itself, with the last one also its end.
-    fn batch(&self, batch: &FieldBatch, originals: Vec<Option<Original>>) -> BatchCheck {
-        let mut check = BatchCheck::default();
-        let shard = &*batch.shard;
-        if batch.is_first {
-            check.shard(self, shard);
-        }
-        let mut originals = originals.into_iter();
-        for found in &batch.fields {
-            check.field(self, shard, found, originals.next().flatten());
-        }
-        if let Some(end) = &batch.end {
-            check.end(shard, end);
-        }
-        check
-    }
-}
-
-impl BatchCheck {
-    /// Checks what the manifest has about a shard.
-    fn shard(&mut self, dataset: &DatasetCheck, open: &OpenShard) {
-        let shard = open.shard();
-        self.found.shards = 1;
-        if let (Some(meta), Some(object)) = (&open.object, shard.format.object(&shard)) {
-            if let Some([noted, found]) = object.change(meta.size, meta.e_tag.as_deref()) {
-                self.fault(open, None, format!("the shard changed: the manifest has {noted}, the store has {found}"));
-            }
-            // Every byte of a record is compared, so a different etag proves nothing more: a copy may have another.
-            let has_other_etag = object.etag.zip(meta.e_tag.as_deref()).is_some_and(|(noted, found)| noted != found);
-            self.found.other_etags = u64::from(has_other_etag);
-        }
-        let Some(index) = open.index.as_deref() else { return };
-        self.blocks(&dataset.manifest, open, index);
-        if let Some(originals) = &dataset.originals {
-            for record in index.records() {
-                if let Some(problem) = originals.claim(&record) {
-                    self.fault(open, Some(record.key), problem);
-                }
-            }
-            self.may_be_left_out = originals.may_be_left_out(index);
-        }
-    }
-
-    /// Checks that every block holds the number of samples in the manifest, and that its records' fields lie inside it.
-    fn blocks(&mut self, manifest: &Manifest, shard: &OpenShard, index: &dyn ShardIndex) {
-        for number in manifest.shard_blocks(shard.number()) {
-            let block = manifest.block(number);
-            let records = block.first_record..block.first_record + block.records;
-            let samples: u64 = records.clone().map(|record| u64::from(index.record(record).samples)).sum();
-            if samples != u64::from(block.samples) {
-                let problem = format!("block {number} has {samples} samples, the manifest has {}", block.samples);
-                self.fault(shard, None, problem);
-            }
-            for record in records.map(|record| index.record(record)) {
-                let inside = |field: Field<'_>| {
-                    let block = block.offset..=block.offset + block.bytes;
-                    field.range().is_none_or(|range| block.contains(&range.start) && block.contains(&range.end))
-                };
-                if !record.fields().all(inside) {
-                    let problem = format!("lies outside block {number}, where the manifest has it");
-                    self.fault(shard, Some(record.key), problem);
-                }
-            }
-        }
-    }
-
-    /// Checks that a field has the bytes that were indexed, that a crop-ready picture decodes and matches its table,
-    /// that a picture decodes if the caller wants that, and that the field is the same as its original.
-    fn field(&mut self, dataset: &DatasetCheck, shard: &OpenShard, found: &FoundField, original: Option<Original>) {
-        let IndexedField { key, field, segments } = shard.field(found.place);
-        self.found.fields += 1;
-        self.found.fields_without_checksum += u64::from(field.crc32c.is_none() && field.value.is_none());
-        if let Some(problem) = &found.problem {
-            self.fault(shard, Some(key), problem.clone());
-        }
-        let Some(content) = &found.content else { return };
-        let mut fault = |problem: String| self.fault(shard, Some(key), format!("field `{}` {problem}", field.name));
-        if let Some(segments) = segments {
-            if let Some(problem) = crop_ready::check(content, segments.step, segments.lengths) {
-                return fault(problem);
-            }
-            self.found.crop_ready_pictures += 1;
-        }
-        if let Some(decode) = dataset.decode.as_ref().filter(|_| is_picture_of(field.name, content)) {
-            match decode.check(content.clone()) {
-                Some(problem) => self.fault(shard, Some(key), format!("field `{}` {problem}", field.name)),
-                None => *self.found.decoded_pictures.get_or_insert(0) += 1,
-            }
-        }
-        match original.map(|original| original.compare(content)) {
-            Some(Compared::SamePicture) => self.found.same_pictures += 1,
-            Some(Compared::Same) => self.found.same_fields += 1,
-            Some(Compared::Different(how)) => {
-                self.fault(shard, Some(key), format!("field `{}` {how}", field.name));
-            }
-            None => {}
-        }
-    }
-
-    /// Checks that the shard did not end too early.
-    fn end(&mut self, shard: &OpenShard, ShardEnd { bytes, rest }: &ShardEnd) {
-        self.is_end_of_shard = true;
-        match rest {
-            Ok(rest) => {
-                self.found.bytes = *bytes;
-                self.found.records = u64::from(shard.index().record_count());
-                for place in rest {
-                    let IndexedField { key, field: Field { name, offset, .. }, .. } = shard.field(*place);
-                    let problem = format!("field `{name}` at byte {offset} is cut off: the shard ends at {bytes}");
-                    self.fault(shard, Some(key), problem);
-                }
-            }
-            // The shard is at fault, not the connection to the store: the other shards can still be read.
-            Err(error) => self.fault(shard, None, error.to_string()),
-        }
-    }
-
-    fn fault(&mut self, shard: &OpenShard, record: Option<&str>, problem: String) {
-        let (shard, record) = (Some(shard.shard().url.to_owned()), record.map(str::to_owned));
-        self.found.faults.push(VerifyFault { shard, record, problem });
-    }
-}
-
 /// Adds up the findings, which arrive in the order of the dataset.
 struct VerifyTally {
     report: VerifyReport,
     may_be_left_out: bool,
     /// Number of faults of the shard whose fields arrive.
     shard_faults: usize,
+    /// The shard whose faults are not all listed, and the number of the others.
+    unlisted: Option<(Option<String>, usize)>,
+    /// The result of comparing the pieces so far of the long field that arrives.
+    pieces: Option<Compared>,
 }
 
 impl VerifyTally {
     fn new(decodes: bool) -> Self {
         let report = VerifyReport { decoded_pictures: decodes.then_some(0), ..VerifyReport::default() };
-        Self { report, may_be_left_out: false, shard_faults: 0 }
+        Self { report, may_be_left_out: false, shard_faults: 0, unlisted: None, pieces: None }
     }
 
     fn add(&mut self, batch: BatchCheck) {
-        let BatchCheck { found, may_be_left_out, is_end_of_shard } = batch;
+        let BatchCheck { mut found, more_faults, pieces, may_be_left_out, is_end_of_shard } = batch;
+        pieces.into_iter().for_each(|piece| found.faults.extend(self.piece(piece)));
         let report = &mut self.report;
         report.shards += found.shards;
         report.records += found.records;
@@ -352,15 +159,37 @@ impl VerifyTally {
         report.same_pictures += found.same_pictures;
         report.same_fields += found.same_fields;
         self.may_be_left_out |= may_be_left_out;
-        let room = MAX_FAULTS_PER_SHARD.saturating_sub(self.shard_faults);
-        self.shard_faults += found.faults.len();
-        report.faults.extend(found.faults.into_iter().take(room));
-        if is_end_of_shard
-            && let Some(more @ 1..) = std::mem::take(&mut self.shard_faults).checked_sub(MAX_FAULTS_PER_SHARD)
-        {
-            let shard = report.faults.last().and_then(|fault| fault.shard.clone());
-            report.faults.push(VerifyFault { shard, record: None, problem: format!("{more} more faults") });
+        let listed = report.faults.len();
+        let room = MAX_FAULTS.saturating_sub(listed).min(MAX_FAULTS_PER_SHARD.saturating_sub(self.shard_faults));
+        if let more @ 1.. = found.faults.len().saturating_sub(room) + more_faults {
+            let shard = found.faults.first().and_then(|fault| fault.shard.clone());
+            self.unlisted.get_or_insert((shard, 0)).1 += more;
         }
+        report.faults.extend(found.faults.into_iter().take(room));
+        self.shard_faults += report.faults.len() - listed;
+        if is_end_of_shard {
+            self.shard_faults = 0;
+            if let Some((shard, more)) = self.unlisted.take() {
+                report.faults.push(VerifyFault { shard, record: None, problem: format!("{more} more faults") });
+            }
+        }
+    }
+
+    /// Adds the next piece of a field that was compared with its original. Returns the field's fault with the first piece that
+    /// has one.
+    fn piece(&mut self, PieceCheck { is_first, is_last, result }: PieceCheck) -> Option<VerifyFault> {
+        let so_far = if is_first { None } else { self.pieces.take() };
+        let (compared, fault) = match (so_far, result) {
+            (Some(Compared::Different(how)), _) => (Compared::Different(how), None),
+            (_, Err(fault)) => (Compared::Different(fault.problem.clone()), Some(fault)),
+            (so_far, Ok(same)) => (so_far.unwrap_or(same), None),
+        };
+        match compared {
+            Compared::SamePicture if is_last => self.report.same_pictures += 1,
+            Compared::Same if is_last => self.report.same_fields += 1,
+            compared => self.pieces = Some(compared),
+        }
+        fault
     }
 
     /// Returns the report. Originals that no record was compared with are faults.
@@ -381,16 +210,4 @@ impl VerifyTally {
         }
         report
     }
-}
-
-/// Returns whether a field's content is needed to decide whether it is a picture.
-fn may_be_picture(field: &Field<'_>) -> bool {
-    is_picture(field.name) || !NO_PICTURES.contains(&field.name)
-}
-
-/// Returns whether a field holds a picture, by its name or by the first bytes of its content.
-fn is_picture_of(name: &str, content: &[u8]) -> bool {
-    const MAGICS: [&[u8]; 5] = [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"II*\0", b"MM\0*"];
-    let is_webp = content.starts_with(b"RIFF") && content.get(8..12) == Some(b"WEBP");
-    is_picture(name) || is_webp || MAGICS.iter().any(|magic| content.starts_with(magic))
 }

@@ -11,7 +11,7 @@ mod settings;
 pub use error::{StoreError, cause, is_refusal};
 pub use layer::StoreLayer;
 pub use no_retry::Busy;
-pub(crate) use read::{RANGE_BYTES, parts};
+pub(crate) use read::{RANGE_BYTES, split};
 pub use settings::StoreOptions;
 
 use std::sync::Arc;

@@ -14,10 +14,11 @@ pub(crate) const RANGE_BYTES: u64 = 8 << 20;
 /// Number of ranges of one object that are fetched at once. Each takes the memory of one range.
 const RANGES_AT_ONCE: usize = 4;
 
-/// Returns the ranges in which an object is read, in order.
-pub(crate) fn parts(meta: &ObjectMeta) -> impl Iterator<Item = Range<u64>> + Send + use<> {
-    let bytes = meta.size;
-    (0..bytes.div_ceil(RANGE_BYTES)).map(move |part| part * RANGE_BYTES..((part + 1) * RANGE_BYTES).min(bytes))
+/// Divides a range of an object into the ranges in which it is read, in order.
+pub(crate) fn split(range: Range<u64>) -> impl Iterator<Item = Range<u64>> + Send {
+    let Range { start, end } = range;
+    let count = end.saturating_sub(start).div_ceil(RANGE_BYTES);
+    (0..count).map(move |part| start + part * RANGE_BYTES).map(move |at| at..(at + RANGE_BYTES).min(end))
 }
 
 impl DatasetStore {
@@ -63,7 +64,7 @@ impl DatasetStore {
         meta: ObjectMeta,
     ) -> impl Stream<Item = Result<Bytes, StoreError>> + Send + use<'a> {
         let meta = Arc::new(meta);
-        stream::iter(parts(&meta))
+        stream::iter(split(0..meta.size))
             .map(move |range| {
                 let meta = Arc::clone(&meta);
                 async move { self.read_part(relative, &meta, range).await }
@@ -71,7 +72,7 @@ impl DatasetStore {
             .buffered(RANGES_AT_ONCE)
     }
 
-    /// Reads one of the [`parts`] of `relative`, which `meta` describes.
+    /// Reads a range of `relative`, which `meta` describes; all of it if it is no longer than one range.
     pub(crate) async fn read_part(
         &self,
         relative: &str,

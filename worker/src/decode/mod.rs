@@ -151,6 +151,15 @@ impl Decoder {
         Self { resources: DecodeResources { counts, ..self.resources }, ..self }
     }
 
+    /// Returns the same decoder with a limit on the memory of all pictures that it decodes at once. A picture that does not
+    /// fit beside the others waits; one that never fits is a [`BadSampleProblem::TooMuchMemory`].
+    #[must_use]
+    pub fn with_memory_bytes(self, max_bytes: u64) -> Self {
+        let kept_bytes = usize::try_from(max_bytes / 16).unwrap_or(usize::MAX);
+        let limits = DecodeLimits { max_bytes, own_bytes: max_bytes, kept_bytes };
+        self.with_memory(Arc::new(DecodeMemory::new(limits, Box::new(|_| ()))))
+    }
+
     /// Returns the same decoder, which takes its memory from `memory`.
     #[must_use]
     pub(crate) fn with_memory(self, memory: Arc<DecodeMemory>) -> Self {

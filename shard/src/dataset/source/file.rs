@@ -1,11 +1,19 @@
 //! Reads local files: those that are packed, and the texts that list them.
 
-use std::{io::Read as _, path::Path};
+use std::{
+    fs::File,
+    io::{self, ErrorKind, Read as _},
+    ops::Range,
+    os::unix::fs::FileExt as _,
+    path::Path,
+};
 
 use super::DatasetError;
 
-/// Size of the largest file that is read, in bytes: 1 GiB.
+/// Size of the largest file that is packed, in bytes: 1 GiB.
 const MAX_FILE_BYTES: u64 = 1 << 30;
+/// What is wrong with a file whose size is not the one that was measured.
+pub(in super::super) const CHANGED: &str = "changed while it was packed";
 /// The mark that some editors put in front of UTF-8.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
@@ -13,25 +21,57 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 /// them may never end.
 pub(crate) fn file_bytes(path: &Path) -> Result<Option<u64>, DatasetError> {
     match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() && metadata.len() > MAX_FILE_BYTES => Err(too_long(path)),
         Ok(metadata) if metadata.is_file() => Ok(Some(metadata.len())),
         Ok(_) => Err(wrong(path, "is not a regular file")),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(wrong(path, &format!("cannot be read: {error}"))),
+        Err(error) => missing(path, &error),
     }
+}
+
+/// Returns the size of a file that is packed; see [`file_bytes`].
+pub(crate) fn packable_bytes(path: &Path) -> Result<Option<u64>, DatasetError> {
+    let bytes = file_bytes(path)?;
+    if bytes.is_some_and(|bytes| bytes > MAX_FILE_BYTES) { Err(too_long(path)) } else { Ok(bytes) }
 }
 
 /// Returns a file's content; `None` if there is no such file.
 pub(crate) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
-    let fail = |error: std::io::Error| wrong(path, &format!("cannot be read: {error}"));
-    let Some(bytes) = file_bytes(path)? else { return Ok(None) };
+    let Some(bytes) = packable_bytes(path)? else { return Ok(None) };
+    let Some(file) = open(path)? else { return Ok(None) };
     let mut data = Vec::with_capacity(bytes as usize);
-    let file = std::fs::File::open(path).map_err(fail)?;
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut data).map_err(fail)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut data).map_err(|error| unreadable(path, &error))?;
     if data.len() as u64 > MAX_FILE_BYTES {
         return Err(too_long(path));
     }
     Ok(Some(data))
+}
+
+/// Returns the content of a file of this size.
+pub(crate) fn read_measured(path: &Path, bytes: u64) -> Result<Vec<u8>, DatasetError> {
+    let file = open(path)?.ok_or_else(|| wrong(path, "does not exist"))?;
+    let mut data = Vec::with_capacity(bytes as usize + 1);
+    file.take(bytes + 1).read_to_end(&mut data).map_err(|error| unreadable(path, &error))?;
+    if data.len() as u64 == bytes { Ok(data) } else { Err(wrong(path, CHANGED)) }
+}
+
+/// Returns a range of a file's content; `None` if there is no such file.
+pub(crate) fn read_file_range(path: &Path, range: Range<u64>) -> Result<Option<Vec<u8>>, DatasetError> {
+    let Some(file) = open(path)? else { return Ok(None) };
+    let mut data = vec![0; (range.end - range.start) as usize];
+    file.read_exact_at(&mut data, range.start).map_err(|error| unreadable(path, &error))?;
+    Ok(Some(data))
+}
+
+fn open(path: &Path) -> Result<Option<File>, DatasetError> {
+    File::open(path).map(Some).or_else(|error| missing(path, &error))
+}
+
+/// Returns `None` for the error of a file that is not there.
+fn missing<T>(path: &Path, error: &io::Error) -> Result<Option<T>, DatasetError> {
+    if error.kind() == ErrorKind::NotFound { Ok(None) } else { Err(unreadable(path, error)) }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> DatasetError {
+    wrong(path, &format!("cannot be read: {error}"))
 }
 
 fn too_long(path: &Path) -> DatasetError {

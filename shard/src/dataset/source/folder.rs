@@ -91,9 +91,11 @@ fn entries(folder: &Path) -> Result<Vec<(String, PathKind)>, DatasetError> {
         let name = entry.file_name().into_string();
         let name = name.map_err(|_| wrong(&entry.path(), "has a name that is not UTF-8"))?;
         if !name.starts_with('.') {
-            let metadata = std::fs::metadata(entry.path());
-            let metadata = metadata.map_err(|error| wrong(&entry.path(), &format!("cannot be read: {error}")))?;
-            let kind = match metadata.file_type() {
+            let fail = |error: std::io::Error| wrong(&entry.path(), &format!("cannot be read: {error}"));
+            let listed = entry.file_type().map_err(fail)?;
+            let kind =
+                if listed.is_symlink() { std::fs::metadata(entry.path()).map_err(fail)?.file_type() } else { listed };
+            let kind = match kind {
                 kind if kind.is_dir() => PathKind::Folder,
                 kind if kind.is_file() => PathKind::File,
                 _ => PathKind::Other,

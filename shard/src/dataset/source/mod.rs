@@ -17,8 +17,8 @@ use std::{
 pub(super) use fields::ANNOTATION_FIELD;
 pub use fields::FieldChoice;
 pub(crate) use fields::{LABEL_FIELD, field_name};
-pub(super) use file::wrong;
-pub(crate) use file::{at_line, file_bytes, read_file, read_text};
+pub(super) use file::{CHANGED, wrong};
+pub(crate) use file::{at_line, file_bytes, packable_bytes, read_file, read_file_range, read_measured, read_text};
 pub(super) use hints::way_out_of;
 pub(crate) use left_out::LeftOutTally;
 pub use left_out::{LeftOut, LeftOutReason};
@@ -64,10 +64,11 @@ pub(super) struct ListOptions<'l> {
 /// The files of one record.
 #[derive(Clone, Debug)]
 pub(super) struct SourceRecord {
-    /// Their paths as the source gives them, with `/` between parts; at least one. Pictures come first.
-    files: Box<[Box<str>]>,
+    /// Their paths as the source gives them, with `/` between parts, and a zero byte between paths; at least one.
+    /// Pictures come first.
+    files: Box<str>,
     /// Length of the stem, the common part of the paths, in bytes.
-    stem_bytes: usize,
+    stem_bytes: u32,
     /// Distinguishes records with the same key: 0 for the first one, then from 1.
     twin: u32,
     pub(super) label: Option<i64>,
@@ -186,12 +187,12 @@ impl SourceRecords {
 
 impl SourceRecord {
     /// Returns the paths of its files, as the source gives them.
-    pub(super) fn files(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.files.iter().map(|path| &**path)
+    pub(super) fn files(&self) -> impl Iterator<Item = &str> {
+        self.files.split('\0')
     }
 
     fn stem(&self) -> &str {
-        &self.files[0][..self.stem_bytes]
+        &self.files[..self.stem_bytes as usize]
     }
 
     /// Returns the record's key: the stem. A dot in the file's name would end the key, so it becomes `_`. Parts that lead
@@ -212,7 +213,7 @@ impl SourceRecord {
 
     /// Returns the field that the file at `path` goes into: its suffix after the stem, or the name that the user chose.
     fn field(&self, path: &str, choice: Option<&FieldChoice>) -> String {
-        let field = fields::field_name(&path[self.stem_bytes + 1..]);
+        let field = fields::field_name(&path[self.stem_bytes as usize + 1..]);
         match choice.and_then(|choice| choice.name_of(&field)) {
             Some(name) => name.to_owned(),
             None => field,

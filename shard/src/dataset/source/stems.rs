@@ -126,8 +126,8 @@ struct Gathered<'f> {
 
 impl Gathered<'_> {
     fn record(self) -> SourceRecord {
-        let files = self.files.into_iter().map(|(_, path)| path.into()).collect();
-        SourceRecord { files, stem_bytes: self.stem_bytes, twin: 0, label: self.label }
+        let paths: Vec<&str> = self.files.iter().map(|(_, path)| *path).collect();
+        SourceRecord { files: paths.join("\0").into(), stem_bytes: self.stem_bytes as u32, twin: 0, label: self.label }
     }
 }
 

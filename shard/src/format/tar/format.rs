@@ -104,7 +104,7 @@ impl Scanner {
         let etag = self.from.lasting_etag(meta.e_tag.clone());
         let mut catalog = Catalog::new(name, self.boxes.as_deref(), self.block_bytes);
         let meta = &meta;
-        let parts = stream::iter(store::parts(meta)).map(|part| async move {
+        let parts = stream::iter(store::split(0..meta.size)).map(|part| async move {
             let memory = self.memory.take(part.end - part.start).await;
             Ok::<_, StoreError>((self.from.read_part(name, meta, part).await?, memory))
         });

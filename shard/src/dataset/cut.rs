@@ -1,0 +1,271 @@
+//! Cuts the fields out of the parts of shards, which arrive in order: their checksums, and the content of the wanted ones.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{
+    parts::{FieldPlace, IndexedField, OpenShard, Wanted, WantedOf},
+    stages::Memory,
+};
+use crate::{format::Field, store::StoreError};
+
+/// Upper limits of a batch of fields, unless a single field is longer.
+const BATCH_FIELDS: usize = 32;
+const BATCH_BYTES: usize = 1 << 20;
+
+/// A field as read from the store, or a piece of a long one.
+pub(super) struct FoundField {
+    pub(super) place: FieldPlace,
+    /// What is wrong with its bytes, if they are not those that were indexed. Known with the last piece.
+    pub(super) problem: Option<String>,
+    /// The bytes that were read, if they were wanted and are right, as far as known.
+    pub(super) content: Option<Bytes>,
+    /// Where in the field the content begins.
+    pub(super) at: u32,
+    /// Whether nothing of the field follows.
+    pub(super) is_last: bool,
+}
+
+impl FoundField {
+    /// Returns a field that was read as a whole: its content, or what is wrong with it.
+    pub(super) fn whole(place: FieldPlace, content: Result<Option<Bytes>, String>) -> Self {
+        let (problem, content) = content.map_or_else(|problem| (Some(problem), None), |content| (None, content));
+        Self { place, problem, content, at: 0, is_last: true }
+    }
+
+    /// Returns whether this is all of a field.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.at == 0 && self.is_last
+    }
+}
+
+/// Some fields of one shard, in the order of its bytes. A shard has at least one batch.
+pub(super) struct FieldBatch {
+    pub(super) shard: Arc<OpenShard>,
+    pub(super) is_first: bool,
+    pub(super) fields: Vec<FoundField>,
+    /// What was found at the end of the shard, if this is its last batch.
+    pub(super) end: Option<ShardEnd>,
+    /// Counts until the content is no more needed.
+    pub(super) memory: Arc<Memory>,
+}
+
+/// The end of a shard.
+pub(super) struct ShardEnd {
+    /// Number of bytes that were read.
+    pub(super) bytes: u64,
+    /// The fields that are incomplete or missing because the shard ends too early, or why not all was read.
+    pub(super) rest: Result<Vec<FieldPlace>, StoreError>,
+}
+
+/// A part of a shard that was read.
+pub(super) struct ReadPart {
+    pub(super) shard: Arc<OpenShard>,
+    pub(super) is_last: bool,
+    /// The error is one of the shard, not of the connection to the store.
+    pub(super) content: Result<ReadContent, StoreError>,
+    pub(super) memory: Memory,
+}
+
+pub(super) enum ReadContent {
+    Chunk(Bytes),
+    /// Fields, and the number of bytes that were read.
+    Fields(Vec<FoundField>, u64),
+    /// A piece of a file that begins at this place in the field, or what is wrong with the file.
+    Piece(FieldPlace, u32, Result<Bytes, String>),
+    Nothing,
+}
+
+impl ReadPart {
+    /// Returns the number of bytes that were read.
+    pub(super) fn bytes(&self) -> u64 {
+        match &self.content {
+            Ok(ReadContent::Chunk(chunk) | ReadContent::Piece(_, _, Ok(chunk))) => chunk.len() as u64,
+            Ok(ReadContent::Fields(_, bytes)) => *bytes,
+            Ok(ReadContent::Piece(_, _, Err(_)) | ReadContent::Nothing) | Err(_) => 0,
+        }
+    }
+}
+
+/// Cuts parts into fields, one part after the other.
+#[derive(Default)]
+pub(super) struct FieldCutter {
+    /// The shard that is being read, between its first part and its last one.
+    open: Option<ShardReader>,
+}
+
+#[derive(Default)]
+struct ShardReader {
+    /// The next field of an object; `None` after the last one.
+    next: Option<FieldPlace>,
+    /// The file of which nothing more is read, because a piece of it is wrong.
+    wrong_file: Option<FieldPlace>,
+    bytes: u64,
+    /// Checksum of the pieces of the next field so far.
+    crc32c: u32,
+    has_failed: bool,
+}
+
+impl FieldCutter {
+    pub(super) fn cut(&mut self, part: ReadPart, wanted: &WantedOf) -> Vec<FieldBatch> {
+        let ReadPart { shard, is_last, content, memory } = part;
+        let is_first = self.open.is_none();
+        let mut reader = self.open.take().unwrap_or_else(|| ShardReader {
+            next: shard.index.as_ref().and_then(|index| FieldPlace::of_record(&**index, 0)),
+            ..ShardReader::default()
+        });
+        let was_failed = reader.has_failed;
+        let (fields, error) = match content {
+            _ if was_failed => (Vec::new(), None),
+            Ok(content) => (reader.read(&shard, content, wanted), None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        reader.has_failed |= error.is_some();
+        let bytes = reader.bytes;
+        let end = match error {
+            Some(error) => Some(ShardEnd { bytes, rest: Err(error) }),
+            None => (is_last && !was_failed).then(|| ShardEnd { bytes, rest: Ok(reader.rest(&shard)) }),
+        };
+        self.open = (!is_last).then_some(reader);
+        if was_failed {
+            return Vec::new();
+        }
+        batches(&shard, is_first, fields, end, memory)
+    }
+}
+
+impl ShardReader {
+    fn read(&mut self, shard: &OpenShard, content: ReadContent, wanted: &WantedOf) -> Vec<FoundField> {
+        match content {
+            ReadContent::Chunk(chunk) => self.chunk(shard, &chunk, wanted),
+            ReadContent::Fields(fields, bytes) => {
+                self.bytes += bytes;
+                self.next = None;
+                fields
+            }
+            ReadContent::Piece(place, at, piece) => {
+                self.next = None;
+                self.piece(shard, (place, at), piece, wanted).into_iter().collect()
+            }
+            ReadContent::Nothing => Vec::new(),
+        }
+    }
+
+    /// Reads the next chunk and returns the fields that end in it, and the pieces of fields that do not.
+    fn chunk(&mut self, shard: &OpenShard, chunk: &Bytes, wanted: &WantedOf) -> Vec<FoundField> {
+        let (start, end) = (self.bytes, self.bytes + chunk.len() as u64);
+        let mut found = Vec::new();
+        while let Some(place) = self.next {
+            let indexed = shard.field(place);
+            let field_start = indexed.field.offset;
+            let field_end = field_start + u64::from(indexed.field.bytes);
+            let range = field_start.clamp(start, end)..field_end.clamp(start, end);
+            if range.is_empty() && field_end > end {
+                break;
+            }
+            let piece = chunk.slice((range.start - start) as usize..(range.end - start) as usize);
+            found.extend(self.found(place, &indexed, (range.start - field_start) as u32, piece, wanted));
+            if field_end > end {
+                break;
+            }
+            self.next = place.next(shard.index());
+        }
+        self.bytes = end;
+        found
+    }
+
+    /// Reads a piece of a file.
+    fn piece(
+        &mut self,
+        shard: &OpenShard,
+        (place, at): (FieldPlace, u32),
+        piece: Result<Bytes, String>,
+        wanted: &WantedOf,
+    ) -> Option<FoundField> {
+        if self.wrong_file == Some(place) {
+            return None;
+        }
+        match piece {
+            Ok(piece) => {
+                self.bytes += piece.len() as u64;
+                self.found(place, &shard.field(place), at, piece, wanted)
+            }
+            Err(problem) => {
+                (self.wrong_file, self.crc32c) = (Some(place), 0);
+                Some(FoundField { place, problem: Some(problem), content: None, at, is_last: true })
+            }
+        }
+    }
+
+    /// Returns a piece of a field, or all of it; `None` if nothing is wanted of it before its last piece.
+    fn found(
+        &mut self,
+        place: FieldPlace,
+        IndexedField { key, field, segments }: &IndexedField<'_>,
+        at: u32,
+        piece: Bytes,
+        wanted: &WantedOf,
+    ) -> Option<FoundField> {
+        if field.crc32c.is_some() {
+            self.crc32c = crc32c::crc32c_append(self.crc32c, &piece);
+        }
+        let is_last = at + piece.len() as u32 == field.bytes;
+        let crc32c = if is_last { std::mem::take(&mut self.crc32c) } else { self.crc32c };
+        let is_wrong = is_last && field.crc32c.is_some_and(|expected| expected != crc32c);
+        let is_wanted = wanted(key, field, *segments) != Wanted::Nothing;
+        let problem = is_wrong.then(|| other_bytes(field));
+        let content = (is_wanted && !is_wrong).then_some(piece);
+        (is_last || is_wanted).then_some(FoundField { place, problem, content, at, is_last })
+    }
+
+    /// Returns the fields that were not read.
+    fn rest(&self, shard: &OpenShard) -> Vec<FieldPlace> {
+        std::iter::successors(self.next, |place| place.next(shard.index())).collect()
+    }
+}
+
+/// Describes a field with another checksum.
+pub(super) fn other_bytes(field: &Field<'_>) -> String {
+    format!("field `{}` at byte {} has other bytes than were indexed", field.name, field.offset)
+}
+
+/// Divides the fields of a part into batches.
+fn batches(
+    shard: &Arc<OpenShard>,
+    is_first: bool,
+    fields: Vec<FoundField>,
+    end: Option<ShardEnd>,
+    memory: Memory,
+) -> Vec<FieldBatch> {
+    let memory = Arc::new(memory);
+    let batch = || FieldBatch {
+        shard: Arc::clone(shard),
+        is_first: false,
+        fields: Vec::new(),
+        end: None,
+        memory: Arc::clone(&memory),
+    };
+    let (mut batches, mut bytes) = (Vec::new(), 0);
+    for field in fields {
+        let field_bytes = field.content.as_ref().map_or(0, Bytes::len);
+        let is_full =
+            |last: &FieldBatch| last.fields.len() == BATCH_FIELDS || bytes > 0 && bytes + field_bytes > BATCH_BYTES;
+        if batches.last().is_none_or(is_full) {
+            batches.push(batch());
+            bytes = 0;
+        }
+        bytes += field_bytes;
+        batches.last_mut().expect("there is a batch").fields.push(field);
+    }
+    if batches.is_empty() && (is_first || end.is_some()) {
+        batches.push(batch());
+    }
+    if let Some(first) = batches.first_mut() {
+        first.is_first = is_first;
+    }
+    if let Some(last) = batches.last_mut() {
+        last.end = end;
+    }
+    batches
+}

@@ -1,0 +1,225 @@
+//! Divides a shard into the parts in which it is read: ranges of its object, or files. A field that is needed as a whole
+//! lies in one part, and so does every field that is no longer than a range.
+
+use std::{ops::Range, sync::Arc};
+
+use object_store::{ObjectMeta, ObjectStoreExt};
+
+use super::stages::Memory;
+use crate::{
+    format::{Field, Record, ShardIndex},
+    index::Segments,
+    manifest::{Manifest, Shard},
+    store::{self, DatasetStore, RANGE_BYTES, StoreError},
+};
+
+/// Number of files that are one part, and that are read at once.
+pub(super) const PART_FILES: usize = 8;
+/// Size of the longest field that is read as a whole, in bytes. Longer ones come in pieces whatever is wanted.
+pub(super) const MAX_WHOLE_BYTES: u64 = 50 << 20;
+
+/// The content of a field that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// None of it: only its checksum is compared.
+    Nothing,
+    /// All of it. If the field is longer than a range, it comes in pieces.
+    Pieces,
+    /// All of it, as a whole if it has at most [`MAX_WHOLE_BYTES`].
+    Whole,
+}
+
+/// Decides by key, field and segments which content of a field is wanted.
+pub(super) type WantedOf = dyn Fn(&str, &Field<'_>, Option<Segments<'_>>) -> Wanted + Send + Sync;
+
+/// A shard that is read.
+pub(super) struct OpenShard {
+    manifest: Arc<Manifest>,
+    number: u32,
+    /// The object that it is, if it is one.
+    pub(super) object: Option<ObjectMeta>,
+    /// Its index; `None` if the shard cannot be opened.
+    pub(super) index: Option<Arc<dyn ShardIndex>>,
+    /// Counts until the index is no more needed.
+    _memory: Memory,
+}
+
+/// The place of a field in its shard's index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FieldPlace {
+    record: u32,
+    nth: u32,
+}
+
+/// A field as the index describes it.
+pub(super) struct IndexedField<'i> {
+    /// Its record's key.
+    pub(super) key: &'i str,
+    pub(super) field: Field<'i>,
+    /// The table of segments, if the field is a crop-ready picture.
+    pub(super) segments: Option<Segments<'i>>,
+}
+
+/// A part of a shard.
+pub(super) struct Part {
+    pub(super) shard: Arc<OpenShard>,
+    pub(super) is_last: bool,
+    pub(super) content: PartContent,
+}
+
+pub(super) enum PartContent {
+    /// A range of the object that is the shard.
+    Range(Range<u64>),
+    /// Files of a shard that consists of several.
+    Files(Vec<FieldPlace>),
+    /// A range of a file of such a shard.
+    Piece(FieldPlace, Range<u64>),
+    /// The shard has nothing to read, or cannot be opened.
+    Nothing(Option<StoreError>),
+}
+
+impl Part {
+    /// Returns the number of bytes that are read.
+    pub(super) fn bytes(&self) -> u64 {
+        match &self.content {
+            PartContent::Range(range) | PartContent::Piece(_, range) => range.end - range.start,
+            PartContent::Files(places) => places.iter().map(|place| self.shard.field(*place).bytes()).sum(),
+            PartContent::Nothing(_) => 0,
+        }
+    }
+}
+
+impl OpenShard {
+    /// Returns shard `number` before it is [opened](Self::open); `memory` is that of its index.
+    pub(super) fn new(manifest: &Arc<Manifest>, number: u32, memory: Memory) -> Self {
+        Self { manifest: Arc::clone(manifest), number, object: None, index: None, _memory: memory }
+    }
+
+    /// Returns what the manifest has about the shard.
+    pub(super) fn shard(&self) -> Shard<'_> {
+        self.manifest.shard(self.number)
+    }
+
+    /// Returns the number of the shard in the manifest.
+    pub(super) const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns the index of a shard that has fields.
+    pub(super) fn index(&self) -> &dyn ShardIndex {
+        &**self.index.as_ref().expect("the shard was opened")
+    }
+
+    /// Returns a field of the shard.
+    pub(super) fn field(&self, place: FieldPlace) -> IndexedField<'_> {
+        let index = self.index();
+        let record = index.record(place.record);
+        let (field, segments) = (index.field(&record, place.nth), index.segments(&record, place.nth));
+        IndexedField { key: record.key, field, segments }
+    }
+
+    pub(super) async fn open(&mut self, store: &DatasetStore) -> Result<(), StoreError> {
+        let manifest = Arc::clone(&self.manifest);
+        let shard = manifest.shard(self.number);
+        if let Some(object) = shard.format.object(&shard) {
+            let meta = store.object().head(&store.path_of(&object.url)).await;
+            self.object = Some(meta.map_err(|source| StoreError::of(&store.url_of(shard.url), source))?);
+        }
+        self.index = Some(store.index(&shard).await?);
+        Ok(())
+    }
+
+    /// Plans the parts of the shard.
+    pub(super) fn parts(&self, wanted: &WantedOf) -> Vec<PartContent> {
+        match &self.object {
+            Some(meta) => self.ranges(meta.size, wanted).into_iter().map(PartContent::Range).collect(),
+            None => self.files(wanted),
+        }
+    }
+
+    /// Divides the object of `bytes` into ranges.
+    fn ranges(&self, bytes: u64, wanted: &WantedOf) -> Vec<Range<u64>> {
+        if bytes <= RANGE_BYTES {
+            // A web server may support no ranges.
+            return store::split(0..bytes).collect();
+        }
+        let (mut ranges, mut start) = (Vec::new(), 0);
+        for field in FieldPlace::all(self.index()).map(|place| self.field(place)) {
+            let Some(range) = field.field.range().filter(|range| range.end <= bytes) else { continue };
+            if range.end <= start + RANGE_BYTES {
+                continue;
+            }
+            ranges.extend(store::split(start..range.start));
+            start = range.start;
+            if field.bytes() > RANGE_BYTES {
+                start = range.end;
+                match field.is_whole(wanted) {
+                    true => ranges.push(range),
+                    false => ranges.extend(store::split(range)),
+                }
+            }
+        }
+        ranges.extend(store::split(start..bytes));
+        ranges
+    }
+
+    /// Divides the files of the shard into parts.
+    fn files(&self, wanted: &WantedOf) -> Vec<PartContent> {
+        let (mut parts, mut files, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for place in FieldPlace::all(self.index()) {
+            let field = self.field(place);
+            let is_full = files.len() == PART_FILES || bytes + field.bytes() > RANGE_BYTES;
+            if is_full && !files.is_empty() {
+                parts.push(PartContent::Files(std::mem::take(&mut files)));
+                bytes = 0;
+            }
+            match field.field.range() {
+                Some(range) if field.bytes() > RANGE_BYTES && !field.is_whole(wanted) => {
+                    parts.extend(store::split(range).map(|range| PartContent::Piece(place, range)));
+                }
+                _ => {
+                    files.push(place);
+                    bytes += field.bytes();
+                }
+            }
+        }
+        if !files.is_empty() {
+            parts.push(PartContent::Files(files));
+        }
+        parts
+    }
+}
+
+impl IndexedField<'_> {
+    /// Returns the number of bytes of the field in the store.
+    fn bytes(&self) -> u64 {
+        self.field.range().map_or(0, |range| range.end - range.start)
+    }
+
+    /// Returns whether a field that is longer than a range is read as a whole.
+    fn is_whole(&self, wanted: &WantedOf) -> bool {
+        self.bytes() <= MAX_WHOLE_BYTES && wanted(self.key, &self.field, self.segments) == Wanted::Whole
+    }
+}
+
+impl FieldPlace {
+    /// Iterates over the fields of a shard, in the order of its bytes.
+    fn all(index: &dyn ShardIndex) -> impl Iterator<Item = Self> {
+        std::iter::successors(Self::of_record(index, 0), |place| place.next(index))
+    }
+
+    /// Returns the first field of record number `record` or a later one.
+    pub(super) fn of_record(index: &dyn ShardIndex, record: u32) -> Option<Self> {
+        let mut records = record..index.record_count();
+        let record = records.find(|record| index.record(*record).fields().len() > 0)?;
+        Some(Self { record, nth: 0 })
+    }
+
+    pub(super) fn next(self, index: &dyn ShardIndex) -> Option<Self> {
+        let record: Record<'_> = index.record(self.record);
+        match self.nth + 1 {
+            nth if (nth as usize) < record.fields().len() => Some(Self { nth, ..self }),
+            _ => Self::of_record(index, self.record + 1),
+        }
+    }
+}
