@@ -10,7 +10,7 @@ from typing_extensions import CapsuleType
 from .device import DeviceOptions
 from .environment import RankOfWorld
 from .functions import Program
-from .pipeline.running import NativeStage
+from .pipeline.running import NativeSource, NativeStage
 
 __all__ = [
     "ColumnType",
@@ -293,9 +293,7 @@ class NativePipeline:
     """A running pipeline. Dropping it stops it and waits for nothing."""
 
     @staticmethod
-    def start(
-        source: Iterable[Any], is_loader: bool, stages: Sequence[NativeStage], buffer: int, threads: int
-    ) -> NativePipeline: ...
+    def start(source: NativeSource, stages: Sequence[NativeStage], buffer: int, threads: int) -> NativePipeline: ...
     def next(self, timeout: float | None) -> Any: ...
     def position(self) -> StreamPosition | None: ...
     def stats(self) -> list[PipelineStageStats]: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from fractions import Fraction
 from typing import Any, Generic, Protocol, TypeVar, overload
@@ -13,6 +13,7 @@ from .defs import (
     Aggregator,
     Disaggregate,
     OutputOrder,
+    PathVariants,
     Pipe,
     PipelineConfig,
     SinkConfig,
@@ -152,6 +153,27 @@ class PipelineBuilder(Generic[T_co]):
     def disaggregate(self: PipelineBuilder[Iterable[S]]) -> PipelineBuilder[S]:
         """Splits lists, or any iterables, into their items."""
         self._pipes.append(Disaggregate())
+        return self._now()
+
+    def path_variants(
+        self,
+        router: Callable[[T_co], int],
+        paths: Sequence[Sequence[StageConfig]],
+        name: str | None = None,
+        *,
+        output_order: OutputOrder | None = None,
+    ) -> PipelineBuilder[Any]:
+        """Routes each item to one of several paths of stages, and merges their results.
+
+        router: returns the number of the path for an item, from 0. Where it returns another number or raises, the item has
+            failed.
+        paths: for each path its stages, made by `Pipe`, `Aggregate`, `Disaggregate` and `PathVariants` of
+            `spdl_cluster.pipeline.defs`. A path without stages passes its items on.
+        name: name of the router in errors and statistics. Default: the function's.
+        output_order: `"completion"`, or `"input"` for the order of the items; the stages of the paths must then keep it, too,
+            and do so unless they say otherwise. Default: that of `pipe`.
+        """
+        self._pipes.append(PathVariants(router, paths, name, output_order=output_order))
         return self._now()
 
     def add_sink(self, buffer_size: int = 3) -> PipelineBuilder[T_co]:

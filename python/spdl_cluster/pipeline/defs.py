@@ -21,7 +21,7 @@ from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from ..errors import SettingError
 from ..ops import NativeOperation
@@ -35,7 +35,11 @@ __all__ = [
     "Aggregator",
     "Disaggregate",
     "DisaggregateConfig",
+    "Merge",
+    "MergeConfig",
     "OutputOrder",
+    "PathVariants",
+    "PathVariantsConfig",
     "Pipe",
     "PipeConfig",
     "PipelineConfig",
@@ -112,15 +116,33 @@ class DisaggregateConfig(Generic[T]):
     name: str
 
 
+@dataclass(frozen=True)
+class PathVariantsConfig(Generic[T]):
+    """Routes each item to one of several paths, and merges their results. Use `PathVariants` to make one."""
+
+    name: str
+    #: Returns the number of the path for an item.
+    router: Callable[[Any], int]
+    paths: tuple[tuple[StageConfig, ...], ...]
+    output_order: OutputOrder | None = None
+
+
 #: A stage between source and sink.
-StageConfig = PipeConfig[Any, Any] | AggregateConfig[Any] | DisaggregateConfig[Any]
+StageConfig: TypeAlias = "PipeConfig[Any, Any] | AggregateConfig[Any] | DisaggregateConfig[Any] | PathVariantsConfig[Any]"
+
+
+@dataclass(frozen=True)
+class MergeConfig:
+    """Takes the results of several pipelines as the items of another. Use `Merge` to make one."""
+
+    pipeline_configs: tuple[PipelineConfig[Any], ...]
 
 
 @dataclass(frozen=True)
 class PipelineConfig(Generic[U_co]):
     """A whole pipeline, for `build_pipeline`."""
 
-    src: SourceConfig[Any]
+    src: SourceConfig[Any] | MergeConfig
     pipes: Sequence[StageConfig]
     sink: SinkConfig[Any]
 
@@ -155,8 +177,7 @@ def Pipe(
         event_loop()
     if executor is not None and kind not in ("function", "generator"):
         raise SettingError(f"an operation of kind `{kind}` does not run in an `executor`", "leave `executor` out")
-    if output_order not in (None, "completion", "input"):
-        raise SettingError(f'`output_order` is {output_order!r}, not "completion" or "input"')
+    check_order(output_order)
     check("concurrency", concurrency)
     if max_failures is not None:
         check_failures(max_failures)
@@ -173,6 +194,52 @@ def Aggregate(input: int | Aggregator, /, *, drop_last: bool = False) -> Aggrega
 def Disaggregate() -> DisaggregateConfig[Any]:
     """Returns a stage that splits lists, or any iterables, into their items."""
     return DisaggregateConfig("disaggregate")
+
+
+def PathVariants(
+    router: Callable[[Any], int],
+    paths: Sequence[Sequence[StageConfig]],
+    name: str | None = None,
+    *,
+    output_order: OutputOrder | None = None,
+) -> PathVariantsConfig[Any]:
+    """Returns a stage that routes items to paths; its arguments are those of `PipelineBuilder.path_variants`."""
+    if _classified(router)[1] != "function":
+        raise SettingError(
+            f"the router is {router!r}, not a function of an item", "let a `pipe` before it await what decides, and route on that"
+        )
+    if not paths:
+        raise SettingError("`paths` is empty", "give at least one path, which may be an empty list")
+    stages = (PipeConfig, AggregateConfig, DisaggregateConfig, PathVariantsConfig)
+    for stage in (stage for path in paths for stage in path):
+        if not isinstance(stage, stages):
+            raise SettingError(
+                f"{stage!r} is no stage of a path", "use `Pipe`, `Aggregate`, `Disaggregate` and `PathVariants`"
+            )
+    check_order(output_order)
+    return PathVariantsConfig(name or _name(router), router, tuple(map(tuple, paths)), output_order)
+
+
+def Merge(pipeline_configs: Sequence[PipelineConfig[Any]], op: None = None) -> MergeConfig:
+    """Returns what takes the place of a `SourceConfig` in a `PipelineConfig`: the results of all pipelines, as they become
+    available; where several have some, they take turns. The buffers of their sinks count for nothing.
+
+    op: SPDL's operation on the queues of the pipelines. There are no such queues here, so it must be `None`.
+    """
+    if op is not None:
+        raise SettingError("`op` of `Merge` is given, and no operation can merge here", "leave `op` out")
+    if not pipeline_configs:
+        raise SettingError("`pipeline_configs` is empty", "give at least one pipeline to merge")
+    for src in (config.src for config in pipeline_configs):
+        if isinstance(src, SourceConfig) and src.continuous:
+            raise SettingError("a source that is merged with others is continuous", "leave `continuous` out")
+    return MergeConfig(tuple(pipeline_configs))
+
+
+def check_order(output_order: OutputOrder | None) -> None:
+    """Raises `SettingError` if `output_order` is none."""
+    if output_order not in (None, "completion", "input"):
+        raise SettingError(f'`output_order` is {output_order!r}, not "completion" or "input"')
 
 
 def check(name: str, number: int) -> None:

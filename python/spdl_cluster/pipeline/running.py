@@ -20,8 +20,12 @@ from .defs import (
     AggregateConfig,
     Aggregator,
     DisaggregateConfig,
+    MergeConfig,
+    OutputOrder,
+    PathVariantsConfig,
     PipeConfig,
     PipelineConfig,
+    SourceConfig,
     StageConfig,
     check,
     check_failures,
@@ -54,6 +58,17 @@ class NativeStage:
     #: Failures that are left out, -1 for any number; or the share of items that may fail.
     max_failures: int | tuple[int, int] = 0
     drop_last: bool = False
+    #: For `paths`, the stages of each.
+    paths: tuple[tuple[NativeStage, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class NativeSource:
+    """A source as the native half reads it: an iterable, or pipelines that are merged."""
+
+    source: Any
+    is_loader: bool = False
+    merged: tuple[tuple[NativeSource, tuple[NativeStage, ...]], ...] = ()
 
 
 def build_pipeline(
@@ -79,9 +94,9 @@ class Pipeline(Generic[T_co]):
         self, config: PipelineConfig[Any], threads: int, max_failures: int | Fraction, report_stats_interval: float
     ) -> None:
         """Not for callers: use `PipelineBuilder`."""
-        source = config.src.source
-        self._config = config
-        self._stages = _named(config.pipes)
+        self._config = _named(config, {"source", "sink"})
+        source = config.src.source if isinstance(config.src, SourceConfig) else None
+        self._is_continuous = isinstance(config.src, SourceConfig) and config.src.continuous
         self._threads = threads
         self._max_failures = max_failures
         self._loader = source if isinstance(source, Loader) else None
@@ -104,8 +119,10 @@ class Pipeline(Generic[T_co]):
             raise UsageError("the pipeline has started already", "build another one to run the stages again")
         if self._loader is not None:
             self._state = self._loader.state_dict()
-        is_asynchronous = isinstance(self._config.src.source, AsyncIterable)
-        if is_asynchronous or any(isinstance(pipe, PipeConfig) and pipe.kind.startswith("async") for pipe in self._stages):
+        sources, pipes = _parts(self._config)
+        if any(isinstance(source, AsyncIterable) for source in sources) or any(
+            pipe.kind.startswith("async") for pipe in pipes
+        ):
             self._loop = event_loop()()
             weakref.finalize(self, self._loop.stop, join=False)
         try:
@@ -120,13 +137,23 @@ class Pipeline(Generic[T_co]):
 
     def _begin(self) -> NativePipeline:
         """Starts the stages at the beginning of the source."""
-        stages = [self._native_stage(stage) for stage in self._stages]
-        source: Any = self._config.src.source
+        order: OutputOrder = "completion" if self._loader is None else "input"
+        stages = [self._native_stage(stage, order) for stage in self._config.pipes]
+        buffer = self._config.sink.buffer_size
+        return NativePipeline.start(self._native_source(self._config.src), stages, buffer, self._threads)
+
+    def _native_source(self, src: SourceConfig[Any] | MergeConfig) -> NativeSource:
+        if isinstance(src, MergeConfig):
+            merged = (
+                (self._native_source(config.src), tuple(self._native_stage(stage, "completion") for stage in config.pipes))
+                for config in src.pipeline_configs
+            )
+            return NativeSource(None, merged=tuple(merged))
+        source: Any = src.source
         if isinstance(source, AsyncIterable):
             assert self._loop is not None, "an asynchronous source has an event loop"
             source = self._loop.iterate(source)
-        buffer = self._config.sink.buffer_size
-        return NativePipeline.start(source, self._loader is not None, stages, buffer, self._threads)
+        return NativeSource(source, self._loader is not None)
 
     def _begin_again(self) -> None:
         """Starts the stages on the next epoch of the source, when all items of this one were taken."""
@@ -154,7 +181,7 @@ class Pipeline(Generic[T_co]):
         lowered, running operations end first; when it is raised, functions and generators still share the pipeline's
         threads."""
         check("concurrency", concurrency)
-        pipes = [pipe.name for pipe in self._stages if isinstance(pipe, PipeConfig)]
+        pipes = [pipe.name for pipe in _parts(self._config)[1]]
         if stage not in pipes:
             there = ", ".join(f"`{name}`" for name in pipes) or "none"
             raise SettingError(f"the pipeline has no operation `{stage}`", f"its operations are: {there}")
@@ -209,7 +236,7 @@ class Pipeline(Generic[T_co]):
         try:
             return cast(T_co, self._native.next(timeout))
         except EOFError:
-            if self._config.src.continuous and not self._is_draining:
+            if self._is_continuous and not self._is_draining:
                 self._begin_again()
             raise
         except PipelineFailure as failure:
@@ -251,20 +278,27 @@ class Pipeline(Generic[T_co]):
             return dict(self._state)
         return {**self._state, "epoch": position.epoch, "offset": position.offset}
 
-    def _native_stage(self, stage: StageConfig) -> NativeStage:
+    def _native_stage(self, stage: StageConfig, default: OutputOrder) -> NativeStage:
         match stage:
             case AggregateConfig(name=name, op=int(count), drop_last=drop_last):
                 return NativeStage("aggregate", name, count=count, drop_last=drop_last)
             case AggregateConfig(name=name, op=Aggregator() as aggregator, drop_last=drop_last):
-                op = functools.partial(_aggregate, aggregator, drop_last, self._config.src.continuous)
+                op = functools.partial(_aggregate, aggregator, drop_last, self._is_continuous)
                 return NativeStage("aggregator", name, op, max_failures=_limit(self._max_failures))
             case DisaggregateConfig(name=name):
                 return NativeStage("disaggregate", name)
             case PipeConfig():
-                return self._native_pipe(stage)
-        raise SettingError(f"{stage!r} is no stage of a pipeline", "use `Pipe`, `Aggregate` and `Disaggregate`")
+                return self._native_pipe(stage, default)
+            case PathVariantsConfig(name=name, router=router):
+                order = stage.output_order or default
+                paths = tuple(tuple(self._native_stage(inner, order) for inner in path) for path in stage.paths)
+                limit = _limit(self._max_failures)
+                return NativeStage("paths", name, router, is_ordered=order == "input", max_failures=limit, paths=paths)
+        raise SettingError(
+            f"{stage!r} is no stage of a pipeline", "use `Pipe`, `Aggregate`, `Disaggregate` and `PathVariants`"
+        )
 
-    def _native_pipe(self, pipe: PipeConfig[Any, Any]) -> NativeStage:
+    def _native_pipe(self, pipe: PipeConfig[Any, Any], default: OutputOrder) -> NativeStage:
         kind, op = pipe.kind, pipe.op
         if pipe.executor is not None:
             op = functools.partial(_submit, pipe.executor, _all if kind == "generator" else _one, op)
@@ -274,7 +308,7 @@ class Pipeline(Generic[T_co]):
             op = functools.partial(self._loop.generate if is_generator else self._loop.answer, op)
             kind = "blocking generator" if is_generator else "deferred"
         native = op._native if isinstance(op, NativeOperation) else None
-        order = pipe.output_order or ("completion" if self._loader is None else "input")
+        order = pipe.output_order or default
         max_failures = _limit(self._max_failures if pipe.max_failures is None else pipe.max_failures)
         count = self._concurrency.get(pipe.name, pipe.concurrency)
         return NativeStage(kind, pipe.name, op, native, count, order == "input", max_failures)
@@ -301,15 +335,41 @@ class PipelineIterator(Generic[T_co]):
             raise StopIteration from None
 
 
-def _named(stages: Iterable[StageConfig]) -> list[StageConfig]:
-    """Returns the stages, with a number behind each name that another stage has already."""
-    taken, named = {"source", "sink"}, []
+def _named(config: PipelineConfig[Any], taken: set[str]) -> PipelineConfig[Any]:
+    """Returns the pipeline, with a number behind each name of a stage that is `taken`."""
+    src = config.src
+    if isinstance(src, MergeConfig):
+        src = MergeConfig(tuple(_named(merged, taken) for merged in src.pipeline_configs))
+    return replace(config, src=src, pipes=_named_stages(config.pipes, taken))
+
+
+def _named_stages(stages: Iterable[StageConfig], taken: set[str]) -> list[StageConfig]:
+    named: list[StageConfig] = []
     for stage in stages:
         names = (stage.name if number == 1 else f"{stage.name}-{number}" for number in range(1, len(taken) + 2))
-        name = next(name for name in names if name not in taken)
-        taken.add(name)
-        named.append(replace(stage, name=name))
+        stage = replace(stage, name=next(name for name in names if name not in taken))
+        taken.add(stage.name)
+        if isinstance(stage, PathVariantsConfig):
+            stage = replace(stage, paths=tuple(tuple(_named_stages(path, taken)) for path in stage.paths))
+        named.append(stage)
     return named
+
+
+def _parts(config: PipelineConfig[Any]) -> tuple[list[Any], list[PipeConfig[Any, Any]]]:
+    """Returns all sources and operations of a pipeline, of those that it merges, and of its paths."""
+    sources, pipes = ([config.src.source], []) if isinstance(config.src, SourceConfig) else ([], [])
+    for merged in config.src.pipeline_configs if isinstance(config.src, MergeConfig) else ():
+        more_sources, more_pipes = _parts(merged)
+        sources += more_sources
+        pipes += more_pipes
+    stages = list(config.pipes)
+    while stages:
+        stage = stages.pop(0)
+        if isinstance(stage, PipeConfig):
+            pipes.append(stage)
+        if isinstance(stage, PathVariantsConfig):
+            stages[:0] = [inner for path in stage.paths for inner in path]
+    return sources, pipes
 
 
 def _limit(max_failures: int | Fraction) -> int | tuple[int, int]:

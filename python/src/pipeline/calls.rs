@@ -8,7 +8,7 @@ use std::sync::{
 
 use parking_lot::Mutex;
 use pyo3::{
-    exceptions::PyRuntimeError,
+    exceptions::{PyRuntimeError, PyValueError},
     prelude::*,
     types::{PyIterator, PyList},
 };
@@ -17,6 +17,7 @@ use spdl_pipeline::Op;
 use tokio::sync::oneshot;
 
 use super::{
+    SourceFailure,
     item::{Held, Item, Value, attached},
     marks::{Marks, Tracker},
 };
@@ -115,15 +116,38 @@ impl Call {
     }
 
     /// Calls a function. Its result is left out if it is `None`.
-    pub(crate) fn function(&self, item: Item) -> PyResult<std::option::IntoIter<PyResult<Item>>> {
+    pub(crate) fn function(&self, item: Item) -> PyResult<Option<Item>> {
         self.limit.begin();
         let Item { value, marks } = item;
         let result = attached(|py| {
             let argument = value.into_object(py)?;
             Ok(Some(self.op.get().bind(py).call1((argument,))?).filter(|result| !result.is_none()).map(Bound::unbind))
         });
-        let item = self.made(result.map(|object| object.map(Value::of)), marks)?;
-        Ok(item.map(Ok).into_iter())
+        self.made(result.map(|object| object.map(Value::of)), marks)
+    }
+
+    /// Calls a function that returns the number of one of `count` paths for the item.
+    pub(crate) fn route(&self, item: Item, count: usize) -> PyResult<(usize, Item)> {
+        self.limit.begin();
+        let Item { value, marks } = item;
+        let routed = attached(|py| {
+            let argument = value.into_object(py)?;
+            let path = self.op.get().bind(py).call1((&argument,))?;
+            match path.extract::<usize>() {
+                Ok(path) if path < count => Ok((path, Value::of(argument.unbind()))),
+                _ => {
+                    let text = format!("the router returned {}, not the number of one of {count} paths", path.repr()?);
+                    Err(PyValueError::new_err(text))
+                }
+            }
+        });
+        match routed {
+            Ok((path, value)) => Ok((path, Item { value, marks })),
+            Err(error) => {
+                self.limit.leave_out(marks);
+                Err(error)
+            }
+        }
     }
 
     /// Calls a generator function, or any function whose result is iterated.
@@ -330,7 +354,7 @@ pub(crate) struct Source {
     /// Counts the batches of a loader; `None` for other sources.
     pub(crate) tracker: Option<Arc<Tracker>>,
     /// The exception that ended the source.
-    pub(crate) failure: Arc<Mutex<Option<PyErr>>>,
+    pub(crate) failure: SourceFailure,
 }
 
 impl Iterator for Source {

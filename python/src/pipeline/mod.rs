@@ -6,6 +6,7 @@ mod calls;
 mod item;
 mod marks;
 mod native;
+mod paths;
 
 use std::{
     sync::{Arc, mpsc},
@@ -25,16 +26,23 @@ use crate::{
     errors::ErrorKind,
     values::{PipelineStageStats, StreamPosition},
 };
-use calls::{Call, FailureLimit, MaxFailures, Source};
-use item::{Held, Item, Value};
+use calls::{Call, FailureLimit, MaxFailures};
+use item::{Item, Value};
 use marks::{Marks, Tracker};
 
 /// Longest wait without a look at signals.
 const SLICE: Duration = Duration::from_millis(50);
 /// End of the names of stages that pass on what another stage takes or makes.
 const PASS_ON: &str = ", items";
+/// End of the names of stages that pass on the lists which end a path or a pipeline that is merged.
+const LISTS: &str = ", lists";
 /// End of the names of stages that tell another stage of the end.
 const END: &str = ", end";
+/// Ends of the names of the engine's stages around branches.
+const DEAL: &str = "-deal";
+const MERGE: &str = "-merge";
+/// Ends of the names of stages that are parts of the stage with the name before it.
+const HIDDEN: [&str; 5] = [PASS_ON, LISTS, END, DEAL, MERGE];
 /// Name of the stage that iterates over the source.
 const SOURCE: &str = "source";
 
@@ -50,6 +58,8 @@ pub(crate) struct StageFields {
     is_ordered: bool,
     max_failures: MaxFailuresField,
     drop_last: bool,
+    /// For `paths`, the stages of each.
+    paths: Vec<Vec<StageFields>>,
 }
 
 /// Failures that are left out.
@@ -70,6 +80,12 @@ impl MaxFailuresField {
     }
 }
 
+/// What ends a pipeline, by the name of the stage.
+type Limits = Arc<[(String, Arc<FailureLimit>)]>;
+
+/// The exception that ended a source.
+type SourceFailure = Arc<Mutex<Option<PyErr>>>;
+
 /// The stages so far, by what the last one returns.
 enum Chain {
     Items(Stages<Item>),
@@ -77,16 +93,28 @@ enum Chain {
 }
 
 impl Chain {
-    fn then(self, stage: StageFields, limit: Arc<FailureLimit>) -> Self {
+    fn then(self, stage: StageFields, limits: &Limits) -> Self {
+        let limit = limits.iter().find(|(name, _)| *name == stage.name).expect("each stage has a limit").1.clone();
         match (self, stage.kind.as_str()) {
             (Self::Items(stages), "aggregate") => Self::Lists(aggregate(stages, &stage)),
             (Self::Items(stages), "aggregator") => Self::Items(aggregator(stages, stage, limit)),
+            (Self::Items(stages), "paths") => Self::Items(paths::route(stages, stage, &limit, limits)),
             (Self::Items(stages), _) => Self::Items(pipe(stages, stage, limit)),
-            (Self::Lists(stages), "aggregate" | "aggregator") => {
-                let items = Op::cpu(|list: Vec<Item>| Ok::<Item, PyErr>(list.into()));
-                Self::Items(stages.pipe(&pass_on(&stage.name), items, 1)).then(stage, limit)
+            (lists, "aggregate" | "aggregator" | "paths") => {
+                Self::Items(lists.into_items(&pass_on(&stage.name))).then(stage, limits)
             }
             (Self::Lists(stages), _) => Self::Items(pipe(stages, stage, limit)),
+        }
+    }
+
+    /// Returns the stages, whose lists become items in a stage `name`.
+    fn into_items(self, name: &str) -> Stages<Item> {
+        match self {
+            Self::Items(stages) => stages,
+            Self::Lists(stages) => {
+                let items = Op::cpu(|list: Vec<Item>| Ok::<Item, PyErr>(list.into()));
+                stages.pipe(name, items, 1)
+            }
         }
     }
 
@@ -129,7 +157,7 @@ fn pipe<T: Into<Item> + Send + 'static>(
         "disaggregate" => Op::cpu_many(|item: T| calls::disaggregate(item.into())),
         "function" => {
             let call = call();
-            Op::cpu_many(move |item: T| call.function(item.into()))
+            Op::cpu_filter_map(move |item: T| call.function(item.into()))
         }
         "generator" => {
             let call = call();
@@ -214,11 +242,10 @@ pub(crate) struct NativePipeline {
     /// The thread that stops the pipeline, and what it sends when it has. Lock it only while detached from Python.
     stopping: Mutex<Option<(mpsc::Receiver<()>, JoinHandle<()>)>>,
     tracker: Option<Arc<Tracker>>,
-    source_failure: Arc<Mutex<Option<PyErr>>>,
+    source_failure: SourceFailure,
     /// Names of the stages that only pass on what other stages take or make.
     hidden: Vec<String>,
-    /// What ends the pipeline, by the name of the stage.
-    limits: Vec<(String, Arc<FailureLimit>)>,
+    limits: Limits,
     process: u32,
 }
 
@@ -236,24 +263,25 @@ impl Drop for NativePipeline {
 
 #[pymethods]
 impl NativePipeline {
-    /// Starts a pipeline. If the source is a loader, `is_loader`, the pipeline knows the position after what was taken.
+    /// Starts a pipeline. If the source is a loader, the pipeline knows the position after what was taken.
     #[staticmethod]
     fn start(
         py: Python<'_>,
-        source: &Bound<'_, PyAny>,
-        is_loader: bool,
+        source: paths::SourceFields,
         stages: Vec<StageFields>,
         buffer: usize,
         threads: usize,
     ) -> PyResult<Self> {
-        let iterator = source.try_iter()?.unbind();
-        let (tracker, failure) = (is_loader.then(Arc::<Tracker>::default), Arc::<Mutex<Option<PyErr>>>::default());
-        let source = Source { iterator: Held::new(iterator), tracker: tracker.clone(), failure: failure.clone() };
-        let hidden = stages.iter().flat_map(|stage| [PASS_ON, END].map(|end| format!("{}{end}", stage.name))).collect();
-        let limits: Vec<_> = stages.iter().map(|stage| (stage.name.clone(), stage.max_failures.limit())).collect();
-        let chain = Chain::Items(Pipeline::builder().source(source));
-        let chain =
-            stages.into_iter().zip(&limits).fold(chain, |chain, (stage, limit)| chain.then(stage, limit.1.clone()));
+        let (tracker, failure) = (source.is_loader.then(Arc::<Tracker>::default), SourceFailure::default());
+        let mut limits = Vec::new();
+        paths::add_limits(&stages, &mut limits);
+        source.add_limits(&mut limits);
+        let limits = Limits::from(limits);
+        let mut names: Vec<String> = limits.iter().map(|(name, _)| name.clone()).collect();
+        source.add_names(paths::SOURCES, &mut names);
+        let hidden = names.iter().flat_map(|name| HIDDEN.map(|end| format!("{name}{end}"))).collect();
+        let source = source.stages(py, paths::SOURCES, tracker.as_ref(), &failure, &limits)?;
+        let chain = stages.into_iter().fold(source, |chain, stage| chain.then(stage, &limits));
         let running = py.detach(|| chain.start(buffer, threads));
         let running = running.map_err(|error| match error {
             BuildError::Threads { .. } => ErrorKind::System.error(py, &error.to_string(), None),
@@ -410,8 +438,7 @@ impl NativePipeline {
     /// Returns the name of the user's stage for one of the engine's.
     fn shown<'n>(&self, stage: &'n str) -> &'n str {
         let is_hidden = self.hidden.iter().any(|hidden| hidden == stage);
-        let of = |end| stage.strip_suffix(end).filter(|_| is_hidden);
-        of(PASS_ON).or_else(|| of(END)).unwrap_or(stage)
+        HIDDEN.iter().find_map(|end| stage.strip_suffix(end)).filter(|_| is_hidden).unwrap_or(stage)
     }
 
     /// Returns the exception at the end of the items: the source's, or `EOFError`.
