@@ -26,6 +26,8 @@ pub(crate) struct StageState {
     pub(crate) open: usize,
     /// Number of items that have more results and could give one.
     pub(crate) parked: usize,
+    /// Number of items whose turn has not come and that could make a result ahead of it.
+    pub(crate) ahead: usize,
     /// Whether something is left that is to be passed on when the input ends.
     pub(crate) has_rest: bool,
     /// Whether there is no further input.
@@ -139,6 +141,7 @@ impl StageState {
             running: 0,
             open: 0,
             parked: 0,
+            ahead: 0,
             has_rest: false,
             is_exhausted: false,
             is_halted: false,

@@ -62,7 +62,7 @@ impl State {
         if stage.kind == Kind::Sink && ready > 0 || !has_room {
             stage.waits.output += times(idle);
         } else {
-            let held_back = idle.min(ready + stage.parked);
+            let held_back = idle.min(ready + stage.parked + stage.ahead);
             stage.waits.throttled += times(held_back);
             stage.waits.input += times(idle - held_back);
         }
@@ -117,8 +117,13 @@ impl State {
     }
 
     pub(crate) fn link_has_room(&self, link: usize) -> bool {
+        self.links[link].used < self.capacity(link)
+    }
+
+    /// Returns the number of slots of a link.
+    pub(crate) fn capacity(&self, link: usize) -> usize {
         let link = &self.links[link];
-        link.used < self.stages[link.consumer].depth + self.stages[link.producer].limit
+        self.stages[link.consumer].depth + self.stages[link.producer].limit
     }
 
     /// Returns the number of messages that the stage could take.
@@ -170,10 +175,16 @@ impl State {
         if stage.kind == Kind::Source {
             return has_room && stage.running == 0 && !stage.is_exhausted;
         }
-        let can_start = stage.open < stage.limit && (has_room || matches!(stage.kind, Kind::Many | Kind::Deal));
+        let takes_without_room = matches!(stage.kind, Kind::Many | Kind::Deal);
         stage.parked > 0 && has_room
-            || can_start && self.ready(at) > 0
+            || (has_room || takes_without_room) && self.can_start(at)
+            || stage.ahead > 0 && stage.running < stage.limit
             || stage.has_rest && has_room && self.inputs_have_ended(at)
+    }
+
+    /// Returns whether the stage may work on another item, and there is one.
+    pub(crate) fn can_start(&self, stage: usize) -> bool {
+        self.stages[stage].open < self.stages[stage].limit && self.ready(stage) > 0
     }
 
     /// Returns the stage nearest to the sink that a crew can take a step of.

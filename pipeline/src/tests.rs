@@ -280,6 +280,35 @@ fn an_endless_operation_makes_no_more_than_there_is_room_for() {
 }
 
 #[test]
+fn items_behind_the_first_make_results_ahead_as_many_as_there_is_room_for() {
+    // The first item waits until the second has made all results that there is room for: 2 in the sink, 2 in progress.
+    const ROOM: usize = 2 + 2;
+    let made = Arc::new(AtomicUsize::new(0));
+    let (reached, full) = channel();
+    let full = Arc::new(Mutex::new(full));
+    let (counted, wait) = (made.clone(), full);
+    let many = move |item: usize| {
+        let (counted, reached, wait) = (counted.clone(), reached.clone(), wait.clone());
+        Ok::<_, Infallible>((0..20).map(move |part| {
+            if item == 0 && part == 0 {
+                wait.lock().unwrap().recv_timeout(LONG).expect("the second item runs ahead");
+            }
+            if item == 1 && counted.fetch_add(1, SeqCst) + 1 == ROOM {
+                reached.send(()).unwrap();
+            }
+            Ok(item * 100 + part)
+        }))
+    };
+    let pipeline = Pipeline::builder().source(0..3).pipe("many", Op::cpu_many(many), 2).sink(2).build(2).unwrap();
+    let mut items = pipeline.iter(LONG).map(Result::unwrap);
+    assert_eq!(items.next(), Some(0));
+    assert_eq!(made.load(SeqCst), ROOM, "no more wait than there is room for");
+    let expected = (0..3).flat_map(|item| (0..20).map(move |part| item * 100 + part));
+    assert_eq!(items.collect::<Vec<_>>(), expected.skip(1).collect::<Vec<_>>());
+    assert_eq!(pipeline.stats()[1].items, 60);
+}
+
+#[test]
 fn a_shorter_rest_is_kept_or_dropped() {
     let lists = |stages: Stages<Vec<usize>>| -> Vec<Vec<usize>> {
         stages.sink(1).build(1).unwrap().iter(LONG).collect::<Result<_, _>>().unwrap()

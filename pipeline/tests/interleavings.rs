@@ -65,6 +65,19 @@ fn lists_and_items_that_become_many_are_complete() {
 }
 
 #[test]
+fn results_that_are_made_ahead_come_in_order() {
+    let run = || {
+        let many = |item: usize| Ok::<_, Infallible>((0..2).map(move |part| yielding(2 * item + part)));
+        let pipe = Pipeline::builder().source(0..3).pipe("many", Op::blocking_many(many), 3);
+        let pipeline = pipe.sink(1).build(1).unwrap();
+        assert_eq!(numbers(&pipeline), (0..6).collect::<Vec<_>>());
+        pipeline.stop();
+    };
+    shuttle::check_random(run, SCHEDULES);
+    shuttle::check_pct(run, SCHEDULES, 3);
+}
+
+#[test]
 fn a_pipeline_stops_at_any_point() {
     shuttle::check_random(
         || {
