@@ -81,8 +81,11 @@ impl PixelWriter {
             && frame.orientation == Orientation::default()
     }
 
-    /// Writes resampled RGB pixels; the rest of the result becomes black.
-    pub(crate) fn write(&self, rgb: &[u8], frame: &Frame, out: &mut [u8]) {
+    /// Writes RGB pixels, those of `frame`; the rest of the result becomes black.
+    ///
+    /// # Panics
+    /// If `out` is not as long as [`bytes`](Self::bytes).
+    pub fn write(&self, rgb: &[u8], frame: &Frame, out: &mut [u8]) {
         assert_eq!(out.len(), self.bytes(), "bytes of a sample");
         if frame.pixels != self.size {
             self.blacken(out);

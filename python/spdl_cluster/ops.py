@@ -25,7 +25,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from . import _native
 from .errors import SettingError
 
-__all__ = ["NativeOperation", "collate", "decode_image", "download", "download_up_to"]
+__all__ = ["NativeOperation", "collate", "decode_image", "download", "download_up_to", "normalise", "resize"]
 
 A = TypeVar("A", contravariant=True)
 R = TypeVar("R", covariant=True)
@@ -65,7 +65,8 @@ def download_up_to(max_bytes: int) -> NativeOperation[str, bytes]:
 
 
 #: Reads the object at a path or at a URL with `http`, `https`, `s3`, `gs`, `az` or `file`, of at most 256 MiB; for a list of
-#: them, 16 at a time. Connections are used again, and stores take their settings from the environment, as for datasets.
+#: them, 16 at a time. Connections are used again, and stores take their settings from the environment, as for datasets. A URL
+#: with a query, such as a presigned one, is sent as it is, and no error shows its query.
 download: NativeOperation[str, bytes] = download_up_to(_MAX_BYTES)
 
 
@@ -87,26 +88,71 @@ def decode_image(
     layout: order of the dimensions: `"nhwc"` for height, width, channel; `"nchw"` for channel, height, width.
     mean, std: of red, green and blue, for `(value / 255 - mean) / std` in `"f16"` or `"f32"`. Give both or neither.
     """
+    sides = None if size is None else _sides(size)
+    _check_crop(crop)
+    by = _normalisation(dtype, layout, mean, std)
+    native = _native.NativeOp.decode_image(
+        sides,
+        crops_centre=crop is not None and sides is not None,
+        dtype=dtype,
+        channels_first=layout == "nchw",
+        normalise=by,
+    )
+    return NativeOperation("decode_image", native)
+
+
+def resize(size: tuple[int, int] | int, *, crop: Literal["centre"] | None = None) -> NativeOperation[Any, Any]:
+    """Returns an operation that resizes a decoded picture, an array of bytes with the shape height, width, 3. Where the decoder
+    is `decode_image`, give it the size: it then decodes less.
+
+    size, crop: those of `decode_image`.
+    """
+    sides = _sides(size)
+    _check_crop(crop)
+    return NativeOperation("resize", _native.NativeOp.resize(sides, crops_centre=crop is not None))
+
+
+def normalise(
+    *,
+    dtype: Literal["u8", "f16", "f32"] = "f32",
+    layout: Literal["nhwc", "nchw"] = "nhwc",
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> NativeOperation[Any, Any]:
+    """Returns an operation that converts a decoded picture, an array of bytes with the shape height, width, 3.
+
+    dtype, layout, mean, std: those of `decode_image`.
+    """
+    by = _normalisation(dtype, layout, mean, std)
+    native = _native.NativeOp.normalise(dtype=dtype, channels_first=layout == "nchw", normalise=by)
+    return NativeOperation("normalise", native)
+
+
+#: Stacks a list of arrays of one shape, which native operations made, to one array with the batch's axis first.
+collate: NativeOperation[list[Any], Any] = NativeOperation("collate", _native.NativeOp.collate())
+
+
+def _sides(size: tuple[int, int] | int) -> tuple[int, int]:
+    """Returns height and width."""
     sides = (size, size) if isinstance(size, int) else size
-    if sides is not None and (len(sides) != 2 or not all(1 <= side <= 16_384 for side in sides)):
+    if len(sides) != 2 or not all(1 <= side <= 16_384 for side in sides):
         raise SettingError(f"`size` is {size!r}, not a height and a width from 1 to 16384")
+    return sides
+
+
+def _check_crop(crop: str | None) -> None:
     if crop not in (None, "centre"):
         raise SettingError(f'`crop` is {crop!r}, not "centre" or `None`')
+
+
+def _normalisation(
+    dtype: str, layout: str, mean: Sequence[float] | None, std: Sequence[float] | None
+) -> tuple[Sequence[float], Sequence[float]] | None:
+    """Returns mean and standard deviation, after a check of all that says how pixels are converted."""
     if layout not in ("nhwc", "nchw"):
         raise SettingError(f'`layout` is {layout!r}, not "nhwc" or "nchw"')
     if (mean is None) != (std is None) or any(by is not None and len(by) != 3 for by in (mean, std)):
         raise SettingError("`mean` and `std` each need three numbers", "give both or neither")
     if std is not None and (dtype == "u8" or 0 in std):
         raise SettingError('pictures are normalised to `dtype="f16"` or "f32", and by no `std` of 0')
-    native = _native.NativeOp.decode_image(
-        sides,
-        crops_centre=crop is not None and sides is not None,
-        dtype=dtype,
-        channels_first=layout == "nchw",
-        normalise=None if mean is None or std is None else (mean, std),
-    )
-    return NativeOperation("decode_image", native)
-
-
-#: Stacks a list of arrays of one shape, which native operations made, to one array with the batch's axis first.
-collate: NativeOperation[list[Any], Any] = NativeOperation("collate", _native.NativeOp.collate())
+    return None if mean is None or std is None else (mean, std)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import http.server
+import os
 import pathlib
 import tarfile
 import threading
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -69,6 +72,96 @@ def test_objects_are_downloaded_from_paths_and_urls(pictures: list[pathlib.Path]
         ops.download_up_to(100)(str(path))
 
 
+@pytest.fixture
+def signed(pictures: list[pathlib.Path]) -> Iterator[tuple[str, list[int]]]:
+    """Serves a picture at URLs whose signature is right, on connections that it counts."""
+    connections: list[int] = []
+
+    class Signed(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            connections.append(self.client_address[1])
+            super().setup()
+
+        def do_GET(self) -> None:
+            is_right = self.path.endswith("/a%2Fb.jpg?X-Sig=se/cret%3D&n=1")
+            body = pictures[0].read_bytes() if is_right else b""
+            self.send_response(200 if is_right else 403)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Signed) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/set", connections
+        server.shutdown()
+
+
+def test_presigned_urls_are_sent_as_they_are_and_never_shown(
+    pictures: list[pathlib.Path], signed: tuple[str, list[int]]
+) -> None:
+    folder, connections = signed
+    url = f"{folder}/a%2Fb.jpg?X-Sig=se/cret%3D&n=1"
+    for _ in range(5):
+        assert ops.download(url) == pictures[0].read_bytes()
+    # Calls outside of a pipeline use a connection again.
+    assert len(connections) == 1
+    refused = [
+        (ops.download, url.replace("n=1", "n=2"), "403 Forbidden; a signature in the URL may have expired"),
+        (ops.download, "http://127.0.0.1:1/a?X-Sig=se/cret", "cannot be read"),
+        (ops.download_up_to(100), url, "100"),
+    ]
+    for download, wrong, problem in refused:
+        with pytest.raises(spdl_cluster.DataError, match=problem) as raised:
+            download(wrong)
+        shown = "".join(traceback.format_exception(raised.value))
+        assert "cret" not in shown.replace(wrong, "") and "?***" in shown
+        pipeline = PipelineBuilder().add_source([wrong]).pipe(download).add_sink(1).build(num_threads=1)
+        with pipeline.auto_stop(timeout=LIMIT_S), pytest.raises(PipelineFailure, match=problem) as failed:
+            pipeline.get_item(timeout=LIMIT_S)
+        assert "cret" not in str(failed.value)
+
+
+def test_a_forked_child_downloads_on_connections_of_its_own(pictures: list[pathlib.Path], server: str) -> None:
+    url = f"{server}/{pictures[0].name}"
+    assert ops.download(url) == pictures[0].read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if ops.download(url) == pictures[0].read_bytes() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_the_steps_of_decoding_can_be_taken_one_by_one(pictures: list[pathlib.Path]) -> None:
+    mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
+    normalise = ops.normalise(layout="nchw", mean=mean, std=std)
+    for path in pictures[:20]:
+        data = path.read_bytes()
+        whole = ops.decode_image()(data)
+        height, width, _ = whole.shape
+        assert numpy.array_equal(ops.resize((height, width))(whole), whole)
+        small = ops.resize(20, crop="centre")(whole)
+        side = min(height, width)
+        top, left = (height - side) // 2, (width - side) // 2
+        assert numpy.array_equal(small, ops.resize(20)(whole[top : top + side, left : left + side]))
+        # Decoding to a size leaves out frequencies that the result hardly shows.
+        in_one = ops.decode_image(20, crop="centre")(data)
+        assert numpy.abs(in_one.astype(int) - small.astype(int)).mean() < 2
+        assert numpy.array_equal(normalise(in_one), ops.decode_image(20, crop="centre", dtype="f32", layout="nchw", mean=mean, std=std)(data))
+        assert numpy.array_equal(ops.normalise(dtype="f16")(in_one), ops.decode_image(20, crop="centre", dtype="f16")(data))
+    builder = PipelineBuilder().add_source(pictures[:8]).pipe(pathlib.Path.read_bytes).aggregate(4).pipe(ops.decode_image())
+    pipeline = builder.pipe(ops.resize(20)).pipe(normalise).pipe(ops.collate).add_sink(1).build(num_threads=2)
+    with pipeline.auto_stop(timeout=LIMIT_S):
+        found = numpy.concatenate(list(pipeline.get_iterator(timeout=LIMIT_S)))
+    alone = [normalise(ops.resize(20)(ops.decode_image()(path.read_bytes()))) for path in pictures[:8]]
+    assert numpy.array_equal(found, numpy.stack(alone))
+
+
 def test_pictures_have_the_bytes_of_a_jobs(pictures: list[pathlib.Path], job: MakeJob) -> None:
     steps = [{"resize": {"size": [48, 64]}}]
     normalise = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}
@@ -125,6 +218,9 @@ def test_what_is_wrong_with_an_item_is_said() -> None:
     cases: list[tuple[Callable[[], Any], str]] = [
         (lambda: decode(b"no picture"), "a picture of 10 bytes cannot be decoded: the bytes are of no format"),
         (lambda: decode("text"), "takes the bytes of a picture"),  # type: ignore[call-overload]
+        (lambda: ops.resize(4)(numpy.zeros((3, 4), "u1")), "`resize` takes pictures as bytes .* this is u8 \\[3, 4\\]"),
+        (lambda: ops.resize(4)(numpy.zeros((3, 0, 3), "u1")), "this is u8 \\[3, 0, 3\\]"),
+        (lambda: ops.normalise()(numpy.zeros((3, 4, 3), "f4")), "`normalise` takes decoded pictures"),
         (lambda: ops.collate([1]), "arrays that native operations made"),
         (lambda: ops.collate(1), "put `aggregate` in front"),  # type: ignore[call-overload]
     ]
@@ -154,5 +250,12 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     for settings in refused:
         with pytest.raises(spdl_cluster.SettingError):
             ops.decode_image(**settings)
-    with pytest.raises(spdl_cluster.SettingError):
-        ops.download_up_to(0)
+    for make in (
+        lambda: ops.download_up_to(0),
+        lambda: ops.resize(0),
+        lambda: ops.resize(4, crop="left"),  # type: ignore[arg-type]
+        lambda: ops.normalise(layout="hwc"),  # type: ignore[arg-type]
+        lambda: ops.normalise(dtype="u8", mean=(0, 0, 0), std=(1, 1, 1)),
+    ):
+        with pytest.raises(spdl_cluster.SettingError):
+            make()

@@ -30,6 +30,21 @@ impl Array {
         Self { dtype, shape, words: vec![0; bytes.div_ceil(size_of::<u64>())] }
     }
 
+    /// Makes an array of elements in row-major order, of which there are as many as the shape has.
+    pub(crate) fn of_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Self {
+        let mut array = Self::zeros(dtype, shape);
+        array.bytes_mut().copy_from_slice(bytes);
+        array
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub(crate) fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
     fn byte_len(&self) -> usize {
         self.shape.iter().product::<i64>() as usize * self.dtype.bytes()
     }
@@ -40,7 +55,8 @@ impl Array {
         &mut bytemuck::cast_slice_mut(&mut self.words)[..bytes]
     }
 
-    fn bytes(&self) -> &[u8] {
+    /// Returns the elements as bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.words)[..self.byte_len()]
     }
 

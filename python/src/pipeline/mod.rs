@@ -3,10 +3,12 @@
 
 mod array;
 mod calls;
+mod download;
 mod item;
 mod marks;
 mod native;
 mod paths;
+mod pictures;
 
 use std::{
     sync::{Arc, mpsc},

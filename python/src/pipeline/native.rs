@@ -1,11 +1,9 @@
 //! Operations that run without Python and its lock: what `spdl_cluster.ops` has.
 
-use std::{cell::RefCell, collections::HashMap, sync::Arc};
+use std::{cell::RefCell, sync::Arc};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::{ObjectStoreExt, path::Path};
-use parking_lot::Mutex;
 use pyo3::{
     prelude::*,
     pybacked::{PyBackedBytes, PyBackedStr},
@@ -13,20 +11,19 @@ use pyo3::{
 };
 use spdl_core::job::{DType, ImageColumn, ImageLayout, Normalise};
 use spdl_pixels::{AxisSpan, Frame, PictureLimits, PictureScratch, PixelWriter};
-use spdl_shard::store::{DatasetStore, StoreError};
 
 use super::{
     array::Array,
+    download::{self, Downloader},
     item::{Value, attached},
+    pictures::{PictureNormaliser, PictureResizer},
 };
 use crate::errors::ErrorKind;
 
 /// Objects of one list that are downloaded at a time.
 const DOWNLOADS_AT_ONCE: usize = 16;
-/// Folders whose stores stay open, so that their connections are used again.
-const OPEN_FOLDERS: usize = 64;
 /// Bytes of buffers that a thread keeps for its next picture.
-const KEPT_BYTES: usize = 16 << 20;
+pub(super) const KEPT_BYTES: usize = 16 << 20;
 
 /// The error of a native operation, as text that names its item.
 pub(crate) type Problem = String;
@@ -38,9 +35,13 @@ pub(crate) struct NativeOp(pub(crate) Arc<Work>);
 /// What a native operation does with an item. A list gives a list.
 pub(crate) enum Work {
     /// Reads the object at a URL or path.
-    Download { max_bytes: u64, folders: Mutex<HashMap<String, DatasetStore>> },
+    Download(Downloader),
     /// Decodes, resizes and normalises a picture.
     DecodeImage(ImageDecoder),
+    /// Resizes a decoded picture.
+    Resize(PictureResizer),
+    /// Normalises a decoded picture.
+    Normalise(PictureNormaliser),
     /// Stacks arrays.
     Collate,
 }
@@ -50,7 +51,7 @@ impl NativeOp {
     /// Makes the operation that reads the object at a URL or path, of at most `max_bytes`.
     #[staticmethod]
     fn download(max_bytes: u64) -> Self {
-        Self(Arc::new(Work::Download { max_bytes, folders: Mutex::default() }))
+        Self(Arc::new(Work::Download(Downloader::new(max_bytes))))
     }
 
     /// Makes the operation that decodes pictures to `size`, height and width.
@@ -64,13 +65,27 @@ impl NativeOp {
         channels_first: bool,
         normalise: Option<([f32; 3], [f32; 3])>,
     ) -> PyResult<Self> {
-        let layout = if channels_first { ImageLayout::Nchw } else { ImageLayout::Nhwc };
-        let normalise = normalise.map(|(mean, std)| Normalise { mean, std });
-        let dtype =
-            [DType::U8, DType::F16, DType::F32].into_iter().find(|known| known.name() == dtype).ok_or_else(|| {
-                ErrorKind::Setting.error(py, &format!("`dtype` is `{dtype}`, not `u8`, `f16` or `f32`"), None)
-            })?;
+        let PictureNormaliser { dtype, layout, normalise } = normaliser(py, dtype, channels_first, normalise)?;
         Ok(Self(Arc::new(Work::DecodeImage(ImageDecoder { size, crops_centre, dtype, layout, normalise }))))
+    }
+
+    /// Makes the operation that resizes decoded pictures to `size`, height and width.
+    #[staticmethod]
+    #[pyo3(signature = (size, *, crops_centre))]
+    fn resize(size: [u32; 2], crops_centre: bool) -> Self {
+        Self(Arc::new(Work::Resize(PictureResizer { size, crops_centre })))
+    }
+
+    /// Makes the operation that converts and normalises decoded pictures.
+    #[staticmethod]
+    #[pyo3(signature = (*, dtype, channels_first, normalise))]
+    fn normalise(
+        py: Python<'_>,
+        dtype: &str,
+        channels_first: bool,
+        normalise: Option<([f32; 3], [f32; 3])>,
+    ) -> PyResult<Self> {
+        Ok(Self(Arc::new(Work::Normalise(normaliser(py, dtype, channels_first, normalise)?))))
     }
 
     /// Makes the operation that stacks the arrays of a list.
@@ -83,9 +98,7 @@ impl NativeOp {
     fn __call__<'py>(&self, py: Python<'py>, item: Py<PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let result = py.detach(|| {
             if self.0.is_asynchronous() {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
-                runtime.block_on(self.0.run_later(Value::of(item)))
+                download::runtime()?.block_on(self.0.run_later(Value::of(item)))
             } else {
                 self.0.run(Value::of(item))
             }
@@ -94,10 +107,26 @@ impl NativeOp {
     }
 }
 
+/// Returns how pixels are converted.
+fn normaliser(
+    py: Python<'_>,
+    dtype: &str,
+    channels_first: bool,
+    normalise: Option<([f32; 3], [f32; 3])>,
+) -> PyResult<PictureNormaliser> {
+    let layout = if channels_first { ImageLayout::Nchw } else { ImageLayout::Nhwc };
+    let normalise = normalise.map(|(mean, std)| Normalise { mean, std });
+    let known = [DType::U8, DType::F16, DType::F32].into_iter().find(|known| known.name() == dtype);
+    let dtype = known.ok_or_else(|| {
+        ErrorKind::Setting.error(py, &format!("`dtype` is `{dtype}`, not `u8`, `f16` or `f32`"), None)
+    })?;
+    Ok(PictureNormaliser { dtype, layout, normalise })
+}
+
 impl Work {
     /// Returns whether the operation mostly waits.
     pub(crate) fn is_asynchronous(&self) -> bool {
-        matches!(self, Self::Download { .. })
+        matches!(self, Self::Download(_))
     }
 
     /// Runs an operation that computes.
@@ -120,18 +149,22 @@ impl Work {
             (Self::DecodeImage(_), _) => {
                 Err("`decode_image` takes the bytes of a picture, or a list of them".to_owned())
             }
-            (Self::Download { .. }, _) => unreachable!("it runs asynchronously"),
+            (Self::Resize(resizer), Value::Array(picture)) => resizer.resize(&picture).map(Value::Array),
+            (Self::Normalise(normaliser), Value::Array(picture)) => normaliser.normalise(&picture).map(Value::Array),
+            (Self::Resize(_), _) => Err("`resize` takes decoded pictures, or a list of them".to_owned()),
+            (Self::Normalise(_), _) => Err("`normalise` takes decoded pictures, or a list of them".to_owned()),
+            (Self::Download(_), _) => unreachable!("it runs asynchronously"),
         }
     }
 
     /// Runs an operation that mostly waits.
     pub(crate) async fn run_later(&self, value: Value) -> Result<Value, Problem> {
-        let Self::Download { max_bytes, folders } = self else { unreachable!("it computes") };
+        let Self::Download(downloader) = self else { unreachable!("it computes") };
         match opened(value)? {
-            Value::Text(url) => Ok(Value::Bytes(download(&url, *max_bytes, folders).await?)),
+            Value::Text(url) => Ok(Value::Bytes(downloader.read(&url).await?)),
             Value::List(urls) => {
                 let objects = stream::iter(urls).map(async |url| match url {
-                    Value::Text(url) => Ok(Value::Bytes(download(&url, *max_bytes, folders).await?)),
+                    Value::Text(url) => Ok(Value::Bytes(downloader.read(&url).await?)),
                     _ => Err("`download` takes URLs and paths as text".to_owned()),
                 });
                 Ok(Value::List(objects.buffered(DOWNLOADS_AT_ONCE).try_collect().await?))
@@ -160,35 +193,12 @@ fn read(object: &Bound<'_, PyAny>) -> PyResult<Value> {
     if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
         return Ok(Value::List(object.try_iter()?.map(|item| read(&item?)).collect::<PyResult<_>>()?));
     }
-    Ok(Value::of(object.clone().unbind()))
-}
-
-/// Reads a whole object.
-async fn download(url: &str, max_bytes: u64, folders: &Mutex<HashMap<String, DatasetStore>>) -> Result<Bytes, Problem> {
-    let text = |error: StoreError| error.to_string();
-    let (folder, name) = url.rsplit_once('/').unwrap_or((".", url));
-    let is_remote = url.contains("://");
-    let path = if is_remote { Path::from_url_path(name) } else { Path::parse(name) };
-    let path = path.ok().filter(|path| path.parts().count() == 1).ok_or_else(|| format!("`{url}` names no object"))?;
-    let opened = folders.lock().get(folder).cloned();
-    let store = match opened {
-        Some(store) => store,
-        None => {
-            let store = DatasetStore::open(if folder.is_empty() { "/" } else { folder }).map_err(text)?;
-            let mut folders = folders.lock();
-            if folders.len() >= OPEN_FOLDERS {
-                folders.clear();
-            }
-            folders.entry(folder.to_owned()).or_insert(store).clone()
-        }
-    };
-    let of = |source| text(StoreError::of(&store.url_of(path.as_ref()), source));
-    let answer = store.object().get(&store.path_of(path.as_ref())).await.map_err(of)?;
-    if answer.meta.size > max_bytes {
-        let bytes = answer.meta.size;
-        return Err(text(StoreError::TooLarge { url: store.url_of(path.as_ref()), bytes, limit_bytes: max_bytes }));
+    if object.hasattr("__array_interface__")? && object.getattr("dtype")?.getattr("name")?.eq("uint8")? {
+        let shape: Vec<usize> = object.getattr("shape")?.extract()?;
+        let bytes: PyBackedBytes = object.call_method0("tobytes")?.extract()?;
+        return Ok(Value::Array(Array::of_bytes(DType::U8, &shape, &bytes)));
     }
-    answer.bytes().await.map_err(of)
+    Ok(Value::of(object.clone().unbind()))
 }
 
 /// How a picture becomes an array.
@@ -216,15 +226,11 @@ impl ImageDecoder {
         let column = ImageColumn { ops: Vec::new(), layout: self.layout, normalise: self.normalise, size };
         let writer = PixelWriter::new(&column, self.dtype);
         let [rows, columns] = size;
-        let [crop_width, crop_height] = self.crop([width, height], size);
+        let [crop_width, crop_height] = shown_part([width, height], size, self.crops_centre);
         let spans = [span(width, crop_width, columns), span(height, crop_height, rows)];
         let stored = picture.orientation.stored(spans, picture.stored);
         let frame = Frame { place: [0, 0], pixels: [columns, rows], orientation: picture.orientation };
-        let [rows, columns] = [rows as usize, columns as usize];
-        let mut array = match self.layout {
-            ImageLayout::Nhwc => Array::zeros(self.dtype, &[rows, columns, 3]),
-            ImageLayout::Nchw => Array::zeros(self.dtype, &[3, rows, columns]),
-        };
+        let mut array = Array::zeros(self.dtype, &shape(self.layout, size));
         SCRATCH
             .with_borrow_mut(|scratch| {
                 picture.render(stored, (&writer, &frame), (scratch, KEPT_BYTES), array.bytes_mut())
@@ -232,15 +238,24 @@ impl ImageDecoder {
             .map_err(problem)?;
         Ok(array)
     }
+}
 
-    /// Returns width and height of the part of the picture that is shown.
-    fn crop(&self, [width, height]: [u32; 2], [rows, columns]: [u32; 2]) -> [u32; 2] {
-        if !self.crops_centre {
-            return [width, height];
-        }
-        let (wide, high) = (u64::from(width) * u64::from(rows), u64::from(height) * u64::from(columns));
-        let share = |side: u32, of: u64, other: u64| ((u64::from(side) * other / of) as u32).max(1);
-        if wide > high { [share(width, wide, high), height] } else { [width, share(height, high, wide)] }
+/// Returns width and height of the part of a picture that is shown as `size`, height and width.
+pub(super) fn shown_part([width, height]: [u32; 2], [rows, columns]: [u32; 2], crops_centre: bool) -> [u32; 2] {
+    if !crops_centre {
+        return [width, height];
+    }
+    let (wide, high) = (u64::from(width) * u64::from(rows), u64::from(height) * u64::from(columns));
+    let share = |side: u32, of: u64, other: u64| ((u64::from(side) * other / of) as u32).max(1);
+    if wide > high { [share(width, wide, high), height] } else { [width, share(height, high, wide)] }
+}
+
+/// Returns the shape of the array of a picture of `rows` and `columns`.
+pub(super) fn shape(layout: ImageLayout, [rows, columns]: [u32; 2]) -> [usize; 3] {
+    let [rows, columns] = [rows as usize, columns as usize];
+    match layout {
+        ImageLayout::Nhwc => [rows, columns, 3],
+        ImageLayout::Nchw => [3, rows, columns],
     }
 }
 

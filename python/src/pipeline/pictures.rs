@@ -1,0 +1,79 @@
+//! The operations on decoded pictures: arrays of bytes with the dimensions height, width and channel.
+
+use std::cell::RefCell;
+
+use spdl_core::job::{DType, ImageColumn, ImageLayout, Normalise};
+use spdl_pixels::{
+    Frame, Orientation, PixelWriter,
+    resize::{Area, Filter, Picture, Resizer},
+};
+
+use super::{
+    array::Array,
+    native::{KEPT_BYTES, Problem, shape, shown_part},
+};
+
+/// Resizes pictures.
+pub(crate) struct PictureResizer {
+    /// Height and width.
+    pub(crate) size: [u32; 2],
+    /// Whether the middle of the picture is cut out in the proportions of `size`, rather than the picture distorted.
+    pub(crate) crops_centre: bool,
+}
+
+/// Converts pictures to other types and layouts, and normalises them.
+pub(crate) struct PictureNormaliser {
+    pub(crate) dtype: DType,
+    pub(crate) layout: ImageLayout,
+    pub(crate) normalise: Option<Normalise>,
+}
+
+thread_local! {
+    /// Buffers of the thread for resizing.
+    static RESIZER: RefCell<Resizer> = RefCell::default();
+}
+
+impl PictureResizer {
+    pub(crate) fn resize(&self, picture: &Array) -> Result<Array, Problem> {
+        let [height, width] = sides(picture, "resize")?;
+        let [rows, columns] = self.size;
+        let [crop_width, crop_height] = shown_part([width, height], self.size, self.crops_centre);
+        let [left, top] = [(width - crop_width) / 2, (height - crop_height) / 2];
+        let readable = [(left, left + crop_width), (top, top + crop_height)];
+        let area = Area { left: 0.0, top: 0.0, width: crop_width.into(), height: crop_height.into() };
+        let mut resized = Array::zeros(DType::U8, &[rows as usize, columns as usize, 3]);
+        let source = Picture { pixels: picture.bytes(), width, height };
+        RESIZER.with_borrow_mut(|resizer| {
+            resizer.resize(source, readable, area, Filter::Bilinear, resized.bytes_mut(), [columns, rows]);
+            resizer.shrink_to(KEPT_BYTES);
+        });
+        Ok(resized)
+    }
+}
+
+impl PictureNormaliser {
+    pub(crate) fn normalise(&self, picture: &Array) -> Result<Array, Problem> {
+        let [height, width] = sides(picture, "normalise")?;
+        let column =
+            ImageColumn { ops: Vec::new(), layout: self.layout, normalise: self.normalise, size: [height, width] };
+        let frame = Frame { place: [0, 0], pixels: [width, height], orientation: Orientation::default() };
+        let mut made = Array::zeros(self.dtype, &shape(self.layout, [height, width]));
+        PixelWriter::new(&column, self.dtype).write(picture.bytes(), &frame, made.bytes_mut());
+        Ok(made)
+    }
+}
+
+/// Returns height and width of a decoded picture.
+fn sides(picture: &Array, operation: &str) -> Result<[u32; 2], Problem> {
+    let sides = match *picture.shape() {
+        [height, width, 3] if picture.dtype() == DType::U8 => u32::try_from(height).ok().zip(u32::try_from(width).ok()),
+        _ => None,
+    };
+    let sides = sides.filter(|(height, width)| *height > 0 && *width > 0).map(|(height, width)| [height, width]);
+    sides.ok_or_else(|| {
+        let (dtype, shape) = (picture.dtype().name(), picture.shape());
+        format!(
+            "`{operation}` takes pictures as bytes with the shape [height, width, 3], and this is {dtype} {shape:?}"
+        )
+    })
+}
