@@ -10,9 +10,8 @@
 //!   [`disaggregate`](Stages::disaggregate), [`followed_by`](Stages::followed_by), [`sink`](Stages::sink). It branches, too:
 //!   [`route`](Stages::route) sends each item to one of several [`Branches`], [`fan_out`](Stages::fan_out) to two whose
 //!   results it joins, and [`merge`](PipelineBuilder::merge) takes items from several sources.
-//! - [`Pipeline`] runs: [`iter`](Pipeline::iter) gives the items, [`stats`](Pipeline::stats) and
-//!   [`waits`](Pipeline::waits) show where the time goes, [`set_concurrency`](Pipeline::set_concurrency) changes it,
-//!   [`drain`](Pipeline::drain) and [`stop`](Pipeline::stop) end it.
+//! - [`Pipeline`] runs: [`iter`](Pipeline::iter) gives the items, [`stats`](Pipeline::stats) shows where the time goes,
+//!   [`set_concurrency`](Pipeline::set_concurrency) changes it, [`drain`](Pipeline::drain) and [`stop`](Pipeline::stop) end it.
 //!
 //! Every queue is bounded, so a slow stage blocks the stages before it and memory stays bounded. Dropping a pipeline
 //! stops it. A panic of an operation is a failure of its item.
@@ -54,6 +53,7 @@ mod source;
 mod state;
 pub mod stats;
 mod sync;
+mod units;
 
 #[cfg(test)]
 mod tests;
@@ -72,9 +72,8 @@ pub use op::{Op, OutputOrder};
 
 use engine::{Engine, deadline_in};
 use link::{Link, NoItem};
-use numbers::{Kind, StageState};
+use numbers::Kind;
 use state::{Count, State};
-use stats::StageWaits;
 use sync::{Mutex, lock, thread};
 
 /// A running pipeline. Dropping it stops it: running operations finish on their threads, no new ones start, and the
@@ -154,15 +153,7 @@ impl<T: Send + 'static> Pipeline<T> {
     pub fn stats(&self) -> Vec<StageStats> {
         let mut state = self.engine.lock();
         state.account_all();
-        state.stages.iter().map(StageState::stats).collect()
-    }
-
-    /// Returns the waiting times of every stage, in the same order as [`stats`](Self::stats).
-    #[must_use]
-    pub fn waits(&self) -> Vec<StageWaits> {
-        let mut state = self.engine.lock();
-        state.account_all();
-        state.waits().collect()
+        state.stats()
     }
 
     /// Sets the number of items that the pipe `stage` works on at once. When lowered, running operations finish; when

@@ -3,12 +3,12 @@
 use std::{
     collections::VecDeque,
     task::Waker,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use spdl_core::{histogram::DurationHistogram, messages::StageStats};
 
-use crate::stats::{StageWaits, nanoseconds};
+use crate::{stats::with_times, units::UnitTimes};
 
 /// A stage's numbers.
 pub(crate) struct StageState {
@@ -50,8 +50,7 @@ pub(crate) struct StageState {
     pub(crate) bytes: u64,
     pub(crate) failures: u64,
     pub(crate) latency: DurationHistogram,
-    pub(crate) busy: Duration,
-    pub(crate) waits: StageWaits,
+    pub(crate) times: UnitTimes,
     pub(crate) accounted_until: Instant,
 }
 
@@ -157,23 +156,20 @@ impl StageState {
             bytes: 0,
             failures: 0,
             latency: DurationHistogram::default(),
-            busy: Duration::ZERO,
-            waits: StageWaits::default(),
+            times: UnitTimes::default(),
             accounted_until: now,
         }
     }
 
+    /// Returns the statistics, with an empty queue.
     pub(crate) fn stats(&self) -> StageStats {
-        let [p50_ns, p90_ns, p99_ns] = self.latency.quantiles([0.5, 0.9, 0.99]).map(nanoseconds);
-        StageStats {
+        let stats = StageStats {
             items: self.items,
             bytes: self.bytes,
             failures: self.failures,
-            busy_ns: nanoseconds(self.busy),
-            p50_ns,
-            p90_ns,
-            p99_ns,
+            units: self.limit as u64,
             ..StageStats::new(self.name.as_str().into())
-        }
+        };
+        with_times(stats, &self.times, &self.latency)
     }
 }

@@ -7,9 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use spdl_core::messages::StageStats;
+
 use crate::{
     numbers::{Crew, Kind, LinkState, Reads, StageState},
-    stats::StageWaits,
+    units::UnitState,
 };
 
 /// All numbers of a running pipeline, under its one lock.
@@ -56,15 +58,14 @@ impl State {
         let ready = self.ready(stage);
         let stage = &mut self.stages[stage];
         stage.accounted_until = self.now;
-        let times = |count: usize| elapsed * u32::try_from(count).unwrap_or(u32::MAX);
         let idle = stage.limit.max(stage.open).saturating_sub(stage.running);
-        stage.busy += times(stage.running);
+        stage.times.add(UnitState::Busy, elapsed, stage.running);
         if stage.kind == Kind::Sink && ready > 0 || !has_room {
-            stage.waits.output += times(idle);
+            stage.times.add(UnitState::Output, elapsed, idle);
         } else {
             let held_back = idle.min(ready + stage.parked + stage.ahead);
-            stage.waits.throttled += times(held_back);
-            stage.waits.input += times(idle - held_back);
+            stage.times.add(UnitState::Throttled, elapsed, held_back);
+            stage.times.add(UnitState::Input, elapsed, idle - held_back);
         }
     }
 
@@ -73,9 +74,13 @@ impl State {
         (0..self.stages.len()).for_each(|stage| self.account(stage));
     }
 
-    pub(crate) fn waits(&self) -> impl Iterator<Item = StageWaits> {
-        let stages = 0..self.stages.len();
-        stages.map(|stage| StageWaits { queue_depth: self.queued(stage) as u64, ..self.stages[stage].waits })
+    /// Returns the statistics of all stages up to the last time that they were accounted for.
+    pub(crate) fn stats(&self) -> Vec<StageStats> {
+        let with_queue = |(at, stage): (usize, &StageState)| {
+            let queue_depth = self.queued(at) as u64;
+            StageStats { queue_depth, ..stage.stats() }
+        };
+        self.stages.iter().enumerate().map(with_queue).collect()
     }
 
     /// Changes a stage's numbers, with the time before the change accounted for.

@@ -8,20 +8,7 @@ use std::{
 
 use spdl_core::{Stage, histogram::DurationHistogram, messages::StageStats};
 
-/// The time in which the units of a stage waited: with [`StageStats::busy_ns`] it adds up to the time since the start, times
-/// the stage's concurrency. The stages of a [`Pipeline`](crate::Pipeline) measure it; those of a worker's feed do not, so
-/// [`StageStats`] does not contain it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StageWaits {
-    /// Waiting for an item to work on.
-    pub input: Duration,
-    /// Waiting for room in the queue behind the stage.
-    pub output: Duration,
-    /// Waiting for a thread, with an item to work on and room for its result.
-    pub throttled: Duration,
-    /// Current number of items in the queue in front of the stage.
-    pub queue_depth: u64,
-}
+pub use crate::units::{StageUnits, UnitGroup, UnitState, UnitTimes};
 
 /// The counters of one stage, shared by all its tasks.
 #[derive(Debug)]
@@ -79,7 +66,6 @@ impl StageCounters {
     pub fn stats(&self) -> StageStats {
         let [p50_ns, p90_ns, p99_ns] = self.latency.quantiles([0.5, 0.9, 0.99]).map(nanoseconds);
         StageStats {
-            stage: self.stage.clone(),
             items: self.items.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             failures: self.failures.load(Relaxed),
@@ -87,7 +73,23 @@ impl StageCounters {
             p50_ns,
             p90_ns,
             p99_ns,
+            ..StageStats::new(self.stage.clone())
         }
+    }
+}
+
+/// Sets the times of the units and of the items.
+pub(crate) fn with_times(stats: StageStats, times: &UnitTimes, durations: &DurationHistogram) -> StageStats {
+    let [p50_ns, p90_ns, p99_ns] = durations.quantiles([0.5, 0.9, 0.99]).map(nanoseconds);
+    StageStats {
+        busy_ns: nanoseconds(times.of(UnitState::Busy)),
+        input_wait_ns: nanoseconds(times.of(UnitState::Input)),
+        output_wait_ns: nanoseconds(times.of(UnitState::Output)),
+        throttled_ns: nanoseconds(times.of(UnitState::Throttled)),
+        p50_ns,
+        p90_ns,
+        p99_ns,
+        ..stats
     }
 }
 

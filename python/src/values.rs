@@ -8,7 +8,6 @@ use spdl_core::{
     Position,
     messages::{StageStats, StartReason},
 };
-use spdl_pipeline::stats::StageWaits;
 
 /// A position in the job's stream.
 #[pyclass(frozen, get_all, module = "spdl_cluster._native")]
@@ -113,18 +112,18 @@ pub(crate) struct PipelineStageStats {
 }
 
 impl PipelineStageStats {
-    pub(crate) fn new(stats: &StageStats, waits: StageWaits) -> Self {
+    pub(crate) fn new(stats: &StageStats) -> Self {
         let seconds = |ns| Duration::from_nanos(ns).as_secs_f64();
         Self {
             name: stats.stage.to_string(),
             items: stats.items,
             failures: stats.failures,
             busy_s: seconds(stats.busy_ns),
-            input_wait_s: waits.input.as_secs_f64(),
-            output_wait_s: waits.output.as_secs_f64(),
+            input_wait_s: seconds(stats.input_wait_ns),
+            output_wait_s: seconds(stats.output_wait_ns),
             p50_s: seconds(stats.p50_ns),
             p99_s: seconds(stats.p99_ns),
-            queued: waits.queue_depth,
+            queued: stats.queue_depth,
         }
     }
 }

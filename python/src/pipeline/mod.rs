@@ -219,8 +219,7 @@ impl<T: Into<Item> + Send + 'static> Running for Pipeline<T> {
     }
 
     fn stats(&self) -> Vec<PipelineStageStats> {
-        let stages = self.stats().into_iter().zip(self.waits());
-        stages.map(|(stats, waits)| PipelineStageStats::new(&stats, waits)).collect()
+        self.stats().iter().map(PipelineStageStats::new).collect()
     }
 
     fn set_concurrency(&self, stage: &str, concurrency: usize) -> Result<(), ConcurrencyError> {

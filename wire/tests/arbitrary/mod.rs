@@ -157,15 +157,21 @@ fn rank_stats() -> impl Strategy<Value = RankStats> {
 }
 
 fn stage_stats() -> impl Strategy<Value = StageStats> {
-    (stage(), any::<[u64; 7]>()).prop_map(|(stage, n)| StageStats {
+    (stage(), any::<[u64; 13]>()).prop_map(|(stage, n)| StageStats {
         stage,
         items: n[0],
         bytes: n[1],
         failures: n[2],
         busy_ns: n[3],
-        p50_ns: n[4],
-        p90_ns: n[5],
-        p99_ns: n[6],
+        input_wait_ns: n[4],
+        output_wait_ns: n[5],
+        throttled_ns: n[6],
+        cpu_ns: n[7],
+        units: n[8],
+        queue_depth: n[9],
+        p50_ns: n[10],
+        p90_ns: n[11],
+        p99_ns: n[12],
     })
 }
 

@@ -1,0 +1,200 @@
+//! Accounts for the time of a stage's units: threads, requests in flight, slots. A unit is at any time in exactly one state,
+//! and a change of state ends the interval of the state before it. So the times of the states add up to the time for
+//! which the units have existed, whenever they are read.
+
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+
+use crate::stats::nanoseconds;
+
+/// What a unit does with its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnitState {
+    /// It works on an item.
+    Busy,
+    /// It waits for an item.
+    Input,
+    /// It waits for room for a result.
+    Output,
+    /// It is held back although it has an item and room: by a budget, or by a delay before a new try.
+    Throttled,
+    /// It has no item. The stage decides what all such units wait for: [`StageUnits::set_idle`].
+    Idle,
+}
+
+/// Number of states whose time is counted: all but [`UnitState::Idle`].
+const TIMED: usize = 4;
+
+/// The time of units by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnitTimes {
+    ns: [u64; TIMED],
+}
+
+impl UnitTimes {
+    /// Returns the time in a state; nothing for [`UnitState::Idle`], whose time is that of another state.
+    #[must_use]
+    pub fn of(&self, state: UnitState) -> Duration {
+        Duration::from_nanos(self.ns.get(state as usize).copied().unwrap_or(0))
+    }
+
+    /// Returns the time in all states.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        Duration::from_nanos(self.ns.iter().sum())
+    }
+
+    /// Adds the time of `units` units in one state.
+    pub(crate) fn add(&mut self, state: UnitState, elapsed: Duration, units: usize) {
+        self.ns[state as usize] += nanoseconds(elapsed) * units as u64;
+    }
+
+    fn add_all(&mut self, other: &Self) {
+        self.ns.iter_mut().zip(other.ns).for_each(|(sum, ns)| *sum += ns);
+    }
+}
+
+/// The units of one owner, and the time that they have spent. It has no clock: each change comes with its time.
+#[derive(Debug)]
+struct Ledger {
+    /// Number of units by state.
+    counts: [u32; TIMED + 1],
+    /// The state that the time of idle units is counted for.
+    idle_as: UnitState,
+    times: UnitTimes,
+    accounted_until: Instant,
+}
+
+impl Ledger {
+    /// Counts the time up to `now`. A time before the last one counts as that one.
+    fn account(&mut self, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.accounted_until);
+        if elapsed.is_zero() {
+            return;
+        }
+        self.accounted_until = now;
+        let [busy, input, output, throttled, idle] = self.counts;
+        let states = [UnitState::Busy, UnitState::Input, UnitState::Output, UnitState::Throttled, self.idle_as];
+        for (state, count) in states.into_iter().zip([busy, input, output, throttled, idle]) {
+            self.times.add(state, elapsed, count as usize);
+        }
+    }
+
+    fn units(&self) -> u32 {
+        self.counts.iter().sum()
+    }
+}
+
+/// All units of a stage.
+#[derive(Debug)]
+pub struct StageUnits(Mutex<Groups>);
+
+#[derive(Debug)]
+struct Groups {
+    idle_as: UnitState,
+    current: Vec<Weak<Mutex<Ledger>>>,
+    /// The time of the groups that are gone.
+    past: UnitTimes,
+}
+
+impl Default for StageUnits {
+    fn default() -> Self {
+        Self(Mutex::new(Groups { idle_as: UnitState::Input, current: Vec::new(), past: UnitTimes::default() }))
+    }
+}
+
+impl StageUnits {
+    /// Adds `units` idle units, which exist until the group is dropped.
+    #[must_use]
+    pub fn group(self: &Arc<Self>, units: u32, now: Instant) -> UnitGroup {
+        let mut groups = self.0.lock();
+        let counts = [0, 0, 0, 0, units];
+        let ledger = Ledger { counts, idle_as: groups.idle_as, times: UnitTimes::default(), accounted_until: now };
+        let ledger = Arc::new(Mutex::new(ledger));
+        groups.current.push(Arc::downgrade(&ledger));
+        UnitGroup { stage: self.clone(), ledger }
+    }
+
+    /// Sets what idle units wait for from now on.
+    pub fn set_idle(&self, idle_as: UnitState, now: Instant) {
+        assert_ne!(idle_as, UnitState::Idle, "idle units wait for something");
+        let mut groups = self.0.lock();
+        if std::mem::replace(&mut groups.idle_as, idle_as) == idle_as {
+            return;
+        }
+        for ledger in groups.current.iter().filter_map(Weak::upgrade) {
+            let mut ledger = ledger.lock();
+            ledger.account(now);
+            ledger.idle_as = idle_as;
+        }
+    }
+
+    /// Returns the time of all units up to `now`, the number of units, and how many of them are busy.
+    #[must_use]
+    pub fn read(&self, now: Instant) -> (UnitTimes, u32, u32) {
+        let groups = self.0.lock();
+        let (mut times, mut units, mut busy) = (groups.past, 0, 0);
+        for ledger in groups.current.iter().filter_map(Weak::upgrade) {
+            let mut ledger = ledger.lock();
+            ledger.account(now);
+            times.add_all(&ledger.times);
+            units += ledger.units();
+            busy += ledger.counts[UnitState::Busy as usize];
+        }
+        (times, units, busy)
+    }
+}
+
+/// Units of a stage with one owner, who reports their changes. A change takes an uncontended lock and no allocation.
+#[derive(Debug)]
+pub struct UnitGroup {
+    stage: Arc<StageUnits>,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl UnitGroup {
+    /// Puts `units` units that are in state `from` into state `to`.
+    ///
+    /// # Panics
+    /// If fewer units are in state `from`.
+    pub fn shift(&self, units: u32, from: UnitState, to: UnitState, now: Instant) {
+        let mut ledger = self.ledger.lock();
+        ledger.account(now);
+        let left = ledger.counts[from as usize].checked_sub(units);
+        ledger.counts[from as usize] = left.unwrap_or_else(|| panic!("{units} units leave {from:?}: {ledger:?}"));
+        ledger.counts[to as usize] += units;
+    }
+
+    /// Sets how many units are in these states; all others are idle. Counts beyond the number of units are cut off, the
+    /// last ones first.
+    pub fn set<const N: usize>(&self, counts: [(UnitState, usize); N], now: Instant) {
+        let mut ledger = self.ledger.lock();
+        ledger.account(now);
+        let mut left = ledger.units();
+        ledger.counts = [0; TIMED + 1];
+        for (state, count) in counts {
+            let taken = u32::try_from(count).unwrap_or(u32::MAX).min(left);
+            ledger.counts[state as usize] += taken;
+            left -= taken;
+        }
+        ledger.counts[UnitState::Idle as usize] += left;
+    }
+}
+
+impl Drop for UnitGroup {
+    fn drop(&mut self) {
+        let mut groups = self.stage.0.lock();
+        let mut ledger = self.ledger.lock();
+        ledger.account(Instant::now());
+        groups.past.add_all(&ledger.times);
+        let own = Arc::as_ptr(&self.ledger);
+        groups.current.retain(|ledger| !std::ptr::eq(ledger.as_ptr(), own));
+    }
+}
+
+#[cfg(test)]
+mod tests;

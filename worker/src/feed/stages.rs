@@ -1,0 +1,254 @@
+//! The stages of the feeds, what a unit of each is, and what units wait for that have nothing to do.
+//!
+//! | stage | a unit | busy | waits for input | waits for output | throttled |
+//! |---|---|---|---|---|---|
+//! | open | a rank whose dataset is being opened | always | | | |
+//! | fetch | a request that may be in flight | in flight | no rank is fed; kept free for what a batch waits for | all that may be read ahead has been | no memory; a delay before a new try |
+//! | decode | a decoding thread | decodes a sample | no sample whose bytes are there | no free slot | pauses for the budget |
+//! | transform | a Python process | runs a function | not called | | |
+//! | hand-over | a slot | | empty or being filled | holds a batch that was not given back | |
+//! | send | a rank over QUIC | passes bytes to the connection | no batch to send | the connection takes no more | |
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use spdl_core::{Stage, messages::StageStats};
+use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
+
+/// The counters of the stages that all ranks of a process share.
+#[derive(Debug)]
+pub(crate) struct FeedStages {
+    pub(crate) open: Arc<StageCounters>,
+    pub(crate) fetch: Arc<StageCounters>,
+    pub(crate) decode: Arc<StageCounters>,
+    pub(crate) hand_over: Arc<StageCounters>,
+    pub(crate) send: Arc<StageCounters>,
+    ranks: Mutex<ActiveRanks>,
+}
+
+/// What a rank does, as far as it decides what idle units wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RankActivity {
+    /// Whether its dataset is open and its stream has not ended.
+    pub(crate) is_fed: bool,
+    /// Whether one of its batches waits for bytes.
+    pub(crate) awaits_bytes: bool,
+    /// Number of batches that are ready and that the consumer has not received.
+    pub(crate) ready: u64,
+}
+
+/// Number of ranks, by what they do.
+#[derive(Debug, Default)]
+struct ActiveRanks {
+    fed: usize,
+    awaiting_bytes: usize,
+    ready: u64,
+}
+
+impl Default for FeedStages {
+    fn default() -> Self {
+        let stage = |stage| Arc::new(StageCounters::new(stage));
+        Self {
+            open: stage(Stage::Open),
+            fetch: stage(Stage::Fetch),
+            decode: stage(Stage::Decode),
+            hand_over: stage(Stage::HandOver),
+            send: stage(Stage::Send),
+            ranks: Mutex::default(),
+        }
+    }
+}
+
+impl FeedStages {
+    /// Takes in a change of what a rank does.
+    pub(crate) fn change(&self, before: RankActivity, after: RankActivity) {
+        if before == after {
+            return;
+        }
+        let mut ranks = self.ranks.lock();
+        ranks.fed = ranks.fed + usize::from(after.is_fed) - usize::from(before.is_fed);
+        ranks.awaiting_bytes += usize::from(after.awaits_bytes);
+        ranks.awaiting_bytes -= usize::from(before.awaits_bytes);
+        ranks.ready = ranks.ready + after.ready - before.ready;
+        let waits_for = |is_output| if is_output { UnitState::Output } else { UnitState::Input };
+        let now = Instant::now();
+        self.fetch.units().set_idle(waits_for(ranks.fed > 0), now);
+        self.decode.units().set_idle(waits_for(ranks.fed > 0 && ranks.awaiting_bytes == 0), now);
+    }
+
+    /// Returns the statistics of the stages at `now`, in the order in which a sample passes them, each with its queue.
+    pub(crate) fn stats(&self, now: Instant, reads_waiting: u64, samples_waiting: u64) -> Vec<StageStats> {
+        let ready = self.ranks.lock().ready;
+        let stages = [
+            (&self.open, 0),
+            (&self.fetch, reads_waiting),
+            (&self.decode, samples_waiting),
+            (&self.hand_over, ready),
+            (&self.send, 0),
+        ];
+        stages.map(|(stage, queue_depth)| StageStats { queue_depth, ..stage.stats(now) }).into()
+    }
+}
+
+/// The slots of one rank, as units of the stage that hands them over.
+#[derive(Debug)]
+pub(crate) struct HandedSlots {
+    stage: Arc<StageCounters>,
+    units: UnitGroup,
+    /// When the batch in a slot was published, and its bytes.
+    batches: Vec<Option<(Instant, u64)>>,
+}
+
+impl HandedSlots {
+    pub(crate) fn new(stage: &Arc<StageCounters>, slots: u32, now: Instant) -> Self {
+        let units = stage.units().group(slots, now);
+        Self { stage: stage.clone(), units, batches: vec![None; slots as usize] }
+    }
+
+    /// Notes that a slot holds a batch of `bytes`.
+    pub(crate) fn publish(&mut self, slot: u32, bytes: u64) {
+        let now = Instant::now();
+        self.units.shift(1, UnitState::Idle, UnitState::Output, now);
+        self.batches[slot as usize] = Some((now, bytes));
+    }
+
+    /// Notes that a slot was given back.
+    pub(crate) fn free(&mut self, slot: u32) {
+        let Some((published, bytes)) = self.batches.get_mut(slot as usize).and_then(Option::take) else { return };
+        let now = Instant::now();
+        self.units.shift(1, UnitState::Output, UnitState::Idle, now);
+        self.stage.item(now.saturating_duration_since(published), bytes);
+    }
+}
+
+/// How often a thread that decodes reads its CPU time, which is a system call of about 0.2 us.
+const CPU_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The decoding threads as units of their stage.
+#[derive(Debug)]
+pub(crate) struct DecodeThreads {
+    stage: Arc<StageCounters>,
+    /// For each thread its unit, and its CPU time that is counted.
+    threads: Vec<(UnitGroup, AtomicU64)>,
+}
+
+impl DecodeThreads {
+    pub(crate) fn new(stage: &Arc<StageCounters>, threads: usize) -> Self {
+        let now = Instant::now();
+        let thread = |_| (stage.units().group(1, now), AtomicU64::new(0));
+        Self { stage: stage.clone(), threads: (0..threads).map(thread).collect() }
+    }
+
+    /// Marks the calling thread, number `thread`, as busy until the returned value is dropped.
+    pub(crate) fn begin(&self, thread: usize) -> DecodingThread<'_> {
+        let (unit, cpu_ns) = &self.threads[thread];
+        let now = Instant::now();
+        unit.shift(1, UnitState::Idle, UnitState::Busy, now);
+        DecodingThread { stage: &self.stage, unit, cpu_ns, item_since: now, cpu_read: now }
+    }
+}
+
+/// A thread that decodes one sample after the other.
+#[derive(Debug)]
+pub(crate) struct DecodingThread<'t> {
+    stage: &'t StageCounters,
+    unit: &'t UnitGroup,
+    cpu_ns: &'t AtomicU64,
+    item_since: Instant,
+    cpu_read: Instant,
+}
+
+impl DecodingThread<'_> {
+    /// Ends an item and begins the next one. Returns how long it took.
+    pub(crate) fn end_item(&mut self) -> Duration {
+        let now = Instant::now();
+        if now.saturating_duration_since(self.cpu_read) >= CPU_INTERVAL {
+            self.count_cpu();
+            self.cpu_read = now;
+        }
+        now.saturating_duration_since(std::mem::replace(&mut self.item_since, now))
+    }
+
+    /// Pauses between two items, for the budget.
+    pub(crate) fn pause(&mut self, pause: Duration) {
+        self.unit.shift(1, UnitState::Busy, UnitState::Throttled, self.item_since);
+        std::thread::sleep(pause);
+        self.item_since = Instant::now();
+        self.unit.shift(1, UnitState::Throttled, UnitState::Busy, self.item_since);
+    }
+
+    fn count_cpu(&self) {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let cpu_ns = time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs();
+        let counted = self.cpu_ns.swap(cpu_ns, Relaxed);
+        self.stage.add_cpu(Duration::from_nanos(cpu_ns.saturating_sub(counted)));
+    }
+}
+
+impl Drop for DecodingThread<'_> {
+    fn drop(&mut self) {
+        self.count_cpu();
+        self.unit.shift(1, UnitState::Busy, UnitState::Idle, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank(is_fed: bool, awaits_bytes: bool) -> RankActivity {
+        RankActivity { is_fed, awaits_bytes, ready: 0 }
+    }
+
+    /// Returns which of decode's and fetch's idle units wait for output.
+    fn wait_for_output(stages: &FeedStages) -> [bool; 2] {
+        [&stages.decode, &stages.fetch].map(|stage| {
+            let unit = stage.units().group(1, Instant::now());
+            let before = stage.units().read(Instant::now()).0;
+            let later = Instant::now() + Duration::from_secs(1);
+            let after = stage.units().read(later).0;
+            drop(unit);
+            after.of(UnitState::Output) > before.of(UnitState::Output)
+        })
+    }
+
+    #[test]
+    fn idle_threads_wait_for_bytes_if_a_batch_does_and_for_slots_otherwise() {
+        let stages = FeedStages::default();
+        assert_eq!(wait_for_output(&stages), [false, false], "no rank is fed");
+        stages.change(RankActivity::default(), rank(true, true));
+        assert_eq!(wait_for_output(&stages), [false, true]);
+        stages.change(RankActivity::default(), rank(true, false));
+        assert_eq!(wait_for_output(&stages), [false, true], "the other rank's batch waits for bytes");
+        stages.change(rank(true, true), rank(true, false));
+        assert_eq!(wait_for_output(&stages), [true, true]);
+        stages.change(rank(true, false), RankActivity::default());
+        stages.change(rank(true, false), RankActivity::default());
+        assert_eq!(wait_for_output(&stages), [false, false]);
+    }
+
+    #[test]
+    fn a_thread_is_busy_while_it_decodes_and_throttled_while_it_pauses() {
+        let stages = FeedStages::default();
+        let threads = DecodeThreads::new(&stages.decode, 2);
+        let mut thread = threads.begin(1);
+        let began = Instant::now();
+        while stages.decode.stats(Instant::now()).cpu_ns == 0 {
+            std::hint::black_box((0..10_000u64).sum::<u64>());
+            thread.end_item();
+        }
+        let worked = began.elapsed();
+        thread.pause(Duration::from_millis(3));
+        drop(thread);
+        let stats = stages.decode.stats(Instant::now());
+        assert!(stats.busy_ns >= worked.as_nanos() as u64 && stats.throttled_ns >= 3_000_000, "{stats:?}");
+        assert!(stats.cpu_ns <= stats.busy_ns + 1_000_000, "one thread cannot use more: {stats:?}");
+        assert_eq!((stats.units, stats.items), (2, 0));
+    }
+}
