@@ -38,7 +38,7 @@ def job(dataset: pathlib.Path, samples: int, size: int) -> dict[str, Any]:
 
 def fill(loader: spdl_cluster.Loader, taken: int) -> None:
     """Waits until every slot holds a batch."""
-    while next(s for s in loader.stats()["stages"] if s["name"] == "batch")["items"] < taken + SLOTS:
+    while next(s for s in loader.stats()["stages"] if s["name"] == "hand-over")["queue_depth"] < SLOTS:
         time.sleep(0.01)
 
 

@@ -305,7 +305,7 @@ impl Source for InProcess {
     }
 
     fn stages(&self) -> Vec<StageStats> {
-        self.resources.stages()
+        self.resources.stages(Instant::now())
     }
 
     async fn close(&mut self) {}

@@ -17,6 +17,7 @@ pub mod feed;
 mod fingerprint;
 pub mod hex128;
 pub mod histogram;
+pub mod history;
 pub mod job;
 mod launch;
 pub mod layout;

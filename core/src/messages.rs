@@ -126,6 +126,10 @@ pub struct WorkerHeartbeat {
     pub ranks: Vec<RankStats>,
     /// The statistics of its stages.
     pub stages: Vec<StageStats>,
+    /// The time since the worker's start at which the statistics were read, in milliseconds.
+    pub uptime_ms: u64,
+    /// CPU time of the worker's process, in nanoseconds.
+    pub cpu_ns: u64,
     /// The faults of its stores.
     pub store: StoreStats,
     /// Samples found bad since the last heartbeat that was answered.
@@ -232,7 +236,8 @@ impl StageStats {
     /// Returns the time for which the units have existed: the sum of the four times.
     #[must_use]
     pub const fn unit_ns(&self) -> u64 {
-        self.busy_ns + self.input_wait_ns + self.output_wait_ns + self.throttled_ns
+        let waits = self.input_wait_ns.saturating_add(self.output_wait_ns).saturating_add(self.throttled_ns);
+        self.busy_ns.saturating_add(waits)
     }
 }
 

@@ -51,10 +51,10 @@ stages! {
     Decode = "decode",
     /// Calls a function of the user's in Python; a part of [`Decode`](Self::Decode).
     Transform = "transform",
-    /// Fills the slot of a batch, from the first fetch to the last sample.
-    Batch = "batch",
     /// Gives a filled slot to the trainer, which gives it back.
     HandOver = "hand-over",
+    /// Sends a batch to a trainer on another node.
+    Send = "send",
 }
 
 impl From<&str> for Stage {

@@ -1,10 +1,6 @@
 //! The numbers of a pipeline's parts: its stages, its links, and the threads or tasks that take the steps of stages.
 
-use std::{
-    collections::VecDeque,
-    task::Waker,
-    time::Instant,
-};
+use std::{collections::VecDeque, task::Waker, time::Instant};
 
 use spdl_core::{histogram::DurationHistogram, messages::StageStats};
 

@@ -1,28 +1,32 @@
-//! Counts what a stage does: items, bytes, failures, and where its time goes. Lock-free, and without an allocation per
-//! item. The callers of [`StageCounters`] pass durations.
+//! Counts what a stage does: items, bytes, failures, how long an item takes, and where the time of its units goes. The
+//! counts are lock-free, and nothing is allocated per item. The callers of [`StageCounters`] pass times and durations.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
 };
 
 use spdl_core::{Stage, histogram::DurationHistogram, messages::StageStats};
 
 pub use crate::units::{StageUnits, UnitGroup, UnitState, UnitTimes};
 
-/// The counters of one stage, shared by all its tasks.
+/// The counters of one stage, shared by all its units.
 #[derive(Debug)]
 pub struct StageCounters {
     stage: Stage,
     items: AtomicU64,
     bytes: AtomicU64,
     failures: AtomicU64,
-    busy_ns: AtomicU64,
-    latency: DurationHistogram,
+    cpu_ns: AtomicU64,
+    durations: DurationHistogram,
+    units: Arc<StageUnits>,
 }
 
 impl StageCounters {
-    /// Creates the counters of a stage, all at zero.
+    /// Creates the counters of a stage, all at zero, without units.
     #[must_use]
     pub fn new(stage: impl Into<Stage>) -> Self {
         Self {
@@ -30,8 +34,9 @@ impl StageCounters {
             items: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            busy_ns: AtomicU64::new(0),
-            latency: DurationHistogram::default(),
+            cpu_ns: AtomicU64::new(0),
+            durations: DurationHistogram::default(),
+            units: Arc::default(),
         }
     }
 
@@ -41,40 +46,55 @@ impl StageCounters {
         self.stage.name()
     }
 
-    /// Counts an item of `bytes` that took `busy`.
-    pub fn item(&self, busy: Duration, bytes: u64) {
+    /// Returns the stage's units.
+    #[must_use]
+    pub const fn units(&self) -> &Arc<StageUnits> {
+        &self.units
+    }
+
+    /// Returns whether the stage has ever had a unit.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.units.is_used()
+    }
+
+    /// Counts an item of `bytes` that took `duration`.
+    pub fn item(&self, duration: Duration, bytes: u64) {
         self.items.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
-        self.busy_ns.fetch_add(nanoseconds(busy), Relaxed);
-        self.latency.record(busy);
+        self.durations.record(duration);
     }
 
-    /// Counts an item that failed after `busy`.
-    pub fn failure(&self, busy: Duration) {
+    /// Counts an item that failed.
+    pub fn failure(&self) {
         self.failures.fetch_add(1, Relaxed);
-        self.busy_ns.fetch_add(nanoseconds(busy), Relaxed);
     }
 
-    /// Returns the total time of all items, failures included.
-    #[must_use]
-    pub fn busy(&self) -> Duration {
-        Duration::from_nanos(self.busy_ns.load(Relaxed))
+    /// Adds CPU time.
+    pub fn add_cpu(&self, cpu: Duration) {
+        self.cpu_ns.fetch_add(nanoseconds(cpu), Relaxed);
     }
 
-    /// Returns the statistics so far. The counters are read one after the other, so they may differ by an item.
+    /// Returns how long the items took that did not fail.
     #[must_use]
-    pub fn stats(&self) -> StageStats {
-        let [p50_ns, p90_ns, p99_ns] = self.latency.quantiles([0.5, 0.9, 0.99]).map(nanoseconds);
-        StageStats {
+    pub const fn durations(&self) -> &DurationHistogram {
+        &self.durations
+    }
+
+    /// Returns the statistics up to `now`, with an empty queue. The times are exact; the counters are read one after the
+    /// other, so they may differ by an item.
+    #[must_use]
+    pub fn stats(&self, now: Instant) -> StageStats {
+        let (times, units, _) = self.units.read(now);
+        let stats = StageStats {
             items: self.items.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             failures: self.failures.load(Relaxed),
-            busy_ns: self.busy_ns.load(Relaxed),
-            p50_ns,
-            p90_ns,
-            p99_ns,
+            cpu_ns: self.cpu_ns.load(Relaxed),
+            units: units.into(),
             ..StageStats::new(self.stage.clone())
-        }
+        };
+        with_times(stats, &times, &self.durations)
     }
 }
 
@@ -109,17 +129,28 @@ mod tests {
         for ms in 1..=1000 {
             stage.item(Duration::from_millis(ms), 10);
         }
-        let stats = stage.stats();
+        let stats = stage.stats(Instant::now());
         for (actual, expected_ms) in [(stats.p50_ns, 500), (stats.p90_ns, 900), (stats.p99_ns, 990)] {
             let expected = expected_ms * 1_000_000;
             assert!(actual.abs_diff(expected) <= expected / 16, "{actual} where {expected} was due");
         }
         assert_eq!((stats.items, stats.bytes), (1000, 10_000));
-        assert_eq!(stats.busy_ns, 500_500 * 1_000_000);
     }
 
     #[test]
     fn a_stage_that_did_nothing_shows_zeros() {
-        assert_eq!(StageCounters::new(Stage::Decode).stats(), StageStats::new(Stage::Decode));
+        let stats = StageCounters::new(Stage::Decode).stats(Instant::now());
+        assert_eq!(stats, StageStats::new(Stage::Decode));
+    }
+
+    #[test]
+    fn the_time_of_the_units_is_in_the_statistics() {
+        let (stage, start) = (StageCounters::new(Stage::Decode), Instant::now());
+        let threads = stage.units().group(3, start);
+        threads.shift(1, UnitState::Idle, UnitState::Busy, start);
+        threads.shift(1, UnitState::Idle, UnitState::Throttled, start);
+        let stats = stage.stats(start + Duration::from_nanos(7));
+        let times = [stats.busy_ns, stats.input_wait_ns, stats.output_wait_ns, stats.throttled_ns];
+        assert_eq!((stats.units, times), (3, [7, 7, 0, 7]));
     }
 }

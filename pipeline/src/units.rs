@@ -3,6 +3,8 @@
 //! which the units have existed, whenever they are read.
 
 use std::{
+    future::poll_fn,
+    pin::pin,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
@@ -99,11 +101,14 @@ struct Groups {
     current: Vec<Weak<Mutex<Ledger>>>,
     /// The time of the groups that are gone.
     past: UnitTimes,
+    /// Whether there ever was a group.
+    is_used: bool,
 }
 
 impl Default for StageUnits {
     fn default() -> Self {
-        Self(Mutex::new(Groups { idle_as: UnitState::Input, current: Vec::new(), past: UnitTimes::default() }))
+        let (current, past) = (Vec::new(), UnitTimes::default());
+        Self(Mutex::new(Groups { idle_as: UnitState::Input, current, past, is_used: false }))
     }
 }
 
@@ -116,7 +121,12 @@ impl StageUnits {
         let ledger = Ledger { counts, idle_as: groups.idle_as, times: UnitTimes::default(), accounted_until: now };
         let ledger = Arc::new(Mutex::new(ledger));
         groups.current.push(Arc::downgrade(&ledger));
+        groups.is_used = true;
         UnitGroup { stage: self.clone(), ledger }
+    }
+
+    pub(crate) fn is_used(&self) -> bool {
+        self.0.lock().is_used
     }
 
     /// Sets what idle units wait for from now on.
@@ -182,6 +192,39 @@ impl UnitGroup {
             left -= taken;
         }
         ledger.counts[UnitState::Idle as usize] += left;
+    }
+}
+
+impl UnitGroup {
+    /// Runs `work` by one idle unit, which is busy while `work` is polled, and in state `pending` between the polls.
+    pub async fn run<T>(&self, work: impl Future<Output = T>, pending: UnitState) -> T {
+        let mut work = pin!(work);
+        let mut unit = RunningUnit { group: self, state: UnitState::Idle };
+        poll_fn(|context| {
+            unit.enter(UnitState::Busy);
+            let polled = work.as_mut().poll(context);
+            unit.enter(pending);
+            polled
+        })
+        .await
+    }
+}
+
+/// A unit that becomes idle when this is dropped.
+struct RunningUnit<'g> {
+    group: &'g UnitGroup,
+    state: UnitState,
+}
+
+impl RunningUnit<'_> {
+    fn enter(&mut self, state: UnitState) {
+        self.group.shift(1, std::mem::replace(&mut self.state, state), state, Instant::now());
+    }
+}
+
+impl Drop for RunningUnit<'_> {
+    fn drop(&mut self) {
+        self.enter(UnitState::Idle);
     }
 }
 

@@ -28,7 +28,7 @@ fn status_is_one_table_that_fits_a_terminal_and_hides_what_is_over() {
     cluster.wait_for("rates", |status| {
         let rank = &status["sessions"][1]["ranks"][0];
         let decodes = |rate: &serde_json::Value| rate["name"] == "decode" && rate["items_per_s"].as_f64() > Some(0.0);
-        let rates = status["workers"][0]["rates"].as_array();
+        let rates = status["workers"][0]["windows"][1]["stages"].as_array();
         rank["job_samples_per_s"].as_f64() > Some(0.0)
             && rank["waiting"].is_number()
             && rates.is_some_and(|rates| rates.iter().any(decodes))

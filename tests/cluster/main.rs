@@ -6,3 +6,4 @@ mod kill;
 mod large_pictures;
 mod launches;
 mod same_stream;
+mod stage_times;

@@ -234,7 +234,7 @@ def test_stats_count_what_was_delivered(job: MakeJob) -> None:
     assert stats["serving"]["transport"] == "in_process"
     assert " sets the pace: " in stats["verdict"]
     decoded = {stage["name"]: stage["items"] for stage in stats["stages"]}
-    assert decoded["batch"] == len(loader_steps)
+    assert decoded["hand-over"] == len(loader_steps)
     assert decoded["decode"] >= delivered
 
 

@@ -79,6 +79,8 @@ fn codecs(criterion: &mut Criterion) {
         draining: false,
         ranks: vec![],
         stages,
+        uptime_ms: 1 << 30,
+        cpu_ns: 1 << 40,
         store: Default::default(),
         bad_samples: vec![],
     };

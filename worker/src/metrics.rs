@@ -1,13 +1,14 @@
 //! The worker's metrics, in Prometheus' text format. Labels are names of stages, jobs and transports, never ids of
 //! samples or shards.
 
-use std::sync::atomic::AtomicU64;
+use std::{fmt, sync::atomic::AtomicU64, time::Instant};
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text::encode},
+    metrics::{MetricType, counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
+use spdl_core::histogram::DurationBuckets;
 use spdl_core::messages::{RankStats, StageStats, StoreStats};
 use spdl_wire::rejections::Rejections;
 
@@ -29,15 +30,30 @@ struct DeviationLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct QuantileLabels {
-    stage: String,
-    quantile: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RankLabels {
     session: String,
     rank: u32,
+}
+
+/// The durations of the items of each stage, as histograms.
+#[derive(Debug)]
+struct StageDurations(Vec<(StageLabels, DurationBuckets)>);
+
+impl EncodeMetric for StageDurations {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        for (labels, DurationBuckets { buckets, longer, sum }) in &self.0 {
+            let bounded = buckets.iter().map(|(bound, count)| (bound.as_secs_f64(), *count));
+            let buckets: Vec<(f64, u64)> = bounded.chain([(f64::MAX, *longer)]).collect();
+            let count = buckets.iter().map(|(_, count)| count).sum();
+            let mut encoder = encoder.encode_family(labels)?;
+            encoder.encode_histogram::<NoLabelSet>(sum.as_secs_f64(), count, &buckets, None)?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
 }
 
 type Real = Gauge<f64, AtomicU64>;
@@ -68,7 +84,13 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
     registry.register("spdl_worker_peers_rejected", help, family);
     pictures(&mut registry, resources.pictures());
     stores(&mut registry, &resources.store_stats());
-    stages(&mut registry, &resources.stages());
+    let cpu = RealCounter::default();
+    cpu.inc_by(resources.cpu_time().as_secs_f64());
+    registry.register("spdl_worker_cpu_seconds", "CPU time of the process", cpu);
+    stages(&mut registry, &resources.stages(Instant::now()));
+    let labelled = |(stage, buckets)| (StageLabels { stage }, buckets);
+    let durations = StageDurations(resources.durations().into_iter().map(labelled).collect());
+    registry.register("spdl_worker_stage_item_seconds", "Time of one item", durations);
     per_rank(&mut registry, ranks);
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes everything");
@@ -127,14 +149,23 @@ fn stages(registry: &mut Registry, stages: &[StageStats]) {
     counter("spdl_worker_stage_items", "Items done", &|stage| stage.items as f64);
     counter("spdl_worker_stage_bytes", "Bytes done", &|stage| stage.bytes as f64);
     counter("spdl_worker_stage_failures", "Items that failed", &|stage| stage.failures as f64);
-    counter("spdl_worker_stage_busy_seconds", "Time at work, over all tasks", &|stage| seconds(stage.busy_ns));
-    let family = Family::<QuantileLabels, Real>::default();
-    for stage in stages {
-        for (quantile, ns) in [("0.5", stage.p50_ns), ("0.9", stage.p90_ns), ("0.99", stage.p99_ns)] {
-            family.get_or_create(&QuantileLabels { stage: stage.stage.to_string(), quantile }).set(seconds(ns));
+    counter("spdl_worker_stage_busy_seconds", "Time in which units worked", &|stage| seconds(stage.busy_ns));
+    let help = "Time in which units waited for an item";
+    counter("spdl_worker_stage_input_wait_seconds", help, &|stage| seconds(stage.input_wait_ns));
+    let help = "Time in which units waited for room behind the stage";
+    counter("spdl_worker_stage_output_wait_seconds", help, &|stage| seconds(stage.output_wait_ns));
+    let help = "Time in which units were held back";
+    counter("spdl_worker_stage_throttled_seconds", help, &|stage| seconds(stage.throttled_ns));
+    counter("spdl_worker_stage_cpu_seconds", "CPU time of decoding", &|stage| seconds(stage.cpu_ns));
+    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&StageStats) -> u64| {
+        let family = Family::<StageLabels, Real>::default();
+        for stage in stages {
+            family.get_or_create(&StageLabels { stage: stage.stage.to_string() }).set(value(stage) as f64);
         }
-    }
-    registry.register("spdl_worker_stage_item_seconds", "Time of one item, by quantile", family);
+        registry.register(name, help, family);
+    };
+    gauge("spdl_worker_stage_units", "Units", &|stage| stage.units);
+    gauge("spdl_worker_stage_queue_items", "Items in front of the stage", &|stage| stage.queue_depth);
 }
 
 fn per_rank(registry: &mut Registry, ranks: &[RankStats]) {

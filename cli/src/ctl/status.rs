@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use spdl_core::{
     Position, Stage,
-    coordinator::{JobStatus, RankStatus, RunStatus, SessionStatus, StageRate, Status, WorkerStatus},
-    messages::{FromCoordinator, StoreStats, ToCoordinator},
+    coordinator::{JobStatus, RankStatus, RunStatus, SessionStatus, Status, WorkerStatus},
+    history::{StageRate, WINDOWS_MS},
+    messages::{FromCoordinator, StageStats, StoreStats, ToCoordinator},
 };
 
 use super::{
@@ -234,7 +235,8 @@ fn session_rows(session: &SessionStatus, is_live: bool, table: &mut Table<5>) {
 
 fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
     let state = if worker.draining { "draining" } else { "ready" };
-    let decode = worker.rates.iter().find(|rate| rate.stage == Stage::Decode);
+    let rate = |stage: &Stage| recent(worker).iter().find(|rate| rate.stage == *stage);
+    let decode = rate(&Stage::Decode);
     let cores = decode
         .map_or_else(|| cores(worker.cores), |decode| format!("{:.1} of {} decode", decode.busy, cores(worker.cores)));
     let ranks = report::count(worker.ranks.len() as u64, "rank", "ranks");
@@ -248,15 +250,7 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
         worker.socket.as_ref().map_or_else(|| worker.quic.clone(), |socket| format!("{}, {socket}", worker.quic));
     StatusRow::new("  address".to_owned(), "").push(table, place);
     for stage in &worker.stages {
-        let rate = worker.rates.iter().find(|rate| rate.stage == stage.stage);
-        let of = |value_of: fn(&StageRate) -> f64| rate.map_or(0.0, value_of);
-        let mut rest =
-            format!("{}/s, {:.1} busy", report::bytes(of(|rate| rate.bytes_per_s) as u64), of(|rate| rate.busy));
-        if stage.failures > 0 {
-            rest.push_str(&format!(", {}", report::count(stage.failures, "failure", "failures")));
-        }
-        rest.push_str(&format!(", p99 {:.1} ms", stage.p99_ns as f64 / 1e6));
-        StatusRow::new(format!("  {}", stage.stage), "").rate(Some(of(|rate| rate.items_per_s))).push(table, rest);
+        stage_rows(stage, rate(&stage.stage), table);
     }
     let StoreStats { requests, retries, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = worker.store;
     let mut rest = report::count(requests, "request", "requests");
@@ -271,6 +265,41 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
         }
     }
     StatusRow::new("  store".to_owned(), "").push(table, rest);
+}
+
+/// The window that is shown.
+const SHOWN_WINDOW_MS: u64 = WINDOWS_MS[1];
+
+/// Returns what the stages of a worker did in the last ten seconds.
+fn recent(worker: &WorkerStatus) -> &[StageRate] {
+    let shown = worker.windows.iter().find(|window| window.window_ms == SHOWN_WINDOW_MS);
+    shown.map_or(&[], |window| &window.stages)
+}
+
+/// Shows how many units a stage has, the shares of their time, and below that the rest.
+fn stage_rows(stage: &StageStats, rate: Option<&StageRate>, table: &mut Table<5>) {
+    let units = report::count(stage.units, "unit", "units");
+    let shares = rate.map_or_else(String::new, shares);
+    StatusRow::new(format!("  {}", stage.stage), &units).rate(rate.map(|rate| rate.items_per_s)).push(table, shares);
+    let mut rest = format!("p99 {:.1} ms", stage.p99_ns as f64 / 1e6);
+    if let Some(rate) = rate.filter(|rate| rate.bytes_per_s > 0.0) {
+        rest.push_str(&format!(", {}/s", report::bytes(rate.bytes_per_s as u64)));
+    }
+    if stage.failures > 0 {
+        rest.push_str(&format!(", {}", report::count(stage.failures, "failure", "failures")));
+    }
+    StatusRow::new(String::new(), "").push(table, rest);
+}
+
+/// Returns the shares of the time of a stage's units in percent, without those that are nothing.
+fn shares(rate: &StageRate) -> String {
+    let share = |(time, name): (f64, &str)| {
+        let percent = (100.0 * time / rate.units().max(f64::MIN_POSITIVE)).round();
+        (percent > 0.0).then(|| format!("{percent} % {name}"))
+    };
+    let times =
+        [(rate.busy, "busy"), (rate.input_wait, "input"), (rate.output_wait, "output"), (rate.throttled, "throttled")];
+    times.into_iter().filter_map(share).collect::<Vec<_>>().join(", ")
 }
 
 fn cores(number: f64) -> String {

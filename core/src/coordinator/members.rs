@@ -1,6 +1,7 @@
 //! Workers: membership, and the choice of each rank's home.
 
 use crate::{
+    history::StageHistory,
     messages::{
         FromCoordinator, Home, RankStats, Refusal, SessionId, StageStats, StoreStats, WorkerHeartbeat, WorkerId,
     },
@@ -8,8 +9,7 @@ use crate::{
 };
 
 use super::{
-    Candidate, ClusterNote, ConnectionId, CoordinatorCore, MAX_WORKERS, WorkerGone, over_limit, recent::RecentEvents,
-    session::RankState,
+    Candidate, ClusterNote, ConnectionId, CoordinatorCore, MAX_WORKERS, WorkerGone, over_limit, session::RankState,
 };
 
 /// A worker that is alive.
@@ -24,8 +24,11 @@ pub(super) struct WorkerRecord {
     pub(super) connection: ConnectionId,
     pub(super) ranks: Vec<RankStats>,
     pub(super) stages: Vec<StageStats>,
-    /// The statistics of its stages a few seconds ago.
-    pub(super) recent: RecentEvents<Vec<StageStats>>,
+    /// The time of `stages`, by the worker's clock.
+    pub(super) uptime_ms: u64,
+    /// Earlier statistics of its stages.
+    pub(super) history: StageHistory,
+    pub(super) cpu_ns: u64,
     pub(super) store: StoreStats,
 }
 
@@ -59,8 +62,9 @@ impl CoordinatorCore {
             self.record_bad_sample(&heartbeat.home.name, bad);
         }
         let joined_ms = self.workers.get(&id).map_or(self.now_ms, |worker| worker.joined_ms);
-        let mut recent = self.workers.get(&id).map_or_else(RecentEvents::default, |worker| worker.recent.clone());
-        recent.note(self.now_ms, &heartbeat.stages);
+        let mut history =
+            self.workers.get_mut(&id).map(|worker| std::mem::take(&mut worker.history)).unwrap_or_default();
+        history.note(heartbeat.uptime_ms, &heartbeat.stages);
         let worker = WorkerRecord {
             joined_ms,
             home: heartbeat.home,
@@ -70,7 +74,9 @@ impl CoordinatorCore {
             connection,
             ranks: heartbeat.ranks,
             stages: heartbeat.stages,
-            recent,
+            uptime_ms: heartbeat.uptime_ms,
+            history,
+            cpu_ns: heartbeat.cpu_ns,
             store: heartbeat.store,
         };
         self.workers.insert(id, worker);

@@ -41,8 +41,7 @@ pub use memory::MemoryState;
 pub use note::{ClusterNote, LogLevel, WorkerGone};
 pub use placement::{Candidate, NearestThenLeastLoaded, Placement};
 pub use status::{
-    BadSampleStatus, JobProblem, JobStatus, RankStatus, RunStatus, ServedRank, SessionStatus, StageRate, Status,
-    WorkerStatus,
+    BadSampleStatus, JobProblem, JobStatus, RankStatus, RunStatus, ServedRank, SessionStatus, Status, WorkerStatus,
 };
 
 use self::{jobs::JobState, members::WorkerRecord, session::SessionState};

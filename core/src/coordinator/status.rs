@@ -1,7 +1,8 @@
 //! The status of the cluster as `/status` and `spdl-ctl status` show it: plain data, written as JSON.
 
 use crate::{
-    Position, Receipt, SampleId, Stage,
+    Position, Receipt, SampleId,
+    history::{StageWindow, WINDOWS_MS},
     job::{BadSamples, EpochEnd, OrderParams},
     messages::{PROTOCOL_VERSION, StageStats, Stall, StartReason, StoreStats, Transport, WorkerId},
     order::BatchParams,
@@ -9,10 +10,13 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{CoordinatorCore, jobs::JobState, members::WorkerRecord, session::SessionState};
+use super::{CoordinatorCore, jobs::JobState, session::SessionState};
 
 /// The number of bad samples that are shown per job.
 const SHOWN_BAD_SAMPLES: usize = 20;
+/// The status of more workers has only one window of each, to fit a message.
+const DETAILED_WORKERS: usize = 2_000;
+const SHORT_WINDOW_MS: u64 = WINDOWS_MS[1];
 
 /// The status of the cluster. Durations are in milliseconds. Ids and fingerprints are text, because JSON readers differ
 /// in how large a number they can hold.
@@ -166,24 +170,15 @@ pub struct WorkerStatus {
     pub heartbeat_age_ms: u64,
     /// The ranks that the worker serves, as it reports them.
     pub ranks: Vec<ServedRank>,
-    /// The totals of the stages since the worker started.
+    /// The totals of the stages since the worker started. Left out if there are more than 2,000 workers.
     pub stages: Vec<StageStats>,
-    /// The rates of the stages in the last seconds.
-    pub rates: Vec<StageRate>,
+    /// What the stages did in the last 1, 10 and 60 seconds; only 10 if there are more than 2,000 workers.
+    pub windows: Vec<StageWindow>,
+    /// The time since the worker's start at which `stages` were read.
+    pub uptime_ms: u64,
+    /// CPU time of the worker, in nanoseconds.
+    pub cpu_ns: u64,
     pub store: StoreStats,
-}
-
-/// The rates of a stage in the last seconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct StageRate {
-    #[serde(rename = "name")]
-    pub stage: Stage,
-    pub items_per_s: f64,
-    pub bytes_per_s: f64,
-    pub failures_per_s: f64,
-    /// Seconds of work per second, summed over all tasks of the stage.
-    pub busy: f64,
 }
 
 /// The progress of a worker with one of its ranks.
@@ -346,6 +341,8 @@ impl CoordinatorCore {
 
     fn worker_status(&self, id: WorkerId) -> WorkerStatus {
         let worker = &self.workers[&id];
+        let is_short = self.workers.len() > DETAILED_WORKERS;
+        let windows = worker.history.windows(worker.uptime_ms, &worker.stages).into_iter();
         WorkerStatus {
             worker: worker_text(id),
             name: worker.home.name.clone(),
@@ -369,28 +366,13 @@ impl CoordinatorCore {
                     stall: stats.stall,
                 })
                 .collect(),
-            stages: worker.stages.clone(),
-            rates: rates(worker),
+            stages: if is_short { Vec::new() } else { worker.stages.clone() },
+            windows: windows.filter(|window| !is_short || window.window_ms == SHORT_WINDOW_MS).collect(),
+            uptime_ms: worker.uptime_ms,
+            cpu_ns: worker.cpu_ns,
             store: worker.store,
         }
     }
-}
-
-fn rates(worker: &WorkerRecord) -> Vec<StageRate> {
-    let Some((seconds, before)) = worker.recent.before(worker.heard_ms) else { return Vec::new() };
-    let rate = |stage: &StageStats| {
-        let none = StageStats::new(stage.stage.clone());
-        let before = before.iter().find(|before| before.stage == stage.stage).unwrap_or(&none);
-        let per_s = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
-        StageRate {
-            stage: stage.stage.clone(),
-            items_per_s: per_s(stage.items, before.items),
-            bytes_per_s: per_s(stage.bytes, before.bytes),
-            failures_per_s: per_s(stage.failures, before.failures),
-            busy: per_s(stage.busy_ns, before.busy_ns) / 1e9,
-        }
-    };
-    worker.stages.iter().map(rate).collect()
 }
 
 fn worker_text(id: WorkerId) -> String {

@@ -79,6 +79,8 @@ pub fn worker(id: u64, node: &str) -> WorkerHeartbeat {
         draining: false,
         ranks: Vec::new(),
         stages: Vec::new(),
+        uptime_ms: 0,
+        cpu_ns: 0,
         store: Default::default(),
         bad_samples: Vec::new(),
     }

@@ -188,6 +188,8 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
             draining: false,
             ranks: vec![stats],
             stages,
+            uptime_ms: 9_000,
+            cpu_ns: 4_000_000_000,
             store: StoreStats::default(),
             bad_samples: vec![bad],
         }),

@@ -201,9 +201,11 @@ fn bad_sample() -> impl Strategy<Value = BadSample> {
 
 fn worker_heartbeat() -> impl Strategy<Value = WorkerHeartbeat> {
     let lists = (vec(rank_stats(), 0..3), vec(stage_stats(), 0..3), vec(bad_sample(), 0..3));
-    (home(), 0.0..1e3_f64, any::<bool>(), lists, store_stats()).prop_map(|(home, cores, draining, lists, store)| {
+    let times = any::<[u64; 2]>();
+    let parts = (home(), 0.0..1e3_f64, any::<bool>(), lists, store_stats(), times);
+    parts.prop_map(|(home, cores, draining, lists, store, [uptime_ms, cpu_ns])| {
         let (ranks, stages, bad_samples) = lists;
-        WorkerHeartbeat { home, cores, draining, ranks, stages, store, bad_samples }
+        WorkerHeartbeat { home, cores, draining, ranks, stages, uptime_ms, cpu_ns, store, bad_samples }
     })
 }
 

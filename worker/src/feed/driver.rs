@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::AtomicBool},
+    time::Instant,
 };
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
@@ -13,6 +14,7 @@ use spdl_core::{
     messages::Session,
     order::Plan,
 };
+use spdl_pipeline::stats::UnitState;
 use spdl_wire::slab::Slab;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, Span};
@@ -63,7 +65,7 @@ impl FeedDriver {
 
     /// Carries out the core's effects until the end of the stream.
     async fn feed(&self, from: Position, mut freed: mpsc::UnboundedReceiver<u32>) -> Result<FeedEvent, FeedError> {
-        let feed = Arc::new(self.open().await?);
+        let feed = Arc::new(self.open_counted().await?);
         let mut core = FeedCore::new(feed.plan.samples(), feed.session.batches(), from, self.slab.slots());
         let mut planned = PlannedBatches::new(feed.clone());
         let mut filling = FuturesUnordered::new();
@@ -102,8 +104,21 @@ impl FeedDriver {
 
     fn publish(&self, sequence: u64, FilledBatch { slot, used_bytes }: FilledBatch) {
         let slot = slot.publish();
-        self.progress.publish();
+        self.progress.publish(slot, used_bytes);
         let _ = self.events.send(Ok(FeedEvent::Filled { sequence, slot, used_bytes }));
+    }
+
+    /// Opens the feed as a unit of the stage `open`.
+    async fn open_counted(&self) -> Result<Feed, FeedError> {
+        let (stage, started) = (&self.resources.stages.open, Instant::now());
+        let unit = stage.units().group(1, started);
+        unit.shift(1, UnitState::Idle, UnitState::Busy, started);
+        let opened = self.open().await;
+        match &opened {
+            Ok(_) => stage.item(started.elapsed(), 0),
+            Err(_) => stage.failure(),
+        }
+        opened
     }
 
     pub(super) async fn open(&self) -> Result<Feed, FeedError> {

@@ -12,6 +12,7 @@ mod journal;
 mod progress;
 mod resources;
 mod scheduler;
+mod stages;
 mod stall;
 mod throttle;
 mod view;
@@ -142,7 +143,7 @@ impl RankFeed {
             rank,
             source: Arc::new(source),
         })?;
-        let (progress, freed) = FeedProgress::new(Instant::now());
+        let (progress, freed) = FeedProgress::new(Instant::now(), slab.slots(), resources.stages.clone());
         let progress = Arc::new(progress);
         let (events_out, events) = mpsc::unbounded_channel();
         let driver = FeedDriver {

@@ -12,6 +12,8 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
+use super::stages::{FeedStages, HandedSlots, RankActivity};
+
 /// Counts the batches of one rank; shared by the feed, its consumer and the views of it.
 #[derive(Debug)]
 pub(crate) struct FeedProgress {
@@ -23,6 +25,7 @@ pub(crate) struct FeedProgress {
     /// Sends the numbers of freed slots to the driver.
     to_driver: mpsc::UnboundedSender<u32>,
     waits: Mutex<Waits>,
+    stages: Arc<FeedStages>,
 }
 
 #[derive(Debug)]
@@ -30,6 +33,10 @@ struct Waits {
     phase: (FeedPhase, Instant),
     /// The wait of each batch, by the batch's sequence number.
     batches: BTreeMap<u64, (Wait, Instant)>,
+    /// What the stages know of the rank.
+    activity: RankActivity,
+    /// The slots as units of a stage; `None` once the rank is gone.
+    slots: Option<HandedSlots>,
 }
 
 /// The state of the rank as a whole.
@@ -63,7 +70,7 @@ pub(crate) enum Wait {
 
 impl FeedProgress {
     /// Creates the progress of a rank that starts, and the channel on which its driver receives freed slots.
-    pub(crate) fn new(now: Instant) -> (Self, mpsc::UnboundedReceiver<u32>) {
+    pub(crate) fn new(now: Instant, slots: u32, stages: Arc<FeedStages>) -> (Self, mpsc::UnboundedReceiver<u32>) {
         let (to_driver, freed) = mpsc::unbounded_channel();
         let progress = Self {
             published: AtomicU64::new(0),
@@ -71,17 +78,46 @@ impl FeedProgress {
             freed: AtomicU64::new(0),
             is_cancelled: AtomicBool::new(false),
             to_driver,
-            waits: Mutex::new(Waits { phase: (FeedPhase::Opening, now), batches: BTreeMap::new() }),
+            waits: Mutex::new(Waits {
+                phase: (FeedPhase::Opening, now),
+                batches: BTreeMap::new(),
+                activity: RankActivity::default(),
+                slots: Some(HandedSlots::new(&stages.hand_over, slots, now)),
+            }),
+            stages,
         };
         (progress, freed)
     }
 
-    pub(crate) fn publish(&self) {
-        self.published.fetch_add(1, Ordering::Relaxed);
+    /// Notes that a slot holds a batch of `bytes`.
+    pub(crate) fn publish(&self, slot: u32, bytes: u64) {
+        self.change(|waits| {
+            self.published.fetch_add(1, Ordering::Relaxed);
+            waits.slots.iter_mut().for_each(|slots| slots.publish(slot, bytes));
+        });
     }
 
+    /// Notes that the consumer has received a batch.
     pub(crate) fn take(&self) {
-        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.change(|_| {
+            self.taken.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+
+    /// Changes the waits, and reports to the stages what follows from it.
+    fn change(&self, change: impl FnOnce(&mut Waits)) {
+        let mut waits = self.waits.lock();
+        change(&mut waits);
+        let after = match waits.slots {
+            None => RankActivity::default(),
+            Some(_) => RankActivity {
+                is_fed: matches!(waits.phase.0, FeedPhase::Filling | FeedPhase::NoSlot),
+                awaits_bytes: waits.batches.values().any(|(wait, _)| matches!(wait, Wait::Block { .. })),
+                ready: self.published().saturating_sub(self.taken.load(Ordering::Relaxed)),
+            },
+        };
+        let before = std::mem::replace(&mut waits.activity, after);
+        self.stages.change(before, after);
     }
 
     /// Returns whether a published batch has not been received by the consumer.
@@ -93,6 +129,7 @@ impl FeedProgress {
     /// there are slots.
     pub(crate) fn free(&self, slot: u32) {
         self.freed.fetch_add(1, Ordering::Relaxed);
+        self.change(|waits| waits.slots.iter_mut().for_each(|slots| slots.free(slot)));
         // The driver stops receiving once all batches are published.
         let _ = self.to_driver.send(slot);
     }
@@ -113,6 +150,7 @@ impl FeedProgress {
 
     pub(crate) fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Relaxed);
+        self.change(|waits| waits.slots = None);
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -120,26 +158,28 @@ impl FeedProgress {
     }
 
     pub(crate) fn enter(&self, phase: FeedPhase) {
-        let mut waits = self.waits.lock();
-        if waits.phase.0 != phase {
-            waits.phase = (phase, Instant::now());
-        }
+        self.change(|waits| {
+            if waits.phase.0 != phase {
+                waits.phase = (phase, Instant::now());
+            }
+        });
     }
 
     pub(crate) fn waits_for(&self, sequence: u64, wait: Wait) {
-        let mut waits = self.waits.lock();
-        match waits.batches.get_mut(&sequence) {
+        self.change(|waits| match waits.batches.get_mut(&sequence) {
             // Another block of the same batch: the batch is still waiting, so its start time stays.
             Some((before @ Wait::Block { .. }, _)) if matches!(wait, Wait::Block { .. }) => *before = wait,
             Some((before, _)) if *before == wait => {}
             _ => {
                 waits.batches.insert(sequence, (wait, Instant::now()));
             }
-        }
+        });
     }
 
     pub(crate) fn forget_wait(&self, sequence: u64) {
-        self.waits.lock().batches.remove(&sequence);
+        self.change(|waits| {
+            waits.batches.remove(&sequence);
+        });
     }
 
     /// Returns what the next batch waits for, and since when.

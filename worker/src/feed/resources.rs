@@ -3,16 +3,16 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 use spdl_core::feed::BadLedger;
 use spdl_core::{
-    Stage,
+    histogram::DurationBuckets,
     layout::Layout,
     messages::{BadSample, Session, StageStats, StoreStats},
 };
-use spdl_pipeline::stats::StageCounters;
 use spdl_wire::slab::slot_stride;
 
 use super::{
@@ -20,7 +20,8 @@ use super::{
     dataset::{Datasets, StoreAccess},
     journal::Journal,
     scheduler::{DecodeScheduler, NearestToStarving},
-    throttle::CpuThrottle,
+    stages::{DecodeThreads, FeedStages},
+    throttle::{CpuThrottle, process_cpu_time},
 };
 use crate::{
     budget::{Budget, MemoryShares},
@@ -65,6 +66,7 @@ impl SharedMemory {
 #[derive(Debug)]
 pub struct Resources {
     pub(crate) name: String,
+    started: Instant,
     budget: Budget,
     shares: MemoryShares,
     /// The memory for the decoding of pictures.
@@ -77,7 +79,8 @@ pub struct Resources {
     pub(crate) fetcher: Arc<Fetcher>,
     pub(crate) datasets: Datasets,
     pub(crate) bad: Mutex<BadLedger>,
-    pub(crate) stages: FeedStages,
+    pub(crate) stages: Arc<FeedStages>,
+    pub(crate) threads: DecodeThreads,
     pub(crate) pictures: Arc<PictureCounts>,
     pub(crate) transforms: Arc<Transforms>,
 }
@@ -92,14 +95,6 @@ pub struct Access {
     /// The file that records which samples are being decoded, for the next process after this one dies of a sample; a
     /// second file lies beside it. Default: none.
     pub journal: Option<PathBuf>,
-}
-
-/// The statistics of the stages of a batch.
-#[derive(Debug)]
-pub(crate) struct FeedStages {
-    pub(crate) fetch: Arc<StageCounters>,
-    pub(crate) decode: Arc<StageCounters>,
-    pub(crate) batch: Arc<StageCounters>,
 }
 
 impl Resources {
@@ -128,18 +123,19 @@ impl Resources {
             .build()
             .map_err(|error| FeedError::Threads { cause: error.to_string() })?;
         let shares = budget.shares();
-        let fetch = Arc::new(StageCounters::new(Stage::Fetch));
+        let stages = Arc::<FeedStages>::default();
         let settings = FetchSettings {
             retry: access.retry.clone(),
             ..FetchSettings::new(shares.pool_bytes, shares.transit_bytes)
         };
-        let fetcher = Fetcher::new(settings, budget.disk.as_ref(), fetch.clone())?;
+        let fetcher = Fetcher::new(settings, budget.disk.as_ref(), stages.fetch.clone())?;
         let memory =
             Arc::new(SharedMemory { bytes: shares.pool_bytes, taken: Mutex::default(), fetcher: fetcher.clone() });
         let lender = memory.clone();
         let lend = move |bytes| lender.change(|taken| taken.lent_bytes = bytes);
         Ok(Arc::new(Self {
             name: name.to_owned(),
+            started: Instant::now(),
             shares,
             decode_memory: Arc::new(DecodeMemory::new(budget.decode_limits(), Box::new(lend))),
             memory,
@@ -150,13 +146,10 @@ impl Resources {
             datasets: Datasets::new(shares.index_bytes, fetcher.requests().clone(), access),
             fetcher,
             bad: Mutex::default(),
-            stages: FeedStages {
-                fetch,
-                decode: Arc::new(StageCounters::new(Stage::Decode)),
-                batch: Arc::new(StageCounters::new(Stage::Batch)),
-            },
+            threads: DecodeThreads::new(&stages.decode, threads),
             pictures: Arc::default(),
-            transforms: Transforms::new(transforms),
+            transforms: Transforms::new(transforms, stages.transform.clone()),
+            stages,
             budget,
         }))
     }
@@ -178,7 +171,7 @@ impl Resources {
     /// Keeps the CPU use of the whole process within the budget, not only that of decoding. Only for a process that
     /// does nothing else. Never returns.
     pub async fn keep_pace(&self) -> std::convert::Infallible {
-        self.throttle.watch(&self.stages.decode).await
+        self.throttle.watch(self.stages.decode.units()).await
     }
 
     /// Returns the worker's name.
@@ -193,12 +186,28 @@ impl Resources {
         &self.budget
     }
 
-    /// Returns the statistics of all stages. Those of Python functions, which are a part of decoding, are present once
-    /// one was called.
+    /// Returns the statistics at `now` of the stages that have had a unit, in the order in which a sample passes them.
     #[must_use]
-    pub fn stages(&self) -> Vec<StageStats> {
-        let stages = [&self.stages.fetch, &self.stages.decode, &self.stages.batch].map(|stage| stage.stats());
-        stages.into_iter().chain(self.transforms.stats()).collect()
+    pub fn stages(&self, now: Instant) -> Vec<StageStats> {
+        self.stages.stats(now, self.fetcher.reads_waiting(), self.scheduler.samples())
+    }
+
+    /// Returns how long the items of each stage took, by the stage's name.
+    pub(crate) fn durations(&self) -> Vec<(String, DurationBuckets)> {
+        let used = self.stages.all().into_iter().filter(|stage| stage.is_used());
+        used.map(|stage| (stage.name().to_owned(), stage.durations().buckets())).collect()
+    }
+
+    /// Returns the time from the creation of the resources to `now`.
+    #[must_use]
+    pub fn uptime(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started)
+    }
+
+    /// Returns the CPU time that this process has used.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        process_cpu_time()
     }
 
     /// Returns the counts of decoded pictures.

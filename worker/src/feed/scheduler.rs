@@ -157,6 +157,12 @@ impl DecodeScheduler {
         granted.await.expect("a turn that is waited for is granted in the end")
     }
 
+    /// Returns the number of samples that are decoded or wait for it.
+    pub(crate) fn samples(&self) -> usize {
+        let state = self.state.lock();
+        state.running + state.waiting.iter().map(|batch| batch.samples).sum::<usize>()
+    }
+
     fn grant(self: &Arc<Self>) {
         loop {
             let mut state = self.state.lock();
@@ -188,7 +194,7 @@ mod tests {
 
     /// The progress of a rank that has freed `freed` batches.
     fn rank(freed: u64) -> Arc<FeedProgress> {
-        let progress = FeedProgress::new(Instant::now()).0;
+        let progress = FeedProgress::new(Instant::now(), 1, Arc::default()).0;
         (0..freed).for_each(|_| progress.free(0));
         Arc::new(progress)
     }

@@ -27,6 +27,7 @@ pub(crate) struct FeedStages {
     pub(crate) open: Arc<StageCounters>,
     pub(crate) fetch: Arc<StageCounters>,
     pub(crate) decode: Arc<StageCounters>,
+    pub(crate) transform: Arc<StageCounters>,
     pub(crate) hand_over: Arc<StageCounters>,
     pub(crate) send: Arc<StageCounters>,
     ranks: Mutex<ActiveRanks>,
@@ -58,6 +59,7 @@ impl Default for FeedStages {
             open: stage(Stage::Open),
             fetch: stage(Stage::Fetch),
             decode: stage(Stage::Decode),
+            transform: stage(Stage::Transform),
             hand_over: stage(Stage::HandOver),
             send: stage(Stage::Send),
             ranks: Mutex::default(),
@@ -66,6 +68,11 @@ impl Default for FeedStages {
 }
 
 impl FeedStages {
+    /// Returns all stages, in the order in which a sample passes them.
+    pub(crate) fn all(&self) -> [&StageCounters; 6] {
+        [&self.open, &self.fetch, &self.decode, &self.transform, &self.hand_over, &self.send].map(|stage| &**stage)
+    }
+
     /// Takes in a change of what a rank does.
     pub(crate) fn change(&self, before: RankActivity, after: RankActivity) {
         if before == after {
@@ -82,17 +89,15 @@ impl FeedStages {
         self.decode.units().set_idle(waits_for(ranks.fed > 0 && ranks.awaiting_bytes == 0), now);
     }
 
-    /// Returns the statistics of the stages at `now`, in the order in which a sample passes them, each with its queue.
-    pub(crate) fn stats(&self, now: Instant, reads_waiting: u64, samples_waiting: u64) -> Vec<StageStats> {
+    /// Returns the statistics at `now` of the stages that have had a unit, in the order in which a sample passes them.
+    /// `reads` wait for a request, and `samples` are being decoded or wait for it.
+    pub(crate) fn stats(&self, now: Instant, reads: usize, samples: usize) -> Vec<StageStats> {
+        let (_, _, decoding) = self.decode.units().read(now);
         let ready = self.ranks.lock().ready;
-        let stages = [
-            (&self.open, 0),
-            (&self.fetch, reads_waiting),
-            (&self.decode, samples_waiting),
-            (&self.hand_over, ready),
-            (&self.send, 0),
-        ];
-        stages.map(|(stage, queue_depth)| StageStats { queue_depth, ..stage.stats(now) }).into()
+        let waiting = (samples as u64).saturating_sub(decoding.into());
+        let queues = [0, reads as u64, waiting, 0, ready, 0];
+        let with_queue = |(stage, queue_depth): (&StageCounters, _)| StageStats { queue_depth, ..stage.stats(now) };
+        self.all().into_iter().zip(queues).filter(|(stage, _)| stage.is_used()).map(with_queue).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_pipeline::stats::{StageCounters, nanoseconds};
+use spdl_pipeline::stats::{StageUnits, UnitState, nanoseconds};
 
 use crate::budget::Budget;
 
@@ -67,8 +67,11 @@ impl CpuThrottle {
 
     /// Measures for ever what the process uses besides `decode`. Only for a process that does nothing else: in a
     /// training process, the trainer's own CPU time must not slow down the loader.
-    pub(crate) async fn watch(&self, decode: &StageCounters) -> std::convert::Infallible {
-        let now = || (Instant::now(), process_cpu_time(), decode.busy());
+    pub(crate) async fn watch(&self, decode: &StageUnits) -> std::convert::Infallible {
+        let now = || {
+            let now = Instant::now();
+            (now, process_cpu_time(), decode.read(now).0.of(UnitState::Busy))
+        };
         let mut before = now();
         loop {
             tokio::time::sleep(MEASURE_INTERVAL).await;
@@ -79,14 +82,15 @@ impl CpuThrottle {
     }
 }
 
-fn process_cpu_time() -> Duration {
+/// Returns the CPU time of this process, without its children.
+pub(crate) fn process_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.try_into().unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
-    use spdl_core::Stage;
+    use std::sync::Arc;
 
     use super::*;
 
@@ -146,7 +150,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_that_works_besides_decoding_is_seen_to() {
-        let (throttle, decode) = (throttle(1.0), StageCounters::new(Stage::Decode));
+        let (throttle, decode) = (throttle(1.0), Arc::<StageUnits>::default());
         let working = async {
             while throttle.others() < 0.05 {
                 std::hint::black_box((0..1_000_000u64).sum::<u64>());

@@ -22,6 +22,7 @@ use super::{
     attempt::{RequestError, RequestTarget, Response, wanted_bytes},
     hedge::HedgePolicy,
     outage::{Outage, OutageTracker},
+    units::{ReadState, RequestUnits},
 };
 
 /// The retry policy of reads. A store that is away, fails or is slow is retried for ever; only what it refuses ends a
@@ -74,6 +75,7 @@ pub(crate) struct StoreClient {
     permits: Semaphore,
     retry: RetrySettings,
     stage: Arc<StageCounters>,
+    units: RequestUnits,
     policy: Mutex<HedgePolicy>,
     outages: Arc<OutageTracker>,
     counts: Counts,
@@ -106,10 +108,12 @@ impl StoreClient {
     pub(crate) fn new(at_once: usize, retry: RetrySettings, stage: Arc<StageCounters>) -> Self {
         let policy = Mutex::new(HedgePolicy::new(retry.hedge_percent));
         let permits = Semaphore::new(at_once.max(1));
+        let units = RequestUnits::new(&stage, at_once.max(1));
         Self {
             permits,
             retry,
             stage,
+            units,
             policy,
             outages: Arc::default(),
             counts: Counts::default(),
@@ -146,6 +150,7 @@ impl StoreClient {
             tracing::debug!(dataset = &**target.dataset, path = %target.path, cause, "request failed; trying again");
             outage.get_or_insert_with(|| self.outages.enter(target.dataset, target.path)).note(&cause);
             failures += 1;
+            let _delayed = self.units.enter(ReadState::Delayed);
             tokio::time::sleep(self.retry.backoff().full_jitter(failures, rand::random()).max(retry_after)).await;
             self.counts.retries.fetch_add(1, Relaxed);
         }
@@ -153,7 +158,14 @@ impl StoreClient {
 
     /// Makes one request, and a hedge if it is slow.
     async fn attempt(&self, target: &RequestTarget<'_>, options: &GetOptions) -> Result<Response, RequestError> {
-        let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
+        let _permit = match self.permits.try_acquire() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let _queued = self.units.enter(ReadState::Queued);
+                self.permits.acquire().await.expect("the semaphore is never closed")
+            }
+        };
+        let _in_flight = self.units.enter(ReadState::InFlight);
         let wanted = wanted_bytes(options);
         let started = Instant::now();
         let result = self.race(target, options, wanted).await;
@@ -166,7 +178,7 @@ impl StoreClient {
                 }
             }
             Err(_) => {
-                self.stage.failure(started.elapsed());
+                self.stage.failure();
                 self.policy.lock().note_failed();
             }
         }
@@ -193,6 +205,7 @@ impl StoreClient {
         if !self.policy.lock().take_hedge() {
             return first.await;
         }
+        let _in_flight = self.units.enter(ReadState::InFlight);
         self.counts.hedges.fetch_add(1, Relaxed);
         let (result, hedge_won) = match select(first, pin!(self.ask(target, options))).await {
             Either::Left((Err(_), hedge)) => (hedge.await, true),
@@ -232,6 +245,11 @@ impl StoreClient {
     /// Returns the outage of an object of `dataset`, preferably of one that is `wanted`.
     pub(crate) fn outage(&self, dataset: &str, wanted: impl Fn(&object_store::path::Path) -> bool) -> Option<Outage> {
         self.outages.oldest(dataset, wanted)
+    }
+
+    /// Returns the units of the stage, to which a caller reports that a read waits before it makes a request.
+    pub(crate) const fn units(&self) -> &RequestUnits {
+        &self.units
     }
 
     pub(crate) const fn retry(&self) -> &RetrySettings {

@@ -17,6 +17,7 @@ mod object;
 mod outage;
 mod pieces;
 mod retrying;
+mod units;
 
 use std::{
     ops::Range,
@@ -46,6 +47,7 @@ pub(crate) use object::{ObjectRead, ShardSource, read_all};
 pub(crate) use pieces::Pieces;
 pub(crate) use retrying::RetryingStore;
 use spdl_wire::spans;
+use units::ReadState;
 
 use crate::budget::DiskBudget;
 
@@ -255,6 +257,11 @@ impl Fetcher {
         &self.requests
     }
 
+    /// Returns the number of reads that wait for a request, or for memory.
+    pub(crate) fn reads_waiting(&self) -> usize {
+        self.requests.units().waiting()
+    }
+
     /// Returns the counts of faults of stores and of the disk cache that were recovered from.
     #[must_use]
     pub fn store_stats(&self) -> StoreStats {
@@ -273,7 +280,13 @@ impl Fetcher {
     }
 
     async fn load(self: Arc<Self>, place: BlockPlace, id: u64, load: Arc<Load>) {
-        let _ahead = self.ahead.acquire().await.expect("the semaphore is never closed");
+        let _ahead = match self.ahead.try_acquire() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let _waiting = self.requests.units().enter(ReadState::Ahead);
+                self.ahead.acquire().await.expect("the semaphore is never closed")
+            }
+        };
         match self.whole(&place).await {
             Ok((pieces, from)) => {
                 load.state.send_replace(LoadState::Ready(pieces.clone()));
@@ -344,7 +357,13 @@ impl Fetcher {
         let through_disk = self.disk.is_some() && place.bytes() / KIB <= u64::from(self.transit_kib);
         let bytes = if through_disk { place.bytes() } else { wanted_bytes };
         let kib = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(u32::MAX).clamp(1, self.transit_kib);
-        let permit = self.transit.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed");
+        let permit = match self.transit.clone().try_acquire_many_owned(kib) {
+            Ok(permit) => permit,
+            Err(_) => {
+                let _waiting = self.requests.units().enter(ReadState::NoMemory);
+                self.transit.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed")
+            }
+        };
         let pieces = if through_disk {
             let (pieces, from) = self.whole(place).await?;
             if let BlockSource::Store { discards } = from {

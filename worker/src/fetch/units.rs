@@ -53,11 +53,8 @@ impl RequestUnits {
         let held_back = of(ReadState::Delayed) + of(ReadState::NoMemory);
         // The requests that reads ahead of need may not make are kept for a batch that will wait for one.
         let kept = if of(ReadState::Ahead) > 0 { usize::MAX } else { 0 };
-        let states = [
-            (UnitState::Busy, of(ReadState::InFlight)),
-            (UnitState::Throttled, held_back),
-            (UnitState::Input, kept),
-        ];
+        let states =
+            [(UnitState::Busy, of(ReadState::InFlight)), (UnitState::Throttled, held_back), (UnitState::Input, kept)];
         self.units.set(states, Instant::now());
     }
 }

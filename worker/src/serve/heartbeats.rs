@@ -1,7 +1,10 @@
 //! Sends heartbeats to the coordinator. Serving does not depend on them: ranks are served while the coordinator is
 //! away.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use quinn::Endpoint;
 use spdl_core::{
@@ -9,6 +12,7 @@ use spdl_core::{
     coordinators::{Addresses, LeaderDiscovery},
     messages::{FromCoordinator, Home, Refusal, ToCoordinator, WorkerHeartbeat},
 };
+use spdl_pipeline::stats::nanoseconds;
 use spdl_wire::coordinators::CoordinatorClient;
 use tokio::sync::{Mutex, watch};
 
@@ -120,12 +124,15 @@ impl Heartbeats {
     }
 
     fn heartbeat(&self, draining: bool) -> WorkerHeartbeat {
+        let now = Instant::now();
         WorkerHeartbeat {
             home: self.home.clone(),
             cores: self.resources.budget().cores,
             draining,
             ranks: self.ranks.stats(),
-            stages: self.resources.stages(),
+            uptime_ms: u64::try_from(self.resources.uptime(now).as_millis()).unwrap_or(u64::MAX),
+            cpu_ns: nanoseconds(self.resources.cpu_time()),
+            stages: self.resources.stages(now),
             store: self.resources.store_stats(),
             bad_samples: self.resources.bad_samples(BAD_PER_HEARTBEAT),
         }

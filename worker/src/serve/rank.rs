@@ -1,8 +1,12 @@
 //! Serves one rank, from its attach request to its end.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use spdl_core::messages::{FromHome, ToHome, Transport};
+use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
 use spdl_wire::{
     home::{AttachRequest, ChannelError, HomeReceiver, HomeSender},
     spans,
@@ -68,7 +72,8 @@ async fn attach_and_serve(
     };
     permit.serve(feed.view().clone(), transport);
     tracing::info!(client, ?transport, "attached");
-    match exchange(feed, &mut sender, receiver, shutdown).await {
+    let link = (transport == Transport::Quic).then(|| RankLink::new(&resources.stages.send));
+    match exchange(feed, &mut sender, link, receiver, shutdown).await {
         Ending::ClientLeft(Ok(()) | Err(ChannelError::Closed)) => tracing::info!(client, "client left"),
         Ending::ClientLeft(Err(error)) => tracing::info!(client, %error, "lost the client"),
         Ending::Disconnected => tracing::warn!(client, "disconnected a rank that found no other home"),
@@ -89,20 +94,45 @@ async fn attach_and_serve(
 async fn exchange(
     mut feed: RankFeed,
     sender: &mut HomeSender,
+    link: Option<RankLink>,
     receiver: HomeReceiver,
     shutdown: watch::Receiver<Shutdown>,
 ) -> Ending {
     let (questions, asked) = mpsc::channel(QUESTIONS);
     let (freer, view) = (feed.freer(), feed.view().clone());
     tokio::select! {
-        ending = send_messages(&mut feed, sender, asked, shutdown) => ending,
+        ending = send_messages(&mut feed, sender, link, asked, shutdown) => ending,
         ending = receive_messages(receiver, freer, view, questions) => Ending::ClientLeft(ending),
+    }
+}
+
+/// The network to one client, as a unit of the stage `send`.
+struct RankLink {
+    stage: Arc<StageCounters>,
+    unit: UnitGroup,
+}
+
+impl RankLink {
+    fn new(stage: &Arc<StageCounters>) -> Self {
+        Self { stage: stage.clone(), unit: stage.units().group(1, Instant::now()) }
+    }
+
+    /// Counts a batch of `bytes` that `sending` sends.
+    async fn count<E>(&self, bytes: u64, sending: impl Future<Output = Result<(), E>>) -> Result<(), E> {
+        let started = Instant::now();
+        let sent = self.unit.run(sending, UnitState::Output).await;
+        match &sent {
+            Ok(()) => self.stage.item(started.elapsed(), bytes),
+            Err(_) => self.stage.failure(),
+        }
+        sent
     }
 }
 
 async fn send_messages(
     feed: &mut RankFeed,
     sender: &mut HomeSender,
+    link: Option<RankLink>,
     mut asked: mpsc::Receiver<FromHome>,
     mut shutdown: watch::Receiver<Shutdown>,
 ) -> Ending {
@@ -122,7 +152,11 @@ async fn send_messages(
             Some(answer) = asked.recv() => sender.send(&answer).await,
             event = feed.next(), if !is_over => match event {
                 Ok(FeedEvent::Filled { sequence, slot, used_bytes }) => {
-                    sender.deliver(sequence, slot, used_bytes).await
+                    let sending = sender.deliver(sequence, slot, used_bytes);
+                    match &link {
+                        Some(link) => link.count(used_bytes, sending).await,
+                        None => sending.await,
+                    }
                 }
                 Ok(FeedEvent::End { sequence, position }) => {
                     is_over = true;

@@ -244,7 +244,7 @@ async fn heartbeats_report_ranks_and_each_bad_sample_until_it_is_acknowledged() 
     assert_eq!((heartbeat.ranks.len(), heartbeat.ranks[0].transport), (1, Transport::Local));
     assert_eq!(
         heartbeat.stages.iter().map(|stats| &stats.stage).collect::<Vec<_>>(),
-        [&Stage::Fetch, &Stage::Decode, &Stage::Batch]
+        [&Stage::Open, &Stage::Fetch, &Stage::Decode, &Stage::HandOver]
     );
 }
 

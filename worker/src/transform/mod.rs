@@ -19,8 +19,8 @@ use std::{
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use spdl_core::{Stage, job::Job, messages::StageStats};
-use spdl_pipeline::stats::StageCounters;
+use spdl_core::job::Job;
+use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
 
 pub use error::TransformError;
 pub(crate) use function::Function;
@@ -78,23 +78,36 @@ pub(crate) struct Transforms {
     /// `None` if functions may not be called.
     settings: Option<TransformSettings>,
     pool: Mutex<Pool>,
-    stage: StageCounters,
+    stage: Arc<StageCounters>,
 }
 
 #[derive(Debug, Default)]
 struct Pool {
     leases: usize,
-    idle: Vec<PoolProcess>,
+    idle: Vec<PoolMember>,
+}
+
+/// A process of the pool, as a unit of the stage.
+#[derive(Debug)]
+struct PoolMember {
+    process: PoolProcess,
+    unit: UnitGroup,
+}
+
+impl PoolMember {
+    /// Lets the process work, as a busy unit.
+    fn work<T>(&mut self, work: impl FnOnce(&mut PoolProcess) -> T) -> T {
+        self.unit.shift(1, UnitState::Idle, UnitState::Busy, Instant::now());
+        let result = work(&mut self.process);
+        self.unit.shift(1, UnitState::Busy, UnitState::Idle, Instant::now());
+        result
+    }
 }
 
 impl Transforms {
-    pub(crate) fn new(settings: Option<TransformSettings>) -> Arc<Self> {
-        Arc::new(Self { settings, pool: Mutex::default(), stage: StageCounters::new(Stage::Transform) })
-    }
-
-    /// Returns the statistics of the calls, whose time is also part of decoding; `None` if there were none.
-    pub(crate) fn stats(&self) -> Option<StageStats> {
-        Some(self.stage.stats()).filter(|stats| stats.items > 0 || stats.failures > 0)
+    /// Creates an empty pool. `stage` counts the calls, whose time is also part of decoding.
+    pub(crate) fn new(settings: Option<TransformSettings>, stage: Arc<StageCounters>) -> Arc<Self> {
+        Arc::new(Self { settings, pool: Mutex::default(), stage })
     }
 
     /// Checks that the interpreter can call functions. Blocks until it has started.
@@ -142,11 +155,11 @@ impl Lease {
     /// end with the thread that started them.
     pub(crate) fn load(&self) -> Result<(), TransformError> {
         tracing::debug!(functions = self.functions.len(), "importing the job's functions");
-        let mut process = self.idle().map_or_else(|| PoolProcess::start(&self.settings), Ok)?;
-        for function in &self.functions {
-            process.load(function, &self.settings)?;
-        }
-        self.give_back(process);
+        let mut member = self.idle().map_or_else(|| self.start(), Ok)?;
+        member.work(|process| {
+            self.functions.iter().try_for_each(|function| process.load(function, &self.settings).map(drop))
+        })?;
+        self.give_back(member);
         Ok(())
     }
 
@@ -164,36 +177,36 @@ impl Lease {
         let mut idle = self.idle();
         let mut tries = 0;
         loop {
-            let mut process = match idle.take().map_or_else(|| PoolProcess::start(&self.settings), Ok) {
-                Ok(process) => process,
+            let mut member = match idle.take().map_or_else(|| self.start(), Ok) {
+                Ok(member) => member,
                 Err(error) => return Err(bad(format!("cannot be called: {error}"))),
             };
             tries += 1;
-            let started = Instant::now();
             let stage = &self.transforms.stage;
-            let how = match process.call(function, key, &self.settings, &mut input, &mut output) {
+            let called = member.work(|process| process.call(function, key, &self.settings, &mut input, &mut output));
+            let how = match called {
                 Ok(took) => {
                     stage.item(took, function.takes.bytes as u64);
-                    self.give_back(process);
+                    self.give_back(member);
                     return Ok(());
                 }
                 Err(CallError::Input(error)) => {
-                    self.give_back(process);
+                    self.give_back(member);
                     return Err(error);
                 }
                 Err(CallError::Failed(problem)) => {
-                    stage.failure(started.elapsed());
-                    self.give_back(process);
+                    stage.failure();
+                    self.give_back(member);
                     return Err(bad(problem));
                 }
                 Err(CallError::Slow) => {
-                    stage.failure(started.elapsed());
+                    stage.failure();
                     return Err(bad(format!("ran for more than {:?} and was killed", self.settings.timeout)));
                 }
                 Err(CallError::Unloadable(error)) => error.to_string(),
                 Err(CallError::Lost(how)) => how,
             };
-            stage.failure(started.elapsed());
+            stage.failure();
             tracing::warn!(function = function.name, how, tries, "a process that calls functions is lost");
             if tries == MAX_TRIES {
                 return Err(bad(format!("lost its process {MAX_TRIES} times: {how}")));
@@ -202,16 +215,21 @@ impl Lease {
     }
 
     /// Returns an idle process that is still alive, if there is one.
-    fn idle(&self) -> Option<PoolProcess> {
+    fn idle(&self) -> Option<PoolMember> {
         loop {
-            let mut process = self.transforms.pool.lock().idle.pop()?;
-            if !process.has_ended() {
-                return Some(process);
+            let mut member = self.transforms.pool.lock().idle.pop()?;
+            if !member.process.has_ended() {
+                return Some(member);
             }
         }
     }
 
-    fn give_back(&self, process: PoolProcess) {
-        self.transforms.pool.lock().idle.push(process);
+    fn start(&self) -> Result<PoolMember, TransformError> {
+        let process = PoolProcess::start(&self.settings)?;
+        Ok(PoolMember { process, unit: self.transforms.stage.units().group(1, Instant::now()) })
+    }
+
+    fn give_back(&self, member: PoolMember) {
+        self.transforms.pool.lock().idle.push(member);
     }
 }

@@ -6,7 +6,13 @@ use spdl_core::{
     job::{DatasetFacts, JobFile},
 };
 
+use spdl_core::Stage;
+
 use super::*;
+
+fn transforms(settings: Option<TransformSettings>) -> Arc<Transforms> {
+    Transforms::new(settings, Arc::new(StageCounters::new(Stage::Transform)))
+}
 
 fn job() -> Job {
     let text = "name = \"train\"\ndataset = \"b\"\nglobal_batch = 8\n\
@@ -17,12 +23,12 @@ fn job() -> Job {
 }
 
 fn problem(settings: TransformSettings) -> String {
-    Transforms::new(Some(settings)).check().unwrap_err().to_string()
+    transforms(Some(settings)).check().unwrap_err().to_string()
 }
 
 #[test]
 fn a_job_with_a_function_is_refused_where_none_may_be_called() {
-    let transforms = Transforms::new(None);
+    let transforms = transforms(None);
     transforms.check().unwrap();
     let error = transforms.lease(&job()).unwrap_err().to_string();
     for part in ["column `text` of job `train`", "`captions:tokens`", "--allow-transforms"] {

@@ -20,6 +20,13 @@ fn session(id: u64, ranks: &[Value]) -> Value {
     })
 }
 
+fn window(seconds: u64, busy: f64) -> Value {
+    json!({ "window_ms": seconds * 1_000, "seconds": seconds, "stages": [{
+        "name": "decode", "items_per_s": 4012.4, "bytes_per_s": 1.0, "failures_per_s": 0.0, "busy": busy, "input_wait": 1.0,
+        "output_wait": 0.0, "throttled": 0.75, "cpu": 6.0,
+    }]})
+}
+
 fn worker(name: &str) -> Value {
     json!({
         "worker": "1", "name": name, "node": "rack-7", "quic": "10.0.0.1:7500", "socket": "/run/spdl.sock", "cores": 8.0,
@@ -29,9 +36,11 @@ fn worker(name: &str) -> Value {
              1 of job `train`; requests have failed for 8481 ms, 17 in all, the last with: the server answered 503",
             "waited_ms": 8481,
         }}],
-        "stages": [{ "name": "decode", "items": 123_456, "bytes": 1, "failures": 1, "busy_ns": 5, "p50_ns": 1_500_000,
-            "p90_ns": 2_000_000, "p99_ns": 9_000_000 }],
-        "rates": [{ "name": "decode", "items_per_s": 4012.4, "bytes_per_s": 1.0, "failures_per_s": 0.0, "busy": 6.25 }],
+        "stages": [{ "name": "decode", "items": 123_456, "bytes": 1, "failures": 1, "busy_ns": 5,
+            "input_wait_ns": 7, "output_wait_ns": 0, "throttled_ns": 0, "cpu_ns": 5, "units": 8, "queue_depth": 0,
+            "p50_ns": 1_500_000, "p90_ns": 2_000_000, "p99_ns": 9_000_000 }],
+        "windows": [window(1, 9.0), window(10, 6.25), window(60, 9.0)],
+        "uptime_ms": 70_000, "cpu_ns": 7,
         "store": { "requests": 9, "retries": 1, "timeouts": 0, "refusals": 0, "hedges": 2, "hedge_wins": 1,
             "wrong_bytes": 0, "cache_faults": 0, "outage_ms": 0 },
     })
@@ -107,7 +116,8 @@ fn details_are_stages_stores_and_what_is_over() {
     for expected in [
         "session 1 over 2:4096 - - 1 of 2 ranks, from 0:0",
         "address 10.0.0.1:7500, /run/spdl.sock",
-        "decode 4 012 1 B/s, 6.2 busy, 1 failure, p99 9.0 ms",
+        "decode 8 units 4 012 78 % busy, 13 % input, 9 % throttled",
+        "p99 9.0 ms, 1 B/s, 1 failure",
         "store 9 requests, 1 retry, 2 hedges (1 won)",
     ] {
         assert!(full.iter().any(|line| line == expected), "`{expected}` is not in\n{full:#?}");

@@ -1,14 +1,15 @@
 //! What heartbeats change and what they do not: positions and receipts, homes, and how much of that is persisted.
 
 use crate::{
-    Position,
+    Position, Stage,
     coordinator::{
         Change, MAX_WORKERS,
         testing::{heartbeat, join, worker},
         tests::world::CoordinatorWorld,
     },
     messages::{
-        FromCoordinator, Join, NodeId, RankHeartbeat, RankStats, SessionId, Start, Transport, WorkerHeartbeat, WorkerId,
+        FromCoordinator, Join, NodeId, RankHeartbeat, RankStats, SessionId, StageStats, Start, Transport,
+        WorkerHeartbeat, WorkerId,
     },
 };
 
@@ -190,6 +191,39 @@ fn workers_above_the_limit_are_refused_and_the_others_stay_registered() {
     let text = refusal.to_string();
     assert!(text.contains("the number of workers") && text.contains("10001"), "{text}");
     assert!(matches!(world.worker(worker(1, "a")), FromCoordinator::WorkerAcknowledged { .. }));
+}
+
+#[test]
+fn the_status_of_as_many_workers_as_there_may_be_fits_a_message() {
+    const MOST_BYTES: usize = 16 << 20;
+    /// The fewest workers of which less is shown.
+    const WORKERS: usize = 2_001;
+    let stages = |ms: u64| {
+        let ns = ms * 1_234_567;
+        let stats = |stage: &Stage| StageStats {
+            items: ns,
+            bytes: ns * 99,
+            busy_ns: ns,
+            input_wait_ns: ns / 3,
+            output_wait_ns: ns / 7,
+            throttled_ns: ns / 9,
+            cpu_ns: ns / 2,
+            ..StageStats::new(stage.clone())
+        };
+        Stage::KNOWN.iter().map(stats).collect()
+    };
+    let mut world = CoordinatorWorld::new();
+    for uptime_ms in [86_400_000, 86_461_000] {
+        for id in 1..=WORKERS as u64 {
+            let heartbeat =
+                WorkerHeartbeat { uptime_ms, stages: stages(uptime_ms), ..worker(id, "a-node-of-a-cluster") };
+            world.worker(heartbeat);
+        }
+    }
+    let status = world.core.status();
+    assert!(status.workers.iter().all(|worker| worker.windows.len() == 1 && worker.windows[0].window_ms == 10_000));
+    let bytes = status.to_json().len() / WORKERS * MAX_WORKERS;
+    assert!(bytes < MOST_BYTES, "{bytes} bytes");
 }
 
 #[test]

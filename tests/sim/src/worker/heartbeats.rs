@@ -63,6 +63,8 @@ impl World {
             draining: is_draining,
             ranks: state.feeds.values().map(stats).collect(),
             stages: Vec::new(),
+            uptime_ms: 0,
+            cpu_ns: 0,
             store: Default::default(),
             bad_samples,
         };

@@ -1,6 +1,6 @@
 //! From records to the slot: decodes samples in parallel, each straight into its entry.
 
-use std::{cell::Cell, cmp::Reverse, sync::atomic::Ordering, time::Instant};
+use std::{cell::Cell, cmp::Reverse, sync::atomic::Ordering};
 
 use bytes::Bytes;
 use crossbeam_deque::{Steal, Stealer, Worker};
@@ -68,17 +68,27 @@ pub(super) fn decode_groups(
             let (queue, undecoded, span) = (queue.stealer(), &undecoded, &span);
             scope.spawn(move |_| {
                 let _entered = span.enter();
+                let mut thread = feed.resources.threads.begin(thread_index(feed));
                 while let Some((group, found, mut place)) = steal(&queue) {
                     // The slot of a rank that is gone is never published.
                     if feed.progress.is_cancelled() {
                         continue;
                     }
-                    let started = Instant::now();
-                    let failed = decode_sample(feed, group, found, &mut place);
-                    failed.into_iter().for_each(|sample| undecoded.lock().push(sample));
-                    let pause = feed.resources.throttle.pause_after(started.elapsed());
+                    let outcome = decode_sample(feed, group, found, &mut place);
+                    let took = thread.end_item();
+                    let stage = &feed.resources.stages.decode;
+                    match outcome {
+                        Ok(bytes) => stage.item(took, bytes),
+                        Err(sample) => {
+                            if !matches!(sample.reason, Reason::Quarantined { .. }) {
+                                stage.failure();
+                            }
+                            undecoded.lock().push(*sample);
+                        }
+                    }
+                    let pause = feed.resources.throttle.pause_after(took);
                     if !pause.is_zero() {
-                        std::thread::sleep(pause);
+                        thread.pause(pause);
                     }
                     permit.finish_one();
                 }
@@ -104,21 +114,24 @@ fn steal<T>(queue: &Stealer<T>) -> Option<T> {
 
 /// Records in the journal which sample this thread is decoding.
 fn mark(feed: &Feed, sample: Option<SampleId>) {
-    let thread = feed.resources.pool.current_thread_index().expect("a decoding thread");
-    feed.resources.journal.mark(thread, sample.map(|sample| (feed.job_fingerprint, sample)));
+    feed.resources.journal.mark(thread_index(feed), sample.map(|sample| (feed.job_fingerprint, sample)));
 }
 
-/// Decodes one sample into its place. Returns the sample if it was not decoded.
+fn thread_index(feed: &Feed) -> usize {
+    feed.resources.pool.current_thread_index().expect("a decoding thread")
+}
+
+/// Decodes one sample into its place. Returns the bytes of the fields that were read, or the sample if it was not
+/// decoded.
 fn decode_sample(
     feed: &Feed,
     group: &FetchedGroup,
     found: &FoundSample,
     place: &mut SamplePlace<'_>,
-) -> Option<Undecoded> {
-    let started = Instant::now();
+) -> Result<u64, Box<Undecoded>> {
     let sample = &found.sample;
     let record = group.record(found);
-    let undecoded = |reason| Some(Undecoded { sample: *sample, key: record.key.to_owned(), reason });
+    let undecoded = |reason| Err(Box::new(Undecoded { sample: *sample, key: record.key.to_owned(), reason }));
     let journal = &feed.resources.journal;
     let suspicion = journal.suspicion(feed.job_fingerprint, sample.id);
     if let Suspicion::Quarantined(deaths) = suspicion {
@@ -145,24 +158,18 @@ fn decode_sample(
         mark(feed, Some(sample.id));
         feed.decoder.decode_sample(key, &field, &mut place.targets)
     };
-    let stage = &feed.resources.stages.decode;
     match (wrong.into_inner(), result) {
         (None, Ok(())) => {
             place.keep(sample);
             feed.has_good.store(true, Ordering::Relaxed);
-            stage.item(started.elapsed(), read_bytes.get());
-            None
+            Ok(read_bytes.get())
         }
         (None, Err(cause)) => {
             place.mask(sample);
-            stage.failure(started.elapsed());
             undecoded(Reason::Bad(cause))
         }
         // The decoder saw a field that is missing, so its result means nothing.
-        (Some(wrong), _) => {
-            stage.failure(started.elapsed());
-            undecoded(wrong)
-        }
+        (Some(wrong), _) => undecoded(wrong),
     }
 }
 

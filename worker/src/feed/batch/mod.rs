@@ -19,7 +19,6 @@ mod tests;
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
-    time::Instant,
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
@@ -182,7 +181,6 @@ pub(super) async fn fill(
     slot: SlotMut,
 ) -> Result<FilledBatch, FeedError> {
     let PlannedBatch { step, entries, groups, invalid, holds, .. } = planned;
-    let started = Instant::now();
     let mut filling = Filling {
         feed: feed.clone(),
         sequence,
@@ -197,7 +195,6 @@ pub(super) async fn fill(
     drop(holds);
     let filled = buffer.finish(&feed, &step);
     feed.progress.forget_wait(sequence);
-    feed.resources.stages.batch.item(started.elapsed(), filled.used_bytes);
     Ok(filled)
 }
 

@@ -22,7 +22,7 @@ async fn feed(fixture: &FeedFixture, resources: &Arc<Resources>) -> Arc<Feed> {
         rank: 0,
         slab: Slab::private(1, layout.slot_bytes()).unwrap(),
         layout,
-        progress: Arc::new(FeedProgress::new(Instant::now()).0),
+        progress: Arc::new(FeedProgress::new(std::time::Instant::now(), 1, Arc::default()).0),
         events: mpsc::unbounded_channel().0,
     };
     Arc::new(driver.open().await.unwrap())
