@@ -36,7 +36,7 @@ def job(dataset: pathlib.Path, samples: int, size: int) -> dict[str, Any]:
     return {"name": "overhead", "dataset": dataset, "global_batch": samples, "epochs": 10_000, "column": [image, label]}
 
 
-def fill(loader: spdl_cluster.Loader, taken: int) -> None:
+def fill(loader: spdl_cluster.Loader) -> None:
     """Waits until every slot holds a batch."""
     while next(s for s in loader.stats()["stages"] if s["name"] == "hand-over")["queue_depth"] < SLOTS:
         time.sleep(0.01)
@@ -50,17 +50,15 @@ def batches(loader: spdl_cluster.Loader) -> Iterator[spdl_cluster.Batch]:
 def measure(loader: spdl_cluster.Loader) -> tuple[float, float, float]:
     """Returns the microseconds for a batch: in Python, in Rust alone, and the difference."""
     python, rust = [], []
-    taken = 1
     loader.next()
     for _ in range(ROUNDS):
-        fill(loader, taken)
+        fill(loader)
         start = time.perf_counter_ns()
         for batch in itertools.islice(batches(loader), TAKE):
             del batch
         python.append((time.perf_counter_ns() - start) / TAKE / 1000)
-        fill(loader, taken + TAKE)
+        fill(loader)
         rust.append(loader._native.drain(TAKE) / TAKE / 1000)
-        taken += 2 * TAKE
     added = [one - other for one, other in zip(python, rust)]
     return statistics.median(python), statistics.median(rust), statistics.median(added)
 
