@@ -18,6 +18,7 @@ mod fingerprint;
 pub mod hex128;
 pub mod histogram;
 pub mod history;
+pub mod insight;
 pub mod job;
 mod launch;
 pub mod layout;

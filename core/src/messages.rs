@@ -247,6 +247,8 @@ impl StageStats {
 pub struct StoreStats {
     /// Requests, including hedges.
     pub requests: u64,
+    /// Time until the first byte of a reply, summed over the requests that were answered, in nanoseconds.
+    pub first_byte_ns: u64,
     /// Requests repeated because the previous one failed.
     pub retries: u64,
     /// Requests abandoned because the store was silent or took too long.
@@ -264,6 +266,25 @@ pub struct StoreStats {
     /// The longest time over all objects for which requests for an object have been failing, in milliseconds; 0 if none
     /// fails.
     pub outage_ms: u64,
+}
+
+impl StoreStats {
+    /// Returns what was counted since `before`. The outage is that of now.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            requests: self.requests.saturating_sub(before.requests),
+            first_byte_ns: self.first_byte_ns.saturating_sub(before.first_byte_ns),
+            retries: self.retries.saturating_sub(before.retries),
+            timeouts: self.timeouts.saturating_sub(before.timeouts),
+            refusals: self.refusals.saturating_sub(before.refusals),
+            hedges: self.hedges.saturating_sub(before.hedges),
+            hedge_wins: self.hedge_wins.saturating_sub(before.hedge_wins),
+            wrong_bytes: self.wrong_bytes.saturating_sub(before.wrong_bytes),
+            cache_faults: self.cache_faults.saturating_sub(before.cache_faults),
+            outage_ms: self.outage_ms,
+        }
+    }
 }
 
 /// A sample whose bytes are intact but do not decode.

@@ -15,6 +15,8 @@ use tokio::{
     sync::oneshot,
 };
 
+/// Bytes that a response sends at once where the bytes per second are limited.
+const PIECE_BYTES: usize = 16 << 10;
 /// The most bytes in the head of a request or a response.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
@@ -57,6 +59,8 @@ pub struct FaultScript {
     pub latency: Duration,
     /// One object in this many has ten times the latency; 0 for none.
     pub one_slow_object_in: u64,
+    /// Bytes per second of all responses together; 0 for no limit.
+    pub bytes_per_s: u64,
 }
 
 impl FaultScript {
@@ -99,6 +103,8 @@ struct ProxyState {
     /// Number of requests so far by path and range.
     asked: HashMap<(String, String), u64>,
     requests: Vec<ReceivedRequest>,
+    /// When the bytes that were sent so far will have passed a link with limited bytes per second.
+    link_free: Option<Instant>,
 }
 
 /// A request that the proxy received.
@@ -143,6 +149,19 @@ impl ProxyState {
             Some(RequestFault::Slow(time)) => (time, None),
             fault => (self.script.latency * slowness, fault),
         }
+    }
+}
+
+impl ProxyState {
+    /// Returns when the next bytes may be sent.
+    fn pass_link(&mut self, bytes: usize) -> Option<Instant> {
+        let rate = self.script.bytes_per_s;
+        if rate == 0 {
+            return None;
+        }
+        let start = self.link_free.map_or_else(Instant::now, |free| free.max(Instant::now()));
+        self.link_free = Some(start + Duration::from_secs_f64(bytes as f64 / rate as f64));
+        self.link_free
     }
 }
 
@@ -267,7 +286,7 @@ async fn serve(mut client: TcpStream, upstream: SocketAddr, shared: Arc<Mutex<Pr
             None => TcpStream::connect(upstream).await?,
         };
         to_server.write_all(rewritten(&head, &range, fault).as_bytes()).await?;
-        if !answer(&head, &mut client, &mut to_server, fault).await? {
+        if !answer(&head, &mut client, &mut to_server, fault, &shared).await? {
             return Ok(());
         }
         server = Some(to_server);
@@ -280,6 +299,7 @@ async fn answer(
     client: &mut TcpStream,
     server: &mut TcpStream,
     fault: Option<RequestFault>,
+    shared: &Mutex<ProxyState>,
 ) -> std::io::Result<bool> {
     let (mut head, mut body) = read_head(server).await?;
     let status = head.split(' ').nth(1).unwrap_or_default();
@@ -310,7 +330,13 @@ async fn answer(
         _ => {}
     }
     client.write_all(head.as_bytes()).await?;
-    client.write_all(&body).await?;
+    for piece in body.chunks(PIECE_BYTES) {
+        let at = shared.lock().expect("no test panics with the lock").pass_link(piece.len());
+        if let Some(at) = at {
+            tokio::time::sleep_until(at.into()).await;
+        }
+        client.write_all(piece).await?;
+    }
     Ok(true)
 }
 

@@ -41,8 +41,14 @@ async fn bad_records_failing_requests_and_slow_objects_leave_the_stream_as_plann
         RequestFault::OtherRange,
     ];
     let latency = Duration::from_millis(3);
-    let script =
-        |seed| FaultScript { seed, one_request_in: 20, faults: faults.clone(), latency, one_slow_object_in: 100 };
+    let script = |seed| FaultScript {
+        seed,
+        one_request_in: 20,
+        faults: faults.clone(),
+        latency,
+        one_slow_object_in: 100,
+        ..FaultScript::default()
+    };
     // The script makes about one shard in a hundred slow; take a seed that makes at least one slow.
     let slow =
         |script: &FaultScript| paths.iter().filter(|path| path.ends_with(".tar") && script.is_slow(path)).count();

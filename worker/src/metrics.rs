@@ -112,14 +112,13 @@ fn pictures(registry: &mut Registry, counts: &PictureCounts) {
 }
 
 fn stores(registry: &mut Registry, stats: &StoreStats) {
-    let StoreStats { requests, retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes, cache_faults, outage_ms } =
-        *stats;
+    let StoreStats { retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = *stats;
     let mut counter = |name: &str, help: &str, value: u64| {
         let counter = Counter::<u64>::default();
         counter.inc_by(value);
         registry.register(name, help, counter);
     };
-    counter("spdl_worker_store_requests", "Requests to stores, hedges among them", requests);
+    counter("spdl_worker_store_requests", "Requests to stores, hedges among them", stats.requests);
     counter("spdl_worker_store_retries", "Requests that were made again because the last one failed", retries);
     counter(
         "spdl_worker_store_timeouts",
@@ -131,8 +130,12 @@ fn stores(registry: &mut Registry, stats: &StoreStats) {
     counter("spdl_worker_store_hedge_wins", "Second requests that answered before the first", hedge_wins);
     counter("spdl_worker_store_wrong_bytes", "Blocks, indexes and manifests whose checksum was wrong", wrong_bytes);
     counter("spdl_worker_cache_faults", "Entries of the disk cache that were damaged or not written", cache_faults);
+    let first_byte = RealCounter::default();
+    first_byte.inc_by(stats.first_byte_ns as f64 / 1e9);
+    let help = "Time until the first byte of a reply, over all requests that were answered";
+    registry.register("spdl_worker_store_first_byte_seconds", help, first_byte);
     let gauge = Real::default();
-    gauge.set(outage_ms as f64 / 1e3);
+    gauge.set(stats.outage_ms as f64 / 1e3);
     let help = "How long requests for an object have failed, the longest of all objects";
     registry.register("spdl_worker_store_outage_seconds", help, gauge);
 }

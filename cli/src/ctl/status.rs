@@ -181,6 +181,11 @@ fn job_rows(status: &Status, job: &JobStatus, details: bool, table: &mut Table<5
         let samples = report::count(more, "more bad sample", "more bad samples");
         notes.push(format!("and {samples} of `{}`", job.name));
     }
+    for session in sessions.iter().filter(|session| is_live(session)) {
+        if let Some(verdict) = &session.verdict {
+            notes.push(format!("session {}: {verdict}", session.session));
+        }
+    }
     for session in sessions.iter().filter(|session| session.run == job.name) {
         session_rows(session, is_live(session), table);
     }

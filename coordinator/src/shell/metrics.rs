@@ -8,7 +8,8 @@ use prometheus_client::{
 };
 
 use spdl_core::{
-    coordinator::Status,
+    coordinator::{JobStatus, RankStatus, Status},
+    insight::Limit,
     messages::{FromCoordinator, ToCoordinator},
 };
 use spdl_wire::rejections::Rejections;
@@ -22,6 +23,12 @@ struct RequestLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct JobLabels {
     job: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabels {
+    job: String,
+    limit: &'static str,
 }
 
 /// Counts requests answered since start.
@@ -81,6 +88,7 @@ pub(crate) fn text(
     let help = "1 while changes of the state cannot be written";
     single(&mut registry, "spdl_coordinator_state_failing", help, f64::from(u8::from(state_problem.is_some())));
     per_job(&mut registry, status);
+    limits(&mut registry, status);
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes everything");
     text
@@ -90,6 +98,25 @@ fn single(registry: &mut Registry, name: &str, help: &str, value: f64) {
     let gauge = Gauge::<f64, std::sync::atomic::AtomicU64>::default();
     gauge.set(value);
     registry.register(name, help, gauge);
+}
+
+/// Returns the ranks alive of a job's newest session.
+fn ranks_alive<'s>(status: &'s Status, job: &JobStatus) -> impl Iterator<Item = &'s RankStatus> {
+    let session = status.sessions.iter().find(|session| Some(session.session) == job.session);
+    session.into_iter().flat_map(|session| &session.ranks).filter(|rank| rank.is_alive)
+}
+
+fn limits(registry: &mut Registry, status: &Status) {
+    let family = Family::<LimitLabels, Gauge>::default();
+    for job in &status.jobs {
+        for limit in Limit::ALL {
+            let limited = ranks_alive(status, job)
+                .filter(|rank| rank.diagnosis.as_ref().is_some_and(|found| found.limit == Some(limit)));
+            let count = i64::try_from(limited.count()).unwrap_or(i64::MAX);
+            family.get_or_create(&LimitLabels { job: job.name.clone(), limit: limit.name() }).set(count);
+        }
+    }
+    registry.register("spdl_coordinator_job_ranks_limited", "Ranks alive, by what limits them", family);
 }
 
 fn per_job(registry: &mut Registry, status: &Status) {
@@ -102,10 +129,7 @@ fn per_job(registry: &mut Registry, status: &Status) {
         registry.register(name, help, family);
     };
     let jobs = &status.jobs;
-    let ranks = |at: usize| {
-        let session = status.sessions.iter().find(|session| Some(session.session) == jobs[at].session);
-        session.into_iter().flat_map(|session| &session.ranks).filter(|rank| rank.is_alive)
-    };
+    let ranks = |at: usize| ranks_alive(status, &jobs[at]);
     add("spdl_coordinator_job_failed", "1 for a job that has failed", &|at| {
         f64::from(u8::from(jobs[at].failed.is_some()))
     });

@@ -9,7 +9,8 @@ use crate::{
 };
 
 use super::{
-    Candidate, ClusterNote, ConnectionId, CoordinatorCore, MAX_WORKERS, WorkerGone, over_limit, session::RankState,
+    Candidate, ClusterNote, ConnectionId, CoordinatorCore, MAX_WORKERS, WorkerGone, over_limit, recent::RecentEvents,
+    session::RankState,
 };
 
 /// A worker that is alive.
@@ -29,6 +30,8 @@ pub(super) struct WorkerRecord {
     /// Earlier statistics of its stages.
     pub(super) history: StageHistory,
     pub(super) cpu_ns: u64,
+    /// The counts of its stores and its CPU time a few seconds ago.
+    pub(super) recent: RecentEvents<(StoreStats, u64)>,
     pub(super) store: StoreStats,
 }
 
@@ -65,6 +68,8 @@ impl CoordinatorCore {
         let mut history =
             self.workers.get_mut(&id).map(|worker| std::mem::take(&mut worker.history)).unwrap_or_default();
         history.note(heartbeat.uptime_ms, &heartbeat.stages);
+        let mut recent = self.workers.get(&id).map_or_else(RecentEvents::default, |worker| worker.recent.clone());
+        recent.note(self.now_ms, &(heartbeat.store, heartbeat.cpu_ns));
         let worker = WorkerRecord {
             joined_ms,
             home: heartbeat.home,
@@ -76,6 +81,7 @@ impl CoordinatorCore {
             stages: heartbeat.stages,
             uptime_ms: heartbeat.uptime_ms,
             history,
+            recent,
             cpu_ns: heartbeat.cpu_ns,
             store: heartbeat.store,
         };

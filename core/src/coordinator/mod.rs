@@ -5,6 +5,7 @@
 //! shell passes `now_ms` (any monotonic count of milliseconds) and carries out what [`CoordinatorCore::poll_effect`]
 //! returns.
 
+mod diagnosis;
 mod durability;
 mod effect;
 mod jobs;
@@ -41,7 +42,8 @@ pub use memory::MemoryState;
 pub use note::{ClusterNote, LogLevel, WorkerGone};
 pub use placement::{Candidate, NearestThenLeastLoaded, Placement};
 pub use status::{
-    BadSampleStatus, JobProblem, JobStatus, RankStatus, RunStatus, ServedRank, SessionStatus, Status, WorkerStatus,
+    BadSampleStatus, JobProblem, JobStatus, RankDiagnosis, RankStatus, RunStatus, ServedRank, SessionStatus, Status,
+    WorkerStatus,
 };
 
 use self::{jobs::JobState, members::WorkerRecord, session::SessionState};

@@ -3,6 +3,7 @@
 use crate::{
     Position, Receipt, SampleId,
     history::{StageWindow, WINDOWS_MS},
+    insight::{Diagnosis, Limit, Term, session_verdict},
     job::{BadSamples, EpochEnd, OrderParams},
     messages::{PROTOCOL_VERSION, StageStats, Stall, StartReason, StoreStats, Transport, WorkerId},
     order::BatchParams,
@@ -127,6 +128,8 @@ pub struct SessionStatus {
     pub superseded_by: Option<u64>,
     /// Whether the run was reset since.
     pub is_reset: bool,
+    /// What limits its ranks, in a sentence; `None` until there is a history of some seconds.
+    pub verdict: Option<String>,
     pub ranks: Vec<RankStatus>,
 }
 
@@ -153,7 +156,20 @@ pub struct RankStatus {
     pub job_samples_per_s: Option<f64>,
     /// The fraction of the last seconds in which the trainer waited for batches.
     pub waiting: Option<f64>,
+    /// What limits the rank; `None` until there is a history of some seconds.
+    pub diagnosis: Option<RankDiagnosis>,
     pub heartbeat_age_ms: u64,
+}
+
+/// What limits a rank, of the last seconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct RankDiagnosis {
+    /// `None` if the rank got no sample.
+    pub limit: Option<Limit>,
+    pub verdict: String,
+    /// The rate in samples per second that each resource allows the rank, the smallest first.
+    pub terms: Vec<Term>,
 }
 
 /// The status of a worker.
@@ -298,6 +314,7 @@ impl CoordinatorCore {
     }
 
     fn session_status(&self, session: &SessionState) -> SessionStatus {
+        let diagnoses = self.diagnoses(session);
         let samples = self.jobs.get(&session.job).map_or(0, |state| state.job.samples);
         let ranks = session.ranks.iter().map(|(&rank, state)| RankStatus {
             job_samples_per_s: state.recent.before(state.heard_ms).map(|(seconds, (position, _))| {
@@ -320,6 +337,7 @@ impl CoordinatorCore {
             home_worker: state.home.map(worker_text),
             transport: state.transport,
             waited_ms: state.waited_ms,
+            diagnosis: diagnoses.iter().find(|found| found.rank.rank == rank).map(RankDiagnosis::of),
             heartbeat_age_ms: self.now_ms.saturating_sub(state.heard_ms),
         });
         SessionStatus {
@@ -335,6 +353,7 @@ impl CoordinatorCore {
             acknowledged: session.acknowledged(),
             superseded_by: session.superseded_by.as_ref().map(|successor| successor.session.0),
             is_reset: session.is_reset,
+            verdict: session_verdict(&diagnoses),
             ranks: ranks.collect(),
         }
     }
@@ -372,6 +391,12 @@ impl CoordinatorCore {
             cpu_ns: worker.cpu_ns,
             store: worker.store,
         }
+    }
+}
+
+impl RankDiagnosis {
+    fn of(found: &Diagnosis) -> Self {
+        Self { limit: found.limit(), verdict: found.verdict(), terms: found.terms.clone() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The rules of the coordinator, one test each, in virtual time.
 
 mod bad_samples;
+mod diagnosis;
 mod heartbeats;
 mod jobs;
 mod launches;

@@ -176,7 +176,7 @@ fn stage_stats() -> impl Strategy<Value = StageStats> {
 }
 
 fn store_stats() -> impl Strategy<Value = StoreStats> {
-    any::<[u64; 9]>().prop_map(|n| StoreStats {
+    any::<[u64; 10]>().prop_map(|n| StoreStats {
         requests: n[0],
         retries: n[1],
         timeouts: n[2],
@@ -186,6 +186,7 @@ fn store_stats() -> impl Strategy<Value = StoreStats> {
         wrong_bytes: n[6],
         cache_faults: n[7],
         outage_ms: n[8],
+        first_byte_ns: n[9],
     })
 }
 

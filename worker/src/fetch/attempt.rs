@@ -1,6 +1,10 @@
 //! A single request to a store: its timeouts, and the classification of its failure.
 
-use std::{error::Error as _, sync::Arc, time::Duration};
+use std::{
+    error::Error as _,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt};
@@ -34,6 +38,8 @@ pub(crate) struct Response {
     pub(crate) range: std::ops::Range<u64>,
     pub(crate) attributes: Attributes,
     pub(crate) extensions: Extensions,
+    /// Time from the request until the answer began.
+    pub(crate) first_byte: Duration,
     /// `None` for an object that is too large to be read whole.
     pub(crate) bytes: Option<Bytes>,
 }
@@ -66,11 +72,13 @@ impl RequestTarget<'_> {
     pub(crate) async fn ask(&self, options: GetOptions, silence: Duration) -> Result<Response, RequestError> {
         let (is_head, is_ranged) = (options.head, options.range.is_some());
         let wanted_bytes = wanted_bytes(&options);
+        let started = Instant::now();
         let answer = tokio::time::timeout(silence, self.store.get_opts(self.path, options)).await;
         let answer = match answer.map_err(|_| RequestError::timeout("no answer", silence))? {
             Ok(answer) => answer,
             Err(error) => return Err(self.classify(error, silence).await),
         };
+        let first_byte = started.elapsed();
         self.check(&answer.meta)?;
         let GetResult { payload, meta, range, attributes, extensions } = answer;
         let expected_bytes = range.end - range.start;
@@ -90,7 +98,7 @@ impl RequestTarget<'_> {
         {
             return Err(RequestError::later(format!("{came} of {expected_bytes} bytes arrived")));
         }
-        Ok(Response { meta, range, attributes, extensions, bytes })
+        Ok(Response { meta, range, attributes, extensions, first_byte, bytes })
     }
 
     /// Classifies a failed request. If the store answered, the object may have been replaced, so its size is checked.

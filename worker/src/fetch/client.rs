@@ -15,7 +15,7 @@ use futures::future::{Either, select};
 use object_store::{GetOptions, path::Path};
 use parking_lot::Mutex;
 use spdl_core::{backoff::Backoff, messages::StoreStats};
-use spdl_pipeline::stats::StageCounters;
+use spdl_pipeline::stats::{StageCounters, nanoseconds};
 use tokio::sync::Semaphore;
 
 use super::{
@@ -96,6 +96,7 @@ const MAX_OTHER_ETAGS: usize = 10_000;
 #[derive(Debug, Default)]
 struct Counts {
     requests: AtomicU64,
+    first_byte_ns: AtomicU64,
     retries: AtomicU64,
     timeouts: AtomicU64,
     refusals: AtomicU64,
@@ -173,6 +174,7 @@ impl StoreClient {
             Ok(got) => {
                 let bytes = got.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
                 self.stage.item(started.elapsed(), bytes);
+                self.counts.first_byte_ns.fetch_add(nanoseconds(got.first_byte), Relaxed);
                 if wanted.is_some() {
                     self.policy.lock().note_done(bytes, started.elapsed());
                 }
@@ -258,10 +260,12 @@ impl StoreClient {
 
     /// Returns the counts. The disk cache adds its own faults.
     pub(crate) fn stats(&self) -> StoreStats {
-        let Counts { requests, retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes } = &self.counts;
+        let Counts { requests, first_byte_ns, retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes } =
+            &self.counts;
         let outage_ms = self.outages.since().map_or(0, |since| since.elapsed().as_millis());
         StoreStats {
             requests: requests.load(Relaxed),
+            first_byte_ns: first_byte_ns.load(Relaxed),
             retries: retries.load(Relaxed),
             timeouts: timeouts.load(Relaxed),
             refusals: refusals.load(Relaxed),
