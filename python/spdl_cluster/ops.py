@@ -25,7 +25,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from . import _native
 from .errors import SettingError
 
-__all__ = ["NativeOperation", "collate", "decode_image", "download", "download_up_to", "normalise", "resize"]
+__all__ = ["NativeOperation", "collate", "decode_image", "decode_tensor", "download", "download_up_to", "normalise", "resize"]
 
 A = TypeVar("A", contravariant=True)
 R = TypeVar("R", covariant=True)
@@ -99,6 +99,17 @@ def decode_image(
         normalise=by,
     )
     return NativeOperation("decode_image", native)
+
+
+def decode_tensor(array: str | None = None, *, max_bytes: int = _MAX_BYTES) -> NativeOperation[bytes, Any]:
+    """Returns an operation that reads an array from a `.npy` or `.npz` file, of any type and shape. Pickles are never read.
+
+    array: its name in a `.npz` file. Default: the only one.
+    max_bytes: the largest array that is read. Default: 256 MiB.
+    """
+    if max_bytes < 1:
+        raise SettingError(f"`max_bytes` is {max_bytes!r}, not a number of bytes above 0")
+    return NativeOperation("decode_tensor", _native.NativeOp.decode_tensor(array, max_bytes))
 
 
 def resize(size: tuple[int, int] | int, *, crop: Literal["centre"] | None = None) -> NativeOperation[Any, Any]:

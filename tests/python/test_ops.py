@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import io
 import os
 import pathlib
 import tarfile
@@ -160,6 +161,43 @@ def test_the_steps_of_decoding_can_be_taken_one_by_one(pictures: list[pathlib.Pa
         found = numpy.concatenate(list(pipeline.get_iterator(timeout=LIMIT_S)))
     alone = [normalise(ops.resize(20)(ops.decode_image()(path.read_bytes()))) for path in pictures[:8]]
     assert numpy.array_equal(found, numpy.stack(alone))
+
+
+def saved(save: Callable[..., Any], *arrays: Any, **named: Any) -> bytes:
+    """Returns the file that NumPy writes."""
+    file = io.BytesIO()
+    save(file, *arrays, **named)
+    return file.getvalue()
+
+
+def test_tensors_are_numpys_arrays() -> None:
+    decode = ops.decode_tensor()
+    for dtype in ("u1", "i2", ">i4", "f2", "f4", ">f8", "u8"):
+        for shape in ((), (5,), (2, 3, 4), (0, 3)):
+            array = numpy.arange(numpy.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+            found = decode(saved(numpy.save, array))
+            assert found.dtype == numpy.dtype(dtype).newbyteorder("=") and found.shape == shape
+            assert numpy.array_equal(found, array)
+    array = numpy.asfortranarray(numpy.arange(12.0).reshape(3, 4))
+    assert numpy.array_equal(decode(saved(numpy.save, array)), array)
+    both = saved(numpy.savez_compressed, a=array, b=array + 1)
+    assert numpy.array_equal(ops.decode_tensor("b")(both), array + 1)
+    for data, problem in (
+        (both, "`a`"),
+        (b"no array", "cannot be read"),
+        (saved(numpy.save, numpy.array([{}]), allow_pickle=True), "Python objects"),
+        (saved(numpy.save, numpy.zeros((1 << 10, 1 << 10), "f4"))[:200], "cut off"),
+    ):
+        with pytest.raises(spdl_cluster.DataError, match=problem):
+            decode(data)
+    with pytest.raises(spdl_cluster.DataError, match="more than 11 bytes"):
+        ops.decode_tensor(max_bytes=11)(saved(numpy.save, numpy.zeros(3, "f4")))
+    with pytest.raises(spdl_cluster.DataError, match="takes the bytes of a .npy or .npz file"):
+        decode("text")  # type: ignore[call-overload]
+    builder = PipelineBuilder().add_source([both] * 3).aggregate(3).pipe(ops.decode_tensor("a")).pipe(ops.collate)
+    pipeline = builder.add_sink(1).build(num_threads=1)
+    with pipeline.auto_stop(timeout=LIMIT_S):
+        assert numpy.array_equal(pipeline.get_item(timeout=LIMIT_S), [array] * 3)
 
 
 def test_pictures_have_the_bytes_of_a_jobs(pictures: list[pathlib.Path], job: MakeJob) -> None:

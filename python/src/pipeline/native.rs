@@ -11,6 +11,7 @@ use pyo3::{
 };
 use spdl_core::job::{DType, ImageColumn, ImageLayout, Normalise};
 use spdl_pixels::{AxisSpan, Frame, PictureLimits, PictureScratch, PixelWriter};
+use spdl_worker::decode::NumpyArray;
 
 use super::{
     array::Array,
@@ -38,6 +39,8 @@ pub(crate) enum Work {
     Download(Downloader),
     /// Decodes, resizes and normalises a picture.
     DecodeImage(ImageDecoder),
+    /// Reads an array of this name from a file of NumPy's.
+    DecodeTensor { array: Option<String>, max_bytes: usize },
     /// Resizes a decoded picture.
     Resize(PictureResizer),
     /// Normalises a decoded picture.
@@ -67,6 +70,12 @@ impl NativeOp {
     ) -> PyResult<Self> {
         let PictureNormaliser { dtype, layout, normalise } = normaliser(py, dtype, channels_first, normalise)?;
         Ok(Self(Arc::new(Work::DecodeImage(ImageDecoder { size, crops_centre, dtype, layout, normalise }))))
+    }
+
+    /// Makes the operation that reads an array of at most `max_bytes` from a file of NumPy's.
+    #[staticmethod]
+    fn decode_tensor(array: Option<String>, max_bytes: usize) -> Self {
+        Self(Arc::new(Work::DecodeTensor { array, max_bytes }))
     }
 
     /// Makes the operation that resizes decoded pictures to `size`, height and width.
@@ -148,6 +157,16 @@ impl Work {
             (Self::DecodeImage(decoder), Value::Bytes(bytes)) => decoder.decode(&bytes).map(Value::Array),
             (Self::DecodeImage(_), _) => {
                 Err("`decode_image` takes the bytes of a picture, or a list of them".to_owned())
+            }
+            (Self::DecodeTensor { array, max_bytes }, Value::Bytes(file)) => {
+                let read = NumpyArray::read(&file, array.as_deref(), *max_bytes);
+                let read =
+                    read.map_err(|problem| format!("a tensor of {} bytes cannot be read: {problem}", file.len()))?;
+                let shape: Vec<usize> = read.shape.iter().map(|side| *side as usize).collect();
+                Ok(Value::Array(Array::of_bytes(read.dtype, &shape, &read.elements)))
+            }
+            (Self::DecodeTensor { .. }, _) => {
+                Err("`decode_tensor` takes the bytes of a .npy or .npz file, or a list of them".to_owned())
             }
             (Self::Resize(resizer), Value::Array(picture)) => resizer.resize(&picture).map(Value::Array),
             (Self::Normalise(normaliser), Value::Array(picture)) => normaliser.normalise(&picture).map(Value::Array),

@@ -30,6 +30,7 @@ use spdl_core::{
 };
 
 pub use cause::{BadSampleCause, BadSampleProblem};
+pub use column::NumpyArray;
 pub(crate) use memory::DecodeLimits;
 pub use memory::DecodeMemory;
 pub use spdl_pixels::{PictureCounts, PictureLimits};

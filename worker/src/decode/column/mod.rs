@@ -13,6 +13,7 @@ use std::{collections::HashMap, sync::Arc};
 use ::bytes::Bytes;
 use spdl_core::job::{Column, ColumnKind};
 use spdl_pixels::PictureScratch;
+pub use tensor::NumpyArray;
 
 use super::{
     BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,

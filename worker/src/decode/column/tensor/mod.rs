@@ -32,6 +32,55 @@ impl TensorDecoder {
     }
 }
 
+/// An array of any type and shape, its elements little-endian and in row-major order.
+#[derive(Clone, Debug)]
+pub struct NumpyArray {
+    /// Type of the elements.
+    pub dtype: DType,
+    /// The dimensions; none for a number.
+    pub shape: Vec<u32>,
+    /// The elements.
+    pub elements: Bytes,
+}
+
+impl NumpyArray {
+    /// Reads a `.npy` file, or the array `name` of a `.npz` file; without a name, its only one. It has at most `max_bytes`.
+    ///
+    /// # Errors
+    /// What is wrong with the file, as text.
+    pub fn read(file: &Bytes, name: Option<&str>, max_bytes: usize) -> Result<Self, String> {
+        let array = name.map(str::to_owned);
+        let column = TensorColumn { shape: Vec::new(), max_rows: None, encoding: TensorEncoding::Numpy, array };
+        let mut decoder = TensorDecoder { column, dtype: DType::U8 };
+        let NpyHeader { element, shape, .. } = npy::read_header(&mut decoder.open(file)?)?;
+        decoder.dtype = match element {
+            NpyElement::Number { dtype, .. } => dtype,
+            NpyElement::Object => return Err("it holds Python objects (pickle), which are never read".to_owned()),
+            NpyElement::TwoBytes => return Err("it holds elements of two bytes that no type of NumPy's has".to_owned()),
+            NpyElement::Other(descr) => return Err(format!("it holds {descr}, which is no number")),
+        };
+        let bytes =
+            shape.iter().try_fold(decoder.dtype.bytes() as u64, |bytes, side| bytes.checked_mul((*side).max(1)));
+        if bytes.is_none_or(|bytes| bytes > max_bytes as u64) {
+            return Err(format!("it claims {} {shape:?}, more than {max_bytes} bytes", decoder.dtype.name()));
+        }
+        let shape: Vec<u32> = shape.into_iter().map(|side| u32::try_from(side).unwrap_or(u32::MAX)).collect();
+        // Where the column has the file's own shape, what is read grows with the file, whatever its header claims.
+        let elements = match shape.split_first() {
+            Some((rows, row)) => {
+                (decoder.column.max_rows, decoder.column.shape) = (Some(*rows), row.to_vec());
+                decoder.read_rows(file, *rows)?
+            }
+            None => {
+                let mut number = vec![0; decoder.dtype.bytes()];
+                decoder.read(file, &mut number)?;
+                number.into()
+            }
+        };
+        Ok(Self { dtype: decoder.dtype, shape, elements })
+    }
+}
+
 impl ColumnDecoder for TensorDecoder {
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let read = match self.column.max_rows {

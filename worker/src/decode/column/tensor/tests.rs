@@ -56,6 +56,23 @@ fn every_type_of_numpy_is_read_as_it_is() {
 }
 
 #[test]
+fn an_array_of_any_type_and_shape_is_read_within_a_bound() {
+    for name in ["f4", "big_endian", "fortran", "version3"] {
+        let array = NumpyArray::read(&file(&format!("{name}.npy")).into(), None, 24).unwrap();
+        assert_eq!((array.dtype, array.shape, array.elements.to_vec()), (DType::F32, vec![2, 3], grid()), "{name}");
+    }
+    let whole = file("f4.npy");
+    for (bytes, limit, problem) in [
+        (whole.clone(), 23, "it claims f32 [2, 3], more than 23 bytes"),
+        (whole[..whole.len() - 1].to_vec(), 24, "it is cut off"),
+        (b"nothing".to_vec(), 24, "cut off in its header"),
+    ] {
+        let read = NumpyArray::read(&bytes.into(), None, limit).unwrap_err();
+        assert!(read.contains(problem), "{read}");
+    }
+}
+
+#[test]
 fn both_orders_of_bytes_and_elements_and_all_versions_of_the_header_give_the_same() {
     for name in ["big_endian", "fortran", "version1", "version2", "version3"] {
         let read = decode(&decoder(DType::F32, &[2, 3], None), &file(&format!("{name}.npy")));
