@@ -78,7 +78,7 @@ pub trait Source: Send + 'static {
         WaitClock::default()
     }
 
-    /// Returns the statistics of the pipeline's stages when the pipeline runs in this process.
+    /// Returns the statistics of the stages that run in this process.
     fn stages(&self) -> Vec<StageStats> {
         Vec::new()
     }

@@ -37,7 +37,7 @@ pub struct Stats {
     pub wait_ms_p99: f64,
     /// The home that serves the rank, and the transport.
     pub serving: Serving,
-    /// The stages of the pipeline, when it runs in this process.
+    /// The stages that run in this process: `receive` and `copy`, or those of a worker.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageStats>,
 }

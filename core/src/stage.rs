@@ -55,6 +55,10 @@ stages! {
     HandOver = "hand-over",
     /// Sends a batch to a trainer on another node.
     Send = "send",
+    /// Receives a batch on the trainer's side.
+    Receive = "receive",
+    /// Copies a batch to a device.
+    Copy = "copy",
 }
 
 impl From<&str> for Stage {

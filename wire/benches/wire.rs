@@ -55,7 +55,14 @@ fn session() -> Box<Session> {
 }
 
 fn attach_request() -> Attach {
-    Attach { session: session(), rank: 0, from: Position::new(0, 0), slots: SLOTS, client: "bench".into() }
+    Attach {
+        session: session(),
+        rank: 0,
+        from: Position::new(0, 0),
+        slots: SLOTS,
+        client: "bench".into(),
+        receive: Attach::counters(),
+    }
 }
 
 fn round_trip<M: Message>(message: &M, bytes: &mut Vec<u8>) -> M {
@@ -86,7 +93,7 @@ fn codecs(criterion: &mut Criterion) {
     };
     let heartbeat = ToCoordinator::WorkerHeartbeat(heartbeat);
     let filled = FromHome::Filled { sequence: 1000, slot: 3, used_bytes: BATCH_BYTES as u64 };
-    let Attach { session, rank, from, slots, client } = attach_request();
+    let Attach { session, rank, from, slots, client, .. } = attach_request();
     let attach = ToHome::Attach { session, rank, from, slots, client };
     let mut encoded = Vec::new();
     codec::encode(&heartbeat, &mut encoded).expect("it encodes");

@@ -44,7 +44,14 @@ fn session() -> Box<Session> {
 }
 
 fn attach_with(slots: u32) -> Attach {
-    Attach { session: session(), rank: 3, from: Position::new(1, 2), slots, client: "test".into() }
+    Attach {
+        session: session(),
+        rank: 3,
+        from: Position::new(1, 2),
+        slots,
+        client: "test".into(),
+        receive: Attach::counters(),
+    }
 }
 
 /// A home that listens on both transports.
@@ -276,7 +283,7 @@ async fn freeing_what_was_not_given_is_noticed() {
     let mut test_home = TestHome::new();
     let connection = quic::connect(&test_home.client, test_home.home.quic, Role::Worker, LONG).await.unwrap();
     let (mut write, _read) = connection.open_bi().await.unwrap();
-    let Attach { session, rank, from, slots, client } = attach_with(1);
+    let Attach { session, rank, from, slots, client, .. } = attach_with(1);
     frame::write_frame(&mut write, &ToHome::Attach { session, rank, from, slots, client }).await.unwrap();
     let request = test_home.listener.accept().await.unwrap();
     let slab = request.new_slab(1, SLOT_BYTES).unwrap();

@@ -10,6 +10,7 @@ use spdl_core::{
     layout::Layout,
     messages::{Session, Stall, StartReason, ToCoordinator},
 };
+use spdl_pipeline::stats::StageCounters;
 use spdl_wire::{home::Attach, spans};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -43,6 +44,7 @@ pub(super) struct SessionDriver {
     pending: HashMap<(LinkId, u32), Batch>,
     ready: mpsc::UnboundedSender<TrainerMessage>,
     serving: Arc<Mutex<Serving>>,
+    receive: Arc<StageCounters>,
     /// Read before each call of the core, so that heartbeats report the wait in progress.
     clock: WaitClock,
     joined: Option<oneshot::Sender<Joining>>,
@@ -72,7 +74,7 @@ impl SessionDriver {
         let (to_ready, ready) = mpsc::unbounded_channel();
         let (to_joined, joined) = oneshot::channel();
         let serving = Arc::new(Mutex::new(Serving::default()));
-        let clock = WaitClock::default();
+        let (clock, receive) = (WaitClock::default(), Attach::counters());
         let span = spans::rank(None, &job, rank);
         let asking = coordinator::ask_all(endpoint.clone(), addresses, asked, to_inputs.clone());
         let driver = Self {
@@ -90,6 +92,7 @@ impl SessionDriver {
             pending: HashMap::new(),
             ready: to_ready,
             serving: serving.clone(),
+            receive: receive.clone(),
             clock: clock.clone(),
             joined: Some(to_joined),
             layout: None,
@@ -97,7 +100,7 @@ impl SessionDriver {
             end: LinkEnded::No,
         };
         tokio::spawn(driver.run());
-        (Remote { inputs: to_inputs, ready, restarts: 0, serving, clock }, joined)
+        (Remote { inputs: to_inputs, ready, restarts: 0, serving, receive, clock }, joined)
     }
 
     async fn run(mut self) {
@@ -181,7 +184,8 @@ impl SessionDriver {
             SessionEffect::Joined(session, reason) => self.on_joined(session, reason),
             SessionEffect::Attach { link, home, way, from, slots } => {
                 let session = Box::new(self.core.session().expect("a rank attaches after it joined").clone());
-                let attach = Attach { session, rank: self.rank, from, slots, client: super::client_name() };
+                let (client, receive) = (super::client_name(), self.receive.clone());
+                let attach = Attach { session, rank: self.rank, from, slots, client, receive };
                 let layout = self.layout.clone().expect("a rank attaches after it joined");
                 let (commands, obeyed) = mpsc::unbounded_channel();
                 let (endpoint, inputs) = (self.endpoint.clone(), self.to_inputs.clone());

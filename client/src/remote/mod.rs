@@ -19,8 +19,9 @@ use parking_lot::Mutex;
 use spdl_core::{
     Position,
     client::{JoinRequest, LinkId, Progress, SessionCore, SessionEvent, Timing},
-    messages::{Session, Stall, StartReason},
+    messages::{Session, StageStats, Stall, StartReason},
 };
+use spdl_pipeline::stats::StageCounters;
 use spdl_wire::{
     certs::Identity,
     node::this_node,
@@ -106,6 +107,7 @@ pub struct Remote {
     /// earlier stream.
     restarts: u32,
     serving: Arc<Mutex<Serving>>,
+    receive: Arc<StageCounters>,
     clock: WaitClock,
 }
 
@@ -157,6 +159,10 @@ impl Source for Remote {
 
     fn serving(&self) -> Serving {
         self.serving.lock().clone()
+    }
+
+    fn stages(&self) -> Vec<StageStats> {
+        vec![self.receive.stats(Instant::now())]
     }
 
     fn wait_clock(&self) -> WaitClock {

@@ -1,10 +1,15 @@
 //! The task that copies batches from a source to a device, ahead of the trainer.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
 use spdl_client::{Batch, ClientError, Progress, Serving, Source, SourceEvent};
-use spdl_core::{Position, messages::StageStats};
+use spdl_core::{Position, Stage, messages::StageStats};
+use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
 use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
@@ -41,6 +46,7 @@ pub(crate) struct Prefetcher {
     restarts: u64,
     commands: mpsc::UnboundedSender<PrefetchCommand>,
     served: Arc<Mutex<Served>>,
+    copies: Arc<StageCounters>,
     outstanding: Arc<OutstandingBatches>,
 }
 
@@ -65,13 +71,17 @@ impl Prefetcher {
         })?;
         let outstanding = OutstandingBatches::new(buffers, "device buffers (option `buffers`)");
         let served = Arc::new(Mutex::new(Served::by(&source)));
+        let stage = Arc::new(StageCounters::new(Stage::Copy));
         let task = PrefetchTask {
             source,
             copy_stream,
             free,
             buffers,
+            units: stage.units().group(buffers, Instant::now()),
+            stage: stage.clone(),
             copies: 0,
             copies_done: 0,
+            copying: VecDeque::new(),
             page_locks,
             waiting: None,
             is_over: false,
@@ -85,7 +95,7 @@ impl Prefetcher {
             served: served.clone(),
         };
         tokio::spawn(task.run().in_current_span());
-        Ok(Self { ready, restarts: 0, commands, served, outstanding })
+        Ok(Self { ready, restarts: 0, commands, served, copies: stage, outstanding })
     }
 
     pub(crate) async fn next(&mut self) -> Result<SourceEvent<DeviceBatch>, DeviceError> {
@@ -135,7 +145,9 @@ impl Prefetcher {
     }
 
     pub(crate) fn stages(&self) -> Vec<StageStats> {
-        self.served.lock().stages.clone()
+        let mut stages = self.served.lock().stages.clone();
+        stages.push(self.copies.stats(Instant::now()));
+        stages
     }
 
     pub(crate) async fn close(&self) {
@@ -154,6 +166,11 @@ struct PrefetchTask<S> {
     free: VecDeque<Buffer>,
     /// The number of buffers that are usable.
     buffers: u32,
+    /// Counts the copies; its units are the buffers.
+    stage: Arc<StageCounters>,
+    units: UnitGroup,
+    /// The start and the bytes of each copy that was queued and is not over.
+    copying: VecDeque<(Instant, u64)>,
     /// The number of the last copy that was queued.
     copies: u64,
     /// The number of the last copy that is over. Copies end in order, because they are on one stream.
@@ -192,6 +209,7 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
             if let Err(error) = self.advance().await {
                 self.fail(error);
             }
+            self.account();
             let wants_batch = !self.is_over && self.waiting.is_none() && !self.free.is_empty();
             tokio::select! {
                 biased;
@@ -227,6 +245,18 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
         }
     }
 
+    /// Accounts for what each buffer does: a copy is in flight, it waits for a batch, or it waits for the trainer.
+    fn account(&self) {
+        let copying = self.copying.len();
+        let held = (self.buffers as usize).saturating_sub(copying + self.free.len());
+        self.units.set([(UnitState::Busy, copying), (UnitState::Output, held)], Instant::now());
+    }
+
+    fn lose_buffer(&mut self) {
+        self.buffers -= 1;
+        self.units = self.stage.units().group(self.buffers, Instant::now());
+    }
+
     fn end(&mut self, last: Ready) {
         self.is_over = true;
         let _ = self.ready.send((self.restarts, last));
@@ -252,13 +282,18 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
         match completion {
             Completion::Copied(number, result) => {
                 self.copies_done = number;
-                if let Err(error) = result {
-                    self.fail(error);
+                let copied = self.copying.pop_front();
+                match result {
+                    Ok(()) => copied.into_iter().for_each(|(since, bytes)| self.stage.item(since.elapsed(), bytes)),
+                    Err(error) => {
+                        self.stage.failure();
+                        self.fail(error);
+                    }
                 }
             }
             Completion::Released(buffer) => self.free.push_back(buffer),
             Completion::Abandoned(error) => {
-                self.buffers -= 1;
+                self.lose_buffer();
                 self.outstanding.set_limit(self.buffers);
                 if self.buffers == 0 {
                     self.fail(error);
@@ -290,7 +325,10 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
             return Ok(());
         };
         self.copies += 1;
-        let copied = self.put(batch, lock, buffer).await?;
+        self.copying.push_back((Instant::now(), batch.bytes().len() as u64));
+        let copied = self.put(batch, lock, buffer).await.inspect_err(|_| {
+            self.copying.pop_back();
+        })?;
         let _ = self.ready.send((self.restarts, Ok(SourceEvent::Batch(copied))));
         Ok(())
     }
@@ -307,7 +345,7 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
             let copy_stream = self.copy_stream.clone();
             match on_other_thread(move || copy_stream.enlarge(buffer, bytes)).await {
                 Err(error) if error.is_out_of_memory() && self.buffers > 1 => {
-                    self.buffers -= 1;
+                    self.lose_buffer();
                     self.outstanding.lower_limit(self.buffers, &error);
                 }
                 larger => return larger.map(Some),

@@ -1,15 +1,21 @@
 //! The client's side: attaches to a home, receives batches in order, frees slots.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use quinn::{Connection, Endpoint};
 use spdl_core::{
-    Position, Role,
+    Position, Role, Stage,
     messages::{FromHome, Home, NodeId, Session, ToHome, Transport},
 };
+use spdl_pipeline::stats::StageCounters;
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::{ChannelError, Inbound, Outbound, ended};
+use super::{ChannelError, Inbound, Outbound, ended, received::ReceivedSlots};
 use crate::{
     frame::{FrameError, FrameReader, FrameWriter},
     local::{self, Allow, LocalChannelError},
@@ -30,11 +36,19 @@ pub struct Attach {
     pub slots: u32,
     /// The client's process id and host, for the status.
     pub client: String,
+    /// Counts the batches that arrive.
+    pub receive: Arc<StageCounters>,
 }
 
 impl Attach {
+    /// Returns new counters for [`receive`](Self::receive).
+    #[must_use]
+    pub fn counters() -> Arc<StageCounters> {
+        Arc::new(StageCounters::new(Stage::Receive))
+    }
+
     fn into_message(self) -> ToHome {
-        let Self { session, rank, from, slots, client } = self;
+        let Self { session, rank, from, slots, client, receive: _ } = self;
         ToHome::Attach { session, rank, from, slots, client }
     }
 }
@@ -74,7 +88,7 @@ pub async fn attach_local(
     slot_bytes: usize,
     timeout: Duration,
 ) -> Result<(ClientSender, ClientReceiver), ChannelError> {
-    let (rank, wanted) = (request.rank, request.slots);
+    let (rank, wanted, stage) = (request.rank, request.slots, request.receive.clone());
     let opening = async {
         let stream = local::connect(path, &Allow::default()).await?;
         let (read, write) = stream.into_split();
@@ -95,8 +109,9 @@ pub async fn attach_local(
         let fd = fd.ok_or_else(|| ChannelError::protocol("the slab arrived without a descriptor"))?;
         let slab = Slab::attach(fd, slots, slot_stride)?;
         let frames = FrameReader::new(Inbound::Local(read), bytes);
-        let sender = ClientSender { out, connection: None, slab: slab.clone() };
-        Ok((sender, ClientReceiver::new(frames, slab, None)))
+        let received = ReceivedSlots::new(&stage, slots);
+        let sender = ClientSender { out, connection: None, slab: slab.clone(), received: received.clone() };
+        Ok((sender, ClientReceiver::new(frames, slab, None, received)))
     };
     within(timeout, rank, opening).await
 }
@@ -111,7 +126,7 @@ pub async fn attach_quic(
     slot_bytes: usize,
     timeout: Duration,
 ) -> Result<(ClientSender, ClientReceiver), ChannelError> {
-    let (rank, wanted) = (request.rank, request.slots);
+    let (rank, wanted, stage) = (request.rank, request.slots, request.receive.clone());
     let opening = async {
         let opened = connection.open_bi().await;
         let (write, read) = opened.map_err(|error| QuicError::of(error, connection.remote_address()))?;
@@ -122,9 +137,11 @@ pub async fn attach_quic(
         let message = frames.next().await.map_err(lost)?.ok_or(ChannelError::Closed)?;
         let (slots, _) = granted(message, wanted)?;
         let slab = Slab::private(slots, slot_bytes)?;
-        let sender = ClientSender { out, connection: Some(connection.clone()), slab: slab.clone() };
-        let arrivals = Arrivals::start(connection.clone(), slab.clone());
-        Ok((sender, ClientReceiver::new(frames, slab, Some(arrivals))))
+        let received = ReceivedSlots::new(&stage, slots);
+        let sender =
+            ClientSender { out, connection: Some(connection.clone()), slab: slab.clone(), received: received.clone() };
+        let arrivals = Arrivals::start(connection.clone(), slab.clone(), received.clone());
+        Ok((sender, ClientReceiver::new(frames, slab, Some(arrivals), received)))
     };
     within(timeout, rank, opening).await
 }
@@ -159,6 +176,7 @@ pub struct ClientSender {
     out: FrameWriter<Outbound>,
     connection: Option<Connection>,
     slab: Slab,
+    received: Arc<ReceivedSlots>,
 }
 
 impl ClientSender {
@@ -169,6 +187,7 @@ impl ClientSender {
     /// If the slot was not received, or a [`SlotRef`](crate::slab::SlotRef) of it still exists.
     pub async fn free(&mut self, slot: u32) -> Result<(), ChannelError> {
         assert!(self.slab.release(slot), "slot {slot} is freed once, after its last reader");
+        self.received.free();
         self.send(&ToHome::Freed { slot }).await
     }
 
@@ -203,7 +222,7 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    fn start(connection: Connection, slab: Slab) -> Self {
+    fn start(connection: Connection, slab: Slab, received: Arc<ReceivedSlots>) -> Self {
         // Each arrival holds a slot, so the queue is never full for long.
         let (arrive, arrived) = mpsc::channel(slab.slots() as usize + 1);
         let mut tasks = JoinSet::new();
@@ -211,7 +230,7 @@ impl Arrivals {
             let connection = connection.clone();
             async move { drop(quic::until_closed(&connection).await) }
         });
-        tasks.spawn(receive_all(connection.clone(), slab, arrive));
+        tasks.spawn(receive_all(connection.clone(), slab, received, arrive));
         Self { connection, arrived, is_over: false, _tasks: tasks }
     }
 
@@ -225,13 +244,24 @@ impl Arrivals {
 }
 
 /// Receives every batch into its slot, several at once, until the connection ends.
-async fn receive_all(connection: Connection, slab: Slab, arrive: mpsc::Sender<Result<FromHome, QuicError>>) {
+async fn receive_all(
+    connection: Connection,
+    slab: Slab,
+    received: Arc<ReceivedSlots>,
+    arrive: mpsc::Sender<Result<FromHome, QuicError>>,
+) {
     let mut receiving = JoinSet::new();
     while let Ok(mut stream) = connection.accept_uni().await {
         while receiving.try_join_next().is_some() {}
         let (connection, slab, arrive) = (connection.clone(), slab.clone(), arrive.clone());
+        let received = received.clone();
         receiving.spawn(async move {
-            let batch = quic::receive_batch(&mut stream, &slab, &connection).await;
+            let started = Instant::now();
+            let batch = received.count_reading(quic::receive_batch(&mut stream, &slab, &connection)).await;
+            match &batch {
+                Ok((.., used_bytes)) => received.hold(started.elapsed(), *used_bytes),
+                Err(_) => received.fail(),
+            }
             // If the connection ended, its own error explains a batch that was cut.
             if batch.is_ok() || connection.close_reason().is_none() {
                 let filled = |(sequence, slot, used_bytes)| FromHome::Filled { sequence, slot, used_bytes };
@@ -248,6 +278,7 @@ pub struct ClientReceiver {
     frames: FrameReader<Inbound>,
     slab: Slab,
     arrivals: Option<Arrivals>,
+    received: Arc<ReceivedSlots>,
     /// Whether the control channel has ended; batches that were on their way may still arrive.
     is_control_over: bool,
     /// The sequence number of the next batch to return.
@@ -257,8 +288,13 @@ pub struct ClientReceiver {
 }
 
 impl ClientReceiver {
-    const fn new(frames: FrameReader<Inbound>, slab: Slab, arrivals: Option<Arrivals>) -> Self {
-        Self { frames, slab, arrivals, is_control_over: false, next: 0, early: BTreeMap::new() }
+    const fn new(
+        frames: FrameReader<Inbound>,
+        slab: Slab,
+        arrivals: Option<Arrivals>,
+        received: Arc<ReceivedSlots>,
+    ) -> Self {
+        Self { frames, slab, arrivals, received, is_control_over: false, next: 0, early: BTreeMap::new() }
     }
 
     /// Returns the slab whose slots are filled.
@@ -296,11 +332,12 @@ impl ClientReceiver {
     async fn next_of_any_order(&mut self) -> Result<FromHome, ChannelError> {
         let Some(arrivals) = &mut self.arrivals else {
             let event = self.frames.next().await?.ok_or(ChannelError::Closed)?;
-            if let FromHome::Filled { slot, used_bytes, .. } = event
-                && (used_bytes > self.slab.slot_stride() as u64 || !self.slab.publish_filled(slot))
-            {
-                let problem = format!("it filled slot {slot} with {used_bytes} bytes, which it may not");
-                return Err(ChannelError::protocol(problem));
+            if let FromHome::Filled { slot, used_bytes, .. } = event {
+                if used_bytes > self.slab.slot_stride() as u64 || !self.slab.publish_filled(slot) {
+                    let problem = format!("it filled slot {slot} with {used_bytes} bytes, which it may not");
+                    return Err(ChannelError::protocol(problem));
+                }
+                self.received.hold(Duration::ZERO, used_bytes);
             }
             return Ok(event);
         };

@@ -5,6 +5,7 @@
 //! [`ClientReceiver`]. On both transports a batch is a slot of a slab, and batches are received in order.
 
 mod client;
+mod received;
 mod worker;
 
 use std::{

@@ -65,7 +65,14 @@ fn layout_of(session: &Session) -> Layout {
 }
 
 fn wish(session: Session, rank: u32) -> Attach {
-    Attach { session: Box::new(session), rank, from: Position::START, slots: 4, client: "test".into() }
+    Attach {
+        session: Box::new(session),
+        rank,
+        from: Position::START,
+        slots: 4,
+        client: "test".into(),
+        receive: Attach::counters(),
+    }
 }
 
 struct TestClient {
