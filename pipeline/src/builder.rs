@@ -184,8 +184,8 @@ pub(crate) fn add_pipe<T: Send + 'static, U: Send + 'static>(
             let open = Mutex::new(OpenItems::default());
             assembly.serve_by_thread(served_by(threads), ManyPipe { pipe, f, order, open });
         }
-        OpWork::Asynchronous(f) => {
-            assembly.serve(ServedBy::Tasks(concurrency), Worker::Task(Arc::new(AsyncPipe { pipe, f, memo })));
+        OpWork::Asynchronous(f, spawner) => {
+            assembly.serve(ServedBy::Tasks(concurrency), Worker::Task(Arc::new(AsyncPipe { pipe, f, spawner, memo })));
         }
     }
     (output, stage)

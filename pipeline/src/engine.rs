@@ -14,6 +14,7 @@ use std::{
 use futures::future::BoxFuture;
 
 use crate::{
+    op::Spawner,
     state::State,
     sync::{Condvar, Mutex, MutexGuard, lock, thread},
 };
@@ -60,6 +61,11 @@ pub(crate) trait Step: Send + Sync {
 
 /// A stage whose steps are taken by tasks.
 pub(crate) trait Task: Send + Sync {
+    /// Returns what runs the tasks; `None` for the pipeline's event loop.
+    fn spawner(&self) -> Option<&Spawner> {
+        None
+    }
+
     /// Returns the task of a number.
     fn task(self: Arc<Self>, engine: Arc<Engine>, stage: usize, number: usize) -> BoxFuture<'static, ()>;
 }
@@ -186,7 +192,9 @@ impl Engine {
 
     /// Waits in a task until a step of its stage can be taken. Returns `None` once the pipeline has ended.
     pub(crate) async fn next_step(&self, stage: usize, number: usize) -> Option<Locked<'_>> {
-        let (mut pause, mut looks) = (Pause::None, LOOKS_BEFORE_SLEEP);
+        // A spawner may hold what the next item needs: Python's lock, for one.
+        let looks = if self.task(stage).is_some_and(|task| task.spawner().is_some()) { 0 } else { LOOKS_BEFORE_SLEEP };
+        let (mut pause, mut looks) = (Pause::None, looks);
         poll_fn(|context| {
             let mut state = self.lock();
             match std::mem::replace(&mut pause, Pause::None) {

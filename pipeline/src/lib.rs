@@ -103,9 +103,9 @@ impl<T: Send + 'static> Pipeline<T> {
         let state = engine.lock();
         let sizes: Vec<(usize, usize)> = state.crews.iter().map(|crew| (crew.stages[0], crew.size)).collect();
         drop(state);
-        let is_asynchronous = |stage: usize| engine.task(stage).is_some();
+        let needs_runtime = |stage: usize| engine.task(stage).is_some_and(|task| task.spawner().is_none());
         let no_threads = |source| BuildError::Threads { source };
-        let runtime = if sizes.iter().any(|(stage, _)| is_asynchronous(*stage)) {
+        let runtime = if sizes.iter().any(|(stage, _)| needs_runtime(*stage)) {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
             let builder = builder.worker_threads(1).thread_name("spdl-engine").enable_all();
             Some(builder.build().map_err(no_threads)?)
@@ -131,8 +131,13 @@ impl<T: Send + 'static> Pipeline<T> {
             (stage, if is_pool { "spdl-cpu".to_owned() } else { format!("spdl-{}", state.stages[stage].name) })
         };
         for number in numbers {
-            if let (Some(task), Some(runtime)) = (self.engine.task(stage), &self.runtime) {
-                runtime.spawn(task.clone().task(self.engine.clone(), stage, number));
+            if let Some(task) = self.engine.task(stage) {
+                let future = task.clone().task(self.engine.clone(), stage, number);
+                if let Some(spawner) = task.spawner() {
+                    spawner.spawn_obj(future.into()).map_err(std::io::Error::other)?;
+                } else if let Some(runtime) = &self.runtime {
+                    runtime.spawn(future);
+                }
                 continue;
             }
             let engine = self.engine.clone();
@@ -189,7 +194,7 @@ impl<T: Send + 'static> Pipeline<T> {
     }
 
     /// Stops the pipeline and waits until every thread has ended, that is, until running operations and the source
-    /// return.
+    /// return. It does not wait for tasks that run [elsewhere](Op::spawn_on).
     ///
     /// # Panics
     /// If it is called on an event loop of tokio, which must not be blocked.

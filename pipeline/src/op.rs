@@ -7,6 +7,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use futures::task::Spawn;
+
 use crate::{
     error::{OpError, PipelineError},
     memo::{Cache, KeyedMemo, Memo},
@@ -15,6 +17,8 @@ use crate::{
 /// The results of an operation that makes many items of one.
 pub(crate) type Results<U> = Box<dyn Iterator<Item = Result<U, OpError>> + Send>;
 pub(crate) type AsyncFn<T, U> = dyn Fn() -> Box<dyn AsyncCall<T, U>> + Send + Sync;
+/// Runs the tasks of asynchronous operations.
+pub(crate) type Spawner = Arc<dyn Spawn + Send + Sync>;
 pub(crate) type ThreadFn<T, U> = dyn Fn(T) -> Result<U, OpError> + Send + Sync;
 
 /// The work of a pipe on each item, with its policies.
@@ -27,7 +31,8 @@ pub struct Op<T, U> {
 }
 
 pub(crate) enum OpWork<T, U> {
-    Asynchronous(Box<AsyncFn<T, U>>),
+    /// On the pipeline's event loop, unless there is a spawner.
+    Asynchronous(Box<AsyncFn<T, U>>, Option<Spawner>),
     One(Box<ThreadFn<T, Option<U>>>, Threads),
     Many(Box<ThreadFn<T, Results<U>>>, Threads),
 }
@@ -142,7 +147,7 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         let call = move || -> Box<dyn AsyncCall<T, U>> {
             Box::new(ReusedCall { f: f.clone(), future: Box::pin(None), convert })
         };
-        Self::new(OpWork::Asynchronous(Box::new(call)))
+        Self::new(OpWork::Asynchronous(Box::new(call), None))
     }
 
     /// Creates an operation that computes. It runs on the pipeline's thread pool, which it should not block: see
@@ -201,6 +206,17 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
     fn new(work: OpWork<T, U>) -> Self {
         let failures = FailurePolicy { retries: 0, copy: None, max: u64::MAX, action: OnFailure::Fail };
         Self { work, order: OutputOrder::default(), failures, bytes: |_| 0, memo: None }
+    }
+
+    /// Lets `spawner` run an asynchronous operation, in place of the pipeline's event loop; other operations have no use for it.
+    /// It is given a task for each unit of the stage's concurrency, which ends soon after the pipeline has. What it then
+    /// still runs, it drops.
+    #[must_use]
+    pub fn spawn_on(mut self, spawner: Arc<dyn Spawn + Send + Sync>) -> Self {
+        if let OpWork::Asynchronous(_, on) = &mut self.work {
+            *on = Some(spawner);
+        }
+        self
     }
 
     /// Sets the order in which results leave. Default: the order of their inputs.

@@ -19,7 +19,7 @@ use crate::{
     error::{OpError, PipelineError},
     link::{Link, Message, NoItem, Slot, Taken},
     memo::{Answer, Memo},
-    op::{AsyncCall, AsyncFn, FailurePolicy, ThreadFn},
+    op::{AsyncCall, AsyncFn, FailurePolicy, Spawner, ThreadFn},
     state::{Count, State},
 };
 
@@ -231,10 +231,15 @@ impl<T: Send, U: Send> Step for OnePipe<T, U> {
 pub(crate) struct AsyncPipe<T, U> {
     pub(crate) pipe: Pipe<T, U>,
     pub(crate) f: Box<AsyncFn<T, U>>,
+    pub(crate) spawner: Option<Spawner>,
     pub(crate) memo: Option<Box<dyn Memo<T, U>>>,
 }
 
 impl<T: Send + 'static, U: Send + 'static> Task for AsyncPipe<T, U> {
+    fn spawner(&self) -> Option<&Spawner> {
+        self.spawner.as_ref()
+    }
+
     fn task(self: Arc<Self>, engine: Arc<Engine>, stage: usize, number: usize) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let mut call = (self.f)();

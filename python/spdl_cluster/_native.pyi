@@ -17,6 +17,7 @@ __all__ = [
     "DlpackColumn",
     "LoaderFacts",
     "LoaderStart",
+    "LoopTasks",
     "NativeArray",
     "NativeBatch",
     "NativeLoader",
@@ -272,6 +273,15 @@ class Reply:
     def done(self, result: Any) -> None: ...
     def done_many(self, results: list[Any]) -> None: ...
     def failed(self, exception: BaseException) -> None: ...
+
+@final
+class LoopTasks:
+    """Tasks of a pipeline that the thread of an event loop runs. Whenever `fileno` is readable, that thread calls `run`."""
+
+    def __new__(cls) -> LoopTasks: ...
+    def fileno(self) -> int: ...
+    def run(self) -> None: ...
+    def close(self) -> None: ...
 
 @final
 class PipelineStageStats:

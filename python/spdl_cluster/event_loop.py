@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
-from ._native import Reply
+from ._native import LoopTasks, Reply
 
 
 class EventLoop:
@@ -16,6 +16,9 @@ class EventLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        #: Tasks of the pipeline's engine that the loop's thread runs.
+        self.tasks = LoopTasks()
+        self._loop.add_reader(self.tasks.fileno(), self.tasks.run)
         self._tasks: set[asyncio.Task[Any]] = set()
         #: What is started before it is set is cancelled by `stop`; nothing is started after that.
         self._is_stopping = False
@@ -24,8 +27,10 @@ class EventLoop:
         self._thread.start()
 
     def answer(self, op: Callable[[Any], Awaitable[Any]], item: Any, reply: Reply) -> None:
-        """Awaits `op(item)` on the loop and gives its result to `reply`; returns at once."""
-        self._start(_answer(op, item, reply))
+        """Awaits `op(item)` on the loop and gives its result to `reply`; returns at once. `tasks` call it, on the loop's thread."""
+        if self._is_stopping:
+            raise _stopping()
+        self._begin(_answer(op, item, reply))
 
     def generate(self, op: Callable[[Any], AsyncIterable[Any]], item: Any) -> Iterator[Any]:
         """Iterates over an asynchronous generator; waits on the calling thread."""
@@ -58,6 +63,7 @@ class EventLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        self.tasks.close()
         self._loop.close()
 
     def _start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
@@ -67,7 +73,7 @@ class EventLoop:
                 self._loop.call_soon_threadsafe(self._begin, coroutine)
                 return
         coroutine.close()
-        raise asyncio.CancelledError("the pipeline is stopping")
+        raise _stopping()
 
     def _begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         task = self._loop.create_task(coroutine)
@@ -117,6 +123,10 @@ class _Result:
         if self._error is not None:
             raise self._error
         return self._value
+
+
+def _stopping() -> asyncio.CancelledError:
+    return asyncio.CancelledError("the pipeline is stopping")
 
 
 async def _next(iterator: AsyncIterator[Any]) -> Any:

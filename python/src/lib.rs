@@ -26,7 +26,7 @@ mod _native {
     #[pymodule_export]
     use crate::pictures::pack_pictures;
     #[pymodule_export]
-    use crate::pipeline::{NativeArray, NativeOp, NativePipeline, Reply};
+    use crate::pipeline::{LoopTasks, NativeArray, NativeOp, NativePipeline, Reply};
     #[pymodule_export]
     use crate::values::{ColumnType, LoaderFacts, LoaderStart, PipelineStageStats, SlabMemory, StreamPosition};
 

@@ -3,10 +3,14 @@
 use std::{
     collections::HashMap,
     panic::resume_unwind,
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
     thread,
 };
 
+use futures::{
+    future::FutureObj,
+    task::{Spawn, SpawnError},
+};
 use spdl_core::mix::{GAMMA, splitmix64};
 use spdl_pipeline::{Cache, Op, OutputOrder, PipelineError};
 
@@ -28,6 +32,19 @@ pub(crate) enum Threads {
     Cpu,
     Blocking,
     Asynchronous,
+    /// Asynchronous, on an event loop that is not the pipeline's.
+    Elsewhere,
+}
+
+struct Elsewhere;
+
+impl Spawn for Elsewhere {
+    fn spawn_obj(&self, task: FutureObj<'static, ()>) -> Result<(), SpawnError> {
+        static LOOP: LazyLock<tokio::runtime::Runtime> =
+            LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap());
+        LOOP.spawn(task);
+        Ok(())
+    }
 }
 
 /// An operation, whose effect depends on the item alone.
@@ -57,8 +74,8 @@ impl OpSpec {
     /// each item, or many.
     pub(crate) fn draw(dice: &mut Dice, is_ordered: bool, keeps_order: bool, gives_one: bool) -> Self {
         let results = (dice.one_in(4) && !gives_one).then(|| dice.below(5));
-        let threads = [Threads::Cpu, Threads::Blocking, Threads::Asynchronous][dice.below(3) as usize];
-        let threads = if results.is_some() && threads == Threads::Asynchronous { Threads::Cpu } else { threads };
+        let all = [Threads::Cpu, Threads::Blocking, Threads::Asynchronous, Threads::Elsewhere];
+        let threads = all[dice.below(if results.is_some() { 2 } else { 4 }) as usize];
         let concurrency = 1 + dice.below(6) as usize;
         let order = if dice.one_in(3) && !keeps_order { OutputOrder::Completion } else { OutputOrder::Input };
         let policy = match dice.below(8) {
@@ -161,9 +178,9 @@ impl OpSpec {
             (None, Threads::Blocking) => {
                 Op::blocking(move |item| Ok::<_, String>(one(item)?.expect("blocking operations leave no item out")))
             }
-            (None, Threads::Asynchronous) => {
+            (None, Threads::Asynchronous | Threads::Elsewhere) => {
                 let one = Arc::new(one);
-                Op::asynchronous_filter_map(move |item: Item| {
+                let op = Op::asynchronous_filter_map(move |item: Item| {
                     let one = one.clone();
                     async move {
                         if item.value.is_multiple_of(3) {
@@ -171,7 +188,8 @@ impl OpSpec {
                         }
                         one(item)
                     }
-                })
+                });
+                if self.threads == Threads::Elsewhere { op.spawn_on(Arc::new(Elsewhere)) } else { op }
             }
         };
         let op = op.order(self.order).retry(self.retries);

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from .._native import NativeOp, NativePipeline, Reply
+from .._native import LoopTasks, NativeOp, NativePipeline, Reply
 from ..errors import PipelineFailure, PipelineTimeout, SettingError, UsageError
 from ..loader import Loader
 from ..ops import NativeOperation
@@ -52,6 +52,7 @@ class NativeStage:
     name: str
     op: Callable[..., Any] | None = None
     native: NativeOp | None = None
+    tasks: LoopTasks | None = None
     #: Items at a time; for `aggregate`, items of a list.
     count: int = 1
     is_ordered: bool = True
@@ -299,19 +300,20 @@ class Pipeline(Generic[T_co]):
         )
 
     def _native_pipe(self, pipe: PipeConfig[Any, Any], default: OutputOrder) -> NativeStage:
-        kind, op = pipe.kind, pipe.op
+        kind, op, tasks = pipe.kind, pipe.op, None
         if pipe.executor is not None:
             op = functools.partial(_submit, pipe.executor, _all if kind == "generator" else _one, op)
-            kind = "deferred"
+            kind = "deferred generator" if kind == "generator" else "deferred"
         elif self._loop is not None and kind.startswith("async"):
-            is_generator = kind == "async generator"
-            op = functools.partial(self._loop.generate if is_generator else self._loop.answer, op)
-            kind = "blocking generator" if is_generator else "deferred"
+            if kind == "async generator":
+                kind, op = "blocking generator", functools.partial(self._loop.generate, op)
+            else:
+                kind, op, tasks = "deferred", functools.partial(self._loop.answer, op), self._loop.tasks
         native = op._native if isinstance(op, NativeOperation) else None
         order = pipe.output_order or default
         max_failures = _limit(self._max_failures if pipe.max_failures is None else pipe.max_failures)
         count = self._concurrency.get(pipe.name, pipe.concurrency)
-        return NativeStage(kind, pipe.name, op, native, count, order == "input", max_failures)
+        return NativeStage(kind, pipe.name, op, native, tasks, count, order == "input", max_failures)
 
 
 class PipelineIterator(Generic[T_co]):

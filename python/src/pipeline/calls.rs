@@ -196,6 +196,11 @@ impl Call {
         }
     }
 
+    /// Calls an operation that answers later with one result, or `None`.
+    pub(crate) async fn deferred_one(self: Arc<Self>, item: Item) -> PyResult<Option<Item>> {
+        Ok(self.deferred(item).await?.pop())
+    }
+
     fn made(&self, value: PyResult<Option<Value>>, marks: Marks) -> PyResult<Option<Item>> {
         match value {
             Ok(Some(value)) => Ok(Some(Item { value, marks })),

@@ -9,6 +9,7 @@ mod marks;
 mod native;
 mod paths;
 mod pictures;
+mod tasks;
 
 use std::{
     sync::{Arc, mpsc},
@@ -23,6 +24,7 @@ use spdl_pipeline::{BuildError, ConcurrencyError, Op, OutputOrder, Pipeline, Pip
 pub(crate) use array::NativeArray;
 pub(crate) use calls::Reply;
 pub(crate) use native::NativeOp;
+pub(crate) use tasks::LoopTasks;
 
 use crate::{
     errors::ErrorKind,
@@ -55,6 +57,8 @@ pub(crate) struct StageFields {
     name: String,
     op: Option<Py<PyAny>>,
     native: Option<Py<NativeOp>>,
+    /// What runs the stage's tasks, if its operation answers on an event loop of Python's.
+    tasks: Option<Py<LoopTasks>>,
     /// Items at a time; for `aggregate`, items of a list.
     count: usize,
     is_ordered: bool,
@@ -152,7 +156,7 @@ fn pipe<T: Into<Item> + Send + 'static>(
     stage: StageFields,
     limit: Arc<FailureLimit>,
 ) -> Stages<Item> {
-    let StageFields { kind, name, op, native, count, is_ordered, .. } = stage;
+    let StageFields { kind, name, op, native, tasks, count, is_ordered, .. } = stage;
     let order = if is_ordered { OutputOrder::Input } else { OutputOrder::Completion };
     let call = || Arc::new(Call::new(op.expect("a stage that calls has an operation"), limit.clone()));
     let op = match kind.as_str() {
@@ -170,6 +174,14 @@ fn pipe<T: Into<Item> + Send + 'static>(
             Op::blocking_many(move |item: T| call.generator(item.into()))
         }
         "deferred" => {
+            let call = call();
+            let op = Op::asynchronous_filter_map(move |item: T| call.clone().deferred_one(item.into()));
+            match tasks {
+                Some(tasks) => op.spawn_on(tasks.get().spawner()),
+                None => op,
+            }
+        }
+        "deferred generator" => {
             let call = call();
             let op = Op::asynchronous(move |item: T| call.clone().deferred(item.into()));
             let lists = stages.pipe(&name, limit.apply(op).order(order), count);
