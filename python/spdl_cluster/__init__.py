@@ -11,9 +11,10 @@ With `connect`, workers of a cluster make the batches; `local` runs the same pip
 the GPU with `device="cuda"`.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from ._native import __version__
-from .batch import Batch, Position, Ragged
-from .device import DeviceOptions, Normalise
 from .errors import (
     ClosedError,
     ConnectError,
@@ -32,7 +33,11 @@ from .errors import (
     StateError,
     UsageError,
 )
-from .loader import Epoch, Loader, Start, connect, local
+
+if TYPE_CHECKING:
+    from .batch import Batch, Position, Ragged
+    from .device import DeviceOptions, Normalise
+    from .loader import Epoch, Loader, Start, connect, local
 
 __all__ = [
     "Batch",
@@ -63,3 +68,21 @@ __all__ = [
     "connect",
     "local",
 ]
+
+#: The modules of the names that are imported at their first use: a pipeline of the user's steps need not pay for them.
+_MODULES = {
+    **dict.fromkeys(["Batch", "Position", "Ragged"], "batch"),
+    **dict.fromkeys(["DeviceOptions", "Normalise"], "device"),
+    **dict.fromkeys(["Epoch", "Loader", "Start", "connect", "local"], "loader"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+    value = globals()[name] = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

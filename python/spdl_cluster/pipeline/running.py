@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import sys
 import weakref
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from .._native import LoopTasks, NativeOp, NativePipeline, Reply
 from ..errors import PipelineFailure, PipelineTimeout, SettingError, UsageError
-from ..loader import Loader
 from ..ops import NativeOperation
 from .defs import (
     AggregateConfig,
@@ -35,6 +35,7 @@ from .stats import StageStats, StatsLog, added
 
 if TYPE_CHECKING:
     from ..event_loop import EventLoop
+    from ..loader import Loader
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -100,7 +101,7 @@ class Pipeline(Generic[T_co]):
         self._is_continuous = isinstance(config.src, SourceConfig) and config.src.continuous
         self._threads = threads
         self._max_failures = max_failures
-        self._loader = source if isinstance(source, Loader) else None
+        self._loader = _as_loader(source)
         self._native: NativePipeline | None = None
         self._loop: EventLoop | None = None
         self._failure: BaseException | None = None
@@ -314,6 +315,12 @@ class Pipeline(Generic[T_co]):
         max_failures = _limit(self._max_failures if pipe.max_failures is None else pipe.max_failures)
         count = self._concurrency.get(pipe.name, pipe.concurrency)
         return NativeStage(kind, pipe.name, op, native, tasks, count, order == "input", max_failures)
+
+
+def _as_loader(source: object) -> Loader | None:
+    """Returns the source if it is a loader. Where there is one, its module has been imported; this imports it for no other."""
+    module = sys.modules.get("spdl_cluster.loader")
+    return source if module is not None and isinstance(source, module.Loader) else None
 
 
 class PipelineIterator(Generic[T_co]):
