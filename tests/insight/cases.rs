@@ -76,28 +76,8 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "slow trainer", limit: Some("trainer"), says: "cores fewer would do", rate: Some(16), ..BASE },
     Case { name: "tenth of a core", limit: Some("cpu"), says: "is short of CPU", workers: &[("0.1", LARGE)], ..BASE },
     Case { name: "half a core", limit: Some("cpu"), says: "more cores would", workers: &[("0.5", LARGE)], ..BASE },
-    Case {
-        name: "tenth of a core for a fast trainer",
-        limit: Some("cpu"),
-        says: "then the trainer sets the pace",
-        workers: &[("0.1", LARGE)],
-        rate: Some(300),
-        ..BASE
-    },
-    Case {
-        name: "function of 20 ms",
-        limit: Some("function"),
-        says: "(a call takes 2",
-        function_s: Some(0.02),
-        ..BASE
-    },
-    Case {
-        name: "function of 300 ms",
-        limit: Some("function"),
-        says: "(a call takes 30",
-        function_s: Some(0.3),
-        ..BASE
-    },
+    Case { name: "function of 20 ms", limit: Some("function"), says: "(a call takes ", function_s: Some(0.02), ..BASE },
+    Case { name: "function of 300 ms", limit: Some("function"), says: "(a call takes ", function_s: Some(0.3), ..BASE },
     Case {
         name: "store latency of 300 ms",
         limit: Some("store_latency"),
@@ -142,11 +122,11 @@ pub(crate) const CASES: &[Case] = &[
         name: "one slow worker of two",
         limit: Some("cpu"),
         says: "1 of 2 ranks wait, all of them for worker `node-0`",
-        workers: &[("0.1", LARGE), ("1", LARGE)],
-        rate: Some(30),
+        workers: &[("0.05", LARGE), ("1", LARGE)],
+        rate: Some(120),
         ..BASE
     },
-    Case { name: "stopped worker", limit: None, says: "rank 0 stands still", is_stopped: true, ..BASE },
+    Case { name: "stopped worker", limit: Some("no_worker"), says: "no worker serves it", is_stopped: true, ..BASE },
 ];
 
 /// The pictures that all cases read.

@@ -12,8 +12,7 @@ use super::{
 const WINDOW_MS: u64 = 10_000;
 
 impl CoordinatorCore {
-    /// Finds what limits the ranks of a session that are alive and have a home, as far as there is a history of some
-    /// seconds.
+    /// Finds what limits the ranks of a session that are alive, as far as there is a history of some seconds.
     pub(super) fn diagnoses(&self, session: &SessionState) -> Vec<Diagnosis> {
         if session.superseded_by.is_some() || session.is_reset {
             return Vec::new();
@@ -23,8 +22,9 @@ impl CoordinatorCore {
     }
 
     fn diagnosis(&self, session: &SessionState, number: u32, rank: &RankState) -> Option<Diagnosis> {
-        let worker = rank.home.and_then(|home| self.workers.get(&home))?;
-        let served = worker.ranks.iter().find(|served| served.session == session.id && served.rank == number);
+        let worker = rank.home.and_then(|home| self.workers.get(&home));
+        let mut served = worker.into_iter().flat_map(|worker| &worker.ranks);
+        let served = served.find(|served| served.session == session.id && served.rank == number);
         let (seconds, (position, waited_ms)) = rank.recent.before(rank.heard_ms)?;
         let samples = self.jobs.get(&session.job)?.job.samples;
         let at =
@@ -37,7 +37,10 @@ impl CoordinatorCore {
             waited_s: rank.waited_ms.saturating_sub(*waited_ms) as f64 / 1e3,
             stall: served.and_then(|served| served.stall.clone()),
         };
-        Some(diagnose(window, worker_window(worker)?))
+        match worker {
+            Some(worker) => Some(diagnose(window, Some(worker_window(worker)?))),
+            None => Some(diagnose(window, None)),
+        }
     }
 }
 

@@ -18,6 +18,8 @@ const SHOWN_BAD_SAMPLES: usize = 20;
 /// The status of more workers has only one window of each, to fit a message.
 const DETAILED_WORKERS: usize = 2_000;
 const SHORT_WINDOW_MS: u64 = WINDOWS_MS[1];
+/// Of a session with more ranks, only the limit of each is shown.
+const DETAILED_RANKS: usize = 1_000;
 
 /// The status of the cluster. Durations are in milliseconds. Ids and fingerprints are text, because JSON readers differ
 /// in how large a number they can hold.
@@ -167,6 +169,7 @@ pub struct RankStatus {
 pub struct RankDiagnosis {
     /// `None` if the rank got no sample.
     pub limit: Option<Limit>,
+    /// In a sentence; empty, like `terms`, in a session of so many ranks that the status would be too long.
     pub verdict: String,
     /// The rate in samples per second that each resource allows the rank, the smallest first.
     pub terms: Vec<Term>,
@@ -315,6 +318,7 @@ impl CoordinatorCore {
 
     fn session_status(&self, session: &SessionState) -> SessionStatus {
         let diagnoses = self.diagnoses(session);
+        let is_short = session.ranks.len() > DETAILED_RANKS;
         let samples = self.jobs.get(&session.job).map_or(0, |state| state.job.samples);
         let ranks = session.ranks.iter().map(|(&rank, state)| RankStatus {
             job_samples_per_s: state.recent.before(state.heard_ms).map(|(seconds, (position, _))| {
@@ -337,7 +341,10 @@ impl CoordinatorCore {
             home_worker: state.home.map(worker_text),
             transport: state.transport,
             waited_ms: state.waited_ms,
-            diagnosis: diagnoses.iter().find(|found| found.rank.rank == rank).map(RankDiagnosis::of),
+            diagnosis: diagnoses
+                .iter()
+                .find(|found| found.rank.rank == rank)
+                .map(|found| RankDiagnosis::of(found, is_short)),
             heartbeat_age_ms: self.now_ms.saturating_sub(state.heard_ms),
         });
         SessionStatus {
@@ -395,8 +402,9 @@ impl CoordinatorCore {
 }
 
 impl RankDiagnosis {
-    fn of(found: &Diagnosis) -> Self {
-        Self { limit: found.limit(), verdict: found.verdict(), terms: found.terms.clone() }
+    fn of(found: &Diagnosis, is_short: bool) -> Self {
+        let (verdict, terms) = if is_short { Default::default() } else { (found.verdict(), found.terms.clone()) };
+        Self { limit: found.limit(), verdict, terms }
     }
 }
 

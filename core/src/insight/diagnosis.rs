@@ -11,8 +11,8 @@ pub(super) const NEGLIGIBLE_WAIT: f64 = 0.02;
 pub struct Diagnosis {
     /// What was measured of the rank.
     pub rank: RankWindow,
-    /// What was measured of its home.
-    pub worker: WorkerWindow,
+    /// What was measured of its home; `None` if it has none.
+    pub worker: Option<WorkerWindow>,
     /// The terms, the smallest first; empty if the rank took no sample.
     pub terms: Vec<Term>,
 }
@@ -22,8 +22,8 @@ pub struct Diagnosis {
 pub struct Change {
     /// Cores that the home's budget gets in addition; negative to take some away.
     pub cores: f64,
-    /// Factor of the number of processes that run the user's functions.
-    pub functions: f64,
+    /// Factor of the time of a call of the user's functions.
+    pub call: f64,
     /// Factor of the number of requests in flight.
     pub requests: f64,
     /// Factor of the time until the first byte of a reply.
@@ -38,14 +38,14 @@ pub struct Change {
 
 impl Default for Change {
     fn default() -> Self {
-        Self { cores: 0.0, functions: 1.0, requests: 1.0, latency: 1.0, bandwidth: 1.0, fetched: 1.0, step: 1.0 }
+        Self { cores: 0.0, call: 1.0, requests: 1.0, latency: 1.0, bandwidth: 1.0, fetched: 1.0, step: 1.0 }
     }
 }
 
-/// Finds what limits a rank whose home is `worker`.
+/// Finds what limits a rank whose home is `worker`, if it has one.
 #[must_use]
-pub fn diagnose(rank: RankWindow, worker: WorkerWindow) -> Diagnosis {
-    let terms = if rank.samples == 0 { Vec::new() } else { terms(&rank, &worker) };
+pub fn diagnose(rank: RankWindow, worker: Option<WorkerWindow>) -> Diagnosis {
+    let terms = worker.as_ref().filter(|_| rank.samples > 0).map_or_else(Vec::new, |worker| terms(&rank, worker));
     Diagnosis { rank, worker, terms }
 }
 
@@ -53,6 +53,9 @@ impl Diagnosis {
     /// Returns what limits the rank; `None` if it took no sample in the window.
     #[must_use]
     pub fn limit(&self) -> Option<Limit> {
+        if self.worker.is_none() {
+            return Some(Limit::NoWorker);
+        }
         let first = self.terms.first()?.limit;
         Some(if self.rank.waiting() < NEGLIGIBLE_WAIT { Limit::Trainer } else { first })
     }
@@ -73,28 +76,31 @@ impl Diagnosis {
     /// Predicts the rate in samples per second under a change.
     #[must_use]
     pub fn what_if(&self, change: &Change) -> f64 {
-        let terms = self.terms.iter().map(|term| term.samples_per_s * self.factor(term.limit, change));
+        let Some(worker) = &self.worker else { return 0.0 };
+        let terms = self.terms.iter().map(|term| term.samples_per_s * factor(worker, term.limit, change));
         terms.min_by(f64::total_cmp).unwrap_or(0.0)
     }
+}
 
-    /// Returns by how much a change moves the term of a resource.
-    fn factor(&self, limit: Limit, change: &Change) -> f64 {
-        match limit {
-            Limit::Trainer => 1.0 / change.step,
-            Limit::Cpu => (1.0 + change.cores / self.worker.cores).max(0.0),
-            Limit::Function => change.functions,
-            Limit::StoreBandwidth => change.bandwidth / change.fetched,
-            Limit::StoreLatency => self.request_factor(change) / change.fetched,
-            Limit::StoreErrors => 1.0 / change.fetched,
-            Limit::HandOver => 1.0,
-        }
+/// Returns by how much a change moves the term of a resource.
+fn factor(worker: &WorkerWindow, limit: Limit, change: &Change) -> f64 {
+    let cores = (worker.cores + change.cores).max(0.0);
+    match limit {
+        Limit::Trainer => 1.0 / change.step,
+        Limit::Cpu => cores / worker.cores,
+        // There is a process for each decoding thread, and a thread for each core that the budget begins.
+        Limit::Function => cores.ceil() / worker.cores.ceil() / change.call,
+        Limit::StoreBandwidth => change.bandwidth / change.fetched,
+        Limit::StoreLatency => request_factor(worker, change) / change.fetched,
+        Limit::StoreErrors => 1.0 / change.fetched,
+        Limit::HandOver | Limit::NoWorker => 1.0,
     }
+}
 
-    /// Returns how many more requests per second a store answers whose latency is the limit.
-    fn request_factor(&self, change: &Change) -> f64 {
-        let request_s = self.worker.request_s();
-        let first_byte_s = self.worker.first_byte_s().min(request_s);
-        let changed_s = first_byte_s * change.latency + (request_s - first_byte_s) / change.bandwidth;
-        if changed_s > 0.0 { request_s / changed_s * change.requests } else { change.requests }
-    }
+/// Returns how many more requests per second a store answers whose latency is the limit.
+fn request_factor(worker: &WorkerWindow, change: &Change) -> f64 {
+    let request_s = worker.request_s();
+    let first_byte_s = worker.first_byte_s().min(request_s);
+    let changed_s = first_byte_s * change.latency + (request_s - first_byte_s) / change.bandwidth;
+    if changed_s > 0.0 { request_s / changed_s * change.requests } else { change.requests }
 }

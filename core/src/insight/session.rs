@@ -15,13 +15,14 @@ pub fn session_verdict<'d>(diagnoses: impl IntoIterator<Item = &'d Diagnosis>) -
     if late.is_empty() || diagnoses.len() == 1 {
         return Some(verdict);
     }
-    let home = &worst.worker.name;
     let (count, all) = (late.len(), diagnoses.len());
-    let is_of_home = |diagnosis: &&Diagnosis| diagnosis.worker.name == *home;
+    let home = |diagnosis: &Diagnosis| diagnosis.worker.as_ref().map(|worker| worker.name.clone());
+    let worst_home = home(worst);
+    let is_of_home = |diagnosis: &&Diagnosis| home(diagnosis) == worst_home;
     let has_other_homes = diagnoses.iter().any(|diagnosis| !is_of_home(diagnosis));
     let who = if count == all {
         format!("all {all} ranks wait")
-    } else if has_other_homes && late.iter().all(is_of_home) {
+    } else if let Some(home) = worst_home.as_ref().filter(|_| has_other_homes && late.iter().all(is_of_home)) {
         format!("{count} of {all} ranks wait, all of them for worker `{home}`")
     } else {
         format!("{count} of {all} ranks wait")

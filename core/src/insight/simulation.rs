@@ -12,7 +12,6 @@ pub(super) struct Simulation {
     pub(super) cpu_s: f64,
     /// Time of a call of the user's function; 0 for none.
     pub(super) call_s: f64,
-    pub(super) functions: usize,
     pub(super) requests_in_flight: usize,
     pub(super) latency_s: f64,
     pub(super) request_bytes: f64,
@@ -34,7 +33,6 @@ impl Default for Simulation {
             cores: 2.0,
             cpu_s: 0.0012,
             call_s: 0.0,
-            functions: 2,
             requests_in_flight: 32,
             latency_s: 0.01,
             request_bytes: 100e3,
@@ -77,7 +75,7 @@ impl Simulation {
     pub(super) fn run(&self, seed: u64) -> (RankWindow, WorkerWindow) {
         let threads = self.cores.ceil().max(1.0) as usize;
         let pause = threads as f64 / self.cores - 1.0;
-        let (mut decoding, mut calling) = (Units::new(threads), Units::new(self.functions));
+        let (mut decoding, mut calling) = (Units::new(threads), Units::new(threads));
         let mut fetching = Units::new(self.requests_in_flight);
         let (mut link, mut trainer, mut since) = (0.0, 0.0, 0.0);
         let mut freed: Vec<f64> = Vec::new();
@@ -127,7 +125,7 @@ impl Simulation {
             freed.push(trainer);
         }
         let seconds = trainer - since;
-        call.input_wait_s = self.functions as f64 * seconds - call.busy_s;
+        call.input_wait_s = threads as f64 * seconds - call.busy_s;
         fetch.output_wait_s = self.requests_in_flight as f64 * seconds - fetch.busy_s;
         let requests = (BATCHES * self.requests) as u64;
         let samples = (BATCHES * self.batch) as u64;

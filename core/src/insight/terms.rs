@@ -37,11 +37,13 @@ pub enum Limit {
     StoreErrors,
     /// The way of a batch from its home to the trainer.
     HandOver,
+    /// No worker serves the rank.
+    NoWorker,
 }
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Trainer,
         Self::Cpu,
         Self::Function,
@@ -49,6 +51,7 @@ impl Limit {
         Self::StoreBandwidth,
         Self::StoreErrors,
         Self::HandOver,
+        Self::NoWorker,
     ];
 
     /// Returns the name for metrics and JSON.
@@ -62,6 +65,7 @@ impl Limit {
             Self::StoreBandwidth => "store_bandwidth",
             Self::StoreErrors => "store_errors",
             Self::HandOver => "hand_over",
+            Self::NoWorker => "no_worker",
         }
     }
 }

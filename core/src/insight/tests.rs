@@ -5,7 +5,7 @@ use crate::{Stage, messages::Stall, mix::splitmix64};
 
 fn diagnosis(simulation: &Simulation, seed: u64) -> Diagnosis {
     let (rank, worker) = simulation.run(seed);
-    diagnose(rank, worker)
+    diagnose(rank, Some(worker))
 }
 
 /// A number between two bounds, drawn evenly on a logarithmic scale.
@@ -31,19 +31,16 @@ fn planted(limit: Limit, seed: u64) -> Simulation {
     match limit {
         Limit::Trainer => rest,
         Limit::Cpu => Simulation { cores: draw(seed + 3, 0.3, 2.0), cpu_s: rest.cpu_s * 1.5 * harshness, ..rest },
-        Limit::Function => Simulation {
-            functions: 2,
-            call_s: step_s * 2.0 / rest.batch as f64 * harshness,
-            cpu_s: rest.cpu_s * 0.2,
-            ..rest
-        },
+        Limit::Function => {
+            Simulation { call_s: step_s * 2.0 / rest.batch as f64 * harshness, cpu_s: rest.cpu_s * 0.2, ..rest }
+        }
         Limit::StoreLatency => Simulation { latency_s: rest.latency_s * 1.8 * harshness, ..rest },
         Limit::StoreBandwidth => Simulation {
             latency_s: 0.002,
             bandwidth: rest.requests as f64 * rest.request_bytes / step_s / harshness,
             ..rest
         },
-        Limit::StoreErrors | Limit::HandOver => unreachable!("not simulated"),
+        Limit::StoreErrors | Limit::HandOver | Limit::NoWorker => unreachable!("not simulated"),
     }
 }
 
@@ -167,8 +164,7 @@ fn a_verdict_has_a_subject_numbers_and_a_remedy() {
     assert_eq!(
         verdict(Simulation { call_s: 0.003, ..base }),
         "rank 0 waits 55 % of its time: the functions of the job are slow on worker `node-0` (a call takes 3.0 ms); \
-         faster functions or more processes for them would give up to 2.2 times the rate, then the trainer sets the pace; more cores \
-         would give nothing"
+         faster functions or more cores would give up to 2.2 times the rate, then the trainer sets the pace"
     );
     assert_eq!(
         verdict(Simulation { latency_s: 0.05, ..base }),
@@ -187,7 +183,7 @@ fn a_verdict_has_a_subject_numbers_and_a_remedy() {
 fn a_store_that_fails_requests_is_told_from_a_slow_one() {
     let (rank, mut worker) = Simulation { latency_s: 0.05, ..Simulation::default() }.run(1);
     worker.store.retries = worker.store.requests / 10;
-    let found = diagnose(rank, worker);
+    let found = diagnose(rank, Some(worker));
     assert_eq!(found.limit(), Some(Limit::StoreErrors));
     let text = found.verdict();
     assert!(text.contains("the store fails requests of worker `node-0` (384 of 3840 in "), "{text}");
@@ -197,7 +193,7 @@ fn a_store_that_fails_requests_is_told_from_a_slow_one() {
 fn batches_that_are_done_in_time_and_come_late_are_the_fault_of_their_way() {
     let (mut rank, worker) = Simulation::default().run(1);
     rank.waited_s = rank.seconds / 3.0;
-    let found = diagnose(rank, worker);
+    let found = diagnose(rank, Some(worker));
     assert_eq!(found.limit(), Some(Limit::HandOver));
     assert!(found.verdict().contains("done in time and reach the trainer late"), "{}", found.verdict());
 }
@@ -208,13 +204,16 @@ fn a_rank_that_gets_nothing_stands_still_and_is_never_at_its_pace() {
     let rank = RankWindow { samples: 0, waited_s: rank.seconds, ..rank };
     let stall =
         Stall { worker: "node-0".into(), stage: Stage::Fetch, waiting_for: "shard `a.tar`".into(), waited_ms: 7 };
-    let verdict = |rank| diagnose(rank, worker.clone()).verdict();
-    assert_eq!(diagnose(rank.clone(), worker.clone()).limit(), None);
+    let verdict = |rank| diagnose(rank, Some(worker.clone())).verdict();
+    assert_eq!(diagnose(rank.clone(), Some(worker.clone())).limit(), None);
     assert_eq!(
         verdict(RankWindow { stall: Some(stall), ..rank.clone() }),
         "rank 0 stands still: stage `fetch` of worker `node-0` has waited 7 ms for shard `a.tar`"
     );
     assert!(verdict(rank.clone()).contains("worker `node-0` does not know for what"));
+    let homeless = diagnose(rank.clone(), None);
+    assert_eq!((homeless.limit(), homeless.what_if(&Change::default())), (Some(Limit::NoWorker), 0.0));
+    assert_eq!(homeless.verdict(), "rank 0 has no home: no worker serves it");
     assert!(verdict(RankWindow { waited_s: 0.0, ..rank }).starts_with("rank 0 has asked for no batch in the last 4 s"));
 }
 
@@ -226,7 +225,7 @@ fn of_session(ranks: &[(&str, f64)]) -> String {
             rank.rank = number;
             rank.waited_s = waiting * rank.seconds;
             (*worker).clone_into(&mut window.name);
-            diagnose(rank, window)
+            diagnose(rank, Some(window))
         })
         .collect();
     session_verdict(&diagnoses).unwrap()
@@ -246,4 +245,12 @@ fn a_session_s_verdict_is_that_of_the_rank_that_waits_most_and_says_who_else_wai
         of_session(&[("a", 0.0), ("b", 0.01)]).starts_with("nothing to gain: the trainer sets the pace, as rank 1")
     );
     assert_eq!(session_verdict([]), None);
+}
+
+#[test]
+fn a_faster_function_is_predicted() {
+    everywhere(|before, seed| {
+        let call = draw(seed, 0.5, 2.0);
+        (Simulation { call_s: before.call_s * call, ..*before }, Change { call, ..Change::default() })
+    });
 }

@@ -18,31 +18,32 @@ impl Diagnosis {
     #[must_use]
     pub fn verdict(&self) -> String {
         let rank = self.rank.rank;
-        let Some(limit) = self.limit() else { return self.standstill() };
+        let Some(worker) = &self.worker else { return format!("rank {rank} has no home: no worker serves it") };
+        let Some(limit) = self.limit() else { return self.standstill(worker) };
         let percent = 100.0 * self.rank.waiting();
         if self.rank.waiting() < NEGLIGIBLE_WAIT {
-            let spare = self.cores_to_spare();
+            let spare = self.cores_to_spare(worker);
             let fewer = if spare > 0.0 { format!("; {spare:.1} cores fewer would do") } else { String::new() };
             return format!(
                 "nothing to gain: the trainer sets the pace, as rank {rank} waits {percent:.1} % of its time{fewer}"
             );
         }
-        let subject = subject(limit, &self.worker);
+        let subject = subject(limit, worker);
         format!(
             "rank {rank} waits {percent:.0} % of its time: {subject}{}{}",
-            self.remedy(limit),
-            self.no_remedy(limit)
+            self.remedy(limit, worker),
+            self.no_remedy(limit, worker)
         )
     }
 
-    fn standstill(&self) -> String {
+    fn standstill(&self, worker: &WorkerWindow) -> String {
         let (rank, seconds) = (self.rank.rank, self.rank.seconds);
         match &self.rank.stall {
             Some(stall) => format!("rank {rank} stands still: {stall}"),
             None if self.rank.waiting() > 0.5 => {
                 format!(
                     "rank {rank} stands still: it has waited {:.1} s, and worker `{}` does not know for what",
-                    self.rank.waited_s, self.worker.name
+                    self.rank.waited_s, worker.name
                 )
             }
             None => format!("rank {rank} has asked for no batch in the last {seconds:.0} s"),
@@ -50,8 +51,8 @@ impl Diagnosis {
     }
 
     /// Returns how many cores of its budget the home does not need while the trainer sets the pace; 0 if they are few.
-    fn cores_to_spare(&self) -> f64 {
-        let cores = self.worker.cores;
+    fn cores_to_spare(&self, worker: &WorkerWindow) -> f64 {
+        let cores = worker.cores;
         let rate = |limit| self.terms.iter().find(|term| term.limit == limit).map(|term| term.samples_per_s);
         let (Some(cpu), Some(trainer)) = (rate(Limit::Cpu), rate(Limit::Trainer)) else { return 0.0 };
         let spare = cores * (1.0 - trainer / cpu * CORES_KEPT);
@@ -59,13 +60,13 @@ impl Diagnosis {
     }
 
     /// Says what would help and how much, up to the next limit.
-    fn remedy(&self, limit: Limit) -> String {
+    fn remedy(&self, limit: Limit, worker: &WorkerWindow) -> String {
         let factor_of = |term: &Term| term.samples_per_s / self.terms[0].samples_per_s;
         let next = self.next().map(|term| (factor_of(&term), term.limit));
         let Some((factor, next)) = next.filter(|(factor, _)| *factor < MAX_FACTOR) else {
-            return format!("; {} would help", means(limit, None, &self.worker));
+            return format!("; {} would help", means(limit, None, worker));
         };
-        let (means, then) = (means(limit, Some(factor), &self.worker), then(next));
+        let (means, then) = (means(limit, Some(factor), worker), then(next));
         if factor < 1.0 + NO_GAIN {
             format!("; {means} alone would give nothing, as {then}")
         } else if factor < 2.0 {
@@ -76,11 +77,11 @@ impl Diagnosis {
     }
 
     /// Names a common remedy that gives nothing here.
-    fn no_remedy(&self, limit: Limit) -> String {
+    fn no_remedy(&self, limit: Limit, worker: &WorkerWindow) -> String {
         let (text, change) = if limit == Limit::Cpu {
             ("a larger cache", Change { fetched: 0.5, ..Change::default() })
         } else {
-            ("more cores", Change { cores: self.worker.cores, ..Change::default() })
+            ("more cores", Change { cores: worker.cores, ..Change::default() })
         };
         if self.what_if(&change) <= self.what_if(&Change::default()) * (1.0 + NO_GAIN) {
             format!("; {text} would give nothing")
@@ -122,6 +123,7 @@ fn subject(limit: Limit, worker: &WorkerWindow) -> String {
             store.requests
         ),
         Limit::HandOver => format!("batches of worker `{name}` are done in time and reach the trainer late"),
+        Limit::NoWorker => "no worker serves it".to_owned(),
     }
 }
 
@@ -139,11 +141,12 @@ fn means(limit: Limit, factor: Option<f64>, worker: &WorkerWindow) -> String {
             let cores = ((factor - 1.0) * worker.cores * 10.0).ceil().max(1.0) / 10.0;
             format!("{cores:.1} more cores")
         }
-        Limit::Function => "faster functions or more processes for them".to_owned(),
+        Limit::Function => "faster functions or more cores".to_owned(),
         Limit::StoreLatency => "more requests in flight or a larger cache".to_owned(),
         Limit::StoreBandwidth => "a faster store or a larger cache".to_owned(),
         Limit::StoreErrors => "a store without errors".to_owned(),
         Limit::HandOver => "more slots or a worker on the trainer's node".to_owned(),
+        Limit::NoWorker => "a worker with room".to_owned(),
     }
 }
 
@@ -154,6 +157,6 @@ const fn then(limit: Limit) -> &'static str {
         Limit::Cpu => "the CPU budget is the limit",
         Limit::Function => "the functions of the job are the limit",
         Limit::StoreLatency | Limit::StoreBandwidth | Limit::StoreErrors => "the store is the limit",
-        Limit::HandOver => "the way to the trainer is the limit",
+        Limit::HandOver | Limit::NoWorker => "the way to the trainer is the limit",
     }
 }

@@ -75,9 +75,16 @@ fn the_status_says_what_limits_a_rank_now_and_not_what_did_before() {
 }
 
 #[test]
-fn a_rank_that_is_gone_or_has_no_home_has_no_diagnosis() {
+fn a_rank_whose_home_is_gone_has_no_worker_and_one_that_is_gone_itself_no_diagnosis() {
     let mut pair = Pair::new();
     pair.pass(20, 0.4, 1.0);
+    for _ in 0..10 {
+        pair.world.pass_ms(1_000);
+        let rank = heartbeat(1, 0, 10, pair.taken);
+        assert!(pair.world.heartbeat(rank).is_ok());
+    }
+    assert_eq!(pair.limit(), Some(Limit::NoWorker));
+    assert_eq!(pair.session().verdict.unwrap(), "rank 0 has no home: no worker serves it");
     pair.world.pass_ms(60_000);
     let session = pair.session();
     assert_eq!((session.ranks[0].is_alive, &session.ranks[0].diagnosis, &session.verdict), (false, &None, &None));
