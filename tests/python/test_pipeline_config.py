@@ -130,7 +130,7 @@ def test_a_continuous_source_that_fails_in_a_later_epoch_fails_there() -> None:
 
 def test_epochs_of_a_loader_have_its_state(job: MakeJob) -> None:
     def ids(batch: spdl_cluster.Batch) -> list[int]:
-        return [int(number) for number in memoryview(batch.ids)]
+        return [int(number) for number in batch.ids]
 
     def seen(batch: spdl_cluster.Batch) -> tuple[Any, list[int]]:
         return batch.next_position, ids(batch)

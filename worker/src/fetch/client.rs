@@ -199,14 +199,20 @@ impl StoreClient {
         let Some(slow_after) = wanted.and_then(|bytes| self.policy.lock().slow_after(bytes)) else {
             return first.await;
         };
-        let first = match select(first, pin!(tokio::time::sleep(slow_after))).await {
-            Either::Left((result, _)) => return result,
-            Either::Right(((), first)) => first,
+        let (mut first, mut pause) = (first, slow_after);
+        // The allowance grows with each request that is answered meanwhile, so what is too much now may be due later.
+        let _permit = loop {
+            first = match select(first, pin!(tokio::time::sleep(pause))).await {
+                Either::Left((result, _)) => return result,
+                Either::Right(((), first)) => first,
+            };
+            if let Ok(permit) = self.permits.try_acquire()
+                && self.policy.lock().take_hedge()
+            {
+                break permit;
+            }
+            pause *= 2;
         };
-        let Ok(_permit) = self.permits.try_acquire() else { return first.await };
-        if !self.policy.lock().take_hedge() {
-            return first.await;
-        }
         let _in_flight = self.units.enter(ReadState::InFlight);
         self.counts.hedges.fetch_add(1, Relaxed);
         let (result, hedge_won) = match select(first, pin!(self.ask(target, options))).await {
