@@ -167,7 +167,7 @@ pub struct RankStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct RankDiagnosis {
-    /// `None` if the rank got no sample.
+    /// `None` if the rank got no sample, and nothing that was measured explains it.
     pub limit: Option<Limit>,
     /// In a sentence; empty, like `terms`, in a session of so many ranks that the status would be too long.
     pub verdict: String,

@@ -1,9 +1,14 @@
 //! The diagnosis of one rank.
 
-use super::{Limit, RankWindow, Term, WorkerWindow, terms::terms};
+use super::{
+    Limit, RankWindow, Term, WorkerWindow,
+    terms::{terms, used_up},
+};
 
 /// The fraction of its time below which a trainer's wait is negligible.
 pub(super) const NEGLIGIBLE_WAIT: f64 = 0.02;
+/// A trainer that took no sample and waited for less than this part of the time did not ask for one.
+pub(super) const STANDSTILL_WAIT: f64 = 0.5;
 
 /// What a rank's rate is limited by. [`what_if`](Self::what_if) predicts it under a change, and
 /// [`verdict`](Self::verdict) says it in a sentence.
@@ -50,11 +55,12 @@ pub fn diagnose(rank: RankWindow, worker: Option<WorkerWindow>) -> Diagnosis {
 }
 
 impl Diagnosis {
-    /// Returns what limits the rank; `None` if it took no sample in the window.
+    /// Returns what limits the rank; `None` if it took no sample in the window and its home cannot tell why.
     #[must_use]
     pub fn limit(&self) -> Option<Limit> {
-        if self.worker.is_none() {
-            return Some(Limit::NoWorker);
+        let Some(worker) = &self.worker else { return Some(Limit::NoWorker) };
+        if self.rank.samples == 0 {
+            return used_up(worker).filter(|_| self.rank.waiting() > STANDSTILL_WAIT);
         }
         let first = self.terms.first()?.limit;
         Some(if self.rank.waiting() < NEGLIGIBLE_WAIT { Limit::Trainer } else { first })

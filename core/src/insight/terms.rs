@@ -89,14 +89,10 @@ pub struct Term {
 /// there is of it allows the rate that was measured, divided by `u`.
 pub(super) fn terms(rank: &RankWindow, worker: &WorkerWindow) -> Vec<Term> {
     let rate = rank.samples as f64 / rank.seconds;
-    let used = [
-        (Limit::Trainer, 1.0 - rank.waiting()),
-        (Limit::Cpu, cpu_used(worker)),
-        (Limit::Function, functions_used(worker)),
-        (store_kind(worker), store_used(worker)),
-    ];
+    let used: Vec<(Limit, f64)> = [(Limit::Trainer, 1.0 - rank.waiting())].into_iter().chain(used_of(worker)).collect();
     let mut terms: Vec<Term> = used
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|(_, used)| *used > UNUSED)
         .map(|(limit, used)| Term { limit, samples_per_s: rate / used.min(1.0) })
         .collect();
@@ -106,6 +102,21 @@ pub(super) fn terms(rank: &RankWindow, worker: &WorkerWindow) -> Vec<Term> {
     }
     terms.sort_by(|a, b| a.samples_per_s.total_cmp(&b.samples_per_s));
     terms
+}
+
+/// Returns the resource of the worker that is used up, if there is one: what a rank waits for that took no sample.
+pub(super) fn used_up(worker: &WorkerWindow) -> Option<Limit> {
+    let most = used_of(worker).into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
+    most.filter(|(_, used)| *used > 1.0 - STARVING).map(|(limit, _)| limit)
+}
+
+/// Returns which part of each resource the worker uses.
+fn used_of(worker: &WorkerWindow) -> [(Limit, f64); 3] {
+    [
+        (Limit::Cpu, cpu_used(worker)),
+        (Limit::Function, functions_used(worker)),
+        (store_kind(worker), store_used(worker)),
+    ]
 }
 
 /// Returns which part of its CPU budget the worker uses. Threads that have work and do not get a core use it, too.

@@ -199,7 +199,7 @@ fn batches_that_are_done_in_time_and_come_late_are_the_fault_of_their_way() {
 }
 
 #[test]
-fn a_rank_that_gets_nothing_stands_still_and_is_never_at_its_pace() {
+fn a_rank_that_gets_nothing_is_told_why_and_never_that_it_sets_the_pace() {
     let (rank, worker) = Simulation::default().run(1);
     let rank = RankWindow { samples: 0, waited_s: rank.seconds, ..rank };
     let stall =
@@ -208,13 +208,20 @@ fn a_rank_that_gets_nothing_stands_still_and_is_never_at_its_pace() {
     assert_eq!(diagnose(rank.clone(), Some(worker.clone())).limit(), None);
     assert_eq!(
         verdict(RankWindow { stall: Some(stall), ..rank.clone() }),
-        "rank 0 stands still: stage `fetch` of worker `node-0` has waited 7 ms for shard `a.tar`"
+        "rank 0 has got no sample in 4 s: stage `fetch` of worker `node-0` has waited 7 ms for shard `a.tar`"
     );
-    assert!(verdict(rank.clone()).contains("worker `node-0` does not know for what"));
-    let homeless = diagnose(rank.clone(), None);
+    assert_eq!(verdict(rank.clone()), "rank 0 has got no sample in 4 s, and worker `node-0` does not know why");
+    assert_eq!(verdict(RankWindow { waited_s: 0.0, ..rank.clone() }), "rank 0 has asked for no batch in the last 4 s");
+    let (_, slow) = Simulation { bandwidth: 1e6, ..Simulation::default() }.run(1);
+    let starved = diagnose(rank.clone(), Some(slow));
+    assert_eq!(starved.limit(), Some(Limit::StoreBandwidth));
+    assert_eq!(
+        starved.verdict(),
+        "rank 0 has got no sample in 4 s: the store gives worker `node-0` 1.0 MB/s and no more"
+    );
+    let homeless = diagnose(rank, None);
     assert_eq!((homeless.limit(), homeless.what_if(&Change::default())), (Some(Limit::NoWorker), 0.0));
     assert_eq!(homeless.verdict(), "rank 0 has no home: no worker serves it");
-    assert!(verdict(RankWindow { waited_s: 0.0, ..rank }).starts_with("rank 0 has asked for no batch in the last 4 s"));
 }
 
 fn of_session(ranks: &[(&str, f64)]) -> String {

@@ -2,7 +2,11 @@
 
 use crate::Stage;
 
-use super::{Change, Diagnosis, Limit, Term, WorkerWindow, diagnosis::NEGLIGIBLE_WAIT, window::item_s};
+use super::{
+    Change, Diagnosis, Limit, Term, WorkerWindow,
+    diagnosis::{NEGLIGIBLE_WAIT, STANDSTILL_WAIT},
+    window::item_s,
+};
 
 /// Cores that a trainer who sets the pace needs in addition to what is used: a rate varies.
 const CORES_KEPT: f64 = 1.1;
@@ -19,7 +23,8 @@ impl Diagnosis {
     pub fn verdict(&self) -> String {
         let rank = self.rank.rank;
         let Some(worker) = &self.worker else { return format!("rank {rank} has no home: no worker serves it") };
-        let Some(limit) = self.limit() else { return self.standstill(worker) };
+        let limit = self.limit();
+        let Some(limit) = limit.filter(|_| self.rank.samples > 0) else { return self.standstill(limit, worker) };
         let percent = 100.0 * self.rank.waiting();
         if self.rank.waiting() < NEGLIGIBLE_WAIT {
             let spare = self.cores_to_spare(worker);
@@ -36,17 +41,18 @@ impl Diagnosis {
         )
     }
 
-    fn standstill(&self, worker: &WorkerWindow) -> String {
+    /// Says why a rank took no sample.
+    fn standstill(&self, limit: Option<Limit>, worker: &WorkerWindow) -> String {
         let (rank, seconds) = (self.rank.rank, self.rank.seconds);
-        match &self.rank.stall {
-            Some(stall) => format!("rank {rank} stands still: {stall}"),
-            None if self.rank.waiting() > 0.5 => {
-                format!(
-                    "rank {rank} stands still: it has waited {:.1} s, and worker `{}` does not know for what",
-                    self.rank.waited_s, worker.name
-                )
-            }
-            None => format!("rank {rank} has asked for no batch in the last {seconds:.0} s"),
+        let stall = self.rank.stall.as_ref().map(ToString::to_string);
+        let reasons: Vec<String> = limit.map(|limit| subject(limit, worker)).into_iter().chain(stall).collect();
+        if self.rank.waiting() <= STANDSTILL_WAIT && reasons.is_empty() {
+            format!("rank {rank} has asked for no batch in the last {seconds:.0} s")
+        } else if reasons.is_empty() {
+            let name = &worker.name;
+            format!("rank {rank} has got no sample in {seconds:.0} s, and worker `{name}` does not know why")
+        } else {
+            format!("rank {rank} has got no sample in {seconds:.0} s: {}", reasons.join("; "))
         }
     }
 
