@@ -12,7 +12,8 @@ use super::{
 const WINDOW_MS: u64 = 10_000;
 
 impl CoordinatorCore {
-    /// Finds what limits the ranks of a session that are alive, as far as there is a history of some seconds.
+    /// Finds what limits the ranks of a session that are alive, in their order, as far as there is a history of some
+    /// seconds.
     pub(super) fn diagnoses(&self, session: &SessionState) -> Vec<Diagnosis> {
         if session.superseded_by.is_some() || session.is_reset {
             return Vec::new();

@@ -342,9 +342,9 @@ impl CoordinatorCore {
             transport: state.transport,
             waited_ms: state.waited_ms,
             diagnosis: diagnoses
-                .iter()
-                .find(|found| found.rank.rank == rank)
-                .map(|found| RankDiagnosis::of(found, is_short)),
+                .binary_search_by_key(&rank, |found| found.rank.rank)
+                .ok()
+                .map(|at| RankDiagnosis::of(&diagnoses[at], is_short)),
             heartbeat_age_ms: self.now_ms.saturating_sub(state.heard_ms),
         });
         SessionStatus {
