@@ -10,6 +10,7 @@
 //! CI checks that no dependency of this crate is a runtime, opens sockets or files, or reads a clock.
 
 pub mod backoff;
+mod batch_id;
 pub mod client;
 pub mod coordinator;
 pub mod coordinators;
@@ -35,6 +36,7 @@ mod session;
 mod stage;
 mod stores;
 
+pub use batch_id::BatchId;
 pub use fingerprint::Fingerprint;
 pub use position::{ParsePositionError, Position, SampleId};
 pub use receipt::Receipt;

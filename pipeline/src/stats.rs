@@ -11,7 +11,7 @@ use std::{
 
 use spdl_core::{Stage, histogram::DurationHistogram, messages::StageStats};
 
-pub use crate::units::{StageUnits, UnitGroup, UnitState, UnitTimes};
+pub use crate::units::{Interval, Recording, StageUnits, UnitGroup, UnitState, UnitTimes};
 
 /// The counters of one stage, shared by all its units.
 #[derive(Debug)]
@@ -44,6 +44,12 @@ impl StageCounters {
     #[must_use]
     pub fn name(&self) -> &str {
         self.stage.name()
+    }
+
+    /// Returns the stage.
+    #[must_use]
+    pub const fn stage(&self) -> &Stage {
+        &self.stage
     }
 
     /// Returns the stage's units.

@@ -1,6 +1,10 @@
 //! Accounts for the time of a stage's units: threads, requests in flight, slots. A unit is at any time in exactly one state,
 //! and a change of state ends the interval of the state before it. So the times of the states add up to the time for
 //! which the units have existed, whenever they are read.
+//!
+//! On request the intervals themselves are kept for a while: [`StageUnits::record`].
+
+mod recorder;
 
 use std::{
     future::poll_fn,
@@ -10,8 +14,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use spdl_core::BatchId;
 
 use crate::stats::nanoseconds;
+
+use self::recorder::Recorder;
+pub use self::recorder::{Interval, Recording};
 
 /// What a unit does with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +77,52 @@ struct Ledger {
     idle_as: UnitState,
     times: UnitTimes,
     accounted_until: Instant,
+    /// Number of the first unit among those of the stage.
+    first_unit: u32,
+    /// The batch that the units work on.
+    batch: Option<BatchId>,
+    /// Where intervals are recorded, and since when a single unit is in its state; `None` while nothing is recorded.
+    recording: Option<(Arc<Mutex<Recorder>>, Instant)>,
 }
 
 impl Ledger {
+    /// Changes the states of units at `now`, and records the interval that this ends for a single unit.
+    fn change(&mut self, now: Instant, change: impl FnOnce(&mut Self)) {
+        self.account(now);
+        let before = self.recording.is_some().then(|| self.single());
+        change(self);
+        if let Some(Some(before)) = before.filter(|before| *before != self.single()) {
+            self.end_interval(before, now);
+        }
+    }
+
+    /// Returns the state of the unit and its batch, if there is one unit.
+    fn single(&self) -> Option<(UnitState, Option<BatchId>)> {
+        let [busy, input, output, throttled, idle] = self.counts;
+        match (busy, input, output, throttled, idle) {
+            (1, 0, 0, 0, 0) => Some((UnitState::Busy, self.batch)),
+            (0, 1, 0, 0, 0) => Some((UnitState::Input, self.batch)),
+            (0, 0, 1, 0, 0) => Some((UnitState::Output, self.batch)),
+            (0, 0, 0, 1, 0) => Some((UnitState::Throttled, self.batch)),
+            (0, 0, 0, 0, 1) => Some((self.idle_as, None)),
+            _ => None,
+        }
+    }
+
+    fn end_interval(&mut self, (state, batch): (UnitState, Option<BatchId>), now: Instant) {
+        let Some((recorder, since)) = &mut self.recording else { return };
+        recorder.lock().push(Interval { unit: self.first_unit, state, start: *since, end: now, batch });
+        *since = now.max(*since);
+    }
+
+    /// Records the interval that has not ended, and nothing after it.
+    fn end_recording(&mut self, now: Instant) {
+        if let Some(current) = self.single() {
+            self.end_interval(current, now);
+        }
+        self.recording = None;
+    }
+
     /// Counts the time up to `now`. A time before the last one counts as that one.
     fn account(&mut self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.accounted_until);
@@ -101,14 +152,15 @@ struct Groups {
     current: Vec<Weak<Mutex<Ledger>>>,
     /// The time of the groups that are gone.
     past: UnitTimes,
-    /// Whether there ever was a group.
-    is_used: bool,
+    /// Number of units that there ever were.
+    units: u32,
+    recorder: Option<Arc<Mutex<Recorder>>>,
 }
 
 impl Default for StageUnits {
     fn default() -> Self {
         let (current, past) = (Vec::new(), UnitTimes::default());
-        Self(Mutex::new(Groups { idle_as: UnitState::Input, current, past, is_used: false }))
+        Self(Mutex::new(Groups { idle_as: UnitState::Input, current, past, units: 0, recorder: None }))
     }
 }
 
@@ -117,16 +169,22 @@ impl StageUnits {
     #[must_use]
     pub fn group(self: &Arc<Self>, units: u32, now: Instant) -> UnitGroup {
         let mut groups = self.0.lock();
-        let counts = [0, 0, 0, 0, units];
-        let ledger = Ledger { counts, idle_as: groups.idle_as, times: UnitTimes::default(), accounted_until: now };
-        let ledger = Arc::new(Mutex::new(ledger));
+        let ledger = Arc::new(Mutex::new(Ledger {
+            counts: [0, 0, 0, 0, units],
+            idle_as: groups.idle_as,
+            times: UnitTimes::default(),
+            accounted_until: now,
+            first_unit: groups.units,
+            batch: None,
+            recording: groups.recorder.clone().map(|recorder| (recorder, now)),
+        }));
         groups.current.push(Arc::downgrade(&ledger));
-        groups.is_used = true;
+        groups.units = groups.units.saturating_add(units);
         UnitGroup { stage: self.clone(), ledger }
     }
 
     pub(crate) fn is_used(&self) -> bool {
-        self.0.lock().is_used
+        self.0.lock().units > 0
     }
 
     /// Sets what idle units wait for from now on.
@@ -137,10 +195,29 @@ impl StageUnits {
             return;
         }
         for ledger in groups.current.iter().filter_map(Weak::upgrade) {
-            let mut ledger = ledger.lock();
-            ledger.account(now);
-            ledger.idle_as = idle_as;
+            ledger.lock().change(now, |ledger| ledger.idle_as = idle_as);
         }
+    }
+
+    /// Records from now on what each unit does, and keeps the last `capacity` intervals, of 80 bytes each. What was
+    /// recorded before is dropped. The units of a group of several are recorded by its owner, who knows which is which:
+    /// [`UnitGroup::add_interval`].
+    pub fn record(&self, capacity: usize, now: Instant) {
+        let mut groups = self.0.lock();
+        let recorder = Arc::new(Mutex::new(Recorder::new(capacity)));
+        for ledger in groups.current.iter().filter_map(Weak::upgrade) {
+            ledger.lock().recording = Some((recorder.clone(), now));
+        }
+        groups.recorder = Some(recorder);
+    }
+
+    /// Ends the recording at `now` and returns it, with the intervals that have not ended; `None` if there is none.
+    pub fn take_recording(&self, now: Instant) -> Option<Recording> {
+        let mut groups = self.0.lock();
+        let recorder = groups.recorder.take()?;
+        groups.current.iter().filter_map(Weak::upgrade).for_each(|ledger| ledger.lock().end_recording(now));
+        let recording = recorder.lock().take();
+        Some(recording)
     }
 
     /// Returns the time of all units up to `now`, the number of units, and how many of them are busy.
@@ -172,26 +249,42 @@ impl UnitGroup {
     /// # Panics
     /// If fewer units are in state `from`.
     pub fn shift(&self, units: u32, from: UnitState, to: UnitState, now: Instant) {
-        let mut ledger = self.ledger.lock();
-        ledger.account(now);
-        let left = ledger.counts[from as usize].checked_sub(units);
-        ledger.counts[from as usize] = left.unwrap_or_else(|| panic!("{units} units leave {from:?}: {ledger:?}"));
-        ledger.counts[to as usize] += units;
+        self.ledger.lock().change(now, |ledger| {
+            let left = ledger.counts[from as usize].checked_sub(units);
+            ledger.counts[from as usize] = left.unwrap_or_else(|| panic!("{units} units leave {from:?}: {ledger:?}"));
+            ledger.counts[to as usize] += units;
+        });
+    }
+
+    /// Sets the batch that the units work on, for a recording. Idle units work on none.
+    pub fn set_batch(&self, batch: Option<BatchId>, now: Instant) {
+        self.ledger.lock().change(now, |ledger| ledger.batch = batch);
+    }
+
+    /// Adds an interval to the recording, if there is one: of the group's unit number `interval.unit`, counted from 0. A
+    /// part of it before the recording began is cut off. For groups of several units; those of one unit are recorded
+    /// without it.
+    pub fn add_interval(&self, interval: Interval) {
+        let ledger = self.ledger.lock();
+        if let Some((recorder, since)) = &ledger.recording {
+            let unit = ledger.first_unit.saturating_add(interval.unit);
+            recorder.lock().push(Interval { unit, start: interval.start.max(*since), ..interval });
+        }
     }
 
     /// Sets how many units are in these states; all others are idle. Counts beyond the number of units are cut off, the
     /// last ones first.
     pub fn set<const N: usize>(&self, counts: [(UnitState, usize); N], now: Instant) {
-        let mut ledger = self.ledger.lock();
-        ledger.account(now);
-        let mut left = ledger.units();
-        ledger.counts = [0; TIMED + 1];
-        for (state, count) in counts {
-            let taken = u32::try_from(count).unwrap_or(u32::MAX).min(left);
-            ledger.counts[state as usize] += taken;
-            left -= taken;
-        }
-        ledger.counts[UnitState::Idle as usize] += left;
+        self.ledger.lock().change(now, |ledger| {
+            let mut left = ledger.units();
+            ledger.counts = [0; TIMED + 1];
+            for (state, count) in counts {
+                let taken = u32::try_from(count).unwrap_or(u32::MAX).min(left);
+                ledger.counts[state as usize] += taken;
+                left -= taken;
+            }
+            ledger.counts[UnitState::Idle as usize] += left;
+        });
     }
 }
 
@@ -232,7 +325,9 @@ impl Drop for UnitGroup {
     fn drop(&mut self) {
         let mut groups = self.stage.0.lock();
         let mut ledger = self.ledger.lock();
-        ledger.account(Instant::now());
+        let now = Instant::now();
+        ledger.account(now);
+        ledger.end_recording(now);
         groups.past.add_all(&ledger.times);
         let own = Arc::as_ptr(&self.ledger);
         groups.current.retain(|ledger| !std::ptr::eq(ledger.as_ptr(), own));

@@ -1,3 +1,5 @@
+use spdl_core::{Position, messages::SessionId};
+
 use super::*;
 
 const STATES: [UnitState; 5] =
@@ -107,4 +109,93 @@ fn threads_that_change_their_units_at_once_lose_no_time() {
     });
     let now = Instant::now();
     assert_eq!(stage.read(now).0.total(), (now - start) * 4);
+}
+
+fn batch(offset: u64) -> BatchId {
+    BatchId { session: SessionId(1), rank: 0, from: Position { epoch: 0, offset } }
+}
+
+#[test]
+fn the_intervals_of_a_unit_follow_one_another_and_add_up_to_its_times() {
+    for seed in 0..50 {
+        let (mut dice, stage) = (Dice(seed), Arc::<StageUnits>::default());
+        let start = Instant::now();
+        let groups = [stage.group(1, start), stage.group(1, start)];
+        let (mut state_of, mut now) = ([UnitState::Idle; 2], start);
+        stage.record(10_000, start);
+        for step in 0..300 {
+            now += Duration::from_nanos(dice.below(1_000));
+            let at = dice.below(2) as usize;
+            match dice.below(4) {
+                0 => stage.set_idle(STATES[dice.below(4) as usize], now),
+                1 => groups[at].set_batch(Some(batch(step)), now),
+                _ => {
+                    let to = STATES[dice.below(5) as usize];
+                    groups[at].shift(1, std::mem::replace(&mut state_of[at], to), to, now);
+                }
+            }
+        }
+        let (times, ..) = stage.read(now);
+        let Recording { intervals, lost } = stage.take_recording(now).unwrap();
+        let mut recorded = UnitTimes::default();
+        for unit in 0..2 {
+            let of_unit: Vec<&Interval> = intervals.iter().filter(|interval| interval.unit == unit).collect();
+            let ends = [of_unit[0].start, of_unit.last().unwrap().end];
+            assert_eq!(ends, [start, now], "seed {seed}");
+            assert!(of_unit.windows(2).all(|pair| pair[0].end == pair[1].start), "seed {seed}: {of_unit:?}");
+            of_unit.iter().for_each(|interval| recorded.add(interval.state, interval.end - interval.start, 1));
+        }
+        assert_eq!((recorded, lost), (times, 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_recording_has_the_batch_of_each_interval_and_begins_and_ends_in_the_middle_of_one() {
+    let (stage, start) = (Arc::<StageUnits>::default(), Instant::now());
+    let at = |ms| start + Duration::from_millis(ms);
+    let (thread, requests) = (stage.group(1, start), stage.group(3, start));
+    assert_eq!(stage.take_recording(start), None);
+    thread.set_batch(Some(batch(7)), start);
+    thread.shift(1, UnitState::Idle, UnitState::Busy, start);
+    stage.record(10, at(5));
+    requests.set([(UnitState::Busy, 2)], at(6));
+    let request = Interval { unit: 2, state: UnitState::Busy, start: at(1), end: at(8), batch: Some(batch(9)) };
+    requests.add_interval(request);
+    thread.shift(1, UnitState::Busy, UnitState::Idle, at(10));
+    stage.set_idle(UnitState::Output, at(20));
+    let late = stage.group(1, at(25));
+    late.shift(1, UnitState::Idle, UnitState::Busy, at(25));
+    let recording = stage.take_recording(at(30)).unwrap();
+    let found = recording.intervals.iter().map(|interval| {
+        let ms = |at: Instant| (at - start).as_millis();
+        let offset = interval.batch.map(|batch| batch.from.offset);
+        (interval.unit, interval.state, ms(interval.start), ms(interval.end), offset)
+    });
+    let expected = [
+        (3, UnitState::Busy, 5, 8, Some(9)),
+        (0, UnitState::Busy, 5, 10, Some(7)),
+        (0, UnitState::Input, 10, 20, None),
+        (0, UnitState::Output, 20, 30, None),
+        (4, UnitState::Busy, 25, 30, None),
+    ];
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+    late.shift(1, UnitState::Busy, UnitState::Idle, at(40));
+    assert_eq!(stage.take_recording(at(50)), None, "it has ended");
+}
+
+#[test]
+fn a_recording_keeps_the_last_intervals_and_counts_the_others() {
+    let (stage, start) = (Arc::<StageUnits>::default(), Instant::now());
+    let unit = stage.group(1, start);
+    stage.record(4, start);
+    for ms in 1..=10 {
+        unit.set_batch(Some(batch(ms)), start + Duration::from_millis(ms));
+        let (from, to) =
+            if ms % 2 == 1 { (UnitState::Idle, UnitState::Busy) } else { (UnitState::Busy, UnitState::Idle) };
+        unit.shift(1, from, to, start + Duration::from_millis(ms));
+    }
+    let end = start + Duration::from_millis(11);
+    let Recording { intervals, lost } = stage.take_recording(end).unwrap();
+    assert_eq!((intervals.len(), intervals[3].end), (4, end));
+    assert_eq!(lost, 7, "of eleven intervals");
 }

@@ -8,7 +8,7 @@ use std::{
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use spdl_core::{
-    Fingerprint, Position,
+    BatchId, Fingerprint, Position,
     feed::{FeedCore, FeedEffect},
     layout::Layout,
     messages::Session,
@@ -42,6 +42,13 @@ pub(super) struct Feed {
     pub(super) progress: Arc<FeedProgress>,
     /// Whether any sample was decoded.
     pub(super) has_good: AtomicBool,
+}
+
+impl Feed {
+    /// Returns the name of the rank's batch at this position.
+    pub(super) const fn batch_id(&self, from: Position) -> BatchId {
+        BatchId { session: self.session.id, rank: self.rank, from }
+    }
 }
 
 /// The task, with what it needs to open its [`Feed`].
@@ -102,9 +109,9 @@ impl FeedDriver {
         }
     }
 
-    fn publish(&self, sequence: u64, FilledBatch { slot, used_bytes }: FilledBatch) {
+    fn publish(&self, sequence: u64, FilledBatch { slot, used_bytes, batch }: FilledBatch) {
         let slot = slot.publish();
-        self.progress.publish(slot, used_bytes);
+        self.progress.publish(slot, batch, used_bytes);
         let _ = self.events.send(Ok(FeedEvent::Filled { sequence, slot, used_bytes }));
     }
 

@@ -10,6 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use spdl_core::BatchId;
 use tokio::sync::mpsc;
 
 use super::stages::{FeedStages, HandedSlots, RankActivity};
@@ -89,11 +90,11 @@ impl FeedProgress {
         (progress, freed)
     }
 
-    /// Notes that a slot holds a batch of `bytes`.
-    pub(crate) fn publish(&self, slot: u32, bytes: u64) {
+    /// Notes that a slot holds `batch`, of `bytes`.
+    pub(crate) fn publish(&self, slot: u32, batch: BatchId, bytes: u64) {
         self.change(|waits| {
             self.published.fetch_add(1, Ordering::Relaxed);
-            waits.slots.iter_mut().for_each(|slots| slots.publish(slot, bytes));
+            waits.slots.iter_mut().for_each(|slots| slots.publish(slot, batch, bytes));
         });
     }
 

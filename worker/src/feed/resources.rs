@@ -9,10 +9,12 @@ use std::{
 use parking_lot::Mutex;
 use spdl_core::feed::BadLedger;
 use spdl_core::{
+    Stage,
     histogram::DurationBuckets,
     layout::Layout,
     messages::{BadSample, Session, StageStats, StoreStats},
 };
+use spdl_pipeline::stats::Recording;
 use spdl_wire::slab::slot_stride;
 
 use super::{
@@ -196,6 +198,18 @@ impl Resources {
     pub(crate) fn durations(&self) -> Vec<(String, DurationBuckets)> {
         let used = self.stages.all().into_iter().filter(|stage| stage.is_used());
         used.map(|stage| (stage.name().to_owned(), stage.durations().buckets())).collect()
+    }
+
+    /// Records from now on what each thread, request and slot does, and keeps the last `capacity` intervals of each
+    /// stage, of 80 bytes each.
+    pub fn record(&self, capacity: usize) {
+        self.stages.record(capacity);
+    }
+
+    /// Ends the recording and returns what was recorded of each stage that has had a unit; nothing if nothing is being
+    /// recorded.
+    pub fn take_recordings(&self) -> Vec<(Stage, Recording)> {
+        self.stages.take_recordings()
     }
 
     /// Returns the time from the creation of the resources to `now`.

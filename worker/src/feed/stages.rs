@@ -18,8 +18,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::{Stage, messages::StageStats};
-use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
+use spdl_core::{BatchId, Stage, messages::StageStats};
+use spdl_pipeline::stats::{Recording, StageCounters, UnitGroup, UnitState};
 
 /// The counters of the stages that all ranks of a process share.
 #[derive(Debug)]
@@ -73,6 +73,19 @@ impl FeedStages {
         [&self.open, &self.fetch, &self.decode, &self.transform, &self.hand_over, &self.send].map(|stage| &**stage)
     }
 
+    /// Records what the units of each stage do, and keeps the last `capacity` intervals of each.
+    pub(crate) fn record(&self, capacity: usize) {
+        let now = Instant::now();
+        self.all().into_iter().for_each(|stage| stage.units().record(capacity, now));
+    }
+
+    /// Ends the recording and returns what the stages did that have had a unit.
+    pub(crate) fn take_recordings(&self) -> Vec<(Stage, Recording)> {
+        let now = Instant::now();
+        let used = self.all().into_iter().filter(|stage| stage.is_used());
+        used.filter_map(|stage| Some((stage.stage().clone(), stage.units().take_recording(now)?))).collect()
+    }
+
     /// Takes in a change of what a rank does.
     pub(crate) fn change(&self, before: RankActivity, after: RankActivity) {
         if before == after {
@@ -105,29 +118,31 @@ impl FeedStages {
 #[derive(Debug)]
 pub(crate) struct HandedSlots {
     stage: Arc<StageCounters>,
-    units: UnitGroup,
-    /// When the batch in a slot was published, and its bytes.
-    batches: Vec<Option<(Instant, u64)>>,
+    /// For each slot its unit, and when the batch in it was published, with its bytes.
+    slots: Vec<(UnitGroup, Option<(Instant, u64)>)>,
 }
 
 impl HandedSlots {
     pub(crate) fn new(stage: &Arc<StageCounters>, slots: u32, now: Instant) -> Self {
-        let units = stage.units().group(slots, now);
-        Self { stage: stage.clone(), units, batches: vec![None; slots as usize] }
+        let slots = (0..slots).map(|_| (stage.units().group(1, now), None)).collect();
+        Self { stage: stage.clone(), slots }
     }
 
     /// Notes that a slot holds a batch of `bytes`.
-    pub(crate) fn publish(&mut self, slot: u32, bytes: u64) {
+    pub(crate) fn publish(&mut self, slot: u32, batch: BatchId, bytes: u64) {
         let now = Instant::now();
-        self.units.shift(1, UnitState::Idle, UnitState::Output, now);
-        self.batches[slot as usize] = Some((now, bytes));
+        let (unit, published) = &mut self.slots[slot as usize];
+        unit.set_batch(Some(batch), now);
+        unit.shift(1, UnitState::Idle, UnitState::Output, now);
+        *published = Some((now, bytes));
     }
 
     /// Notes that a slot was given back.
     pub(crate) fn free(&mut self, slot: u32) {
-        let Some((published, bytes)) = self.batches.get_mut(slot as usize).and_then(Option::take) else { return };
+        let Some((unit, published)) = self.slots.get_mut(slot as usize) else { return };
+        let Some((published, bytes)) = published.take() else { return };
         let now = Instant::now();
-        self.units.shift(1, UnitState::Output, UnitState::Idle, now);
+        unit.shift(1, UnitState::Output, UnitState::Idle, now);
         self.stage.item(now.saturating_duration_since(published), bytes);
     }
 }
@@ -150,10 +165,11 @@ impl DecodeThreads {
         Self { stage: stage.clone(), threads: (0..threads).map(thread).collect() }
     }
 
-    /// Marks the calling thread, number `thread`, as busy until the returned value is dropped.
-    pub(crate) fn begin(&self, thread: usize) -> DecodingThread<'_> {
+    /// Marks the calling thread, number `thread`, as busy with `batch` until the returned value is dropped.
+    pub(crate) fn begin(&self, thread: usize, batch: BatchId) -> DecodingThread<'_> {
         let (unit, cpu_ns) = &self.threads[thread];
         let now = Instant::now();
+        unit.set_batch(Some(batch), now);
         unit.shift(1, UnitState::Idle, UnitState::Busy, now);
         DecodingThread { stage: &self.stage, unit, cpu_ns, item_since: now, cpu_read: now }
     }
@@ -205,7 +221,13 @@ impl Drop for DecodingThread<'_> {
 
 #[cfg(test)]
 mod tests {
+    use spdl_core::{Position, messages::SessionId};
+
     use super::*;
+
+    fn batch() -> BatchId {
+        BatchId { session: SessionId(1), rank: 2, from: Position { epoch: 0, offset: 64 } }
+    }
 
     fn rank(is_fed: bool, awaits_bytes: bool) -> RankActivity {
         RankActivity { is_fed, awaits_bytes, ready: 0 }
@@ -242,7 +264,8 @@ mod tests {
     fn a_thread_is_busy_while_it_decodes_and_throttled_while_it_pauses() {
         let stages = FeedStages::default();
         let threads = DecodeThreads::new(&stages.decode, 2);
-        let mut thread = threads.begin(1);
+        stages.record(100);
+        let mut thread = threads.begin(1, batch());
         let began = Instant::now();
         while stages.decode.stats(Instant::now()).cpu_ns == 0 {
             std::hint::black_box((0..10_000u64).sum::<u64>());
@@ -251,6 +274,12 @@ mod tests {
         let worked = began.elapsed();
         thread.pause(Duration::from_millis(3));
         drop(thread);
+        let [(Stage::Decode, recording)] = &stages.take_recordings()[..] else { panic!("decode alone has units") };
+        let states: Vec<UnitState> = recording.intervals.iter().map(|interval| interval.state).collect();
+        let [waits, works, pauses, ..] = &recording.intervals[..] else { panic!("{recording:?}") };
+        assert_eq!(states[..3], [UnitState::Input, UnitState::Busy, UnitState::Throttled], "{recording:?}");
+        assert_eq!([waits, works, pauses].map(|interval| interval.batch), [None, Some(batch()), Some(batch())]);
+        assert!(works.end - works.start >= worked, "{works:?}");
         let stats = stages.decode.stats(Instant::now());
         assert!(stats.busy_ns >= worked.as_nanos() as u64 && stats.throttled_ns >= 3_000_000, "{stats:?}");
         assert!(stats.cpu_ns <= stats.busy_ns + 1_000_000, "one thread cannot use more: {stats:?}");

@@ -47,7 +47,8 @@ pub(crate) use object::{ObjectRead, ShardSource, read_all};
 pub(crate) use pieces::Pieces;
 pub(crate) use retrying::RetryingStore;
 use spdl_wire::spans;
-use units::ReadState;
+use units::{ReadState, current_batch};
+pub(crate) use units::{for_batch, for_batch_now};
 
 use crate::budget::DiskBudget;
 
@@ -235,7 +236,8 @@ impl Fetcher {
         let id = memory.insert(key, place.bytes(), load.clone())?;
         drop(memory);
         let span = place.span();
-        let task = tokio::spawn(self.clone().load(place, id, load.clone()).instrument(span).in_current_span());
+        let loading = for_batch(current_batch(), self.clone().load(place, id, load.clone()));
+        let task = tokio::spawn(loading.instrument(span).in_current_span());
         load.task.set(task.abort_handle()).expect("set once");
         Some(BlockHold { fetcher: self.clone(), key, id, load })
     }

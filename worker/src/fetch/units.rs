@@ -3,7 +3,27 @@
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
+use spdl_core::BatchId;
+use spdl_pipeline::stats::{Interval, StageCounters, UnitGroup, UnitState};
+
+tokio::task_local! {
+    static BATCH: Option<BatchId>;
+}
+
+/// Runs `work`, whose reads are recorded as made for `batch`.
+pub(crate) async fn for_batch<T>(batch: Option<BatchId>, work: impl Future<Output = T>) -> T {
+    BATCH.scope(batch, work).await
+}
+
+/// Runs `work`, whose tasks read for `batch`.
+pub(crate) fn for_batch_now<T>(batch: BatchId, work: impl FnOnce() -> T) -> T {
+    BATCH.sync_scope(Some(batch), work)
+}
+
+/// Returns the batch that the current task reads for, if it reads for one.
+pub(crate) fn current_batch() -> Option<BatchId> {
+    BATCH.try_with(|batch| *batch).ok().flatten()
+}
 
 /// What a read of a store does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +44,25 @@ pub(crate) enum ReadState {
 #[derive(Debug)]
 pub(crate) struct RequestUnits {
     units: UnitGroup,
+    reads: Mutex<Reads>,
+}
+
+#[derive(Debug, Default)]
+struct Reads {
     /// Number of reads by state.
-    reads: Mutex<[usize; 5]>,
+    counts: [usize; 5],
+    /// For each unit whether it is taken by a request in flight.
+    taken: Vec<bool>,
+}
+
+impl Reads {
+    /// Takes the first unit that is free.
+    fn take_unit(&mut self) -> usize {
+        let free = self.taken.iter().position(|taken| !taken).unwrap_or(self.taken.len());
+        self.taken.resize(self.taken.len().max(free + 1), false);
+        self.taken[free] = true;
+        free
+    }
 }
 
 impl RequestUnits {
@@ -36,26 +73,46 @@ impl RequestUnits {
 
     /// Notes that a read is in `state` until the returned value is dropped.
     pub(crate) fn enter(&self, state: ReadState) -> InState<'_> {
-        self.change(|reads| reads[state as usize] += 1);
-        InState { units: self, state }
+        let began = Instant::now();
+        let unit = self.change(began, |reads| {
+            reads.counts[state as usize] += 1;
+            if state == ReadState::InFlight { reads.take_unit() } else { 0 }
+        });
+        InState { units: self, state, unit, began, batch: current_batch() }
+    }
+
+    fn leave(&self, InState { state, unit, began, batch, .. }: &InState<'_>) {
+        let now = Instant::now();
+        self.change(now, |reads| {
+            reads.counts[*state as usize] -= 1;
+            if *state == ReadState::InFlight {
+                reads.taken[*unit] = false;
+            }
+        });
+        if *state == ReadState::InFlight {
+            let unit = u32::try_from(*unit).unwrap_or(u32::MAX);
+            let (state, batch) = (UnitState::Busy, *batch);
+            self.units.add_interval(Interval { unit, state, start: *began, end: now, batch });
+        }
     }
 
     /// Returns the number of reads that wait for a request, for memory, or for others that are ahead of need.
     pub(crate) fn waiting(&self) -> usize {
-        let reads = self.reads.lock();
-        [ReadState::Queued, ReadState::NoMemory, ReadState::Ahead].map(|state| reads[state as usize]).iter().sum()
+        let counts = self.reads.lock().counts;
+        [ReadState::Queued, ReadState::NoMemory, ReadState::Ahead].map(|state| counts[state as usize]).iter().sum()
     }
 
-    fn change(&self, change: impl FnOnce(&mut [usize; 5])) {
+    fn change<T>(&self, now: Instant, change: impl FnOnce(&mut Reads) -> T) -> T {
         let mut reads = self.reads.lock();
-        change(&mut reads);
-        let of = |state: ReadState| reads[state as usize];
+        let changed = change(&mut reads);
+        let of = |state: ReadState| reads.counts[state as usize];
         let held_back = of(ReadState::Delayed) + of(ReadState::NoMemory);
         // The requests that reads ahead of need may not make are kept for a batch that will wait for one.
         let kept = if of(ReadState::Ahead) > 0 { usize::MAX } else { 0 };
         let states =
             [(UnitState::Busy, of(ReadState::InFlight)), (UnitState::Throttled, held_back), (UnitState::Input, kept)];
-        self.units.set(states, Instant::now());
+        self.units.set(states, now);
+        changed
     }
 }
 
@@ -64,10 +121,14 @@ impl RequestUnits {
 pub(crate) struct InState<'u> {
     units: &'u RequestUnits,
     state: ReadState,
+    /// The number of the unit, if a request is in flight.
+    unit: usize,
+    began: Instant,
+    batch: Option<BatchId>,
 }
 
 impl Drop for InState<'_> {
     fn drop(&mut self) {
-        self.units.change(|reads| reads[self.state as usize] -= 1);
+        self.units.leave(self);
     }
 }

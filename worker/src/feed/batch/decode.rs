@@ -7,7 +7,7 @@ use crossbeam_deque::{Steal, Stealer, Worker};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use spdl_core::{
-    SampleId,
+    BatchId, SampleId,
     layout::{Entry, Header, Layout, Place, entry_flags},
     order::Step,
 };
@@ -43,11 +43,12 @@ pub(super) enum Reason {
     WrongBytes { field: String, expected: u32, actual: u32 },
 }
 
-/// Decodes the samples of `groups` into the buffer, large ones first, so that no thread starts a large one last. Must
-/// not run on a decoding thread: rayon would let the blocked thread steal another batch's samples and delay this batch
-/// until that one is done.
+/// Decodes the samples of `groups`, a part of `batch`, into the buffer, large ones first, so that no thread starts a
+/// large one last. Must not run on a decoding thread: rayon would let the blocked thread steal another batch's samples
+/// and delay this batch until that one is done.
 pub(super) fn decode_groups(
     feed: &Feed,
+    batch: BatchId,
     buffer: &mut BatchBuffer,
     groups: &[FetchedGroup],
     permit: &DecodePermit,
@@ -68,7 +69,7 @@ pub(super) fn decode_groups(
             let (queue, undecoded, span) = (queue.stealer(), &undecoded, &span);
             scope.spawn(move |_| {
                 let _entered = span.enter();
-                let mut thread = feed.resources.threads.begin(thread_index(feed));
+                let mut thread = feed.resources.threads.begin(thread_index(feed), batch);
                 while let Some((group, found, mut place)) = steal(&queue) {
                     // The slot of a rank that is gone is never published.
                     if feed.progress.is_cancelled() {
@@ -242,7 +243,7 @@ impl BatchBuffer {
             reserved: [0; 8],
         };
         let used_bytes = feed.layout.finish(&mut self.slot, header, &self.ragged) as u64;
-        FilledBatch { slot: self.slot, used_bytes }
+        FilledBatch { slot: self.slot, used_bytes, batch: feed.batch_id(step.from) }
     }
 }
 

@@ -24,7 +24,7 @@ use std::{
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use smallvec::SmallVec;
 use spdl_core::{
-    Position, SampleId,
+    BatchId, Position, SampleId,
     layout::entry_flags,
     order::{Item, ItemKind, Located, Step},
 };
@@ -36,7 +36,7 @@ use self::{
     records::FetchedGroup,
 };
 use super::{FeedError, driver::Feed, progress::Wait, scheduler::DecodeRequest};
-use crate::fetch::BlockHold;
+use crate::fetch::{BlockHold, for_batch, for_batch_now};
 
 /// A sample of a batch, from the plan to its entry in the slot.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +132,8 @@ impl PlannedBatch {
             let block = group[0].block;
             feed.resources.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block))
         };
-        self.span.in_scope(|| self.holds.extend(self.groups.iter().filter_map(prefetch)));
+        let batch = feed.batch_id(self.step.from);
+        self.span.in_scope(|| for_batch_now(batch, || self.holds.extend(self.groups.iter().filter_map(prefetch))));
     }
 }
 
@@ -171,6 +172,7 @@ impl PlannedBatches {
 pub(super) struct FilledBatch {
     pub(super) slot: SlotMut,
     pub(super) used_bytes: u64,
+    pub(super) batch: BatchId,
 }
 
 /// Fills `slot` with the planned batch.
@@ -242,7 +244,10 @@ impl Filling {
     fn fetch(&mut self, group: Group) {
         match records::in_memory(&self.feed, group) {
             Ok(fetched) => self.ready.push(fetched),
-            Err(group) => self.await_bytes(group[0].block, records::fetch(self.feed.clone(), group)),
+            Err(group) => {
+                let block = group[0].block;
+                self.await_bytes(block, for_batch(Some(self.batch()), records::fetch(self.feed.clone(), group)));
+            }
         }
     }
 
@@ -251,11 +256,15 @@ impl Filling {
         let fetches = group.iter().map(|sample| sample.wrong.fetches).max().unwrap_or(1);
         let backoff = self.feed.resources.fetcher.requests().retry().backoff();
         let delay = backoff.full_jitter(fetches + 1, rand::random());
-        let feed = self.feed.clone();
+        let (feed, batch) = (self.feed.clone(), self.batch());
         self.await_bytes(group[0].block, async move {
             tokio::time::sleep(delay).await;
-            records::fetch(feed, group).await
+            for_batch(Some(batch), records::fetch(feed, group)).await
         });
+    }
+
+    fn batch(&self) -> BatchId {
+        self.feed.batch_id(self.at)
     }
 
     fn await_bytes(
@@ -293,16 +302,17 @@ impl Filling {
         let groups = std::mem::take(&mut self.ready);
         let feed = self.feed.clone();
         let (progress, session) = (feed.progress.clone(), feed.session.id);
-        let request = DecodeRequest { progress, sequence: self.sequence, session, at: self.at };
+        let at = self.at;
+        let request = DecodeRequest { progress, sequence: self.sequence, session, at };
         let samples = groups.iter().map(FetchedGroup::len).sum();
         let span = spans::decode(samples);
         let entered = span.clone();
         let decoded = async move {
             let permit = feed.resources.scheduler.take(request, samples).await;
-            let job = feed.session.job.name.clone();
+            let (job, batch) = (feed.session.job.name.clone(), feed.batch_id(at));
             let decoding = tokio::task::spawn_blocking(move || {
                 let _entered = entered.entered();
-                let undecoded = decode_groups(&feed, &mut buffer, &groups, &permit);
+                let undecoded = decode_groups(&feed, batch, &mut buffer, &groups, &permit);
                 drop((groups, permit));
                 (buffer, undecoded)
             });

@@ -1,0 +1,16 @@
+//! The name of a batch, for what is recorded of it in several processes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Position, messages::SessionId};
+
+/// A batch of one rank. Every process that takes part in making or using it computes the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct BatchId {
+    /// The session.
+    pub session: SessionId,
+    /// The rank, r in the specification of the order.
+    pub rank: u32,
+    /// The position at which its global batch begins.
+    pub from: Position,
+}
