@@ -1,7 +1,6 @@
 //! A real etcd on loopback: the one on `PATH`, or Debian's package unpacked into the build directory without root.
 
 use std::{
-    fs,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
@@ -12,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::target;
+use crate::debian;
 
 /// Time limit of a start or a request. It is generous, because it only matters when something hangs.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -38,7 +37,7 @@ impl EtcdProcess {
 
     /// Starts an empty etcd, over TLS if given the folder of a certificate.
     pub fn start_with(certs: Option<&Path>) -> Option<Self> {
-        let binary = match binary() {
+        let binary = match debian::program("etcd", "etcd-server") {
             Ok(binary) => binary,
             Err(reason) => {
                 eprintln!("skipped: no etcd: {reason}");
@@ -127,37 +126,4 @@ fn http(address: &str, request: &str, body: &str) -> Option<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     Some(answer)
-}
-
-fn binary() -> Result<PathBuf, String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if let Some(found) = std::env::split_paths(&path).map(|folder| folder.join("etcd")).find(|file| file.is_file()) {
-        return Ok(found);
-    }
-    let target = target();
-    let unpacked = target.join("etcd");
-    let binary = unpacked.join("usr/bin/etcd");
-    // The lock is needed because tests of several crates may run this at once.
-    let lock = fs::File::open(&target).map_err(|error| error.to_string())?;
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map_err(|error| error.to_string())?;
-    if !binary.is_file() {
-        unpack(&target, &unpacked)?;
-    }
-    if binary.is_file() { Ok(binary) } else { Err(format!("Debian's package has no `{}`", binary.display())) }
-}
-
-/// Downloads Debian's package and unpacks it into `folder`, which exists only when it is complete.
-fn unpack(target: &Path, folder: &Path) -> Result<(), String> {
-    let work = tempfile::tempdir_in(target).map_err(|error| error.to_string())?;
-    let run = |command: &mut Command| match command.current_dir(work.path()).stdin(Stdio::null()).output() {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(error) => Err(format!("{command:?}: {error}")),
-    };
-    run(Command::new("apt-get").args(["download", "--quiet", "etcd-server"]))?;
-    let files = fs::read_dir(work.path()).map_err(|error| error.to_string())?.flatten();
-    let package = files.map(|file| file.path()).find(|path| path.extension().is_some_and(|end| end == "deb"));
-    let package = package.ok_or("apt-get has fetched nothing")?;
-    run(Command::new("dpkg-deb").arg("-x").arg(package).arg("unpacked"))?;
-    fs::rename(work.path().join("unpacked"), folder).map_err(|error| error.to_string())
 }

@@ -13,7 +13,8 @@ use std::{
 pub fn get(address: impl ToSocketAddrs, path: &str, timeout: Duration) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(timeout))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: spdl\r\nConnection: close\r\n\r\n")?;
+    // To this version of HTTP, no server answers in chunks.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: spdl\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let split = answer.split_once("\r\n\r\n").and_then(|(head, body)| {

@@ -1,5 +1,5 @@
 //! What the tests and benchmarks of several crates share: real processes, stores and disks that fail on purpose, an S3
-//! server, an etcd, and Python.
+//! server, programs of Debian's packages such as etcd, and Python.
 //!
 //! It depends on no crate whose unit tests use it.
 
@@ -7,6 +7,7 @@
 pub mod certs;
 #[cfg(feature = "crops")]
 pub mod crops;
+pub mod debian;
 pub mod disk;
 pub mod etcd;
 pub mod http;
