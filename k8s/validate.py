@@ -3,7 +3,8 @@
 usage: validate.py [FOLDER_OF_BINARIES]      needs the packages kubernetes-validate and jsonpatch
 
 Checks each resource as it is written, then each overlay with its patches applied. With the binaries, checks that each flag in
-a manifest is a flag of the binary. If kubectl is installed, checks everything as its kustomize renders it, too.
+a manifest is a flag of the binary. If kubectl is installed, checks everything as its kustomize renders it, too. The resources of
+the Prometheus operator, which Kubernetes has no schema of, are checked against the pods and the rules that they refer to.
 """
 
 import copy
@@ -19,6 +20,7 @@ import kubernetes_validate
 import yaml
 
 HERE = pathlib.Path(__file__).resolve().parent
+OPERATOR = "monitoring.coreos.com/v1"
 ROOT_CONTAINERS = {"own-socket-folder"}
 Resource = dict[str, Any]
 flags_of: dict[str, str] = {}
@@ -26,6 +28,7 @@ flags_of: dict[str, str] = {}
 
 def main(binaries: str | None = None) -> None:
     count = 0
+    subprocess.run([sys.executable, HERE / "monitoring/generate.py", "--check"], check=True)
     for path in sorted(HERE.rglob("kustomization.yaml")):
         for resource in render(path.parent):
             check(resource, str(path.relative_to(HERE)), binaries)
@@ -66,6 +69,8 @@ def matches(resource: Resource, target: dict[str, str]) -> bool:
 
 def check(resource: Resource, origin: str, binaries: str | None) -> None:
     name = f"{origin}: {resource['kind']} {resource['metadata']['name']}"
+    if resource["apiVersion"] == OPERATOR:
+        return check_of_operator(name, resource)
     try:
         kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
     except kubernetes_validate.ValidationError as error:
@@ -78,6 +83,24 @@ def check(resource: Resource, origin: str, binaries: str | None) -> None:
         if resource["kind"] != "Job":
             for container in pod["containers"]:
                 demand({"livenessProbe", "readinessProbe"} <= container.keys(), f"{name}: no probes")
+
+
+def check_of_operator(name: str, resource: Resource) -> None:
+    spec = resource["spec"]
+    if resource["kind"] == "PrometheusRule":
+        rules = yaml.safe_load((HERE / "monitoring/rules.yaml").read_text())
+        demand(spec == rules, f"{name} has other rules than monitoring/rules.yaml")
+        return
+    demand(resource["kind"] == "PodMonitor", f"{name}: no check for this kind")
+    (wanted,) = spec["selector"]["matchExpressions"]
+    workloads = [r for r in render(HERE / "base") if r["kind"] in ("StatefulSet", "DaemonSet")]
+    names = [workload["spec"]["template"]["metadata"]["labels"][wanted["key"]] for workload in workloads]
+    demand(sorted(names) == sorted(wanted["values"]), f"{name} selects {wanted['values']}, and the pods are {names}")
+    for endpoint in spec["podMetricsEndpoints"]:
+        for workload in workloads:
+            ports = {port["name"] for pod in pods(workload) for c in pod["containers"] for port in c["ports"]}
+            demand(endpoint["port"] in ports, f"{name}: no port `{endpoint['port']}` in {workload['metadata']['name']}")
+        demand(endpoint["honorLabels"] is True, f"{name}: Prometheus would rename the label `job`")
 
 
 def pods(resource: Resource) -> Iterator[Resource]:

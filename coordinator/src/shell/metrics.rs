@@ -1,6 +1,8 @@
 //! The coordinator's metrics, in Prometheus' text format. Labels are names of jobs, requests and outcomes, never ids of
 //! samples, shards or clients.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -8,7 +10,7 @@ use prometheus_client::{
 };
 
 use spdl_core::{
-    coordinator::{JobStatus, RankStatus, Status},
+    coordinator::{JobStatus, RankStatus, SessionStatus, Status},
     insight::Limit,
     messages::{FromCoordinator, ToCoordinator},
 };
@@ -23,6 +25,25 @@ struct RequestLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct JobLabels {
     job: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RemedyLabels {
+    job: String,
+    remedy: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RankLabels {
+    job: String,
+    rank: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RankLimitLabels {
+    job: String,
+    rank: u32,
+    limit: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -89,21 +110,73 @@ pub(crate) fn text(
     single(&mut registry, "spdl_coordinator_state_failing", help, f64::from(u8::from(state_problem.is_some())));
     per_job(&mut registry, status);
     limits(&mut registry, status);
+    gains(&mut registry, status);
+    per_rank(&mut registry, status);
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes everything");
     text
 }
 
+type Real = Gauge<f64, AtomicU64>;
+
 fn single(registry: &mut Registry, name: &str, help: &str, value: f64) {
-    let gauge = Gauge::<f64, std::sync::atomic::AtomicU64>::default();
+    let gauge = Real::default();
     gauge.set(value);
     registry.register(name, help, gauge);
 }
 
+/// Returns a job's newest session.
+fn newest_session<'s>(status: &'s Status, job: &JobStatus) -> Option<&'s SessionStatus> {
+    status.sessions.iter().find(|session| Some(session.session) == job.session)
+}
+
 /// Returns the ranks alive of a job's newest session.
 fn ranks_alive<'s>(status: &'s Status, job: &JobStatus) -> impl Iterator<Item = &'s RankStatus> {
-    let session = status.sessions.iter().find(|session| Some(session.session) == job.session);
-    session.into_iter().flat_map(|session| &session.ranks).filter(|rank| rank.is_alive)
+    newest_session(status, job).into_iter().flat_map(|session| &session.ranks).filter(|rank| rank.is_alive)
+}
+
+/// A session with more ranks has no metrics of each, so that the number of series stays bounded.
+const MAX_RANKS: usize = 1_000;
+
+fn per_rank(registry: &mut Registry, status: &Status) {
+    let limits = Family::<RankLimitLabels, Gauge>::default();
+    let (waiting, rates) = (Family::<RankLabels, Real>::default(), Family::<RankLabels, Real>::default());
+    for job in &status.jobs {
+        let Some(session) = newest_session(status, job).filter(|session| session.ranks.len() <= MAX_RANKS) else {
+            continue;
+        };
+        for rank in session.ranks.iter().filter(|rank| rank.is_alive) {
+            let labels = RankLabels { job: job.name.clone(), rank: rank.rank };
+            if let Some(limit) = rank.diagnosis.as_ref().and_then(|found| found.limit) {
+                let RankLabels { job, rank } = labels.clone();
+                limits.get_or_create(&RankLimitLabels { job, rank, limit: limit.name() }).set(1);
+            }
+            if let Some(fraction) = rank.waiting {
+                waiting.get_or_create(&labels).set(fraction);
+            }
+            if let Some(rate) = rank.job_samples_per_s {
+                rates.get_or_create(&labels).set(rate / f64::from(session.world.max(1)));
+            }
+        }
+    }
+    let help = "1 for what limits a rank alive";
+    registry.register("spdl_coordinator_rank_limit", help, limits);
+    let help = "Fraction of the last seconds in which the rank waited for batches";
+    registry.register("spdl_coordinator_rank_waiting_ratio", help, waiting);
+    let help = "Samples per second that the rank took in the last seconds";
+    registry.register("spdl_coordinator_rank_samples_per_second", help, rates);
+}
+
+fn gains(registry: &mut Registry, status: &Status) {
+    let family = Family::<RemedyLabels, Real>::default();
+    for job in &status.jobs {
+        let session = newest_session(status, job).filter(|_| ranks_alive(status, job).next().is_some());
+        for (remedy, factor) in session.into_iter().flat_map(|session| &session.gains) {
+            family.get_or_create(&RemedyLabels { job: job.name.clone(), remedy: remedy.name() }).set(*factor);
+        }
+    }
+    let help = "Factor by which the job's rate would rise with twice as much of something";
+    registry.register("spdl_coordinator_job_gain_ratio", help, family);
 }
 
 fn limits(registry: &mut Registry, status: &Status) {
@@ -120,9 +193,8 @@ fn limits(registry: &mut Registry, status: &Status) {
 }
 
 fn per_job(registry: &mut Registry, status: &Status) {
-    type JobGauge = Family<JobLabels, Gauge<f64, std::sync::atomic::AtomicU64>>;
     let mut add = |name: &str, help: &str, value_of: &dyn Fn(usize) -> f64| {
-        let family = JobGauge::default();
+        let family = Family::<JobLabels, Real>::default();
         for (at, job) in status.jobs.iter().enumerate() {
             family.get_or_create(&JobLabels { job: job.name.clone() }).set(value_of(at));
         }
@@ -139,6 +211,11 @@ fn per_job(registry: &mut Registry, status: &Status) {
     });
     add("spdl_coordinator_job_offset_samples", "Offset in the epoch that every rank has acknowledged", &|at| {
         jobs[at].acknowledged.offset as f64
+    });
+    let help = "Samples per second of all ranks alive, in the last seconds";
+    add("spdl_coordinator_job_samples_per_second", help, &|at| {
+        let rates = ranks(at).filter_map(|rank| rank.job_samples_per_s);
+        rates.min_by(f64::total_cmp).unwrap_or(0.0)
     });
     add("spdl_coordinator_job_ranks", "Ranks alive", &|at| ranks(at).count() as f64);
     add("spdl_coordinator_job_ranks_homeless", "Ranks alive without a home", &|at| {

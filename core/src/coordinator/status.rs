@@ -1,9 +1,11 @@
 //! The status of the cluster as `/status` and `spdl-ctl status` show it: plain data, written as JSON.
 
+use std::collections::BTreeMap;
+
 use crate::{
     Position, Receipt, SampleId,
     history::{StageWindow, WINDOWS_MS},
-    insight::{Diagnosis, Limit, Term, session_verdict},
+    insight::{Diagnosis, Limit, Remedy, Term, session_gains, session_verdict},
     job::{BadSamples, EpochEnd, OrderParams},
     messages::{PROTOCOL_VERSION, StageStats, Stall, StartReason, StoreStats, Transport, WorkerId},
     order::BatchParams,
@@ -132,6 +134,9 @@ pub struct SessionStatus {
     pub is_reset: bool,
     /// What limits its ranks, in a sentence; `None` until there is a history of some seconds.
     pub verdict: Option<String>,
+    /// The factor by which its rate would rise with each remedy; empty until it is known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gains: BTreeMap<Remedy, f64>,
     pub ranks: Vec<RankStatus>,
 }
 
@@ -361,6 +366,7 @@ impl CoordinatorCore {
             superseded_by: session.superseded_by.as_ref().map(|successor| successor.session.0),
             is_reset: session.is_reset,
             verdict: session_verdict(&diagnoses),
+            gains: session_gains(&diagnoses),
             ranks: ranks.collect(),
         }
     }

@@ -5,9 +5,11 @@
 //! - A [`Term`] is the rate in samples per second that one resource allows the rank. The smallest term is the rank's
 //!   [`Limit`], and the next one bounds what any remedy gives.
 //! - A [`Change`] asks what the rate would be with other resources.
+//! - [`session_gains`] asks that for twice as much of each resource.
 //! - [`diagnose`] finds all of that for one rank, and [`Diagnosis::verdict`] says it in one sentence.
 
 mod diagnosis;
+mod gains;
 mod session;
 mod terms;
 mod verdict;
@@ -19,6 +21,7 @@ mod simulation;
 mod tests;
 
 pub use diagnosis::{Change, Diagnosis, diagnose};
+pub use gains::{Remedy, session_gains};
 pub use session::session_verdict;
 pub use terms::{Limit, Term};
 pub use window::{RankWindow, WorkerWindow};

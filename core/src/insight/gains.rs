@@ -1,0 +1,121 @@
+//! What twice as much of each resource would give the ranks of a session.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Change, Diagnosis};
+
+/// Something to improve by a factor of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Remedy {
+    /// Twice the cores of each home.
+    Cores,
+    /// Functions of the user's in half the time.
+    Functions,
+    /// Twice the requests in flight.
+    Requests,
+    /// Half the time until a store's reply begins.
+    Latency,
+    /// Twice the bytes per second of the store.
+    Bandwidth,
+    /// Half the bytes from the store: the rest comes from a cache.
+    Cache,
+    /// Steps of the trainer in half the time.
+    Step,
+}
+
+impl Remedy {
+    /// Every remedy.
+    pub const ALL: [Self; 7] =
+        [Self::Cores, Self::Functions, Self::Requests, Self::Latency, Self::Bandwidth, Self::Cache, Self::Step];
+
+    /// Returns the name for metrics and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cores => "cores",
+            Self::Functions => "functions",
+            Self::Requests => "requests",
+            Self::Latency => "latency",
+            Self::Bandwidth => "bandwidth",
+            Self::Cache => "cache",
+            Self::Step => "step",
+        }
+    }
+
+    fn change(self, diagnosis: &Diagnosis) -> Change {
+        let change = Change::default();
+        match self {
+            Self::Cores => Change { cores: diagnosis.worker.as_ref().map_or(0.0, |worker| worker.cores), ..change },
+            Self::Functions => Change { call: 0.5, ..change },
+            Self::Requests => Change { requests: 2.0, ..change },
+            Self::Latency => Change { latency: 0.5, ..change },
+            Self::Bandwidth => Change { bandwidth: 2.0, ..change },
+            Self::Cache => Change { fetched: 0.5, ..change },
+            Self::Step => Change { step: 0.5, ..change },
+        }
+    }
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Predicts by which factor the rate of a session would rise with each remedy on all nodes; 1 for one that gives nothing.
+/// The ranks of a session take their steps together, so the slowest sets the rate. Empty if a rank took no sample.
+#[must_use]
+pub fn session_gains(diagnoses: &[Diagnosis]) -> BTreeMap<Remedy, f64> {
+    let slowest = |rate: &dyn Fn(&Diagnosis) -> f64| diagnoses.iter().map(rate).min_by(f64::total_cmp).unwrap_or(0.0);
+    let rate = slowest(&|diagnosis| diagnosis.what_if(&Change::default()));
+    if rate <= 0.0 {
+        return BTreeMap::new();
+    }
+    let gain = |remedy: Remedy| {
+        let changed = slowest(&|diagnosis| diagnosis.what_if(&remedy.change(diagnosis)));
+        (remedy, (changed / rate * 1e3).round() / 1e3)
+    };
+    Remedy::ALL.into_iter().map(gain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{diagnose, simulation::Simulation},
+        *,
+    };
+
+    fn diagnosis(simulation: Simulation) -> Diagnosis {
+        let (rank, worker) = simulation.run(1);
+        diagnose(rank, Some(worker))
+    }
+
+    #[test]
+    fn twice_the_cores_help_a_session_as_far_as_its_slowest_rank_goes() {
+        let slow = Simulation { cpu_s: 0.003, ..Simulation::default() };
+        let gains = session_gains(&[diagnosis(Simulation::default()), diagnosis(slow)]);
+        assert_eq!(gains.keys().copied().collect::<Vec<_>>(), Remedy::ALL);
+        // The slow rank needs 48 ms for a batch whose step takes 30 ms.
+        assert!((1.4..1.8).contains(&gains[&Remedy::Cores]), "{gains:?}");
+        for nothing in [Remedy::Functions, Remedy::Latency, Remedy::Bandwidth, Remedy::Cache, Remedy::Step] {
+            assert_eq!(gains[&nothing], 1.0, "{nothing}: {gains:?}");
+        }
+    }
+
+    #[test]
+    fn where_the_trainer_sets_the_pace_only_shorter_steps_help() {
+        let gains = session_gains(&[diagnosis(Simulation::default())]);
+        let helps: Vec<Remedy> = Remedy::ALL.into_iter().filter(|remedy| gains[remedy] > 1.05).collect();
+        assert_eq!(helps, [Remedy::Step], "{gains:?}");
+    }
+
+    #[test]
+    fn nothing_is_predicted_for_a_session_that_stands_still() {
+        let still = Diagnosis { terms: Vec::new(), ..diagnosis(Simulation::default()) };
+        assert_eq!(session_gains(&[diagnosis(Simulation::default()), still]), BTreeMap::new());
+        assert_eq!(session_gains(&[]), BTreeMap::new());
+    }
+}
