@@ -34,6 +34,12 @@ impl Position {
     pub const fn new(epoch: u64, offset: u64) -> Self {
         Self { epoch, offset }
     }
+
+    /// Counts the samples of the stream before this position, where an epoch has `epoch_samples`.
+    #[must_use]
+    pub const fn samples(self, epoch_samples: u64) -> u128 {
+        self.epoch as u128 * epoch_samples as u128 + self.offset as u128
+    }
 }
 
 impl fmt::Display for Position {

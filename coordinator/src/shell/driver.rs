@@ -159,6 +159,7 @@ async fn wait_for(written: Option<Written>, timeout: Duration) -> Result<(), Str
 
 fn log(note: &ClusterNote) {
     match note.level() {
+        LogLevel::Debug => tracing::debug!("{note}"),
         LogLevel::Info => tracing::info!("{note}"),
         LogLevel::Warn => tracing::warn!("{note}"),
         LogLevel::Error => tracing::error!("{note}"),

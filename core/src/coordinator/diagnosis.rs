@@ -28,9 +28,8 @@ impl CoordinatorCore {
         let served = served.find(|served| served.session == session.id && served.rank == number);
         let (seconds, (position, waited_ms)) = rank.recent.before(rank.heard_ms)?;
         let samples = self.jobs.get(&session.job)?.job.samples;
-        let at =
-            |position: &crate::Position| u128::from(position.epoch) * u128::from(samples) + u128::from(position.offset);
-        let taken = at(&rank.acknowledged).saturating_sub(at(position)) / u128::from(session.world.max(1));
+        let taken = rank.acknowledged.samples(samples).saturating_sub(position.samples(samples));
+        let taken = taken / u128::from(session.world.max(1));
         let window = RankWindow {
             rank: number,
             seconds,

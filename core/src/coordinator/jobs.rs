@@ -104,6 +104,7 @@ impl CoordinatorCore {
         let state = self.jobs.remove(name).expect("it was found");
         for session in state.runs.into_values().flat_map(|run| run.sessions) {
             self.sessions.remove(&session);
+            self.history.forget(session);
         }
         if !mutated(Mutation::ForgetRemoval) {
             self.effects.push_back(Effect::Persist(Change::DeleteJob(name.to_owned())));

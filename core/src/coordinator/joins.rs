@@ -310,6 +310,7 @@ impl CoordinatorCore {
         while sessions.len() > SUPERSEDED_SESSIONS + 1 {
             let oldest = sessions.remove(0);
             self.sessions.remove(&oldest);
+            self.history.forget(oldest);
             self.effects.push_back(Effect::Persist(Change::DeleteSession(oldest)));
         }
     }
@@ -327,7 +328,12 @@ impl CoordinatorCore {
         if !rank.left {
             rank.left = true;
             rank.home = None;
+            let is_last = session.ranks.values().all(|rank| rank.left);
+            let ended = is_last.then(|| (session.run_name(), session.acknowledged()));
             self.persist_session(heartbeat.session);
+            if let Some((run, acknowledged)) = ended {
+                self.log(ClusterNote::SessionEnded { session: heartbeat.session, run, acknowledged });
+            }
         }
         Ok(FromCoordinator::Done)
     }
@@ -350,6 +356,7 @@ impl CoordinatorCore {
         let left = rank.left;
         let samples = self.jobs[&heartbeat.job].job.samples;
         session.dirty |= rank.hear(heartbeat, samples, self.now_ms);
+        self.history.note_rank(self.now_ms, session, heartbeat.rank, samples);
         self.job(&heartbeat.job)?;
         Ok(left)
     }

@@ -59,7 +59,7 @@ impl CoordinatorCore {
             Some(_) => {}
         }
         for stats in &heartbeat.ranks {
-            self.settle(id, stats.session, stats.rank);
+            self.settle(id, &heartbeat.home.name, stats.session, stats.rank);
         }
         for bad in heartbeat.bad_samples {
             self.record_bad_sample(&heartbeat.home.name, bad);
@@ -70,6 +70,7 @@ impl CoordinatorCore {
         history.note(heartbeat.uptime_ms, &heartbeat.stages);
         let mut recent = self.workers.get(&id).map_or_else(RecentEvents::default, |worker| worker.recent.clone());
         recent.note(self.now_ms, &(heartbeat.store, heartbeat.cpu_ns));
+        self.history.note_worker(self.now_ms, id, &heartbeat.stages);
         let worker = WorkerRecord {
             joined_ms,
             home: heartbeat.home,
@@ -107,10 +108,11 @@ impl CoordinatorCore {
     }
 
     /// Keeps a rank at the worker that reports serving it, after a restart of the coordinator.
-    fn settle(&mut self, worker: WorkerId, session: SessionId, rank: u32) {
+    fn settle(&mut self, worker: WorkerId, name: &str, session: SessionId, rank: u32) {
         let rank = self.sessions.get_mut(&session).and_then(|session| session.ranks.get_mut(&rank));
         if let Some(rank) = rank.filter(|rank| rank.is_settling && rank.home.is_none()) {
             rank.home = Some(worker);
+            rank.last_home = Some(name.to_owned());
             rank.looked_ms = self.now_ms;
             rank.is_settling = false;
         }
@@ -156,7 +158,12 @@ impl CoordinatorCore {
         state.home = choice;
         state.looked_ms = now_ms;
         state.is_settling = false;
-        choice.map(|id| self.workers[&id].home.clone())
+        let home = choice.map(|id| self.workers[&id].home.clone())?;
+        let before = state.last_home.replace(home.name.clone()).filter(|before| *before != home.name);
+        if let Some(before) = before {
+            self.log(ClusterNote::RankMoved { rank, session, home: home.name.clone(), before });
+        }
+        Some(home)
     }
 
     /// Returns a better home than `current` that has been present for long enough. A worker whose heartbeats are overdue may

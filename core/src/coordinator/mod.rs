@@ -8,6 +8,8 @@
 mod diagnosis;
 mod durability;
 mod effect;
+mod events;
+mod history;
 mod jobs;
 mod joins;
 mod ledger;
@@ -37,6 +39,8 @@ pub use effect::{
     Answer, BadSampleRecord, BadSampleReport, Change, ConnectionId, Durable, Effect, JobRecord, RankRecord,
     RequestPeer, SessionRecord, Successor,
 };
+pub use events::{ClusterEvent, EventPage};
+pub use history::{HistoryPage, HistoryQuery, RankHistory, SHOWN_SERIES, StageShares, WorkerHistory};
 pub use ledger::{LEDGER_SAMPLES, Ledger, NAMED_SAMPLES};
 pub use memory::MemoryState;
 pub use note::{ClusterNote, LogLevel, WorkerGone};
@@ -46,7 +50,7 @@ pub use status::{
     WorkerStatus,
 };
 
-use self::{jobs::JobState, members::WorkerRecord, session::SessionState};
+use self::{events::Events, history::History, jobs::JobState, members::WorkerRecord, session::SessionState};
 
 /// The largest number of jobs at one time.
 pub const MAX_JOBS: usize = 1_000;
@@ -100,6 +104,8 @@ pub struct CoordinatorCore {
     sessions: BTreeMap<SessionId, SessionState>,
     last_session: u64,
     workers: BTreeMap<WorkerId, WorkerRecord>,
+    history: History,
+    events: Events,
     effects: VecDeque<Effect>,
 }
 
@@ -117,9 +123,13 @@ impl CoordinatorCore {
             sessions: BTreeMap::new(),
             last_session: durable.last_session,
             workers: BTreeMap::new(),
+            history: History::default(),
+            events: Events::default(),
             effects: VecDeque::new(),
         };
         coordinator.restore(durable);
+        let (jobs, sessions) = (coordinator.jobs.len(), coordinator.sessions.len());
+        coordinator.log(ClusterNote::Leads { jobs, sessions });
         coordinator
     }
 
@@ -276,6 +286,7 @@ impl CoordinatorCore {
     }
 
     fn log(&mut self, note: ClusterNote) {
+        self.events.note(self.now_ms - self.started_ms, &note);
         self.effects.push_back(Effect::Log(note));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::{
     Fingerprint, Position, SampleId,
     messages::{NodeId, RunName, SessionId, StartReason},
@@ -12,6 +14,13 @@ use super::NAMED_SAMPLES;
 /// An event in the cluster. Its text is the line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterNote {
+    /// This coordinator leads from now on.
+    Leads {
+        /// The number of jobs in the durable state.
+        jobs: usize,
+        /// The number of sessions in the durable state.
+        sessions: usize,
+    },
     /// A job was created.
     JobCreated {
         /// Its name.
@@ -92,6 +101,26 @@ pub enum ClusterNote {
         /// The number of its ranks that were alive.
         alive: usize,
     },
+    /// All ranks of a session have left.
+    SessionEnded {
+        /// The session.
+        session: SessionId,
+        /// Its run.
+        run: RunName,
+        /// The position that all of them have acknowledged.
+        acknowledged: Position,
+    },
+    /// A rank gets its batches from another worker than before.
+    RankMoved {
+        /// The rank.
+        rank: u32,
+        /// Its session.
+        session: SessionId,
+        /// The name of its home.
+        home: String,
+        /// The name of its last home.
+        before: String,
+    },
     /// A run was reset.
     RunReset {
         /// The run.
@@ -143,8 +172,11 @@ pub enum WorkerGone {
 }
 
 /// The severity of a note.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LogLevel {
+    /// One of many like it, in the list of events; in the log only on request.
+    Debug,
     /// Normal operation.
     Info,
     /// An operator may have to look.
@@ -154,10 +186,33 @@ pub enum LogLevel {
 }
 
 impl ClusterNote {
+    /// Returns the name of the kind of event.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Leads { .. } => "leads",
+            Self::JobCreated { .. } => "job_created",
+            Self::JobRemoved { .. } => "job_removed",
+            Self::JobFailed { .. } => "job_failed",
+            Self::UnknownSample { .. } => "unknown_sample",
+            Self::BadSample { .. } => "bad_sample",
+            Self::BadSamplesMuted { .. } => "bad_samples_muted",
+            Self::SessionStarted { .. } => "session_started",
+            Self::SessionSuperseded { .. } => "session_superseded",
+            Self::SessionEnded { .. } => "session_ended",
+            Self::RankMoved { .. } => "rank_moved",
+            Self::RunReset { .. } => "run_reset",
+            Self::WorkerJoined { .. } => "worker_joined",
+            Self::WorkerDraining { .. } => "worker_draining",
+            Self::WorkerGone { .. } => "worker_gone",
+        }
+    }
+
     /// Returns the severity.
     #[must_use]
     pub const fn level(&self) -> LogLevel {
         match self {
+            Self::Leads { .. } | Self::RankMoved { .. } => LogLevel::Debug,
             Self::JobFailed { .. } => LogLevel::Error,
             Self::UnknownSample { .. }
             | Self::BadSample { .. }
@@ -174,6 +229,9 @@ impl ClusterNote {
 impl fmt::Display for ClusterNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Leads { jobs, sessions } => {
+                write!(f, "this coordinator leads, with {jobs} jobs and {sessions} sessions in its state")
+            }
             Self::JobCreated { job, samples, dataset, fingerprint } => {
                 write!(f, "job `{job}` created: {samples} samples of `{dataset}`, fingerprint {fingerprint}")
             }
@@ -200,6 +258,12 @@ impl fmt::Display for ClusterNote {
             }
             Self::SessionSuperseded { session, run, successor, alive } => {
                 write!(f, "{session} of {run} was superseded by {successor}; {alive} of its ranks were alive")
+            }
+            Self::SessionEnded { session, run, acknowledged } => {
+                write!(f, "{session} of {run} has ended at {acknowledged}: all ranks have left")
+            }
+            Self::RankMoved { rank, session, home, before } => {
+                write!(f, "rank {rank} of {session} gets its batches from worker `{home}`, and no more from `{before}`")
             }
             Self::RunReset { run, session, acknowledged } => {
                 write!(f, "{run} was reset: {session} had got to {acknowledged}")

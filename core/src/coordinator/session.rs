@@ -61,6 +61,8 @@ pub(super) struct RankState {
     pub(super) recent: RecentEvents<(Position, u64)>,
     pub(super) transport: Option<Transport>,
     pub(super) home: Option<WorkerId>,
+    /// The name of its home, or of the last one that it had.
+    pub(super) last_home: Option<String>,
     /// When a home was last chosen, or the current one last compared with others.
     pub(super) looked_ms: u64,
     /// The workers that the rank reported as unreachable, and until when each report counts.
@@ -84,6 +86,7 @@ impl RankState {
             recent: RecentEvents::default(),
             transport: None,
             home: None,
+            last_home: None,
             looked_ms: now_ms,
             unreachable: BTreeMap::new(),
             is_settling: false,
@@ -136,6 +139,7 @@ impl SessionState {
                     recent: RecentEvents::default(),
                     transport: None,
                     home: None,
+                    last_home: None,
                     looked_ms: now_ms,
                     unreachable: BTreeMap::new(),
                     is_settling: true,

@@ -327,8 +327,7 @@ impl CoordinatorCore {
         let samples = self.jobs.get(&session.job).map_or(0, |state| state.job.samples);
         let ranks = session.ranks.iter().map(|(&rank, state)| RankStatus {
             job_samples_per_s: state.recent.before(state.heard_ms).map(|(seconds, (position, _))| {
-                let at = |position: &Position| position.epoch as f64 * samples as f64 + position.offset as f64;
-                (at(&state.acknowledged) - at(position)).max(0.0) / seconds
+                state.acknowledged.samples(samples).saturating_sub(position.samples(samples)) as f64 / seconds
             }),
             waiting: state.recent.before(state.heard_ms).map(|(seconds, (_, waited_ms))| {
                 (state.waited_ms.saturating_sub(*waited_ms) as f64 / 1e3 / seconds).min(1.0)
@@ -414,6 +413,7 @@ impl RankDiagnosis {
     }
 }
 
-fn worker_text(id: WorkerId) -> String {
+/// Returns the id of a worker as the status shows it.
+pub(super) fn worker_text(id: WorkerId) -> String {
     format!("{:016x}", id.0)
 }

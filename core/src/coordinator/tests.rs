@@ -3,6 +3,7 @@
 mod bad_samples;
 mod diagnosis;
 mod heartbeats;
+mod history;
 mod jobs;
 mod launches;
 mod limits;
