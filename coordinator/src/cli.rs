@@ -38,9 +38,14 @@ pub struct CoordArgs {
     /// UDP address for workers, clients and admins; port 0 picks a free one.
     #[arg(long, env = "SPDL_COORD_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:7400")]
     pub listen: SocketAddr,
-    /// TCP address for /healthz, /readyz, /metrics and /status, which have no access control; port 0 picks a free one.
+    /// TCP address for the web page, /status, /metrics and probes; port 0 picks a free one. An address that other machines
+    /// reach needs --http-token-file.
     #[arg(long, env = "SPDL_COORD_HTTP", value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
     pub http: SocketAddr,
+    /// File with a token of 16 or more characters. Requests for the status have to send it as `Authorization: Bearer TOKEN`,
+    /// and the page asks for it; probes and /metrics need none.
+    #[arg(long, env = "SPDL_COORD_HTTP_TOKEN_FILE", value_name = "FILE")]
+    pub http_token_file: Option<PathBuf>,
     /// Where the durable state is: a directory, for one coordinator, created at first start; or
     /// etcd://HOST:PORT,.../PREFIX, for several of which one leads.
     #[arg(long, env = "SPDL_COORD_STATE", value_name = "DIR|etcd://...", default_value = "spdl-state")]
@@ -96,6 +101,7 @@ impl CoordArgs {
         CoordinatorSettings {
             listen: self.listen,
             http: self.http,
+            http_token: self.http_token_file.clone(),
             state: self.state.clone(),
             authority: match (&self.ca, &self.certs) {
                 (Some(ca), _) => Authority::Ca(ca.clone()),

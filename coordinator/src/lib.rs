@@ -9,4 +9,4 @@ mod shell;
 pub mod state;
 
 pub use error::error_text;
-pub use shell::{Authority, CA_DIRECTORY, CoordinatorSettings, DatasetLimits, Server, StartError};
+pub use shell::{AccessError, Authority, CA_DIRECTORY, CoordinatorSettings, DatasetLimits, Server, StartError};

@@ -3,6 +3,7 @@
 //!
 //! It depends on no crate whose unit tests use it.
 
+pub mod browser;
 #[cfg(feature = "certs")]
 pub mod certs;
 #[cfg(feature = "crops")]

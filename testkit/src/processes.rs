@@ -244,15 +244,21 @@ impl TestDataset {
         dataset
     }
 
-    /// Indexes a WebDataset shard that `tar` makes from pictures and labels.
+    /// Indexes a WebDataset shard that `tar` makes from pictures and labels; the keys are `0000`, `0001`, ...
     pub fn of_records(records: impl IntoIterator<Item = (Vec<u8>, String)>) -> Self {
+        let key = |index| format!("{index:04}");
+        Self::of_keys(records.into_iter().enumerate().map(|(index, (picture, label))| (key(index), picture, label)))
+    }
+
+    /// Indexes a WebDataset shard that `tar` makes from pictures and labels with their keys.
+    pub fn of_keys(records: impl IntoIterator<Item = (String, Vec<u8>, String)>) -> Self {
         let dataset = Self { folder: tempfile::tempdir().expect("a temporary folder") };
         let files = dataset.path("records");
         fs::create_dir_all(&files).expect("a folder is made");
         fs::create_dir_all(dataset.path("dataset")).expect("a folder is made");
-        for (index, (picture, label)) in records.into_iter().enumerate() {
-            fs::write(files.join(format!("{index:04}.jpg")), picture).expect("a picture is written");
-            fs::write(files.join(format!("{index:04}.cls")), label).expect("a label is written");
+        for (key, picture, label) in records {
+            fs::write(files.join(format!("{key}.jpg")), picture).expect("a picture is written");
+            fs::write(files.join(format!("{key}.cls")), label).expect("a label is written");
         }
         let mut tar = Command::new("tar");
         tar.arg("-cf").arg(dataset.path("dataset/part-0.tar")).args(["--sort=name", "-C"]).arg(&files).arg(".");

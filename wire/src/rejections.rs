@@ -16,18 +16,21 @@ pub enum RejectionCause {
     Certificate,
     /// Its role, or its user on the Unix socket, may not connect.
     Role,
+    /// It sent a wrong token over HTTP.
+    Token,
     /// There are too many connections.
     Room,
 }
 
 impl RejectionCause {
-    const ALL: [Self; 4] = [Self::Noise, Self::Certificate, Self::Role, Self::Room];
+    const ALL: [Self; 5] = [Self::Noise, Self::Certificate, Self::Role, Self::Token, Self::Room];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Noise => "noise",
             Self::Certificate => "certificate",
             Self::Role => "role",
+            Self::Token => "token",
             Self::Room => "room",
         }
     }
@@ -88,6 +91,6 @@ mod tests {
         let causes = [RejectionCause::Noise, RejectionCause::Noise, RejectionCause::Room];
         assert_eq!(causes.map(|cause| rejections.count(cause).is_some()), [true, false, true]);
         let counts: Vec<_> = rejections.counts().collect();
-        assert_eq!(counts, [("noise", 2), ("certificate", 0), ("role", 0), ("room", 1)]);
+        assert_eq!(counts, [("noise", 2), ("certificate", 0), ("role", 0), ("token", 0), ("room", 1)]);
     }
 }

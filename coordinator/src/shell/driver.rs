@@ -2,14 +2,14 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
 use spdl_core::{
     coordinator::{
-        Answer, ClusterNote, ConnectionId, CoordinatorConfig, CoordinatorCore, Durability, Durable, Effect, LogLevel,
-        NearestThenLeastLoaded, RequestPeer, Status,
+        Answer, ClusterNote, ConnectionId, CoordinatorConfig, CoordinatorCore, Durability, Durable, Effect, EventPage,
+        HistoryPage, HistoryQuery, LogLevel, NearestThenLeastLoaded, RequestPeer, Status,
     },
     job::Job,
     messages::{FromCoordinator, Refusal, ToCoordinator},
@@ -31,6 +31,8 @@ pub(crate) struct Driver {
     writer: StateWriter,
     durability: Mutex<Durability>,
     started: Instant,
+    /// The time of the wall clock at `started`.
+    leads_since: SystemTime,
     datasets: DatasetChecks,
 }
 
@@ -48,6 +50,7 @@ impl Driver {
             durability: Mutex::new(Durability::new(store.is_shared())),
             writer: StateWriter::start(store),
             started: Instant::now(),
+            leads_since: SystemTime::now(),
             datasets: DatasetChecks::new(limits),
         })
     }
@@ -115,10 +118,27 @@ impl Driver {
     }
 
     pub(crate) fn status(&self) -> Status {
-        // The tick brings the ages in the status up to date.
+        self.look(CoordinatorCore::status)
+    }
+
+    pub(crate) fn history(&self, query: &HistoryQuery) -> HistoryPage {
+        self.look(|core| core.history(query))
+    }
+
+    pub(crate) fn events(&self, after: u64) -> EventPage {
+        self.look(|core| core.events(after))
+    }
+
+    /// Returns when this coordinator began to lead, in milliseconds since 1970.
+    pub(crate) fn leads_since_unix_ms(&self) -> u64 {
+        self.leads_since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    }
+
+    /// Reads from the core at the current time, which ages in what is shown refer to.
+    fn look<R>(&self, read: impl FnOnce(&CoordinatorCore) -> R) -> R {
         self.act(|core, now_ms| {
             core.handle_tick(now_ms);
-            core.status()
+            read(core)
         })
         .0
     }

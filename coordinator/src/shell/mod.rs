@@ -31,10 +31,11 @@ use spdl_wire::{
 };
 use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
 
-pub use self::dataset::DatasetLimits;
+pub use self::{dataset::DatasetLimits, http::AccessError};
 use self::{
     driver::Driver,
     election::{Election, LeaseHolder},
+    http::Access,
     leadership::Leadership,
 };
 use crate::state::{
@@ -59,6 +60,9 @@ pub struct CoordinatorSettings {
     pub listen: SocketAddr,
     /// TCP address for HTTP; port 0 picks a free one.
     pub http: SocketAddr,
+    /// File with the token that requests for the status over HTTP have to send. Required unless `http` is an address that
+    /// only this machine has.
+    pub http_token: Option<PathBuf>,
     /// Where the durable state is kept.
     pub state: StateLocation,
     /// Where this coordinator's certificate comes from.
@@ -122,6 +126,8 @@ pub enum StartError {
     NoAuthority,
     #[error("`{address}` is not HOST:PORT, where others could reach this coordinator")]
     Advertise { address: String },
+    #[error(transparent)]
+    Access(#[from] AccessError),
     #[error("cannot listen on `{address}` for HTTP")]
     Http { address: SocketAddr, source: io::Error },
 }
@@ -141,6 +147,7 @@ impl StartError {
                 ));
             }
             Self::Quic(QuicError::Bind { .. }) => "choose another address or port with --listen",
+            Self::Access(error) => error.hint(),
             Self::Http { .. } => "choose another address or port with --http",
             Self::NoAuthority | Self::Certificate(CertError::NoCa { .. }) => {
                 "`spdl-ctl cert --ca DIR` makes a CA; give all coordinators a copy with --ca, or each a certificate of the \
@@ -176,6 +183,7 @@ impl Server {
     /// [`StartError`].
     pub async fn start(settings: CoordinatorSettings) -> Result<Self, StartError> {
         StoreOptions::from_env().check().map_err(|error| StartError::Store(Box::new(error)))?;
+        let access = Access::new(settings.http, settings.http_token.as_deref())?;
         // Opened first: its lock prevents two coordinators from using one directory.
         let mut embedded = match &settings.state {
             StateLocation::Directory(directory) => Some(EmbeddedState::open(directory)?),
@@ -204,7 +212,7 @@ impl Server {
         let stopping = Arc::new(AtomicBool::new(false));
         let stop_http = Arc::new(Notify::new());
         let mut http_task = JoinSet::new();
-        let router = http::router(Arc::clone(&leadership), Arc::clone(&stopping));
+        let router = http::router(Arc::clone(&leadership), Arc::clone(&stopping), access);
         let stopped = Arc::clone(&stop_http);
         http_task.spawn(async move {
             let serve = axum::serve(HttpListener::new(listener), router);

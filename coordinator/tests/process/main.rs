@@ -2,6 +2,7 @@
 
 mod cluster;
 mod disk;
+mod http;
 mod stores;
 mod strangers;
 

@@ -1,0 +1,132 @@
+// What is said of one session: its verdict, its figures, and what each resource would allow.
+
+import { byId, list, make, set, show, table, write, writeSentence } from "./dom.js";
+import { amount, count, duration, many, percent, position, sessionName, words } from "./format.js";
+
+/** The stage in which a limit shows. */
+const STAGE_OF = {
+  trainer: "trainer", cpu: "decode", function: "transform", hand_over: "hand-over", network: "send",
+  store_latency: "fetch", store_bandwidth: "fetch", store_errors: "fetch", cache: "fetch",
+};
+/** What the coordinator predicts the gain of. */
+const REMEDIES = {
+  cores: "Twice the cores", functions: "Functions twice as fast", requests: "Twice the requests in flight", latency: "Half the store's latency",
+  bandwidth: "Twice the store's bandwidth", cache: "Half the bytes from the store", step: "Steps in half the time",
+};
+/** A bar that is full stands for so many times the measured rate. */
+const FULL = 4;
+
+/** The rank that decides the verdict: the one alive that waits most. */
+export function worstRank(session) {
+  const known = session.ranks.filter((rank) => rank.is_alive && rank.diagnosis);
+  return known.reduce((worst, rank) => (worst && worst.waiting >= rank.waiting ? worst : rank), null);
+}
+
+/** The name of the stage that limits a session; `null` if none is known. */
+export const limitStage = (session) => STAGE_OF[worstRank(session)?.diagnosis.limit] ?? null;
+
+/** The state of a session in a word or two. */
+export function stateOf(session) {
+  if (session.ranks.some((rank) => rank.is_alive)) return "running";
+  if (session.superseded_by !== null) return `superseded by session ${session.superseded_by}`;
+  if (session.is_reset) return "reset";
+  return session.ranks.every((rank) => rank.left) ? "ended" : "silent";
+}
+
+/** Fills the list of sessions, and returns the one to show: the chosen one, or the newest that runs. */
+export function chooseSession(status) {
+  const newest = [...status.sessions].sort((a, b) => b.session - a.session);
+  const chosen = newest.find((session) => location.hash === `#session-${session.session}`);
+  const shown = chosen ?? newest.find((session) => stateOf(session) === "running") ?? newest[0] ?? null;
+  const listed = newest.filter((session, at) => at < 12 || session === shown);
+  list(byId("session-list"), listed, (session) => session.session, () => make("li", {}, make("a")), (item, session) => {
+    const link = item.firstElementChild;
+    set(link, "href", `#session-${session.session}`);
+    set(link, "aria-current", session === shown && "true");
+    write(link, `${sessionName(session)}, session ${session.session}: ${stateOf(session)}`);
+  });
+  show(byId("sessions"), listed.length > 1);
+  return shown;
+}
+
+/** Fills a list of figures: `[name, value, remark]`. */
+export function figures(node, all) {
+  list(node, all, ([name]) => name, ([name]) => make("div", {}, make("dt", {}, name), make("dd", {}, make("span"), make("small"))),
+    (item, [, value, remark]) => {
+      write(item.querySelector("span"), value);
+      write(item.querySelector("small"), remark ?? "");
+    });
+}
+
+function verdictOf(session) {
+  if (session.verdict) return session.verdict;
+  const state = stateOf(session);
+  if (state === "running") return "Nothing can be said yet: the first figures are some seconds old.";
+  return state === "silent" ? "Its ranks are silent." : `This session is ${state}.`;
+}
+
+/** Why a session started where it did. */
+function originOf({ reason }) {
+  if (reason.Resumed) return `where session ${reason.Resumed.session} had got to`;
+  return reason === "Beginning" ? "the beginning" : "as the launch asked";
+}
+
+/** Fills the part of the page about a session. */
+export function showSession(session, status) {
+  const job = status.jobs.find((job) => job.name === session.job);
+  const alive = session.ranks.filter((rank) => rank.is_alive);
+  const worst = worstRank(session);
+  write(byId("session-title"), `${sessionName(session)}, session ${session.session}`);
+  writeSentence(byId("verdict-text"), verdictOf(session));
+  const limit = worst?.diagnosis.limit;
+  set(byId("verdict"), "data-limited", alive.length > 0 && worst !== null && limit !== "trainer");
+  const samplesPerS = alive.reduce((sum, rank) => sum + (rank.job_samples_per_s ?? 0), 0) / Math.max(1, alive.length);
+  const waits = alive.map((rank) => rank.waiting ?? 0);
+  figures(byId("session-figures"), [
+    ["Samples per second", alive.length ? amount(samplesPerS) : "–", `batches of ${count(session.global_batch)}`],
+    ["Waiting", alive.length ? percent(Math.max(...waits)) : "–", alive.length > 1 ? `the longest of ${many(alive.length, "rank")}` : "of its time"],
+    ["Limit", limit ? words(limit) : "–", worst ? `of rank ${worst.rank}` : ""],
+    ["Ranks", `${count(alive.length)} of ${count(session.world)}`, "alive"],
+    ["Position", position(session.acknowledged), job ? `of ${many(session.epochs, "epoch")} of ${many(job.samples, "sample")}` : ""],
+    ["Started at", position(session.start), originOf(session)],
+  ]);
+  showGains(session.gains ?? {});
+  showTerms(worst);
+}
+
+/** Fills the predicted gains of remedies, the largest first. */
+function showGains(gains) {
+  const known = Object.entries(gains).sort(([, a], [, b]) => b - a);
+  show(byId("remedies"), known.length > 0);
+  figures(byId("gains"), known.map(([remedy, factor]) =>
+    [REMEDIES[remedy] ?? words(remedy), factor < 1.01 ? "nothing" : `+${percent(factor - 1)}`, factor < 1.01 ? "" : "predicted rate"]));
+}
+
+/** Fills the table of the rates that resources allow a rank. */
+function showTerms(rank) {
+  const terms = rank?.diagnosis.terms ?? [];
+  show(byId("resources"), terms.length > 0);
+  if (!terms.length) return;
+  const least = terms[0].samples_per_s;
+  write(byId("resources-text"),
+    `Samples per second of rank ${rank.rank}, if only this resource were short. The smallest is the limit; the next one bounds what a remedy gives.`);
+  const bar = (term) => {
+    const part = make("span", { class: term === terms[0] ? "input" : "busy" });
+    part.style.width = `${Math.min(100, (100 * term.samples_per_s) / least / FULL)}%`;
+    return make("div", { class: "bar", "aria-hidden": "true" }, part);
+  };
+  const gain = (term) => {
+    const factor = term.samples_per_s / least;
+    if (term === terms[0]) return "the limit";
+    return factor < 2 ? `+${percent(factor - 1)}` : `${amount(factor)} times`;
+  };
+  table(byId("terms"), "Rates that resources allow", [
+    { title: "Resource", of: (term) => words(term.limit) },
+    { title: "Samples/s", number: true, of: (term) => amount(term.samples_per_s) },
+    { title: "Beyond the limit", of: gain },
+    { title: "Drawn", wide: true, of: bar },
+  ], terms, (term) => term.limit, "");
+}
+
+/** Says how long ago a rank or worker was heard, if that is long. */
+export const heard = (ageMs) => (ageMs > 3000 ? `, silent for ${duration(ageMs)}` : "");

@@ -1,0 +1,202 @@
+//! The coordinator's web page in a real Chromium, over a cluster of real processes. Pictures of the page are left in the
+//! build directory under `page/`.
+
+mod axe;
+
+use std::{fs, thread::sleep, time::Duration};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde_json::Value;
+use spdl_testkit::{
+    browser::Browser,
+    http,
+    processes::{Cluster, LIMIT, ServerProcess, TestDataset},
+    target,
+};
+
+/// A key that would run a script where it was read as markup.
+const HOSTILE_KEY: &str = "<img src=x onerror=document['title']='owned'>";
+const TOKEN: &str = "a-token-that-is-long-enough";
+/// The codes of keys in WebDriver.
+const TAB: &str = "\u{e004}";
+const RIGHT: &str = "\u{e014}";
+const ENTER: &str = "\u{e007}";
+
+/// A cluster with two ranks that pull without end from a dataset with a bad record.
+struct Watched {
+    /// Dropped before the cluster.
+    _ranks: Vec<ServerProcess>,
+    cluster: Cluster,
+    _dataset: TestDataset,
+}
+
+impl Watched {
+    fn start() -> Self {
+        let pictures = spdl_cli::pictures::Pictures::new();
+        let dataset = TestDataset::of_keys((0..96).map(|index| {
+            let (key, picture) = match index {
+                7 => (HOSTILE_KEY.to_owned(), b"this is no picture".to_vec()),
+                _ => (format!("{index:04}"), pictures.picture(3, index)),
+            };
+            (key, picture, (index % 7).to_string())
+        }));
+        let job = dataset.job("watched", "max_bad_fraction = 0.5\nepochs = 100000");
+        let cluster = Cluster::start(1);
+        cluster.submit(&job);
+        let rank = |rank, node| ServerProcess::spawn(&mut cluster.pull("watched", rank, 2, node, &["--rate", "400"]));
+        let ranks = vec![rank(0, "node-0"), rank(1, "elsewhere")];
+        Self { _ranks: ranks, cluster, _dataset: dataset }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.cluster.http)
+    }
+
+    /// Reads JSON as the page does.
+    fn read(&self, path: &str) -> Value {
+        let (code, text) = http::get(&self.cluster.http, path, LIMIT).expect("the coordinator answers");
+        assert_eq!(code, 200, "{path}: {text}");
+        serde_json::from_str(&text).expect("JSON")
+    }
+}
+
+#[test]
+fn the_page_shows_a_running_job_goes_on_after_a_restart_and_is_accessible() {
+    let Some(browser) = Browser::start() else { return };
+    let mut watched = Watched::start();
+    browser.show_as(1280, false);
+    browser.open(&watched.url());
+    browser.run("window.loaded = 'once'");
+    it_shows_the_ranks_and_their_limit(&browser, &watched);
+    it_changes_without_being_loaded_again(&browser);
+    it_shows_a_hostile_key_as_text(&browser);
+    it_is_used_by_the_keyboard(&browser);
+    it_loads_nothing_from_elsewhere(&browser);
+    assert_eq!(browser.console(), Vec::<String>::new(), "the browser complains of nothing");
+    it_is_accessible_at_every_width(&browser);
+    it_goes_on_with_another_coordinator_and_asks_for_its_token(&browser, &mut watched);
+}
+
+fn it_shows_the_ranks_and_their_limit(browser: &Browser, watched: &Watched) {
+    browser.wait_for("a card for each rank", "return document.querySelectorAll('#ranks > li').length === 2");
+    browser.wait_for("a verdict", "return document.querySelector('#verdict-text').textContent.includes('rank ')");
+    browser.wait_for("a limit", "return document.querySelectorAll('#stages [data-limit]').length === 1");
+    // The limit may change between the page's request and this one.
+    let is_right = || {
+        let status = watched.read("/status");
+        let verdict = status["sessions"][0]["verdict"].as_str().expect("a verdict");
+        let stage = browser.run("return document.querySelector('#stages [data-limit] h3 span').textContent");
+        let stage = stage.as_str().expect("a stage");
+        match stage {
+            "decode" => verdict.contains("is short of CPU"),
+            "fetch" => verdict.contains("the store "),
+            "trainer" => verdict.contains("the trainer sets the pace"),
+            "hand-over" => verdict.contains("reach the trainer late"),
+            other => panic!("stage `{other}` is marked; {verdict}"),
+        }
+    };
+    assert!((0..20).any(|_| is_right() || (sleep(Duration::from_millis(500)), false).1), "{}", watched.read("/status"));
+    browser.wait_for(
+        "a history of each rank's wait",
+        "return [...document.querySelectorAll('#ranks svg')].every((chart) => /^rank \\d waited \\d+ %/.test(chart.textContent))",
+    );
+    browser.wait_for(
+        "a history of each stage",
+        "return [...document.querySelectorAll('#stages svg')].every((chart) => chart.textContent.includes('in the time shown'))",
+    );
+    let shares =
+        browser.run("return [...document.querySelectorAll('#stages .shares')].map((node) => node.textContent)");
+    assert!(
+        shares.as_array().expect("stages").iter().all(|text| text.as_str().is_some_and(|text| text.contains(" %")))
+    );
+    let receipt = browser.run("return document.querySelector('#receipts td code').textContent");
+    assert_eq!(receipt.as_str().map(str::len), Some(32), "{receipt}");
+}
+
+fn it_changes_without_being_loaded_again(browser: &Browser) {
+    browser.run("window.seen = document.querySelector('#ranks .at').textContent");
+    browser.wait_for("another position", "return document.querySelector('#ranks .at').textContent !== window.seen");
+    assert_eq!(browser.run("return window.loaded"), "once");
+}
+
+fn it_shows_a_hostile_key_as_text(browser: &Browser) {
+    browser.wait_for("the bad sample", "return document.querySelectorAll('#bad tbody th').length === 1");
+    let key = browser.run("return document.querySelector('#bad tbody th').textContent");
+    assert_eq!(key, format!("./{HOSTILE_KEY}"), "as it is in the shard");
+    let in_events = "return [...document.querySelectorAll('#events .text')].some((node) => node.textContent.includes('<img src=x'))";
+    browser.wait_for("the event", in_events);
+    assert_eq!(browser.run("return document.querySelectorAll('main img').length"), 0);
+    assert_eq!(browser.run("return document.title"), "spdl-cluster");
+}
+
+fn it_is_used_by_the_keyboard(browser: &Browser) {
+    browser.run("document.activeElement.blur()");
+    browser.press(TAB);
+    assert_eq!(browser.run("return document.activeElement.className"), "skip");
+    browser.press(TAB);
+    assert_eq!(browser.run("return document.activeElement.value"), "1000");
+    browser.press(RIGHT);
+    assert_eq!(browser.run("return document.querySelector('#span :checked').value"), "10000");
+    browser
+        .wait_for("the hour", "return document.querySelector('#ranks svg').getAttribute('viewBox') === '0 0 360 100'");
+    browser.run("document.querySelector('#span input').click()");
+}
+
+fn it_loads_nothing_from_elsewhere(browser: &Browser) {
+    let elsewhere = browser.run(
+        "return performance.getEntriesByType('resource').map((entry) => entry.name)
+             .filter((name) => !name.startsWith(location.origin + '/'))",
+    );
+    assert_eq!(elsewhere, Value::Array(vec![]));
+}
+
+fn it_is_accessible_at_every_width(browser: &Browser) {
+    let pictures = target().join("page");
+    fs::create_dir_all(&pictures).expect("a folder for pictures");
+    let axe = axe::script();
+    for (width, is_dark) in [(1280, false), (1280, true), (390, false), (390, true)] {
+        browser.show_as(width, is_dark);
+        let overhang =
+            browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth");
+        assert_eq!(overhang, 0, "at {width} pixels the page scrolls sideways");
+        let name = format!("{width}-{}.png", if is_dark { "dark" } else { "light" });
+        let png = BASE64_STANDARD.decode(browser.screenshot()).expect("base64");
+        fs::write(pictures.join(name), png).expect("a picture is written");
+        if let Some(axe) = &axe {
+            assert_eq!(axe::violations(browser, axe), Vec::<String>::new(), "{width} pixels, dark: {is_dark}");
+        }
+    }
+}
+
+fn it_goes_on_with_another_coordinator_and_asks_for_its_token(browser: &Browser, watched: &mut Watched) {
+    let file = watched.cluster.path("token");
+    fs::write(&file, TOKEN).expect("a token is written");
+    watched.cluster.coordinator.take().expect("it runs").kill();
+    browser.wait_for("the loss", "return document.querySelector('#connection').dataset.state === 'away'");
+    browser.wait_for("a notice", "return document.querySelector('#notice').textContent.includes('does not answer')");
+    watched.cluster.coordinator_args = vec!["--http-token-file".to_owned(), file.display().to_string()];
+    watched.cluster.start_coordinator();
+    browser.wait_for("the question for the token", "return !document.querySelector('#sign-in').hidden");
+    let give = |token: &str| {
+        browser.run("document.querySelector('#token').focus()");
+        browser.press(&format!("{token}{ENTER}"));
+    };
+    give("another-token-of-some-length");
+    browser.wait_for(
+        "its refusal",
+        "return document.querySelector('#token-problem').textContent.includes('not the token')",
+    );
+    give(TOKEN);
+    browser.wait_for(
+        "the events of the second coordinator alone",
+        "const kinds = [...document.querySelectorAll('#events .kind')].map((node) => node.textContent);
+         return kinds.filter((kind) => kind === 'leads').length === 1 && !kinds.includes('session started')",
+    );
+    browser.wait_for("the cluster", "return document.querySelector('#connection').dataset.state === 'live'");
+    it_changes_without_being_loaded_again(browser);
+    assert_eq!(
+        browser.run("return location.pathname + location.search + location.hash"),
+        "/",
+        "the token is in no URL"
+    );
+}
