@@ -84,16 +84,13 @@ fn it_shows_the_ranks_and_their_limit(browser: &Browser, watched: &Watched) {
     // The limit may change between the page's request and this one.
     let is_right = || {
         let status = watched.read("/status");
-        let verdict = status["sessions"][0]["verdict"].as_str().expect("a verdict");
-        let stage = browser.run("return document.querySelector('#stages [data-limit] h3 span').textContent");
-        let stage = stage.as_str().expect("a stage");
-        match stage {
-            "decode" => verdict.contains("is short of CPU"),
-            "fetch" => verdict.contains("the store "),
-            "trainer" => verdict.contains("the trainer sets the pace"),
-            "hand-over" => verdict.contains("reach the trainer late"),
-            other => panic!("stage `{other}` is marked; {verdict}"),
-        }
+        let ranks = status["sessions"][0]["ranks"].as_array().expect("ranks");
+        let limits: Vec<String> =
+            ranks.iter().filter_map(|rank| Some(rank["diagnosis"]["limit"].as_str()?.replace('_', " "))).collect();
+        let shown = browser.run(
+            "return [...document.querySelectorAll('#ranks .badge:not([hidden])')].map((badge) => badge.textContent)",
+        );
+        shown == serde_json::json!(limits)
     };
     assert!((0..20).any(|_| is_right() || (sleep(Duration::from_millis(500)), false).1), "{}", watched.read("/status"));
     browser.wait_for(

@@ -5,14 +5,17 @@ import { amount, count, duration, many, percent, position, sessionName, words } 
 
 /** The stage in which a limit shows. */
 const STAGE_OF = {
-  trainer: "trainer", cpu: "decode", function: "transform", hand_over: "hand-over", network: "send",
-  store_latency: "fetch", store_bandwidth: "fetch", store_errors: "fetch", cache: "fetch",
+  trainer: "trainer", cpu: "decode", bad_samples: "decode", uneven_samples: "decode", function: "transform",
+  store_latency: "fetch", store_bandwidth: "fetch", store_errors: "fetch", slow_object: "fetch", cold_cache: "fetch",
+  hand_over: "hand-over", network: "send",
 };
 /** What the coordinator predicts the gain of. */
 const REMEDIES = {
   cores: "Twice the cores", functions: "Functions twice as fast", requests: "Twice the requests in flight", latency: "Half the store's latency",
   bandwidth: "Twice the store's bandwidth", cache: "Half the bytes from the store", step: "Steps in half the time",
 };
+/** A remedy whose factor is smaller gives nothing. */
+const LEAST_GAIN = 1.01;
 /** A bar that is full stands for so many times the measured rate. */
 const FULL = 4;
 
@@ -98,8 +101,11 @@ export function showSession(session, status) {
 function showGains(gains) {
   const known = Object.entries(gains).sort(([, a], [, b]) => b - a);
   show(byId("remedies"), known.length > 0);
-  figures(byId("gains"), known.map(([remedy, factor]) =>
-    [REMEDIES[remedy] ?? words(remedy), factor < 1.01 ? "nothing" : `+${percent(factor - 1)}`, factor < 1.01 ? "" : "predicted rate"]));
+  const name = ([remedy]) => REMEDIES[remedy] ?? words(remedy);
+  const helps = ([, factor]) => factor > LEAST_GAIN;
+  figures(byId("gains"), known.filter(helps).map((gain) => [name(gain), `+${percent(gain[1] - 1)}`, "predicted"]));
+  const useless = known.filter((gain) => !helps(gain)).map((gain) => name(gain).toLowerCase());
+  write(byId("no-gains"), useless.length ? `It would give nothing: ${useless.join(", ")}.` : "");
 }
 
 /** Fills the table of the rates that resources allow a rank. */

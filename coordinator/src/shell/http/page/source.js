@@ -75,6 +75,18 @@ export class Source {
     return this.#history;
   }
 
+  /** The events and the changes that workers made to what they tune, the newest first. */
+  timeline() {
+    const changes = this.status.workers.flatMap((worker) => (worker.tuning ?? []).map((change) => ({
+      id: `${worker.worker} ${change.value} ${change.at_ms}`,
+      at_ms: Math.round(this.nowMs - worker.heartbeat_age_ms - worker.uptime_ms + change.at_ms),
+      kind: "tuning",
+      level: "info",
+      text: `worker \`${worker.name}\` changed \`${change.value}\` from ${change.from} to ${change.to}: ${change.reason}`,
+    })));
+    return [...changes, ...this.events].sort((a, b) => b.at_ms - a.at_ms);
+  }
+
   /** The cores that a worker used between the last two statuses; `null` while that is not known. */
   coresUsed(worker) {
     const before = this.before.get(worker.worker);

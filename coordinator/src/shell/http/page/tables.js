@@ -51,6 +51,8 @@ export function showWorkers(source) {
     const window = worker.windows.find((window) => window.window_ms === 10_000);
     return `${bytes(window?.stages.find((stage) => stage.name === "fetch")?.bytes_per_s ?? 0)}/s`;
   };
+  const tuned = (worker) => (worker.tuned ?? []).map(({ value, current, is_pinned }) =>
+    `${words(value)} ${count(current)}${is_pinned ? " (pinned)" : ""}`).join(", ");
   table(byId("workers"), "Workers", [
     { title: "Worker", of: (worker) => worker.name },
     { title: "State", of: (worker) => `${worker.draining ? "draining" : "ready"}${heard(worker.heartbeat_age_ms)}` },
@@ -58,6 +60,7 @@ export function showWorkers(source) {
     { title: "Cores busy", number: true, of: cores },
     { title: "Fetched", number: true, of: fetched },
     { title: "Store", wide: true, of: store },
+    { title: "Tuned", wide: true, of: tuned },
     { title: "Node", of: (worker) => worker.node },
     { title: "Address", of: (worker) => worker.quic },
   ], [...source.status.workers].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true })), (worker) => worker.worker, "No worker is there. Start one: spdl-worker --coord ADDRESS --certs DIR");
@@ -74,13 +77,14 @@ export function prepareEvents(redraw) {
 
 /** Fills the list of events, the newest first. */
 export function showEvents(source) {
-  const kinds = ["", ...[...new Set(source.events.map((event) => event.kind))].sort()];
+  const timeline = source.timeline();
+  const kinds = ["", ...[...new Set(timeline.map((event) => event.kind))].sort()];
   const choice = byId("event-kind");
   list(choice, kinds, (kind) => kind || "all", () => make("option"), (option, kind) => {
     set(option, "value", kind);
     write(option, kind ? words(kind) : "all");
   });
-  const chosen = source.events.filter((event) => !choice.value || event.kind === choice.value);
+  const chosen = timeline.filter((event) => !choice.value || event.kind === choice.value);
   list(byId("events"), chosen.slice(0, shownEvents), (event) => event.id, (event) => {
     const at = new Date(source.leadsSince + event.at_ms);
     const text = make("span", { class: "text" });
