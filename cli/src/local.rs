@@ -16,12 +16,16 @@
 //! # }
 //! ```
 
+mod observer;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use spdl_client::{Batch, ClientError, FreeSlot, Progress, Serving, Source, SourceEvent, StartFrom, State};
+use spdl_client::{
+    Batch, ClientError, Diagnoser, FreeSlot, Progress, Serving, Source, SourceEvent, StartFrom, State, WaitClock,
+};
 use spdl_core::{
     Position,
     job::{Job, JobError, JobFile},
@@ -34,6 +38,8 @@ use spdl_worker::{
     feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer},
     transform::TransformSettings,
 };
+
+use observer::Observer;
 
 /// Default time that a call waits for a batch.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -242,6 +248,7 @@ pub struct InProcess {
     free: Arc<Freer>,
     request: FeedRequest,
     resources: Arc<Resources>,
+    observer: Arc<Observer>,
 }
 
 /// Gives a slot back to the feed when its batch is dropped.
@@ -259,7 +266,8 @@ impl InProcess {
     fn start(resources: &Arc<Resources>, request: FeedRequest) -> Result<Self, FeedError> {
         let feed = RankFeed::start(resources, request.clone())?;
         let free = Arc::new(Freer(feed.freer()));
-        Ok(Self { feed: Some(feed), free, request, resources: resources.clone() })
+        let observer = Arc::new(Observer::new(resources.clone(), &request, feed.view().clone()));
+        Ok(Self { feed: Some(feed), free, request, resources: resources.clone(), observer })
     }
 }
 
@@ -294,14 +302,26 @@ impl Source for InProcess {
         drop(self.feed.take());
         let feed = RankFeed::start(&self.resources, self.request.clone()).map_err(pipeline)?;
         self.free = Arc::new(Freer(feed.freer()));
+        self.observer.restart(feed.view().clone());
         self.feed = Some(feed);
         Ok(())
     }
 
-    fn record_progress(&mut self, _: Progress) {}
+    fn record_progress(&mut self, progress: Progress) {
+        self.observer.note(&progress);
+    }
 
     fn serving(&self) -> Serving {
         Serving { transport: Some(Transport::InProcess), home: None }
+    }
+
+    fn wait_clock(&self) -> WaitClock {
+        self.observer.clock().clone()
+    }
+
+    fn diagnoser(&self) -> Diagnoser {
+        let observer = self.observer.clone();
+        Diagnoser::new(move || std::future::ready(Ok(observer.measured())))
     }
 
     fn stages(&self) -> Vec<StageStats> {

@@ -2,9 +2,10 @@
 
 use std::{future::Future, pin::pin, time::Duration};
 
+use spdl_core::insight::Diagnosis;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::{ClientError, Loader, Source};
+use crate::{ClientError, Diagnoser, Loader, Source};
 
 /// A loader with a runtime of its own (one thread): an iterator over batches, each step of which waits at most the
 /// loader's timeout.
@@ -109,8 +110,33 @@ impl<S: Source> Blocking<S> {
         self.loader.as_ref().expect("there until dropped")
     }
 
+    /// Returns what finds out what limits the rank, for any thread.
+    #[must_use]
+    pub fn diagnoser(&self) -> BlockingDiagnoser {
+        let runtime = self.runtime.as_ref().expect("there until dropped").handle().clone();
+        BlockingDiagnoser { diagnoser: self.loader().diagnoser().clone(), runtime }
+    }
+
     fn parts(&mut self) -> (&Runtime, &mut Loader<S>) {
         (self.runtime.as_ref().expect("there until dropped"), self.loader.as_mut().expect("there until dropped"))
+    }
+}
+
+/// Finds out what limits the rank of a [`Blocking`] loader, also while another thread waits for a batch.
+#[derive(Clone, Debug)]
+pub struct BlockingDiagnoser {
+    diagnoser: Diagnoser,
+    runtime: Handle,
+}
+
+impl BlockingDiagnoser {
+    /// Diagnoses the last seconds, as [`Diagnoser::diagnose`] does.
+    ///
+    /// # Errors
+    /// As [`Diagnoser::diagnose`]; [`ClientError::InsideRuntime`] when called inside an async runtime.
+    pub fn diagnose(&self) -> Result<Option<Diagnosis>, ClientError> {
+        refuse_runtime()?;
+        self.runtime.block_on(self.diagnoser.diagnose())
     }
 }
 

@@ -65,6 +65,12 @@ pub enum ClientError {
         /// The operating system's message.
         cause: String,
     },
+    /// What limits the rank cannot be found out now. The loader goes on.
+    #[error("what limits the rank is not known: {cause}")]
+    Undiagnosed {
+        /// Why.
+        cause: String,
+    },
     /// The loader was closed, or has returned an error that ended it.
     #[error("the loader is closed")]
     Closed,
@@ -80,7 +86,7 @@ impl ClientError {
     /// Returns whether the same call on the same loader may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Timeout { .. })
+        matches!(self, Self::Timeout { .. } | Self::Undiagnosed { .. })
     }
 
     /// Returns a hint for the user on what to do, if there is one.

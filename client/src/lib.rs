@@ -28,6 +28,7 @@
 mod batch;
 mod blocking;
 mod column;
+mod diagnoser;
 mod digest;
 mod error;
 mod loader;
@@ -40,8 +41,9 @@ mod stats;
 mod waits;
 
 pub use batch::{Batch, FreeSlot};
-pub use blocking::Blocking;
+pub use blocking::{Blocking, BlockingDiagnoser};
 pub use column::{BatchColumn, ColumnError, Element};
+pub use diagnoser::Diagnoser;
 pub use digest::ContentDigest;
 pub use error::ClientError;
 pub use loader::Loader;
@@ -51,5 +53,5 @@ pub use source::{Delivery, Serving, Source, SourceEvent};
 pub use spdl_core::{client::Progress, messages::Started};
 pub use start::StartFrom;
 pub use state::{State, StateError};
-pub use stats::Stats;
+pub use stats::{LoaderWindow, Stats};
 pub use waits::WaitClock;

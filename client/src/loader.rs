@@ -16,7 +16,10 @@ use spdl_core::{
 use spdl_wire::spans;
 use tracing::{Instrument, Span};
 
-use crate::{ClientError, Delivery, Source, SourceEvent, Started, State, Stats, stats::LoaderTally};
+use crate::{
+    ClientError, Delivery, Diagnoser, Source, SourceEvent, Started, State, Stats, diagnoser::RunningLog,
+    stats::LoaderTally,
+};
 
 /// Gives a trainer the batches of one rank. Its position, state and receipt cover the batches that it has *handed to
 /// the caller*, never those that are only prefetched.
@@ -31,6 +34,9 @@ pub struct Loader<S> {
     position: Position,
     receipt: Receipt,
     tally: LoaderTally,
+    diagnoser: Diagnoser,
+    /// Logs verdicts, if it was asked to.
+    log: Option<RunningLog>,
     /// Carries the ids of the session and the rank into the log lines of the source.
     span: Span,
 }
@@ -48,6 +54,7 @@ impl<S: Source> Loader<S> {
     #[must_use]
     pub fn new(source: S, session: Arc<Session>, rank: u32, timeout: Duration, started: Instant) -> Self {
         let tally = LoaderTally::new(started, source.wait_clock());
+        let diagnoser = source.diagnoser();
         let span = spans::rank(Some(session.id), &session.job.name, rank);
         Self {
             source,
@@ -60,6 +67,8 @@ impl<S: Source> Loader<S> {
             reason: StartReason::Given,
             receipt: Receipt::default(),
             tally,
+            diagnoser,
+            log: None,
         }
     }
 
@@ -76,9 +85,16 @@ impl<S: Source> Loader<S> {
     /// # Errors
     /// Returns the error of `map`.
     pub fn try_map_source<T: Source, E>(self, map: impl FnOnce(S) -> Result<T, E>) -> Result<Loader<T>, E> {
-        let Self { source, session, reason, rank, timeout, phase, position, receipt, tally, span } = self;
+        let Self { source, session, reason, rank, timeout, phase, position, receipt, tally, diagnoser, log, span } =
+            self;
         let source = span.in_scope(|| map(source))?;
-        Ok(Loader { source, session, reason, rank, timeout, phase, position, receipt, tally, span })
+        Ok(Loader { source, session, reason, rank, timeout, phase, position, receipt, tally, diagnoser, log, span })
+    }
+
+    /// Logs a line after each `every` from now on: the samples per second, and what limits them. Needs a tokio runtime.
+    pub fn log_every(&mut self, every: Duration) {
+        let _entered = self.span.enter();
+        self.log = Some(RunningLog::start(self.diagnoser.clone(), &self.session.job, every));
     }
 
     /// Waits for the next batch; returns `None` when all epochs are delivered. Dropping the future loses nothing.
@@ -153,6 +169,7 @@ impl<S: Source> Loader<S> {
         }
         self.position = header.next();
         self.tally.add(header.used_bytes);
+        self.tally.note_history(|| self.source.stages());
         self.source.record_progress(self.progress());
     }
 
@@ -257,7 +274,13 @@ impl<S: Source> Loader<S> {
     /// Returns the statistics so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats { stages: self.source.stages(), ..self.tally.stats(self.source.serving()) }
+        self.tally.stats(self.source.serving(), self.source.stages())
+    }
+
+    /// Returns what finds out what limits this rank, also while the loader waits for a batch.
+    #[must_use]
+    pub const fn diagnoser(&self) -> &Diagnoser {
+        &self.diagnoser
     }
 
     /// Returns the session: job, world, global batch and start position.

@@ -10,7 +10,7 @@ use spdl_core::{
     messages::{StageStats, Transport},
 };
 
-use crate::{Batch, ClientError, WaitClock};
+use crate::{Batch, ClientError, Diagnoser, WaitClock};
 
 /// What a loader must know of a batch to count it, wherever the batch's bytes are.
 pub trait Delivery: Send + 'static {
@@ -76,6 +76,11 @@ pub trait Source: Send + 'static {
     /// clock that it reads.
     fn wait_clock(&self) -> WaitClock {
         WaitClock::default()
+    }
+
+    /// Returns what finds out what limits the rank. By default it knows nothing.
+    fn diagnoser(&self) -> Diagnoser {
+        Diagnoser::default()
     }
 
     /// Returns the statistics of the stages that run in this process.

@@ -3,7 +3,12 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use spdl_core::{Stage, histogram::DurationHistogram, layout::entry_flags, messages::StageStats};
+use spdl_core::{
+    histogram::DurationHistogram,
+    history::{History, StageHistory, StageRate, WINDOWS_MS},
+    layout::entry_flags,
+    messages::StageStats,
+};
 
 use crate::{Serving, WaitClock};
 
@@ -40,43 +45,37 @@ pub struct Stats {
     /// The stages that run in this process: `receive` and `copy`, or those of a worker.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageStats>,
+    /// The last 1, 10 and 60 seconds; none before the second batch.
+    #[serde(default)]
+    pub windows: Vec<LoaderWindow>,
 }
 
-/// The fraction of its time below which a trainer's wait is negligible.
-const NEGLIGIBLE_WAIT: f64 = 0.02;
-/// A wait of this many seconds is reported however few batches there were.
-const NOTABLE_WAIT_S: f64 = 1.0;
+/// What a loader did in a window of time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoaderWindow {
+    /// Which of [`WINDOWS_MS`] it is.
+    pub window_ms: u64,
+    /// The actual length of the window: shorter while the loader has not run for longer, and up to a tenth longer.
+    pub seconds: f64,
+    /// Batches per second.
+    pub batches_per_s: f64,
+    /// Samples per second.
+    pub samples_per_s: f64,
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// The fraction of the time in which the trainer waited for a batch.
+    pub waiting: f64,
+    /// What the stages of [`Stats::stages`] did.
+    pub stages: Vec<StageRate>,
+}
 
-impl Stats {
-    /// Explains in words whether the trainer or the loader has limited the speed since the first batch, by how much,
-    /// and where to look.
-    #[must_use]
-    pub fn verdict(&self) -> String {
-        let since_first_s = self.elapsed_s - self.first_batch_s.unwrap_or(self.elapsed_s);
-        if self.batches == 0 && self.waited_s >= NOTABLE_WAIT_S {
-            return format!("no batch has arrived yet: the trainer has waited {:.1} s for the first", self.waited_s);
-        }
-        let is_early = self.batches < 2 && self.waited_since_first_s < NOTABLE_WAIT_S;
-        if is_early || since_first_s <= 0.0 {
-            return "too early for a verdict: fewer than two batches have arrived".to_owned();
-        }
-        let waited = self.waited_since_first_s / since_first_s;
-        if waited < NEGLIGIBLE_WAIT {
-            return format!("the trainer sets the pace: it waited for batches {:.1} % of its time", 100.0 * waited);
-        }
-        let slow =
-            format!("the loader sets the pace: the trainer waited for batches {:.0} % of its time", 100.0 * waited);
-        let stats = |stage: Stage| self.stages.iter().find(|stats| stats.stage == stage);
-        match (stats(Stage::Decode), stats(Stage::Fetch), &self.serving.home) {
-            (Some(decode), Some(fetch), _) => format!(
-                "{slow}; decoding kept {:.1} cores busy, half of the fetches took more than {:.1} ms",
-                decode.busy_ns as f64 / 1e9 / self.elapsed_s,
-                fetch.p50_ns as f64 / 1e6
-            ),
-            (_, _, Some(home)) => format!("{slow}; what its home `{home}` is short of is in `spdl-ctl status`"),
-            _ => slow,
-        }
-    }
+/// The totals that windows are made of.
+#[derive(Clone, Copy, Debug, Default)]
+struct LoaderTotals {
+    batches: u64,
+    samples: u64,
+    bytes: u64,
+    waited: Duration,
 }
 
 /// Counts what [`Stats`] reports.
@@ -94,7 +93,14 @@ pub(crate) struct LoaderTally {
     waited_before: Duration,
     first_wait: Duration,
     waits: DurationHistogram,
+    history: History<LoaderTotals>,
+    stages: StageHistory,
+    /// When the history was last noted, in milliseconds since the start.
+    noted_ms: Option<u64>,
 }
+
+/// The history is noted no more often than this: ten times in its shortest window.
+const NOTE_MS: u64 = WINDOWS_MS[0] / 10;
 
 impl LoaderTally {
     pub(crate) fn new(started: Instant, clock: WaitClock) -> Self {
@@ -110,7 +116,45 @@ impl LoaderTally {
             waited_before: Duration::ZERO,
             first_wait: Duration::ZERO,
             waits: DurationHistogram::default(),
+            history: History::default(),
+            stages: StageHistory::default(),
+            noted_ms: None,
         }
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    const fn totals(&self, waited: Duration) -> LoaderTotals {
+        LoaderTotals { batches: self.batches, samples: self.samples, bytes: self.bytes, waited }
+    }
+
+    /// Keeps the totals for later windows, if it is time to.
+    pub(crate) fn note_history(&mut self, stages: impl FnOnce() -> Vec<StageStats>) {
+        let now_ms = self.elapsed_ms();
+        if self.noted_ms.is_some_and(|noted_ms| now_ms < noted_ms + NOTE_MS) {
+            return;
+        }
+        self.noted_ms = Some(now_ms);
+        self.history.note(now_ms, &self.totals(self.clock.total()));
+        self.stages.note(now_ms, &stages());
+    }
+
+    fn window(&self, window_ms: u64, stages: &[StageStats]) -> Option<LoaderWindow> {
+        let now_ms = self.elapsed_ms();
+        let now = self.totals(self.clock.total());
+        let (seconds, before) = self.history.since(window_ms, now_ms)?;
+        let per_s = |value: fn(&LoaderTotals) -> u64| value(&now).saturating_sub(value(before)) as f64 / seconds;
+        Some(LoaderWindow {
+            window_ms,
+            seconds,
+            batches_per_s: per_s(|totals| totals.batches),
+            samples_per_s: per_s(|totals| totals.samples),
+            bytes_per_s: per_s(|totals| totals.bytes),
+            waiting: (now.waited.saturating_sub(before.waited).as_secs_f64() / seconds).min(1.0),
+            stages: self.stages.window(window_ms, now_ms, stages).map_or_else(Vec::new, |window| window.stages),
+        })
     }
 
     pub(crate) const fn clock(&self) -> &WaitClock {
@@ -154,7 +198,7 @@ impl LoaderTally {
         }
     }
 
-    pub(crate) fn stats(&self, serving: Serving) -> Stats {
+    pub(crate) fn stats(&self, serving: Serving, stages: Vec<StageStats>) -> Stats {
         let waited = self.clock.total();
         let [wait_ms_p50, wait_ms_p99] = self.waits.quantiles([0.5, 0.99]).map(|wait| wait.as_secs_f64() * 1e3);
         let since_first = self.first_batch.map_or(Duration::ZERO, |_| waited.saturating_sub(self.first_wait));
@@ -171,7 +215,8 @@ impl LoaderTally {
             wait_ms_p50,
             wait_ms_p99,
             serving,
-            stages: Vec::new(),
+            windows: WINDOWS_MS.iter().filter_map(|window_ms| self.window(*window_ms, &stages)).collect(),
+            stages,
         }
     }
 }
@@ -181,31 +226,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verdict_names_the_part_that_is_waited_for() {
-        let stats = |waited_since_first_s| Stats {
-            batches: 10,
-            elapsed_s: 12.0,
-            first_batch_s: Some(2.0),
-            waited_since_first_s,
-            ..Stats::default()
-        };
-        assert!(Stats { batches: 1, ..stats(0.0) }.verdict().contains("too early"));
-        let none = Stats { batches: 0, first_batch_s: None, waited_s: 50.0, ..stats(0.0) };
-        assert_eq!(none.verdict(), "no batch has arrived yet: the trainer has waited 50.0 s for the first");
-        let one = Stats { batches: 1, ..stats(9.5) }.verdict();
-        assert_eq!(one, "the loader sets the pace: the trainer waited for batches 95 % of its time");
-        assert_eq!(stats(0.05).verdict(), "the trainer sets the pace: it waited for batches 0.5 % of its time");
-        let slow = "the loader sets the pace: the trainer waited for batches 40 % of its time";
-        assert_eq!(stats(4.0).verdict(), slow);
-        let serving = Serving { home: Some("node-0".to_owned()), ..Serving::default() };
-        let served = Stats { serving, ..stats(4.0) };
-        assert_eq!(served.verdict(), format!("{slow}; what its home `node-0` is short of is in `spdl-ctl status`"));
-        let stage = |stage, busy_ns, p50_ns| StageStats { busy_ns, p50_ns, ..StageStats::new(stage) };
-        let stages = vec![stage(Stage::Fetch, 5, 1_500_000), stage(Stage::Decode, 18_000_000_000, 7)];
-        let verdict = Stats { stages, ..stats(4.0) }.verdict();
-        assert!(
-            verdict.ends_with("decoding kept 1.5 cores busy, half of the fetches took more than 1.5 ms"),
-            "{verdict}"
-        );
+    fn a_window_has_what_was_delivered_since_its_beginning_and_the_wait_in_progress() {
+        let started = Instant::now().checked_sub(Duration::from_secs(5)).unwrap();
+        let mut tally = LoaderTally::new(started, WaitClock::default());
+        let stage = |items| vec![StageStats { items, ..StageStats::new(spdl_core::Stage::Decode) }];
+        let stats = |tally: &LoaderTally| tally.stats(Serving::default(), stage(7));
+        assert_eq!(stats(&tally).windows, [], "there is no history");
+        tally.add(100);
+        tally.note_history(|| stage(3));
+        // As if that had been two seconds ago.
+        tally.started = tally.started.checked_sub(Duration::from_secs(2)).unwrap();
+        (0..4).for_each(|_| assert!(!tally.add_sample(0), "it is no bad sample"));
+        tally.add(100);
+        tally.note_history(|| stage(5));
+        tally.note_history(|| unreachable!("not so soon again"));
+        let [second, ten, minute] = &stats(&tally).windows[..] else { panic!("three windows") };
+        assert_eq!((second.window_ms, ten.window_ms, minute.window_ms), (1_000, 10_000, 60_000));
+        let count = |window: &LoaderWindow, per_s: f64| (per_s * window.seconds).round() as u64;
+        assert!(ten.seconds >= 2.0 && ten == &LoaderWindow { window_ms: 10_000, ..minute.clone() }, "{ten:?}");
+        assert_eq!([ten.batches_per_s, ten.samples_per_s, ten.bytes_per_s].map(|rate| count(ten, rate)), [1, 4, 100]);
+        assert_eq!((count(ten, ten.stages[0].items_per_s), ten.waiting), (4, 0.0));
+        let clock = tally.clock().clone();
+        let _wait = clock.start();
+        while stats(&tally).windows[1].waiting == 0.0 {
+            std::thread::yield_now();
+        }
     }
 }

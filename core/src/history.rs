@@ -76,46 +76,69 @@ fn now_minus(now: u64, before: u64) -> f64 {
     now.saturating_sub(before) as f64
 }
 
-/// Keeps earlier totals of the stages of a process: at most a dozen for each window.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct StageHistory {
+/// Keeps earlier totals: at most a dozen for each window.
+#[derive(Clone, Debug, PartialEq)]
+pub struct History<T> {
     /// For each window the totals since its beginning, with their time.
-    windows: [VecDeque<(u64, Vec<StageStats>)>; WINDOWS_MS.len()],
+    windows: [VecDeque<(u64, T)>; WINDOWS_MS.len()],
 }
 
-impl StageHistory {
+/// The totals of the stages of a process.
+pub type StageHistory = History<Vec<StageStats>>;
+
+impl<T> Default for History<T> {
+    fn default() -> Self {
+        Self { windows: Default::default() }
+    }
+}
+
+impl<T: Clone> History<T> {
     /// Records the totals of `at_ms`, by the clock of the process that counted them. A clock that goes back is that of
     /// another process, and what was before is forgotten.
-    pub fn note(&mut self, at_ms: u64, totals: &[StageStats]) {
+    pub fn note(&mut self, at_ms: u64, totals: &T) {
         for (kept, window_ms) in self.windows.iter_mut().zip(WINDOWS_MS) {
             match kept.back() {
                 Some((last_ms, _)) if at_ms < *last_ms => kept.clear(),
                 Some((last_ms, _)) if at_ms - last_ms < window_ms / STEPS => continue,
                 _ => {}
             }
-            kept.push_back((at_ms, totals.to_vec()));
+            kept.push_back((at_ms, totals.clone()));
             while kept.get(1).is_some_and(|(next_ms, _)| at_ms - next_ms >= window_ms) {
                 kept.pop_front();
             }
         }
     }
 
-    /// Returns what the stages did in each window that ends at `at_ms`, when their totals are `totals`; none before a
+    /// Returns the totals at the beginning of a window of [`WINDOWS_MS`] that ends at `at_ms`, and the window's length in
+    /// seconds; `None` before a millisecond has passed since the first record.
+    #[must_use]
+    pub fn since(&self, window_ms: u64, at_ms: u64) -> Option<(f64, &T)> {
+        let at = WINDOWS_MS.iter().position(|known_ms| *known_ms == window_ms)?;
+        let kept = &self.windows[at];
+        let old_enough = |(since_ms, _): &&(u64, T)| at_ms.saturating_sub(*since_ms) >= window_ms;
+        let (since_ms, before) = kept.iter().rev().find(old_enough).or_else(|| kept.front())?;
+        let elapsed_ms = at_ms.checked_sub(*since_ms).filter(|elapsed_ms| *elapsed_ms > 0)?;
+        Some((elapsed_ms as f64 / 1e3, before))
+    }
+}
+
+impl StageHistory {
+    /// Returns what the stages did in the window that ends at `at_ms`, when their totals are `totals`; `None` before a
     /// millisecond has passed since the first record.
     #[must_use]
-    pub fn windows(&self, at_ms: u64, totals: &[StageStats]) -> Vec<StageWindow> {
-        let window = |(kept, window_ms): (&VecDeque<(u64, Vec<StageStats>)>, u64)| {
-            let old_enough = |(since_ms, _): &&(u64, Vec<StageStats>)| at_ms.saturating_sub(*since_ms) >= window_ms;
-            let (since_ms, before) = kept.iter().rev().find(old_enough).or_else(|| kept.front())?;
-            let elapsed_ms = at_ms.checked_sub(*since_ms).filter(|elapsed_ms| *elapsed_ms > 0)?;
-            let seconds = elapsed_ms as f64 / 1e3;
-            let rate = |now: &StageStats| {
-                let before = before.iter().find(|before| before.stage == now.stage);
-                StageRate::between(before, now, seconds)
-            };
-            Some(StageWindow { window_ms, seconds, stages: totals.iter().map(rate).collect() })
+    pub fn window(&self, window_ms: u64, at_ms: u64, totals: &[StageStats]) -> Option<StageWindow> {
+        let (seconds, before) = self.since(window_ms, at_ms)?;
+        let rate = |now: &StageStats| {
+            let before = before.iter().find(|before| before.stage == now.stage);
+            StageRate::between(before, now, seconds)
         };
-        self.windows.iter().zip(WINDOWS_MS).filter_map(window).collect()
+        Some(StageWindow { window_ms, seconds, stages: totals.iter().map(rate).collect() })
+    }
+
+    /// Returns what the stages did in each window, as [`window`](Self::window) does.
+    #[must_use]
+    pub fn windows(&self, at_ms: u64, totals: &[StageStats]) -> Vec<StageWindow> {
+        WINDOWS_MS.iter().filter_map(|window_ms| self.window(*window_ms, at_ms, totals)).collect()
     }
 }
 

@@ -30,6 +30,7 @@ pub mod mutations;
 pub mod order;
 mod position;
 mod receipt;
+pub mod recent;
 mod redact;
 mod role;
 mod session;

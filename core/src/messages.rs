@@ -6,7 +6,7 @@
 
 use std::{fmt, net::SocketAddr};
 
-use crate::{Fingerprint, Position, Receipt, SampleId, Stage, job::Job};
+use crate::{Fingerprint, Position, Receipt, SampleId, Stage, insight::Measured, job::Job};
 use serde::{Deserialize, Serialize};
 
 pub use crate::launch::{Holder, RunName, Start, StartReason, Started};
@@ -111,6 +111,13 @@ pub enum ToCoordinator {
     /// Resets a run: its next launch starts at the beginning, even if it asks to resume. Refused while the run's ranks
     /// are alive.
     ResetRun(RunName),
+    /// Requests what was measured of a rank and its home in the last seconds.
+    Measurements {
+        /// The session.
+        session: SessionId,
+        /// The rank, r in the specification of the order.
+        rank: u32,
+    },
 }
 
 /// A worker's heartbeat.
@@ -132,6 +139,10 @@ pub struct WorkerHeartbeat {
     pub cpu_ns: u64,
     /// The faults of its stores.
     pub store: StoreStats,
+    /// What its caches hold.
+    pub cache: CacheStats,
+    /// The object of a store whose requests take much longer than all others, if there is one.
+    pub slow_object: Option<SlowObject>,
     /// Samples found bad since the last heartbeat that was answered.
     pub bad_samples: Vec<BadSample>,
 }
@@ -287,6 +298,32 @@ impl StoreStats {
     }
 }
 
+/// What the block caches of a worker hold, in memory and on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheStats {
+    /// Bytes of blocks that the caches hold.
+    pub used_bytes: u64,
+    /// The most bytes of blocks that they hold.
+    pub limit_bytes: u64,
+    /// Bytes of all blocks of the datasets that are open.
+    pub dataset_bytes: u64,
+}
+
+/// An object of a store whose requests take much longer than those for other objects, in the last seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowObject {
+    /// Path of the object in its store.
+    pub object: String,
+    /// Requests for it.
+    pub requests: u64,
+    /// The mean time of one, in nanoseconds.
+    pub mean_ns: u64,
+    /// Requests for all other objects.
+    pub other_requests: u64,
+    /// The mean time of one of those, in nanoseconds.
+    pub other_mean_ns: u64,
+}
+
 /// A sample whose bytes are intact but do not decode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadSample {
@@ -404,6 +441,8 @@ pub enum FromCoordinator {
         /// Whether this is the last page.
         is_last: bool,
     },
+    /// What was measured of a rank and its home; `None` while there is no history of some seconds.
+    Measured(Option<Box<Measured>>),
 }
 
 /// The most ids in one page of bad samples: 590 kB at most.

@@ -37,6 +37,7 @@ from .errors import (
 if TYPE_CHECKING:
     from .batch import Batch, Position, Ragged
     from .device import DeviceOptions, Normalise
+    from .insight import Diagnosis, LoaderStats, LoaderWindow, Prediction
     from .loader import Epoch, Loader, Start, connect, local
 
 __all__ = [
@@ -47,16 +48,20 @@ __all__ = [
     "DeviceError",
     "DeviceMemoryError",
     "DeviceOptions",
+    "Diagnosis",
     "Epoch",
     "FinishedError",
     "ForkedError",
     "SlotsExhaustedWarning",
     "Loader",
+    "LoaderStats",
     "LoaderTimeout",
+    "LoaderWindow",
     "Normalise",
     "PipelineFailure",
     "PipelineTimeout",
     "Position",
+    "Prediction",
     "Ragged",
     "RefusedError",
     "SettingError",
@@ -73,6 +78,7 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(["Batch", "Position", "Ragged"], "batch"),
     **dict.fromkeys(["DeviceOptions", "Normalise"], "device"),
+    **dict.fromkeys(["Diagnosis", "LoaderStats", "LoaderWindow", "Prediction"], "insight"),
     **dict.fromkeys(["Epoch", "Loader", "Start", "connect", "local"], "loader"),
 }
 

@@ -14,16 +14,19 @@ from .pipeline.running import NativeSource, NativeStage
 
 __all__ = [
     "ColumnType",
+    "DiagnosisTerm",
     "DlpackColumn",
     "LoaderFacts",
     "LoaderStart",
     "LoopTasks",
     "NativeArray",
     "NativeBatch",
+    "NativeDiagnosis",
     "NativeLoader",
     "NativeOp",
     "NativePipeline",
     "PipelineStageStats",
+    "Prediction",
     "Reply",
     "SlabMemory",
     "StreamPosition",
@@ -94,6 +97,55 @@ class SlabMemory:
     def bytes(self) -> int: ...
 
 @final
+class DiagnosisTerm:
+    """The rate that a resource allows a rank."""
+
+    @property
+    def limit(self) -> str: ...
+    @property
+    def samples_per_s(self) -> float: ...
+
+@final
+class Prediction:
+    """What a rank would get under a change."""
+
+    @property
+    def samples_per_s(self) -> float: ...
+    @property
+    def waiting(self) -> float: ...
+
+@final
+class NativeDiagnosis:
+    """The diagnosis of a rank."""
+
+    @property
+    def limit(self) -> str | None: ...
+    @property
+    def next(self) -> DiagnosisTerm | None: ...
+    @property
+    def verdict(self) -> str: ...
+    @property
+    def samples_per_s(self) -> float: ...
+    @property
+    def waiting(self) -> float: ...
+    @property
+    def terms(self) -> list[DiagnosisTerm]: ...
+    def what_if(
+        self,
+        *,
+        cores: float,
+        call: float,
+        requests: float,
+        ahead: float,
+        latency: float,
+        bandwidth: float,
+        fetched: float,
+        network: float,
+        slots: float,
+        step: float,
+    ) -> Prediction: ...
+
+@final
 class NativeLoader:
     """The loader of one rank: its batches, in order. It is opened at the first use, so that a state can be set before."""
 
@@ -114,6 +166,7 @@ class NativeLoader:
         socket: str | None,
         node: str | None,
         global_batch: int | None,
+        log_every: float | None,
         device: str,
         device_options: DeviceOptions,
     ) -> NativeLoader: ...
@@ -132,6 +185,7 @@ class NativeLoader:
         memory_bytes: int | None,
         transform_timeout: float | None,
         program: Program | None,
+        log_every: float | None,
         device: str,
         device_options: DeviceOptions,
     ) -> NativeLoader: ...
@@ -141,6 +195,7 @@ class NativeLoader:
     def state(self) -> str: ...
     def load_state(self, state: str) -> None: ...
     def stats(self) -> str: ...
+    def diagnose(self) -> NativeDiagnosis | None: ...
     def close(self) -> None: ...
     def __reduce__(self) -> Any: ...
     @property

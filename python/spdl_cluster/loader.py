@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, NoReturn
 
-from . import environment, functions, log, misuse, tensors
+from . import environment, functions, insight, log, misuse, tensors
 from . import device as devices
 from ._native import NativeBatch, NativeLoader
 from .batch import Batch, Position, of_native
@@ -157,12 +157,27 @@ class Loader:
         the stream. The receipts of all ranks add up to the plan's: `spdl-ctl audit`."""
         return self._native.receipt
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> insight.LoaderStats:
         """Returns statistics since the loader was opened: batches, samples, bytes, seconds waited and their
-        distribution, and which worker serves it; with `local` also those of each stage of the pipeline. `verdict` tells
-        in words whether the trainer or the loader limits the speed."""
-        stats: dict[str, Any] = json.loads(self._native.stats())
+        distribution, and which worker serves it; with `local` also those of each stage of the pipeline. `windows` has
+        what happened in the last 1, 10 and 60 seconds."""
+        stats: insight.LoaderStats = json.loads(self._native.stats())
         return stats
+
+    def metrics(self, prefix: str = "") -> dict[str, float]:
+        """Returns numbers for a logger, as `wandb.log(loader.metrics("loader/"))` takes them: the totals of batches,
+        samples and bad samples, the seconds waited, and the rates of the last ten seconds once there are some."""
+        return insight.metrics(self.stats(), prefix)
+
+    def diagnose(self) -> insight.Diagnosis | None:
+        """Returns what limited this rank in the last seconds, and what would help: the diagnosis that `spdl-ctl status`
+        shows or, with `local`, that of the pipeline in this process. `None` while there is no history of some seconds.
+
+        Another thread may call it while the program waits for a batch. Raises `ConnectError` if no coordinator
+        answers within some seconds; the loader goes on.
+        """
+        native = self._native.diagnose()
+        return None if native is None else insight.Diagnosis(native)
 
     def state_dict(self, after: Batch | None = None) -> dict[str, Any]:
         """Returns the state: the position where the next batch begins, and the job it belongs to; about 100 bytes,
@@ -305,6 +320,7 @@ def connect(
     global_batch: int | None = None,
     repeat: bool | None = None,
     tensors: tensors.Kind = "auto",
+    log_every: float | None = None,
     device: Any = None,
     device_options: DeviceOptions | None = None,
     socket: str | None = None,
@@ -340,6 +356,8 @@ def connect(
         epoch. Default: true if the job has `shuffle = false` and `epoch_end = "exact"`.
     tensors: `"torch"`, `"numpy"`, `"dlpack"`, or `"auto"`: torch if the program has imported it when the first batch
         comes, else numpy.
+    log_every: seconds after each of which a line goes to a logger below `spdl_cluster`, at level INFO: the samples per
+        second and what limits them. Default: none.
     device: where tensors are: `None` or `"cpu"`, `"cuda:1"`, 1, a `torch.device`. `"cuda"` is torch's current device if
         the program already uses CUDA; otherwise the only device that this process sees; otherwise the one with this
         rank's number on its node, as torchrun, mpirun or `srun` sets it. Without such a number, several ranks are
@@ -367,6 +385,7 @@ def connect(
         socket=socket,
         node=node,
         global_batch=global_batch,
+        log_every=log_every,
         device=environment.device_name(device),
         device_options=devices.checked(device_options),
     )
@@ -390,6 +409,7 @@ def local(
     global_batch: int | None = None,
     repeat: bool | None = None,
     tensors: tensors.Kind = "auto",
+    log_every: float | None = None,
     device: Any = None,
     device_options: DeviceOptions | None = None,
 ) -> Loader:
@@ -408,7 +428,7 @@ def local(
     memory_bytes: bytes for slots and cached data. Default 1 GiB. More leave less for the trainer.
     transform_timeout: seconds that a function of the job (`transform`) may take for a sample; a sample that takes
         longer is a bad one. Default 30. With a longer one, a function that hangs delays its batch longer.
-    global_batch, repeat, tensors, device, device_options: as for `connect`.
+    global_batch, repeat, tensors, log_every, device, device_options: as for `connect`.
     """
     if cores is not None and cores > (there := len(os.sched_getaffinity(0))):
         warnings.warn(f"cores={cores} is more than the {there} of this machine; it is a number of cores, not percent", stacklevel=3)
@@ -426,6 +446,7 @@ def local(
         memory_bytes=memory_bytes,
         transform_timeout=transform_timeout,
         program=functions.program(),
+        log_every=log_every,
         device=environment.device_name(device),
         device_options=devices.checked(device_options),
     )

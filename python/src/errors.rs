@@ -70,7 +70,9 @@ impl ErrorKind {
 pub(crate) fn of_client(py: Python<'_>, error: &ClientError, note: &str) -> PyErr {
     let kind = match error {
         ClientError::Setting { .. } => ErrorKind::Setting,
-        ClientError::Certificates { .. } | ClientError::Rank(RankError::Unreachable { .. }) => ErrorKind::Connect,
+        ClientError::Certificates { .. }
+        | ClientError::Rank(RankError::Unreachable { .. })
+        | ClientError::Undiagnosed { .. } => ErrorKind::Connect,
         ClientError::State(_) | ClientError::Rank(RankError::Refused(Refusal::FingerprintDiffers { .. })) => {
             ErrorKind::State
         }

@@ -4,6 +4,7 @@
 mod batch;
 mod batch_memory;
 mod device;
+mod diagnosis;
 mod dlpack;
 mod errors;
 mod job;
@@ -19,6 +20,8 @@ mod values;
 mod _native {
     #[pymodule_export]
     use crate::batch::{DlpackColumn, NativeBatch};
+    #[pymodule_export]
+    use crate::diagnosis::{DiagnosisTerm, NativeDiagnosis, Prediction};
     #[pymodule_export]
     use crate::loader::NativeLoader;
     #[pymodule_export]

@@ -11,13 +11,14 @@ use std::{
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use spdl_client::{ClientError, State};
+use spdl_client::{BlockingDiagnoser, ClientError, State};
 use spdl_gpu::{BatchPlacement, DeviceError};
 
 use crate::{
     batch::NativeBatch,
     batch_memory::SharedBatch,
     device::{DeviceOptionsFields, OpenDevice},
+    diagnosis::NativeDiagnosis,
     errors::{self, ErrorKind},
     job,
     open::{self, AnyLoader, BatchSource, ClusterOptions, LaunchOptions, LoaderConfig, ProcessOptions, ReceivedBatch},
@@ -37,6 +38,8 @@ pub(crate) struct NativeLoader {
     /// Lock it only while detached from Python: the thread that holds it may wait for Python.
     phase: Mutex<OpenPhase>,
     held_batches: Mutex<HeldBatches>,
+    /// Finds out what limits the open loader, while another thread has the lock of `phase`.
+    diagnoser: Mutex<Option<BlockingDiagnoser>>,
 }
 
 enum OpenPhase {
@@ -79,7 +82,8 @@ impl Drop for NativeLoader {
 impl NativeLoader {
     fn new(config: LoaderConfig, ranks: Py<PyAny>) -> Self {
         let process = std::process::id();
-        Self { config, ranks, process, phase: Mutex::new(OpenPhase::Ahead(None)), held_batches: Mutex::default() }
+        let phase = Mutex::new(OpenPhase::Ahead(None));
+        Self { config, ranks, process, phase, held_batches: Mutex::default(), diagnoser: Mutex::default() }
     }
 
     /// Fails in a forked child, whose copy of the loader has no threads.
@@ -108,6 +112,7 @@ impl NativeLoader {
                 let ranks = Python::attach(|py| self.ranks.call0(py)?.extract(py))?;
                 let loader = self.config.open(ranks, *state, || Python::attach(|py| py.check_signals()))?;
                 let facts = self.config.facts(&*loader);
+                *self.diagnoser.lock() = Some(loader.diagnoser());
                 *phase = OpenPhase::Open(loader, facts);
             }
             match &mut *phase {
@@ -174,7 +179,7 @@ impl NativeLoader {
     /// Makes the loader of a rank that a cluster serves. `ranks()` returns rank and world when the loader is opened.
     /// Settings that are `None` come from the `SPDL_*` variables or have their defaults.
     #[staticmethod]
-    #[pyo3(signature = (ranks, *, job, run, start, takeover, epochs, coordinators, certs, transport, slots, timeout, socket, node, global_batch, device, device_options))]
+    #[pyo3(signature = (ranks, *, job, run, start, takeover, epochs, coordinators, certs, transport, slots, timeout, socket, node, global_batch, log_every, device, device_options))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn connect(
         py: Python<'_>,
@@ -192,21 +197,24 @@ impl NativeLoader {
         socket: Option<String>,
         node: Option<String>,
         global_batch: Option<u32>,
+        log_every: Option<f64>,
         device: &str,
         device_options: DeviceOptionsFields,
     ) -> PyResult<Self> {
         let timeout = seconds(py, "timeout", timeout)?;
+        let log_every = seconds(py, "log_every", log_every)?;
         let launch = LaunchOptions { run, start, takeover, epochs };
         let options =
             ClusterOptions { job, launch, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
         let (job, source) = options.source().map_err(|error| errors::of_client(py, &error, ""))?;
-        Ok(Self::new(LoaderConfig { job, source, target: OpenDevice::open(py, device, device_options)? }, ranks))
+        let target = OpenDevice::open(py, device, device_options)?;
+        Ok(Self::new(LoaderConfig { job, source, target, log_every }, ranks))
     }
 
     /// Makes the loader of a rank whose pipeline runs in this process. `ranks()` returns rank and world when the loader
     /// is opened. `sharers` processes share the node's default budget of cores.
     #[staticmethod]
-    #[pyo3(signature = (job, ranks, *, start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transform_timeout, program, device, device_options))]
+    #[pyo3(signature = (job, ranks, *, start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transform_timeout, program, log_every, device, device_options))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn local(
         job: &Bound<'_, PyAny>,
@@ -221,17 +229,20 @@ impl NativeLoader {
         memory_bytes: Option<u64>,
         transform_timeout: Option<f64>,
         program: Option<ProgramFields>,
+        log_every: Option<f64>,
         device: &str,
         device_options: DeviceOptionsFields,
     ) -> PyResult<Self> {
         let py = job.py();
         let timeout = seconds(py, "timeout", timeout)?;
+        let log_every = seconds(py, "log_every", log_every)?;
         let transforms = open::transforms(py, seconds(py, "transform_timeout", transform_timeout)?, program)?;
         let options =
             ProcessOptions { start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, transforms };
         let source = options.source(job::read(job)?);
         let (job, source) = source.map_err(|error| errors::of_client(py, &error, ""))?;
-        Ok(Self::new(LoaderConfig { job, source, target: OpenDevice::open(py, device, device_options)? }, ranks))
+        let target = OpenDevice::open(py, device, device_options)?;
+        Ok(Self::new(LoaderConfig { job, source, target, log_every }, ranks))
     }
 
     /// Returns the next batch and waits for it up to the timeout; `None` when all epochs are delivered.
@@ -302,7 +313,10 @@ impl NativeLoader {
                     Err(format!("the loader has joined its session at {} already", loader.position()))
                 }
                 OpenPhase::Closed => Err("the loader is closed".to_owned()),
-                _ => Ok(Some(std::mem::replace(&mut *phase, OpenPhase::Ahead(Some(state))))),
+                _ => {
+                    self.diagnoser.lock().take();
+                    Ok(Some(std::mem::replace(&mut *phase, OpenPhase::Ahead(Some(state)))))
+                }
             }
         });
         let hint = "load the state before the loader is first used, or give it as `state=` when it is made";
@@ -353,9 +367,17 @@ impl NativeLoader {
     /// Returns the loader's statistics so far, as one line of JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         let stats = self.with_open(py, |loader, _| Ok(loader.stats()))?;
-        let mut json = serde_json::to_value(&stats).expect("plain data serialises");
-        json["verdict"] = stats.verdict().into();
-        Ok(json.to_string())
+        Ok(serde_json::to_string(&stats).expect("plain data serialises"))
+    }
+
+    /// Returns what limits the rank; `None` while there is no history of some seconds. Does not wait for another thread
+    /// that waits for a batch.
+    fn diagnose(&self, py: Python<'_>) -> PyResult<Option<NativeDiagnosis>> {
+        self.check_process(py)?;
+        let known = self.diagnoser.lock().clone();
+        let diagnoser = known.map_or_else(|| self.with_open(py, |loader, _| Ok(loader.diagnoser())), Ok)?;
+        let found = py.detach(|| diagnoser.diagnose()).map_err(|error| errors::of_client(py, &error, ""))?;
+        Ok(found.map(NativeDiagnosis::from))
     }
 
     /// Returns what does not change during the loader's life.
@@ -392,8 +414,11 @@ impl NativeLoader {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.check_process(py)?;
         py.detach(|| {
-            let phase = std::mem::replace(&mut *self.phase.lock(), OpenPhase::Closed);
+            let mut phase = self.phase.lock();
+            self.diagnoser.lock().take();
+            let old = std::mem::replace(&mut *phase, OpenPhase::Closed);
             drop(phase);
+            drop(old);
         });
         Ok(())
     }

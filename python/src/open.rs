@@ -6,7 +6,8 @@ use std::{future::Future, time::Duration};
 use pyo3::prelude::*;
 use spdl_cli::local;
 use spdl_client::{
-    Batch, Blocking, Builder, Client, ClientError, Loader, Settings, Source, StartFrom, Started, State, Stats,
+    Batch, Blocking, BlockingDiagnoser, Builder, Client, ClientError, Loader, Settings, Source, StartFrom, Started,
+    State, Stats,
 };
 use spdl_core::{Position, Receipt, job::JobFile};
 use spdl_gpu::{DeviceError, LoaderExt};
@@ -30,6 +31,8 @@ pub(crate) struct LoaderConfig {
     pub(crate) source: BatchSource,
     /// `None` if batches stay in their slots unchanged.
     pub(crate) target: Option<OpenDevice>,
+    /// How often a line on the speed and its limit is logged.
+    pub(crate) log_every: Option<Duration>,
 }
 
 /// Where batches come from: workers of a cluster, or a pipeline in this process.
@@ -96,6 +99,13 @@ impl LoaderConfig {
         open: impl Future<Output = Result<Loader<S>, ClientError>>,
         check: impl FnMut() -> PyResult<()>,
     ) -> PyResult<Result<Box<dyn AnyLoader>, DeviceError>> {
+        let open = async {
+            let mut loader = open.await?;
+            if let Some(every) = self.log_every {
+                loader.log_every(every);
+            }
+            Ok(loader)
+        };
         let Some(OpenDevice { device, options }) = &self.target else {
             let opened = Blocking::start_checked(open, CHECK, check)?;
             return Ok(opened.map(|loader| Box::new(loader) as Box<dyn AnyLoader>).map_err(DeviceError::from));
@@ -142,6 +152,7 @@ pub(crate) trait AnyLoader: Send {
     fn receipt(&self) -> Receipt;
     fn steps_left(&self) -> u64;
     fn stats(&self) -> Stats;
+    fn diagnoser(&self) -> BlockingDiagnoser;
     fn started(&self) -> Started;
     fn facts(&self) -> LoaderFacts;
 }
@@ -190,6 +201,10 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
 
     fn stats(&self) -> Stats {
         self.loader().stats()
+    }
+
+    fn diagnoser(&self) -> BlockingDiagnoser {
+        Self::diagnoser(self)
     }
 
     fn started(&self) -> Started {

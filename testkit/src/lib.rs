@@ -3,6 +3,7 @@
 //!
 //! It depends on no crate whose unit tests use it.
 
+pub mod arguments;
 pub mod browser;
 #[cfg(feature = "certs")]
 pub mod certs;
@@ -20,6 +21,8 @@ pub mod python;
 pub mod s3;
 #[cfg(feature = "s3")]
 pub mod stored;
+#[cfg(feature = "s3")]
+pub mod udp_link;
 
 use std::{
     env,

@@ -411,8 +411,12 @@ impl Cluster {
 
     fn worker_process(&self, node: &str, socket: &Path, further: &[String]) -> (ServerProcess, Value) {
         let mut command = self.command();
-        command.args(["worker", "--coord", &self.address, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
-        command.args(["--name", node]).env("SPDL_WORKER_CORES", "1").env("SPDL_WORKER_MEMORY", "256MiB");
+        command.args(["worker", "--coord", &self.address, "--http", "127.0.0.1:0"]);
+        command
+            .args(["--name", node])
+            .env("SPDL_WORKER_LISTEN", "127.0.0.1:0")
+            .env("SPDL_WORKER_CORES", "1")
+            .env("SPDL_WORKER_MEMORY", "256MiB");
         command.arg("--certs").arg(self.certs("worker")).arg("--socket").arg(socket).args(further);
         command.env("SPDL_NODE", node);
         let mut process = ServerProcess::spawn(&mut command);

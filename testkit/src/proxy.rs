@@ -59,6 +59,8 @@ pub struct FaultScript {
     pub latency: Duration,
     /// One object in this many has ten times the latency; 0 for none.
     pub one_slow_object_in: u64,
+    /// The end of the path of one object, and the latency of its responses.
+    pub slow_object: Option<(String, Duration)>,
     /// Bytes per second of all responses together; 0 for no limit.
     pub bytes_per_s: u64,
 }
@@ -145,9 +147,10 @@ impl ProxyState {
             at: Instant::now(),
         });
         let slowness = if self.script.is_slow(path) { 10 } else { 1 };
-        match fault {
-            Some(RequestFault::Slow(time)) => (time, None),
-            fault => (self.script.latency * slowness, fault),
+        match (fault, &self.script.slow_object) {
+            (Some(RequestFault::Slow(time)), _) => (time, None),
+            (fault, Some((suffix, latency))) if path.ends_with(suffix) => (*latency, fault),
+            (fault, _) => (self.script.latency * slowness, fault),
         }
     }
 }

@@ -24,13 +24,19 @@ pub struct StoredPictures {
 impl StoredPictures {
     /// Packs `count` pictures, `per_shard` to a shard; truncates the `bad` ones.
     pub async fn new(count: u64, per_shard: u64, bad: &[u64]) -> Self {
+        let cut = |number, picture: &[u8]| bad.contains(&number).then(|| picture[..picture.len() / 3].to_vec());
+        Self::altered(count, per_shard, cut).await
+    }
+
+    /// Packs `count` pictures, `per_shard` to a shard. `alter` gets the number and the bytes of each, and returns other
+    /// bytes for those that it replaces.
+    pub async fn altered(count: u64, per_shard: u64, alter: impl Fn(u64, &[u8]) -> Option<Vec<u8>>) -> Self {
         let dataset = TestDataset { folder: tempfile::tempdir().expect("a temporary folder") };
         let pictures = dataset.path("pictures");
         write_pictures(&pictures, count);
         for (number, file) in (0..).zip(files(&pictures)) {
-            if bad.contains(&number) {
-                let picture = fs::read(&file).expect("a picture");
-                fs::write(&file, &picture[..picture.len() / 3]).expect("a picture cut short");
+            if let Some(altered) = alter(number, &fs::read(&file).expect("a picture")) {
+                fs::write(&file, altered).expect("a picture is replaced");
             }
         }
         let mut pack = ctl();

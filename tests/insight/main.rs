@@ -1,14 +1,17 @@
 //! Plants one bottleneck at a time, and checks that the status names it. Started by `tests/insight/run`; with `--json`
 //! its last line on standard output is one JSON object.
 
+mod bench;
 mod cases;
 
 use std::{process::ExitCode, time::Duration};
 
 use serde::Serialize;
-use spdl_testkit::processes::set_limit;
+use spdl_core::mix::splitmix64;
+use spdl_testkit::{arguments::Arguments, processes::set_limit};
 
-use cases::{Bench, CASES};
+use bench::Bench;
+use cases::{CASES, Case};
 
 /// The last line of the output.
 #[derive(Debug, Default, Serialize)]
@@ -18,28 +21,32 @@ struct Report {
     wrong: Vec<String>,
 }
 
-#[derive(Default)]
 struct Options {
-    case: Option<String>,
+    cases: Vec<&'static Case>,
     json: bool,
 }
 
 impl Options {
     fn from_args() -> Result<Self, String> {
-        let mut options = Self::default();
-        let mut args = std::env::args().skip(1);
-        while let Some(arg) = args.next() {
-            match arg.as_str() {
-                "--case" => options.case = Some(args.next().ok_or("`--case` expects a name")?),
-                "--json" => options.json = true,
-                other => return Err(format!("`{other}` is none of --case NAME, --json")),
-            }
+        let mut args = Arguments::of_process();
+        let case: Option<String> = args.value("--case", "NAME")?;
+        let repeats = args.value("--repeats", "N")?.unwrap_or(1);
+        let sample: Option<usize> = args.value("--sample", "N")?;
+        let seed = args.value("--seed", "S")?.unwrap_or_else(|| u64::from(std::process::id()));
+        let json = args.flag("--json");
+        args.finish()?;
+        let mut cases: Vec<&Case> =
+            CASES.iter().filter(|found| case.as_ref().is_none_or(|name| name == found.name)).collect();
+        if cases.is_empty() {
+            let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+            return Err(format!("`{}` is none of {}", case.unwrap_or_default(), names.join(", ")));
         }
-        let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-        match &options.case {
-            Some(name) if !names.contains(&name.as_str()) => Err(format!("`{name}` is none of {}", names.join(", "))),
-            _ => Ok(options),
+        if let Some(count) = sample {
+            eprintln!("a sample of {count}: --sample {count} --seed {seed}");
+            cases.sort_by_key(|case| case.name.bytes().fold(seed, |hash, byte| splitmix64(hash ^ u64::from(byte))));
+            cases.truncate(count);
         }
+        Ok(Self { cases: cases.repeat(repeats), json })
     }
 }
 
@@ -53,9 +60,9 @@ fn main() -> ExitCode {
     };
     // All child processes end with this process; the limit is for a process that hangs.
     set_limit(Duration::from_secs(600));
-    let bench = Bench::new();
+    let bench = Bench::default();
     let mut report = Report::default();
-    for case in CASES.iter().filter(|case| options.case.as_ref().is_none_or(|name| name == case.name)) {
+    for case in options.cases {
         report.cases += 1;
         match bench.run(case) {
             Ok(verdict) => {

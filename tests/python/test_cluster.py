@@ -72,6 +72,18 @@ def test_a_state_that_comes_after_joining_is_refused_with_the_remedy(job: MakeJo
         assert "state=" in (error.value.hint or "")
 
 
+def test_a_rank_gets_the_coordinator_s_diagnosis(job: MakeJob, cluster: Cluster) -> None:
+    name = cluster.submit(job(name="diagnosed", epochs=1_000_000))
+    with cluster.connect(0, 1, job=name) as loader:
+        found = None
+        while found is None or not found.samples_per_s:
+            loader.next()
+            found = loader.diagnose()
+        assert found.limit is not None and found.terms
+        assert ("worker `" in found.verdict or "sets the pace" in found.verdict) and found.what_if().samples_per_s > 0
+        assert loader.stats()["windows"] and loader.metrics()["samples"] > 0
+
+
 def test_refusals_of_a_coordinator_are_different_errors(job: MakeJob, cluster: Cluster, tmp_path: pathlib.Path) -> None:
     name = cluster.submit(job(name="refused"))
     with pytest.raises(spdl_cluster.RefusedError, match="job `nobody` is unknown") as refused:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import pathlib
 import pickle
+import threading
+import typing
 from collections.abc import Callable
 from typing import Any
 
 import numpy
 import pytest
 import spdl_cluster
-from conftest import PICTURES, MakeJob, add, ctl_json
+from conftest import LIMIT_S, PICTURES, MakeJob, add, ctl_json
+from spdl_cluster import insight
 
 JobFile = Callable[[dict[str, Any]], pathlib.Path]
 
@@ -232,10 +236,67 @@ def test_stats_count_what_was_delivered(job: MakeJob) -> None:
     assert (stats["batches"], stats["samples"]) == (len(loader_steps := range(PICTURES // 24)), delivered)
     assert stats["bytes"] > delivered * 32 * 32 * 3
     assert stats["serving"]["transport"] == "in_process"
-    assert " sets the pace: " in stats["verdict"]
     decoded = {stage["name"]: stage["items"] for stage in stats["stages"]}
     assert decoded["hand-over"] == len(loader_steps)
     assert decoded["decode"] >= delivered
+
+
+def diagnosed(loader: spdl_cluster.Loader) -> spdl_cluster.Diagnosis:
+    """Takes batches until a diagnosis covers some of them."""
+    while True:
+        loader.next()
+        found = loader.diagnose()
+        if found is not None and found.samples_per_s > 0:
+            return found
+
+
+def test_a_loader_diagnoses_itself_and_predicts_changes(job: MakeJob) -> None:
+    with spdl_cluster.local(job(epochs=1_000_000), cores=0.2) as loader:
+        found = diagnosed(loader)
+        assert found.limit in typing.get_args(insight.Limit)
+        assert found.verdict == str(found) and found.verdict in repr(found) and "rank 0" in found.verdict
+        assert [term.samples_per_s for term in found.terms] == sorted(term.samples_per_s for term in found.terms)
+        assert 0 <= found.waiting <= 1 and found.next in [*found.terms, None]
+        same, more = found.what_if(), found.what_if(cores=0.2)
+        assert same.samples_per_s == found.terms[0].samples_per_s and more.samples_per_s >= same.samples_per_s
+        assert found.what_if(step=1000).waiting <= same.waiting
+        with pytest.raises(spdl_cluster.SettingError, match="`step` is -1, not a factor"):
+            found.what_if(step=-1)
+    with pytest.raises(spdl_cluster.ClosedError):
+        loader.diagnose()
+
+
+@pytest.mark.filterwarnings("ignore::spdl_cluster.SlotsExhaustedWarning")
+def test_a_diagnosis_does_not_wait_for_a_batch_that_another_thread_waits_for(job: MakeJob) -> None:
+    with spdl_cluster.local(job(epochs=1_000_000), slots=1, timeout=3) as loader:
+        held = loader.next()
+        waiting = threading.Thread(target=lambda: pytest.raises(spdl_cluster.LoaderTimeout, loader.next))
+        waiting.start()
+        while waiting.is_alive() and loader.diagnose() is None:
+            pass
+        answered_meanwhile = waiting.is_alive()
+        waiting.join(LIMIT_S)
+    assert held is not None and answered_meanwhile
+
+
+def test_metrics_are_flat_numbers(job: MakeJob) -> None:
+    with spdl_cluster.local(job(epochs=1_000_000)) as loader:
+        while not loader.stats()["windows"]:
+            loader.next()
+        stats, metrics = loader.stats(), loader.metrics("loader/")
+    assert [window["window_ms"] for window in stats["windows"]] == [1_000, 10_000, 60_000]
+    assert {stage["name"] for window in stats["windows"] for stage in window["stages"]} >= {"decode", "hand-over"}
+    assert metrics["loader/samples"] >= stats["samples"] > 0 and 0 <= metrics["loader/waiting"] <= 1
+    assert all(type(value) is float and name.startswith("loader/") for name, value in metrics.items())
+
+
+def test_a_line_is_logged_for_each_interval(job: MakeJob, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(spdl_cluster.SettingError, match="`log_every` is 0, not a number of seconds above 0"):
+        spdl_cluster.local(job(), log_every=0)
+    with caplog.at_level(logging.INFO, logger="spdl_cluster"):
+        with spdl_cluster.local(job(name="logged", epochs=1_000_000), log_every=0.05) as loader:
+            while not any("job `logged`: " in line and " samples/s; " in line for line in caplog.messages):
+                loader.next()
 
 
 def test_a_relative_dataset_is_relative_to_its_job_file(job: MakeJob, dataset: pathlib.Path, job_file: JobFile) -> None:

@@ -89,6 +89,8 @@ fn codecs(criterion: &mut Criterion) {
         uptime_ms: 1 << 30,
         cpu_ns: 1 << 40,
         store: Default::default(),
+        cache: Default::default(),
+        slow_object: None,
         bad_samples: vec![],
     };
     let heartbeat = ToCoordinator::WorkerHeartbeat(heartbeat);

@@ -127,7 +127,6 @@ async fn pull(args: &PullArgs, interrupt: &mut Interrupt) -> Result<PullReport, 
         };
         let Some(batch) = batch else { break };
         tally.batch(&batch, waiting.elapsed())?;
-        drop(batch);
         done += 1;
         let samples = loader.stats().samples;
         progress.at(samples, || loader.stats().serving.home)?;
@@ -138,10 +137,12 @@ async fn pull(args: &PullArgs, interrupt: &mut Interrupt) -> Result<PullReport, 
                 () = interrupt.asked() => break,
             }
         }
+        // A trainer has the batch until its step is done.
+        drop(batch);
         waiting = Instant::now();
     }
     progress.finish();
-    let report = tally.finish(&loader);
+    let report = tally.finish(&loader).await;
     tokio::select! {
         () = loader.close() => {}
         () = async { interrupt.asked().await; tokio::time::sleep(LEAVE_TIMEOUT).await } => {}

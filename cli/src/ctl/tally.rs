@@ -13,6 +13,9 @@ use spdl_core::{Receipt, layout::entry_flags, messages::Transport};
 
 use super::{CtlError, output::outln, plan::StepLine, report};
 
+/// How long the coordinator may take to report what limits the rank, when the command ends.
+const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The last line of `pull --json` and `replay --json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PullReport {
@@ -27,8 +30,8 @@ pub(crate) struct PullReport {
     pub(crate) wait_ms_p99: f64,
     /// Longest wait for a batch; for the first batch, joining included.
     pub(crate) wait_ms_max: u64,
-    /// A sentence on whether the trainer or the loader limits the speed.
-    pub(crate) verdict: String,
+    /// What limited the rank at the end, in a sentence; unknown if it ran for no more than a second or two.
+    pub(crate) verdict: Option<String>,
     pub(crate) substituted: u64,
     pub(crate) masked: u64,
     pub(crate) transport: Transport,
@@ -88,8 +91,9 @@ impl PullTally {
     }
 
     /// Returns the report of a loader when the command is done with it.
-    pub(crate) fn finish<S: Source>(self, loader: &Loader<S>) -> PullReport {
+    pub(crate) async fn finish<S: Source>(self, loader: &Loader<S>) -> PullReport {
         let stats = loader.stats();
+        let found = tokio::time::timeout(DIAGNOSIS_TIMEOUT, loader.diagnoser().diagnose()).await;
         PullReport {
             samples: stats.samples,
             batches: stats.batches,
@@ -100,7 +104,7 @@ impl PullTally {
             wait_ms_p50: stats.wait_ms_p50,
             wait_ms_p99: stats.wait_ms_p99,
             wait_ms_max: self.longest_wait_ms,
-            verdict: stats.verdict(),
+            verdict: found.ok().and_then(Result::ok).flatten().map(|found| found.verdict()),
             substituted: self.substituted,
             masked: self.masked,
             transport: stats.serving.transport.unwrap_or(Transport::InProcess),
@@ -137,7 +141,9 @@ impl PullReport {
         )?;
         let Self { wait_ms_p50, wait_ms_p99, wait_ms_max, .. } = self;
         outln!("waiting for a batch: p50 {wait_ms_p50:.2} ms, p99 {wait_ms_p99:.2} ms, at most {wait_ms_max} ms")?;
-        outln!("{}", self.verdict)?;
+        if let Some(verdict) = &self.verdict {
+            outln!("{verdict}")?;
+        }
         if self.substituted + self.masked > 0 {
             outln!("bad samples: {} substituted, {} masked", self.substituted, self.masked)?;
         }

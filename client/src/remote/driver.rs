@@ -37,7 +37,7 @@ pub(super) struct SessionDriver {
     inputs: mpsc::UnboundedReceiver<DriverInput>,
     /// For the link tasks. It also keeps `inputs` open.
     to_inputs: mpsc::UnboundedSender<DriverInput>,
-    questions: mpsc::UnboundedSender<ToCoordinator>,
+    questions: mpsc::UnboundedSender<coordinator::Question>,
     coordinator: JoinHandle<()>,
     links: HashMap<LinkId, mpsc::UnboundedSender<link::LinkCommand>>,
     /// Batches that arrived and are not delivered yet.
@@ -147,6 +147,13 @@ impl SessionDriver {
                     let _ = reply.send(stall.clone());
                 }
             }
+            DriverInput::Measure(reply) => match self.core.session() {
+                Some(session) => {
+                    let request = ToCoordinator::Measurements { session: session.id, rank: self.rank };
+                    let _ = self.questions.send(coordinator::Question::OfTrainer(request, reply));
+                }
+                None => drop(reply.send(Ok(None))),
+            },
             DriverInput::Close(done) => {
                 self.core.handle(now_ms, SessionEvent::Close);
                 self.end = LinkEnded::Leaving(done);
@@ -180,7 +187,9 @@ impl SessionDriver {
 
     fn carry_out_one(&mut self, effect: SessionEffect) {
         match effect {
-            SessionEffect::Ask(question) => drop(self.questions.send(question)),
+            SessionEffect::Ask(request) => {
+                drop(self.questions.send(coordinator::Question::OfSession(request)));
+            }
             SessionEffect::Joined(session, reason) => self.on_joined(session, reason),
             SessionEffect::Attach { link, home, way, from, slots } => {
                 let session = Box::new(self.core.session().expect("a rank attaches after it joined").clone());

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use spdl_core::{
     Position,
     client::{JoinRequest, LinkId, Progress, SessionCore, SessionEvent, Timing},
+    insight::Measured,
     messages::{Session, StageStats, Stall, StartReason},
 };
 use spdl_pipeline::stats::StageCounters;
@@ -31,7 +32,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use builder::Builder;
 
-use crate::{Batch, Blocking, ClientError, Loader, Serving, Settings, Source, SourceEvent, WaitClock};
+use crate::{Batch, Blocking, ClientError, Diagnoser, Loader, Serving, Settings, Source, SourceEvent, WaitClock};
 use driver::SessionDriver;
 
 /// The loader of a rank whose batches come from a cluster.
@@ -77,6 +78,8 @@ enum DriverInput {
     Restart(Position),
     /// The trainer asks why there is no batch.
     Explain(oneshot::Sender<Explanation>),
+    /// The trainer asks what was measured of the rank.
+    Measure(oneshot::Sender<Measuring>),
     /// The trainer closes the session. The answer comes when the coordinator has been notified.
     Close(Option<oneshot::Sender<()>>),
 }
@@ -89,6 +92,9 @@ struct Explanation {
 
 /// The session that the rank joined and the reason for its start position, or why the rank could not join.
 type Joining = Result<(Box<Session>, StartReason), ClientError>;
+
+/// What was measured of the rank, or why that is not known.
+type Measuring = Result<Option<Measured>, ClientError>;
 
 /// A message to the trainer.
 enum TrainerMessage {
@@ -167,6 +173,15 @@ impl Source for Remote {
 
     fn wait_clock(&self) -> WaitClock {
         self.clock.clone()
+    }
+
+    fn diagnoser(&self) -> Diagnoser {
+        let inputs = self.inputs.clone();
+        Diagnoser::new(move || {
+            let (reply, measured) = oneshot::channel();
+            let _ = inputs.send(DriverInput::Measure(reply));
+            async { measured.await.unwrap_or(Err(ClientError::Closed)) }
+        })
     }
 
     async fn close(&mut self) {

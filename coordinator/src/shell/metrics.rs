@@ -78,6 +78,7 @@ pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
         ToCoordinator::Status => "status",
         ToCoordinator::BadSamples { .. } => "bad_samples",
         ToCoordinator::ResetRun(_) => "reset_run",
+        ToCoordinator::Measurements { .. } => "measurements",
     }
 }
 
@@ -130,9 +131,14 @@ fn newest_session<'s>(status: &'s Status, job: &JobStatus) -> Option<&'s Session
     status.sessions.iter().find(|session| Some(session.session) == job.session)
 }
 
+/// Returns the ranks of a job's newest session.
+fn ranks<'s>(status: &'s Status, job: &JobStatus) -> impl Iterator<Item = &'s RankStatus> {
+    newest_session(status, job).into_iter().flat_map(|session| &session.ranks)
+}
+
 /// Returns the ranks alive of a job's newest session.
 fn ranks_alive<'s>(status: &'s Status, job: &JobStatus) -> impl Iterator<Item = &'s RankStatus> {
-    newest_session(status, job).into_iter().flat_map(|session| &session.ranks).filter(|rank| rank.is_alive)
+    ranks(status, job).filter(|rank| rank.is_alive)
 }
 
 /// A session with more ranks has no metrics of each, so that the number of series stays bounded.
@@ -183,13 +189,13 @@ fn limits(registry: &mut Registry, status: &Status) {
     let family = Family::<LimitLabels, Gauge>::default();
     for job in &status.jobs {
         for limit in Limit::ALL {
-            let limited = ranks_alive(status, job)
-                .filter(|rank| rank.diagnosis.as_ref().is_some_and(|found| found.limit == Some(limit)));
+            let limited = ranks(status, job)
+                .filter(|rank| rank.diagnosis.as_ref().is_some_and(|found| found.limit == Some(*limit)));
             let count = i64::try_from(limited.count()).unwrap_or(i64::MAX);
             family.get_or_create(&LimitLabels { job: job.name.clone(), limit: limit.name() }).set(count);
         }
     }
-    registry.register("spdl_coordinator_job_ranks_limited", "Ranks alive, by what limits them", family);
+    registry.register("spdl_coordinator_job_ranks_limited", "Ranks, by what limits them", family);
 }
 
 fn per_job(registry: &mut Registry, status: &Status) {

@@ -1,60 +1,86 @@
 //! The diagnosis of ranks from the heartbeats of the last seconds.
 
-use crate::insight::{Diagnosis, RankWindow, WorkerWindow, diagnose};
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    insight::{Diagnosis, Measured, Presence, RankWindow, WorkerWindow, diagnose},
+    messages::{FromCoordinator, RankStats, Refusal, SessionId, WorkerId},
+};
 
 use super::{
     CoordinatorCore,
-    members::WorkerRecord,
     session::{RankState, SessionState},
 };
 
-/// The window of stages that diagnoses look at.
-const WINDOW_MS: u64 = 10_000;
+/// A rank that misses this many heartbeats is silent.
+const MISSED_HEARTBEATS: u64 = 3;
+/// A rank of a session that is over is shown for this long after its last heartbeat, in milliseconds.
+const SHOWN_MS: u64 = 60_000;
 
 impl CoordinatorCore {
-    /// Finds what limits the ranks of a session that are alive, in their order, as far as there is a history of some
-    /// seconds.
+    /// Finds what limits the ranks of a session that are alive, or were a short while ago, in their order, as far as
+    /// there is a history of some seconds.
     pub(super) fn diagnoses(&self, session: &SessionState) -> Vec<Diagnosis> {
-        if session.superseded_by.is_some() || session.is_reset {
-            return Vec::new();
-        }
-        let alive = session.ranks.iter().filter(|(_, rank)| rank.is_alive(self.now_ms, self.config.liveness_ms));
-        alive.filter_map(|(&number, rank)| self.diagnosis(session, number, rank)).collect()
+        let is_over = session.superseded_by.is_some() || session.is_over(self.now_ms, self.config.liveness_ms);
+        let is_shown = |rank: &RankState| {
+            let silent_ms = self.now_ms.saturating_sub(rank.heard_ms);
+            !rank.left && !session.is_reset && (!is_over || silent_ms < SHOWN_MS)
+        };
+        let mut windows = BTreeMap::new();
+        let shown = session.ranks.iter().filter(|(_, rank)| is_shown(rank));
+        shown.filter_map(|(&number, rank)| self.diagnosis(session, number, rank, &mut windows)).collect()
     }
 
-    fn diagnosis(&self, session: &SessionState, number: u32, rank: &RankState) -> Option<Diagnosis> {
-        let worker = rank.home.and_then(|home| self.workers.get(&home));
-        let mut served = worker.into_iter().flat_map(|worker| &worker.ranks);
-        let served = served.find(|served| served.session == session.id && served.rank == number);
-        let (seconds, (position, waited_ms)) = rank.recent.before(rank.heard_ms)?;
-        let samples = self.jobs.get(&session.job)?.job.samples;
-        let taken = rank.acknowledged.samples(samples).saturating_sub(position.samples(samples));
-        let taken = taken / u128::from(session.world.max(1));
+    /// Answers with what was measured of a rank and its home.
+    pub(super) fn measurements(&self, session: SessionId, rank: u32) -> Result<FromCoordinator, Refusal> {
+        let Some(found) = self.sessions.get(&session) else { return Err(Refusal::UnknownSession { session }) };
+        let state = found.ranks.get(&rank);
+        let diagnosis = state.and_then(|state| self.diagnosis(found, rank, state, &mut BTreeMap::new()));
+        Ok(FromCoordinator::Measured(diagnosis.map(|diagnosis| Box::new(Measured::from(&diagnosis)))))
+    }
+
+    /// Diagnoses one rank. `windows` keeps what was found of the workers.
+    fn diagnosis(
+        &self,
+        session: &SessionState,
+        number: u32,
+        rank: &RankState,
+        windows: &mut BTreeMap<WorkerId, Option<Arc<WorkerWindow>>>,
+    ) -> Option<Diagnosis> {
+        let presence = self.presence(session, rank);
+        if presence != Presence::Alive {
+            let window = RankWindow { rank: number, presence, ..RankWindow::default() };
+            return Some(diagnose(window, None::<Arc<WorkerWindow>>));
+        }
+        let progress = rank.progress(self.jobs.get(&session.job)?.job.samples)?;
+        let home = rank.home.filter(|home| self.workers.contains_key(home));
+        let served = home.and_then(|home| self.served(home, session.id, number));
         let window = RankWindow {
             rank: number,
-            seconds,
-            samples: u64::try_from(taken).unwrap_or(u64::MAX),
-            waited_s: rank.waited_ms.saturating_sub(*waited_ms) as f64 / 1e3,
+            seconds: progress.seconds,
+            samples: progress.samples / u64::from(session.world.max(1)),
+            waited_s: progress.waited_s,
             stall: served.and_then(|served| served.stall.clone()),
+            presence,
+            transport: rank.transport,
+            slots: served.map_or(0, |served| served.slots),
+            ready: served.map_or(0, |served| served.ready),
         };
-        match worker {
-            Some(worker) => Some(diagnose(window, Some(worker_window(worker)?))),
-            None => Some(diagnose(window, None)),
+        let Some(home) = home else { return Some(diagnose(window, None::<Arc<WorkerWindow>>)) };
+        let worker = windows.entry(home).or_insert_with(|| self.workers[&home].window().map(Arc::new)).clone()?;
+        Some(diagnose(window, Some(worker)))
+    }
+
+    fn presence(&self, session: &SessionState, rank: &RankState) -> Presence {
+        let for_ms = self.now_ms.saturating_sub(rank.heard_ms);
+        match &session.superseded_by {
+            Some(successor) => Presence::Superseded { by: format!("{} ({})", successor.session, successor.client) },
+            None if for_ms > MISSED_HEARTBEATS * self.config.heartbeat_ms => Presence::Silent { for_ms },
+            None => Presence::Alive,
         }
     }
-}
 
-/// Returns what the worker did in the last seconds.
-fn worker_window(worker: &WorkerRecord) -> Option<WorkerWindow> {
-    let (seconds, (store, cpu_ns)) = worker.recent.before(worker.heard_ms)?;
-    let windows = worker.history.windows(worker.uptime_ms, &worker.stages);
-    let stages = windows.into_iter().find(|window| window.window_ms == WINDOW_MS)?.stages;
-    Some(WorkerWindow {
-        name: worker.home.name.clone(),
-        cores: worker.cores,
-        cores_used: worker.cpu_ns.saturating_sub(*cpu_ns) as f64 / 1e9 / seconds,
-        stages,
-        store_s: seconds,
-        store: worker.store.since(store),
-    })
+    fn served(&self, home: WorkerId, session: SessionId, rank: u32) -> Option<&RankStats> {
+        self.workers[&home].ranks.iter().find(|served| served.session == session && served.rank == rank)
+    }
 }

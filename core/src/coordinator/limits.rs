@@ -31,6 +31,7 @@ pub(super) fn check_heartbeat(heartbeat: &WorkerHeartbeat) -> Result<(), Refusal
         return Err(over_limit("the number of a worker's stages", heartbeat.stages.len(), MAX_STAGES));
     }
     heartbeat.stages.iter().try_for_each(|stage| text("a stage's name", stage.stage.name()))?;
+    text("an object's path", heartbeat.slow_object.as_ref().map_or("", |slow| &slow.object))?;
     for stall in heartbeat.ranks.iter().filter_map(|rank| rank.stall.as_ref()) {
         let texts = [&stall.worker, stall.stage.name(), &stall.waiting_for];
         texts.into_iter().try_for_each(|part| text("a stall's reason", part))?;

@@ -1,16 +1,16 @@
 //! Workers: membership, and the choice of each rank's home.
 
 use crate::{
-    history::StageHistory,
+    insight::{WorkerHistory, WorkerTotals, WorkerWindow},
     messages::{
-        FromCoordinator, Home, RankStats, Refusal, SessionId, StageStats, StoreStats, WorkerHeartbeat, WorkerId,
+        CacheStats, FromCoordinator, Home, RankStats, Refusal, SessionId, SlowObject, StageStats, StoreStats,
+        WorkerHeartbeat, WorkerId,
     },
     mutations::{Mutation, mutated},
 };
 
 use super::{
-    Candidate, ClusterNote, ConnectionId, CoordinatorCore, MAX_WORKERS, WorkerGone, over_limit, recent::RecentEvents,
-    session::RankState,
+    Candidate, ClusterNote, ConnectionId, CoordinatorCore, MAX_WORKERS, WorkerGone, over_limit, session::RankState,
 };
 
 /// A worker that is alive.
@@ -27,12 +27,29 @@ pub(super) struct WorkerRecord {
     pub(super) stages: Vec<StageStats>,
     /// The time of `stages`, by the worker's clock.
     pub(super) uptime_ms: u64,
-    /// Earlier statistics of its stages.
-    pub(super) history: StageHistory,
+    /// Earlier statistics.
+    pub(super) history: WorkerHistory,
     pub(super) cpu_ns: u64,
-    /// The counts of its stores and its CPU time a few seconds ago.
-    pub(super) recent: RecentEvents<(StoreStats, u64)>,
     pub(super) store: StoreStats,
+    pub(super) cache: CacheStats,
+    pub(super) slow_object: Option<SlowObject>,
+}
+
+impl WorkerRecord {
+    fn totals(&self) -> WorkerTotals<'_> {
+        WorkerTotals {
+            stages: &self.stages,
+            cpu_ns: self.cpu_ns,
+            store: self.store,
+            cache: self.cache,
+            slow_object: self.slow_object.as_ref(),
+        }
+    }
+
+    /// Returns what the worker did in the last seconds.
+    pub(super) fn window(&self) -> Option<WorkerWindow> {
+        self.history.window(&self.home.name, self.cores, self.uptime_ms, &self.totals())
+    }
 }
 
 impl CoordinatorCore {
@@ -67,11 +84,8 @@ impl CoordinatorCore {
         let joined_ms = self.workers.get(&id).map_or(self.now_ms, |worker| worker.joined_ms);
         let mut history =
             self.workers.get_mut(&id).map(|worker| std::mem::take(&mut worker.history)).unwrap_or_default();
-        history.note(heartbeat.uptime_ms, &heartbeat.stages);
-        let mut recent = self.workers.get(&id).map_or_else(RecentEvents::default, |worker| worker.recent.clone());
-        recent.note(self.now_ms, &(heartbeat.store, heartbeat.cpu_ns));
         self.history.note_worker(self.now_ms, id, &heartbeat.stages);
-        let worker = WorkerRecord {
+        let mut worker = WorkerRecord {
             joined_ms,
             home: heartbeat.home,
             cores: heartbeat.cores,
@@ -81,11 +95,14 @@ impl CoordinatorCore {
             ranks: heartbeat.ranks,
             stages: heartbeat.stages,
             uptime_ms: heartbeat.uptime_ms,
-            history,
-            recent,
+            history: WorkerHistory::default(),
             cpu_ns: heartbeat.cpu_ns,
             store: heartbeat.store,
+            cache: heartbeat.cache,
+            slow_object: heartbeat.slow_object,
         };
+        history.note(worker.uptime_ms, &worker.totals());
+        worker.history = history;
         self.workers.insert(id, worker);
         Ok(FromCoordinator::WorkerAcknowledged {
             heartbeat_ms: self.config.heartbeat_ms,

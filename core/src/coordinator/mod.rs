@@ -18,7 +18,6 @@ mod members;
 mod memory;
 mod note;
 mod placement;
-mod recent;
 mod runs;
 mod session;
 mod status;
@@ -175,6 +174,7 @@ impl CoordinatorCore {
                 }
                 ToCoordinator::BadSamples { job, after } => self.bad_samples(&job, after),
                 ToCoordinator::ResetRun(run) => self.reset_run(run),
+                ToCoordinator::Measurements { session, rank } => self.measurements(session, rank),
                 ToCoordinator::Status => Ok(FromCoordinator::Status(self.status().to_json())),
             },
         };
@@ -304,6 +304,7 @@ fn permit(role: Role, request: &ToCoordinator) -> Result<(), Refusal> {
         ToCoordinator::RemoveJob { .. } => ("RemoveJob", &[Role::Admin]),
         ToCoordinator::BadSamples { .. } => ("BadSamples", &[Role::Client, Role::Admin]),
         ToCoordinator::ResetRun(_) => ("ResetRun", &[Role::Admin]),
+        ToCoordinator::Measurements { .. } => ("Measurements", &[Role::Client, Role::Admin]),
         ToCoordinator::DescribeJob { .. } | ToCoordinator::Status => return Ok(()),
     };
     if allowed.contains(&role) {

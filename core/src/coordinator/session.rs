@@ -10,12 +10,10 @@ use crate::{
         Holder, Join, NodeId, RankHeartbeat, Refusal, RunName, SessionId, Start, StartReason, Transport, WorkerId,
     },
     mutations::{Mutation, mutated},
-};
-
-use super::{
-    effect::{RankRecord, SessionRecord, Successor},
     recent::RecentEvents,
 };
+
+use super::effect::{RankRecord, SessionRecord, Successor};
 
 /// A session as the coordinator tracks it.
 #[derive(Clone, Debug)]
@@ -71,7 +69,29 @@ pub(super) struct RankState {
     pub(super) is_settling: bool,
 }
 
+/// What a rank did in the last seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct RankProgress {
+    /// Seconds for which this was observed.
+    pub(super) seconds: f64,
+    /// Samples that the whole job took, as this rank observed it.
+    pub(super) samples: u64,
+    /// Seconds in which the trainer waited for batches.
+    pub(super) waited_s: f64,
+}
+
 impl RankState {
+    /// Returns what the rank did lately, in a job of `samples` samples an epoch; `None` before its second heartbeat.
+    pub(super) fn progress(&self, samples: u64) -> Option<RankProgress> {
+        let (seconds, (position, waited_ms)) = self.recent.before(self.heard_ms)?;
+        let taken = self.acknowledged.samples(samples).saturating_sub(position.samples(samples));
+        Some(RankProgress {
+            seconds,
+            samples: u64::try_from(taken).unwrap_or(u64::MAX),
+            waited_s: self.waited_ms.saturating_sub(*waited_ms) as f64 / 1e3,
+        })
+    }
+
     pub(super) fn joined(join: &Join, start: Position, now_ms: u64) -> Self {
         Self {
             nonce: join.nonce,

@@ -7,7 +7,9 @@ use crate::{
     history::{StageWindow, WINDOWS_MS},
     insight::{Diagnosis, Limit, Remedy, Term, session_gains, session_verdict},
     job::{BadSamples, EpochEnd, OrderParams},
-    messages::{PROTOCOL_VERSION, StageStats, Stall, StartReason, StoreStats, Transport, WorkerId},
+    messages::{
+        CacheStats, PROTOCOL_VERSION, SlowObject, StageStats, Stall, StartReason, StoreStats, Transport, WorkerId,
+    },
     order::BatchParams,
     redact,
 };
@@ -203,6 +205,9 @@ pub struct WorkerStatus {
     /// CPU time of the worker, in nanoseconds.
     pub cpu_ns: u64,
     pub store: StoreStats,
+    pub cache: CacheStats,
+    /// The object of a store whose requests take much longer than all others, if there is one.
+    pub slow_object: Option<SlowObject>,
 }
 
 /// The progress of a worker with one of its ranks.
@@ -325,31 +330,30 @@ impl CoordinatorCore {
         let diagnoses = self.diagnoses(session);
         let is_short = session.ranks.len() > DETAILED_RANKS;
         let samples = self.jobs.get(&session.job).map_or(0, |state| state.job.samples);
-        let ranks = session.ranks.iter().map(|(&rank, state)| RankStatus {
-            job_samples_per_s: state.recent.before(state.heard_ms).map(|(seconds, (position, _))| {
-                state.acknowledged.samples(samples).saturating_sub(position.samples(samples)) as f64 / seconds
-            }),
-            waiting: state.recent.before(state.heard_ms).map(|(seconds, (_, waited_ms))| {
-                (state.waited_ms.saturating_sub(*waited_ms) as f64 / 1e3 / seconds).min(1.0)
-            }),
-            rank,
-            client: state.client.clone(),
-            node: state.node.0.clone(),
-            is_alive: session.superseded_by.is_none()
-                && !session.is_reset
-                && state.is_alive(self.now_ms, self.config.liveness_ms),
-            left: state.left,
-            position: state.acknowledged,
-            receipt: state.receipt.map(|receipt| receipt.to_string()),
-            home: state.home.and_then(|id| self.workers.get(&id)).map(|worker| worker.home.name.clone()),
-            home_worker: state.home.map(worker_text),
-            transport: state.transport,
-            waited_ms: state.waited_ms,
-            diagnosis: diagnoses
-                .binary_search_by_key(&rank, |found| found.rank.rank)
-                .ok()
-                .map(|at| RankDiagnosis::of(&diagnoses[at], is_short)),
-            heartbeat_age_ms: self.now_ms.saturating_sub(state.heard_ms),
+        let ranks = session.ranks.iter().map(|(&rank, state)| {
+            let progress = state.progress(samples);
+            RankStatus {
+                job_samples_per_s: progress.map(|lately| lately.samples as f64 / lately.seconds),
+                waiting: progress.map(|lately| (lately.waited_s / lately.seconds).min(1.0)),
+                rank,
+                client: state.client.clone(),
+                node: state.node.0.clone(),
+                is_alive: session.superseded_by.is_none()
+                    && !session.is_reset
+                    && state.is_alive(self.now_ms, self.config.liveness_ms),
+                left: state.left,
+                position: state.acknowledged,
+                receipt: state.receipt.map(|receipt| receipt.to_string()),
+                home: state.home.and_then(|id| self.workers.get(&id)).map(|worker| worker.home.name.clone()),
+                home_worker: state.home.map(worker_text),
+                transport: state.transport,
+                waited_ms: state.waited_ms,
+                diagnosis: diagnoses
+                    .binary_search_by_key(&rank, |found| found.rank.rank)
+                    .ok()
+                    .map(|at| RankDiagnosis::of(&diagnoses[at], is_short)),
+                heartbeat_age_ms: self.now_ms.saturating_sub(state.heard_ms),
+            }
         });
         SessionStatus {
             session: session.id.0,
@@ -373,7 +377,7 @@ impl CoordinatorCore {
     fn worker_status(&self, id: WorkerId) -> WorkerStatus {
         let worker = &self.workers[&id];
         let is_short = self.workers.len() > DETAILED_WORKERS;
-        let windows = worker.history.windows(worker.uptime_ms, &worker.stages).into_iter();
+        let windows = worker.history.stages.windows(worker.uptime_ms, &worker.stages).into_iter();
         WorkerStatus {
             worker: worker_text(id),
             name: worker.home.name.clone(),
@@ -402,6 +406,8 @@ impl CoordinatorCore {
             uptime_ms: worker.uptime_ms,
             cpu_ns: worker.cpu_ns,
             store: worker.store,
+            cache: worker.cache,
+            slow_object: worker.slow_object.clone(),
         }
     }
 }

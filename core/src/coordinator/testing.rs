@@ -82,6 +82,8 @@ pub fn worker(id: u64, node: &str) -> WorkerHeartbeat {
         uptime_ms: 0,
         cpu_ns: 0,
         store: Default::default(),
+        cache: Default::default(),
+        slow_object: None,
         bad_samples: Vec::new(),
     }
 }

@@ -1,7 +1,10 @@
 //! The diagnosis of one rank.
 
+use std::sync::Arc;
+
 use super::{
-    Limit, RankWindow, Term, WorkerWindow,
+    Limit, Measured, Presence, RankWindow, Term, WorkerWindow,
+    cause::{cause, is_saturated},
     terms::{terms, used_up},
 };
 
@@ -17,7 +20,7 @@ pub struct Diagnosis {
     /// What was measured of the rank.
     pub rank: RankWindow,
     /// What was measured of its home; `None` if it has none.
-    pub worker: Option<WorkerWindow>,
+    pub worker: Option<Arc<WorkerWindow>>,
     /// The terms, the smallest first; empty if the rank took no sample.
     pub terms: Vec<Term>,
 }
@@ -31,36 +34,86 @@ pub struct Change {
     pub call: f64,
     /// Factor of the number of requests in flight.
     pub requests: f64,
+    /// Factor of the number of batches that are read ahead.
+    pub ahead: f64,
     /// Factor of the time until the first byte of a reply.
     pub latency: f64,
     /// Factor of the store's bytes per second.
     pub bandwidth: f64,
     /// Factor of the bytes that come from the store and not from a cache.
     pub fetched: f64,
+    /// Factor of the network's bytes per second to a trainer on another node.
+    pub network: f64,
+    /// Factor of the number of slots.
+    pub slots: f64,
     /// Factor of the trainer's time per step.
     pub step: f64,
 }
 
 impl Default for Change {
     fn default() -> Self {
-        Self { cores: 0.0, call: 1.0, requests: 1.0, latency: 1.0, bandwidth: 1.0, fetched: 1.0, step: 1.0 }
+        Self {
+            cores: 0.0,
+            call: 1.0,
+            requests: 1.0,
+            ahead: 1.0,
+            latency: 1.0,
+            bandwidth: 1.0,
+            fetched: 1.0,
+            network: 1.0,
+            slots: 1.0,
+            step: 1.0,
+        }
     }
+}
+
+/// What a rank would get under a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Prediction {
+    /// Samples per second.
+    pub samples_per_s: f64,
+    /// The fraction of its time that the trainer would wait.
+    pub waiting: f64,
 }
 
 /// Finds what limits a rank whose home is `worker`, if it has one.
 #[must_use]
-pub fn diagnose(rank: RankWindow, worker: Option<WorkerWindow>) -> Diagnosis {
-    let terms = worker.as_ref().filter(|_| rank.samples > 0).map_or_else(Vec::new, |worker| terms(&rank, worker));
+pub fn diagnose(rank: RankWindow, worker: Option<impl Into<Arc<WorkerWindow>>>) -> Diagnosis {
+    let worker = worker.map(Into::into);
+    let takes = rank.samples > 0 && rank.presence == Presence::Alive;
+    let terms = worker.as_ref().filter(|_| takes).map_or_else(Vec::new, |worker| terms(&rank, worker));
     Diagnosis { rank, worker, terms }
+}
+
+impl From<Measured> for Diagnosis {
+    fn from(Measured { rank, worker }: Measured) -> Self {
+        diagnose(rank, worker)
+    }
+}
+
+impl From<&Diagnosis> for Measured {
+    fn from(diagnosis: &Diagnosis) -> Self {
+        Self { rank: diagnosis.rank.clone(), worker: diagnosis.worker.as_deref().cloned() }
+    }
 }
 
 impl Diagnosis {
     /// Returns what limits the rank; `None` if it took no sample in the window and its home cannot tell why.
     #[must_use]
     pub fn limit(&self) -> Option<Limit> {
+        match self.rank.presence {
+            Presence::Superseded { .. } => return Some(Limit::Superseded),
+            Presence::Silent { .. } => return Some(Limit::Silent),
+            Presence::Alive => {}
+        }
         let Some(worker) = &self.worker else { return Some(Limit::NoWorker) };
+        self.resource(worker).map(|resource| cause(resource, &self.rank, worker))
+    }
+
+    /// Returns the resource that the rank has too little of.
+    fn resource(&self, worker: &WorkerWindow) -> Option<Limit> {
         if self.rank.samples == 0 {
-            return used_up(worker).filter(|_| self.rank.waiting() > STANDSTILL_WAIT);
+            return used_up(&self.rank, worker).filter(|_| self.rank.waiting() > STANDSTILL_WAIT);
         }
         let first = self.terms.first()?.limit;
         Some(if self.rank.waiting() < NEGLIGIBLE_WAIT { Limit::Trainer } else { first })
@@ -69,29 +122,40 @@ impl Diagnosis {
     /// Returns the smallest term of another resource than the limit.
     #[must_use]
     pub fn next(&self) -> Option<Term> {
-        let limit = self.limit()?;
-        self.terms.iter().copied().find(|term| term.limit != limit)
+        let resource = self.resource(self.worker.as_ref()?)?;
+        self.terms.iter().copied().find(|term| term.limit != resource)
     }
 
     /// Returns the rate that was measured, in samples per second.
     #[must_use]
     pub fn samples_per_s(&self) -> f64 {
-        self.rank.samples as f64 / self.rank.seconds
+        if self.rank.seconds > 0.0 { self.rank.samples as f64 / self.rank.seconds } else { 0.0 }
     }
 
     /// Predicts the rate in samples per second under a change.
     #[must_use]
     pub fn what_if(&self, change: &Change) -> f64 {
-        let Some(worker) = &self.worker else { return 0.0 };
-        let terms = self.terms.iter().map(|term| term.samples_per_s * factor(worker, term.limit, change));
-        terms.min_by(f64::total_cmp).unwrap_or(0.0)
+        self.predict(change).samples_per_s
+    }
+
+    /// Predicts the rate, and for how much of its time the trainer waits, under a change. Nothing is predicted for a rank
+    /// that took no sample.
+    #[must_use]
+    pub fn predict(&self, change: &Change) -> Prediction {
+        let Some(worker) = &self.worker else { return Prediction::default() };
+        let rates = self.terms.iter().map(|term| (term.limit, term.samples_per_s * factor(worker, term.limit, change)));
+        let rates: Vec<(Limit, f64)> = rates.collect();
+        let samples_per_s = rates.iter().map(|(_, rate)| *rate).min_by(f64::total_cmp).unwrap_or(0.0);
+        let wanted = rates.iter().find(|(limit, _)| *limit == Limit::Trainer).map_or(0.0, |(_, rate)| *rate);
+        let waiting = if wanted > 0.0 { 1.0 - samples_per_s / wanted } else { 1.0 };
+        Prediction { samples_per_s, waiting: waiting.clamp(0.0, 1.0) }
     }
 }
 
 /// Returns by how much a change moves the term of a resource.
-fn factor(worker: &WorkerWindow, limit: Limit, change: &Change) -> f64 {
+fn factor(worker: &WorkerWindow, resource: Limit, change: &Change) -> f64 {
     let cores = (worker.cores + change.cores).max(0.0);
-    match limit {
+    match resource {
         Limit::Trainer => 1.0 / change.step,
         Limit::Cpu => cores / worker.cores,
         // There is a process for each decoding thread, and a thread for each core that the budget begins.
@@ -99,7 +163,9 @@ fn factor(worker: &WorkerWindow, limit: Limit, change: &Change) -> f64 {
         Limit::StoreBandwidth => change.bandwidth / change.fetched,
         Limit::StoreLatency => request_factor(worker, change) / change.fetched,
         Limit::StoreErrors => 1.0 / change.fetched,
-        Limit::HandOver | Limit::NoWorker => 1.0,
+        Limit::Network => change.network,
+        Limit::HandOver => change.slots,
+        _ => 1.0,
     }
 }
 
@@ -108,5 +174,16 @@ fn request_factor(worker: &WorkerWindow, change: &Change) -> f64 {
     let request_s = worker.request_s();
     let first_byte_s = worker.first_byte_s().min(request_s);
     let changed_s = first_byte_s * change.latency + (request_s - first_byte_s) / change.bandwidth;
-    if changed_s > 0.0 { request_s / changed_s * change.requests } else { change.requests }
+    let faster = if changed_s > 0.0 { request_s / changed_s } else { 1.0 };
+    faster * in_flight_factor(worker, change)
+}
+
+/// Returns how many more requests are in flight: as many as may be, or, where that is not the limit, as many as reading
+/// ahead asks for.
+fn in_flight_factor(worker: &WorkerWindow, change: &Change) -> f64 {
+    if is_saturated(worker) {
+        change.requests
+    } else {
+        change.ahead.min(change.requests / worker.requests_used().max(f64::MIN_POSITIVE))
+    }
 }

@@ -1,31 +1,60 @@
 //! The diagnoses of a session's ranks, taken together.
 
-use super::{Diagnosis, diagnosis::NEGLIGIBLE_WAIT};
+use std::cmp::Ordering;
 
-/// Says in one sentence what limits the ranks of a session: the verdict on the rank that waits most, and which others
-/// wait. Returns `None` if nothing was measured.
+use super::{Diagnosis, Presence, diagnosis::NEGLIGIBLE_WAIT};
+
+/// Says in one sentence what limits the ranks of a session: the verdict on the rank that is worst off, which others wait,
+/// and whether that is one node's fault or chance. Returns `None` if nothing was measured.
 #[must_use]
 pub fn session_verdict<'d>(diagnoses: impl IntoIterator<Item = &'d Diagnosis>) -> Option<String> {
     let diagnoses: Vec<&Diagnosis> = diagnoses.into_iter().collect();
-    let waiting = |diagnosis: &Diagnosis| diagnosis.rank.waiting();
-    let worst = diagnoses.iter().max_by(|a, b| waiting(a).total_cmp(&waiting(b)))?;
-    let late: Vec<&Diagnosis> =
-        diagnoses.iter().copied().filter(|diagnosis| waiting(diagnosis) >= NEGLIGIBLE_WAIT).collect();
+    let worst = diagnoses.iter().copied().max_by(|a, b| by_need(a, b))?;
     let verdict = worst.verdict();
-    if late.is_empty() || diagnoses.len() == 1 {
+    let all = diagnoses.len();
+    let alike: Vec<&Diagnosis> = diagnoses.iter().copied().filter(|other| is_alike(other, worst)).collect();
+    if all == 1 || waiting(worst) < NEGLIGIBLE_WAIT && rank_in_need(worst) == 0 {
         return Some(verdict);
     }
-    let (count, all) = (late.len(), diagnoses.len());
-    let home = |diagnosis: &Diagnosis| diagnosis.worker.as_ref().map(|worker| worker.name.clone());
-    let worst_home = home(worst);
-    let is_of_home = |diagnosis: &&Diagnosis| home(diagnosis) == worst_home;
-    let has_other_homes = diagnoses.iter().any(|diagnosis| !is_of_home(diagnosis));
-    let who = if count == all {
-        format!("all {all} ranks wait")
-    } else if let Some(home) = worst_home.as_ref().filter(|_| has_other_homes && late.iter().all(is_of_home)) {
-        format!("{count} of {all} ranks wait, all of them for worker `{home}`")
-    } else {
-        format!("{count} of {all} ranks wait")
+    let (count, does) = (alike.len(), if rank_in_need(worst) == 2 { "are like that" } else { "wait" });
+    let is_of_home = |other: &&Diagnosis| home(other) == home(worst);
+    let who = match home(worst) {
+        _ if count == all => format!("all {all} ranks {does}"),
+        Some(home) if diagnoses.iter().any(|other| !is_of_home(other)) && alike.iter().all(is_of_home) => {
+            let others_of_home = diagnoses.iter().filter(|other| is_of_home(other)).count() > count;
+            let who = format!("{count} of {all} ranks {does}, all of them for worker `{home}`");
+            if others_of_home { format!("{who}, whose other ranks do not: chance, or their samples") } else { who }
+        }
+        _ => format!("{count} of {all} ranks {does}"),
     };
     Some(format!("{verdict}; {who}"))
+}
+
+fn waiting(diagnosis: &Diagnosis) -> f64 {
+    diagnosis.rank.waiting()
+}
+
+fn home(diagnosis: &Diagnosis) -> Option<&str> {
+    diagnosis.worker.as_ref().map(|worker| worker.name.as_str())
+}
+
+/// Orders ranks by how much they are in need: one that takes no part, one that no worker serves, one that waits.
+fn by_need(a: &Diagnosis, b: &Diagnosis) -> Ordering {
+    rank_in_need(a).cmp(&rank_in_need(b)).then(waiting(a).total_cmp(&waiting(b)))
+}
+
+fn rank_in_need(diagnosis: &Diagnosis) -> u8 {
+    match (&diagnosis.rank.presence, &diagnosis.worker) {
+        (Presence::Silent { .. } | Presence::Superseded { .. }, _) => 2,
+        (Presence::Alive, None) => 1,
+        (Presence::Alive, Some(_)) => 0,
+    }
+}
+
+/// Whether a rank has the need of the worst.
+fn is_alike(other: &Diagnosis, worst: &Diagnosis) -> bool {
+    match rank_in_need(worst) {
+        2 => rank_in_need(other) == 2,
+        _ => rank_in_need(other) == 1 || waiting(other) >= NEGLIGIBLE_WAIT,
+    }
 }

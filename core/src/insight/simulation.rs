@@ -150,8 +150,17 @@ impl Simulation {
         }
         let first_byte_ns = (first_byte_s * 1e9) as u64;
         let store = StoreStats { requests, first_byte_ns, ..StoreStats::default() };
-        let rank = RankWindow { rank: 0, seconds, samples, waited_s, stall: None };
-        let name = "node-0".to_owned();
-        (rank, WorkerWindow { name, cores: self.cores, cores_used, stages, store_s: seconds, store })
+        let slots = self.slots as u32;
+        let rank = RankWindow { seconds, samples, waited_s, slots, ..RankWindow::default() };
+        let worker = WorkerWindow {
+            name: "node-0".to_owned(),
+            cores: self.cores,
+            cores_used,
+            stages,
+            store_s: seconds,
+            store,
+            ..WorkerWindow::default()
+        };
+        (rank, worker)
     }
 }

@@ -1,12 +1,10 @@
 //! The rate that each resource allows a rank.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-use crate::Stage;
+use crate::{Stage, messages::Transport};
 
-use super::{RankWindow, WorkerWindow, window::share};
+use super::{Limit, RankWindow, WorkerWindow, window::share};
 
 /// Decoding threads that wait for bytes for more of their time than this show that the store is the limit: where it is
 /// not, blocks are there before they are needed.
@@ -15,66 +13,8 @@ const STARVING: f64 = 0.1;
 const FAILING: f64 = 0.02;
 /// A function that is called for more than this part of decoding decides how long decoding takes.
 const DOMINANT: f64 = 0.5;
-
 /// A resource of which no more than this part is used has no term.
 const UNUSED: f64 = 1e-3;
-
-/// What limits a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Limit {
-    /// The trainer: batches are there before it asks for them.
-    Trainer,
-    /// The CPU budget of its home, or what other processes of that node leave of it.
-    Cpu,
-    /// Functions of the user's in Python.
-    Function,
-    /// The time that a store takes until it answers, and the number of requests in flight.
-    StoreLatency,
-    /// The bytes per second of a store.
-    StoreBandwidth,
-    /// The requests that a store fails.
-    StoreErrors,
-    /// The way of a batch from its home to the trainer.
-    HandOver,
-    /// No worker serves the rank.
-    NoWorker,
-}
-
-impl Limit {
-    /// Every limit.
-    pub const ALL: [Self; 8] = [
-        Self::Trainer,
-        Self::Cpu,
-        Self::Function,
-        Self::StoreLatency,
-        Self::StoreBandwidth,
-        Self::StoreErrors,
-        Self::HandOver,
-        Self::NoWorker,
-    ];
-
-    /// Returns the name for metrics and JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Trainer => "trainer",
-            Self::Cpu => "cpu",
-            Self::Function => "function",
-            Self::StoreLatency => "store_latency",
-            Self::StoreBandwidth => "store_bandwidth",
-            Self::StoreErrors => "store_errors",
-            Self::HandOver => "hand_over",
-            Self::NoWorker => "no_worker",
-        }
-    }
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
 
 /// The rate that a resource allows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,7 +29,8 @@ pub struct Term {
 /// there is of it allows the rate that was measured, divided by `u`.
 pub(super) fn terms(rank: &RankWindow, worker: &WorkerWindow) -> Vec<Term> {
     let rate = rank.samples as f64 / rank.seconds;
-    let used: Vec<(Limit, f64)> = [(Limit::Trainer, 1.0 - rank.waiting())].into_iter().chain(used_of(worker)).collect();
+    let used: Vec<(Limit, f64)> =
+        [(Limit::Trainer, 1.0 - rank.waiting())].into_iter().chain(used_of(rank, worker)).collect();
     let mut terms: Vec<Term> = used
         .iter()
         .copied()
@@ -104,24 +45,25 @@ pub(super) fn terms(rank: &RankWindow, worker: &WorkerWindow) -> Vec<Term> {
     terms
 }
 
-/// Returns the resource of the worker that is used up, if there is one: what a rank waits for that took no sample.
-pub(super) fn used_up(worker: &WorkerWindow) -> Option<Limit> {
-    let most = used_of(worker).into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
+/// Returns the resource that is used up, if there is one: what a rank waits for that took no sample.
+pub(super) fn used_up(rank: &RankWindow, worker: &WorkerWindow) -> Option<Limit> {
+    let most = used_of(rank, worker).into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
     most.filter(|(_, used)| *used > 1.0 - STARVING).map(|(limit, _)| limit)
 }
 
 /// Returns which part of each resource the worker uses.
-fn used_of(worker: &WorkerWindow) -> [(Limit, f64); 3] {
+fn used_of(rank: &RankWindow, worker: &WorkerWindow) -> [(Limit, f64); 4] {
     [
         (Limit::Cpu, cpu_used(worker)),
         (Limit::Function, functions_used(worker)),
         (store_kind(worker), store_used(worker)),
+        (Limit::Network, network_used(rank, worker)),
     ]
 }
 
 /// Returns which part of its CPU budget the worker uses. Threads that have work and do not get a core use it, too.
 fn cpu_used(worker: &WorkerWindow) -> f64 {
-    let cores = worker.cores_used / worker.cores;
+    let cores = if worker.cores > 0.0 { worker.cores_used / worker.cores } else { 0.0 };
     if calls_dominate(worker) { cores } else { cores.max(threads_used(worker)) }
 }
 
@@ -144,7 +86,7 @@ fn calls_dominate(worker: &WorkerWindow) -> bool {
 /// Returns which part of what the store can give is used: all of it where decoding starves, and else as many of the
 /// requests as are in flight.
 fn store_used(worker: &WorkerWindow) -> f64 {
-    let in_flight = worker.stage(&Stage::Fetch).map_or(0.0, |fetch| share(fetch, fetch.busy));
+    let in_flight = worker.requests_used();
     let is_starving = worker
         .stage(&Stage::Decode)
         .is_some_and(|decode| decode.input_wait > STARVING * (decode.units() - decode.output_wait));
@@ -160,4 +102,11 @@ fn store_kind(worker: &WorkerWindow) -> Limit {
     } else {
         Limit::StoreBandwidth
     }
+}
+
+/// Returns for which part of the time a batch was on its way to a trainer on another node.
+fn network_used(rank: &RankWindow, worker: &WorkerWindow) -> f64 {
+    let is_remote = rank.transport == Some(Transport::Quic);
+    let send = worker.stage(&Stage::Send).filter(|_| is_remote);
+    send.map_or(0.0, |send| share(send, send.busy + send.output_wait))
 }

@@ -1,7 +1,12 @@
 //! The diagnosis against simulated pipelines, whose limit and whose rate under a change are known.
 
 use super::{simulation::Simulation, *};
-use crate::{Stage, messages::Stall, mix::splitmix64};
+use crate::{
+    Stage,
+    history::StageRate,
+    messages::{CacheStats, SlowObject, Stall, Transport},
+    mix::splitmix64,
+};
 
 fn diagnosis(simulation: &Simulation, seed: u64) -> Diagnosis {
     let (rank, worker) = simulation.run(seed);
@@ -40,7 +45,7 @@ fn planted(limit: Limit, seed: u64) -> Simulation {
             bandwidth: rest.requests as f64 * rest.request_bytes / step_s / harshness,
             ..rest
         },
-        Limit::StoreErrors | Limit::HandOver | Limit::NoWorker => unreachable!("not simulated"),
+        other => unreachable!("{other} is not simulated"),
     }
 }
 
@@ -219,7 +224,7 @@ fn a_rank_that_gets_nothing_is_told_why_and_never_that_it_sets_the_pace() {
         starved.verdict(),
         "rank 0 has got no sample in 4 s: the store gives worker `node-0` 1.0 MB/s and no more"
     );
-    let homeless = diagnose(rank, None);
+    let homeless = diagnose(rank, None::<WorkerWindow>);
     assert_eq!((homeless.limit(), homeless.what_if(&Change::default())), (Some(Limit::NoWorker), 0.0));
     assert_eq!(homeless.verdict(), "rank 0 has no home: no worker serves it");
 }
@@ -260,4 +265,170 @@ fn a_faster_function_is_predicted() {
         let call = draw(seed, 0.5, 2.0);
         (Simulation { call_s: before.call_s * call, ..*before }, Change { call, ..Change::default() })
     });
+}
+
+/// A pipeline whose trainer waits for bytes: it is the store that is slow.
+fn waiting_for_the_store() -> (RankWindow, WorkerWindow) {
+    Simulation { bandwidth: 50e6, ..Simulation::default() }.run(1)
+}
+
+fn limit(rank: RankWindow, worker: WorkerWindow) -> Option<Limit> {
+    diagnose(rank, Some(worker)).limit()
+}
+
+#[test]
+fn a_cache_that_is_filling_is_told_from_one_that_is_full_or_too_small() {
+    let (rank, worker) = waiting_for_the_store();
+    let fetched_bytes = (worker.fetched_bytes_per_s() * worker.store_s) as u64;
+    let with = |used_bytes, limit_bytes, growth_bytes| WorkerWindow {
+        cache: CacheStats { used_bytes, limit_bytes, dataset_bytes: 800_000_000 },
+        cache_growth_bytes: growth_bytes,
+        ..worker.clone()
+    };
+    let cold = with(400_000_000, 1 << 30, fetched_bytes);
+    let found = diagnose(rank.clone(), Some(cold));
+    assert_eq!(found.limit(), Some(Limit::ColdCache));
+    let text = found.verdict();
+    assert!(
+        text.contains("is filling (400 of 800 MB, 8 s to go), and the store gives 50.0 MB/s; a full cache"),
+        "{text}"
+    );
+    let half = found.what_if(&Change { fetched: 0.5, ..Change::default() });
+    assert!((half / found.samples_per_s() - 2.0).abs() < 0.01, "the store is the resource");
+    let others =
+        [with(800_000_000, 1 << 30, 0), with(400_000_000, 500_000_000, fetched_bytes), with(400_000_000, 1 << 30, 0)];
+    for worker in others {
+        assert_eq!(limit(rank.clone(), worker), Some(Limit::StoreBandwidth));
+    }
+}
+
+#[test]
+fn one_object_that_takes_most_of_the_time_is_named() {
+    let (rank, worker) = waiting_for_the_store();
+    let slow = |requests, mean_ns| SlowObject {
+        object: "a/7.tar".into(),
+        requests,
+        mean_ns,
+        other_requests: 90,
+        other_mean_ns: 10_000_000,
+    };
+    let with = |slow| WorkerWindow { slow_object: Some(slow), ..worker.clone() };
+    let found = diagnose(rank.clone(), Some(with(slow(10, 300_000_000))));
+    assert_eq!(found.limit(), Some(Limit::SlowObject));
+    let text = found.verdict();
+    assert!(
+        text.contains("`a/7.tar` is slow (a request of worker `node-0` for it takes 300 ms, one for another"),
+        "{text}"
+    );
+    assert_eq!(
+        limit(rank, with(slow(10, 50_000_000))),
+        Some(Limit::StoreBandwidth),
+        "the others take more of the time"
+    );
+}
+
+#[test]
+fn bad_samples_are_the_cause_of_what_decodes_and_fetches_too_much() {
+    let bad = |cores, failures| {
+        let (rank, mut worker) = Simulation { cores, ..Simulation::default() }.run(1);
+        let decode = worker.stages.iter_mut().find(|stage| stage.stage == Stage::Decode).unwrap();
+        decode.failures_per_s = failures * decode.items_per_s;
+        (rank, worker)
+    };
+    let (rank, worker) = bad(0.5, 1.0);
+    let text = diagnose(rank.clone(), Some(worker.clone())).verdict();
+    assert_eq!(limit(rank, worker), Some(Limit::BadSamples));
+    assert!(text.contains(": 50 % of the samples that worker `node-0` decodes are bad; a dataset without"), "{text}");
+    let few = bad(0.5, 0.05);
+    assert_eq!(limit(few.0, few.1), Some(Limit::Cpu));
+    let harmless = bad(2.0, 1.0);
+    assert_eq!(limit(harmless.0, harmless.1), Some(Limit::Trainer));
+}
+
+#[test]
+fn what_is_late_though_nothing_is_used_up_is_told_by_the_samples_the_slots_and_the_network() {
+    let (mut rank, mut worker) = Simulation::default().run(1);
+    rank.waited_s = rank.seconds / 3.0;
+    let one_slot = RankWindow { slots: 1, ..rank.clone() };
+    let text = diagnose(one_slot.clone(), Some(worker.clone())).verdict();
+    assert!(
+        text.contains("it has 1 slot, in which worker `node-0` can make no batch while the trainer holds one"),
+        "{text}"
+    );
+    let remote = RankWindow { transport: Some(Transport::Quic), slots: 4, ready: 3, ..rank.clone() };
+    assert_eq!(limit(remote.clone(), worker.clone()), Some(Limit::Network));
+    let at_home = RankWindow { transport: Some(Transport::Local), ..remote };
+    assert_eq!(limit(at_home, worker.clone()), Some(Limit::HandOver));
+    worker.decode_ns = [1_200_000, 60_000_000];
+    let text = diagnose(rank.clone(), Some(worker.clone())).verdict();
+    assert_eq!(limit(rank.clone(), worker.clone()), Some(Limit::UnevenSamples));
+    assert!(text.contains("(half take up to 1.2 ms, and one in a hundred more than 60 ms); more slots or"), "{text}");
+    assert_eq!(limit(one_slot, worker.clone()), Some(Limit::HandOver), "one slot is reason enough");
+    worker.decode_ns = [100_000, 1_000_000];
+    assert_eq!(limit(rank, worker), Some(Limit::HandOver), "a millisecond delays no batch");
+}
+
+#[test]
+fn a_network_that_is_busy_all_the_time_is_the_limit() {
+    let (rank, mut worker) = Simulation::default().run(1);
+    let send = StageRate {
+        stage: Stage::Send,
+        bytes_per_s: 2e6,
+        output_wait: 0.97,
+        input_wait: 0.03,
+        ..worker.stages[0].clone()
+    };
+    worker.stages.push(StageRate { busy: 0.0, throttled: 0.0, ..send });
+    let rank = RankWindow { waited_s: rank.seconds / 2.0, transport: Some(Transport::Quic), slots: 4, ..rank };
+    let found = diagnose(rank, Some(worker));
+    assert_eq!(found.limit(), Some(Limit::Network));
+    let text = found.verdict();
+    assert!(
+        text.contains("the network takes 2.0 MB/s from worker `node-0` and no more; a faster network or"),
+        "{text}"
+    );
+    let faster = found.what_if(&Change { network: 1.5, ..Change::default() });
+    assert!((faster / found.samples_per_s() - 1.5).abs() < 0.1, "{faster}");
+}
+
+#[test]
+fn more_requests_give_nothing_where_reading_ahead_asks_for_no_more() {
+    let (rank, mut worker) = Simulation { latency_s: 0.2, ..Simulation::default() }.run(1);
+    let found = diagnose(rank.clone(), Some(worker.clone()));
+    let gain = |found: &Diagnosis, change: Change| found.what_if(&change) / found.what_if(&Change::default());
+    let (requests, ahead) = (Change { requests: 1.5, ..Change::default() }, Change { ahead: 1.5, ..Change::default() });
+    assert!(gain(&found, requests) > 1.4 && gain(&found, ahead) < 1.01, "{found:?}");
+    let fetch = worker.stages.iter_mut().find(|stage| stage.stage == Stage::Fetch).unwrap();
+    let idle = fetch.busy * 0.75;
+    (fetch.busy, fetch.input_wait) = (fetch.busy - idle, fetch.input_wait + idle);
+    let found = diagnose(rank, Some(worker));
+    assert!(gain(&found, requests) < 1.01 && gain(&found, ahead) > 1.4, "{found:?}");
+    assert!(found.verdict().contains("; reading further ahead or a larger cache would "), "{}", found.verdict());
+}
+
+#[test]
+fn a_rank_that_takes_no_part_comes_before_those_that_wait() {
+    let ranks = [Presence::Alive, Presence::Silent { for_ms: 7_400 }].map(|presence| {
+        let (rank, worker) = Simulation { cores: 0.5, ..Simulation::default() }.run(1);
+        let number = u32::from(presence != Presence::Alive);
+        diagnose(RankWindow { rank: number, presence, ..rank }, Some(worker))
+    });
+    assert_eq!((ranks[1].limit(), ranks[1].what_if(&Change::default())), (Some(Limit::Silent), 0.0));
+    let silent = "nothing was heard of rank 1 for 7 s: its process is stopped, hangs or is cut off";
+    assert_eq!(session_verdict(&ranks).unwrap(), format!("{silent}; 1 of 2 ranks are like that"));
+    let by = "session 9 (process 7 on b)".to_owned();
+    let superseded = RankWindow { presence: Presence::Superseded { by }, ..RankWindow::default() };
+    let found = diagnose(superseded, None::<WorkerWindow>);
+    assert_eq!(found.limit(), Some(Limit::Superseded));
+    assert_eq!(found.verdict(), "rank 0 gets no more batches: session 9 (process 7 on b) has taken its place");
+}
+
+#[test]
+fn a_prediction_has_the_wait_that_is_left() {
+    let found = diagnosis(&Simulation { cores: 0.5, ..Simulation::default() }, 1);
+    let waiting = |change: Change| found.predict(&change).waiting;
+    assert!((waiting(Change::default()) - found.rank.waiting()).abs() < 0.02);
+    assert!(waiting(Change { cores: 0.2, ..Change::default() }) < found.rank.waiting());
+    assert_eq!(waiting(Change { cores: 4.0, ..Change::default() }), 0.0);
+    assert_eq!(waiting(Change { step: 10.0, ..Change::default() }), 0.0);
 }

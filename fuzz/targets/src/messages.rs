@@ -7,7 +7,11 @@ use std::{
 };
 
 use futures::FutureExt;
-use spdl_core::{Position, Receipt, SampleId, Stage, messages::*};
+use spdl_core::{
+    Position, Receipt, SampleId, Stage,
+    insight::{Measured, RankWindow, WorkerWindow},
+    messages::*,
+};
 use spdl_wire::{
     codec,
     frame::{self, FrameReader, Message},
@@ -191,6 +195,14 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
             uptime_ms: 9_000,
             cpu_ns: 4_000_000_000,
             store: StoreStats::default(),
+            cache: CacheStats::default(),
+            slow_object: Some(SlowObject {
+                object: "a.tar".into(),
+                requests: 4,
+                mean_ns: 9_000_000,
+                other_requests: 40,
+                other_mean_ns: 9_000,
+            }),
             bad_samples: vec![bad],
         }),
         ToCoordinator::Join(join),
@@ -200,6 +212,7 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
         ToCoordinator::Status,
         ToCoordinator::BadSamples { job: "train".into(), after: Some(SampleId(7)) },
         ToCoordinator::ResetRun(RunName { job: "train".into(), run: "lr-3e-4".into() }),
+        ToCoordinator::Measurements { session: SessionId(1), rank: 0 },
         ToCoordinator::RemoveJob { name: "train".into() },
         ToCoordinator::WorkerLeave { worker: WorkerId(7) },
     ]
@@ -222,6 +235,16 @@ fn replies() -> Vec<FromCoordinator> {
         FromCoordinator::RankAcknowledged { home: None, heartbeat_ms: 1000 },
         FromCoordinator::Job(Box::new(session.job)),
         FromCoordinator::Status("{}".into()),
+        FromCoordinator::Measured(Some(Box::new(Measured {
+            rank: RankWindow {
+                seconds: 5.0,
+                samples: 64,
+                waited_s: 1.0,
+                stall: Some(stall()),
+                ..RankWindow::default()
+            },
+            worker: Some(WorkerWindow { name: "worker-0".into(), cores: 4.0, ..WorkerWindow::default() }),
+        }))),
         FromCoordinator::Done,
         FromCoordinator::Refused(Refusal::UnknownJob { job: "a".into(), known: "b".into() }),
     ]

@@ -16,7 +16,10 @@ use faults::{Faults, Random};
 use launch::{Ended, LaunchParams};
 use serde::Serialize;
 use serde_json::Value;
-use spdl_testkit::processes::{Cluster, TestDataset, ctl, run, set_limit, sum, undisturbed};
+use spdl_testkit::{
+    arguments::Arguments,
+    processes::{Cluster, TestDataset, ctl, run, set_limit, sum, undisturbed},
+};
 use surroundings::Surroundings;
 
 const WORKERS: usize = 3;
@@ -44,21 +47,12 @@ struct Options {
 
 impl Options {
     fn from_args() -> Result<Self, String> {
-        let mut options = Self { seconds: 120, seed: 1, json: false };
-        let mut args = std::env::args().skip(1);
-        while let Some(arg) = args.next() {
-            let mut number = || {
-                let text = args.next().ok_or_else(|| format!("`{arg}` expects a number"))?;
-                text.parse::<u64>().map_err(|error| format!("`{arg} {text}`: {error}"))
-            };
-            match arg.as_str() {
-                "--seconds" => options.seconds = number()?,
-                "--seed" => options.seed = number()?,
-                "--json" => options.json = true,
-                other => return Err(format!("`{other}` is none of --seconds N, --seed S, --json")),
-            }
-        }
-        Ok(options)
+        let mut args = Arguments::of_process();
+        let seconds = args.value("--seconds", "N")?.unwrap_or(120);
+        let seed = args.value("--seed", "S")?.unwrap_or(1);
+        let json = args.flag("--json");
+        args.finish()?;
+        Ok(Self { seconds, seed, json })
     }
 }
 

@@ -3,6 +3,8 @@
 use proptest::{collection::vec, option, prelude::*};
 use spdl_core::{
     Fingerprint, Position, Receipt, SampleId, Stage,
+    history::StageRate,
+    insight::{Measured, Presence, RankWindow, WorkerWindow},
     job::{
         BadSamples, BoxClassColumn, BytesColumn, CenterCrop, Column, ColumnKind, CropBox, DType, EpochEnd, ImageColumn,
         ImageLayout, ImageOp, IntColumn, Job, JsonColumn, Normalise, OrderParams, RandomFlip, RandomResizedCrop,
@@ -190,6 +192,89 @@ fn store_stats() -> impl Strategy<Value = StoreStats> {
     })
 }
 
+fn cache_stats() -> impl Strategy<Value = CacheStats> {
+    any::<[u64; 3]>().prop_map(|[used_bytes, limit_bytes, dataset_bytes]| CacheStats {
+        used_bytes,
+        limit_bytes,
+        dataset_bytes,
+    })
+}
+
+fn slow_object() -> impl Strategy<Value = SlowObject> {
+    (text(), any::<[u64; 4]>()).prop_map(|(object, [requests, mean_ns, other_requests, other_mean_ns])| SlowObject {
+        object,
+        requests,
+        mean_ns,
+        other_requests,
+        other_mean_ns,
+    })
+}
+
+fn stage_rate() -> impl Strategy<Value = StageRate> {
+    (stage(), vec(0.0..1e9_f64, 8)).prop_map(|(stage, n)| StageRate {
+        stage,
+        items_per_s: n[0],
+        bytes_per_s: n[1],
+        failures_per_s: n[2],
+        busy: n[3],
+        input_wait: n[4],
+        output_wait: n[5],
+        throttled: n[6],
+        cpu: n[7],
+    })
+}
+
+fn worker_window() -> impl Strategy<Value = WorkerWindow> {
+    let stages = vec(stage_rate(), 0..3);
+    let cache = (cache_stats(), any::<u64>(), option::of(slow_object()));
+    (text(), [0.0..1e3_f64, 0.0..1e3, 0.0..1e3], stages, any::<[u64; 2]>(), store_stats(), cache).prop_map(
+        |(name, [cores, cores_used, store_s], stages, decode_ns, store, cache)| {
+            let (cache, cache_growth_bytes, slow_object) = cache;
+            WorkerWindow {
+                name,
+                cores,
+                cores_used,
+                stages,
+                decode_ns,
+                store_s,
+                store,
+                cache,
+                cache_growth_bytes,
+                slow_object,
+            }
+        },
+    )
+}
+
+fn presence() -> impl Strategy<Value = Presence> {
+    prop_oneof![
+        Just(Presence::Alive),
+        any::<u64>().prop_map(|for_ms| Presence::Silent { for_ms }),
+        text().prop_map(|by| Presence::Superseded { by }),
+    ]
+}
+
+fn rank_window() -> impl Strategy<Value = RankWindow> {
+    let way = (option::of(transport()), any::<[u32; 3]>());
+    ([0.0..1e3_f64, 0.0..1e3], any::<u64>(), option::of(stall()), presence(), way).prop_map(
+        |([seconds, waited_s], samples, stall, presence, (transport, [rank, slots, ready]))| RankWindow {
+            rank,
+            seconds,
+            samples,
+            waited_s,
+            stall,
+            presence,
+            transport,
+            slots,
+            ready,
+        },
+    )
+}
+
+fn measured() -> impl Strategy<Value = Measured> {
+    (rank_window(), option::of(worker_window())).prop_map(|(rank, worker)| Measured { rank, worker })
+}
+
 fn bad_sample() -> impl Strategy<Value = BadSample> {
     (text(), any::<u64>(), text(), text(), text()).prop_map(|(job, sample, shard, key, cause)| BadSample {
         job,
@@ -203,10 +288,24 @@ fn bad_sample() -> impl Strategy<Value = BadSample> {
 fn worker_heartbeat() -> impl Strategy<Value = WorkerHeartbeat> {
     let lists = (vec(rank_stats(), 0..3), vec(stage_stats(), 0..3), vec(bad_sample(), 0..3));
     let times = any::<[u64; 2]>();
-    let parts = (home(), 0.0..1e3_f64, any::<bool>(), lists, store_stats(), times);
-    parts.prop_map(|(home, cores, draining, lists, store, [uptime_ms, cpu_ns])| {
+    let stores = (store_stats(), cache_stats(), option::of(slow_object()));
+    let parts = (home(), 0.0..1e3_f64, any::<bool>(), lists, stores, times);
+    parts.prop_map(|(home, cores, draining, lists, stores, [uptime_ms, cpu_ns])| {
         let (ranks, stages, bad_samples) = lists;
-        WorkerHeartbeat { home, cores, draining, ranks, stages, uptime_ms, cpu_ns, store, bad_samples }
+        let (store, cache, slow_object) = stores;
+        WorkerHeartbeat {
+            home,
+            cores,
+            draining,
+            ranks,
+            stages,
+            uptime_ms,
+            cpu_ns,
+            store,
+            cache,
+            slow_object,
+            bad_samples,
+        }
     })
 }
 
@@ -285,6 +384,8 @@ pub(crate) fn to_coordinator() -> impl Strategy<Value = ToCoordinator> {
         (text(), option::of(any::<u64>()))
             .prop_map(|(job, after)| ToCoordinator::BadSamples { job, after: after.map(SampleId) }),
         (text(), text()).prop_map(|(job, run)| ToCoordinator::ResetRun(RunName { job, run })),
+        (any::<u64>(), any::<u32>())
+            .prop_map(|(session, rank)| ToCoordinator::Measurements { session: SessionId(session), rank }),
     ]
 }
 
@@ -336,6 +437,7 @@ pub(crate) fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
             samples: samples.into_iter().map(SampleId).collect(),
             is_last,
         }),
+        option::of(measured()).prop_map(|measured| FromCoordinator::Measured(measured.map(Box::new))),
     ]
 }
 

@@ -82,6 +82,15 @@ impl Datasets {
     }
 }
 
+impl Datasets {
+    /// Returns the bytes of the shards of all datasets that ranks use.
+    pub(crate) fn bytes_in_use(&self) -> u64 {
+        let open = self.open.lock();
+        let datasets = open.values().filter_map(|cell| cell.get());
+        datasets.filter(|dataset| Arc::strong_count(dataset) > 1).map(|dataset| dataset.bytes).sum()
+    }
+}
+
 /// One open dataset.
 #[derive(Debug)]
 pub(crate) struct OpenDataset {
@@ -89,6 +98,8 @@ pub(crate) struct OpenDataset {
     /// The store that shards are read from.
     shards: Arc<dyn ObjectStore>,
     manifest: Manifest,
+    /// Bytes of all shards.
+    bytes: u64,
     fingerprint: Fingerprint,
     plans: Mutex<Vec<(u64, OrderParams, Plan)>>,
     indexes: Arc<Indexes>,
@@ -118,7 +129,8 @@ impl OpenDataset {
             });
         }
         let (plans, indexes, requests) = (Mutex::default(), indexes.clone(), requests.clone());
-        Ok(Arc::new(Self { store, shards, manifest, fingerprint: actual, plans, indexes, requests, url }))
+        let bytes = manifest.shards().map(|shard| shard.bytes).sum();
+        Ok(Arc::new(Self { store, shards, manifest, bytes, fingerprint: actual, plans, indexes, requests, url }))
     }
 
     pub(crate) const fn manifest(&self) -> &Manifest {

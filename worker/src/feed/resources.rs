@@ -12,7 +12,7 @@ use spdl_core::{
     Stage,
     histogram::DurationBuckets,
     layout::Layout,
-    messages::{BadSample, Session, StageStats, StoreStats},
+    messages::{BadSample, CacheStats, Session, SlowObject, StageStats, StoreStats},
 };
 use spdl_pipeline::stats::Recording;
 use spdl_wire::slab::slot_stride;
@@ -234,6 +234,19 @@ impl Resources {
     #[must_use]
     pub fn store_stats(&self) -> StoreStats {
         self.fetcher.store_stats()
+    }
+
+    /// Returns what the caches of blocks hold.
+    #[must_use]
+    pub fn cache_stats(&self) -> CacheStats {
+        let (used_bytes, limit_bytes) = self.fetcher.cached_bytes();
+        CacheStats { used_bytes, limit_bytes, dataset_bytes: self.datasets.bytes_in_use() }
+    }
+
+    /// Returns the object of a store whose requests take much longer than all others, if there is one.
+    #[must_use]
+    pub fn slow_object(&self) -> Option<SlowObject> {
+        self.fetcher.slow_object()
     }
 
     /// Returns the current bytes of slabs and of cached blocks.

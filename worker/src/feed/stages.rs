@@ -3,7 +3,7 @@
 //! | stage | a unit | busy | waits for input | waits for output | throttled |
 //! |---|---|---|---|---|---|
 //! | open | a rank whose dataset is being opened | always | | | |
-//! | fetch | a request that may be in flight | in flight | no rank is fed; kept free for what a batch waits for | all that may be read ahead has been | no memory; a delay before a new try |
+//! | fetch | a request that may be in flight | in flight | no rank is fed; what a batch waits for is in flight, and all that may be read ahead has been; kept free for what a batch waits for | all that may be read ahead has been, and no batch waits for it | no memory; a delay before a new try |
 //! | decode | a decoding thread | decodes a sample | no sample whose bytes are there | no free slot | pauses for the budget |
 //! | transform | a Python process | runs a function | not called | | |
 //! | hand-over | a slot | | empty or being filled | holds a batch that was not given back | |
@@ -98,8 +98,10 @@ impl FeedStages {
         ranks.ready = ranks.ready + after.ready - before.ready;
         let waits_for = |is_output| if is_output { UnitState::Output } else { UnitState::Input };
         let now = Instant::now();
-        self.fetch.units().set_idle(waits_for(ranks.fed > 0), now);
-        self.decode.units().set_idle(waits_for(ranks.fed > 0 && ranks.awaiting_bytes == 0), now);
+        // A batch that waits for bytes needs none of these: no more may be read, or no sample is there.
+        let idle_as = waits_for(ranks.fed > 0 && ranks.awaiting_bytes == 0);
+        self.fetch.units().set_idle(idle_as, now);
+        self.decode.units().set_idle(idle_as, now);
     }
 
     /// Returns the statistics at `now` of the stages that have had a unit, in the order in which a sample passes them.
@@ -246,13 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn idle_threads_wait_for_bytes_if_a_batch_does_and_for_slots_otherwise() {
+    fn idle_units_wait_for_bytes_if_a_batch_does_and_for_slots_otherwise() {
         let stages = FeedStages::default();
         assert_eq!(wait_for_output(&stages), [false, false], "no rank is fed");
         stages.change(RankActivity::default(), rank(true, true));
-        assert_eq!(wait_for_output(&stages), [false, true]);
+        assert_eq!(wait_for_output(&stages), [false, false]);
         stages.change(RankActivity::default(), rank(true, false));
-        assert_eq!(wait_for_output(&stages), [false, true], "the other rank's batch waits for bytes");
+        assert_eq!(wait_for_output(&stages), [false, false], "the other rank's batch waits for bytes");
         stages.change(rank(true, true), rank(true, false));
         assert_eq!(wait_for_output(&stages), [true, true]);
         stages.change(rank(true, false), RankActivity::default());

@@ -14,7 +14,10 @@ use std::{
 use futures::future::{Either, select};
 use object_store::{GetOptions, path::Path};
 use parking_lot::Mutex;
-use spdl_core::{backoff::Backoff, messages::StoreStats};
+use spdl_core::{
+    backoff::Backoff,
+    messages::{SlowObject, StoreStats},
+};
 use spdl_pipeline::stats::{StageCounters, nanoseconds};
 use tokio::sync::Semaphore;
 
@@ -22,6 +25,7 @@ use super::{
     attempt::{RequestError, RequestTarget, Response, wanted_bytes},
     hedge::HedgePolicy,
     outage::{Outage, OutageTracker},
+    slowest::ObjectTimes,
     units::{ReadState, RequestUnits},
 };
 
@@ -78,6 +82,7 @@ pub(crate) struct StoreClient {
     units: RequestUnits,
     policy: Mutex<HedgePolicy>,
     outages: Arc<OutageTracker>,
+    objects: ObjectTimes,
     counts: Counts,
     /// Objects whose etag in the manifest differs from that in the store, with both etags.
     other_etags: Mutex<HashMap<ObjectName, Etags>>,
@@ -117,6 +122,7 @@ impl StoreClient {
             units,
             policy,
             outages: Arc::default(),
+            objects: ObjectTimes::default(),
             counts: Counts::default(),
             other_etags: Mutex::default(),
         }
@@ -173,7 +179,9 @@ impl StoreClient {
         match &result {
             Ok(got) => {
                 let bytes = got.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
-                self.stage.item(started.elapsed(), bytes);
+                let took = started.elapsed();
+                self.stage.item(took, bytes);
+                self.objects.note(target.dataset, target.path, took, started + took);
                 self.counts.first_byte_ns.fetch_add(nanoseconds(got.first_byte), Relaxed);
                 if wanted.is_some() {
                     self.policy.lock().note_done(bytes, started.elapsed());
@@ -248,6 +256,11 @@ impl StoreClient {
     /// Returns the etags of an object in the manifest and in the store if they differ.
     pub(crate) fn other_etag(&self, dataset: &Arc<str>, path: &Path) -> Option<Etags> {
         self.other_etags.lock().get(&(dataset.clone(), path.clone())).cloned()
+    }
+
+    /// Returns the object whose requests took much longer than all others lately, if there is one.
+    pub(crate) fn slow_object(&self) -> Option<SlowObject> {
+        self.objects.slowest(Instant::now())
     }
 
     /// Returns the outage of an object of `dataset`, preferably of one that is `wanted`.

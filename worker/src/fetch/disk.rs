@@ -257,6 +257,11 @@ impl DiskCache {
         if content.len() as u64 == length { Ok(content) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
+    /// Returns the bytes of the files, and the most that they have.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.files.lock().used_bytes, self.budget_bytes)
+    }
+
     /// Returns the number of damaged files and of failed writes.
     pub(crate) fn faults(&self) -> u64 {
         self.faults.load(Ordering::Relaxed)

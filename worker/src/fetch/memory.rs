@@ -114,6 +114,16 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
         self.trim();
     }
 
+    /// Returns the bytes of the values that `is_meant`, among those that are there for all who ask.
+    pub(crate) fn bytes_of(&self, is_meant: impl Fn(&V) -> bool) -> u64 {
+        let current = self.current.values().map(|id| &self.entries[id]);
+        current.filter(|entry| is_meant(&entry.value)).map(|entry| entry.bytes).sum()
+    }
+
+    pub(crate) const fn budget_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
     pub(crate) const fn used_bytes(&self) -> u64 {
         self.used_bytes
     }

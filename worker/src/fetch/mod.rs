@@ -17,6 +17,7 @@ mod object;
 mod outage;
 mod pieces;
 mod retrying;
+mod slowest;
 mod units;
 
 use std::{
@@ -26,7 +27,10 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use spdl_core::{Fingerprint, messages::StoreStats};
+use spdl_core::{
+    Fingerprint,
+    messages::{SlowObject, StoreStats},
+};
 use spdl_pipeline::stats::StageCounters;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
@@ -269,6 +273,27 @@ impl Fetcher {
     pub fn store_stats(&self) -> StoreStats {
         let cache_faults = self.disk.as_ref().map_or(0, |disk| disk.faults());
         StoreStats { cache_faults, ..self.requests.stats() }
+    }
+
+    /// Returns the bytes of blocks that the caches hold, and the most that they hold: of memory or of the disk, which has
+    /// what memory has, too.
+    #[must_use]
+    pub fn cached_bytes(&self) -> (u64, u64) {
+        let memory = {
+            let memory = self.memory.lock();
+            let is_loaded = |load: &Arc<Load>| matches!(*load.state.borrow(), LoadState::Ready(_));
+            (memory.bytes_of(is_loaded), memory.budget_bytes())
+        };
+        self.disk.as_ref().map_or(memory, |disk| {
+            let disk = disk.bytes();
+            if disk.1 > memory.1 { disk } else { memory }
+        })
+    }
+
+    /// Returns the object whose requests took much longer than all others lately, if there is one.
+    #[must_use]
+    pub fn slow_object(&self) -> Option<SlowObject> {
+        self.requests.slow_object()
     }
 
     /// Describes the outage that delays `shard`, or else another object of `dataset`, if there is one.

@@ -134,6 +134,8 @@ impl Heartbeats {
             cpu_ns: nanoseconds(self.resources.cpu_time()),
             stages: self.resources.stages(now),
             store: self.resources.store_stats(),
+            cache: self.resources.cache_stats(),
+            slow_object: self.resources.slow_object(),
             bad_samples: self.resources.bad_samples(BAD_PER_HEARTBEAT),
         }
     }

@@ -121,7 +121,7 @@ async fn replay(args: &ReplayArgs) -> Outcome {
         waiting = Instant::now();
     }
     progress.finish();
-    let report = tally.finish(&loader);
+    let report = tally.finish(&loader).await;
     loader.close().await;
     if args.json {
         report::json(&report)?;

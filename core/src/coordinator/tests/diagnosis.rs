@@ -3,12 +3,12 @@
 use crate::{
     Stage,
     coordinator::{
-        SessionStatus,
+        Answer, Role, SessionStatus,
         testing::{heartbeat, join, worker},
         tests::world::CoordinatorWorld,
     },
-    insight::Limit,
-    messages::{StageStats, WorkerHeartbeat},
+    insight::{Diagnosis, Limit},
+    messages::{FromCoordinator, Join, Refusal, SessionId, StageStats, ToCoordinator, WorkerHeartbeat},
 };
 
 /// A worker with four cores and a rank, which takes 96 samples a second from it.
@@ -85,7 +85,46 @@ fn a_rank_whose_home_is_gone_has_no_worker_and_one_that_is_gone_itself_no_diagno
     }
     assert_eq!(pair.limit(), Some(Limit::NoWorker));
     assert_eq!(pair.session().verdict.unwrap(), "rank 0 has no home: no worker serves it");
+    pair.world.pass_ms(4_000);
+    assert_eq!(pair.limit(), Some(Limit::Silent));
+    pair.world.pass_ms(7_000);
+    let session = pair.session();
+    let silent = "nothing was heard of rank 0 for 11 s: its process is stopped, hangs or is cut off";
+    assert_eq!((session.ranks[0].is_alive, session.verdict.as_deref()), (false, Some(silent)));
     pair.world.pass_ms(60_000);
     let session = pair.session();
     assert_eq!((session.ranks[0].is_alive, &session.ranks[0].diagnosis, &session.verdict), (false, &None, &None));
+}
+
+#[test]
+fn a_rank_that_was_superseded_is_told_by_what() {
+    let mut pair = Pair::new();
+    pair.pass(20, 0.4, 1.0);
+    pair.world.join(Join { takeover: true, launch: Some("later".to_owned()), ..join(0, 1, 11) });
+    assert_eq!(pair.limit(), Some(Limit::Superseded));
+    let verdict = pair.session().verdict.unwrap();
+    assert!(
+        verdict.starts_with("rank 0 gets no more batches: session 2 (") && verdict.ends_with("its place"),
+        "{verdict}"
+    );
+}
+
+#[test]
+fn a_rank_that_asks_gets_the_measurements_of_its_diagnosis() {
+    let mut pair = Pair::new();
+    let mut ask = |pair: &mut Pair, session| {
+        let request = ToCoordinator::Measurements { session: SessionId(session), rank: 0 };
+        match pair.world.send_as(Role::Client, 5, request) {
+            Answer::Reply(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(ask(&mut pair, 1), FromCoordinator::Measured(None), "nothing was measured yet");
+    pair.pass(20, 0.4, 1.0);
+    let FromCoordinator::Measured(Some(measured)) = ask(&mut pair, 1) else { panic!("it was measured") };
+    let found = Diagnosis::from(*measured);
+    assert_eq!(found.limit(), pair.limit());
+    assert_eq!(Some(found.verdict()), pair.session().verdict);
+    let unknown = Refusal::UnknownSession { session: SessionId(7) };
+    assert_eq!(ask(&mut pair, 7), FromCoordinator::Refused(unknown));
 }

@@ -66,6 +66,8 @@ impl World {
             uptime_ms: 0,
             cpu_ns: 0,
             store: Default::default(),
+            cache: Default::default(),
+            slow_object: None,
             bad_samples,
         };
         self.workers[worker].reported = reported;

@@ -1,0 +1,91 @@
+//! A slow network: a UDP proxy on a loopback port that passes packets to a server at once, and the server's packets back
+//! at no more than some bytes per second. It stops when dropped.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use tokio::{net::UdpSocket, sync::oneshot, time::Instant};
+
+/// The largest UDP packet.
+const MAX_PACKET_BYTES: usize = 64 << 10;
+
+/// A running proxy.
+pub struct UdpLink {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl UdpLink {
+    /// Starts a proxy before the server at `server`.
+    pub fn start(server: SocketAddr, bytes_per_s: u64) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free loopback port");
+        socket.set_nonblocking(true).expect("a socket that can be non-blocking");
+        let address = socket.local_addr().expect("a bound socket has an address");
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async move {
+                tokio::select! {
+                    passed = pass(socket, server, bytes_per_s) => passed.expect("loopback sockets work"),
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { address, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Returns the address that the proxy listens on.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for UdpLink {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been printed. A second panic here would hide the test's own.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Passes packets of any number of clients.
+async fn pass(socket: std::net::UdpSocket, server: SocketAddr, bytes_per_s: u64) -> io::Result<()> {
+    let socket = Arc::new(UdpSocket::from_std(socket)?);
+    let mut clients: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
+    let mut packet = vec![0; MAX_PACKET_BYTES];
+    loop {
+        let (bytes, client) = socket.recv_from(&mut packet).await?;
+        let upstream = match clients.get(&client) {
+            Some(upstream) => upstream.clone(),
+            None => {
+                let upstream = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
+                upstream.connect(server).await?;
+                tokio::spawn(pass_back(upstream.clone(), socket.clone(), client, bytes_per_s));
+                clients.entry(client).or_insert(upstream).clone()
+            }
+        };
+        // An error is a server that has ended, which the client notices itself.
+        let _ = upstream.send(&packet[..bytes]).await;
+    }
+}
+
+/// Passes the server's packets back to one client. They wait in the socket's buffer; what finds no room there is lost.
+async fn pass_back(upstream: Arc<UdpSocket>, socket: Arc<UdpSocket>, client: SocketAddr, bytes_per_s: u64) {
+    let mut packet = vec![0; MAX_PACKET_BYTES];
+    let mut free = Instant::now();
+    loop {
+        let Ok(bytes) = upstream.recv(&mut packet).await else { continue };
+        free = free.max(Instant::now()) + Duration::from_secs_f64(bytes as f64 / bytes_per_s as f64);
+        tokio::time::sleep_until(free).await;
+        let _ = socket.send_to(&packet[..bytes], client).await;
+    }
+}
