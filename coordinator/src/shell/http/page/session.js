@@ -16,8 +16,8 @@ const REMEDIES = {
 };
 /** A remedy whose factor is smaller gives nothing. */
 const LEAST_GAIN = 1.01;
-/** A bar that is full stands for so many times the measured rate. */
-const FULL = 4;
+/** A rate that is more times the limit is drawn as this many. */
+const MOST_DRAWN = 4;
 
 /** The rank that decides the verdict: the one alive that waits most. */
 export function worstRank(session) {
@@ -114,11 +114,12 @@ function showTerms(rank) {
   show(byId("resources"), terms.length > 0);
   if (!terms.length) return;
   const least = terms[0].samples_per_s;
+  const longest = Math.min(MOST_DRAWN, terms.at(-1).samples_per_s / least);
   write(byId("resources-text"),
     `Samples per second of rank ${rank.rank}, if only this resource were short. The smallest is the limit; the next one bounds what a remedy gives.`);
   const bar = (term) => {
     const part = make("span", { class: term === terms[0] ? "input" : "busy" });
-    part.style.width = `${Math.min(100, (100 * term.samples_per_s) / least / FULL)}%`;
+    part.style.width = `${Math.min(100, (100 * term.samples_per_s) / least / longest)}%`;
     return make("div", { class: "bar", "aria-hidden": "true" }, part);
   };
   const gain = (term) => {
