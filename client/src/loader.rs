@@ -7,7 +7,7 @@ use std::{
 
 use futures::Stream;
 use spdl_core::{
-    Position, Receipt,
+    BatchId, Position, Receipt,
     client::Progress,
     job::Job,
     layout::Entry,
@@ -170,6 +170,7 @@ impl<S: Source> Loader<S> {
         self.position = header.next();
         self.tally.add(header.used_bytes);
         self.tally.note_history(|| self.source.stages());
+        self.tally.clock().step(BatchId { session: self.session.id, rank: self.rank, from: header.from() });
         self.source.record_progress(self.progress());
     }
 

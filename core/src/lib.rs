@@ -36,6 +36,7 @@ mod role;
 mod session;
 mod stage;
 mod stores;
+pub mod trace;
 
 pub use batch_id::BatchId;
 pub use fingerprint::Fingerprint;

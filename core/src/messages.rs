@@ -6,7 +6,12 @@
 
 use std::{fmt, net::SocketAddr};
 
-use crate::{Fingerprint, Position, Receipt, SampleId, Stage, insight::Measured, job::Job};
+use crate::{
+    Fingerprint, Position, Receipt, SampleId, Stage,
+    insight::Measured,
+    job::Job,
+    trace::{TraceOrder, TracePart, TraceProgress},
+};
 use serde::{Deserialize, Serialize};
 
 pub use crate::launch::{Holder, RunName, Start, StartReason, Started};
@@ -117,6 +122,24 @@ pub enum ToCoordinator {
         session: SessionId,
         /// The rank, r in the specification of the order.
         rank: u32,
+    },
+    /// Requests the time of the coordinator's clock.
+    Clock,
+    /// Begins a trace of the ranks alive of a job and of their homes.
+    StartTrace {
+        /// The job's name.
+        job: String,
+        /// For how long to record, in milliseconds.
+        duration_ms: u64,
+    },
+    /// A part of what a process has recorded for a trace.
+    TracePart(TracePart),
+    /// Requests a part of a trace.
+    ReadTrace {
+        /// The number of the trace.
+        trace: u64,
+        /// The number of the part, from 0 in the order in which they came.
+        part: u32,
     },
 }
 
@@ -407,6 +430,8 @@ pub enum FromCoordinator {
         heartbeat_ms: u64,
         /// A worker, client or session without a heartbeat for this long is considered dead.
         liveness_ms: u64,
+        /// What to record for a trace.
+        trace: Option<TraceOrder>,
     },
     /// The rank takes part in a session.
     Joined {
@@ -425,6 +450,8 @@ pub enum FromCoordinator {
         home: Option<Home>,
         /// Send the next heartbeat within this many milliseconds.
         heartbeat_ms: u64,
+        /// What to record for a trace.
+        trace: Option<TraceOrder>,
     },
     /// The job.
     Job(Box<Job>),
@@ -443,6 +470,21 @@ pub enum FromCoordinator {
     },
     /// What was measured of a rank and its home; `None` while there is no history of some seconds.
     Measured(Option<Box<Measured>>),
+    /// The time since the coordinator has led, in microseconds.
+    Clock(u64),
+    /// The state of a trace.
+    Trace(Box<TraceProgress>),
+}
+
+impl FromCoordinator {
+    /// Returns what the reply to a heartbeat asks to record.
+    #[must_use]
+    pub const fn trace_order(&self) -> Option<TraceOrder> {
+        match self {
+            Self::WorkerAcknowledged { trace, .. } | Self::RankAcknowledged { trace, .. } => *trace,
+            _ => None,
+        }
+    }
 }
 
 /// The most ids in one page of bad samples: 590 kB at most.
@@ -510,6 +552,8 @@ pub enum Refusal {
     UnknownRun { job: String, run: String, known: String },
     #[error("{session} of {run} is over: the run was reset, and begins again at the beginning")]
     RunReset { run: Box<RunName>, session: SessionId },
+    #[error("trace {trace}: {cause}")]
+    NoTrace { trace: u64, cause: String },
 }
 
 /// A message of a client to its home.

@@ -7,3 +7,4 @@ mod large_pictures;
 mod launches;
 mod same_stream;
 mod stage_times;
+mod trace;

@@ -22,3 +22,4 @@ pub mod quic;
 pub mod rejections;
 pub mod slab;
 pub mod spans;
+pub mod trace;

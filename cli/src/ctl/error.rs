@@ -41,6 +41,10 @@ pub(crate) enum CtlError {
     NotConfirmed { run: String },
     #[error("run `{run}` is not reset: {cause}")]
     RunHeld { run: String, cause: Box<Refusal> },
+    #[error("no job has ranks alive")]
+    NoneToTrace,
+    #[error("several jobs have ranks alive: {jobs}")]
+    ManyToTrace { jobs: String },
     #[error("world {world} is more than the global batch of {global_batch}")]
     WorldTooLarge { world: u32, global_batch: u32 },
     #[error(transparent)]
@@ -96,6 +100,8 @@ impl CtlError {
                 "end that launch first; a launch that was just killed counts as alive for some seconds"
             }
             Self::WorldTooLarge { .. } => "every rank must get a sample per step: raise the batch or use fewer ranks",
+            Self::NoneToTrace => "start its trainers first: a trace shows what happens while it is recorded",
+            Self::ManyToTrace { .. } => "choose one with `--job`",
             Self::Cert(_) => "`spdl-ctl cert` issues certificates from the CA in the coordinator's state folder",
             Self::Ask(error) if error.is_leaderless() => {
                 "no coordinator leads: see their logs, and whether etcd answers them"

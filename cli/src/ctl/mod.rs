@@ -26,6 +26,7 @@ mod run;
 mod status;
 mod table;
 mod tally;
+mod trace;
 mod unpack;
 mod verify;
 
@@ -91,6 +92,9 @@ pub(crate) enum CtlCommand {
     /// Shows the state of a running cluster.
     #[command(after_help = examples::STATUS)]
     Status(status::StatusArgs),
+    /// Records for some seconds what the workers and trainers of a job do, for Perfetto.
+    #[command(after_help = examples::TRACE)]
+    Trace(trace::TraceArgs),
     /// Submits, lists, shows and removes jobs.
     #[command(after_help = examples::JOB)]
     Job(job::JobArgs),
@@ -167,6 +171,7 @@ impl CtlCommand {
             Self::Replay(args) => replay::run(&args),
             Self::Audit(args) => audit::run(&args),
             Self::Status(args) => status::run(&args, verbose > 0),
+            Self::Trace(args) => trace::run(&args),
             Self::Job(args) => job::run(args),
             Self::Run(args) => run::run(args),
             Self::Cert(args) => cert::run(&args),

@@ -1,21 +1,30 @@
 //! Sends requests to the coordinator, one at a time.
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use quinn::Endpoint;
 use spdl_core::{
+    Stage,
     client::SessionEvent,
     coordinators::{Addresses, LeaderDiscovery},
     messages::{FromCoordinator, ToCoordinator},
+    trace::TraceSource,
 };
-use spdl_wire::coordinators::CoordinatorClient;
+use spdl_pipeline::stats::{Recording, StageCounters};
+use spdl_wire::{
+    coordinators::CoordinatorClient,
+    trace::{Recorded, Tracer},
+};
 use tokio::sync::{
     mpsc::{UnboundedReceiver, UnboundedSender},
     oneshot,
 };
 
 use super::{DriverInput, Measuring};
-use crate::ClientError;
+use crate::{ClientError, WaitClock};
 
 /// How long connecting to one address may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,23 +39,63 @@ pub(super) enum Question {
     OfTrainer(ToCoordinator, oneshot::Sender<Measuring>),
 }
 
-/// Sends each request that arrives and reports its answer, until the session drops the channel.
+/// The stages of a trainer: the slots that receive batches, and the trainer's steps.
+#[derive(Debug)]
+pub(super) struct RankStages {
+    pub(super) receive: Arc<StageCounters>,
+    pub(super) clock: WaitClock,
+}
+
+impl Recorded for RankStages {
+    fn record(&self, capacity: usize) {
+        self.receive.units().record(capacity, Instant::now());
+        self.clock.record(capacity);
+    }
+
+    fn take_recordings(&self) -> Vec<(Stage, Recording)> {
+        let received = self.receive.units().take_recording(Instant::now());
+        let stages = [(Stage::Receive, received), (Stage::Step, self.clock.take_recording())];
+        stages.into_iter().filter_map(|(stage, recording)| Some((stage, recording?))).collect()
+    }
+}
+
+/// Sends each request that arrives and reports its answer, until the session drops the channel. Between them it sends
+/// what was recorded for a trace.
 pub(super) async fn ask_all(
     endpoint: Endpoint,
     addresses: Addresses,
     mut questions: UnboundedReceiver<Question>,
     inputs: UnboundedSender<DriverInput>,
+    stages: RankStages,
 ) {
     let mut coordinator_client = CoordinatorClient::new(endpoint, LeaderDiscovery::new(addresses), CONNECT_TIMEOUT);
-    while let Some(question) = questions.recv().await {
+    let mut tracer = Tracer::new(Arc::new(stages));
+    let mut source = None;
+    loop {
+        let question = tokio::select! {
+            question = questions.recv() => question,
+            () = tracer.until_over() => {
+                if let Some(source) = source {
+                    tracer.send(&mut coordinator_client, source, &super::client_name()).await;
+                }
+                continue;
+            }
+        };
+        let Some(question) = question else { break };
         let (Question::OfSession(request) | Question::OfTrainer(request, _)) = &question;
+        if let ToCoordinator::RankHeartbeat(heartbeat) = request {
+            source = Some(TraceSource::Rank { session: heartbeat.session, rank: heartbeat.rank });
+        }
         let answer = coordinator_client.ask(request, ANSWER_TIMEOUT).await.map_err(|error| error.to_string());
         if let Question::OfTrainer(_, reply) = question {
             let _ = reply.send(measured(answer));
             continue;
         }
         let event = match answer {
-            Ok(answer) => SessionEvent::Answered(Box::new(answer)),
+            Ok(answer) => {
+                tracer.follow(answer.trace_order());
+                SessionEvent::Answered(Box::new(answer))
+            }
             Err(cause) => SessionEvent::Unanswered { cause },
         };
         if inputs.send(DriverInput::Event(event)).is_err() {

@@ -76,7 +76,8 @@ impl SessionDriver {
         let serving = Arc::new(Mutex::new(Serving::default()));
         let (clock, receive) = (WaitClock::default(), Attach::counters());
         let span = spans::rank(None, &job, rank);
-        let asking = coordinator::ask_all(endpoint.clone(), addresses, asked, to_inputs.clone());
+        let stages = coordinator::RankStages { receive: receive.clone(), clock: clock.clone() };
+        let asking = coordinator::ask_all(endpoint.clone(), addresses, asked, to_inputs.clone(), stages);
         let driver = Self {
             core,
             job,

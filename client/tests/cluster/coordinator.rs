@@ -74,7 +74,7 @@ impl CoordinatorRecord {
                 FromCoordinator::Joined { session, reason: StartReason::Given, home: home(None), heartbeat_ms: 20 }
             }
             ToCoordinator::RankHeartbeat(heartbeat) => {
-                FromCoordinator::RankAcknowledged { home: home(heartbeat.unreachable), heartbeat_ms: 20 }
+                FromCoordinator::RankAcknowledged { home: home(heartbeat.unreachable), heartbeat_ms: 20, trace: None }
             }
             ToCoordinator::RankLeave(_) => FromCoordinator::Done,
             other => panic!("a client asks for {other:?}"),

@@ -79,6 +79,9 @@ impl Driver {
                 }
                 return reply;
             }
+            Answer::Clock => {
+                return FromCoordinator::Clock(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX));
+            }
             Answer::Reply(reply) => reply,
         };
         let written = wait_for(written, timeout).await;

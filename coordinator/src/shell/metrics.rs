@@ -79,6 +79,10 @@ pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
         ToCoordinator::BadSamples { .. } => "bad_samples",
         ToCoordinator::ResetRun(_) => "reset_run",
         ToCoordinator::Measurements { .. } => "measurements",
+        ToCoordinator::Clock => "clock",
+        ToCoordinator::StartTrace { .. } => "start_trace",
+        ToCoordinator::TracePart(_) => "trace_part",
+        ToCoordinator::ReadTrace { .. } => "read_trace",
     }
 }
 

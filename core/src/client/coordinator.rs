@@ -134,7 +134,7 @@ impl SessionCore {
                     Err(error) => self.fail(error),
                 }
             }
-            FromCoordinator::RankAcknowledged { home, heartbeat_ms } => {
+            FromCoordinator::RankAcknowledged { home, heartbeat_ms, .. } => {
                 self.membership.answered(now_ms, heartbeat_ms);
                 self.on_home(now_ms, home);
             }

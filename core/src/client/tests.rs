@@ -100,7 +100,7 @@ impl TestRank {
     }
 
     fn heard(&mut self, home: Option<Home>) -> Vec<SessionEffect> {
-        self.answered(FromCoordinator::RankAcknowledged { home, heartbeat_ms: 1000 })
+        self.answered(FromCoordinator::RankAcknowledged { home, heartbeat_ms: 1000, trace: None })
     }
 
     fn filled(&mut self, link: LinkId, sequence: u64, slot: u32, offset: u64) -> Vec<SessionEffect> {

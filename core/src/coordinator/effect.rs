@@ -37,6 +37,8 @@ pub enum Answer {
         /// Where the text came from.
         origin: String,
     },
+    /// Reply with [`FromCoordinator::Clock`]: the time of the clock by which the core is called.
+    Clock,
 }
 
 /// An action for the shell to carry out.

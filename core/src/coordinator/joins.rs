@@ -318,7 +318,8 @@ impl CoordinatorCore {
     pub(super) fn on_rank_heartbeat(&mut self, heartbeat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {
         let left = self.hear_rank(heartbeat)?;
         let home = if left { None } else { self.place(heartbeat.session, heartbeat.rank) };
-        Ok(FromCoordinator::RankAcknowledged { home, heartbeat_ms: self.config.heartbeat_ms })
+        let trace = self.trace_order_of_rank(heartbeat.session, heartbeat.rank);
+        Ok(FromCoordinator::RankAcknowledged { home, heartbeat_ms: self.config.heartbeat_ms, trace })
     }
 
     pub(super) fn leave_rank(&mut self, heartbeat: &RankHeartbeat) -> Result<FromCoordinator, Refusal> {

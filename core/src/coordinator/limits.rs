@@ -1,7 +1,10 @@
 //! Limits on what a peer may report about itself, so that what is kept of each worker and rank, and shown in the
 //! status, stays small.
 
-use crate::messages::{Join, Refusal, WorkerHeartbeat};
+use crate::{
+    messages::{Join, Refusal, WorkerHeartbeat},
+    trace::TracePart,
+};
 
 use super::over_limit;
 
@@ -37,6 +40,15 @@ pub(super) fn check_heartbeat(heartbeat: &WorkerHeartbeat) -> Result<(), Refusal
         texts.into_iter().try_for_each(|part| text("a stall's reason", part))?;
     }
     Ok(())
+}
+
+/// Checks that a part of a trace is within the limits.
+pub(super) fn check_trace_part(part: &TracePart) -> Result<(), Refusal> {
+    text("a process's name", &part.name)?;
+    if part.stages.len() > MAX_STAGES {
+        return Err(over_limit("the number of a process's stages", part.stages.len(), MAX_STAGES));
+    }
+    part.stages.iter().try_for_each(|(stage, _)| text("a stage's name", stage.name()))
 }
 
 /// Checks that a rank's join is within the limits.

@@ -107,6 +107,7 @@ impl CoordinatorCore {
         Ok(FromCoordinator::WorkerAcknowledged {
             heartbeat_ms: self.config.heartbeat_ms,
             liveness_ms: self.config.liveness_ms,
+            trace: self.trace_order_of_worker(id),
         })
     }
 

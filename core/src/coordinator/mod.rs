@@ -25,6 +25,7 @@ mod status;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -49,7 +50,9 @@ pub use status::{
     WorkerStatus,
 };
 
-use self::{events::Events, history::History, jobs::JobState, members::WorkerRecord, session::SessionState};
+use self::{
+    events::Events, history::History, jobs::JobState, members::WorkerRecord, session::SessionState, trace::TraceState,
+};
 
 /// The largest number of jobs at one time.
 pub const MAX_JOBS: usize = 1_000;
@@ -105,6 +108,8 @@ pub struct CoordinatorCore {
     workers: BTreeMap<WorkerId, WorkerRecord>,
     history: History,
     events: Events,
+    last_trace: u64,
+    trace: Option<TraceState>,
     effects: VecDeque<Effect>,
 }
 
@@ -124,6 +129,8 @@ impl CoordinatorCore {
             workers: BTreeMap::new(),
             history: History::default(),
             events: Events::default(),
+            last_trace: 0,
+            trace: None,
             effects: VecDeque::new(),
         };
         coordinator.restore(durable);
@@ -176,6 +183,10 @@ impl CoordinatorCore {
                 ToCoordinator::ResetRun(run) => self.reset_run(run),
                 ToCoordinator::Measurements { session, rank } => self.measurements(session, rank),
                 ToCoordinator::Status => Ok(FromCoordinator::Status(self.status().to_json())),
+                ToCoordinator::Clock => return Answer::Clock,
+                ToCoordinator::StartTrace { job, duration_ms } => self.start_trace(&job, duration_ms),
+                ToCoordinator::TracePart(part) => self.add_trace_part(peer.role, part),
+                ToCoordinator::ReadTrace { trace, part } => self.read_trace(trace, part),
             },
         };
         Answer::Reply(result.unwrap_or_else(FromCoordinator::Refused))
@@ -225,6 +236,7 @@ impl CoordinatorCore {
     /// Advances the time and persists the sessions whose positions are due.
     pub fn handle_tick(&mut self, now_ms: u64) {
         self.advance(now_ms);
+        self.forget_trace();
         let (config, now_ms) = (self.config, self.now_ms);
         let due: Vec<SessionId> = self
             .sessions
@@ -305,6 +317,10 @@ fn permit(role: Role, request: &ToCoordinator) -> Result<(), Refusal> {
         ToCoordinator::BadSamples { .. } => ("BadSamples", &[Role::Client, Role::Admin]),
         ToCoordinator::ResetRun(_) => ("ResetRun", &[Role::Admin]),
         ToCoordinator::Measurements { .. } => ("Measurements", &[Role::Client, Role::Admin]),
+        ToCoordinator::Clock => ("Clock", &[Role::Worker, Role::Client, Role::Admin]),
+        ToCoordinator::StartTrace { .. } => ("StartTrace", &[Role::Client, Role::Admin]),
+        ToCoordinator::TracePart(_) => ("TracePart", &[Role::Worker, Role::Client, Role::Admin]),
+        ToCoordinator::ReadTrace { .. } => ("ReadTrace", &[Role::Client, Role::Admin]),
         ToCoordinator::DescribeJob { .. } | ToCoordinator::Status => return Ok(()),
     };
     if allowed.contains(&role) {

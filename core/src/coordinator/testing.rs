@@ -1,9 +1,10 @@
 //! A job, and the messages of workers and ranks, for tests.
 
 use crate::{
-    Fingerprint, Position, Receipt,
+    BatchId, Fingerprint, Position, Receipt, Stage,
     job::{BadSamples, Column, ColumnKind, DType, EpochEnd, IntColumn, Job, OrderParams},
     messages::{BadSample, Home, Join, NodeId, RankHeartbeat, SessionId, Start, WorkerHeartbeat, WorkerId},
+    trace::{SpanState, TracePart, TraceSource, UnitSpan},
 };
 
 /// Returns a job of 10,000 samples with one column.
@@ -97,5 +98,22 @@ pub fn bad_sample(sample: u64) -> BadSample {
         shard: "train-0.tar".to_owned(),
         key: format!("n01/{sample}"),
         cause: "ends after 12 bytes".to_owned(),
+    }
+}
+
+/// Returns the last part of trace 1 of a worker: two intervals of one thread.
+#[must_use]
+pub fn trace_part(worker: WorkerId) -> TracePart {
+    let batch = BatchId { session: SessionId(1), rank: 0, from: Position::new(0, 96) };
+    let span = |start_us, batch| UnitSpan { unit: 0, state: SpanState::Busy, start_us, end_us: start_us + 5, batch };
+    TracePart {
+        trace: 1,
+        source: TraceSource::Worker(worker),
+        number: 0,
+        name: "worker".to_owned(),
+        accuracy_us: 50,
+        lost: 0,
+        stages: vec![(Stage::Decode, vec![span(10, Some(batch)), span(20, None)])],
+        is_last: true,
     }
 }

@@ -13,4 +13,5 @@ mod restart;
 mod roles;
 mod runs;
 mod sessions;
+mod trace;
 mod world;

@@ -51,6 +51,7 @@ fn request(core: &mut CoordinatorCore, now_ms: u64, choice: u8, message: &[u8]) 
     let peer = RequestPeer { connection: ConnectionId(u64::from(choice / 4 % 8)), role, name: "peer".into() };
     let reply = match core.handle_request(now_ms, &peer, message) {
         Answer::Reply(reply) => reply,
+        Answer::Clock => FromCoordinator::Clock(now_ms),
         Answer::CreateJob { toml, origin } => {
             let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10 };
             let job = JobFile::parse(&toml, &origin).and_then(|file| file.freeze(&facts));

@@ -8,9 +8,10 @@ use std::{
 
 use futures::FutureExt;
 use spdl_core::{
-    Position, Receipt, SampleId, Stage,
+    BatchId, Position, Receipt, SampleId, Stage,
     insight::{Measured, RankWindow, WorkerWindow},
     messages::*,
+    trace::*,
 };
 use spdl_wire::{
     codec,
@@ -215,7 +216,30 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
         ToCoordinator::Measurements { session: SessionId(1), rank: 0 },
         ToCoordinator::RemoveJob { name: "train".into() },
         ToCoordinator::WorkerLeave { worker: WorkerId(7) },
+        ToCoordinator::Clock,
+        ToCoordinator::StartTrace { job: "train".into(), duration_ms: 1_000 },
+        ToCoordinator::TracePart(trace_part()),
+        ToCoordinator::ReadTrace { trace: 1, part: 0 },
     ]
+}
+
+fn trace_order() -> TraceOrder {
+    TraceOrder { trace: 1, remaining_ms: 900, spans: 4096 }
+}
+
+fn trace_part() -> TracePart {
+    let batch = BatchId { session: SessionId(1), rank: 0, from: Position { epoch: 1, offset: 64 } };
+    let span = UnitSpan { unit: 3, state: SpanState::Busy, start_us: 7, end_us: 9, batch: Some(batch) };
+    TracePart {
+        trace: 1,
+        source: TraceSource::Worker(WorkerId(7)),
+        number: 0,
+        name: "node-0".into(),
+        accuracy_us: 90,
+        lost: 0,
+        stages: vec![(Stage::Decode, vec![span])],
+        is_last: true,
+    }
 }
 
 pub(crate) fn to_coordinator_seeds() -> Vec<Vec<u8>> {
@@ -225,14 +249,15 @@ pub(crate) fn to_coordinator_seeds() -> Vec<Vec<u8>> {
 fn replies() -> Vec<FromCoordinator> {
     let session = session::session();
     vec![
-        FromCoordinator::WorkerAcknowledged { heartbeat_ms: 1000, liveness_ms: 5000 },
+        FromCoordinator::WorkerAcknowledged { heartbeat_ms: 1000, liveness_ms: 5000, trace: Some(trace_order()) },
         FromCoordinator::Joined {
             session: Box::new(session.clone()),
             reason: StartReason::Beginning,
             home: Some(home()),
             heartbeat_ms: 1000,
         },
-        FromCoordinator::RankAcknowledged { home: None, heartbeat_ms: 1000 },
+        FromCoordinator::RankAcknowledged { home: None, heartbeat_ms: 1000, trace: None },
+        FromCoordinator::Clock(7),
         FromCoordinator::Job(Box::new(session.job)),
         FromCoordinator::Status("{}".into()),
         FromCoordinator::Measured(Some(Box::new(Measured {
@@ -246,6 +271,13 @@ fn replies() -> Vec<FromCoordinator> {
             worker: Some(WorkerWindow { name: "worker-0".into(), cores: 4.0, ..WorkerWindow::default() }),
         }))),
         FromCoordinator::Done,
+        FromCoordinator::Trace(Box::new(TraceProgress {
+            trace: 1,
+            remaining_ms: 5,
+            part: Some(Box::new(trace_part())),
+            processes: 2,
+            missing: vec![TraceSource::Rank { session: SessionId(1), rank: 0 }],
+        })),
         FromCoordinator::Refused(Refusal::UnknownJob { job: "a".into(), known: "b".into() }),
     ]
 }

@@ -259,7 +259,7 @@ async fn receive_all(
             let started = Instant::now();
             let batch = received.count_reading(quic::receive_batch(&mut stream, &slab, &connection)).await;
             match &batch {
-                Ok((.., used_bytes)) => received.hold(started.elapsed(), *used_bytes),
+                Ok((_, slot, used_bytes)) => received.hold_received(*slot, started, *used_bytes),
                 Err(_) => received.fail(),
             }
             // If the connection ended, its own error explains a batch that was cut.
@@ -337,7 +337,7 @@ impl ClientReceiver {
                     let problem = format!("it filled slot {slot} with {used_bytes} bytes, which it may not");
                     return Err(ChannelError::protocol(problem));
                 }
-                self.received.hold(Duration::ZERO, used_bytes);
+                self.received.hold(used_bytes);
             }
             return Ok(event);
         };

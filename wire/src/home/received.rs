@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
+use spdl_pipeline::stats::{Interval, StageCounters, UnitGroup, UnitState};
 
 #[derive(Debug)]
 pub(super) struct ReceivedSlots {
@@ -44,9 +44,17 @@ impl ReceivedSlots {
         .await
     }
 
-    /// Notes that a slot holds a batch of `bytes`, which took `duration` to arrive.
-    pub(super) fn hold(&self, duration: Duration, bytes: u64) {
-        self.stage.item(duration, bytes);
+    /// Notes that a slot holds a batch of `bytes` that was there at once.
+    pub(super) fn hold(&self, bytes: u64) {
+        self.stage.item(Duration::ZERO, bytes);
+        self.change(|counts| counts.held += 1);
+    }
+
+    /// Notes that a slot holds a batch of `bytes` that began to arrive at `start`.
+    pub(super) fn hold_received(&self, slot: u32, start: Instant, bytes: u64) {
+        let end = Instant::now();
+        self.stage.item(end.saturating_duration_since(start), bytes);
+        self.units.add_interval(Interval { unit: slot, state: UnitState::Busy, start, end, batch: None });
         self.change(|counts| counts.held += 1);
     }
 

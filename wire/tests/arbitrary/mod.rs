@@ -2,7 +2,7 @@
 
 use proptest::{collection::vec, option, prelude::*};
 use spdl_core::{
-    Fingerprint, Position, Receipt, SampleId, Stage,
+    BatchId, Fingerprint, Position, Receipt, SampleId, Stage,
     history::StageRate,
     insight::{Measured, Presence, RankWindow, WorkerWindow},
     job::{
@@ -11,6 +11,7 @@ use spdl_core::{
         Resize, Returns, Size, TensorColumn, TensorEncoding, Transform,
     },
     messages::*,
+    trace::*,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -386,7 +387,50 @@ pub(crate) fn to_coordinator() -> impl Strategy<Value = ToCoordinator> {
         (text(), text()).prop_map(|(job, run)| ToCoordinator::ResetRun(RunName { job, run })),
         (any::<u64>(), any::<u32>())
             .prop_map(|(session, rank)| ToCoordinator::Measurements { session: SessionId(session), rank }),
+        Just(ToCoordinator::Clock),
+        (text(), any::<u64>()).prop_map(|(job, duration_ms)| ToCoordinator::StartTrace { job, duration_ms }),
+        trace_part().prop_map(ToCoordinator::TracePart),
+        any::<(u64, u32)>().prop_map(|(trace, part)| ToCoordinator::ReadTrace { trace, part }),
     ]
+}
+
+fn trace_order() -> impl Strategy<Value = TraceOrder> {
+    any::<(u64, u64, u32)>().prop_map(|(trace, remaining_ms, spans)| TraceOrder { trace, remaining_ms, spans })
+}
+
+fn trace_source() -> impl Strategy<Value = TraceSource> {
+    prop_oneof![
+        any::<u64>().prop_map(|worker| TraceSource::Worker(WorkerId(worker))),
+        any::<(u64, u32)>().prop_map(|(session, rank)| TraceSource::Rank { session: SessionId(session), rank }),
+    ]
+}
+
+fn unit_span() -> impl Strategy<Value = UnitSpan> {
+    let state =
+        prop_oneof![Just(SpanState::Busy), Just(SpanState::Input), Just(SpanState::Output), Just(SpanState::Throttled)];
+    let batch = (any::<u64>(), any::<u32>(), position()).prop_map(|(session, rank, from)| BatchId {
+        session: SessionId(session),
+        rank,
+        from,
+    });
+    (any::<u32>(), state, any::<[u64; 2]>(), option::of(batch))
+        .prop_map(|(unit, state, [start_us, end_us], batch)| UnitSpan { unit, state, start_us, end_us, batch })
+}
+
+fn trace_part() -> impl Strategy<Value = TracePart> {
+    let stages = vec((text().prop_map(Stage::from), vec(unit_span(), 0..5)), 0..4);
+    (any::<[u64; 3]>(), trace_source(), any::<u32>(), text(), stages, any::<bool>()).prop_map(
+        |([trace, accuracy_us, lost], source, number, name, stages, is_last)| TracePart {
+            trace,
+            source,
+            number,
+            name,
+            accuracy_us,
+            lost,
+            stages,
+            is_last,
+        },
+    )
 }
 
 fn refusal() -> impl Strategy<Value = Refusal> {
@@ -422,13 +466,21 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 
 pub(crate) fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
     prop_oneof![
-        (any::<u64>(), any::<u64>())
-            .prop_map(|(heartbeat_ms, liveness_ms)| FromCoordinator::WorkerAcknowledged { heartbeat_ms, liveness_ms }),
+        (any::<u64>(), any::<u64>(), option::of(trace_order())).prop_map(|(heartbeat_ms, liveness_ms, trace)| {
+            FromCoordinator::WorkerAcknowledged { heartbeat_ms, liveness_ms, trace }
+        }),
         (session(), reason(), option::of(home()), any::<u64>()).prop_map(|(session, reason, home, heartbeat_ms)| {
             FromCoordinator::Joined { session: Box::new(session), reason, home, heartbeat_ms }
         }),
-        (option::of(home()), any::<u64>())
-            .prop_map(|(home, heartbeat_ms)| FromCoordinator::RankAcknowledged { home, heartbeat_ms }),
+        (option::of(home()), any::<u64>(), option::of(trace_order()))
+            .prop_map(|(home, heartbeat_ms, trace)| FromCoordinator::RankAcknowledged { home, heartbeat_ms, trace }),
+        any::<u64>().prop_map(FromCoordinator::Clock),
+        (any::<[u64; 2]>(), option::of(trace_part()), any::<u32>(), vec(trace_source(), 0..5)).prop_map(
+            |([trace, remaining_ms], part, processes, missing)| {
+                let part = part.map(Box::new);
+                FromCoordinator::Trace(Box::new(TraceProgress { trace, remaining_ms, part, processes, missing }))
+            }
+        ),
         job().prop_map(|job| FromCoordinator::Job(Box::new(job))),
         text().prop_map(FromCoordinator::Status),
         Just(FromCoordinator::Done),

@@ -15,7 +15,7 @@ use spdl_core::{
     messages::{BadSample, CacheStats, Session, SlowObject, StageStats, StoreStats},
 };
 use spdl_pipeline::stats::Recording;
-use spdl_wire::slab::slot_stride;
+use spdl_wire::{slab::slot_stride, trace::Recorded};
 
 use super::{
     FeedError,
@@ -200,18 +200,6 @@ impl Resources {
         used.map(|stage| (stage.name().to_owned(), stage.durations().buckets())).collect()
     }
 
-    /// Records from now on what each thread, request and slot does, and keeps the last `capacity` intervals of each
-    /// stage, of 80 bytes each.
-    pub fn record(&self, capacity: usize) {
-        self.stages.record(capacity);
-    }
-
-    /// Ends the recording and returns what was recorded of each stage that has had a unit; nothing if nothing is being
-    /// recorded.
-    pub fn take_recordings(&self) -> Vec<(Stage, Recording)> {
-        self.stages.take_recordings()
-    }
-
     /// Returns the time from the creation of the resources to `now`.
     #[must_use]
     pub fn uptime(&self, now: Instant) -> Duration {
@@ -296,6 +284,17 @@ impl Resources {
             taken.slab_bytes += bytes;
             Ok(SlabReservation { memory: self.memory.clone(), bytes, slots })
         })
+    }
+}
+
+/// Threads, requests and slots are recorded.
+impl Recorded for Resources {
+    fn record(&self, capacity: usize) {
+        self.stages.record(capacity);
+    }
+
+    fn take_recordings(&self) -> Vec<(Stage, Recording)> {
+        self.stages.take_recordings()
     }
 }
 

@@ -11,9 +11,10 @@ use spdl_core::{
     backoff::Backoff,
     coordinators::{Addresses, LeaderDiscovery},
     messages::{FromCoordinator, Home, Refusal, ToCoordinator, WorkerHeartbeat},
+    trace::TraceSource,
 };
 use spdl_pipeline::stats::nanoseconds;
-use spdl_wire::coordinators::CoordinatorClient;
+use spdl_wire::{coordinators::CoordinatorClient, trace::Tracer};
 use tokio::sync::{Mutex, watch};
 
 use super::ranks::Ranks;
@@ -66,6 +67,7 @@ impl Heartbeats {
         let mut is_loss_logged = false;
         let mut refused = None;
         let mut draining = self.draining.subscribe();
+        let mut tracer = Tracer::new(self.resources.clone());
         loop {
             let heartbeat = self.heartbeat(*draining.borrow_and_update() != Draining::No);
             let is_draining = heartbeat.draining;
@@ -76,6 +78,7 @@ impl Heartbeats {
                         tracing::info!(coordinators = %coordinator_client.coordinators(), "reached a coordinator again");
                     }
                     (failures, is_loss_logged) = (0, false);
+                    tracer.follow(reply.trace_order());
                     let (pause, refusal) = self.handle_reply(reply, bad_samples_sent, is_draining);
                     if refusal != refused {
                         if let Some(cause) = &refusal {
@@ -83,11 +86,16 @@ impl Heartbeats {
                         }
                         refused = refusal;
                     }
-                    tokio::select! {
-                        () = tokio::time::sleep(pause) => {}
+                    let is_recorded = tokio::select! {
+                        () = tokio::time::sleep(pause) => false,
                         // The start of draining is sent at once.
-                        _ = draining.wait_for(|state| *state == Draining::Yes), if !is_draining => {}
-                        () = coordinator_client.until_closed() => {}
+                        _ = draining.wait_for(|state| *state == Draining::Yes), if !is_draining => false,
+                        () = coordinator_client.until_closed() => false,
+                        () = tracer.until_over() => true,
+                    };
+                    if is_recorded {
+                        let source = TraceSource::Worker(self.home.worker);
+                        tracer.send(&mut coordinator_client, source, &self.home.name).await;
                     }
                 }
                 Err(error) => {
@@ -196,7 +204,8 @@ mod tests {
         let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal } = read_reply(full, 3);
         assert!(is_accepted && !are_bad_kept && pause_ms == REFUSED_MS, "a worker that ends need not wait");
         assert!(refusal.unwrap().contains("the disk is full"));
-        assert!(read_reply(FromCoordinator::WorkerAcknowledged { heartbeat_ms: 7, liveness_ms: 9 }, 3).are_bad_kept);
+        let accepted = FromCoordinator::WorkerAcknowledged { heartbeat_ms: 7, liveness_ms: 9, trace: None };
+        assert!(read_reply(accepted, 3).are_bad_kept);
         assert!(!read_reply(FromCoordinator::Done, 0).is_accepted);
     }
 }

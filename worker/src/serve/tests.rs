@@ -205,7 +205,7 @@ impl HeartbeatServer {
             let _ = out.send(message);
             std::future::ready(match is_answered {
                 Ok(_) => FromCoordinator::Done,
-                Err(_) => FromCoordinator::WorkerAcknowledged { heartbeat_ms: 20, liveness_ms: 1000 },
+                Err(_) => FromCoordinator::WorkerAcknowledged { heartbeat_ms: 20, liveness_ms: 1000, trace: None },
             })
         };
         let task = tokio::spawn(async move {

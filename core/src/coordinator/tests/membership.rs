@@ -26,7 +26,7 @@ fn unreachable(worker: u64) -> RankHeartbeat {
 #[test]
 fn a_worker_gets_the_interval_of_its_heartbeats() {
     let reply = CoordinatorWorld::new().worker(worker(1, "a"));
-    assert_eq!(reply, FromCoordinator::WorkerAcknowledged { heartbeat_ms: 1_000, liveness_ms: 5_000 });
+    assert_eq!(reply, FromCoordinator::WorkerAcknowledged { heartbeat_ms: 1_000, liveness_ms: 5_000, trace: None });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::{
     coordinator::{
         Answer,
         Role::{self, Admin, Client, Coordinator, Worker},
-        testing::{heartbeat, join, worker},
+        testing::{heartbeat, join, trace_part, worker},
         tests::world::CoordinatorWorld,
     },
     messages::{FromCoordinator, Refusal, RunName, SessionId, ToCoordinator, WorkerId},
@@ -14,7 +14,7 @@ use crate::{
 fn each_request_is_taken_from_its_roles_only() {
     let submit = ToCoordinator::SubmitJob { toml: String::new(), origin: String::new() };
     let run = RunName { job: "j".to_owned(), run: "j".to_owned() };
-    let cases: [(ToCoordinator, &[Role]); 11] = [
+    let cases: [(ToCoordinator, &[Role]); 15] = [
         (ToCoordinator::WorkerHeartbeat(worker(1, "a")), &[Worker]),
         (ToCoordinator::WorkerLeave { worker: WorkerId(1) }, &[Worker]),
         (ToCoordinator::Join(join(0, 1, 1)), &[Client, Admin]),
@@ -25,6 +25,10 @@ fn each_request_is_taken_from_its_roles_only() {
         (ToCoordinator::DescribeJob { name: "j".to_owned() }, &[Coordinator, Worker, Client, Admin]),
         (ToCoordinator::BadSamples { job: "j".to_owned(), after: None }, &[Client, Admin]),
         (ToCoordinator::ResetRun(run), &[Admin]),
+        (ToCoordinator::Clock, &[Worker, Client, Admin]),
+        (ToCoordinator::StartTrace { job: "j".to_owned(), duration_ms: 1 }, &[Client, Admin]),
+        (ToCoordinator::TracePart(trace_part(WorkerId(1))), &[Worker]),
+        (ToCoordinator::ReadTrace { trace: 1, part: 0 }, &[Client, Admin]),
         (ToCoordinator::Status, &[Coordinator, Worker, Client, Admin]),
     ];
     for (request, allowed) in cases {

@@ -2,6 +2,7 @@
 
 mod files;
 pub(crate) mod fixture;
+mod recorded;
 
 use std::{fs, sync::Arc};
 
