@@ -106,6 +106,10 @@ fn it_shows_the_ranks_and_their_limit(browser: &Browser, watched: &Watched) {
     assert!(
         shares.as_array().expect("stages").iter().all(|text| text.as_str().is_some_and(|text| text.contains(" %")))
     );
+    browser.wait_for(
+        "the cores that the worker keeps busy",
+        "return /^\\d/.test(document.querySelectorAll('#workers tbody td')[2].textContent)",
+    );
     let receipt = browser.run("return document.querySelector('#receipts td code').textContent");
     assert_eq!(receipt.as_str().map(str::len), Some(32), "{receipt}");
 }

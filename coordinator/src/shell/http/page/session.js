@@ -105,7 +105,7 @@ function showGains(gains) {
   const helps = ([, factor]) => factor > LEAST_GAIN;
   figures(byId("gains"), known.filter(helps).map((gain) => [name(gain), `+${percent(gain[1] - 1)}`, "predicted"]));
   const useless = known.filter((gain) => !helps(gain)).map((gain) => name(gain).toLowerCase());
-  write(byId("no-gains"), useless.length ? `It would give nothing: ${useless.join(", ")}.` : "");
+  write(byId("no-gains"), useless.length ? `No gain from: ${useless.join(", ")}.` : "");
 }
 
 /** Fills the table of the rates that resources allow a rank. */

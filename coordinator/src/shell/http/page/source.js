@@ -37,16 +37,13 @@ export class Source {
   leadsSince = null;
   /** The leader's time when it last answered, in milliseconds since it leads. */
   nowMs = 0;
-  /** CPU time and uptime of workers one status ago. */
-  before = new Map();
+  /** For each worker its CPU time and uptime when it was last heard, and the cores that it used before that. */
+  #workers = new Map();
   #history = new History();
 
   /** Asks for the status, and for what happened since the last time. */
   async refresh() {
     const status = await read("status");
-    if (this.status?.leads) {
-      this.before = new Map(this.status.workers.map((worker) => [worker.worker, worker]));
-    }
     if (status.leads) {
       const page = await read("events", { after: this.events[0]?.id ?? 0 });
       if (page.leads_since_unix_ms !== this.leadsSince) {
@@ -54,14 +51,20 @@ export class Source {
         const isFirst = this.leadsSince === null;
         this.leadsSince = page.leads_since_unix_ms;
         this.#history = new History();
-        this.before = new Map();
         this.events = isFirst ? page.events.reverse() : (await read("events")).events.reverse();
       } else {
         this.events = [...page.events.reverse(), ...this.events].slice(0, 2000);
       }
       this.nowMs = page.now_ms;
     }
+    this.#workers = new Map(status.workers.map((worker) => [worker.worker, this.#heard(worker)]));
     this.status = status;
+  }
+
+  #heard({ worker, uptime_ms, cpu_ns }) {
+    const before = this.#workers.get(worker);
+    if (before?.uptime_ms === uptime_ms) return before;
+    return { uptime_ms, cpu_ns, cores: before ? (cpu_ns - before.cpu_ns) / 1e6 / (uptime_ms - before.uptime_ms) : null };
   }
 
   /** Asks for the steps that are new of these ranks and workers, and returns all that are kept. */
@@ -87,11 +90,9 @@ export class Source {
     return [...changes, ...this.events].sort((a, b) => b.at_ms - a.at_ms);
   }
 
-  /** The cores that a worker used between the last two statuses; `null` while that is not known. */
+  /** The cores that a worker used lately; `null` while that is not known. */
   coresUsed(worker) {
-    const before = this.before.get(worker.worker);
-    const ms = worker.uptime_ms - (before?.uptime_ms ?? Infinity);
-    return ms > 0 ? (worker.cpu_ns - before.cpu_ns) / 1e6 / ms : null;
+    return this.#workers.get(worker.worker)?.cores ?? null;
   }
 }
 

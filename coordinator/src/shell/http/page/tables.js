@@ -52,7 +52,7 @@ export function showWorkers(source) {
     return `${bytes(window?.stages.find((stage) => stage.name === "fetch")?.bytes_per_s ?? 0)}/s`;
   };
   const tuned = (worker) => (worker.tuned ?? []).map(({ value, current, is_pinned }) =>
-    `${words(value)} ${count(current)}${is_pinned ? " (pinned)" : ""}`).join(", ");
+    `${words(value)} ${count(current)}${is_pinned ? " (pinned)" : ""}`).join(", ") || "–";
   table(byId("workers"), "Workers", [
     { title: "Worker", of: (worker) => worker.name },
     { title: "State", of: (worker) => `${worker.draining ? "draining" : "ready"}${heard(worker.heartbeat_age_ms)}` },
