@@ -165,7 +165,7 @@ pub struct WorkerHeartbeat {
     /// What its caches hold.
     pub cache: CacheStats,
     /// The object of a store whose requests take much longer than all others, if there is one.
-    pub slow_object: Option<SlowObject>,
+    pub slow_object: Option<Box<SlowObject>>,
     /// Samples found bad since the last heartbeat that was answered.
     pub bad_samples: Vec<BadSample>,
 }

@@ -32,7 +32,7 @@ pub(super) struct WorkerRecord {
     pub(super) cpu_ns: u64,
     pub(super) store: StoreStats,
     pub(super) cache: CacheStats,
-    pub(super) slow_object: Option<SlowObject>,
+    pub(super) slow_object: Option<Box<SlowObject>>,
 }
 
 impl WorkerRecord {
@@ -42,7 +42,7 @@ impl WorkerRecord {
             cpu_ns: self.cpu_ns,
             store: self.store,
             cache: self.cache,
-            slow_object: self.slow_object.as_ref(),
+            slow_object: self.slow_object.as_deref(),
         }
     }
 

@@ -407,7 +407,7 @@ impl CoordinatorCore {
             cpu_ns: worker.cpu_ns,
             store: worker.store,
             cache: worker.cache,
-            slow_object: worker.slow_object.clone(),
+            slow_object: worker.slow_object.as_deref().cloned(),
         }
     }
 }

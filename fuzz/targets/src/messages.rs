@@ -197,13 +197,13 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
             cpu_ns: 4_000_000_000,
             store: StoreStats::default(),
             cache: CacheStats::default(),
-            slow_object: Some(SlowObject {
+            slow_object: Some(Box::new(SlowObject {
                 object: "a.tar".into(),
                 requests: 4,
                 mean_ns: 9_000_000,
                 other_requests: 40,
                 other_mean_ns: 9_000,
-            }),
+            })),
             bad_samples: vec![bad],
         }),
         ToCoordinator::Join(join),

@@ -294,6 +294,7 @@ fn worker_heartbeat() -> impl Strategy<Value = WorkerHeartbeat> {
     parts.prop_map(|(home, cores, draining, lists, stores, [uptime_ms, cpu_ns])| {
         let (ranks, stages, bad_samples) = lists;
         let (store, cache, slow_object) = stores;
+        let slow_object = slow_object.map(Box::new);
         WorkerHeartbeat {
             home,
             cores,

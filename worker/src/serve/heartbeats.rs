@@ -143,7 +143,7 @@ impl Heartbeats {
             stages: self.resources.stages(now),
             store: self.resources.store_stats(),
             cache: self.resources.cache_stats(),
-            slow_object: self.resources.slow_object(),
+            slow_object: self.resources.slow_object().map(Box::new),
             bad_samples: self.resources.bad_samples(BAD_PER_HEARTBEAT),
         }
     }

@@ -112,7 +112,7 @@ fn a_rank_that_was_superseded_is_told_by_what() {
 #[test]
 fn a_rank_that_asks_gets_the_measurements_of_its_diagnosis() {
     let mut pair = Pair::new();
-    let mut ask = |pair: &mut Pair, session| {
+    let ask = |pair: &mut Pair, session| {
         let request = ToCoordinator::Measurements { session: SessionId(session), rank: 0 };
         match pair.world.send_as(Role::Client, 5, request) {
             Answer::Reply(reply) => reply,
