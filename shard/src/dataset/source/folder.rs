@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    DatasetError, ListOptions, SourceRecords, hints,
+    DatasetError, ListOptions, SourceRecord, SourceRecords, hints,
     left_out::LeftOutReason,
-    stems::{Rules, SourceFile},
+    stems::{FolderFiles, Rules},
     unknown_class, wrong,
 };
 
@@ -24,10 +24,10 @@ enum PathKind {
 /// Reads the folder of class folders at the root of `found`.
 pub(super) fn read(found: &mut SourceRecords, how: &ListOptions<'_>) -> Result<(), DatasetError> {
     let root = found.root.clone();
-    let mut folders = Vec::new();
+    let mut folders: Vec<String> = Vec::new();
     for (name, kind) in entries(&root)? {
         match kind {
-            PathKind::Folder => folders.push(name),
+            PathKind::Folder => folders.push(name.into()),
             PathKind::File => found.left_out.add(&name, LeftOutReason::NoClass),
             PathKind::Other => found.left_out.add(&name, LeftOutReason::NotRegular),
         }
@@ -59,33 +59,42 @@ fn walk(
         return Err(wrong(&found.root.join(folder), "lies too deep, or is a link to a folder around it"));
     }
     let entries = entries(&found.root.join(folder))?;
-    let path = |name: &str| format!("{folder}/{name}");
-    let is_file = |(_, kind): &&(String, PathKind)| *kind == PathKind::File;
-    let file = |(name, _): &(String, PathKind)| SourceFile { path: path(name).into(), label: Some(label) };
-    let files: Vec<SourceFile> = entries.iter().filter(is_file).map(file).collect();
-    hints::note_json(&files, json);
+    let folder = format!("{folder}/");
+    let files: Vec<u32> =
+        (0..).zip(&entries).filter(|(_, (_, kind))| *kind == PathKind::File).map(|(at, _)| at).collect();
+    let name = |file: u32| &*entries[file as usize].0;
+    hints::note_json(&folder, files.iter().map(|file| name(*file)), json);
     let taken = how.taken(true);
     let rules = Rules { choice: how.fields, all_make_records: false, taken: &taken };
     // Records and the subfolders between them come in the order of their names.
-    let mut records = rules.records(&files, &mut found.left_out).into_iter().peekable();
-    for (name, kind) in &entries {
-        match kind {
-            PathKind::Other => found.left_out.add(&path(name), LeftOutReason::NotRegular),
-            PathKind::Folder => walk(found, how, &path(name), label, depth + 1, json)?,
-            PathKind::File => {
-                let first = path(name);
-                found.records.extend(records.next_if(|record| record.files().next() == Some(&first)));
+    let mut left_out = std::mem::take(&mut found.left_out);
+    let mut rest = entries.iter().enumerate();
+    let mut take_others = |found: &mut SourceRecords, before: usize| -> Result<(), DatasetError> {
+        for (_, (name, kind)) in rest.by_ref().take_while(|(at, _)| *at < before) {
+            match kind {
+                PathKind::Other => found.left_out.add(&format!("{folder}{name}"), LeftOutReason::NotRegular),
+                PathKind::Folder => walk(found, how, &format!("{folder}{name}"), label, depth + 1, json)?,
+                PathKind::File => {}
             }
         }
-    }
-    assert!(records.next().is_none(), "each record begins with a file of the folder");
+        Ok(())
+    };
+    let mut take = |first: u32, record: SourceRecord| {
+        take_others(found, first as usize)?;
+        found.records.push(record);
+        Ok(())
+    };
+    let of = FolderFiles { folder: &folder, label: Some(label), name: &name };
+    rules.records(&of, &files, &mut left_out, &mut take)?;
+    take_others(found, entries.len())?;
+    found.left_out.join(left_out);
     Ok(())
 }
 
 /// Returns the names in a folder, sorted, with the kind of each. Hidden entries are left out.
-fn entries(folder: &Path) -> Result<Vec<(String, PathKind)>, DatasetError> {
+fn entries(folder: &Path) -> Result<Vec<(Box<str>, PathKind)>, DatasetError> {
     let fail = |error: std::io::Error| wrong(folder, &format!("cannot be read: {error}"));
-    let mut names = Vec::new();
+    let mut names: Vec<(Box<str>, PathKind)> = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(fail)? {
         let entry = entry.map_err(fail)?;
         let name = entry.file_name().into_string();
@@ -100,7 +109,7 @@ fn entries(folder: &Path) -> Result<Vec<(String, PathKind)>, DatasetError> {
                 kind if kind.is_file() => PathKind::File,
                 _ => PathKind::Other,
             };
-            names.push((name, kind));
+            names.push((name.into(), kind));
         }
     }
     names.sort_unstable_by(|a, b| a.0.cmp(&b.0));

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{SourceRecords, extension, stems::SourceFile};
+use super::{SourceRecords, extension};
 
 /// Upper limit of the files that are inspected.
 const MAX_LOOKED_INTO: usize = 32;
@@ -14,10 +14,10 @@ const MAX_LOOKED_INTO: usize = 32;
 const LOOK_BYTES: u64 = 64 << 10;
 
 /// Records the files that may be annotations of a whole dataset.
-pub(super) fn note_json(files: &[SourceFile], json: &mut Vec<String>) {
-    let is_json = |file: &&SourceFile| extension(&file.path).as_deref() == Some("json");
+pub(super) fn note_json<'f>(folder: &str, names: impl Iterator<Item = &'f str>, json: &mut Vec<String>) {
+    let is_json = |name: &&str| extension(name).as_deref() == Some("json");
     let room = MAX_LOOKED_INTO.saturating_sub(json.len());
-    json.extend(files.iter().filter(is_json).take(room).map(|file| file.path.to_string()));
+    json.extend(names.filter(is_json).take(room).map(|name| format!("{folder}{name}")));
 }
 
 /// Returns a note for each COCO file in the source or beside it, because `pack` reads none of it.

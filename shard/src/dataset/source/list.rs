@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    DatasetError, ListOptions, SourceRecords, at_line, extension, read_text,
-    stems::{Rules, SourceFile},
+    DatasetError, ListOptions, SourceRecord, SourceRecords, at_line, extension, read_text,
+    stems::{FolderFiles, Rules},
 };
 
 /// A line: its number, the file's path, and the label.
@@ -23,12 +23,31 @@ pub(super) fn read(found: &mut SourceRecords, list: &Path, how: &ListOptions<'_>
     let lines = lines(list, &text)?;
     let (labels, classes) = labels(list, &lines, how.classes)?;
     let taken = how.taken(lines.first().is_some_and(|line| line.label.is_some()));
-    let file = |(line, label): (&ListLine<'_>, Option<i64>)| SourceFile { path: line.path.into(), label };
-    let files: Vec<SourceFile> = lines.iter().zip(labels).map(file).collect();
     let rules = Rules { choice: how.fields, all_make_records: how.fields.is_none(), taken: &taken };
-    found.records = rules.records(&files, &mut found.left_out);
+    let place = |file: u32| (labels[file as usize], in_folder(lines[file as usize].path));
+    let mut files: Vec<u32> = (0..).take(lines.len()).collect();
+    files.sort_by_key(|file| place(*file));
+    let folder = |file: u32| (labels[file as usize], in_folder(lines[file as usize].path).0);
+    let mut records: Vec<(u32, SourceRecord)> = Vec::new();
+    for files in files.chunk_by(|one, other| folder(*one) == folder(*other)) {
+        let (label, folder) = folder(files[0]);
+        let name = |file: u32| in_folder(lines[file as usize].path).1;
+        let of = FolderFiles { folder, label, name: &name };
+        rules.records(&of, files, &mut found.left_out, &mut |first, record| {
+            records.push((first, record));
+            Ok(())
+        })?;
+    }
+    // In the order of the list.
+    records.sort_unstable_by_key(|(first, _)| *first);
+    found.records = records.into_iter().map(|(_, record)| record).collect();
     found.classes = classes;
     Ok(())
+}
+
+/// Splits a path into its folder, with the `/` at its end, and the file's name.
+fn in_folder(path: &str) -> (&str, &str) {
+    path.split_at(path.rfind('/').map_or(0, |slash| slash + 1))
 }
 
 fn lines<'l>(list: &Path, text: &'l str) -> Result<Vec<ListLine<'l>>, DatasetError> {
