@@ -201,19 +201,9 @@ impl<T: Send, U: Send> ManyPipe<T, U> {
                 return engine.settle(state);
             }
         };
-        state.change(stage).running += 1;
-        let begun = state.now;
-        engine.release(state);
-
-        let (outcome, rest) = self.next(results);
-        let ended = Instant::now();
-        let mut state = engine.lock_at(ended);
-        state.change(stage).running -= 1;
-        if let Some(outcome) = &outcome {
-            state.count(stage, outcome.count, ended - begun);
-        }
+        let (mut state, message, rest) = self.make(engine, stage, state, results);
         let slot = if rest.is_some() { slot } else { last_slot };
-        self.pipe.place(stage, &mut state, slot, outcome.and_then(|outcome| outcome.message));
+        self.pipe.place(stage, &mut state, slot, message);
         self.set(stage, &mut state, number, rest);
         engine.settle(state)
     }
@@ -221,6 +211,19 @@ impl<T: Send, U: Send> ManyPipe<T, U> {
     /// Makes a result of an item behind the first.
     fn run_ahead<'e>(&self, engine: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
         let (number, results) = self.change(stage, &mut state, OpenItems::take_ahead);
+        let (mut state, message, rest) = self.make(engine, stage, state, results);
+        self.change(stage, &mut state, |open| open.add_ahead(number, message, rest));
+        engine.settle(state)
+    }
+
+    /// Makes a result with the state unlocked, and counts it. Returns it, and the rest of its item unless that has ended.
+    fn make<'e>(
+        &self,
+        engine: &'e Engine,
+        stage: usize,
+        mut state: Locked<'e>,
+        results: Results<U>,
+    ) -> (Locked<'e>, Option<Message<U>>, Option<Rest<U>>) {
         state.change(stage).running += 1;
         let begun = state.now;
         engine.release(state);
@@ -231,9 +234,7 @@ impl<T: Send, U: Send> ManyPipe<T, U> {
         if let Some(outcome) = &outcome {
             state.count(stage, outcome.count, ended - begun);
         }
-        let message = outcome.and_then(|outcome| outcome.message);
-        self.change(stage, &mut state, |open| open.add_ahead(number, message, rest));
-        engine.settle(state)
+        (state, outcome.and_then(|outcome| outcome.message), rest)
     }
 
     /// Asks an iterator for its next result. Returns what comes of it, and the iterator unless it has ended.
