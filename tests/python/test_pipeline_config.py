@@ -236,7 +236,7 @@ def test_the_concurrency_of_a_stage_changes_while_it_runs() -> None:
         return item
 
     pipeline = PipelineBuilder().add_source(range(4)).pipe(meet).add_sink(4).build(num_threads=2)
-    with pytest.raises(spdl_cluster.SettingError, match="no operation `meat`\nhint: its operations are: `meet`"):
+    with pytest.raises(spdl_cluster.SettingError, match="the pipeline has no operation `meat`\nhint: its operations are: `meet`"):
         pipeline.set_concurrency("meat", 2)
     with pytest.raises(spdl_cluster.SettingError, match="`concurrency` is 0"):
         pipeline.set_concurrency("meet", 0)

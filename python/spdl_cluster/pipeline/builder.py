@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
-from fractions import Fraction
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from ..errors import SettingError
 from .defs import (
@@ -21,6 +19,10 @@ from .defs import (
     StageConfig,
 )
 from .running import Pipeline, build_pipeline
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+    from fractions import Fraction
 
 T_co = TypeVar("T_co", covariant=True)
 S = TypeVar("S")

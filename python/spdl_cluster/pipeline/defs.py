@@ -18,15 +18,17 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from fractions import Fraction
+from numbers import Rational
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from ..errors import SettingError
 from ..ops import NativeOperation
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+    from fractions import Fraction
+
     from ..event_loop import EventLoop
 
 __all__ = [
@@ -250,9 +252,9 @@ def check(name: str, number: int) -> None:
 
 def check_failures(limit: int | Fraction) -> None:
     """Raises `SettingError` if `limit` is neither a number of failures nor a share of them."""
-    if isinstance(limit, Fraction) and not 0 < limit <= 1:
+    if isinstance(limit, Rational) and not isinstance(limit, int) and not 0 < limit <= 1:
         raise SettingError(f"`max_failures` is {limit!r}, not a share above 0 and up to 1")
-    if isinstance(limit, bool) or not isinstance(limit, (int, Fraction)):
+    if isinstance(limit, bool) or not isinstance(limit, Rational):
         raise SettingError(
             f"`max_failures` is {limit!r}, neither a whole number nor a `Fraction`", "-1 lets any number of items fail"
         )

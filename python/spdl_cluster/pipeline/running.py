@@ -7,10 +7,8 @@ import functools
 import sys
 import weakref
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from .._native import LoopTasks, NativeOp, NativePipeline, Reply
@@ -31,11 +29,15 @@ from .defs import (
     check_failures,
     event_loop,
 )
-from .stats import StageStats, StatsLog, added
+from .stats import StageStats, added
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+    from fractions import Fraction
+
     from ..event_loop import EventLoop
     from ..loader import Loader
+    from .stats_log import StatsLog
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -113,7 +115,7 @@ class Pipeline(Generic[T_co]):
         self._state: dict[str, Any] = {}
         #: The statistics of earlier epochs, and in the end those of all.
         self._stats: list[StageStats] = []
-        self._log = StatsLog(self, report_stats_interval) if report_stats_interval > 0 else None
+        self._log = _stats_log(self, report_stats_interval) if report_stats_interval > 0 else None
 
     def start(self) -> None:
         """Starts the stages. The first use does it too."""
@@ -382,10 +384,17 @@ def _parts(config: PipelineConfig[Any]) -> tuple[list[Any], list[PipeConfig[Any,
 
 
 def _limit(max_failures: int | Fraction) -> int | tuple[int, int]:
-    if isinstance(max_failures, Fraction):
-        share = max_failures.limit_denominator(1 << 32)
-        return share.numerator, share.denominator
-    return max_failures
+    if isinstance(max_failures, int):
+        return max_failures
+    share = max_failures.limit_denominator(1 << 32)
+    return share.numerator, share.denominator
+
+
+def _stats_log(pipeline: Pipeline[Any], interval_s: float) -> StatsLog:
+    # Its module imports logging, whose time and memory only pipelines that need it shall pay for.
+    from .stats_log import StatsLog
+
+    return StatsLog(pipeline, interval_s)
 
 
 def _aggregate(aggregator: Aggregator, drop_last: bool, is_continuous: bool, /, *items: Any) -> Any:
