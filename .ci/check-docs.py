@@ -6,6 +6,9 @@ usage: check-docs.py
 - Each relative link leads to an existing file or folder; if it has an anchor, the page has a heading of that name.
 - Each path in backticks that begins with a folder of the repository, such as `core/src/order`, exists; `NAME` in it stands
   for any name. CHANGELOG.md is left out: it may name removed files.
+- Each metric has a row on its page, and each row a metric.
+- Each limit that a diagnosis can name has a section on the page on tuning.
+- Each message of the page on troubleshooting is in a test, which provokes and checks it.
 
 Prints each fault with its page and line, and fails if there is one. Links to other sites are not followed.
 """
@@ -27,6 +30,17 @@ HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 FENCE = re.compile(r"^\s*(```|~~~)")
 METRICS_PAGE = "docs/guide/observe.md"
 METRIC = re.compile(r'"(spdl_[a-z]+_[a-z_]+)"')
+LIMITS = "core/src/insight/limit.rs"
+LIMIT = re.compile(r'^    \w+ = "(\w+)",$', re.MULTILINE)
+LIMITS_PAGE = "docs/guide/tuning.md"
+LIMIT_SECTION = re.compile(r"^## `(\w+)`$", re.MULTILINE)
+MESSAGES_PAGE = "docs/guide/troubleshooting.md"
+#: The message in a row of the page's tables.
+MESSAGE_ROW = re.compile(r"^\| `([^`]+)` \|")
+#: Files with tests.
+TESTS = re.compile(r"(^|/)tests(/|\.rs$)")
+#: The shortest part of a message, between what stands for names and numbers, that has to be in a test.
+MIN_PART = 8
 METRIC_ROW = re.compile(r"^\| `(spdl_[a-z_]+)` \|", re.MULTILINE)
 
 
@@ -93,11 +107,32 @@ def metric_faults(names: list[str]) -> list[str]:
     return missing + [f"{METRICS_PAGE}: there is no metric `{row}`" for row in sorted(rows - metrics)]
 
 
+def limit_faults() -> list[str]:
+    """Returns the limits without a section on their page, and the sections without a limit."""
+    limits = set(LIMIT.findall((ROOT / LIMITS).read_text(encoding="utf-8")))
+    sections = set(LIMIT_SECTION.findall((ROOT / LIMITS_PAGE).read_text(encoding="utf-8")))
+    missing = [f"{LIMITS_PAGE}: limit `{limit}` has no section" for limit in sorted(limits - sections)]
+    return missing + [f"{LIMITS_PAGE}: there is no limit `{section}`" for section in sorted(sections - limits)]
+
+
+def message_faults(names: list[str]) -> list[str]:
+    """Returns the messages without a test that has all of their parts."""
+    tests = [(ROOT / name).read_text(encoding="utf-8") for name in names if TESTS.search(name) and name.endswith((".rs", ".py"))]
+    tests = [text.replace("\\", "").replace("`", "") for text in tests]
+    wrong = []
+    for number, line in lines(ROOT / MESSAGES_PAGE):
+        if message := MESSAGE_ROW.match(line):
+            parts = [part for part in map(str.strip, message[1].split("…")) if len(part) >= MIN_PART]
+            if not parts or not any(all(part in text for part in parts) for text in tests):
+                wrong.append(f"{MESSAGES_PAGE}:{number}: no test has the message `{message[1]}`")
+    return wrong
+
+
 def main() -> None:
     names = tracked()
     top = {name.split("/")[0] for name in names if "/" in name}
     pages = [name for name in names if name.endswith(".md")]
-    wrong = [fault for page in pages for fault in faults(page, top)] + metric_faults(names)
+    wrong = [fault for page in pages for fault in faults(page, top)] + metric_faults(names) + limit_faults() + message_faults(names)
     print("\n".join([*wrong, f"{len(pages)} pages, {len(wrong)} faults"]))
     sys.exit(bool(wrong))
 
