@@ -85,6 +85,23 @@ impl Budget {
         NonZeroUsize::new(self.cores.max(0.0).ceil() as usize).unwrap_or(NonZeroUsize::MIN)
     }
 
+    /// Returns the smallest memory in bytes that has room for slabs of `slab_bytes` and, beside them, for blocks of
+    /// `block_bytes`, even while large pictures are decoded.
+    #[must_use]
+    pub fn memory_for(slab_bytes: u64, block_bytes: u64) -> u64 {
+        let needed = slab_bytes.saturating_add(block_bytes);
+        let holds = |memory_bytes: u64| {
+            let MemoryShares { pool_bytes, lent_bytes, .. } = Self { memory_bytes, ..Self::default() }.shares();
+            pool_bytes.saturating_sub(lent_bytes) >= needed
+        };
+        let (mut least, mut most) = (MIN_MEMORY_BYTES, needed.saturating_mul(3).max(MIN_MEMORY_BYTES));
+        while least < most {
+            let middle = least + (most - least) / 2;
+            if holds(middle) { most = middle } else { least = middle + 1 }
+        }
+        least
+    }
+
     /// Divides the memory between its uses.
     #[must_use]
     pub(crate) fn shares(&self) -> MemoryShares {
@@ -142,6 +159,20 @@ mod tests {
             assert!(error.contains(&format!("`cores` is {cores}")), "{error}");
         }
         Budget { cores: 100.0, ..Budget::default() }.check().unwrap();
+    }
+
+    #[test]
+    fn the_memory_for_slabs_and_blocks_holds_them_and_a_byte_less_does_not() {
+        for (slab_bytes, block_bytes) in [(1 << 28, 0), (1 << 30, 3 << 30), (3, 1 << 34), (1 << 25, 1 << 25)] {
+            let memory_bytes = Budget::memory_for(slab_bytes, block_bytes);
+            let left = |memory_bytes| {
+                let shares = Budget { memory_bytes, ..Budget::default() }.shares();
+                shares.pool_bytes - shares.lent_bytes
+            };
+            assert!(left(memory_bytes) >= slab_bytes + block_bytes, "{memory_bytes}");
+            assert!(left(memory_bytes - 1) < slab_bytes + block_bytes, "{memory_bytes}");
+        }
+        assert_eq!(Budget::memory_for(0, 0), MIN_MEMORY_BYTES);
     }
 
     #[test]

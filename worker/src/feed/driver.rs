@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, Span};
 
 use super::{
-    FeedError, FeedEvent, Resources,
+    FeedError, FeedEvent, FeedView, Resources,
     batch::{FilledBatch, PlannedBatches, fill},
     dataset::OpenDataset,
     progress::{FeedPhase, FeedProgress},
@@ -42,6 +42,16 @@ pub(super) struct Feed {
     pub(super) progress: Arc<FeedProgress>,
     /// Whether any sample was decoded.
     pub(super) has_good: AtomicBool,
+    pub(super) work: FeedWork,
+}
+
+/// What is done for a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FeedWork {
+    /// Everything.
+    All,
+    /// Its bytes are fetched; all entries are zero.
+    Fetch,
 }
 
 impl Feed {
@@ -60,9 +70,15 @@ pub(super) struct FeedDriver {
     pub(super) layout: Arc<Layout>,
     pub(super) progress: Arc<FeedProgress>,
     pub(super) events: mpsc::UnboundedSender<Result<FeedEvent, FeedError>>,
+    pub(super) work: FeedWork,
 }
 
 impl FeedDriver {
+    /// Returns a handle that reports the state of the rank.
+    pub(super) fn view(&self) -> FeedView {
+        FeedView::new(&self.resources, &self.session, self.rank, self.slab.slots(), self.progress.clone())
+    }
+
     pub(super) async fn run(self, from: Position, freed: mpsc::UnboundedReceiver<u32>) {
         let result = self.feed(from, freed).await;
         self.progress.enter(FeedPhase::Over);
@@ -150,6 +166,7 @@ impl FeedDriver {
             dataset,
             progress: progress.clone(),
             has_good: AtomicBool::new(false),
+            work: self.work,
         })
     }
 

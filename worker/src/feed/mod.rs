@@ -28,8 +28,9 @@ use spdl_wire::{slab::Slab, spans};
 use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::Instrument;
 
+pub use batch::HeldSamples;
 pub use dataset::{StoreAccess, WrapStore};
-use driver::FeedDriver;
+use driver::{FeedDriver, FeedWork};
 pub use error::FeedError;
 use progress::FeedProgress;
 use resources::SlabReservation;
@@ -122,14 +123,17 @@ impl SlotFreer {
     }
 }
 
-impl RankFeed {
-    /// Starts to feed a rank. Must be called inside a tokio runtime.
-    ///
-    /// # Errors
-    /// [`FeedError`] if the request is invalid or there is no memory for it; all other errors come from
-    /// [`next`](Self::next).
-    pub fn start(resources: &Arc<Resources>, request: FeedRequest) -> Result<Self, FeedError> {
-        let FeedRequest { session, rank, from, slots, slab: kind } = request;
+/// A feed with its memory, before it does anything.
+struct Idle {
+    driver: FeedDriver,
+    freed: mpsc::UnboundedReceiver<u32>,
+    events: mpsc::UnboundedReceiver<Result<FeedEvent, FeedError>>,
+    reservation: SlabReservation,
+}
+
+impl Idle {
+    fn new(resources: &Arc<Resources>, request: FeedRequest, work: FeedWork) -> Result<Self, FeedError> {
+        let FeedRequest { session, rank, slots, slab: kind, .. } = request;
         session.check(rank).map_err(|error| FeedError::Session {
             job: session.job.name.clone(),
             rank,
@@ -144,20 +148,47 @@ impl RankFeed {
             source: Arc::new(source),
         })?;
         let (progress, freed) = FeedProgress::new(Instant::now(), slab.slots(), resources.stages.clone());
-        let progress = Arc::new(progress);
         let (events_out, events) = mpsc::unbounded_channel();
         let driver = FeedDriver {
             resources: resources.clone(),
-            session: session.clone(),
+            session,
             rank,
-            slab: slab.clone(),
-            layout: layout.clone(),
-            progress: progress.clone(),
+            slab,
+            layout,
+            progress: Arc::new(progress),
             events: events_out,
+            work,
         };
-        let span = spans::rank(Some(session.id), &session.job.name, rank);
+        Ok(Self { driver, freed, events, reservation })
+    }
+}
+
+impl RankFeed {
+    /// Starts to feed a rank. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// [`FeedError`] if the request is invalid or there is no memory for it; all other errors come from
+    /// [`next`](Self::next).
+    pub fn start(resources: &Arc<Resources>, request: FeedRequest) -> Result<Self, FeedError> {
+        Self::start_with(resources, request, FeedWork::All)
+    }
+
+    /// Does the same as [`start`](Self::start), and decodes nothing: all entries are masked. Shows what a store gives.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub fn start_fetching(resources: &Arc<Resources>, request: FeedRequest) -> Result<Self, FeedError> {
+        Self::start_with(resources, request, FeedWork::Fetch)
+    }
+
+    fn start_with(resources: &Arc<Resources>, request: FeedRequest, work: FeedWork) -> Result<Self, FeedError> {
+        let from = request.from;
+        let session = &request.session;
+        let span = spans::rank(Some(session.id), &session.job.name, request.rank);
+        let Idle { driver, freed, events, reservation } = Idle::new(resources, request, work)?;
+        let (view, slab, layout, progress) =
+            (driver.view(), driver.slab.clone(), driver.layout.clone(), driver.progress.clone());
         let driver = tokio::spawn(driver.run(from, freed).instrument(span.clone())).abort_handle();
-        let view = FeedView::new(resources, &session, rank, slab.slots(), progress.clone());
         let stall_log = tokio::spawn(stall::watch(view.clone()).instrument(span)).abort_handle();
         Ok(Self { view, slab, layout, progress, events, last: None, driver, stall_log, _reservation: reservation })
     }

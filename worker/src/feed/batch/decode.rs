@@ -20,7 +20,11 @@ use super::{
 };
 use crate::{
     decode::{BadSampleCause, FieldTarget, SampleKey},
-    feed::{driver::Feed, journal::Suspicion, scheduler::DecodePermit},
+    feed::{
+        driver::{Feed, FeedWork},
+        journal::Suspicion,
+        scheduler::DecodePermit,
+    },
 };
 
 /// A sample that was not decoded.
@@ -131,6 +135,10 @@ fn decode_sample(
     place: &mut SamplePlace<'_>,
 ) -> Result<u64, Box<Undecoded>> {
     let sample = &found.sample;
+    if feed.work == FeedWork::Fetch {
+        place.mask(sample);
+        return Ok(found.bytes);
+    }
     let record = group.record(found);
     let undecoded = |reason| Err(Box::new(Undecoded { sample: *sample, key: record.key.to_owned(), reason }));
     let journal = &feed.resources.journal;

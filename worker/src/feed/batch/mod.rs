@@ -10,6 +10,7 @@
 //! 6. [`BatchBuffer::finish`] writes the ragged columns and the header. The driver publishes the slot.
 
 mod decode;
+mod held;
 mod records;
 mod settle;
 
@@ -31,6 +32,7 @@ use spdl_core::{
 use spdl_wire::{slab::SlotMut, spans};
 use tracing::{Instrument, Span};
 
+pub use self::held::HeldSamples;
 use self::{
     decode::{BatchBuffer, Undecoded, decode_groups},
     records::FetchedGroup,

@@ -1,30 +1,18 @@
 //! Tests of planning batches and of fetching their blocks ahead.
 
-use spdl_wire::slab::Slab;
-use tokio::sync::mpsc;
-
 use super::*;
 use crate::feed::{
-    Resources,
-    driver::FeedDriver,
-    progress::FeedProgress,
+    FeedRequest, Idle, Resources, SlabKind,
+    driver::FeedWork,
     tests::fixture::{FeedFixture, resources},
 };
 
 const ONE_EPOCH: &str = "epochs = 1\nglobal_batch = 12";
 
 async fn feed(fixture: &FeedFixture, resources: &Arc<Resources>) -> Arc<Feed> {
-    let session = fixture.session(1);
-    let layout = Arc::new(session.layout());
-    let driver = FeedDriver {
-        resources: resources.clone(),
-        session,
-        rank: 0,
-        slab: Slab::private(1, layout.slot_bytes()).unwrap(),
-        layout,
-        progress: Arc::new(FeedProgress::new(std::time::Instant::now(), 1, Arc::default()).0),
-        events: mpsc::unbounded_channel().0,
-    };
+    let (session, from) = (fixture.session(1), Position::START);
+    let request = FeedRequest { session, rank: 0, from, slots: 1, slab: SlabKind::Private };
+    let Idle { driver, .. } = Idle::new(resources, request, FeedWork::All).unwrap();
     Arc::new(driver.open().await.unwrap())
 }
 

@@ -249,6 +249,48 @@ async fn slabs_and_cache_stay_within_the_budget_and_come_back() {
     assert_eq!(resources.memory_bytes().0, 0);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_feed_that_only_fetches_reads_the_same_bytes_and_decodes_nothing() {
+    let fixture = FeedFixture::new(&[7], TWO_EPOCHS);
+    let (decoding, fetching) = (resources(PLENTY, None), resources(PLENTY, None));
+    let (decoded, steps) = run(&decoding, &fixture.session(1), Position::START).await.unwrap();
+    let session = fixture.session(1);
+    let request = FeedRequest { session, rank: 0, from: Position::START, slots: 0, slab: SlabKind::Private };
+    let mut feed = RankFeed::start_fetching(&fetching, request).unwrap();
+    let (fetched, fetched_steps) = drain(&mut feed).await.unwrap();
+    assert_eq!((fetched.len(), fetched_steps), (decoded.len(), steps));
+    let masked = |seen: &Seen| seen.flags == entry_flags::MASKED && seen.label == 0 && seen.text.is_empty();
+    assert!(fetched.values().all(masked), "nothing is decoded");
+    let of = |resources: &Resources, wanted| {
+        resources.stages(Instant::now()).into_iter().find(|stage| stage.stage == wanted).unwrap()
+    };
+    let (fetch, before) = (of(&fetching, Stage::Fetch), of(&decoding, Stage::Fetch));
+    assert_eq!((fetch.items, fetch.bytes), (before.items, before.bytes));
+    let decode = of(&fetching, Stage::Decode);
+    assert_eq!((decode.items, decode.failures), (2 * SAMPLES, 0), "the bad sample is not looked at");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn held_samples_are_decoded_over_and_over_without_another_request() {
+    let fixture = FeedFixture::new(&[7], TWO_EPOCHS);
+    let resources = resources(PLENTY, None);
+    let session = Session { global_batch: SAMPLES as u32, ..fixture.session(1) };
+    let mut held = HeldSamples::read(&resources, session).await.unwrap();
+    let of = |wanted| resources.stages(Instant::now()).into_iter().find(|stage| stage.stage == wanted).unwrap();
+    let fetched = of(Stage::Fetch);
+    for round in 1..=3 {
+        let decoded;
+        (held, decoded) = held.decode().await.unwrap();
+        assert_eq!(decoded as u64, SAMPLES - 1, "all but the bad one");
+        let decode = of(Stage::Decode);
+        assert_eq!((decode.items, decode.failures), (round * (SAMPLES - 1), round));
+    }
+    assert_eq!((of(Stage::Fetch).items, of(Stage::Fetch).bytes), (fetched.items, fetched.bytes));
+    assert!(resources.memory_bytes().0 > 0);
+    drop(held);
+    assert_eq!(resources.memory_bytes().0, 0);
+}
+
 #[tokio::test]
 async fn a_session_that_makes_no_sense_is_refused_with_its_values() {
     let fixture = FeedFixture::new(&[], TWO_EPOCHS);

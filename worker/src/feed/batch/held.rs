@@ -1,0 +1,111 @@
+//! Samples whose bytes stay in memory, to measure decoding without the rest of the pipeline.
+
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use spdl_core::{Position, SampleId, messages::Session};
+use spdl_shard::manifest::Manifest;
+
+use super::{
+    BatchSample, Group, WrongFetches,
+    decode::{BatchBuffer, decode_groups},
+    records::{self, FetchedGroup},
+};
+use crate::{
+    feed::{
+        FeedError, FeedRequest, Idle, Resources, SlabKind, SlabReservation,
+        driver::{Feed, FeedWork},
+        scheduler::DecodeRequest,
+    },
+    fetch::BlockHold,
+};
+
+/// Number of blocks that the samples come from at least, so that they are typical of the dataset.
+const MIN_BLOCKS: u64 = 8;
+
+/// Samples of a job with their bytes in memory, which can be decoded over and over.
+pub struct HeldSamples {
+    feed: Arc<Feed>,
+    buffer: BatchBuffer,
+    groups: Vec<FetchedGroup>,
+    _holds: Vec<BlockHold>,
+    _reservation: SlabReservation,
+}
+
+impl HeldSamples {
+    /// Reads at most as many samples as a global batch of `session` has, from blocks all over the dataset; fewer where
+    /// the blocks do not fit the memory budget.
+    ///
+    /// # Errors
+    /// [`FeedError`] if the session is invalid, there is no memory for the batch, or the dataset cannot be read.
+    pub async fn read(resources: &Arc<Resources>, session: Session) -> Result<Self, FeedError> {
+        let wanted = session.global_batch;
+        let request = FeedRequest { session, rank: 0, from: Position::START, slots: 1, slab: SlabKind::Private };
+        let Idle { driver, reservation, .. } = Idle::new(resources, request, FeedWork::All)?;
+        let feed = Arc::new(driver.open().await?);
+        let (groups, holds) = hold(&feed, spread(feed.dataset.manifest(), wanted));
+        let groups = try_join_all(groups.into_iter().map(|group| records::fetch(feed.clone(), group))).await?;
+        let slot = driver.slab.try_take(0).expect("nothing fills it");
+        let buffer = BatchBuffer::new(&feed.layout, slot, feed.layout.capacity() as usize, &[]);
+        Ok(Self { feed, buffer, groups, _holds: holds, _reservation: reservation })
+    }
+
+    /// Decodes all samples once more, on all decoding threads, and returns how many of them could be decoded.
+    ///
+    /// # Errors
+    /// [`FeedError::Panicked`] if a decoder panics.
+    pub async fn decode(mut self) -> Result<(Self, usize), FeedError> {
+        let (progress, session) = (self.feed.progress.clone(), self.feed.session.id);
+        let request = DecodeRequest { progress, sequence: 0, session, at: Position::START };
+        let samples = self.groups.iter().map(FetchedGroup::len).sum();
+        let permit = self.feed.resources.scheduler.take(request, samples).await;
+        let job = self.feed.session.job.name.clone();
+        let decoding = tokio::task::spawn_blocking(move || {
+            let batch = self.feed.batch_id(Position::START);
+            let undecoded = decode_groups(&self.feed, batch, &mut self.buffer, &self.groups, &permit);
+            (self, samples - undecoded.len())
+        });
+        decoding.await.map_err(|_| FeedError::Panicked { job })
+    }
+}
+
+/// Chooses `wanted` samples, or all if there are fewer, from blocks at even distances.
+fn spread(manifest: &Manifest, wanted: u32) -> Vec<Group> {
+    let all = u64::from(manifest.block_count());
+    let per_block = (manifest.samples() / all).max(1);
+    let taken = u64::from(wanted).div_ceil(per_block).max(MIN_BLOCKS).min(all);
+    let number = |index: u64| u32::try_from(index * all / taken).expect("below the number of blocks");
+    let mut blocks: Vec<_> = (0..taken).map(number).map(|number| (number, manifest.block(number))).collect();
+    // What small blocks lack, large ones give.
+    blocks.sort_by_key(|(_, block)| block.samples);
+    let mut entries = 0..wanted;
+    let mut groups = Vec::new();
+    for (left, (number, block)) in (1..=taken).rev().zip(blocks) {
+        let share = (entries.len() as u64).div_ceil(left).min(block.samples.into());
+        let sample = |(offset, entry)| {
+            let first = block.first_sample + offset;
+            let (id, at, wrong) = (SampleId(first), Position::new(0, first), WrongFetches::default());
+            BatchSample { entry, at, id, block: number, flags: 0, attempts: 0, wrong }
+        };
+        let group: Group = (0..share).zip(entries.by_ref()).map(sample).collect();
+        if !group.is_empty() {
+            groups.push(group);
+        }
+    }
+    groups
+}
+
+/// Starts to fetch the blocks of the groups. Drops the groups whose block has no room in memory, all but the first: what
+/// is fetched for one use is limited, and a group keeps its bytes.
+fn hold(feed: &Feed, groups: Vec<Group>) -> (Vec<Group>, Vec<BlockHold>) {
+    let (mut kept, mut holds) = (Vec::new(), Vec::new());
+    for group in groups {
+        let block = group[0].block;
+        let held = feed.resources.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block));
+        if held.is_some() || kept.is_empty() {
+            kept.push(group);
+        }
+        holds.extend(held);
+    }
+    (kept, holds)
+}
