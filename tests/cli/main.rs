@@ -5,6 +5,7 @@ mod jobs;
 mod loose_files;
 mod manual;
 mod output;
+mod profile;
 mod replaced;
 mod runs;
 mod status;

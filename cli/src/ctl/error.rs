@@ -31,6 +31,10 @@ pub(crate) enum CtlError {
     RankOutOfRange { rank: u32, world: u32 },
     #[error("`{flag}` is {value}, {problem}")]
     Beyond { flag: &'static str, value: u64, problem: String },
+    #[error("`{flag}`: {problem}")]
+    Flag { flag: &'static str, problem: String },
+    #[error("the first batch of job `{job}` is not there after {seconds} s: {cause}")]
+    NoBatch { job: String, seconds: u64, cause: String },
     #[error("dataset `{dataset}` has fingerprint {theirs}; job `{job}` was created with {ours}")]
     DatasetDiffers { dataset: String, theirs: Fingerprint, job: String, ours: Fingerprint },
     #[error("no job has had a run `{run}`; known are: {known}")]

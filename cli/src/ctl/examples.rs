@@ -27,6 +27,11 @@ pub(super) const PLAN: &str = "Examples:
   spdl-ctl plan job.toml --world 64 --ranks-per-node 8        # what the order costs in cache and downloads
   spdl-ctl plan job.toml --world 4 --rank 1 --steps 2 --ids   # the samples of each step";
 
+pub(super) const PROFILE: &str = "Examples:
+  spdl-ctl profile job.toml                                   # each part of the pipeline, and what limits it
+  spdl-ctl profile job.toml --step-ms 180 --world 16 --ranks-per-node 8
+  spdl-ctl profile job.toml --rate 2500 --cores 40% --json";
+
 pub(super) const PULL: &str = "Examples:
   spdl-ctl pull --coord node-0:7400 --job train --certs certs/client
   spdl-ctl pull --coord node-0:7400 --job train --certs certs/client --rank 1 --world 4 --steps 100 --json

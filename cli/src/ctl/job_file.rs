@@ -67,6 +67,11 @@ impl OpenJob {
             .map_or(Ok(()), |cause| Err(Refusal::StartOutOfRange { job: self.job.name.clone(), start, cause }.into()))
     }
 
+    /// Returns the bytes of all blocks of the dataset.
+    pub(crate) fn dataset_bytes(&self) -> u64 {
+        (0..self.manifest.block_count()).map(|block| self.manifest.block(block).bytes).sum()
+    }
+
     /// Returns how the job cuts its stream into steps.
     pub(crate) fn batches(&self, global_batch: Option<u32>) -> BatchParams {
         self.job.batches(global_batch.unwrap_or(self.job.global_batch))

@@ -6,6 +6,7 @@ mod allocator;
 mod audit;
 mod cert;
 mod coordinator;
+mod costs;
 mod demo;
 mod error;
 mod examples;
@@ -13,11 +14,13 @@ mod index;
 mod interrupt;
 mod job;
 mod job_file;
+mod machine;
 mod manual;
 mod output;
 mod pack;
 mod pictures;
 mod plan;
+mod profile;
 mod progress;
 mod pull;
 mod replay;
@@ -80,6 +83,9 @@ pub(crate) enum CtlCommand {
     /// Shows the order of the samples, and its cost in cache and downloads.
     #[command(after_help = examples::PLAN)]
     Plan(plan::PlanArgs),
+    /// Measures what this machine makes of a job, part by part, and recommends cores, memory and cache for a rate.
+    #[command(after_help = examples::PROFILE)]
+    Profile(profile::ProfileArgs),
     /// Pulls batches as a trainer does, without training, and shows statistics.
     #[command(after_help = examples::PULL)]
     Pull(pull::PullArgs),
@@ -167,6 +173,7 @@ impl CtlCommand {
             Self::Verify(args) => verify::run(&args),
             Self::Unpack(args) => unpack::run(&args),
             Self::Plan(args) => plan::run(&args),
+            Self::Profile(args) => profile::run(&args),
             Self::Pull(args) => pull::run(args),
             Self::Replay(args) => replay::run(&args),
             Self::Audit(args) => audit::run(&args),

@@ -1,22 +1,21 @@
 //! `spdl-ctl plan`: shows the order of the samples, and its cost in cache and downloads.
 
-use std::{collections::HashMap, process::ExitCode};
+use std::process::ExitCode;
 
 use serde::Serialize;
 use spdl_core::{
     Position,
+    job::OrderParams,
     order::{BatchParams, ItemKind, Step},
 };
 
 use super::{
     CtlError, Outcome,
+    costs::{Costs, NodeRanks},
     job_file::{self, JobFileArg, OpenJob},
     output::outln,
     report,
 };
-
-/// The most samples that the statistics without `--ids` are computed from.
-const MOST_SAMPLES: u64 = 20_000_000;
 
 /// Arguments of `plan`.
 #[derive(Debug, clap::Args)]
@@ -67,18 +66,13 @@ pub(crate) struct StepLine {
     pub(crate) waited_ms: Option<u64>,
 }
 
-/// The cost of a plan.
-#[derive(Debug, Default, Serialize)]
-struct Costs {
-    steps: u64,
-    samples: u64,
+/// The output of `plan --json`.
+#[derive(Debug, Serialize)]
+struct PlanReport {
     lanes: u32,
     window: u64,
-    nodes: u32,
-    blocks_alive_max: u64,
-    cache_bytes_per_node: u64,
-    downloads_per_dataset: f64,
-    same_block_samples_per_batch: f64,
+    #[serde(flatten)]
+    costs: Costs,
 }
 
 /// Runs `plan`.
@@ -91,9 +85,11 @@ pub(crate) fn run(args: &PlanArgs) -> Outcome {
     if args.ids {
         print_ids(&open, args, &batches, ranks)?;
     } else {
-        let costs = costs(&open, args, &batches);
+        let nodes = NodeRanks { world: args.world, ranks: 0..args.world, ranks_per_node: args.ranks_per_node };
+        let costs = Costs::of(&open.plan, &open.manifest, steps(&open, args, &batches), &nodes);
+        let OrderParams { lanes, window, .. } = open.job.order;
         if args.json {
-            report::json(&costs)?;
+            report::json(&PlanReport { lanes, window, costs })?;
         } else {
             print_costs(&open, &costs)?;
         }
@@ -164,66 +160,9 @@ fn print_ids(
     Ok(())
 }
 
-/// Computes the costs: each node fetches a block at its first use on the node and keeps it until its last use.
-fn costs(open: &OpenJob, args: &PlanArgs, batches: &BatchParams) -> Costs {
-    let order = open.job.order;
-    let nodes = args.world.div_ceil(args.ranks_per_node);
-    let mut costs = Costs { lanes: order.lanes, window: order.window, nodes, ..Costs::default() };
-    let mut uses: HashMap<(u32, u32), (u64, u64)> = HashMap::new();
-    let (mut rank_batches, mut same_block) = (0u64, 0u64);
-    let mut items = Vec::new();
-    let mut blocks: Vec<u32> = Vec::new();
-    for step in steps(open, args, batches) {
-        if costs.samples >= MOST_SAMPLES {
-            break;
-        }
-        for rank in 0..args.world {
-            open.plan.rank_items(&step, rank, args.world, &mut items);
-            blocks.clear();
-            blocks.extend(items.iter().filter(|item| item.kind != ItemKind::Invalid).map(|item| item.located.block));
-            costs.samples += blocks.len() as u64;
-            for block in &blocks {
-                let span = uses.entry((rank / args.ranks_per_node, *block)).or_insert((costs.steps, costs.steps));
-                span.1 = costs.steps;
-            }
-            blocks.sort_unstable();
-            let shared = blocks.chunk_by(|a, b| a == b).filter(|run| run.len() > 1).map(<[u32]>::len).sum::<usize>();
-            same_block += shared as u64;
-            rank_batches += 1;
-        }
-        costs.steps += 1;
-    }
-    let block_bytes = |block: u32| open.manifest.block(block).bytes;
-    let downloads: u64 = uses.keys().map(|(_, block)| block_bytes(*block)).sum();
-    let dataset: u64 = (0..open.manifest.block_count()).map(block_bytes).sum();
-    costs.downloads_per_dataset = downloads as f64 / dataset.max(1) as f64;
-    costs.same_block_samples_per_batch = same_block as f64 / rank_batches.max(1) as f64;
-    for node in 0..nodes {
-        let mut changes: Vec<(u64, bool, u64)> = Vec::new();
-        for ((_, block), (first, last)) in uses.iter().filter(|((of, _), _)| *of == node) {
-            changes.push((*first, true, block_bytes(*block)));
-            changes.push((*last + 1, false, block_bytes(*block)));
-        }
-        // Within a step, blocks are dropped before others are fetched: `false` sorts before `true`.
-        changes.sort_unstable();
-        let (mut alive, mut bytes) = (0u64, 0u64);
-        for (_, begins, size) in changes {
-            if begins {
-                alive += 1;
-                bytes += size;
-            } else {
-                alive -= 1;
-                bytes -= size;
-            }
-            costs.blocks_alive_max = costs.blocks_alive_max.max(alive);
-            costs.cache_bytes_per_node = costs.cache_bytes_per_node.max(bytes);
-        }
-    }
-    costs
-}
-
 fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
-    let Costs { steps, samples, lanes, window, nodes, .. } = costs;
+    let Costs { steps, samples, nodes, .. } = costs;
+    let OrderParams { lanes, window, .. } = open.job.order;
     outln!(
         "job `{}`: {} in {}",
         open.job.name,
@@ -235,7 +174,7 @@ fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
         report::count(*steps, "step", "steps"),
         report::count(*samples, "sample", "samples"),
         report::count((*nodes).into(), "node", "nodes"),
-        report::count((*lanes).into(), "lane", "lanes"),
+        report::count(lanes.into(), "lane", "lanes"),
     )?;
     outln!("blocks alive at once      {} per node", costs.blocks_alive_max)?;
     outln!("cache needed              {} per node", report::bytes(costs.cache_bytes_per_node))?;

@@ -64,6 +64,16 @@ pub(crate) fn samples_bar(quiet: bool, length: u64, label: &'static str) -> Prog
     ProgressBar::new(length).with_style(style).with_message(label)
 }
 
+/// Creates a bar of `length` steps, each with a message, on standard error; a hidden one if `quiet`.
+pub(crate) fn steps_bar(quiet: bool, length: u64) -> ProgressBar {
+    if quiet {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("measuring [{bar:30}] {pos} / {len}  {msg}");
+    let style = style.expect("the template is well formed").progress_chars("=> ");
+    ProgressBar::new(length).with_style(style)
+}
+
 /// The progress of reading or writing a dataset: in records if their number is known, else in bytes.
 pub(crate) struct DatasetBar(Option<ProgressBar>);
 

@@ -307,7 +307,8 @@ fn shares(rate: &StageRate) -> String {
     times.into_iter().filter_map(share).collect::<Vec<_>>().join(", ")
 }
 
-fn cores(number: f64) -> String {
+/// Formats a number of cores.
+pub(crate) fn cores(number: f64) -> String {
     if number == 1.0 { "1 core".to_owned() } else { format!("{number} cores") }
 }
 

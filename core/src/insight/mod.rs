@@ -28,4 +28,5 @@ pub use gains::{Remedy, session_gains};
 pub use limit::Limit;
 pub use session::session_verdict;
 pub use terms::Term;
+pub use verdict::CORES_KEPT;
 pub use window::{Measured, Presence, RankWindow, WorkerHistory, WorkerTotals, WorkerWindow};

@@ -6,8 +6,8 @@ use super::{
     words::{means, subject, then},
 };
 
-/// Cores that a trainer who sets the pace needs in addition to what is used: a rate varies.
-const CORES_KEPT: f64 = 1.1;
+/// The factor by which the cores for a rate are more than what the mean of the samples takes: a rate varies.
+pub const CORES_KEPT: f64 = 1.1;
 /// The fraction of the budget from which on it is worth to say that fewer cores would do.
 const NOTABLE_SPARE: f64 = 0.2;
 /// A rate that could rise by more than this factor is not told by how much: what would limit it was hardly used.

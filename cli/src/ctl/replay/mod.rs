@@ -2,19 +2,16 @@
 
 mod files;
 
-use std::{fs, path::PathBuf, process::ExitCode, time::Instant};
+use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 use crate::local;
 use spdl_core::Position;
-use spdl_worker::{
-    budget::{Budget, DEFAULT_MEMORY_BYTES},
-    size::parse_bytes,
-    transform::TransformSettings,
-};
+use spdl_worker::{budget::Budget, size::parse_bytes, transform::TransformSettings};
 
 use super::{
     CtlError, Outcome, interrupt,
     job_file::{self, JobFileArg},
+    machine,
     output::outln,
     progress::ProgressLine,
     report,
@@ -66,23 +63,6 @@ pub(crate) struct ReplayArgs {
     json: bool,
 }
 
-/// Returns three quarters of the free memory: the smaller of the machine's and the control group's.
-fn default_memory() -> u64 {
-    let read = |path: &str| fs::read_to_string(path).ok();
-    let meminfo = read("/proc/meminfo").unwrap_or_default();
-    let machine = free_bytes(&meminfo);
-    let number = |name: &str| read(&format!("/sys/fs/cgroup/{name}"))?.trim().parse::<u64>().ok();
-    let group = number("memory.max").zip(number("memory.current")).map(|(most, used)| most.saturating_sub(used));
-    let free = machine.into_iter().chain(group).min();
-    free.map_or(DEFAULT_MEMORY_BYTES, |free| (free / 4 * 3).max(DEFAULT_MEMORY_BYTES))
-}
-
-/// Returns `MemAvailable` of `/proc/meminfo`, in bytes.
-fn free_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
 /// Runs `replay`.
 pub(crate) fn run(args: &ReplayArgs) -> Outcome {
     interrupt::run_or_drop(replay(args))
@@ -97,11 +77,11 @@ async fn replay(args: &ReplayArgs) -> Outcome {
     if let Some(python) = &args.python {
         builder = builder.transforms(TransformSettings { python: python.clone(), ..TransformSettings::default() });
     }
-    let cores = args.cores.unwrap_or_else(|| std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64));
+    let cores = args.cores.unwrap_or_else(|| machine::cores() as f64);
     let steps = if args.all { u64::MAX } else { args.steps };
     // Two slots, so that the next batch is made while one is written.
     let slots = if steps == 1 { 1 } else { 2 };
-    let memory_bytes = args.memory.unwrap_or_else(default_memory);
+    let memory_bytes = args.memory.unwrap_or_else(machine::spare_bytes);
     let mut loader = builder.budget(Budget { cores, memory_bytes, disk: None }).slots(slots).open().await?;
     let mut tally = PullTally::new(true, args.trace.as_deref())?;
     let mut progress = if args.json { ProgressLine::Quiet } else { ProgressLine::bar(None, "replaying") };
@@ -132,16 +112,4 @@ async fn replay(args: &ReplayArgs) -> Outcome {
         }
     }
     Ok::<_, CtlError>(ExitCode::SUCCESS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_free_memory_is_the_kernels_number() {
-        assert_eq!(free_bytes("MemTotal: 100 kB\nMemAvailable:   24576000 kB\n"), Some(24_576_000 << 10));
-        assert_eq!(free_bytes("MemTotal: 100 kB\n"), None);
-        assert!(default_memory() >= DEFAULT_MEMORY_BYTES);
-    }
 }

@@ -1,0 +1,97 @@
+//! What an order costs: the blocks that nodes hold at once, and what they download.
+
+use std::{collections::HashMap, ops::Range};
+
+use serde::Serialize;
+use spdl_core::order::{ItemKind, Plan, Step};
+use spdl_shard::manifest::Manifest;
+
+/// The most samples that costs are computed from.
+const MOST_SAMPLES: u64 = 20_000_000;
+
+/// The ranks whose costs are computed, and how they share nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeRanks {
+    /// Number of all ranks.
+    pub(crate) world: u32,
+    /// The ranks to look at.
+    pub(crate) ranks: Range<u32>,
+    /// Number of ranks that share a node and its cache.
+    pub(crate) ranks_per_node: u32,
+}
+
+/// The cost of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Costs {
+    pub(crate) steps: u64,
+    pub(crate) samples: u64,
+    pub(crate) nodes: u32,
+    pub(crate) blocks_alive_max: u64,
+    pub(crate) cache_bytes_per_node: u64,
+    pub(crate) downloads_per_dataset: f64,
+    pub(crate) same_block_samples_per_batch: f64,
+}
+
+impl Costs {
+    /// Computes the costs: each node fetches a block at its first use on the node and keeps it until its last use.
+    pub(crate) fn of(plan: &Plan, manifest: &Manifest, steps: impl Iterator<Item = Step>, nodes: &NodeRanks) -> Self {
+        let NodeRanks { world, ranks, ranks_per_node } = nodes.clone();
+        let nodes = (ranks.len() as u32).div_ceil(ranks_per_node);
+        let mut costs = Self { nodes, ..Self::default() };
+        let mut uses: HashMap<(u32, u32), (u64, u64)> = HashMap::new();
+        let (mut rank_batches, mut same_block) = (0u64, 0u64);
+        let mut items = Vec::new();
+        let mut blocks: Vec<u32> = Vec::new();
+        for step in steps {
+            if costs.samples >= MOST_SAMPLES {
+                break;
+            }
+            for rank in ranks.clone() {
+                plan.rank_items(&step, rank, world, &mut items);
+                blocks.clear();
+                blocks
+                    .extend(items.iter().filter(|item| item.kind != ItemKind::Invalid).map(|item| item.located.block));
+                costs.samples += blocks.len() as u64;
+                for block in &blocks {
+                    let span = uses
+                        .entry(((rank - ranks.start) / ranks_per_node, *block))
+                        .or_insert((costs.steps, costs.steps));
+                    span.1 = costs.steps;
+                }
+                blocks.sort_unstable();
+                let shared =
+                    blocks.chunk_by(|a, b| a == b).filter(|run| run.len() > 1).map(<[u32]>::len).sum::<usize>();
+                same_block += shared as u64;
+                rank_batches += 1;
+            }
+            costs.steps += 1;
+        }
+        let block_bytes = |block: u32| manifest.block(block).bytes;
+        let downloads: u64 = uses.keys().map(|(_, block)| block_bytes(*block)).sum();
+        let dataset: u64 = (0..manifest.block_count()).map(block_bytes).sum();
+        costs.downloads_per_dataset = downloads as f64 / dataset.max(1) as f64;
+        costs.same_block_samples_per_batch = same_block as f64 / rank_batches.max(1) as f64;
+        for node in 0..nodes {
+            let mut changes: Vec<(u64, bool, u64)> = Vec::new();
+            for ((_, block), (first, last)) in uses.iter().filter(|((of, _), _)| *of == node) {
+                changes.push((*first, true, block_bytes(*block)));
+                changes.push((*last + 1, false, block_bytes(*block)));
+            }
+            // Within a step, blocks are dropped before others are fetched: `false` sorts before `true`.
+            changes.sort_unstable();
+            let (mut alive, mut bytes) = (0u64, 0u64);
+            for (_, begins, size) in changes {
+                if begins {
+                    alive += 1;
+                    bytes += size;
+                } else {
+                    alive -= 1;
+                    bytes -= size;
+                }
+                costs.blocks_alive_max = costs.blocks_alive_max.max(alive);
+                costs.cache_bytes_per_node = costs.cache_bytes_per_node.max(bytes);
+            }
+        }
+        costs
+    }
+}

@@ -1,0 +1,96 @@
+//! The columns of a job, each alone and with each of its operations alone.
+
+use spdl_core::job::{CenterCrop, Column, ColumnKind, ImageColumn, ImageKeys, ImageOp, Job, Kind, Size};
+
+use super::measure::Part;
+
+/// A column to measure.
+#[derive(Debug)]
+pub(super) struct Variant {
+    pub(super) part: Part,
+    pub(super) name: String,
+    pub(super) column: Column,
+}
+
+/// Returns the columns of a job; after each column, what it is without its function and with each of its operations.
+pub(super) fn of(job: &Job) -> Vec<Variant> {
+    job.columns.iter().flat_map(of_column).collect()
+}
+
+fn of_column(column: &Column) -> Vec<Variant> {
+    let whole = Variant { part: Part::Column, name: column.name.clone(), column: column.clone() };
+    let mut variants = vec![whole];
+    let plain = Column { transform: None, dtype: column.decoded_dtype(), ..column.clone() };
+    if let Some(transform) = &column.transform {
+        let name = format!("without {}", transform.function);
+        variants.push(Variant { part: Part::Operation, name, column: plain.clone() });
+    }
+    if let ColumnKind::Image(image) = &column.kind {
+        for kind in operations(image) {
+            let names: Vec<&str> = kind.ops.iter().map(ImageOp::name).collect();
+            let name = names.join(" + ");
+            let column = Column { kind: ColumnKind::Image(kind), ..plain.clone() };
+            variants.push(Variant { part: Part::Operation, name, column });
+        }
+    }
+    variants
+}
+
+/// Returns the column with each of its operations alone. Where pictures would differ in size, their middle is cut out.
+fn operations(image: &ImageColumn) -> Vec<ImageColumn> {
+    let with = |ops| ImageColumn::read(&ImageKeys { ops, layout: Some(image.layout), normalise: image.normalise }).ok();
+    let alone = |op: &ImageOp| {
+        let size = match image.size {
+            [height, width] if height == width => Size::Square(height),
+            size => Size::HeightWidth(size),
+        };
+        let cut = ImageOp::CenterCrop(CenterCrop { size });
+        with(vec![op.clone()]).or_else(|| with(vec![op.clone(), cut]))
+    };
+    let mut found: Vec<ImageColumn> = Vec::new();
+    for kind in image.ops.iter().filter_map(alone) {
+        if kind.ops != image.ops && !found.contains(&kind) {
+            found.push(kind);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use spdl_core::{
+        Fingerprint,
+        job::{DatasetFacts, JobFile},
+    };
+
+    use super::*;
+
+    /// Returns the names of the variants of an image column, after checking that each is a valid job.
+    fn names(keys: &str) -> Vec<String> {
+        let text = format!(
+            "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n{keys}"
+        );
+        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10 };
+        let job = JobFile::parse(&text, "job.toml").unwrap().freeze(&facts).unwrap();
+        let name = |variant: Variant| {
+            Job { columns: vec![variant.column], ..job.clone() }.check().unwrap();
+            variant.name
+        };
+        of(&job).into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn each_operation_is_alone_and_gives_pictures_of_one_size() {
+        let ops = "ops = [{ random_resized_crop = 64 }, \"random_flip\"]";
+        assert_eq!(names(ops), ["image", "random_resized_crop", "random_flip + center_crop"]);
+        let ops = "ops = [{ resize = 72 }, { center_crop = 64 }]";
+        assert_eq!(names(ops), ["image", "center_crop"], "the other one is the whole column");
+        assert_eq!(names("ops = [{ resize = [64, 64] }]"), ["image"]);
+    }
+
+    #[test]
+    fn a_column_is_also_measured_without_its_function() {
+        let keys = "ops = [{ center_crop = 64 }]\ntransform = \"a.b:c\"\nreturns = { shape = [3], dtype = \"f32\" }";
+        assert_eq!(names(keys), ["image", "without a.b:c"]);
+    }
+}
