@@ -9,3 +9,4 @@ mod profile;
 mod replaced;
 mod runs;
 mod status;
+mod top;

@@ -143,6 +143,12 @@ impl CoordinatorClient {
         }
     }
 
+    /// Closes the connection, and waits until that is known to the coordinator.
+    pub async fn finish(mut self, reason: &str) {
+        self.close(reason);
+        self.endpoint.wait_idle().await;
+    }
+
     /// Closes the connection.
     pub fn close(&mut self, reason: &str) {
         if let Some((_, connection)) = self.connection.take() {

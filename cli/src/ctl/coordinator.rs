@@ -40,23 +40,26 @@ pub(crate) struct Connection {
 impl Connection {
     /// Sends one request to the leading coordinator; a refusal is an error.
     pub(crate) async fn ask(&self, request: &ToCoordinator) -> Result<FromCoordinator, CtlError> {
-        let identity = Identity::load(&self.certs)?;
-        let endpoint = quic::client_endpoint(&identity, &QuicSettings::default())?;
-        let mut coordinator_client =
-            CoordinatorClient::new(endpoint.clone(), LeaderDiscovery::new(self.coord.clone()), CONNECT_TIMEOUT);
+        let mut client = self.open()?;
         let started = Instant::now();
         let reply = loop {
-            match coordinator_client.ask(request, REQUEST_TIMEOUT).await {
+            match client.ask(request, REQUEST_TIMEOUT).await {
                 Err(error) if started.elapsed() < retry_timeout(&error) => tokio::time::sleep(PAUSE).await,
                 done => break done?,
             }
         };
-        coordinator_client.close("done");
-        endpoint.wait_idle().await;
+        client.finish("done").await;
         match reply {
             FromCoordinator::Refused(refusal) => Err(refusal.into()),
             reply => Ok(reply),
         }
+    }
+
+    /// Reads the certificate and returns a client for several requests.
+    pub(crate) fn open(&self) -> Result<CoordinatorClient, CtlError> {
+        let identity = Identity::load(&self.certs)?;
+        let endpoint = quic::client_endpoint(&identity, &QuicSettings::default())?;
+        Ok(CoordinatorClient::new(endpoint, LeaderDiscovery::new(self.coord.clone()), CONNECT_TIMEOUT))
     }
 }
 

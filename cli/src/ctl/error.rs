@@ -33,6 +33,10 @@ pub(crate) enum CtlError {
     Beyond { flag: &'static str, value: u64, problem: String },
     #[error("`{flag}`: {problem}")]
     Flag { flag: &'static str, problem: String },
+    #[error("standard output is no terminal that `top` can draw on")]
+    NoTerminal,
+    #[error("there is no session {session}")]
+    NoSession { session: u64 },
     #[error("the first batch of job `{job}` is not there after {seconds} s: {cause}")]
     NoBatch { job: String, seconds: u64, cause: String },
     #[error("dataset `{dataset}` has fingerprint {theirs}; job `{job}` was created with {ours}")]
@@ -97,6 +101,8 @@ impl CtlError {
             Self::DatasetDiffers { .. } => {
                 "the dataset has changed since, or another one is at that place on this machine"
             }
+            Self::NoTerminal => "`spdl-ctl top --once` prints one frame as text",
+            Self::NoSession { .. } => "`spdl-ctl status -v` lists all sessions",
             Self::NoRun { .. } => "`spdl-ctl run list` lists the runs",
             Self::ManyRuns { .. } => "write JOB/RUN",
             Self::NotConfirmed { .. } => "answer `y` on a terminal, or write `--yes`",

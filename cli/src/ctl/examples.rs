@@ -51,6 +51,11 @@ pub(super) const STATUS: &str = "Examples:
   spdl-ctl status --coord node-0:7400 --certs certs/admin -v      # stages and stores of workers, sessions that have ended
   spdl-ctl status --coord node-0:7400 --certs certs/admin --json  # all statistics";
 
+pub(super) const TOP: &str = "Examples:
+  spdl-ctl top --coord node-0:7400 --certs certs/admin
+  spdl-ctl top --coord node-0:7400 --certs certs/admin --interval 5
+  spdl-ctl top --coord node-0:7400 --certs certs/admin --once     # one frame as text, for scripts";
+
 pub(super) const TRACE: &str = "Examples:
   spdl-ctl trace --coord node-0:7400 --certs certs/admin --out trace.json    # ten seconds; open it in https://ui.perfetto.dev
   spdl-ctl trace --coord node-0:7400 --certs certs/admin --job train --seconds 30 --out trace.json";

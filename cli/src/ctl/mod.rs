@@ -29,6 +29,7 @@ mod run;
 mod status;
 mod table;
 mod tally;
+mod top;
 mod trace;
 mod unpack;
 mod verify;
@@ -98,6 +99,9 @@ pub(crate) enum CtlCommand {
     /// Shows the state of a running cluster.
     #[command(after_help = examples::STATUS)]
     Status(status::StatusArgs),
+    /// Shows the cluster live in a terminal: ranks and their waits, stages, and what limits them.
+    #[command(after_help = examples::TOP)]
+    Top(top::TopArgs),
     /// Records for some seconds what the workers and trainers of a job do, for Perfetto.
     #[command(after_help = examples::TRACE)]
     Trace(trace::TraceArgs),
@@ -134,7 +138,11 @@ pub fn main() -> ExitCode {
         // Fails only on kernels without this call. There, only the parent's own clean-up ends this process.
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     }
-    trace(cli.verbose);
+    match cli.command {
+        // Nothing else may write on the screen that it draws on.
+        CtlCommand::Top(_) => process::log_to_stderr("off"),
+        _ => trace(cli.verbose),
+    }
     cli.run()
 }
 
@@ -178,6 +186,7 @@ impl CtlCommand {
             Self::Replay(args) => replay::run(&args),
             Self::Audit(args) => audit::run(&args),
             Self::Status(args) => status::run(&args, verbose > 0),
+            Self::Top(args) => top::run(&args),
             Self::Trace(args) => trace::run(&args),
             Self::Job(args) => job::run(args),
             Self::Run(args) => run::run(args),

@@ -30,7 +30,11 @@ pub(crate) struct StatusArgs {
 
 /// Gets the cluster's status from the coordinator: its JSON text, and the text parsed.
 pub(crate) async fn ask(connection: &Connection) -> Result<(String, Status), CtlError> {
-    let reply = connection.ask(&ToCoordinator::Status).await?;
+    read(connection.ask(&ToCoordinator::Status).await?)
+}
+
+/// Reads the reply to a request for the status: its JSON text, and the text parsed.
+pub(crate) fn read(reply: FromCoordinator) -> Result<(String, Status), CtlError> {
     let FromCoordinator::Status(text) = reply else { return Err(CtlError::Reply { request: "status" }) };
     let status = serde_json::from_str(&text).map_err(|_| CtlError::Reply { request: "status" })?;
     Ok((text, status))
@@ -130,7 +134,7 @@ fn lines(status: &Status, details: bool) -> Vec<String> {
     lines
 }
 
-fn is_live(session: &SessionStatus) -> bool {
+pub(crate) fn is_live(session: &SessionStatus) -> bool {
     session.ranks.iter().any(|rank| rank.is_alive)
 }
 
@@ -276,7 +280,7 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
 const SHOWN_WINDOW_MS: u64 = WINDOWS_MS[1];
 
 /// Returns what the stages of a worker did in the last ten seconds.
-fn recent(worker: &WorkerStatus) -> &[StageRate] {
+pub(crate) fn recent(worker: &WorkerStatus) -> &[StageRate] {
     let shown = worker.windows.iter().find(|window| window.window_ms == SHOWN_WINDOW_MS);
     shown.map_or(&[], |window| &window.stages)
 }
@@ -297,7 +301,7 @@ fn stage_rows(stage: &StageStats, rate: Option<&StageRate>, table: &mut Table<5>
 }
 
 /// Returns the shares of the time of a stage's units in percent, without those that are nothing.
-fn shares(rate: &StageRate) -> String {
+pub(crate) fn shares(rate: &StageRate) -> String {
     let share = |(time, name): (f64, &str)| {
         let percent = (100.0 * time / rate.units().max(f64::MIN_POSITIVE)).round();
         (percent > 0.0).then(|| format!("{percent} % {name}"))
@@ -313,4 +317,4 @@ pub(crate) fn cores(number: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::ctl::table::WIDTH;
 
-fn rank(rank: u32, waiting: f64) -> Value {
+pub(crate) fn rank(rank: u32, waiting: f64) -> Value {
     json!({
         "rank": rank, "client": "process 7 on node-0", "node": "n", "is_alive": true, "left": false,
         "position": { "epoch": 2, "offset": 4096 }, "receipt": "00", "home": "node-0", "home_worker": "1",
@@ -13,7 +13,7 @@ fn rank(rank: u32, waiting: f64) -> Value {
     })
 }
 
-fn session(id: u64, ranks: &[Value]) -> Value {
+pub(crate) fn session(id: u64, ranks: &[Value]) -> Value {
     json!({
         "session": id, "job": "train", "run": "train", "epochs": 90, "reason": "Given", "launch": null, "world": 2, "global_batch": 64, "start": { "epoch": 0, "offset": 0 },
         "acknowledged": { "epoch": 2, "offset": 4096 }, "superseded_by": null, "is_reset": false, "ranks": ranks,
@@ -27,7 +27,7 @@ fn window(seconds: u64, busy: f64) -> Value {
     }]})
 }
 
-fn worker(name: &str) -> Value {
+pub(crate) fn worker(name: &str) -> Value {
     json!({
         "worker": "1", "name": name, "node": "rack-7", "quic": "10.0.0.1:7500", "socket": "/run/spdl.sock", "cores": 8.0,
         "draining": false, "heartbeat_age_ms": 5,
@@ -46,7 +46,7 @@ fn worker(name: &str) -> Value {
     })
 }
 
-fn status(sessions: &[Value], workers: &[Value]) -> Status {
+pub(crate) fn status(sessions: &[Value], workers: &[Value]) -> Status {
     let job = json!({
         "name": "train", "dataset": "d", "fingerprint": "0", "dataset_fingerprint": "0", "samples": 1_281_167, "seed": 0,
         "global_batch": 64, "epochs": 90, "epoch_end": "drop", "bad_samples": "substitute", "max_bad_fraction": 0.1,

@@ -1,0 +1,139 @@
+//! Lines of text with colours, and the drawings in them: bars and sparklines.
+
+use spdl_core::history::StageRate;
+
+/// What a text means, and so how it looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ink {
+    Plain,
+    Faint,
+    Strong,
+    Reverse,
+    Alarm,
+    /// Time at work.
+    Busy,
+    /// Time held back by a budget.
+    Throttled,
+    /// Time spent waiting for room behind a stage.
+    Output,
+}
+
+/// A text of one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) text: String,
+    pub(super) ink: Ink,
+}
+
+/// A line of a frame.
+pub(super) type Line = Vec<Span>;
+
+/// Makes a span. What the terminal would take for a command, or for another direction of writing, becomes `?`: names and
+/// keys are other people's.
+pub(super) fn span(ink: Ink, text: impl AsRef<str>) -> Span {
+    let is_odd = |letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let text = text.as_ref().chars().map(|letter| if is_odd(letter) { '?' } else { letter }).collect();
+    Span { text, ink }
+}
+
+/// Returns the text of a line.
+pub(super) fn text_of(line: &Line) -> String {
+    line.iter().map(|span| span.text.as_str()).collect()
+}
+
+/// Cuts off what is beyond `width` characters.
+pub(super) fn cut(line: Line, width: usize) -> Line {
+    let mut left = width;
+    let cut = |mut span: Span| {
+        span.text = span.text.chars().take(left).collect();
+        left -= span.text.chars().count();
+        span
+    };
+    line.into_iter().map(cut).filter(|span| !span.text.is_empty()).collect()
+}
+
+/// The characters of drawings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Glyphs {
+    /// Busy, throttled, waiting for output, waiting for input.
+    pub(super) bar: [char; 4],
+    spark: [char; 8],
+    pub(super) limit: &'static str,
+}
+
+impl Glyphs {
+    /// Returns those that a terminal with this locale shows.
+    pub(super) fn of_locale(locale: &str) -> Self {
+        let locale = locale.to_ascii_lowercase();
+        if locale.contains("utf-8") || locale.contains("utf8") {
+            let spark = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+            Self { bar: ['█', '▒', '░', '·'], spark, limit: "◀ limit" }
+        } else {
+            Self { bar: ['#', '%', '-', '.'], spark: ['_', '.', ':', '-', '=', '+', '*', '#'], limit: "<- limit" }
+        }
+    }
+
+    /// Draws the shares of a stage's time in `width` characters.
+    pub(super) fn bar(&self, rate: &StageRate, width: usize) -> Line {
+        let parts = [rate.busy, rate.throttled, rate.output_wait, rate.input_wait];
+        let inks = [Ink::Busy, Ink::Throttled, Ink::Output, Ink::Faint];
+        let drawn = cells(parts, width).into_iter().zip(self.bar).zip(inks);
+        drawn.map(|((count, glyph), ink)| span(ink, glyph.to_string().repeat(count))).collect()
+    }
+
+    /// Draws the newest of these parts, each between 0 and 1, in at most `width` characters.
+    pub(super) fn sparkline(&self, parts: impl DoubleEndedIterator<Item = f64>, width: usize) -> String {
+        let level = |part: f64| self.spark[((part * 8.0) as usize).min(7)];
+        let newest: Vec<char> = parts.rev().take(width).map(level).collect();
+        newest.into_iter().rev().collect()
+    }
+}
+
+/// Divides `width` cells in the ratio of `parts`: each gets what it is due, rounded down, and the largest remainders one
+/// more.
+fn cells<const N: usize>(parts: [f64; N], width: usize) -> [usize; N] {
+    let sum: f64 = parts.iter().sum();
+    if sum <= 0.0 {
+        return [0; N];
+    }
+    let due = parts.map(|part| part / sum * width as f64);
+    let mut cells = due.map(|due| due as usize);
+    let mut by_remainder: [usize; N] = std::array::from_fn(|index| index);
+    by_remainder.sort_by(|a, b| due[*b].fract().total_cmp(&due[*a].fract()));
+    let left = width - cells.iter().sum::<usize>().min(width);
+    by_remainder.iter().cycle().take(left).for_each(|index| cells[*index] += 1);
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_has_its_width_and_the_shares_of_the_time() {
+        assert_eq!(cells([1.0, 0.0, 1.0, 2.0], 40), [10, 0, 10, 20]);
+        for parts in [[0.1, 0.2, 0.3, 0.4], [1.0, 1.0, 1.0, 0.0], [0.001, 0.0, 0.0, 31.9], [0.3, 0.0, 0.0, 0.0]] {
+            for width in 0..50 {
+                assert_eq!(cells(parts, width).iter().sum::<usize>(), width, "{parts:?}");
+            }
+        }
+        assert_eq!(cells([0.0; 4], 10), [0; 4], "a stage that never had a unit has no time");
+    }
+
+    #[test]
+    fn a_sparkline_shows_the_newest_points() {
+        let glyphs = Glyphs::of_locale("en_GB.UTF-8");
+        assert_eq!(glyphs.sparkline([0.9, 0.0, 0.13, 0.5, 1.0].into_iter(), 4), "▁▂▅█");
+        assert_eq!(Glyphs::of_locale("C").sparkline([0.0, 1.0].into_iter(), 9), "_#");
+    }
+
+    #[test]
+    fn hostile_text_cannot_command_the_terminal() {
+        assert_eq!(span(Ink::Plain, "a\x1b[2Jb\nc\u{202e}d\u{9b}e").text, "a?[2Jb?c?d?e");
+        let line = cut(vec![span(Ink::Plain, "abc"), span(Ink::Strong, "def"), span(Ink::Plain, "g")], 4);
+        assert_eq!((text_of(&line).as_str(), line.len()), ("abcd", 2));
+    }
+}

@@ -1,0 +1,128 @@
+//! `spdl-ctl top`: a live view of the cluster in a terminal.
+
+mod ink;
+mod keys;
+mod sections;
+mod terminal;
+mod view;
+mod waits;
+
+use std::{
+    env,
+    io::{self, IsTerminal},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use spdl_core::messages::ToCoordinator;
+use spdl_wire::coordinators::CoordinatorClient;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
+
+use super::{CtlError, Outcome, coordinator::Connection, interrupt, output::outln, status};
+use ink::{Glyphs, text_of};
+use keys::Key;
+use terminal::Terminal;
+use view::{Report, View};
+
+/// How long the coordinator has for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the view looks whether the time since the last answer has changed.
+const TICK: Duration = Duration::from_millis(500);
+/// The width of a frame that goes to no terminal, in characters.
+const PLAIN_WIDTH: usize = 100;
+
+/// Arguments of `top`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    connection: Connection,
+    /// Seconds between two requests to the coordinator. When raised, the view is less up to date.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_interval)]
+    interval: f64,
+    /// Prints one frame as text and ends.
+    #[arg(long)]
+    once: bool,
+    /// The session to show first; the newest that runs when not given.
+    #[arg(long)]
+    session: Option<u64>,
+}
+
+fn parse_interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
+    if (0.1..=3_600.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err(format!("`{text}` is not between 0.1 and 3600 seconds"))
+    }
+}
+
+/// Runs `top`.
+pub(crate) fn run(args: &TopArgs) -> Outcome {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+    let glyphs = Glyphs::of_locale(&locale.unwrap_or_default().to_string_lossy());
+    if args.once {
+        return once(args, glyphs);
+    }
+    if !io::stdout().is_terminal() || set("TERM").is_none_or(|term| term == "dumb") {
+        return Err(CtlError::NoTerminal);
+    }
+    let has_colours = set("NO_COLOR").is_none();
+    interrupt::run(|interrupt| live(args, View::new(args.session, glyphs), has_colours, interrupt))
+}
+
+/// Prints one frame, as wide as the terminal and as high as it needs to be.
+fn once(args: &TopArgs, glyphs: Glyphs) -> Outcome {
+    let (_, status) = super::runtime()?.block_on(status::ask(&args.connection))?;
+    let mut view = View::new(args.session, glyphs);
+    view.take(Report { status: Ok(status), at: Instant::now() });
+    if let Some(session) = args.session.filter(|session| !view.has_session(*session)) {
+        return Err(CtlError::NoSession { session });
+    }
+    let width = terminal::size().map_or(PLAIN_WIDTH, |size| size.width);
+    view.whole(width).iter().try_for_each(|line| outln!("{}", text_of(line).trim_end()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows frames until the user quits.
+async fn live(args: &TopArgs, mut view: View, has_colours: bool, mut interrupt: interrupt::Interrupt) -> Outcome {
+    let client = args.connection.open()?;
+    let mut terminal = Terminal::enter(has_colours).map_err(CtlError::Output)?;
+    let mut resized = signal(SignalKind::window_change()).map_err(CtlError::Runtime)?;
+    let mut keys = keys::listen().map_err(CtlError::Runtime)?;
+    let (sender, mut reports) = mpsc::channel(1);
+    let asking = tokio::spawn(ask_again(client, Duration::from_secs_f64(args.interval), sender));
+    let mut tick = tokio::time::interval(TICK);
+    loop {
+        let size = terminal::size().unwrap_or_default();
+        terminal.draw(&view.frame(size, Instant::now())).map_err(CtlError::Output)?;
+        tokio::select! {
+            Some(report) = reports.recv() => view.take(report),
+            Some(key) = keys.recv() => match key {
+                Key::Quit => break,
+                key => view.press(key),
+            },
+            Some(()) = resized.recv() => terminal.forget(),
+            _ = tick.tick() => {}
+            () = interrupt.asked() => break,
+        }
+    }
+    asking.abort();
+    Ok(interrupt::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
+/// Asks the coordinator for its status again and again, until nobody receives it.
+async fn ask_again(mut client: CoordinatorClient, interval: Duration, reports: mpsc::Sender<Report>) {
+    loop {
+        let reply = client.ask(&ToCoordinator::Status, ANSWER_TIMEOUT).await;
+        let status = reply.map_err(CtlError::from).and_then(|reply| Ok(status::read(reply)?.1));
+        let report = Report { status: status.map_err(|error| error.to_string()), at: Instant::now() };
+        if reports.send(report).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(interval).await;
+    }
+}

@@ -1,0 +1,261 @@
+//! The parts of a frame: the cluster, a session and its ranks, and the workers with their stages.
+
+use spdl_core::{
+    Stage,
+    coordinator::{RankStatus, SessionStatus, Status, WorkerStatus},
+    history::StageRate,
+    insight::Limit,
+};
+
+use super::{
+    ink::{Glyphs, Ink, Line, span},
+    waits::WaitHistory,
+};
+use crate::ctl::{
+    report::{bytes, count, duration_s, grouped},
+    status::{cores, is_live, recent, shares},
+    tally::transport_name,
+};
+
+/// Width of the longest bar and of the longest sparkline, in characters.
+const MAX_BAR: usize = 40;
+const MAX_SPARK: usize = 60;
+/// Width of a name in a table, in characters.
+const NAME_WIDTH: usize = 16;
+
+/// Which ranks are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rows {
+    All,
+    /// Those that wait most, where not all have room.
+    Most,
+}
+
+/// Describes the cluster in a line.
+pub(super) fn cluster(status: &Status) -> String {
+    format!(
+        "coordinator {}, up {}: {}, {}",
+        status.version,
+        duration_s(status.uptime_ms / 1_000),
+        count(status.jobs.len() as u64, "job", "jobs"),
+        count(status.workers.len() as u64, "worker", "workers"),
+    )
+}
+
+/// Names what has failed.
+pub(super) fn problems(status: &Status, width: usize) -> Vec<Line> {
+    let failed = status.jobs.iter().filter_map(|job| Some((&job.name, job.failed.as_ref()?)));
+    let failed = failed.map(|(name, failure)| format!("job `{name}` has failed: {failure}"));
+    let files = status.job_problems.iter().map(|problem| format!("job file `{}`: {}", problem.origin, problem.problem));
+    failed.chain(files).flat_map(|text| paragraph(Ink::Alarm, &text, width)).collect()
+}
+
+/// Describes a session, and what limits it.
+pub(super) fn session(status: &Status, session: &SessionStatus, width: usize) -> Vec<Line> {
+    let SessionStatus { session: id, job, run, world, acknowledged, .. } = session;
+    let alive = session.ranks.iter().filter(|rank| rank.is_alive).count();
+    let state = match session.superseded_by {
+        Some(by) => format!("superseded by session {by}"),
+        None if alive > 0 => "running".to_owned(),
+        None => "over".to_owned(),
+    };
+    let run = if run == job { String::new() } else { format!(", run `{run}`") };
+    let rate = session.ranks.iter().filter(|rank| rank.is_alive).filter_map(|rank| rank.job_samples_per_s);
+    let rate = rate.reduce(f64::min).map_or_else(String::new, |rate| format!(", {} samples/s", rounded(rate)));
+    let bad = status.jobs.iter().find(|known| known.name == *job).map_or(0, |job| job.bad_sample_count);
+    let bad = if bad > 0 { format!(", {}", count(bad, "bad sample", "bad samples")) } else { String::new() };
+    let ranks = count((*world).into(), "rank", "ranks");
+    let text = format!("session {id} of job `{job}`{run}: {state}, {alive} of {ranks}, at {acknowledged}{rate}{bad}");
+    let mut lines = paragraph(Ink::Strong, &text, width);
+    if let Some(verdict) = &session.verdict {
+        lines.extend(paragraph(Ink::Plain, verdict, width));
+    }
+    for stall in stalls(status, session) {
+        lines.extend(paragraph(Ink::Alarm, &stall, width));
+    }
+    lines
+}
+
+/// What ranks whose trainers wait and that stand still wait for.
+fn stalls<'a>(status: &'a Status, session: &'a SessionStatus) -> impl Iterator<Item = String> + 'a {
+    let waits = |number| {
+        session.ranks.iter().any(|rank| rank.rank == number && rank.is_alive && waiting(rank) >= ALARMING_WAIT)
+    };
+    let served = status.workers.iter().flat_map(|worker| &worker.ranks);
+    let of_session = served.filter(move |served| served.session == session.session && waits(served.rank));
+    let long = of_session.filter_map(|served| Some((served.rank, served.stall.as_ref()?)));
+    let long = long.filter(|(_, stall)| stall.waited_ms >= STANDSTILL_MS && stall.stage != Stage::HandOver);
+    long.map(|(rank, stall)| format!("rank {rank}: {stall}"))
+}
+
+/// A wait of this length is a standstill, in milliseconds.
+const STANDSTILL_MS: u64 = 3_000;
+
+/// Returns the table of a session's ranks, in at most `most` lines, but at least those of a few ranks. If not all have
+/// room, those that wait most are shown.
+pub(super) fn ranks(
+    session: &SessionStatus,
+    waits: &WaitHistory,
+    glyphs: &Glyphs,
+    width: usize,
+    most: usize,
+) -> Vec<Line> {
+    let header = format!(
+        "{:>6}  {:<6}  {:>10}  {:<15}  {:<NAME_WIDTH$}  {:>7}",
+        "RANK", "STATE", "SAMPLES/S", "LIMIT", "HOME", "WAITING"
+    );
+    let spark_width = width.saturating_sub(header.chars().count() + 1).min(MAX_SPARK);
+    let mut lines = vec![vec![span(Ink::Faint, header)]];
+    let mut ranks: Vec<&RankStatus> = session.ranks.iter().collect();
+    let all = ranks.len();
+    if all + 1 > most {
+        ranks.sort_by(|a, b| b.waiting.unwrap_or(0.0).total_cmp(&a.waiting.unwrap_or(0.0)));
+        ranks.truncate(most.saturating_sub(2).max(MIN_RANKS));
+    }
+    let left_out = all - ranks.len();
+    lines.extend(ranks.into_iter().map(|rank| rank_row(session, rank, waits, glyphs, spark_width)));
+    if left_out > 0 {
+        let text = format!("        and {} that wait less", count(left_out as u64, "rank", "ranks"));
+        lines.push(vec![span(Ink::Faint, text)]);
+    }
+    lines
+}
+
+/// The fewest ranks that are shown.
+const MIN_RANKS: usize = 3;
+
+fn rank_row(session: &SessionStatus, rank: &RankStatus, waits: &WaitHistory, glyphs: &Glyphs, spark: usize) -> Line {
+    let state = match rank {
+        RankStatus { left: true, .. } => "left",
+        RankStatus { is_alive: true, .. } => "alive",
+        _ => "silent",
+    };
+    let share = rank.job_samples_per_s.filter(|_| rank.is_alive).map(|rate| rate / f64::from(session.world.max(1)));
+    let limit = rank.diagnosis.as_ref().and_then(|diagnosis| diagnosis.limit);
+    let home = match (&rank.home, rank.transport) {
+        (Some(home), Some(transport)) => format!("{home} ({})", transport_name(transport)),
+        (Some(home), None) => home.clone(),
+        (None, _) => "no home".to_owned(),
+    };
+    let waiting = rank.waiting.filter(|_| rank.is_alive);
+    let cells = format!(
+        "{:>6}  {state:<6}  {:>10}  {:<15}  {}  ",
+        rank.rank,
+        share.map_or_else(|| "-".to_owned(), rounded),
+        limit.map_or("-", Limit::name),
+        column(&home, NAME_WIDTH),
+    );
+    let ink = match waiting {
+        Some(part) if part >= ALARMING_WAIT => Ink::Alarm,
+        _ => Ink::Plain,
+    };
+    let percent = waiting.map_or_else(|| "-".to_owned(), |part| format!("{:.0} %", 100.0 * part));
+    vec![
+        span(if rank.is_alive { Ink::Plain } else { Ink::Faint }, cells),
+        span(ink, format!("{percent:>7} ")),
+        span(Ink::Throttled, glyphs.sparkline(waits.of(session.session, rank.rank), spark)),
+    ]
+}
+
+/// The part of its time from which on a trainer's wait is shown as an alarm.
+const ALARMING_WAIT: f64 = 0.1;
+
+/// Describes the workers, those that serve the session first, with their stages; the stage that limits one of the
+/// session's ranks is marked.
+pub(super) fn workers(status: &Status, session: Option<&SessionStatus>, glyphs: &Glyphs, width: usize) -> Vec<Line> {
+    let serves = |worker: &WorkerStatus| {
+        let ranks = session.filter(|session| is_live(session)).into_iter().flat_map(|session| &session.ranks);
+        ranks
+            .filter(|rank| rank.home_worker.as_ref() == Some(&worker.worker))
+            .max_by(|a, b| waiting(a).total_cmp(&waiting(b)))
+    };
+    let mut workers: Vec<_> = status.workers.iter().map(|worker| (serves(worker), worker)).collect();
+    workers.sort_by_key(|(rank, worker)| (rank.is_none(), &worker.name));
+    let mut lines = Vec::new();
+    for (rank, worker) in workers {
+        let limit = rank.and_then(|rank| rank.diagnosis.as_ref()?.limit).and_then(stage_of);
+        lines.push(worker_line(worker));
+        let used = recent(worker).iter().filter(|rate| rate.units() > 0.0);
+        lines.extend(used.map(|rate| stage_row(rate, limit.as_ref() == Some(&rate.stage), glyphs, width)));
+    }
+    lines
+}
+
+fn waiting(rank: &RankStatus) -> f64 {
+    rank.waiting.unwrap_or(0.0)
+}
+
+fn worker_line(worker: &WorkerStatus) -> Line {
+    let state = if worker.draining { "draining" } else { "ready" };
+    let ranks = count(worker.ranks.len() as u64, "rank", "ranks");
+    let text = format!(": {state}, {ranks}, {}, node {}", cores(worker.cores), worker.node);
+    vec![span(Ink::Strong, format!("worker {}", worker.name)), span(Ink::Plain, text)]
+}
+
+fn stage_row(rate: &StageRate, is_limit: bool, glyphs: &Glyphs, width: usize) -> Line {
+    let name = format!("  {} ", column(rate.stage.name(), 9));
+    let per_s = match rate.bytes_per_s {
+        0.0 => format!("{}/s", rounded(rate.items_per_s)),
+        bytes_per_s => format!("{}/s  {}/s", rounded(rate.items_per_s), bytes(bytes_per_s as u64)),
+    };
+    let text = format!(" {per_s:<22}  {}", shares(rate));
+    // The mark stays in view on a narrow terminal.
+    let mark = format!(" {:<8}", if is_limit { glyphs.limit } else { "" });
+    let bar_width = (width / 4).min(MAX_BAR);
+    let mut line = vec![span(if is_limit { Ink::Alarm } else { Ink::Plain }, &name)];
+    line.extend(glyphs.bar(rate, bar_width));
+    line.push(span(Ink::Alarm, &mark));
+    line.push(span(Ink::Plain, text));
+    line
+}
+
+/// Returns the stage in which a limit shows.
+fn stage_of(limit: Limit) -> Option<Stage> {
+    match limit {
+        Limit::Cpu | Limit::BadSamples | Limit::UnevenSamples => Some(Stage::Decode),
+        Limit::Function => Some(Stage::Transform),
+        Limit::StoreLatency | Limit::StoreBandwidth | Limit::StoreErrors | Limit::SlowObject | Limit::ColdCache => {
+            Some(Stage::Fetch)
+        }
+        Limit::Network => Some(Stage::Send),
+        Limit::HandOver => Some(Stage::HandOver),
+        // None of the worker's.
+        Limit::Trainer | Limit::NoWorker | Limit::Silent | Limit::Superseded => None,
+    }
+}
+
+fn rounded(rate: f64) -> String {
+    if rate > 0.0 && rate < 10.0 { format!("{rate:.1}") } else { grouped(rate.round() as u64) }
+}
+
+/// Cuts a text to a column of `width` characters, or fills it up.
+fn column(text: &str, width: usize) -> String {
+    let cut: String = text.chars().take(width).collect();
+    format!("{cut:<width$}")
+}
+
+fn paragraph(ink: Ink, text: &str, width: usize) -> Vec<Line> {
+    wrapped(text, width).into_iter().map(|line| vec![span(ink, line)]).collect()
+}
+
+/// Wraps a text into lines of at most `width` characters; a longer word is cut.
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let mut word: Vec<char> = word.chars().collect();
+        while !word.is_empty() {
+            let line = lines.last_mut().expect("there is a line");
+            let used = line.chars().count();
+            let gap = usize::from(used > 0);
+            if used + gap + word.len() <= width {
+                line.extend(std::iter::repeat_n(' ', gap).chain(word.drain(..)));
+            } else if used == 0 {
+                line.extend(word.drain(..width));
+            } else {
+                lines.push(String::new());
+            }
+        }
+    }
+    lines
+}
