@@ -59,8 +59,6 @@ stages! {
     Receive = "receive",
     /// Copies a batch to a device.
     Copy = "copy",
-    /// A step of the trainer, from a batch to its wait for the next.
-    Step = "step",
 }
 
 impl From<&str> for Stage {

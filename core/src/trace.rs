@@ -8,6 +8,9 @@ use crate::{
     messages::{SessionId, WorkerId},
 };
 
+/// The name of the stage of a trainer's steps, from a batch to the wait for the next. It has intervals and no statistics, and
+/// so it is not one of [`Stage::KNOWN`].
+pub const STEP: &str = "step";
 /// The longest recording, in milliseconds.
 pub const MAX_TRACE_MS: u64 = 60_000;
 /// The most intervals of all processes in a trace: about 40 MB in the coordinator's memory.

@@ -11,7 +11,7 @@ use spdl_core::{
     client::SessionEvent,
     coordinators::{Addresses, LeaderDiscovery},
     messages::{FromCoordinator, ToCoordinator},
-    trace::TraceSource,
+    trace::{STEP, TraceSource},
 };
 use spdl_pipeline::stats::{Recording, StageCounters};
 use spdl_wire::{
@@ -54,7 +54,7 @@ impl Recorded for RankStages {
 
     fn take_recordings(&self) -> Vec<(Stage, Recording)> {
         let received = self.receive.units().take_recording(Instant::now());
-        let stages = [(Stage::Receive, received), (Stage::Step, self.clock.take_recording())];
+        let stages = [(Stage::Receive, received), (STEP.into(), self.clock.take_recording())];
         stages.into_iter().filter_map(|(stage, recording)| Some((stage, recording?))).collect()
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use spdl_core::{
     BatchId, Stage,
-    trace::{SpanState, TracePart, TraceSource, UnitSpan},
+    trace::{STEP, SpanState, TracePart, TraceSource, UnitSpan},
 };
 
 #[cfg(test)]
@@ -27,13 +27,8 @@ pub(super) struct Written {
     pub(super) batches: u64,
 }
 
-/// The stages whose intervals with a batch are joined by arrows, in this order, and the state of such an interval.
-const PATH: [(Stage, SpanState); 4] = [
-    (Stage::Fetch, SpanState::Busy),
-    (Stage::Decode, SpanState::Busy),
-    (Stage::HandOver, SpanState::Output),
-    (Stage::Step, SpanState::Busy),
-];
+/// Number of the stages whose intervals with a batch are joined by arrows.
+const PATH: usize = 4;
 /// The numbers of the tracks of a stage begin at a multiple of this, so that a process's tracks lie in the order of stages.
 const TRACKS_OF_STAGE: u64 = 1 << 20;
 
@@ -46,8 +41,8 @@ struct Slice {
     end_us: u64,
 }
 
-/// For each batch its slices, by their place in [`PATH`].
-type Batches = BTreeMap<BatchId, [Vec<Slice>; PATH.len()]>;
+/// For each batch its slices, by their [`place`].
+type Batches = BTreeMap<BatchId, [Vec<Slice>; PATH]>;
 
 /// Writes the parts of a trace.
 pub(super) fn write(parts: &[TracePart], out: impl Write) -> io::Result<Written> {
@@ -72,8 +67,7 @@ pub(super) fn write(parts: &[TracePart], out: impl Write) -> io::Result<Written>
                     };
                     events.slice(slice, stage, span)?;
                     written.intervals += 1;
-                    let place = PATH.iter().position(|(of, state)| of == stage && *state == span.state);
-                    if let (Some(batch), Some(place)) = (span.batch, place) {
+                    if let (Some(batch), Some(place)) = (span.batch, place(stage, span.state)) {
                         batches.entry(batch).or_default()[place].push(slice);
                     }
                 }
@@ -137,7 +131,7 @@ fn tracks(stage: &Stage, spans: &[&UnitSpan]) -> BTreeMap<(u32, String), u64> {
                 *slot += 1;
                 format!("{stage} rank {of_rank} slot {}", *slot - 1)
             }
-            (Stage::Step, _) => stage.to_string(),
+            _ if stage.name() == STEP => STEP.to_owned(),
             _ => format!("{stage} {unit}"),
         };
         ((unit, name), number)
@@ -145,8 +139,19 @@ fn tracks(stage: &Stage, spans: &[&UnitSpan]) -> BTreeMap<(u32, String), u64> {
     (0..).zip(rank_of).map(name).collect()
 }
 
+/// Returns the place of an interval on the way of its batch: fetch, decoding, slot, step.
+fn place(stage: &Stage, state: SpanState) -> Option<usize> {
+    match (stage, state) {
+        (Stage::Fetch, SpanState::Busy) => Some(0),
+        (Stage::Decode, SpanState::Busy) => Some(1),
+        (Stage::HandOver, SpanState::Output) => Some(2),
+        (stage, SpanState::Busy) if stage.name() == STEP => Some(3),
+        _ => None,
+    }
+}
+
 /// Returns the slices of a batch that are joined: in each stage the one that was last, if the next stage began later.
-fn path(slices: &[Vec<Slice>; PATH.len()]) -> Vec<Slice> {
+fn path(slices: &[Vec<Slice>; PATH]) -> Vec<Slice> {
     let mut path: Vec<Slice> = Vec::new();
     for of_stage in slices.iter().rev() {
         let is_before = |slice: &&Slice| path.last().is_none_or(|next| slice.start_us <= next.start_us);

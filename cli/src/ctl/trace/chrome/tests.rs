@@ -63,7 +63,7 @@ fn a_batch_is_followed_from_its_last_fetch_to_the_step() {
     let rank = part(
         rank,
         vec![(
-            Stage::Step,
+            STEP.into(),
             vec![span(0, SpanState::Input, 1_000, 2_750, None), span(0, SpanState::Busy, 2_750, 4_010, of)],
         )],
     );
@@ -108,7 +108,7 @@ fn an_arrow_never_leads_back_in_time() {
         ],
     );
     let rank = TraceSource::Rank { session: SessionId(1), rank: 0 };
-    let rank = part(rank, vec![(Stage::Step, vec![span(0, SpanState::Busy, 25, 80, of)])]);
+    let rank = part(rank, vec![(STEP.into(), vec![span(0, SpanState::Busy, 25, 80, of)])]);
     let (_, events) = events(&[worker, rank]);
     let [start, end] = ["s", "f"].map(|phase| with_phase(&events, phase)[0]["ts"].as_u64().unwrap());
     assert_eq!((start, end, with_phase(&events, "t").len()), (0, 15, 0));
