@@ -3,6 +3,7 @@
 //! - What a job is and in which [`order`] its samples come: [`job`], [`Position`], [`Receipt`], [`Fingerprint`].
 //! - What the processes send each other: [`messages`], the [`layout`] of a batch, and how a client finds the leading
 //!   coordinator among several ([`coordinators`]).
+//! - What limits a rank ([`insight`]), and the values that a worker changes at run time ([`tuning`]).
 //! - The state machines that decide: [`coordinator`], [`client`] and [`feed`]. A shell in the crate of the same name does
 //!   the I/O: it passes events and the time in, and carries out the effects that come out. The simulator in `tests/sim`
 //!   is another shell of the same state machines.
@@ -37,6 +38,7 @@ mod session;
 mod stage;
 mod stores;
 pub mod trace;
+pub mod tuning;
 
 pub use batch_id::BatchId;
 pub use fingerprint::Fingerprint;
