@@ -31,6 +31,7 @@ use spdl_core::{
     job::{Job, JobError, JobFile},
     messages::{Refusal, Session, SessionId, StageStats, StartReason, Transport},
     order::{Plan, PlanError},
+    tuning::TuningSettings,
 };
 use spdl_shard::store::{DatasetStore, StoreError};
 use spdl_worker::{
@@ -86,6 +87,7 @@ pub struct LocalBuilder {
     timeout: Duration,
     budget: Budget,
     transforms: TransformSettings,
+    tuning: TuningSettings,
 }
 
 /// Returns a builder for a loader of this job.
@@ -108,6 +110,7 @@ impl LocalBuilder {
             timeout: DEFAULT_TIMEOUT,
             budget: Budget::default(),
             transforms: TransformSettings::default(),
+            tuning: TuningSettings::default(),
         }
     }
 
@@ -183,6 +186,14 @@ impl LocalBuilder {
         self
     }
 
+    /// Sets how the number of requests to stores and the read-ahead are chosen. Default: they are tuned by what is
+    /// measured.
+    #[must_use]
+    pub const fn tuning(mut self, tuning: TuningSettings) -> Self {
+        self.tuning = tuning;
+        self
+    }
+
     /// Opens the dataset and starts the pipeline. Needs a tokio runtime.
     ///
     /// # Errors
@@ -209,7 +220,7 @@ impl LocalBuilder {
         Plan::new(&manifest.block_samples(), job.seed, job.order)?.check(&job.batches(global_batch))?;
         let session = Session { id: SessionId(0), job, world, global_batch, start };
         // The job's functions may run: the caller chose the job, and they run with the caller's rights.
-        let access = Access { transforms: Some(self.transforms), ..Access::default() };
+        let access = Access { transforms: Some(self.transforms), tuning: self.tuning, ..Access::default() };
         let resources = Resources::with_access("in-process", self.budget, access)?;
         let request =
             FeedRequest { session: session.clone(), rank, from: start, slots: self.slots, slab: SlabKind::Private };

@@ -11,6 +11,7 @@ use crate::{
     insight::Measured,
     job::Job,
     trace::{TraceOrder, TracePart, TraceProgress},
+    tuning::TuningStatus,
 };
 use serde::{Deserialize, Serialize};
 
@@ -166,6 +167,8 @@ pub struct WorkerHeartbeat {
     pub cache: CacheStats,
     /// The object of a store whose requests take much longer than all others, if there is one.
     pub slow_object: Option<Box<SlowObject>>,
+    /// The values that it tunes, and their latest changes.
+    pub tuning: Box<TuningStatus>,
     /// Samples found bad since the last heartbeat that was answered.
     pub bad_samples: Vec<BadSample>,
 }

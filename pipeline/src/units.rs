@@ -272,6 +272,20 @@ impl UnitGroup {
         }
     }
 
+    /// Changes the number of units. New ones are idle; idle ones go first. Only for the one group of a stage: a
+    /// recording numbers the units of its groups one after the other.
+    pub fn resize(&self, units: u32, now: Instant) {
+        self.ledger.lock().change(now, |ledger| {
+            let mut excess = ledger.units().saturating_sub(units);
+            ledger.counts[UnitState::Idle as usize] += units.saturating_sub(ledger.units());
+            for count in ledger.counts.iter_mut().rev() {
+                let removed = excess.min(*count);
+                *count -= removed;
+                excess -= removed;
+            }
+        });
+    }
+
     /// Sets how many units are in these states; all others are idle. Counts beyond the number of units are cut off, the
     /// last ones first.
     pub fn set<const N: usize>(&self, counts: [(UnitState, usize); N], now: Instant) {

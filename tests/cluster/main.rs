@@ -8,3 +8,4 @@ mod launches;
 mod same_stream;
 mod stage_times;
 mod trace;
+mod tuning;

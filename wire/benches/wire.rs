@@ -91,6 +91,7 @@ fn codecs(criterion: &mut Criterion) {
         store: Default::default(),
         cache: Default::default(),
         slow_object: None,
+        tuning: Default::default(),
         bad_samples: vec![],
     };
     let heartbeat = ToCoordinator::WorkerHeartbeat(heartbeat);

@@ -11,3 +11,4 @@ mod metrics;
 pub mod serve;
 pub mod size;
 pub mod transform;
+mod tuning;

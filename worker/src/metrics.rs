@@ -9,7 +9,10 @@ use prometheus_client::{
     registry::Registry,
 };
 use spdl_core::histogram::DurationBuckets;
-use spdl_core::messages::{RankStats, StageStats, StoreStats};
+use spdl_core::{
+    messages::{RankStats, StageStats, StoreStats},
+    tuning::{Tunable, TunedValue},
+};
 use spdl_wire::rejections::Rejections;
 
 use crate::{decode::PictureCounts, feed::Resources};
@@ -72,6 +75,13 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
     single("spdl_worker_block_bytes", "Memory of cached blocks", block_bytes as f64);
     single("spdl_worker_memory_budget_bytes", "Memory budget", resources.budget().memory_bytes as f64);
     single("spdl_worker_budget_cores", "CPU budget", resources.budget().cores);
+    for TunedValue { value, current, .. } in resources.tuning().values {
+        let (name, help) = match value {
+            Tunable::Requests => ("spdl_worker_requests_limit", "Maximum number of requests to stores in flight"),
+            Tunable::ReadAhead => ("spdl_worker_read_ahead_steps", "Steps whose blocks are fetched ahead"),
+        };
+        single(name, help, current.into());
+    }
     single("spdl_worker_ranks", "Ranks served", ranks.len() as f64);
     let help = "1 while the coordinator answers heartbeats";
     single("spdl_worker_coordinator_up", help, f64::from(u8::from(is_accepted)));

@@ -7,6 +7,7 @@ use spdl_core::{
     coordinator::{JobStatus, RankStatus, RunStatus, SessionStatus, Status, WorkerStatus},
     history::{StageRate, WINDOWS_MS},
     messages::{FromCoordinator, StageStats, StoreStats, ToCoordinator},
+    tuning::{Tunable, TunedValue},
 };
 
 use super::{
@@ -274,6 +275,17 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
         }
     }
     StatusRow::new("  store".to_owned(), "").push(table, rest);
+    let tuned: Vec<String> = worker.tuned.iter().map(tuned_value).collect();
+    StatusRow::new("  tuned".to_owned(), "").push(table, tuned.join(", "));
+}
+
+/// Shows a value with its unit, briefly: all of them have to fit into a line.
+fn tuned_value(TunedValue { value, current, is_pinned }: &TunedValue) -> String {
+    let shown = match value {
+        Tunable::Requests => report::count((*current).into(), "request", "requests"),
+        Tunable::ReadAhead => report::count((*current).into(), "step ahead", "steps ahead"),
+    };
+    if *is_pinned { format!("{shown} pinned") } else { shown }
 }
 
 /// The window that is shown.

@@ -4,6 +4,7 @@
 use crate::{
     messages::{Join, Refusal, WorkerHeartbeat},
     trace::TracePart,
+    tuning::{SHOWN_CHANGES, Tunable},
 };
 
 use super::over_limit;
@@ -35,6 +36,11 @@ pub(super) fn check_heartbeat(heartbeat: &WorkerHeartbeat) -> Result<(), Refusal
     }
     heartbeat.stages.iter().try_for_each(|stage| text("a stage's name", stage.stage.name()))?;
     text("an object's path", heartbeat.slow_object.as_ref().map_or("", |slow| &slow.object))?;
+    if heartbeat.tuning.values.len() > Tunable::ALL.len() || heartbeat.tuning.changes.len() > SHOWN_CHANGES {
+        let reported = heartbeat.tuning.values.len().max(heartbeat.tuning.changes.len());
+        return Err(over_limit("the number of a worker's tuned values and changes", reported, SHOWN_CHANGES));
+    }
+    heartbeat.tuning.changes.iter().try_for_each(|change| text("the reason of a change", &change.reason))?;
     for stall in heartbeat.ranks.iter().filter_map(|rank| rank.stall.as_ref()) {
         let texts = [&stall.worker, stall.stage.name(), &stall.waiting_for];
         texts.into_iter().try_for_each(|part| text("a stall's reason", part))?;

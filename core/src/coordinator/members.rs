@@ -7,6 +7,7 @@ use crate::{
         WorkerHeartbeat, WorkerId,
     },
     mutations::{Mutation, mutated},
+    tuning::TuningStatus,
 };
 
 use super::{
@@ -33,6 +34,7 @@ pub(super) struct WorkerRecord {
     pub(super) store: StoreStats,
     pub(super) cache: CacheStats,
     pub(super) slow_object: Option<Box<SlowObject>>,
+    pub(super) tuning: Box<TuningStatus>,
 }
 
 impl WorkerRecord {
@@ -100,6 +102,7 @@ impl CoordinatorCore {
             store: heartbeat.store,
             cache: heartbeat.cache,
             slow_object: heartbeat.slow_object,
+            tuning: heartbeat.tuning,
         };
         history.note(worker.uptime_ms, &worker.totals());
         worker.history = history;

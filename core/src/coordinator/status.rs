@@ -12,6 +12,7 @@ use crate::{
     },
     order::BatchParams,
     redact,
+    tuning::{TunedValue, TuningChange},
 };
 use serde::{Deserialize, Serialize};
 
@@ -208,6 +209,10 @@ pub struct WorkerStatus {
     pub cache: CacheStats,
     /// The object of a store whose requests take much longer than all others, if there is one.
     pub slow_object: Option<SlowObject>,
+    /// The values that the worker tunes.
+    pub tuned: Vec<TunedValue>,
+    /// The latest changes of these values, the oldest first.
+    pub tuning: Vec<TuningChange>,
 }
 
 /// The progress of a worker with one of its ranks.
@@ -408,6 +413,8 @@ impl CoordinatorCore {
             store: worker.store,
             cache: worker.cache,
             slow_object: worker.slow_object.as_deref().cloned(),
+            tuned: worker.tuning.values.clone(),
+            tuning: worker.tuning.changes.clone(),
         }
     }
 }

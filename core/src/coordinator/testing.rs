@@ -85,6 +85,7 @@ pub fn worker(id: u64, node: &str) -> WorkerHeartbeat {
         store: Default::default(),
         cache: Default::default(),
         slow_object: None,
+        tuning: Default::default(),
         bad_samples: Vec::new(),
     }
 }

@@ -9,10 +9,6 @@ use crate::{
     order::{BatchParams, Step},
 };
 
-/// Number of steps after those being filled whose blocks are fetched ahead. When raised, blocks that are needed late
-/// take the memory of those needed soon; when lowered, a slow object is noticed later.
-const STEPS_AHEAD: usize = 16;
-
 /// An action that the shell has to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedEffect {
@@ -73,6 +69,8 @@ pub struct FeedCore {
     planned_to: Position,
     is_planned: bool,
     ahead: VecDeque<Step>,
+    /// Number of steps after those being filled whose blocks are fetched ahead.
+    read_ahead: usize,
     slots: Vec<SlotUse>,
     /// Sequence number of the next batch to start filling.
     next_fill: u64,
@@ -86,15 +84,16 @@ pub struct FeedCore {
 
 impl FeedCore {
     /// Creates the core of a rank whose first batch starts at `from`, for a dataset of `samples` samples, with `slots`
-    /// free slots.
+    /// free slots. The blocks of `read_ahead` steps after those being filled are fetched ahead.
     #[must_use]
-    pub fn new(samples: u64, params: BatchParams, from: Position, slots: u32) -> Self {
+    pub fn new(samples: u64, params: BatchParams, from: Position, slots: u32, read_ahead: u32) -> Self {
         let mut core = Self {
             samples,
             params,
             planned_to: from,
             is_planned: false,
             ahead: VecDeque::new(),
+            read_ahead: read_ahead as usize,
             slots: vec![SlotUse::Free; slots as usize],
             next_fill: 0,
             next_hand_over: 0,
@@ -122,6 +121,12 @@ impl FeedCore {
         *state = SlotUse::Free;
         self.fill_free_slots();
         true
+    }
+
+    /// Changes how many steps are read ahead. What is ahead already stays.
+    pub fn set_read_ahead(&mut self, steps: u32) {
+        self.read_ahead = steps as usize;
+        self.fill_free_slots();
     }
 
     /// Returns the next effect to carry out.
@@ -188,7 +193,7 @@ impl FeedCore {
             self.next_fill += 1;
             self.effects.push_back(FeedEffect::Fill { sequence, slot: slot as u32, step });
         }
-        while self.ahead.len() < STEPS_AHEAD && self.plan_one() {}
+        while self.ahead.len() < self.read_ahead && self.plan_one() {}
         let is_last_out = !self.is_filling() || mutated(Mutation::EndEarly);
         if !self.is_over && self.is_planned && self.ahead.is_empty() && is_last_out {
             self.is_over = true;
@@ -225,13 +230,15 @@ mod tests {
 
     use super::*;
 
+    const READ_AHEAD: u32 = 16;
+
     /// A core for 100 samples in batches of 10; its methods return the effects without `Prepare`.
     struct CoreTest(FeedCore);
 
     impl CoreTest {
         fn new(from: u64, slots: u32) -> Self {
             let params = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop };
-            Self(FeedCore::new(100, params, Position::new(0, from), slots))
+            Self(FeedCore::new(100, params, Position::new(0, from), slots, READ_AHEAD))
         }
 
         fn effects(&mut self) -> Vec<FeedEffect> {
@@ -311,7 +318,7 @@ mod tests {
     #[test]
     fn after_a_failure_nothing_is_fetched_ahead_any_more() {
         let params = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop };
-        let mut core = FeedCore::new(1000, params, Position::START, 2);
+        let mut core = FeedCore::new(1000, params, Position::START, 2, READ_AHEAD);
         while core.poll_effect().is_some() {}
         core.handle_filled(0);
         core.handle_failed(1);
@@ -339,6 +346,7 @@ mod tests {
             BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop },
             Position::START,
             2,
+            READ_AHEAD,
         );
         let mut prepared = Vec::new();
         let mut filled = 0;
@@ -355,6 +363,31 @@ mod tests {
             }
         }
         assert!(feed.handle_freed(filled));
-        assert_eq!(prepared, (0..2 + STEPS_AHEAD as u64).map(|step| step * 10).collect::<Vec<_>>());
+        assert_eq!(prepared, (0..2 + u64::from(READ_AHEAD)).map(|step| step * 10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn how_much_is_read_ahead_can_be_changed_and_nothing_is_prepared_twice() {
+        let params = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop };
+        let mut feed = FeedCore::new(1000, params, Position::START, 1, 2);
+        let mut prepared = Vec::new();
+        let mut prepare = |feed: &mut FeedCore| {
+            let steps = std::iter::from_fn(|| feed.poll_effect()).filter_map(|effect| match effect {
+                FeedEffect::Prepare(step) => Some(step.from.offset),
+                _ => None,
+            });
+            prepared.extend(steps);
+            prepared.len()
+        };
+        assert_eq!(prepare(&mut feed), 3);
+        feed.set_read_ahead(5);
+        assert_eq!(prepare(&mut feed), 6);
+        feed.set_read_ahead(1);
+        for (sequence, expected) in (0..).zip([6, 6, 6, 6, 7, 8]) {
+            feed.handle_filled(sequence);
+            assert!(feed.handle_freed(0));
+            assert_eq!(prepare(&mut feed), expected, "after batch {sequence}");
+        }
+        assert_eq!(prepared, (0..8).map(|step| step * 10).collect::<Vec<_>>());
     }
 }

@@ -185,7 +185,7 @@ fn check_rate(store: &SimulatedStore, seed: u32, least: f64) -> Result<(), TestC
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
     fn any_store_gives_almost_what_the_best_fixed_values_would(

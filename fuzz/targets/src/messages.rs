@@ -12,6 +12,7 @@ use spdl_core::{
     insight::{Measured, RankWindow, WorkerWindow},
     messages::*,
     trace::*,
+    tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
 use spdl_wire::{
     codec,
@@ -150,6 +151,12 @@ fn rank_heartbeat() -> RankHeartbeat {
 }
 
 /// Returns one request of each kind, in an order that a coordinator can follow.
+fn tuning() -> TuningStatus {
+    let value = Tunable::Requests;
+    let change = TuningChange { value, from: 32, to: 64, reason: "a trial".into(), at_ms: 7_000 };
+    TuningStatus { values: vec![TunedValue { value, current: 64, is_pinned: false }], changes: vec![change] }
+}
+
 pub(crate) fn requests() -> Vec<ToCoordinator> {
     let stats = RankStats {
         session: SessionId(1),
@@ -204,6 +211,7 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
                 other_requests: 40,
                 other_mean_ns: 9_000,
             })),
+            tuning: Box::new(tuning()),
             bad_samples: vec![bad],
         }),
         ToCoordinator::Join(join),

@@ -44,6 +44,20 @@ fn the_times_of_units_add_up_at_every_moment_whatever_they_do() {
 }
 
 #[test]
+fn the_time_of_units_that_come_and_go_counts_while_they_are_there() {
+    let (stage, start) = (Arc::<StageUnits>::default(), Instant::now());
+    let at = |ms| start + Duration::from_millis(ms);
+    let group = stage.group(2, start);
+    group.shift(1, UnitState::Idle, UnitState::Busy, start);
+    group.resize(4, at(10));
+    assert_eq!((stage.read(at(20)).0.total(), stage.read(at(20)).1), (Duration::from_millis(60), 4));
+    group.resize(1, at(20));
+    let (times, units, busy) = stage.read(at(30));
+    assert_eq!((times.total(), units, busy), (Duration::from_millis(70), 1, 1), "idle units go first");
+    assert_eq!(times.of(UnitState::Busy), Duration::from_millis(30));
+}
+
+#[test]
 fn each_interval_is_counted_for_the_state_of_its_unit() {
     let (stage, start) = (Arc::<StageUnits>::default(), Instant::now());
     let at = |ms| start + Duration::from_millis(ms);

@@ -16,6 +16,7 @@ use spdl_core::{
     layout::entry_flags,
     messages::{BadSample, Home, NodeId, Session, ToCoordinator, Transport, WorkerId},
     order::{Item, ItemKind, Step},
+    tuning::Tunable,
 };
 
 use crate::{
@@ -318,7 +319,8 @@ impl World {
         let dataset = self.scenario.dataset(&feed.session.job.name);
         // The session's parameters: its run may have another number of epochs than the job.
         let params = dataset.batch_params(feed.session.global_batch);
-        feed.core = Some(FeedCore::new(dataset.plan.samples(), params, feed.from, feed.slots));
+        feed.core =
+            Some(FeedCore::new(dataset.plan.samples(), params, feed.from, feed.slots, Tunable::ReadAhead.initial()));
         self.carry_out_feed(worker, conn);
     }
 

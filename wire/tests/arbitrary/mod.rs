@@ -12,6 +12,7 @@ use spdl_core::{
     },
     messages::*,
     trace::*,
+    tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -286,15 +287,24 @@ fn bad_sample() -> impl Strategy<Value = BadSample> {
     })
 }
 
+fn tuning() -> impl Strategy<Value = TuningStatus> {
+    let value = || prop::sample::select(&Tunable::ALL);
+    let tuned = (value(), any::<u32>(), any::<bool>());
+    let tuned = tuned.prop_map(|(value, current, is_pinned)| TunedValue { value, current, is_pinned });
+    let change = (value(), any::<[u32; 2]>(), text(), any::<u64>());
+    let change = change.prop_map(|(value, [from, to], reason, at_ms)| TuningChange { value, from, to, reason, at_ms });
+    (vec(tuned, 0..3), vec(change, 0..3)).prop_map(|(values, changes)| TuningStatus { values, changes })
+}
+
 fn worker_heartbeat() -> impl Strategy<Value = WorkerHeartbeat> {
     let lists = (vec(rank_stats(), 0..3), vec(stage_stats(), 0..3), vec(bad_sample(), 0..3));
     let times = any::<[u64; 2]>();
-    let stores = (store_stats(), cache_stats(), option::of(slow_object()));
+    let stores = (store_stats(), cache_stats(), option::of(slow_object()), tuning());
     let parts = (home(), 0.0..1e3_f64, any::<bool>(), lists, stores, times);
     parts.prop_map(|(home, cores, draining, lists, stores, [uptime_ms, cpu_ns])| {
         let (ranks, stages, bad_samples) = lists;
-        let (store, cache, slow_object) = stores;
-        let slow_object = slow_object.map(Box::new);
+        let (store, cache, slow_object, tuning) = stores;
+        let (slow_object, tuning) = (slow_object.map(Box::new), Box::new(tuning));
         WorkerHeartbeat {
             home,
             cores,
@@ -306,6 +316,7 @@ fn worker_heartbeat() -> impl Strategy<Value = WorkerHeartbeat> {
             store,
             cache,
             slow_object,
+            tuning,
             bad_samples,
         }
     })

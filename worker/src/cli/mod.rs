@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use spdl_core::coordinators::Addresses;
+use spdl_core::{
+    coordinators::Addresses,
+    tuning::{Setting, Tunable, TuningSettings},
+};
 use spdl_shard::store::{StoreError, StoreOptions};
 use spdl_wire::{
     certs::{CertError, Identity},
@@ -77,6 +80,15 @@ pub struct WorkerArgs {
     /// Folders and URLs that datasets have to be in or below; default: anywhere that this worker can reach.
     #[arg(long, env = "SPDL_STORES", value_name = "URL,...", value_delimiter = ',')]
     pub stores: Vec<String>,
+    /// Maximum number of requests to stores in flight: 1 to 512, or `auto` to tune it by what is measured. When raised, a
+    /// store with a limit on requests answers with errors. When lowered, a store that takes long to answer delivers less.
+    #[arg(long, env = "SPDL_WORKER_REQUESTS", value_name = "N|auto", default_value_t = Setting::Auto)]
+    pub requests: Setting,
+    /// Number of steps of a rank whose blocks are fetched ahead: 1 to 512, or `auto` to tune it by what is measured. When
+    /// raised, blocks that are needed late take the memory of those needed soon. When lowered, there is less to request
+    /// at once.
+    #[arg(long, env = "SPDL_WORKER_READ_AHEAD", value_name = "N|auto", default_value_t = Setting::Auto)]
+    pub read_ahead: Setting,
     /// Percentage of requests that may be made a second time because the first is slow; 0 for none. When raised, the
     /// store gets more load exactly when it is slow.
     #[arg(long, env = "SPDL_WORKER_HEDGE_PERCENT", value_name = "PERCENT", default_value_t = 3.0)]
@@ -201,6 +213,20 @@ impl WorkerArgs {
         Ok(RetrySettings { hedge_percent, silence_timeout, request_timeout, ..RetrySettings::default() })
     }
 
+    /// Returns the values that these arguments pin.
+    ///
+    /// # Errors
+    /// [`CliError::Value`] if a value is out of its bounds.
+    pub fn tuning(&self) -> Result<TuningSettings, CliError> {
+        let settings = TuningSettings { requests: self.requests, read_ahead: self.read_ahead };
+        let flag = |value| match value {
+            Tunable::Requests => "--requests",
+            Tunable::ReadAhead => "--read-ahead",
+        };
+        settings.check().map_err(|(value, problem)| CliError::Value { flag: flag(value), problem })?;
+        Ok(settings)
+    }
+
     /// Returns the settings for calling functions of jobs; `None` if they may not be called.
     ///
     /// # Errors
@@ -272,7 +298,8 @@ pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
     let allow = Allow::uids(args.allow_uids.iter().copied());
     let socket = args.socket_path(&name, &allow)?;
     let stores = StoreAccess { retry: args.retry()?, stores: args.stores.iter().cloned().collect(), wrap: None };
-    let access = Access { stores, transforms: args.transforms()?, journal: args.journal(socket.as_deref()) };
+    let (transforms, tuning) = (args.transforms()?, args.tuning()?);
+    let access = Access { stores, transforms, tuning, journal: args.journal(socket.as_deref()) };
     let resources = Resources::with_access(&name, args.budget()?, access)?;
     let checked = resources.clone();
     tokio::task::spawn_blocking(move || checked.check_transforms()).await.expect("it does not panic")?;

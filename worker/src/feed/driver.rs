@@ -89,7 +89,9 @@ impl FeedDriver {
     /// Carries out the core's effects until the end of the stream.
     async fn feed(&self, from: Position, mut freed: mpsc::UnboundedReceiver<u32>) -> Result<FeedEvent, FeedError> {
         let feed = Arc::new(self.open_counted().await?);
-        let mut core = FeedCore::new(feed.plan.samples(), feed.session.batches(), from, self.slab.slots());
+        let mut read_ahead = self.resources.tuning.read_ahead();
+        let steps = *read_ahead.borrow_and_update();
+        let mut core = FeedCore::new(feed.plan.samples(), feed.session.batches(), from, self.slab.slots(), steps);
         let mut planned = PlannedBatches::new(feed.clone());
         let mut filling = FuturesUnordered::new();
         let mut done = BTreeMap::new();
@@ -121,6 +123,7 @@ impl FeedDriver {
                     done.insert(sequence, filled);
                 }
                 Some(slot) = freed.recv() => assert!(core.handle_freed(slot), "slot {slot} was freed and not lent"),
+                Ok(()) = read_ahead.changed() => core.set_read_ahead(*read_ahead.borrow_and_update()),
             }
         }
     }

@@ -37,6 +37,8 @@ use resources::SlabReservation;
 pub use resources::{Access, DEFAULT_SLOTS, MAX_SLOTS, Resources};
 pub use view::FeedView;
 
+use crate::tuning::Tuning;
+
 /// The kind of memory that the slots lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlabKind {
@@ -147,6 +149,7 @@ impl Idle {
             rank,
             source: Arc::new(source),
         })?;
+        Tuning::start(resources);
         let (progress, freed) = FeedProgress::new(Instant::now(), slab.slots(), resources.stages.clone());
         let (events_out, events) = mpsc::unbounded_channel();
         let driver = FeedDriver {

@@ -13,6 +13,7 @@ use spdl_core::{
     histogram::DurationBuckets,
     layout::Layout,
     messages::{BadSample, CacheStats, Session, SlowObject, StageStats, StoreStats},
+    tuning::{Tunable, TuningSettings, TuningStatus},
 };
 use spdl_pipeline::stats::Recording;
 use spdl_wire::{slab::slot_stride, trace::Recorded};
@@ -30,6 +31,7 @@ use crate::{
     decode::{DecodeMemory, PictureCounts},
     fetch::{FetchSettings, Fetcher},
     transform::{TransformSettings, Transforms},
+    tuning::Tuning,
 };
 
 /// Default number of slots of a rank. When raised, more memory holds batches that wait; when lowered, the trainer
@@ -85,6 +87,7 @@ pub struct Resources {
     pub(crate) threads: DecodeThreads,
     pub(crate) pictures: Arc<PictureCounts>,
     pub(crate) transforms: Arc<Transforms>,
+    pub(crate) tuning: Tuning,
 }
 
 /// The access of a process to stores, Python functions and the journal.
@@ -94,6 +97,8 @@ pub struct Access {
     pub stores: StoreAccess,
     /// Settings for calling the Python functions of jobs. Default: `None`, they are not called.
     pub transforms: Option<TransformSettings>,
+    /// How the number of requests and the read-ahead are chosen. Default: they are tuned.
+    pub tuning: TuningSettings,
     /// The file that records which samples are being decoded, for the next process after this one dies of a sample; a
     /// second file lies beside it. Default: none.
     pub journal: Option<PathBuf>,
@@ -115,7 +120,8 @@ impl Resources {
     /// [`FeedError::Threads`] if the system starts no threads, [`FeedError::Cache`] if another worker uses the disk
     /// cache.
     pub fn with_access(name: &str, budget: Budget, access: Access) -> Result<Arc<Self>, FeedError> {
-        let Access { stores: access, transforms, journal } = access;
+        let Access { stores: access, transforms, tuning, journal } = access;
+        let tuning = Tuning::new(&tuning);
         let threads = budget.threads().get();
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
@@ -127,6 +133,7 @@ impl Resources {
         let shares = budget.shares();
         let stages = Arc::<FeedStages>::default();
         let settings = FetchSettings {
+            requests: tuning.current(Tunable::Requests),
             retry: access.retry.clone(),
             ..FetchSettings::new(shares.pool_bytes, shares.transit_bytes)
         };
@@ -151,6 +158,7 @@ impl Resources {
             threads: DecodeThreads::new(&stages.decode, threads),
             pictures: Arc::default(),
             transforms: Transforms::new(transforms, stages.transform.clone()),
+            tuning,
             stages,
             budget,
         }))
@@ -235,6 +243,12 @@ impl Resources {
     #[must_use]
     pub fn slow_object(&self) -> Option<SlowObject> {
         self.fetcher.slow_object()
+    }
+
+    /// Returns the values that are tuned, and their latest changes.
+    #[must_use]
+    pub fn tuning(&self) -> TuningStatus {
+        self.tuning.status()
     }
 
     /// Returns the current bytes of slabs and of cached blocks.

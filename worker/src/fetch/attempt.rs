@@ -52,17 +52,17 @@ pub(crate) enum RequestError {
     /// The store refused the request.
     Refused(object_store::Error),
     /// The request may succeed later.
-    Later { cause: String, retry_after: Option<Duration>, is_timeout: bool },
+    Later { cause: String, retry_after: Option<Duration>, is_timeout: bool, is_busy: bool },
 }
 
 impl RequestError {
     fn later(cause: String) -> Self {
-        Self::Later { cause, retry_after: None, is_timeout: false }
+        Self::Later { cause, retry_after: None, is_timeout: false, is_busy: false }
     }
 
     pub(crate) fn timeout(what: &str, limit: Duration) -> Self {
         let cause = format!("{what} within {:.1} s", limit.as_secs_f64());
-        Self::Later { cause, retry_after: None, is_timeout: true }
+        Self::Later { cause, retry_after: None, is_timeout: true, is_busy: false }
     }
 }
 
@@ -117,8 +117,10 @@ impl RequestTarget<'_> {
         if is_refusal(&error) {
             return RequestError::Refused(error);
         }
-        let retry_after = Busy::in_chain(&error).and_then(|busy| busy.retry_after);
-        RequestError::Later { cause: cause(&error), retry_after, is_timeout: false }
+        let busy = Busy::in_chain(&error);
+        let retry_after = busy.and_then(|busy| busy.retry_after);
+        let is_busy = busy.is_some_and(|busy| matches!(busy.status, 429 | 503));
+        RequestError::Later { cause: cause(&error), retry_after, is_timeout: false, is_busy }
     }
 
     fn check(&self, meta: &ObjectMeta) -> Result<(), RequestError> {

@@ -19,12 +19,12 @@ use spdl_core::{
     messages::{SlowObject, StoreStats},
 };
 use spdl_pipeline::stats::{StageCounters, nanoseconds};
-use tokio::sync::Semaphore;
 
 use super::{
     attempt::{RequestError, RequestTarget, Response, wanted_bytes},
     hedge::HedgePolicy,
     outage::{Outage, OutageTracker},
+    permits::{ReadUse, RequestLimits},
     slowest::ObjectTimes,
     units::{ReadState, RequestUnits},
 };
@@ -75,8 +75,7 @@ impl RetrySettings {
 /// Makes all requests of a process to its stores.
 #[derive(Debug)]
 pub(crate) struct StoreClient {
-    /// One permit for each concurrent request.
-    permits: Semaphore,
+    limits: RequestLimits,
     retry: RetrySettings,
     stage: Arc<StageCounters>,
     units: RequestUnits,
@@ -103,6 +102,8 @@ struct Counts {
     requests: AtomicU64,
     first_byte_ns: AtomicU64,
     retries: AtomicU64,
+    /// Answers that the store is busy.
+    busy: AtomicU64,
     timeouts: AtomicU64,
     refusals: AtomicU64,
     hedges: AtomicU64,
@@ -113,10 +114,10 @@ struct Counts {
 impl StoreClient {
     pub(crate) fn new(at_once: usize, retry: RetrySettings, stage: Arc<StageCounters>) -> Self {
         let policy = Mutex::new(HedgePolicy::new(retry.hedge_percent));
-        let permits = Semaphore::new(at_once.max(1));
+        let limits = RequestLimits::new(at_once.max(1));
         let units = RequestUnits::new(&stage, at_once.max(1));
         Self {
-            permits,
+            limits,
             retry,
             stage,
             units,
@@ -138,8 +139,9 @@ impl StoreClient {
                 Err(failed) => failed,
             };
             let (cause, retry_after) = match &failed {
-                RequestError::Later { cause, retry_after, is_timeout } => {
+                RequestError::Later { cause, retry_after, is_timeout, is_busy } => {
                     self.counts.timeouts.fetch_add((*is_timeout).into(), Relaxed);
+                    self.counts.busy.fetch_add((*is_busy).into(), Relaxed);
                     (cause.clone(), retry_after.unwrap_or_default())
                 }
                 RequestError::Refused(error) => (error.to_string(), Duration::ZERO),
@@ -165,14 +167,14 @@ impl StoreClient {
 
     /// Makes one request, and a hedge if it is slow.
     async fn attempt(&self, target: &RequestTarget<'_>, options: &GetOptions) -> Result<Response, RequestError> {
-        let _permit = match self.permits.try_acquire() {
-            Ok(permit) => permit,
-            Err(_) => {
-                let _queued = self.units.enter(ReadState::Queued);
-                self.permits.acquire().await.expect("the semaphore is never closed")
+        let _permit = match self.limits.requests.try_acquire() {
+            Some(permit) => permit,
+            None => {
+                let _queued = (self.units.enter(ReadState::Queued), self.limits.count(ReadUse::Waiting));
+                self.limits.requests.acquire().await
             }
         };
-        let _in_flight = self.units.enter(ReadState::InFlight);
+        let _in_flight = (self.units.enter(ReadState::InFlight), self.limits.count(ReadUse::InFlight));
         let wanted = wanted_bytes(options);
         let started = Instant::now();
         let result = self.race(target, options, wanted).await;
@@ -214,7 +216,7 @@ impl StoreClient {
                 Either::Left((result, _)) => return result,
                 Either::Right(((), first)) => first,
             };
-            if let Ok(permit) = self.permits.try_acquire()
+            if let Some(permit) = self.limits.requests.try_acquire()
                 && self.policy.lock().take_hedge()
             {
                 break permit;
@@ -273,13 +275,29 @@ impl StoreClient {
         &self.units
     }
 
+    /// Returns the limits of requests in flight, on which a caller waits before it fetches a block ahead of need.
+    pub(crate) const fn limits(&self) -> &RequestLimits {
+        &self.limits
+    }
+
+    /// Changes the maximum number of requests in flight.
+    pub(crate) fn set_requests(&self, requests: usize) {
+        self.limits.set(requests);
+        self.units.resize(requests);
+    }
+
+    /// Returns the number of requests that stores refused because they were busy.
+    pub(crate) fn busy(&self) -> u64 {
+        self.counts.busy.load(Relaxed)
+    }
+
     pub(crate) const fn retry(&self) -> &RetrySettings {
         &self.retry
     }
 
     /// Returns the counts. The disk cache adds its own faults.
     pub(crate) fn stats(&self) -> StoreStats {
-        let Counts { requests, first_byte_ns, retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes } =
+        let Counts { requests, first_byte_ns, retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes, .. } =
             &self.counts;
         let outage_ms = self.outages.since().map_or(0, |since| since.elapsed().as_millis());
         StoreStats {

@@ -15,6 +15,7 @@ mod hedge;
 mod memory;
 mod object;
 mod outage;
+mod permits;
 mod pieces;
 mod retrying;
 mod slowest;
@@ -30,6 +31,7 @@ use parking_lot::Mutex;
 use spdl_core::{
     Fingerprint,
     messages::{SlowObject, StoreStats},
+    tuning::Tunable,
 };
 use spdl_pipeline::stats::StageCounters;
 use tokio::{
@@ -48,6 +50,8 @@ pub(crate) use memory::MemoryCache;
 use memory::Released;
 pub use object::ShardObject;
 pub(crate) use object::{ObjectRead, ShardSource, read_all};
+use permits::ReadUse;
+pub(crate) use permits::UsageTimes;
 pub(crate) use pieces::Pieces;
 pub(crate) use retrying::RetryingStore;
 use spdl_wire::spans;
@@ -95,8 +99,8 @@ pub struct FetchSettings {
     pub memory_bytes: u64,
     /// Maximum bytes that are fetched for a single use because their block has no room in memory.
     pub transit_bytes: u64,
-    /// Maximum concurrent requests. Default: 32. When raised, a store with a request limit answers with errors.
-    pub requests: usize,
+    /// Maximum concurrent requests at first. Default: 32.
+    pub requests: u32,
     /// Retry policy of reads.
     pub retry: RetrySettings,
 }
@@ -105,7 +109,7 @@ impl FetchSettings {
     /// Returns the default settings with these limits.
     #[must_use]
     pub fn new(memory_bytes: u64, transit_bytes: u64) -> Self {
-        Self { memory_bytes, transit_bytes, requests: 32, retry: RetrySettings::default() }
+        Self { memory_bytes, transit_bytes, requests: Tunable::Requests.initial(), retry: RetrySettings::default() }
     }
 }
 
@@ -118,8 +122,6 @@ pub struct Fetcher {
     transit: Arc<Semaphore>,
     transit_kib: u32,
     requests: Arc<StoreClient>,
-    /// Limits fetches ahead of need, so that some requests are free for blocks that a batch waits for.
-    ahead: Semaphore,
 }
 
 #[derive(Debug)]
@@ -211,8 +213,7 @@ impl Fetcher {
             disk,
             transit: Arc::new(Semaphore::new(transit_kib as usize)),
             transit_kib,
-            requests: Arc::new(StoreClient::new(settings.requests, settings.retry, stage)),
-            ahead: Semaphore::new((settings.requests * 3 / 4).max(1)),
+            requests: Arc::new(StoreClient::new(settings.requests as usize, settings.retry, stage)),
         }))
     }
 
@@ -307,11 +308,12 @@ impl Fetcher {
     }
 
     async fn load(self: Arc<Self>, place: BlockPlace, id: u64, load: Arc<Load>) {
-        let _ahead = match self.ahead.try_acquire() {
-            Ok(permit) => permit,
-            Err(_) => {
-                let _waiting = self.requests.units().enter(ReadState::Ahead);
-                self.ahead.acquire().await.expect("the semaphore is never closed")
+        let limits = self.requests.limits();
+        let _ahead = match limits.ahead.try_acquire() {
+            Some(permit) => permit,
+            None => {
+                let _waiting = (self.requests.units().enter(ReadState::Ahead), limits.count(ReadUse::Waiting));
+                limits.ahead.acquire().await
             }
         };
         match self.whole(&place).await {

@@ -71,6 +71,13 @@ impl RequestUnits {
         Self { units: stage.units().group(units, Instant::now()), reads: Mutex::default() }
     }
 
+    /// Changes how many requests may be in flight.
+    pub(crate) fn resize(&self, at_once: usize) {
+        let now = Instant::now();
+        self.units.resize(u32::try_from(at_once).unwrap_or(u32::MAX), now);
+        self.change(now, |_| ());
+    }
+
     /// Notes that a read is in `state` until the returned value is dropped.
     pub(crate) fn enter(&self, state: ReadState) -> InState<'_> {
         let began = Instant::now();

@@ -144,6 +144,7 @@ impl Heartbeats {
             store: self.resources.store_stats(),
             cache: self.resources.cache_stats(),
             slow_object: self.resources.slow_object().map(Box::new),
+            tuning: Box::new(self.resources.tuning()),
             bad_samples: self.resources.bad_samples(BAD_PER_HEARTBEAT),
         }
     }

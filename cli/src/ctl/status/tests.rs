@@ -44,6 +44,11 @@ pub(crate) fn worker(name: &str) -> Value {
         "cache": { "used_bytes": 1, "limit_bytes": 2, "dataset_bytes": 3 }, "slow_object": null,
         "store": { "requests": 9, "first_byte_ns": 40000000, "retries": 1, "timeouts": 0, "refusals": 0, "hedges": 2, "hedge_wins": 1,
             "wrong_bytes": 0, "cache_faults": 0, "outage_ms": 0 },
+        "tuned": [
+            { "value": "requests", "current": 128, "is_pinned": false },
+            { "value": "read_ahead", "current": 16, "is_pinned": true },
+        ],
+        "tuning": [{ "value": "requests", "from": 64, "to": 128, "reason": "a trial", "at_ms": 1500 }],
     })
 }
 
@@ -120,6 +125,7 @@ fn details_are_stages_stores_and_what_is_over() {
         "decode 8 units 4 012 78 % busy, 13 % input, 9 % throttled",
         "p99 9.0 ms, 1 B/s, 1 failure",
         "store 9 requests, 1 retry, 2 hedges (1 won)",
+        "tuned 128 requests, 16 steps ahead pinned",
     ] {
         assert!(full.iter().any(|line| line == expected), "`{expected}` is not in\n{full:#?}");
     }

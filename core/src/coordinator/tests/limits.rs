@@ -8,6 +8,7 @@ use crate::{
         tests::world::CoordinatorWorld,
     },
     messages::{FromCoordinator, NodeId, RankStats, Refusal, SessionId, StageStats, Transport, WorkerHeartbeat},
+    tuning::{SHOWN_CHANGES, Tunable, TuningChange},
 };
 
 #[test]
@@ -22,13 +23,16 @@ fn a_worker_that_sends_too_much_is_refused_with_the_limit() {
         stall: None,
     };
     let long = || "x".repeat(MAX_TEXT_BYTES + 1);
+    let tuned = |reason| TuningChange { value: Tunable::Requests, from: 1, to: 2, reason, at_ms: 0 };
     type HeartbeatEdit<'a> = &'a dyn Fn(&mut WorkerHeartbeat);
-    let changes: [(HeartbeatEdit<'_>, &str); 5] = [
+    let changes: [(HeartbeatEdit<'_>, &str); 7] = [
         (&|heartbeat| heartbeat.home.name = long(), "a worker's name"),
         (&|heartbeat| heartbeat.home.socket = Some(long()), "a socket's path"),
         (&|heartbeat| heartbeat.ranks = vec![stats.clone(); MAX_RANKS_OF_WORKER + 1], "a worker's ranks"),
         (&|heartbeat| heartbeat.stages = vec![StageStats::new(Stage::Fetch); MAX_STAGES + 1], "a worker's stages"),
         (&|heartbeat| heartbeat.stages = vec![StageStats::new(Stage::Other(long()))], "a stage's name"),
+        (&|heartbeat| heartbeat.tuning.changes = vec![tuned(String::new()); SHOWN_CHANGES + 1], "tuned values"),
+        (&|heartbeat| heartbeat.tuning.changes = vec![tuned(long())], "the reason of a change"),
     ];
     for (change, subject) in changes {
         let mut heartbeat = worker(1, "a");

@@ -68,6 +68,7 @@ impl World {
             store: Default::default(),
             cache: Default::default(),
             slow_object: None,
+            tuning: Default::default(),
             bad_samples,
         };
         self.workers[worker].reported = reported;
