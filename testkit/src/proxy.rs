@@ -63,6 +63,8 @@ pub struct FaultScript {
     pub slow_object: Option<(String, Duration)>,
     /// Bytes per second of all responses together; 0 for no limit.
     pub bytes_per_s: u64,
+    /// Requests per second; those beyond it are answered with status 503 and a Retry-After of a second. 0 for no limit.
+    pub requests_per_s: u64,
 }
 
 impl FaultScript {
@@ -107,6 +109,8 @@ struct ProxyState {
     requests: Vec<ReceivedRequest>,
     /// When the bytes that were sent so far will have passed a link with limited bytes per second.
     link_free: Option<Instant>,
+    /// When the requests that were answered so far will have used up what is allowed.
+    requests_due: Option<Instant>,
 }
 
 /// A request that the proxy received.
@@ -139,7 +143,8 @@ impl ProxyState {
                 None
             }
         });
-        let fault = ordered.or(scripted);
+        let too_many = self.is_too_many().then_some(RequestFault::Status(503, Some(1)));
+        let fault = ordered.or(scripted).or(too_many);
         self.requests.push(ReceivedRequest {
             path: path.to_owned(),
             range: range.to_owned(),
@@ -156,6 +161,20 @@ impl ProxyState {
 }
 
 impl ProxyState {
+    /// Returns whether a request is beyond those that are allowed per second. A tenth of a second's requests may come at
+    /// once.
+    fn is_too_many(&mut self) -> bool {
+        let rate = self.script.requests_per_s;
+        if rate == 0 {
+            return false;
+        }
+        let now = Instant::now();
+        let due = self.requests_due.map_or(now, |due| due.max(now));
+        let is_too_many = due.saturating_duration_since(now) > Duration::from_millis(100);
+        self.requests_due = Some(if is_too_many { due } else { due + Duration::from_secs_f64(1.0 / rate as f64) });
+        is_too_many
+    }
+
     /// Returns when the next bytes may be sent.
     fn pass_link(&mut self, bytes: usize) -> Option<Instant> {
         let rate = self.script.bytes_per_s;
