@@ -14,7 +14,7 @@ use crate::{
 fn each_request_is_taken_from_its_roles_only() {
     let submit = ToCoordinator::SubmitJob { toml: String::new(), origin: String::new() };
     let run = RunName { job: "j".to_owned(), run: "j".to_owned() };
-    let cases: [(ToCoordinator, &[Role]); 15] = [
+    let cases: [(ToCoordinator, &[Role]); 16] = [
         (ToCoordinator::WorkerHeartbeat(worker(1, "a")), &[Worker]),
         (ToCoordinator::WorkerLeave { worker: WorkerId(1) }, &[Worker]),
         (ToCoordinator::Join(join(0, 1, 1)), &[Client, Admin]),
@@ -25,6 +25,7 @@ fn each_request_is_taken_from_its_roles_only() {
         (ToCoordinator::DescribeJob { name: "j".to_owned() }, &[Coordinator, Worker, Client, Admin]),
         (ToCoordinator::BadSamples { job: "j".to_owned(), after: None }, &[Client, Admin]),
         (ToCoordinator::ResetRun(run), &[Admin]),
+        (ToCoordinator::Measurements { session: SessionId(1), rank: 0 }, &[Client, Admin]),
         (ToCoordinator::Clock, &[Worker, Client, Admin]),
         (ToCoordinator::StartTrace { job: "j".to_owned(), duration_ms: 1 }, &[Client, Admin]),
         (ToCoordinator::TracePart(trace_part(WorkerId(1))), &[Worker]),
