@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::debian;
 
@@ -70,7 +70,10 @@ impl EtcdProcess {
 
     /// Suspends it with SIGSTOP; its sockets stay open.
     pub fn pause(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::STOP).expect("etcd runs");
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::STOP).expect("etcd runs");
+        // Until then its other threads may still answer.
+        waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).expect("etcd stops");
     }
 
     /// Continues it with SIGCONT.
