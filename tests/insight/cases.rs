@@ -206,7 +206,7 @@ pub(crate) const CASES: &[Case] = &[
         says: "are uneven",
         workers: &[("0.1", LARGE)],
         pictures: Pictures::Uneven,
-        trainer: Trainer { rate: Some(24), slots: 2, network: None },
+        trainer: Trainer { rate: Some(44), slots: 2, network: None },
         job: "global_batch = 4\n",
         ..BASE
     },
