@@ -214,7 +214,7 @@ pub(crate) const CASES: &[Case] = &[
         name: "one slot",
         limit: "hand_over",
         says: "it has 1 slot",
-        trainer: Trainer { rate: Some(60), slots: 1, network: None },
+        trainer: Trainer { rate: Some(360), slots: 1, network: None },
         ..BASE
     },
     Case {
