@@ -3,8 +3,10 @@
 mod crop_ready;
 mod everyday;
 mod foreign;
+mod mds;
 mod quality;
 mod quarantine;
 mod s3_job;
 mod s3_server;
+mod trained;
 mod webdataset;

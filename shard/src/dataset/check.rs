@@ -131,7 +131,8 @@ impl BatchCheck {
     fn shard(&mut self, dataset: &DatasetCheck, open: &OpenShard) {
         let shard = open.shard();
         self.found.shards = 1;
-        if let (Some(meta), Some(object)) = (&open.object, shard.format.object(&shard)) {
+        let object = open.index.as_ref().map_or_else(|| shard.format.object(&shard), |index| index.object(&shard));
+        if let (Some(meta), Some(object)) = (&open.object, object) {
             if let Some([noted, found]) = object.change(meta.size, meta.e_tag.as_deref()) {
                 self.fault(open, None, format!("the shard changed: the manifest has {noted}, the store has {found}"));
             }
@@ -234,8 +235,11 @@ impl BatchCheck {
     }
 
     /// Checks that the shard did not end too early.
-    fn end(&mut self, shard: &OpenShard, ShardEnd { bytes, rest }: &ShardEnd) {
+    fn end(&mut self, shard: &OpenShard, ShardEnd { bytes, rest, other_checksum }: &ShardEnd) {
         self.is_end_of_shard = true;
+        if let Some(problem) = other_checksum {
+            self.fault(shard, None, problem.clone());
+        }
         match rest {
             Ok(rest) => {
                 self.found.bytes = *bytes;

@@ -5,10 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
+    fields::problem_of,
     parts::{FieldPlace, IndexedField, OpenShard, Wanted, WantedOf},
     stages::Memory,
 };
-use crate::{format::Field, store::StoreError};
+use crate::{
+    format::{Checksum, ChecksumHasher, Field},
+    store::StoreError,
+};
 
 /// Upper limits of a batch of fields, unless a single field is longer.
 const BATCH_FIELDS: usize = 32;
@@ -57,6 +61,8 @@ pub(super) struct ShardEnd {
     pub(super) bytes: u64,
     /// The fields that are incomplete or missing because the shard ends too early, or why not all was read.
     pub(super) rest: Result<Vec<FieldPlace>, StoreError>,
+    /// What is wrong with the checksum of the whole shard.
+    pub(super) other_checksum: Option<String>,
 }
 
 /// A part of a shard that was read.
@@ -102,6 +108,8 @@ struct ShardReader {
     /// The file of which nothing more is read, because a piece of it is wrong.
     wrong_file: Option<FieldPlace>,
     bytes: u64,
+    /// Computes the checksum of the whole shard, if one is known.
+    hasher: Option<ChecksumHasher>,
     /// Checksum of the pieces of the next field so far.
     crc32c: u32,
     has_failed: bool,
@@ -113,6 +121,7 @@ impl FieldCutter {
         let is_first = self.open.is_none();
         let mut reader = self.open.take().unwrap_or_else(|| ShardReader {
             next: shard.index.as_ref().and_then(|index| FieldPlace::of_record(&**index, 0)),
+            hasher: shard.index.as_ref().and_then(|index| index.checksum()).map(Checksum::hasher),
             ..ShardReader::default()
         });
         let was_failed = reader.has_failed;
@@ -124,8 +133,8 @@ impl FieldCutter {
         reader.has_failed |= error.is_some();
         let bytes = reader.bytes;
         let end = match error {
-            Some(error) => Some(ShardEnd { bytes, rest: Err(error) }),
-            None => (is_last && !was_failed).then(|| ShardEnd { bytes, rest: Ok(reader.rest(&shard)) }),
+            Some(error) => Some(ShardEnd { bytes, rest: Err(error), other_checksum: None }),
+            None => (is_last && !was_failed).then(|| reader.end(&shard)),
         };
         self.open = (!is_last).then_some(reader);
         if was_failed {
@@ -155,6 +164,9 @@ impl ShardReader {
     /// Reads the next chunk and returns the fields that end in it, and the pieces of fields that do not.
     fn chunk(&mut self, shard: &OpenShard, chunk: &Bytes, wanted: &WantedOf) -> Vec<FoundField> {
         let (start, end) = (self.bytes, self.bytes + chunk.len() as u64);
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(chunk);
+        }
         let mut found = Vec::new();
         while let Some(place) = self.next {
             let indexed = shard.field(place);
@@ -165,7 +177,7 @@ impl ShardReader {
                 break;
             }
             let piece = chunk.slice((range.start - start) as usize..(range.end - start) as usize);
-            found.extend(self.found(place, &indexed, (range.start - field_start) as u32, piece, wanted));
+            found.extend(self.found((shard, place), &indexed, (range.start - field_start) as u32, piece, wanted));
             if field_end > end {
                 break;
             }
@@ -189,7 +201,7 @@ impl ShardReader {
         match piece {
             Ok(piece) => {
                 self.bytes += piece.len() as u64;
-                self.found(place, &shard.field(place), at, piece, wanted)
+                self.found((shard, place), &shard.field(place), at, piece, wanted)
             }
             Err(problem) => {
                 (self.wrong_file, self.crc32c) = (Some(place), 0);
@@ -201,22 +213,34 @@ impl ShardReader {
     /// Returns a piece of a field, or all of it; `None` if nothing is wanted of it before its last piece.
     fn found(
         &mut self,
-        place: FieldPlace,
+        (shard, place): (&OpenShard, FieldPlace),
         IndexedField { key, field, segments }: &IndexedField<'_>,
         at: u32,
         piece: Bytes,
         wanted: &WantedOf,
     ) -> Option<FoundField> {
+        let is_last = at + piece.len() as u32 == field.bytes;
+        let is_wanted = wanted(key, field, *segments) != Wanted::Nothing;
+        if at == 0 && is_last {
+            self.crc32c = 0;
+            let opened = shard.index().open(field, &|_| Some(piece.clone()));
+            let content = opened.map(|content| is_wanted.then_some(content));
+            return Some(FoundField::whole(place, content.map_err(|error| problem_of(error, field))));
+        }
         if field.crc32c.is_some() {
             self.crc32c = crc32c::crc32c_append(self.crc32c, &piece);
         }
-        let is_last = at + piece.len() as u32 == field.bytes;
         let crc32c = if is_last { std::mem::take(&mut self.crc32c) } else { self.crc32c };
         let is_wrong = is_last && field.crc32c.is_some_and(|expected| expected != crc32c);
-        let is_wanted = wanted(key, field, *segments) != Wanted::Nothing;
         let problem = is_wrong.then(|| other_bytes(field));
         let content = (is_wanted && !is_wrong).then_some(piece);
         (is_last || is_wanted).then_some(FoundField { place, problem, content, at, is_last })
+    }
+
+    /// Returns what is known at the end of the shard.
+    fn end(&mut self, shard: &OpenShard) -> ShardEnd {
+        let other_checksum = self.hasher.take().and_then(|hasher| hasher.finish().err());
+        ShardEnd { bytes: self.bytes, rest: Ok(self.rest(shard)), other_checksum }
     }
 
     /// Returns the fields that were not read.

@@ -101,6 +101,7 @@ async fn read(source: Arc<FieldSource>, (part, memory): (Part, Memory)) -> Resul
             let meta = shard.object.as_ref().expect("the shard is an object");
             source.store.read_part(shard.shard().url, meta, range).await.map(ReadContent::Chunk)
         }
+        PartContent::Compressed(_) => decompressed(&source.store, &shard).await.map(ReadContent::Chunk),
         PartContent::Files(places) => {
             let (source, shard) = (&*source, &*shard);
             let files = stream::iter(places).map(|place| source.file(shard, place)).buffered(PART_FILES);
@@ -153,10 +154,29 @@ pub(super) async fn read_field(
         None => Bytes::new(),
     };
     let fetched = |_: Range<u64>| Some(content.clone());
-    Ok(index.open(field, &fetched).map_err(|error| match error {
+    Ok(index.open(field, &fetched).map_err(|error| problem_of(error, field)))
+}
+
+/// Describes why a field's bytes do not become its content.
+pub(super) fn problem_of(error: OpenError, field: &Field<'_>) -> String {
+    match error {
         OpenError::Checksum { .. } => other_bytes(field),
         OpenError::Missing => not_there(field),
-    }))
+        OpenError::Malformed(problem) => format!("field `{}` {problem}", field.name),
+    }
+}
+
+/// Reads the object that becomes a shard when it is decompressed, and decompresses it.
+async fn decompressed(at: &DatasetStore, open: &OpenShard) -> Result<Bytes, StoreError> {
+    let (shard, index) = (open.shard(), open.index());
+    let compressed = index.compressed().expect("the shard is compressed").clone();
+    let mut pieces = Vec::new();
+    for part in index.plan(&shard, &[]) {
+        pieces.push(at.read_range(&part).await?);
+    }
+    let decompress = move || compressed.decompress(&pieces);
+    let shard_bytes = tokio::task::spawn_blocking(decompress).await.expect("decompressing does not panic");
+    shard_bytes.map_err(|error| StoreError::Changed { url: at.url_of(shard.url), problem: error.to_string() })
 }
 
 /// Reads a range of the shard that lies in one field, without a checksum. The inner error is what is wrong with the field.

@@ -70,6 +70,8 @@ pub(super) struct Part {
 pub(super) enum PartContent {
     /// A range of the object that is the shard.
     Range(Range<u64>),
+    /// The object that becomes the whole shard, of this many bytes, when it is decompressed.
+    Compressed(u64),
     /// Files of a shard that consists of several.
     Files(Vec<FieldPlace>),
     /// A range of a file of such a shard.
@@ -83,6 +85,7 @@ impl Part {
     pub(super) fn bytes(&self) -> u64 {
         match &self.content {
             PartContent::Range(range) | PartContent::Piece(_, range) => range.end - range.start,
+            PartContent::Compressed(bytes) => *bytes,
             PartContent::Files(places) => places.iter().map(|place| self.shard.field(*place).bytes()).sum(),
             PartContent::Nothing(_) => 0,
         }
@@ -121,11 +124,15 @@ impl OpenShard {
     pub(super) async fn open(&mut self, store: &DatasetStore) -> Result<(), StoreError> {
         let manifest = Arc::clone(&self.manifest);
         let shard = manifest.shard(self.number);
-        if let Some(object) = shard.format.object(&shard) {
-            let meta = store.object().head(&store.path_of(&object.url)).await;
-            self.object = Some(meta.map_err(|source| StoreError::of(&store.url_of(shard.url), source))?);
+        let object = shard.format.object(&shard);
+        if let Some(object) = &object {
+            self.object = Some(head(store, &object.url).await?);
         }
-        self.index = Some(store.index(&shard).await?);
+        let index = store.index(&shard).await?;
+        if let (None, Some(object)) = (object, index.object(&shard)) {
+            self.object = Some(head(store, &object.url).await?);
+        }
+        self.index = Some(index);
         Ok(())
     }
 
@@ -133,6 +140,7 @@ impl OpenShard {
     pub(super) fn parts(&self, wanted: &WantedOf) -> Vec<PartContent> {
         match &self.object {
             Some(meta) => self.ranges(meta.size, wanted).into_iter().map(PartContent::Range).collect(),
+            None if self.index().compressed().is_some() => vec![PartContent::Compressed(self.shard().bytes)],
             None => self.files(wanted),
         }
     }
@@ -153,7 +161,7 @@ impl OpenShard {
             start = range.start;
             if field.bytes() > RANGE_BYTES {
                 start = range.end;
-                match field.is_whole(wanted) {
+                match self.is_read_whole(&field, wanted) {
                     true => ranges.push(range),
                     false => ranges.extend(store::split(range)),
                 }
@@ -161,6 +169,13 @@ impl OpenShard {
         }
         ranges.extend(store::split(start..bytes));
         ranges
+    }
+
+    /// Returns whether a field that is longer than a range is read as a whole. One whose content has to be made of its
+    /// bytes always is.
+    fn is_read_whole(&self, field: &IndexedField<'_>, wanted: &WantedOf) -> bool {
+        let is_wanted = wanted(field.key, &field.field, field.segments) == Wanted::Whole;
+        !self.index().has_plain_fields() || field.bytes() <= MAX_WHOLE_BYTES && is_wanted
     }
 
     /// Divides the files of the shard into parts.
@@ -174,7 +189,7 @@ impl OpenShard {
                 bytes = 0;
             }
             match field.field.range() {
-                Some(range) if field.bytes() > RANGE_BYTES && !field.is_whole(wanted) => {
+                Some(range) if field.bytes() > RANGE_BYTES && !self.is_read_whole(&field, wanted) => {
                     parts.extend(store::split(range).map(|range| PartContent::Piece(place, range)));
                 }
                 _ => {
@@ -190,15 +205,16 @@ impl OpenShard {
     }
 }
 
+/// Asks the store for the facts about an object of the dataset.
+async fn head(store: &DatasetStore, url: &str) -> Result<ObjectMeta, StoreError> {
+    let meta = store.object().head(&store.path_of(url)).await;
+    meta.map_err(|source| StoreError::of(&store.url_of(url), source))
+}
+
 impl IndexedField<'_> {
     /// Returns the number of bytes of the field in the store.
     fn bytes(&self) -> u64 {
         self.field.range().map_or(0, |range| range.end - range.start)
-    }
-
-    /// Returns whether a field that is longer than a range is read as a whole.
-    fn is_whole(&self, wanted: &WantedOf) -> bool {
-        self.bytes() <= MAX_WHOLE_BYTES && wanted(self.key, &self.field, self.segments) == Wanted::Whole
     }
 }
 

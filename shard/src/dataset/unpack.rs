@@ -230,7 +230,7 @@ impl UnpackedBatch {
         });
         let files = files.collect::<Result<_, _>>()?;
         let (is_end_of_shard, mut records) = (batch.end.is_some(), 0);
-        if let Some(ShardEnd { bytes, rest }) = batch.end {
+        if let Some(ShardEnd { bytes, rest, .. }) = batch.end {
             if let Some(place) = rest?.first() {
                 let IndexedField { key, field, .. } = shard.field(*place);
                 return Err(damaged(key, format!("field `{}` is cut off: the shard ends at {bytes}", field.name)));

@@ -6,10 +6,18 @@
 //!
 //! A new format is a module here and an entry in the table `FORMATS`.
 
+mod checksum;
+mod compressed;
 pub mod files;
+mod mds;
+mod npy;
 mod shard_index;
 pub mod tar;
 
+pub use checksum::Checksum;
+#[cfg(feature = "store")]
+pub(crate) use checksum::ChecksumHasher;
+pub use compressed::{Compressed, Compression, CompressionError};
 pub use shard_index::{Field, ObjectRange, OpenError, Record, ShardIndex};
 
 use std::{fmt, sync::Arc};
@@ -24,7 +32,7 @@ use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
 /// All formats. Where no format is given for a folder, the first format of this table that recognises it counts.
-static FORMATS: [&dyn Format; 2] = [&tar::Tar, &files::LooseFiles];
+static FORMATS: [&dyn Format; 3] = [&tar::Tar, &mds::Mds, &files::LooseFiles];
 
 /// The format of manifests that name none.
 pub const DEFAULT_FORMAT: &dyn Format = &tar::Tar;
@@ -34,8 +42,8 @@ pub trait Format: fmt::Debug + Send + Sync {
     /// Returns the name, as in the manifest and on the command line.
     fn name(&self) -> &'static str;
 
-    /// Returns the object that holds the bytes of `shard`; `None` if these lie in several objects, which then only the
-    /// shard's index names.
+    /// Returns the object that holds the bytes of `shard`; `None` if only the shard's index knows: they may lie in several
+    /// objects, or be compressed.
     fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
         let (url, etag) = (shard.url.to_owned(), shard.etag.map(str::to_owned));
         Some(StoredObject { url, bytes: shard.bytes, etag, role: ObjectRole::Shard })

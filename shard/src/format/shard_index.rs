@@ -5,7 +5,7 @@ use std::{fmt, ops::Range};
 
 use bytes::Bytes;
 
-use super::StoredObject;
+use super::{Checksum, Compressed, StoredObject};
 use crate::{index::Segments, manifest::Shard};
 
 /// The index of a shard, which was checked when it was opened.
@@ -46,10 +46,32 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns the object whose bytes are those of `shard`; `None` if they lie in several objects or are compressed.
+    fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
+        shard.format.object(shard)
+    }
+
+    /// Returns how the object that holds the shard is compressed, if it is. Then [`plan`](Self::plan) gives all of that
+    /// object, whatever the ranges, and its bytes have to be decompressed.
+    fn compressed(&self) -> Option<&Compressed> {
+        None
+    }
+
+    /// Returns the checksum of the shard's bytes, if one was known when it was indexed.
+    fn checksum(&self) -> Option<&Checksum> {
+        None
+    }
+
+    /// Returns whether the bytes in a field's range are its content. If they are not, [`open`](Self::open) needs all of
+    /// them to make the content, and fields of a record may share their range.
+    fn has_plain_fields(&self) -> bool {
+        true
+    }
+
     /// Plans the reading of `ranges` of `shard`: the ranges of objects that hold these bytes, in the order of the
     /// shard's bytes.
     fn plan(&self, shard: &Shard<'_>, ranges: &[Range<u64>]) -> Vec<ObjectRange> {
-        let object = shard.format.object(shard).expect("the index of a shard in several objects names them");
+        let object = self.object(shard).expect("the index of a shard in several objects names them");
         let part = |range: &Range<u64>| ObjectRange { object: object.clone(), range: range.clone(), at: range.start };
         ranges.iter().map(part).collect()
     }
@@ -57,7 +79,7 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
     /// Returns the content of `field`. `fetched` returns the bytes of a range of the shard, if they were fetched.
     ///
     /// # Errors
-    /// If bytes are missing or wrong.
+    /// If bytes are missing or wrong, or the content cannot be made of them.
     fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<Bytes, OpenError> {
         if let Some(value) = field.value {
             return Ok(self.bytes().slice_ref(value));
@@ -93,7 +115,7 @@ pub struct ObjectRange {
 }
 
 /// Why a field cannot be opened from the bytes that were fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The bytes are not among those that were fetched.
@@ -105,6 +127,8 @@ pub enum OpenError {
         /// CRC-32C of the bytes.
         actual: u32,
     },
+    /// The bytes are not what the format has there.
+    Malformed(String),
 }
 
 /// One record of a shard.

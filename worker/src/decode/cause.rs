@@ -45,6 +45,7 @@ impl BadSampleCause {
             BadSampleProblem::Undecodable { field, .. } => (field, "does not decode"),
             BadSampleProblem::TooLarge { field, .. } => (field, "is too large a picture"),
             BadSampleProblem::TooMuchMemory { field, .. } => (field, "takes too much memory to decode"),
+            BadSampleProblem::Malformed { field, .. } => (field, "is not what its format has there"),
             BadSampleProblem::NotANumber { field, .. } => (field, "is not a whole number"),
             BadSampleProblem::OutOfRange { field, .. } => (field, "is out of range"),
             BadSampleProblem::NotJson { field, .. } => (field, "is not JSON"),
@@ -81,6 +82,8 @@ pub enum BadSampleProblem {
          decoding (a part of the memory budget)"
     )]
     TooMuchMemory { field: String, width: u32, height: u32, needed_bytes: u64, max_bytes: u64 },
+    #[error("field `{field}` {problem}")]
+    Malformed { field: String, problem: String },
     #[error("field `{field}` is \"{text}\", not a whole number")]
     NotANumber { field: String, text: String },
     #[error("field `{field}` is \"{text}\", outside the range of {dtype}")]

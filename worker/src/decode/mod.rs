@@ -190,6 +190,16 @@ impl Decoder {
         names.into_iter()
     }
 
+    /// Returns the cause of a bad sample whose field `field` has bytes that the dataset's format does not have there.
+    pub(crate) fn malformed(&self, field: &str, problem: &str) -> BadSampleCause {
+        let reads = |prepared: &&Prepared| {
+            prepared.column.from.iter().any(|from| from == field) || prepared.decoder.fields().contains(&field)
+        };
+        let column = self.inner.columns.iter().find(reads).map(|prepared| prepared.column.name.clone());
+        let problem = BadSampleProblem::Malformed { field: field.to_owned(), problem: cause::reason(problem) };
+        BadSampleCause { column: column.unwrap_or_default(), problem }
+    }
+
     /// Decodes one sample. `field` returns the bytes of a field of its record, or `None` if the record has no such
     /// field. `targets` has one entry per column of the job, in order. Columns with the same steps draw the same random
     /// numbers, so that a picture and its mask are cut alike.

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, fmt, ops::Range, sync::Arc};
 
+use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use object_store::ObjectStore;
 use parking_lot::Mutex;
@@ -11,7 +12,7 @@ use spdl_core::{
     order::Plan,
 };
 use spdl_shard::{
-    format::{ObjectRange, ShardIndex, StoredObject},
+    format::{Compressed, ObjectRange, ShardIndex, StoredObject},
     manifest::{Block, Manifest},
     store::{DatasetStore, StoreError, StoreLayer},
 };
@@ -19,8 +20,8 @@ use tokio::sync::OnceCell;
 
 use super::FeedError;
 use crate::fetch::{
-    BlockKey, BlockPlace, FetchError, MemoryCache, ObjectRead, Pieces, RetrySettings, RetryingStore, ShardObject,
-    ShardSource, StoreClient, read_all,
+    BlockKey, BlockPlace, FetchError, MERGE_GAP_BYTES, MemoryCache, ObjectRead, Pieces, RetrySettings, RetryingStore,
+    ShardObject, ShardSource, StoreClient, read_all,
 };
 
 /// Number of datasets that stay open although no rank reads them.
@@ -29,6 +30,8 @@ const IDLE_DATASETS: usize = 4;
 const KEPT_PLANS: usize = 4;
 /// How often a damaged manifest or index is read before the error is reported.
 const MAX_READS: u32 = 8;
+/// How often a compressed shard is read that does not decompress.
+const MAX_DECOMPRESSIONS: u32 = 4;
 
 /// The open datasets of a process.
 #[derive(Debug)]
@@ -157,7 +160,7 @@ impl OpenDataset {
         let block = self.manifest.block(number);
         let shard: Arc<dyn ShardSource> = match self.shard_object(block.shard) {
             Some(object) => Arc::new(object),
-            None => Arc::new(ShardFiles { dataset: self.clone(), shard: block.shard }),
+            None => Arc::new(IndexedShard { dataset: self.clone(), shard: block.shard }),
         };
         BlockPlace { key: self.block_key(number), shard, range: block.offset..block.offset + block.bytes }
     }
@@ -219,21 +222,79 @@ impl OpenDataset {
     }
 }
 
-/// A shard that consists of several objects, which its index names.
+/// A shard whose index knows the objects that hold its bytes.
 #[derive(Debug)]
-struct ShardFiles {
+struct IndexedShard {
     dataset: Arc<OpenDataset>,
     shard: u32,
 }
 
-impl ShardSource for ShardFiles {
+impl IndexedShard {
+    /// Asks the shard's index, if it is in memory: it is while blocks of the shard are fetched.
+    fn index_says(&self, is_so: impl FnOnce(&dyn ShardIndex) -> bool) -> bool {
+        self.dataset.index_in_memory(self.shard).is_some_and(|index| is_so(index.index()))
+    }
+
+    /// Makes the reads that hold these bytes.
+    async fn read_pieces(
+        &self,
+        index: &dyn ShardIndex,
+        ranges: &[Range<u64>],
+        requests: &StoreClient,
+    ) -> Result<Pieces, FetchError> {
+        let plan = index.plan(&self.dataset.manifest.shard(self.shard), ranges);
+        let read =
+            |ObjectRange { object, range, at }| ObjectRead { object: self.dataset.object(object).into(), range, at };
+        read_all(plan.into_iter().map(read).collect(), requests).await
+    }
+
+    /// Reads the object that becomes the shard when it is decompressed, and returns these ranges of the shard. What does
+    /// not decompress is read again: the bytes may have been damaged on the way.
+    async fn decompressed(
+        &self,
+        index: &dyn ShardIndex,
+        compressed: &Compressed,
+        ranges: &[Range<u64>],
+        requests: &StoreClient,
+    ) -> Result<Pieces, FetchError> {
+        let backoff = requests.retry().backoff();
+        for attempt in 1.. {
+            let pieces: Vec<Bytes> = self.read_pieces(index, ranges, requests).await?.iter().cloned().collect();
+            let compressed = compressed.clone();
+            let decompress = tokio::task::spawn_blocking(move || compressed.decompress(&pieces));
+            let problem = match decompress.await.expect("decompressing does not panic") {
+                Ok(shard) => {
+                    let slice =
+                        |range: &Range<u64>| (range.start, shard.slice(range.start as usize..range.end as usize));
+                    return Ok(Pieces::new(ranges.iter().map(slice).collect()));
+                }
+                Err(error) => error.to_string(),
+            };
+            requests.note_wrong_bytes();
+            if attempt == MAX_DECOMPRESSIONS {
+                let shard = self.url().to_owned();
+                return Err(FetchError::Decompress { shard, problem, attempts: attempt });
+            }
+            tracing::warn!(shard = self.url(), problem, "reading it again");
+            tokio::time::sleep(backoff.full_jitter(attempt, rand::random())).await;
+        }
+        unreachable!("the last attempt returns")
+    }
+}
+
+impl ShardSource for IndexedShard {
     fn url(&self) -> &str {
         self.dataset.manifest.shard(self.shard).url
     }
 
     fn merge_gap_bytes(&self) -> u64 {
         // Nothing between two files that are wanted is worth a request of its own.
-        0
+        let shard = self.dataset.manifest.shard(self.shard);
+        if self.index_says(|index| index.object(&shard).is_some()) { MERGE_GAP_BYTES } else { 0 }
+    }
+
+    fn is_read_whole(&self) -> bool {
+        self.index_says(|index| index.compressed().is_some())
     }
 
     fn read<'r>(
@@ -241,13 +302,12 @@ impl ShardSource for ShardFiles {
         ranges: &'r [Range<u64>],
         requests: &'r StoreClient,
     ) -> BoxFuture<'r, Result<Pieces, FetchError>> {
-        let Self { dataset, shard } = self;
         async move {
-            let index = dataset.index(*shard).await?;
-            let plan = index.index().plan(&dataset.manifest.shard(*shard), ranges);
-            let read =
-                |ObjectRange { object, range, at }| ObjectRead { object: dataset.object(object).into(), range, at };
-            read_all(plan.into_iter().map(read).collect(), requests).await
+            let index = self.dataset.index(self.shard).await?;
+            match index.index().compressed() {
+                Some(compressed) => self.decompressed(index.index(), compressed, ranges, requests).await,
+                None => self.read_pieces(index.index(), ranges, requests).await,
+            }
         }
         .boxed()
     }

@@ -40,6 +40,19 @@ pub enum FetchError {
         /// The error of the store.
         source: Arc<StoreError>,
     },
+    /// A compressed shard does not become what was indexed, even after several fetches.
+    #[error(
+        "shard `{shard}` is damaged, or was replaced, after {attempts} fetches: {problem}; {}",
+        remedy(ObjectRole::Shard)
+    )]
+    Decompress {
+        /// URL of the shard.
+        shard: String,
+        /// What is wrong with it.
+        problem: String,
+        /// How often it was fetched.
+        attempts: u32,
+    },
     /// The fetched bytes are wrong, even after several fetches.
     #[error(
         "field `{field}` of record `{key}` in shard `{shard}` has checksum {actual:08x} where the index has \
@@ -67,7 +80,7 @@ impl FetchError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Index { source, .. } => source.is_retryable(),
-            _ => matches!(self, Self::WrongBytes { .. }),
+            _ => matches!(self, Self::WrongBytes { .. } | Self::Decompress { .. }),
         }
     }
 }

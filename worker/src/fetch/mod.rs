@@ -52,7 +52,7 @@ pub use object::ShardObject;
 pub(crate) use object::{ObjectRead, ShardSource, read_all};
 use permits::ReadUse;
 pub(crate) use permits::UsageTimes;
-pub(crate) use pieces::Pieces;
+pub(crate) use pieces::{MERGE_GAP_BYTES, Pieces};
 pub(crate) use retrying::RetryingStore;
 use spdl_wire::spans;
 use units::{ReadState, current_batch};
@@ -383,8 +383,9 @@ impl Fetcher {
         wanted: Vec<Range<u64>>,
         wanted_bytes: u64,
     ) -> Result<BlockBytes, FetchError> {
-        let through_disk = self.disk.is_some() && place.bytes() / KIB <= u64::from(self.transit_kib);
-        let bytes = if through_disk { place.bytes() } else { wanted_bytes };
+        let fits_on_disk = self.disk.is_some() && place.bytes() / KIB <= u64::from(self.transit_kib);
+        let is_whole = fits_on_disk || place.shard.is_read_whole();
+        let bytes = if is_whole { place.bytes() } else { wanted_bytes };
         let kib = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(u32::MAX).clamp(1, self.transit_kib);
         let permit = match self.transit.clone().try_acquire_many_owned(kib) {
             Ok(permit) => permit,
@@ -393,7 +394,7 @@ impl Fetcher {
                 self.transit.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed")
             }
         };
-        let pieces = if through_disk {
+        let pieces = if is_whole {
             let (pieces, from) = self.whole(place).await?;
             if let BlockSource::Store { discards } = from {
                 self.keep_on_disk(place, pieces.clone(), discards).await;

@@ -30,6 +30,11 @@ pub(crate) trait ShardSource: fmt::Debug + Send + Sync {
     /// Ranges of the shard with a gap of at most this many bytes are read by one request.
     fn merge_gap_bytes(&self) -> u64;
 
+    /// Returns whether all of the shard is read, whatever the ranges.
+    fn is_read_whole(&self) -> bool {
+        false
+    }
+
     /// Reads ranges of the shard.
     fn read<'r>(
         &'r self,

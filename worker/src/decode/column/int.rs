@@ -1,19 +1,52 @@
-//! The kind `int`: parses a decimal integer in text.
+//! The kind `int`: a decimal integer in text, or a number in a `.npy` file, as formats with numbers give it.
 
+use bytes::Bytes;
 use spdl_core::job::DType;
 
-use super::{ColumnDecoder, ColumnSample, FieldTarget};
+use super::{ColumnDecoder, ColumnSample, FieldTarget, NumpyArray, tensor::NPY_MAGIC};
 use crate::decode::{
-    cause::{BadSampleProblem, quoted},
+    cause::{BadSampleProblem, quoted, reason},
     number::{out_of_range, write_integer},
 };
+
+/// Most bytes of an array that may have one element: more is no number.
+const MAX_ARRAY_BYTES: usize = 4096;
 
 /// Decodes to integers of this type.
 pub(super) struct IntDecoder(pub(super) DType);
 
 impl ColumnDecoder for IntDecoder {
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        if sample.bytes.starts_with(NPY_MAGIC) {
+            return number(&sample.bytes, self.0, sample.field, target.fixed());
+        }
         int(&sample.bytes, self.0, sample.field, target.fixed())
+    }
+}
+
+/// Reads the only element of an array of whole numbers.
+fn number(file: &Bytes, dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+    let undecodable =
+        |problem: String| BadSampleProblem::Undecodable { field: field.to_owned(), reason: reason(problem) };
+    let NumpyArray { dtype: found, shape, elements } =
+        NumpyArray::read(file, None, MAX_ARRAY_BYTES).map_err(undecodable)?;
+    if elements.len() != found.bytes() {
+        return Err(undecodable(format!("it holds {} {shape:?}, and the column expects one number", found.name())));
+    }
+    let mut wide = [0; 8];
+    wide[..elements.len()].copy_from_slice(&elements);
+    // The bytes of the number's own width, little-endian, with its sign in front.
+    let shift = 64 - 8 * elements.len() as u32;
+    let unsigned = u64::from_le_bytes(wide);
+    let signed = (unsigned << shift).cast_signed() >> shift;
+    let value = match found {
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::Bool => i64::try_from(unsigned).ok(),
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => Some(signed),
+        _ => return Err(undecodable(format!("it holds {}, and the column expects a whole number", found.name()))),
+    };
+    match value {
+        Some(value) => write_integer(value, dtype, field, || value.to_string(), out),
+        None => Err(out_of_range(field, unsigned.to_string(), dtype)),
     }
 }
 
@@ -45,6 +78,32 @@ mod tests {
         assert_eq!(int_of(" -7 ", DType::I32).unwrap(), (-7i32).to_le_bytes());
         assert_eq!(int_of("+0007", DType::I64).unwrap(), 7i64.to_le_bytes());
         assert_eq!(int_of("-9223372036854775808", DType::I64).unwrap(), i64::MIN.to_le_bytes());
+    }
+
+    fn npy(descr: &str, shape: &str, elements: &[u8]) -> Bytes {
+        let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let length = (header.len() as u16).to_le_bytes();
+        [&b"\x93NUMPY\x01\x00"[..], &length, header.as_bytes(), elements].concat().into()
+    }
+
+    #[test]
+    fn whole_numbers_in_arrays_of_one_element() {
+        let of = |descr, shape, elements: &[u8]| {
+            let mut out = vec![0; 8];
+            number(&npy(descr, shape, elements), DType::I64, "n", &mut out)
+                .map(|()| i64::from_le_bytes(out.try_into().unwrap()))
+                .map_err(|problem| problem.to_string())
+        };
+        assert_eq!(of("<i8", "()", &i64::MIN.to_le_bytes()), Ok(i64::MIN));
+        assert_eq!(of("|i1", "(1, 1)", &[0x80]), Ok(-128));
+        assert_eq!(of("|u1", "(1,)", &[0x80]), Ok(128));
+        assert_eq!(of("<i2", "()", &(-2_i16).to_le_bytes()), Ok(-2));
+        assert_eq!(of(">u4", "()", &7_u32.to_be_bytes()), Ok(7));
+        assert!(of("<u8", "()", &[255; 8]).unwrap_err().contains("\"18446744073709551615\", outside the range of i64"));
+        assert!(of("<f4", "()", &[0; 4]).unwrap_err().contains("holds f32, and the column expects a whole number"));
+        assert!(of("<i4", "(2,)", &[0; 8]).unwrap_err().contains("holds i32 [2], and the column expects one number"));
+        assert!(of("<i4", "(0,)", &[]).unwrap_err().contains("expects one number"));
+        assert!(of("<i4", "(9999999999,)", &[]).unwrap_err().contains("more than 4096 bytes"));
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(super) enum Reason {
     Quarantined { deaths: u32 },
     /// The bytes are not those that the index describes.
     WrongBytes { field: String, expected: u32, actual: u32 },
+    /// The bytes are right, but not what the dataset's format has there.
+    Malformed { field: String, problem: String },
 }
 
 /// Decodes the samples of `groups`, a part of `batch`, into the buffer, large ones first, so that no thread starts a
@@ -176,6 +178,10 @@ fn decode_sample(
         (None, Err(cause)) => {
             place.mask(sample);
             undecoded(Reason::Bad(cause))
+        }
+        (Some(Reason::Malformed { field, problem }), _) => {
+            place.mask(sample);
+            undecoded(Reason::Bad(feed.decoder.malformed(&field, &problem)))
         }
         // The decoder saw a field that is missing, so its result means nothing.
         (Some(wrong), _) => undecoded(wrong),

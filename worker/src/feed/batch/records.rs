@@ -112,6 +112,7 @@ impl FetchedGroup {
             Err(OpenError::Checksum { expected, actual }) => {
                 Err(Reason::WrongBytes { field: name.to_owned(), expected, actual })
             }
+            Err(OpenError::Malformed(problem)) => Err(Reason::Malformed { field: name.to_owned(), problem }),
             Err(error) => panic!("field `{name}` is none of those that the decoder names: {error:?}"),
         }
     }

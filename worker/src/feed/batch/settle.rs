@@ -47,6 +47,7 @@ impl Filling {
                 tracing::warn!(shard, key, field, "wrong bytes; fetching them again");
                 Ok(Some(Retry::Bytes(sample)))
             }
+            Reason::Malformed { field, .. } => unreachable!("field `{field}` is a bad sample's, with its column"),
             Reason::Bad(cause) => {
                 let kind = cause.kind(feed.has_good.load(Ordering::Relaxed));
                 self.remedy_of_bad(&sample, key, cause.to_string(), &kind)

@@ -14,6 +14,7 @@ use spdl_core::job::{DType, TensorColumn, TensorEncoding};
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget};
 use crate::decode::cause::{BadSampleProblem, quoted, reason};
+pub(super) use npy::MAGIC as NPY_MAGIC;
 use npy::{NpyElement, NpyHeader};
 use npz::NpyFile;
 

@@ -14,7 +14,7 @@ use spdl_core::job::DType;
 use crate::decode::cause::quoted;
 
 /// The first bytes of every file.
-pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
+pub(in crate::decode::column) const MAGIC: &[u8] = b"\x93NUMPY";
 /// Length of the longest text. NumPy, too, reads no longer one from a file that it does not trust.
 const MAX_TEXT_BYTES: usize = 10_000;
 /// Upper limit of the dimensions of an array; NumPy's is 64.

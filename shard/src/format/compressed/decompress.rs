@@ -1,0 +1,140 @@
+//! Decompresses objects, and never into more bytes than it was told.
+
+use std::io::{self, BufRead, Read};
+
+use bytes::Bytes;
+
+use super::{Compressed, Compression, CompressionError};
+
+/// Bytes that are read at once from a decompressor.
+const CHUNK_BYTES: usize = 64 << 10;
+/// No element of a block of snappy becomes more bytes than this for each of its own.
+const MAX_SNAPPY_RATIO: usize = 64;
+
+impl Compressed {
+    /// Returns the shard that the object becomes, whose bytes come in `pieces`.
+    ///
+    /// # Errors
+    /// If the object is another one, is damaged, or becomes another number of bytes.
+    pub fn decompress(&self, pieces: &[Bytes]) -> Result<Bytes, CompressionError> {
+        if let Some(checksum) = &self.checksum {
+            let mut hasher = checksum.hasher();
+            pieces.iter().for_each(|piece| hasher.update(piece));
+            hasher.finish().map_err(CompressionError::Checksum)?;
+        }
+        let mut shard = Vec::new();
+        self.compression.decompress(Pieces::new(pieces), self.shard_bytes, &mut shard)?;
+        match shard.len() as u64 {
+            bytes if bytes == self.shard_bytes => Ok(shard.into()),
+            _ => Err(CompressionError::OtherSize { limit: self.shard_bytes, is_more: false }),
+        }
+    }
+}
+
+impl Compression {
+    /// Decompresses all of `source` to the end of `out`, at most `max_bytes`.
+    fn decompress(
+        self,
+        mut source: impl BufRead + Send,
+        max_bytes: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), CompressionError> {
+        let damaged = |problem: &dyn std::fmt::Display| CompressionError::Damaged {
+            compression: self,
+            problem: problem.to_string(),
+        };
+        if self == Self::Snappy {
+            let mut compressed = Vec::new();
+            source.read_to_end(&mut compressed).map_err(|error| damaged(&error))?;
+            let bytes = snap::raw::decompress_len(&compressed).map_err(|error| damaged(&error))?;
+            if bytes as u64 > max_bytes {
+                return Err(CompressionError::OtherSize { limit: max_bytes, is_more: true });
+            }
+            if bytes / MAX_SNAPPY_RATIO > compressed.len() {
+                return Err(damaged(&"it claims more bytes than it can hold"));
+            }
+            *out = snap::raw::Decoder::new().decompress_vec(&compressed).map_err(|error| damaged(&error))?;
+            return Ok(());
+        }
+        let mut decompressor = Decompressor::new(self, source).map_err(|error| damaged(&error))?;
+        loop {
+            let start = out.len();
+            let room = usize::try_from(max_bytes - start as u64).unwrap_or(usize::MAX);
+            if room == 0 {
+                return match decompressor.read(&mut [0]).map_err(|error| damaged(&error))? {
+                    0 => Ok(()),
+                    _ => Err(CompressionError::OtherSize { limit: max_bytes, is_more: true }),
+                };
+            }
+            // It grows with what comes, whatever an index claims.
+            out.resize(start + room.min(CHUNK_BYTES.max(start)), 0);
+            let read = decompressor.read(&mut out[start..]).map_err(|error| damaged(&error))?;
+            out.truncate(start + read);
+            if read == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Decompresses a stream of bytes.
+pub(in crate::format) struct Decompressor<'s>(Box<dyn Read + Send + 's>);
+
+impl<'s> Decompressor<'s> {
+    /// Begins to decompress `source`. Snappy has no streams and is no argument.
+    ///
+    /// # Errors
+    /// If the decompressor cannot be made.
+    pub(in crate::format) fn new<S: BufRead + Send + 's>(compression: Compression, source: S) -> io::Result<Self> {
+        Ok(Self(match compression {
+            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(source)),
+            Compression::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(source)),
+            Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(source)?),
+            Compression::Brotli => Box::new(brotli_decompressor::Decompressor::new(source, CHUNK_BYTES)),
+            Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(source)),
+            Compression::Snappy => return Err(io::ErrorKind::Unsupported.into()),
+        }))
+    }
+}
+
+impl Read for Decompressor<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.0.read(out)
+    }
+}
+
+/// Pieces of bytes, read one after the other.
+struct Pieces<'p> {
+    pieces: &'p [Bytes],
+    at: usize,
+}
+
+impl<'p> Pieces<'p> {
+    fn new(pieces: &'p [Bytes]) -> Self {
+        Self { pieces, at: 0 }
+    }
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.fill_buf()?.read(out)?;
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl BufRead for Pieces<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while let Some((first, rest)) = self.pieces.split_first() {
+            if self.at < first.len() {
+                return Ok(&first[self.at..]);
+            }
+            (self.pieces, self.at) = (rest, 0);
+        }
+        Ok(&[])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+}

@@ -1,0 +1,206 @@
+//! The encodings of MDS columns: what the bytes of a value mean, and the form in which a field hands them over.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::picture::picture;
+use crate::format::npy::{Element, npy};
+
+/// Most dimensions of an array: they are numbered in 6 bits.
+const MAX_SIDES: usize = 63;
+
+/// How the values of a column are encoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// The value's bytes are its content: bytes, text, pictures, JSON. Lists of pictures stay in the form of MDS.
+    Plain,
+    /// A little-endian number.
+    Number(Element),
+    /// An array, whose type and shape precede it where they are not fixed.
+    Array { element: Option<Element>, shape: Option<Vec<u64>> },
+    /// The pixels of a PIL picture.
+    Pil,
+    /// A pickled Python object, which is never read: reading it would run the code in it.
+    Pickle,
+}
+
+/// Why a value is not what its encoding says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct WrongValue(pub(super) String);
+
+impl fmt::Display for WrongValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Encoding {
+    /// Returns the encoding that MDS calls `name`; `None` if it knows none of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let (kind, settings) = name.split_once(':').map_or((name, None), |(kind, settings)| (kind, Some(settings)));
+        match (kind, settings) {
+            ("ndarray", settings) => Self::array(settings.unwrap_or_default()),
+            ("jpeg", _) => Some(Self::Plain),
+            (_, Some(_)) => None,
+            ("bytes" | "str" | "str_int" | "str_float" | "str_decimal" | "png" | "json", None) => Some(Self::Plain),
+            ("jpeg_array" | "jpegarray" | "list[pil]" | "list[jpeg]" | "list[png]", None) => Some(Self::Plain),
+            ("int", None) => Some(Self::Number(Element::I64)),
+            ("pil", None) => Some(Self::Pil),
+            ("pkl", None) => Some(Self::Pickle),
+            (number, None) => Element::named(number).map(Self::Number),
+        }
+    }
+
+    fn array(settings: &str) -> Option<Self> {
+        if settings.is_empty() {
+            return Some(Self::Array { element: None, shape: None });
+        }
+        let (element, shape) = settings.split_once(':').map_or((settings, None), |(kind, shape)| (kind, Some(shape)));
+        let element = Some(Element::named(element)?);
+        let side = |side: &str| side.trim().parse().ok().filter(|side| *side > 0);
+        let shape = match shape {
+            Some(shape) => Some(shape.split(',').map(side).collect::<Option<Vec<u64>>>()?),
+            None => None,
+        };
+        let is_known = shape.as_ref().is_none_or(|shape| shape.len() <= MAX_SIDES);
+        is_known.then_some(Self::Array { element, shape })
+    }
+
+    /// Returns the content of a field whose value is `value`: plain bytes as they are, numbers and arrays as a `.npy`
+    /// file, PIL pictures as a file that decoders of pictures read.
+    pub(super) fn content(&self, value: Bytes) -> Result<Bytes, WrongValue> {
+        match self {
+            Self::Plain => Ok(value),
+            Self::Number(element) if value.len() == element.bytes() => Ok(npy(*element, &[], &value)),
+            Self::Number(element) => Err(other_size(&value, element.bytes(), element.name())),
+            Self::Array { element, shape } => array(*element, shape.as_deref(), &value),
+            Self::Pil => picture(&value),
+            Self::Pickle => Err(WrongValue(
+                "is a pickled Python object, which is never read, because reading it runs code; write the column again as \
+                 `json`, `str`, `bytes` or `ndarray`"
+                    .to_owned(),
+            )),
+        }
+    }
+}
+
+fn array(element: Option<Element>, shape: Option<&[u64]>, value: &[u8]) -> Result<Bytes, WrongValue> {
+    let cut_off = || WrongValue(format!("is an array whose type and shape are cut off after {} bytes", value.len()));
+    let mut rest = value;
+    let element = match element {
+        Some(element) => element,
+        None => {
+            let (number, after) = rest.split_first().ok_or_else(cut_off)?;
+            rest = after;
+            Element::numbered(*number)
+                .ok_or_else(|| WrongValue(format!("is an array of an unknown type, number {number}")))?
+        }
+    };
+    let read;
+    let shape = match shape {
+        Some(shape) => shape,
+        None => {
+            let (head, after) = rest.split_first().ok_or_else(cut_off)?;
+            let (sides, width) = (usize::from(head >> 2), 1 << (head & 3));
+            let (sides, after) = after.split_at_checked(sides * width).ok_or_else(cut_off)?;
+            rest = after;
+            let side = |bytes: &[u8]| bytes.iter().rev().fold(0, |side, byte| side << 8 | u64::from(*byte));
+            read = sides.chunks_exact(width).map(side).collect::<Vec<u64>>();
+            &read
+        }
+    };
+    let bytes = shape.iter().try_fold(element.bytes() as u64, |bytes, side| bytes.checked_mul(*side));
+    if bytes != Some(rest.len() as u64) {
+        let name = element.name();
+        return Err(WrongValue(format!("is {} bytes, which are no array of {name} {shape:?}", rest.len())));
+    }
+    Ok(npy(element, shape, rest))
+}
+
+pub(super) fn other_size(value: &[u8], bytes: usize, what: &str) -> WrongValue {
+    WrongValue(format!("is {} bytes, and {what} takes {bytes}", value.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(encoding: &str, value: &[u8]) -> Result<Vec<u8>, String> {
+        let encoding = Encoding::named(encoding).expect("a known encoding");
+        let content = encoding.content(Bytes::copy_from_slice(value));
+        content.map(|content| content.to_vec()).map_err(|problem| problem.to_string())
+    }
+
+    #[test]
+    fn every_encoding_of_the_library_is_known_and_no_other() {
+        for name in [
+            "bytes",
+            "str",
+            "int",
+            "ndarray",
+            "uint8",
+            "uint16",
+            "uint32",
+            "uint64",
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "float16",
+            "float32",
+            "float64",
+            "str_int",
+            "str_float",
+            "str_decimal",
+            "pil",
+            "jpeg",
+            "jpeg_array",
+            "jpegarray",
+            "png",
+            "list[pil]",
+            "list[jpeg]",
+            "list[png]",
+            "pkl",
+            "json",
+            "jpeg:90",
+            "ndarray:int16",
+            "ndarray:float32:3,4",
+        ] {
+            assert!(Encoding::named(name).is_some(), "{name}");
+        }
+        for name in
+            ["", "int128", "png:9", "ndarray:int128", "ndarray:int8:0", "ndarray:int8:-1", "ndarray:int8:2,", "PKL"]
+        {
+            assert_eq!(Encoding::named(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn numbers_and_arrays_become_npy_files() {
+        assert_eq!(content("int", &7_i64.to_le_bytes()).unwrap(), npy(Element::I64, &[], &7_i64.to_le_bytes()));
+        let two = [1, 0, 2, 0];
+        let expected = npy(Element::U16, &[2, 1], &two);
+        assert_eq!(content("ndarray:uint16:2,1", &two).unwrap(), expected);
+        assert_eq!(content("ndarray:uint16", &[[2 << 2, 2, 1].as_slice(), &two].concat()).unwrap(), expected);
+        assert_eq!(content("ndarray", &[[16, 2 << 2 | 1, 2, 0, 1, 0].as_slice(), &two].concat()).unwrap(), expected);
+    }
+
+    #[test]
+    fn values_that_are_not_what_they_claim_are_described() {
+        for (encoding, value, expected) in [
+            ("int", &[1_u8; 7][..], "is 7 bytes, and int64 takes 8"),
+            ("ndarray", &[], "cut off after 0 bytes"),
+            ("ndarray", &[7, 0], "unknown type, number 7"),
+            ("ndarray", &[8, 255, 1, 2], "cut off after 4 bytes"),
+            ("ndarray", &[8, 1 << 2, 3, 1, 2], "is 2 bytes, which are no array of uint8 [3]"),
+            ("ndarray:uint8:2", &[1], "is 1 bytes, which are no array of uint8 [2]"),
+            ("pkl", &[], "is a pickled Python object, which is never read"),
+        ] {
+            let problem = content(encoding, value).unwrap_err();
+            assert!(problem.contains(expected), "{problem}");
+        }
+        let sides = [&[8, 63 << 2 | 3], [255; 8 * 63].as_slice()].concat();
+        assert!(content("ndarray", &sides).unwrap_err().contains("which are no array"));
+    }
+}

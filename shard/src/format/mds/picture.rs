@@ -1,0 +1,127 @@
+//! PIL pictures as MDS stores them: sizes, mode and pixels. Grey, RGB and their forms with alpha become files of the
+//! Netpbm formats, which every decoder of pictures reads; all other modes become arrays.
+
+use bytes::Bytes;
+
+use super::encoding::{WrongValue, other_size};
+use crate::format::npy::{Element, npy};
+
+/// Bytes of width, height and the length of the mode's name.
+const HEAD_BYTES: usize = 12;
+
+/// Returns the picture in `value` as a file.
+pub(super) fn picture(value: &[u8]) -> Result<Bytes, WrongValue> {
+    let cut_off = || WrongValue(format!("is a picture that is cut off after {} bytes", value.len()));
+    let (head, rest) = value.split_at_checked(HEAD_BYTES).ok_or_else(cut_off)?;
+    let [width, height, mode_bytes] =
+        [0, 4, 8].map(|at| u32::from_le_bytes(*head[at..].first_chunk().expect("12 bytes")));
+    let (mode, pixels) = rest.split_at_checked(mode_bytes as usize).ok_or_else(cut_off)?;
+    let Some(layout) = Layout::of(mode) else {
+        let mode = mode[..mode.len().min(16)].escape_ascii();
+        return Err(WrongValue(format!("is a picture of PIL's mode `{mode}`, which is not read")));
+    };
+    let row_bytes = match layout {
+        Layout::Bits => u64::from(width).div_ceil(8),
+        Layout::Netpbm { pixel_bytes, .. } => u64::from(width) * pixel_bytes,
+        Layout::Array { element, channels } => u64::from(width) * channels * element.bytes() as u64,
+    };
+    if row_bytes.checked_mul(height.into()) != Some(pixels.len() as u64) {
+        let wanted = usize::try_from(row_bytes.saturating_mul(height.into())).unwrap_or(usize::MAX);
+        return Err(other_size(pixels, wanted, &format!("a picture of {width}x{height}")));
+    }
+    Ok(match layout {
+        // In PIL a bit that is set is white, in a bitmap it is black.
+        Layout::Bits => {
+            let bits = pixels.iter().map(|byte| !byte);
+            format!("P4\n{width} {height}\n").into_bytes().into_iter().chain(bits).collect()
+        }
+        Layout::Netpbm { magic: "P7", pixel_bytes, alpha, .. } => {
+            let head = format!(
+                "P7\nWIDTH {width}\nHEIGHT {height}\nDEPTH {pixel_bytes}\nMAXVAL 255\nTUPLTYPE {alpha}\nENDHDR\n"
+            );
+            [head.as_bytes(), pixels].concat().into()
+        }
+        Layout::Netpbm { magic, max, .. } => {
+            let mut file = format!("{magic}\n{width} {height}\n{max}\n").into_bytes();
+            let start = file.len();
+            file.extend_from_slice(pixels);
+            if max > 255 {
+                file[start..].chunks_exact_mut(2).for_each(<[u8]>::reverse);
+            }
+            file.into()
+        }
+        Layout::Array { element, channels } => {
+            let shape = [height.into(), width.into(), channels];
+            npy(element, if channels == 1 { &shape[..2] } else { &shape }, pixels)
+        }
+    })
+}
+
+/// How a mode lays out its pixels, and the file that they become.
+#[derive(Clone, Copy)]
+enum Layout {
+    /// One bit a pixel, rows padded to whole bytes.
+    Bits,
+    Netpbm {
+        magic: &'static str,
+        pixel_bytes: u64,
+        /// The value of white.
+        max: u32,
+        /// What a file of the kind `P7` calls its channels.
+        alpha: &'static str,
+    },
+    Array {
+        element: Element,
+        channels: u64,
+    },
+}
+
+impl Layout {
+    fn of(mode: &[u8]) -> Option<Self> {
+        let netpbm = |magic, pixel_bytes, max, alpha| Self::Netpbm { magic, pixel_bytes, max, alpha };
+        let array = |element, channels| Self::Array { element, channels };
+        Some(match mode {
+            b"1" => Self::Bits,
+            b"L" => netpbm("P5", 1, 255, ""),
+            b"RGB" => netpbm("P6", 3, 255, ""),
+            b"I;16" => netpbm("P5", 2, 65535, ""),
+            b"LA" => netpbm("P7", 2, 255, "GRAYSCALE_ALPHA"),
+            b"RGBA" => netpbm("P7", 4, 255, "RGB_ALPHA"),
+            b"P" => array(Element::U8, 1),
+            b"YCbCr" | b"LAB" | b"HSV" => array(Element::U8, 3),
+            b"CMYK" => array(Element::U8, 4),
+            b"I" => array(Element::I32, 1),
+            b"F" => array(Element::F32, 1),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(width: u32, height: u32, mode: &str, pixels: &[u8]) -> Result<Bytes, WrongValue> {
+        let head = [width, height, mode.len() as u32].map(u32::to_le_bytes);
+        picture(&[head.as_flattened(), mode.as_bytes(), pixels].concat())
+    }
+
+    #[test]
+    fn pictures_become_files_or_arrays() {
+        assert_eq!(of(1, 2, "RGB", b"abcdef").unwrap(), &b"P6\n1 2\n255\nabcdef"[..]);
+        assert_eq!(of(9, 1, "1", &[0xf0, 0x80]).unwrap(), &b"P4\n9 1\n\x0f\x7f"[..]);
+        assert_eq!(of(2, 1, "I;16", b"abcd").unwrap(), &b"P5\n2 1\n65535\nbadc"[..]);
+        assert!(of(1, 1, "RGBA", b"abcd").unwrap().ends_with(b"TUPLTYPE RGB_ALPHA\nENDHDR\nabcd"));
+        assert_eq!(of(2, 1, "F", &[0; 8]).unwrap(), npy(Element::F32, &[1, 2], &[0; 8]));
+        assert_eq!(of(1, 1, "CMYK", &[0; 4]).unwrap(), npy(Element::U8, &[1, 1, 4], &[0; 4]));
+    }
+
+    #[test]
+    fn pictures_that_are_not_whole_are_described() {
+        let problem = |made: Result<Bytes, WrongValue>| made.unwrap_err().to_string();
+        assert_eq!(problem(picture(&[0; 11])), "is a picture that is cut off after 11 bytes");
+        assert_eq!(problem(of(2, 2, "L", &[0; 3])), "is 3 bytes, and a picture of 2x2 takes 4");
+        assert_eq!(problem(of(2, 2, "X\n", &[])), "is a picture of PIL's mode `X\\n`, which is not read");
+        assert!(problem(of(u32::MAX, u32::MAX, "RGBA", &[])).contains("is 0 bytes"));
+    }
+}
