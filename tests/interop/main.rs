@@ -8,5 +8,7 @@ mod quality;
 mod quarantine;
 mod s3_job;
 mod s3_server;
+mod tars;
+mod tfrecord;
 mod trained;
 mod webdataset;

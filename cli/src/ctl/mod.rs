@@ -72,7 +72,7 @@ pub(crate) enum CtlCommand {
     /// Writes shards from a folder of class folders, or from a text file that lists files.
     #[command(after_help = examples::PACK)]
     Pack(pack::PackArgs),
-    /// Makes a manifest for WebDataset shards or loose files that exist, without rewriting them.
+    /// Makes a manifest for shards or loose files that exist, without rewriting them.
     #[command(after_help = examples::INDEX)]
     Index(index::IndexArgs),
     /// Reads a whole dataset and checks every byte against its manifest, and every picture against its original.

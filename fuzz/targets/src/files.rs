@@ -13,7 +13,7 @@ const HEAD_BYTES: usize = 40;
 const MANIFEST_HEADER_BYTES: u64 = 112;
 
 /// Returns a file with the correct length and checksum.
-fn with_checksum(data: &[u8]) -> Vec<u8> {
+pub(crate) fn with_checksum(data: &[u8]) -> Vec<u8> {
     let mut file = data.to_vec();
     if file.len() >= HEAD_BYTES {
         let (length, checksum) = (file.len() as u64, xxh3_128(&file[HEAD_BYTES..]));

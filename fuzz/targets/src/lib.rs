@@ -8,6 +8,7 @@
 mod coordinator;
 mod decode;
 mod files;
+mod formats;
 pub mod heap;
 mod input;
 mod layout;
@@ -59,6 +60,10 @@ pub const ALL: &[FuzzTarget] = &[
     target("manifest", files::manifest, files::manifest_seeds),
     target("index", files::index, files::index_seeds),
     target("file_index", files::file_index, files::file_index_seeds),
+    target("mds", formats::mds, formats::mds_seeds),
+    // The decompressors have tables and windows of their own, of up to 16 MiB and more.
+    FuzzTarget { max_bytes: 160 << 20, ..target("decompress", formats::decompress, formats::decompress_seeds) },
+    target("tfrecord", formats::tfrecord, formats::tfrecord_seeds),
     target("tar", tar::read, tar::seeds),
     target("job", texts::job, texts::job_seeds),
     target("voc", texts::voc, texts::voc_seeds),

@@ -181,7 +181,8 @@ impl BatchCheck {
         let IndexedField { key, field, segments } = shard.field(found.place);
         if found.is_last {
             self.found.fields += 1;
-            self.found.fields_without_checksum += u64::from(field.crc32c.is_none() && field.value.is_none());
+            let has_checksum = field.crc32c.is_some() || field.value.is_some() || has_checksum(shard.index());
+            self.found.fields_without_checksum += u64::from(!has_checksum);
         }
         if let Some(problem) = &found.problem {
             self.fault(shard, Some(key), problem.clone());
@@ -259,6 +260,11 @@ impl BatchCheck {
     fn fault(&mut self, shard: &OpenShard, record: Option<&str>, problem: String) {
         self.found.faults.push(fault(shard, record, problem));
     }
+}
+
+/// Returns whether the shard as a whole, or the object that it is decompressed from, has a checksum.
+fn has_checksum(index: &dyn ShardIndex) -> bool {
+    index.checksum().is_some() || index.compressed().is_some_and(|object| object.checksum.is_some())
 }
 
 /// Returns a fault of a shard, or of a record in it.

@@ -259,7 +259,10 @@ fn format_of(
     found.ok_or_else(|| {
         let mut others = LeftOutTally::default();
         folder.iter().for_each(|object| others.add(object.name, LeftOutReason::NoShard));
-        let mut problem = "shards (`*.tar`) or pictures are expected; `--format files` takes other files".to_owned();
+        let mut problem =
+            "shards (`*.tar`, MDS or TFRecord) or pictures are expected; `--format tfrecord` takes files of \
+                           any name as TFRecord, and `--format files` as records of their own"
+                .to_owned();
         if let Some(words) = others.in_words() {
             problem.push_str(&format!("; it contains: {words}"));
         }

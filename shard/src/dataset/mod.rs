@@ -38,7 +38,7 @@ pub use scan::{Scan, ScannedShard};
 use source::LeftOutTally;
 pub use source::{Annotations, FieldChoice, LeftOut, LeftOutReason, PackSource};
 pub(crate) use source::{LABEL_FIELD, at_line, field_name, is_picture, read_text};
-pub(crate) use stages::{MemoryBound, RunningStages};
+pub(crate) use stages::{Memory, MemoryBound, RunningStages};
 pub use unpack::{UnpackReport, unpack, unpack_until};
 pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify};
 

@@ -269,8 +269,9 @@ fn file(indexed: &IndexedField<'_>, found: FoundField) -> Result<UnpackedFile, S
     if let Some(problem) = found.problem {
         return Err(problem);
     }
-    let path = format!("{key}.{}", field.name);
-    let Some(path) = path_inside(&path).filter(|_| !field.name.contains('/')) else {
+    // A field of a record can have the name `image/encoded`, and is no folder.
+    let path = format!("{key}.{}", field.name.replace('/', "."));
+    let Some(path) = path_inside(&path) else {
         return Err(format!("`{}` is not the name of a file inside a folder", path.escape_debug()));
     };
     if segments.is_some() && u64::from(field.bytes) > MAX_WHOLE_BYTES {

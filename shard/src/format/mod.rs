@@ -11,8 +11,11 @@ mod compressed;
 pub mod files;
 mod mds;
 mod npy;
+#[cfg(feature = "store")]
+mod read_shards;
 mod shard_index;
 pub mod tar;
+pub mod tfrecord;
 
 pub use checksum::Checksum;
 #[cfg(feature = "store")]
@@ -32,7 +35,7 @@ use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
 /// All formats. Where no format is given for a folder, the first format of this table that recognises it counts.
-static FORMATS: [&dyn Format; 3] = [&tar::Tar, &mds::Mds, &files::LooseFiles];
+static FORMATS: [&dyn Format; 4] = [&tar::Tar, &mds::Mds, &tfrecord::TfRecord, &files::LooseFiles];
 
 /// The format of manifests that name none.
 pub const DEFAULT_FORMAT: &dyn Format = &tar::Tar;
@@ -45,8 +48,7 @@ pub trait Format: fmt::Debug + Send + Sync {
     /// Returns the object that holds the bytes of `shard`; `None` if only the shard's index knows: they may lie in several
     /// objects, or be compressed.
     fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
-        let (url, etag) = (shard.url.to_owned(), shard.etag.map(str::to_owned));
-        Some(StoredObject { url, bytes: shard.bytes, etag, role: ObjectRole::Shard })
+        Some(StoredObject::of_shard(shard))
     }
 
     /// Opens the index of a shard, whose hash in the manifest is `expected`, and checks all of it.
@@ -107,6 +109,13 @@ impl ObjectRole {
 }
 
 impl StoredObject {
+    /// Returns the object that is `shard`.
+    #[must_use]
+    pub fn of_shard(shard: &Shard<'_>) -> Self {
+        let (url, etag) = (shard.url.to_owned(), shard.etag.map(str::to_owned));
+        Self { url, bytes: shard.bytes, etag, role: ObjectRole::Shard }
+    }
+
     /// Returns what shows that the object in the store is another one than was indexed, as the manifest and the store
     /// describe it; `None` if nothing does.
     #[must_use]

@@ -126,11 +126,11 @@ impl ShardIndex for CompressedIndex {
     }
 
     fn plan(&self, shard: &Shard<'_>, _ranges: &[Range<u64>]) -> Vec<ObjectRange> {
-        let (url, etag, bytes) = (shard.url.to_owned(), shard.etag.map(str::to_owned), self.object.object_bytes);
         let has_checksum = self.object.checksum.is_some()
             || self.record_count() > 0 && self.record(0).fields().any(|field| field.crc32c.is_some());
         let role = if has_checksum { ObjectRole::Shard } else { ObjectRole::File };
-        let object = StoredObject { url, bytes, etag, role };
+        let bytes = self.object.object_bytes;
+        let object = StoredObject { bytes, role, ..StoredObject::of_shard(shard) };
         vec![ObjectRange { object, range: 0..bytes, at: 0 }]
     }
 

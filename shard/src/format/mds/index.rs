@@ -224,9 +224,8 @@ impl ShardIndex for MdsIndex {
     }
 
     fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
-        let (url, etag) = (shard.url.to_owned(), shard.etag.map(str::to_owned));
         // Nothing but its etag shows whether the shard has other bytes.
-        Some(StoredObject { url, bytes: shard.bytes, etag, role: ObjectRole::File })
+        Some(StoredObject { role: ObjectRole::File, ..StoredObject::of_shard(shard) })
     }
 
     fn checksum(&self) -> Option<&Checksum> {

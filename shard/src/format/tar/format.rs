@@ -4,33 +4,29 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 #[cfg(feature = "store")]
-use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
-#[cfg(feature = "store")]
-use object_store::ObjectMeta;
+use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
-#[cfg(feature = "store")]
-use spdl_pipeline::{Op, Pipeline};
-#[cfg(feature = "store")]
-use tokio::runtime::Handle;
 
 use crate::{
     FormatError,
-    format::{Format, ShardIndex},
+    format::{Format, ShardIndex, StoredObject, compressed},
     index::RecordIndex,
+    manifest::Shard,
 };
 #[cfg(feature = "store")]
 use crate::{
-    dataset::{Catalog, DatasetError, Listing, MemoryBound, RunningStages, Scan, ScanCounts, ScannedShard},
-    store::{self, DatasetStore, StoreError},
+    dataset::{Catalog, DatasetError, Listing, Scan, ScannedShard},
+    format::{
+        Compression,
+        read_shards::{ShardCatalog, read_shards},
+    },
 };
 
 /// Ending of the names of shards.
 #[cfg(feature = "store")]
 pub(crate) const TAR_SUFFIX: &str = ".tar";
-
-/// Number of parts of one shard that are read at once.
-#[cfg(feature = "store")]
-const PARTS_AT_ONCE: usize = 2;
+/// Endings of the names of compressed shards.
+const COMPRESSED_SUFFIXES: [&str; 4] = [".tar.gz", ".tgz", ".tar.zst", ".tar.zstd"];
 
 /// WebDataset tars.
 #[derive(Debug)]
@@ -41,82 +37,63 @@ impl Format for Tar {
         "tar"
     }
 
+    fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
+        (!is_compressed(shard.url)).then(|| StoredObject::of_shard(shard))
+    }
+
     fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
-        Ok(Arc::new(RecordIndex::open(bytes, expected)?))
+        compressed::open_index(bytes, expected, |bytes, expected| Ok(Arc::new(RecordIndex::open(bytes, expected)?)))
     }
 
     #[cfg(feature = "store")]
     fn recognises(&self, folder: &Listing) -> bool {
-        folder.iter().any(|object| object.name.ends_with(TAR_SUFFIX))
+        folder.iter().any(|object| is_shard(object.name))
     }
 
     #[cfg(feature = "store")]
     fn scan<'s>(&self, mut scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
-        let mut folder = std::mem::take(&mut scan.folder);
         if !scan.is_chosen {
-            folder.retain(|object| object.name.ends_with(TAR_SUFFIX));
+            scan.folder.retain(|object| is_shard(object.name));
         }
-        scan.meter.expect_bytes(folder.iter().map(|object| object.bytes).sum());
-        let (runtime, scanner) = (Handle::current(), Scanner::of(&scan));
-        let shards = (0..folder.len()).map({
-            let from = scan.from.clone();
-            move |number| {
-                let object = folder.get(number);
-                (object.name.to_owned(), object.meta(&from))
-            }
-        });
-        let catalogue = move |(name, meta): (String, ObjectMeta)| runtime.block_on(scanner.shard(&name, meta));
-        let plan = Pipeline::builder()
-            .source(shards)
-            .pipe("catalogue", Op::blocking(catalogue), scan.options.shards_at_once.max(1))
-            .sink(1);
-        let meter = scan.meter;
-        let shards = RunningStages::start(plan).map(|stages| stages.into_stream(|_| meter.report()));
-        stream::iter([shards]).try_flatten().boxed()
+        let boxes = scan.options.boxes.clone();
+        read_shards(scan, compression, move |name, block_bytes| Catalog::new(name, boxes.as_deref(), block_bytes))
     }
 }
 
-/// Reads shards and notes where the fields of their records are.
-#[cfg(feature = "store")]
-struct Scanner {
-    from: DatasetStore,
-    boxes: Option<String>,
-    block_bytes: u64,
-    /// Bounds the parts of all shards.
-    memory: MemoryBound,
-    counts: Arc<ScanCounts>,
+/// Returns whether a shard of this name is compressed.
+fn is_compressed(name: &str) -> bool {
+    COMPRESSED_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
 }
 
 #[cfg(feature = "store")]
-impl Scanner {
-    fn of(scan: &Scan<'_>) -> Self {
-        let Scan { from, options, block_bytes, meter, .. } = scan;
-        Self {
-            from: DatasetStore::clone(from),
-            boxes: options.boxes.clone(),
-            block_bytes: *block_bytes,
-            memory: MemoryBound::new(),
-            counts: meter.counts(),
-        }
+fn is_shard(name: &str) -> bool {
+    name.ends_with(TAR_SUFFIX) || is_compressed(name)
+}
+
+/// Returns how a shard is compressed, which its name has to say, too.
+#[cfg(feature = "store")]
+fn compression(name: &str, first: &[u8]) -> Result<Option<Compression>, String> {
+    if !is_compressed(name) {
+        return Ok(None);
+    }
+    match first {
+        [0x1f, 0x8b, ..] => Ok(Some(Compression::Gzip)),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Ok(Some(Compression::Zstd)),
+        _ => Err("is compressed neither with gzip nor with zstd, as its name says".to_owned()),
+    }
+}
+
+#[cfg(feature = "store")]
+impl ShardCatalog for Catalog {
+    fn read(&mut self, chunk: &[u8]) -> Result<(), DatasetError> {
+        Self::read(self, chunk)
     }
 
-    async fn shard(&self, name: &str, meta: ObjectMeta) -> Result<ScannedShard, DatasetError> {
-        let etag = self.from.lasting_etag(meta.e_tag.clone());
-        let mut catalog = Catalog::new(name, self.boxes.as_deref(), self.block_bytes);
-        let meta = &meta;
-        let parts = stream::iter(store::split(0..meta.size)).map(|part| async move {
-            let memory = self.memory.take(part.end - part.start).await;
-            Ok::<_, StoreError>((self.from.read_part(name, meta, part).await?, memory))
-        });
-        let mut chunks = std::pin::pin!(parts.buffered(PARTS_AT_ONCE));
-        while let Some((chunk, _memory)) = chunks.try_next().await? {
-            let before = catalog.record_count();
-            catalog.read(&chunk)?;
-            self.counts.add(0, u64::from(catalog.record_count() - before), chunk.len() as u64);
-        }
-        let before = catalog.record_count();
-        let shard = catalog.finish(etag)?;
-        self.counts.add(1, u64::from(shard.facts.records - before), 0);
-        Ok(shard)
+    fn record_count(&self) -> u32 {
+        Self::record_count(self)
+    }
+
+    fn finish(self, etag: Option<String>) -> Result<ScannedShard, DatasetError> {
+        Self::finish(self, etag)
     }
 }

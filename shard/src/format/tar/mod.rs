@@ -48,7 +48,7 @@ pub enum TarFault {
     #[error("the tar is cut off: {0}")]
     CutOff(&'static str),
     /// The shard is a compressed tar.
-    #[error("the tar is compressed with {0}, so that its records cannot be read in place")]
+    #[error("the tar is compressed with {0}, which its name does not say")]
     Compressed(&'static str),
     /// The bytes where a member's header is expected are not a header.
     #[error("not a tar header: its checksum is wrong")]
@@ -85,7 +85,10 @@ impl TarFault {
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
-            Self::Compressed(_) => "decompress it (`gunzip`, `zstd -d`, `xz -d`): pictures are compressed already",
+            Self::Compressed(_) => {
+                "decompress it (`gunzip`, `zstd -d`, `xz -d`): pictures are compressed already; or name it `.tar.gz` or \
+                 `.tar.zst`, which are read as they are"
+            }
             Self::Sparse(_) => "write the tar again without `--sparse`",
             Self::FieldTwice { .. } => "names that differ in case only are one field; rename one of them",
             Self::TooLarge { .. } => "leave the member out of the shard",

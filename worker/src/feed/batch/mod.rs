@@ -10,6 +10,7 @@
 //! 6. [`BatchBuffer::finish`] writes the ragged columns and the header. The driver publishes the slot.
 
 mod decode;
+mod gzip;
 mod held;
 mod records;
 mod settle;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use spdl_shard::format::{OpenError, Record};
 
-use super::{BatchSample, Group, decode::Reason};
+use super::{BatchSample, Group, decode::Reason, gzip};
 use crate::{
     feed::{FeedError, dataset::IndexHold, driver::Feed},
     fetch::BlockBytes,
@@ -108,7 +108,10 @@ impl FetchedGroup {
     pub(super) fn field(&self, record: &Record<'_>, name: &str) -> Result<Option<Bytes>, Reason> {
         let Some(field) = record.field(name) else { return Ok(None) };
         match self.index.index().open(&field, &|range| self.bytes.slice(range)) {
-            Ok(content) => Ok(Some(content)),
+            Ok(content) => match gzip::decompressed(name, content) {
+                Ok(content) => Ok(Some(content)),
+                Err(problem) => Err(Reason::Malformed { field: name.to_owned(), problem }),
+            },
             Err(OpenError::Checksum { expected, actual }) => {
                 Err(Reason::WrongBytes { field: name.to_owned(), expected, actual })
             }

@@ -196,8 +196,11 @@ impl TensorDecoder {
             (Some(max_rows), Some((rows, row))) if *rows <= max_rows.into() => Some(row),
             (Some(_), _) => None,
         };
-        let sides = self.column.shape.iter().map(|side| u64::from(*side));
-        let is_shape = row.is_some_and(|row| row.iter().copied().eq(sides));
+        let sides = || self.column.shape.iter().map(|side| u64::from(*side));
+        // A list of numbers, as TFRecord has them, has no shape of its own: it fits every one with as many elements.
+        let is_list =
+            self.column.max_rows.is_none() && matches!(shape[..], [count] if count == sides().product::<u64>());
+        let is_shape = is_list || row.is_some_and(|row| row.iter().copied().eq(sides()));
         if name == self.dtype.name() && is_shape {
             return Ok(is_big_endian);
         }

@@ -1,0 +1,306 @@
+//! Reads `tf.train.Example`, a message of Protocol Buffers, as their own parser does: fields may come in any order and more
+//! than once, and unknown ones are passed over.
+//!
+//! ```text
+//! Example   1: Features          Feature   1: BytesList   2: FloatList   3: Int64List, of which the last one counts
+//! Features  1: map of Feature    *List     1: its values, of numbers packed or one by one
+//! Entry     1: key  2: Feature
+//! ```
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::format::npy::{Element, npy};
+
+/// How a field of a message is encoded.
+const VARINT: u64 = 0;
+const FIXED_64: u64 = 1;
+const DELIMITED: u64 = 2;
+const GROUP: u64 = 3;
+const GROUP_END: u64 = 4;
+const FIXED_32: u64 = 5;
+/// Most groups inside each other, as in the parser of Protocol Buffers.
+const MAX_DEPTH: u32 = 100;
+
+/// A field of a message.
+struct MessageField {
+    number: u64,
+    value: Value,
+}
+
+enum Value {
+    Number(u64),
+    /// Four bytes.
+    Fixed(Range<usize>),
+    /// A byte string, a message or packed numbers: where they lie.
+    Delimited(Range<usize>),
+    Unknown,
+}
+
+/// Reads the fields of the message that lies in a range of `bytes`.
+struct Message<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Message<'b> {
+    fn new(bytes: &'b [u8], range: Range<usize>) -> Self {
+        Self { bytes: &bytes[..range.end], at: range.start }
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..70).step_by(7) {
+            let byte = *self.bytes.get(self.at)?;
+            self.at += 1;
+            // The tenth byte has one bit of the number; its others are lost, as in other parsers.
+            number |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn take(&mut self, bytes: u64) -> Option<Range<usize>> {
+        let end = self.at.checked_add(usize::try_from(bytes).ok()?).filter(|end| *end <= self.bytes.len())?;
+        let taken = self.at..end;
+        self.at = end;
+        Some(taken)
+    }
+
+    /// Reads the next field; the inner `None` is the end of the message, the outer one an error.
+    fn next(&mut self) -> Option<Option<MessageField>> {
+        if self.at == self.bytes.len() {
+            return Some(None);
+        }
+        let (number, kind) = self.tag()?;
+        let value = match kind {
+            VARINT => Value::Number(self.varint()?),
+            FIXED_64 => self.take(8).map(|_| Value::Unknown)?,
+            FIXED_32 => Value::Fixed(self.take(4)?),
+            DELIMITED => {
+                let bytes = self.varint()?;
+                Value::Delimited(self.take(bytes)?)
+            }
+            GROUP => self.group(number).map(|()| Value::Unknown)?,
+            _ => return None,
+        };
+        Some(Some(MessageField { number, value }))
+    }
+
+    fn tag(&mut self) -> Option<(u64, u64)> {
+        let tag = self.varint().filter(|tag| *tag <= u64::from(u32::MAX))?;
+        (tag >> 3 > 0).then_some((tag >> 3, tag & 7))
+    }
+
+    /// Passes over a group, an old form of message that ends with a mark.
+    fn group(&mut self, number: u64) -> Option<()> {
+        let mut open = vec![number];
+        while let Some(&innermost) = open.last() {
+            let (number, kind) = self.tag()?;
+            match kind {
+                VARINT => {
+                    self.varint()?;
+                }
+                FIXED_64 => {
+                    self.take(8)?;
+                }
+                FIXED_32 => {
+                    self.take(4)?;
+                }
+                DELIMITED => {
+                    let bytes = self.varint()?;
+                    self.take(bytes)?;
+                }
+                GROUP if open.len() < MAX_DEPTH as usize => open.push(number),
+                GROUP_END if number == innermost => {
+                    open.pop();
+                }
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+}
+
+/// Finds the features of an example: their names, and where in `example` their messages lie, in the order of their places.
+/// Of two with one name the later one counts.
+///
+/// # Errors
+/// What is wrong with the example, as words that follow its name.
+#[cfg(feature = "store")]
+pub fn features(example: &[u8]) -> Result<Vec<(String, Range<usize>)>, String> {
+    let wrong = || "is no `tf.train.Example`: its message is damaged, or another one".to_owned();
+    let mut found: Vec<(String, Range<usize>)> = Vec::new();
+    let mut known = std::collections::HashMap::new();
+    let mut message = Message::new(example, 0..example.len());
+    while let Some(field) = message.next().ok_or_else(wrong)? {
+        let (1, Value::Delimited(features)) = (field.number, field.value) else { continue };
+        let mut entries = Message::new(example, features);
+        while let Some(entry) = entries.next().ok_or_else(wrong)? {
+            let (1, Value::Delimited(entry)) = (entry.number, entry.value) else { continue };
+            let (name, feature) = entry_of(example, entry).ok_or_else(wrong)?;
+            match known.get(&name) {
+                Some(&nth) => found[nth] = (name, feature),
+                None => {
+                    known.insert(name.clone(), found.len());
+                    found.push((name, feature));
+                }
+            }
+        }
+    }
+    found.sort_by_key(|(_, feature)| feature.start);
+    Ok(found)
+}
+
+/// Reads an entry of the map: its key, and where its feature lies.
+#[cfg(feature = "store")]
+fn entry_of(example: &[u8], entry: Range<usize>) -> Option<(String, Range<usize>)> {
+    let (mut name, mut feature) = (String::new(), entry.end..entry.end);
+    let mut fields = Message::new(example, entry);
+    while let Some(field) = fields.next()? {
+        match (field.number, field.value) {
+            (1, Value::Delimited(key)) => name = std::str::from_utf8(&example[key]).ok()?.to_owned(),
+            (2, Value::Delimited(value)) => feature = value,
+            _ => {}
+        }
+    }
+    Some((name, feature))
+}
+
+/// The values of a feature.
+enum Values {
+    None,
+    Bytes(Vec<Range<usize>>),
+    /// Little-endian, four bytes each.
+    Floats(Vec<u8>),
+    /// Little-endian, eight bytes each.
+    Integers(Vec<u8>),
+}
+
+/// Returns the content of the field whose feature has this message.
+///
+/// # Errors
+/// What is wrong with the feature, as words that follow its name.
+pub fn content(feature: &Bytes) -> Result<Bytes, String> {
+    let values = values(feature).ok_or("is no feature of `tf.train.Example`: its message is damaged")?;
+    match values {
+        Values::None => Ok(Bytes::new()),
+        Values::Bytes(strings) => match &strings[..] {
+            [] => Ok(Bytes::new()),
+            [string] => Ok(feature.slice(string.clone())),
+            more => Err(format!("is a list of {} byte strings, and a column takes one", more.len())),
+        },
+        Values::Floats(elements) => Ok(npy(Element::F32, &[elements.len() as u64 / 4], &elements)),
+        Values::Integers(elements) => Ok(npy(Element::I64, &[elements.len() as u64 / 8], &elements)),
+    }
+}
+
+fn values(feature: &[u8]) -> Option<Values> {
+    let mut values = Values::None;
+    let mut lists = Message::new(feature, 0..feature.len());
+    while let Some(list) = lists.next()? {
+        let Value::Delimited(range) = list.value else { continue };
+        // Lists of one kind are joined; a list of another kind takes their place.
+        values = match (list.number, values) {
+            (1, Values::Bytes(strings)) => Values::Bytes(strings),
+            (1, _) => Values::Bytes(Vec::new()),
+            (2, Values::Floats(elements)) => Values::Floats(elements),
+            (2, _) => Values::Floats(Vec::new()),
+            (3, Values::Integers(elements)) => Values::Integers(elements),
+            (3, _) => Values::Integers(Vec::new()),
+            (_, values) => values,
+        };
+        if matches!(list.number, 1..=3) {
+            add(feature, range, &mut values)?;
+        }
+    }
+    Some(values)
+}
+
+/// Adds the values of a list.
+fn add(feature: &[u8], list: Range<usize>, values: &mut Values) -> Option<()> {
+    let mut fields = Message::new(feature, list);
+    while let Some(field) = fields.next()? {
+        match (field.number, &mut *values, field.value) {
+            (1, Values::Bytes(strings), Value::Delimited(string)) => strings.push(string),
+            (1, Values::Floats(elements), Value::Fixed(element)) => elements.extend_from_slice(&feature[element]),
+            (1, Values::Floats(elements), Value::Delimited(packed)) => {
+                let packed = &feature[packed];
+                packed.len().is_multiple_of(4).then(|| elements.extend_from_slice(packed))?;
+            }
+            (1, Values::Integers(elements), Value::Number(number)) => elements.extend(number.to_le_bytes()),
+            (1, Values::Integers(elements), Value::Delimited(packed)) => {
+                let mut numbers = Message::new(feature, packed);
+                while numbers.at < numbers.bytes.len() {
+                    elements.extend(numbers.varint()?.to_le_bytes());
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(())
+}
+
+#[cfg(all(test, feature = "store"))]
+mod tests {
+    use super::*;
+
+    fn delimited(number: u8, content: &[u8]) -> Vec<u8> {
+        assert!(content.len() < 128);
+        [&[number << 3 | 2, content.len() as u8], content].concat()
+    }
+
+    fn entry(name: &str, feature: &[u8]) -> Vec<u8> {
+        delimited(1, &[delimited(1, name.as_bytes()), delimited(2, feature)].concat())
+    }
+
+    fn content_of(feature: &[u8]) -> Result<Bytes, String> {
+        content(&Bytes::copy_from_slice(feature))
+    }
+
+    #[test]
+    fn features_are_found_by_name_and_the_last_of_a_name_counts() {
+        let first = delimited(1, &[entry("a", b"12"), entry("b", b"3"), vec![2 << 3, 5]].concat());
+        let example = [first, delimited(9, b"unknown"), delimited(1, &entry("a", b"4567"))].concat();
+        let found = features(&example).unwrap();
+        let found: Vec<_> = found.into_iter().map(|(name, range)| (name, &example[range])).collect();
+        assert_eq!(found, [("b".to_owned(), &b"3"[..]), ("a".to_owned(), &b"4567"[..])]);
+        assert_eq!(features(&[]).unwrap(), []);
+    }
+
+    #[test]
+    fn lists_of_each_kind_are_read_packed_or_not() {
+        assert_eq!(content_of(&delimited(1, &delimited(1, b"abc"))).unwrap(), &b"abc"[..]);
+        assert_eq!(content_of(&delimited(1, &[])).unwrap(), &b""[..]);
+        let floats = [1.5_f32.to_le_bytes(), (-2.0_f32).to_le_bytes()];
+        let expected = npy(Element::F32, &[2], floats.as_flattened());
+        assert_eq!(content_of(&delimited(2, &delimited(1, floats.as_flattened()))).unwrap(), expected);
+        let single: Vec<u8> = floats.iter().flat_map(|float| [&[1 << 3 | 5], &float[..]].concat()).collect();
+        assert_eq!(content_of(&delimited(2, &single)).unwrap(), expected);
+        let minus_one = [255, 255, 255, 255, 255, 255, 255, 255, 255, 1];
+        let packed = [&[0xac, 2][..], &minus_one].concat();
+        let expected = npy(Element::I64, &[2], [300_i64.to_le_bytes(), (-1_i64).to_le_bytes()].as_flattened());
+        assert_eq!(content_of(&delimited(3, &delimited(1, &packed))).unwrap(), expected);
+        let single = [&[1 << 3, 0xac, 2, 1 << 3][..], &minus_one].concat();
+        assert_eq!(content_of(&delimited(3, &single)).unwrap(), expected);
+        let joined = [delimited(3, &delimited(1, &[0xac, 2])), delimited(3, &delimited(1, &minus_one))].concat();
+        assert_eq!(content_of(&joined).unwrap(), expected);
+        let replaced = [delimited(1, &delimited(1, b"abc")), joined].concat();
+        assert_eq!(content_of(&replaced).unwrap(), expected);
+    }
+
+    #[test]
+    fn damaged_messages_are_described() {
+        let two = [delimited(1, b"a"), delimited(1, b"b")].concat();
+        assert!(content_of(&delimited(1, &two)).unwrap_err().contains("a list of 2 byte strings"));
+        for feature in [&[0x0a][..], &[0x0a, 5, 1], &[0x12, 3, 0x0a, 1, 0], &[0x0f], &[0], &[0x0b], &[255; 11]] {
+            assert!(content_of(feature).unwrap_err().contains("its message is damaged"), "{feature:?}");
+        }
+        let deep: Vec<u8> = std::iter::repeat_n(0x0b, 1 << 20).collect();
+        assert!(content_of(&deep).is_err());
+        assert!(features(&delimited(1, &delimited(1, &delimited(1, &[0xff])))).is_err(), "a name that is not UTF-8");
+    }
+}

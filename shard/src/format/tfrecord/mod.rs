@@ -1,0 +1,105 @@
+//! TFRecord files of `tf.train.Example`: a file has no index, so that all of it is read once, when it is indexed.
+//!
+//! A field is a feature of the example. Its range is that of the feature's message, from which its content is made when it
+//! is opened: the bytes of a byte string, a `.npy` file of a list of numbers.
+
+mod example;
+#[cfg(feature = "store")]
+mod frame;
+#[cfg(feature = "store")]
+mod scan;
+
+pub use example::content;
+#[cfg(feature = "store")]
+pub use example::features;
+#[cfg(feature = "store")]
+pub use frame::{FrameReader, WrongFrame};
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+#[cfg(feature = "store")]
+use futures::stream::BoxStream;
+use spdl_core::Fingerprint;
+
+use super::{Field, Format, OpenError, Record, ShardIndex, StoredObject, compressed};
+#[cfg(feature = "store")]
+use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
+use crate::{FormatError, index::RecordIndex, manifest::Shard};
+
+/// TFRecord files of examples.
+#[derive(Debug)]
+pub(super) struct TfRecord;
+
+impl Format for TfRecord {
+    fn name(&self) -> &'static str {
+        "tfrecord"
+    }
+
+    fn object(&self, _shard: &Shard<'_>) -> Option<StoredObject> {
+        None
+    }
+
+    fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
+        compressed::open_index(bytes, expected, |bytes, expected| {
+            Ok(Arc::new(ExampleIndex(RecordIndex::open(bytes, expected)?)))
+        })
+    }
+
+    #[cfg(feature = "store")]
+    fn recognises(&self, folder: &Listing) -> bool {
+        folder.iter().any(|object| scan::is_named_so(object.name))
+    }
+
+    #[cfg(feature = "store")]
+    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
+        scan::scan(scan)
+    }
+}
+
+/// The record index of a file of examples, whose fields are the messages of features.
+#[derive(Debug)]
+struct ExampleIndex(RecordIndex);
+
+impl ShardIndex for ExampleIndex {
+    fn bytes(&self) -> &Bytes {
+        self.0.bytes()
+    }
+
+    fn shard_bytes(&self) -> u64 {
+        self.0.shard_bytes()
+    }
+
+    fn record_count(&self) -> u32 {
+        self.0.record_count()
+    }
+
+    fn sample_count(&self) -> u32 {
+        self.0.sample_count()
+    }
+
+    fn locate(&self, sample: u32) -> (u32, u32) {
+        self.0.locate(sample)
+    }
+
+    fn record(&self, record: u32) -> Record<'_> {
+        self.0.record(record)
+    }
+
+    fn field(&self, record: &Record<'_>, nth: u32) -> Field<'_> {
+        self.0.field(record, nth)
+    }
+
+    fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
+        Some(StoredObject::of_shard(shard))
+    }
+
+    fn has_plain_fields(&self) -> bool {
+        false
+    }
+
+    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<Bytes, OpenError> {
+        let message = self.0.open(field, fetched)?;
+        example::content(&message).map_err(OpenError::Malformed)
+    }
+}
