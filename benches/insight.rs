@@ -16,15 +16,16 @@ use spdl_testkit::{
     stored::StoredPictures,
 };
 
-/// The time until caches, slots and the window of the diagnosis hold nothing of the start.
+/// The least time until nothing of the start is in the windows of the diagnosis.
 const SETTLE: Duration = Duration::from_secs(4);
+/// The most time until the caches are full.
+const FILL: Duration = Duration::from_secs(60);
 const JOB: &str = "what-if";
 /// Samples of a batch.
 const BATCH: u32 = 16;
-/// A memory that holds little of the dataset.
-const LITTLE: &str = "16MiB";
-/// Latency that the store has of itself, in milliseconds.
-const OWN_LATENCY_MS: f64 = 1.0;
+const MIB: u64 = 1 << 20;
+/// The part of a worker's memory that is its cache.
+const CACHE: f64 = 0.75;
 
 /// The resources of a pipeline.
 #[derive(Clone, Copy, Debug)]
@@ -32,75 +33,86 @@ struct Resources {
     cores: f64,
     latency_ms: u64,
     /// Of the store; 0 for no limit.
-    bytes_per_s: u64,
-    memory: &'static str,
-    step: Duration,
+    megabytes_per_s: u64,
+    memory_mib: u64,
+    step_ms: u64,
 }
 
-const BASE: Resources = Resources { cores: 1.0, latency_ms: 0, bytes_per_s: 0, memory: "256MiB", step: Duration::ZERO };
+const BASE: Resources = Resources { cores: 1.0, latency_ms: 0, megabytes_per_s: 0, memory_mib: 256, step_ms: 0 };
+/// Most of the dataset does not fit into its memory.
+const REMOTE: Resources = Resources { memory_mib: 16, ..BASE };
 
-/// A change of the resources: what it is, before and after, and how the diagnosis is asked for it.
-struct Case {
-    name: String,
-    before: Resources,
-    after: Resources,
-    change: Asked,
-}
-
-/// How the diagnosis is asked.
-enum Asked {
-    Known(Change),
-    /// As much of the bytes comes from the store as was measured.
-    Fetched,
+/// A resource that takes several values.
+struct Sweep {
+    name: &'static str,
+    points: Vec<Resources>,
+    value: fn(&Resources) -> f64,
+    /// The change from one value to another, for a pipeline that was measured.
+    change: fn(&Measured, from: f64, to: f64) -> Change,
 }
 
 /// What was measured of a pipeline.
 struct Measured {
     samples_per_s: f64,
     found: Diagnosis,
-    /// Bytes that came from the store, for each sample.
-    fetched_bytes: f64,
 }
 
-fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    let mut add = |name: String, before, after, change| cases.push(Case { name, before, after, change });
-    let change = Change::default();
-    for cores in [0.5, 1.5, 2.0] {
-        let asked = Asked::Known(Change { cores: cores - BASE.cores, ..change });
-        add(format!("cores 1 -> {cores}"), BASE, Resources { cores, ..BASE }, asked);
+fn sweeps() -> [Sweep; 5] {
+    [
+        Sweep {
+            name: "cores",
+            points: [0.5, 1.0, 1.5, 2.0].map(|cores| Resources { cores, ..BASE }).to_vec(),
+            value: |at| at.cores,
+            change: |_, from, to| Change { cores: to - from, ..Change::default() },
+        },
+        Sweep {
+            name: "latency, ms",
+            points: [0, 10, 50, 200].map(|latency_ms| Resources { latency_ms, step_ms: 20, ..REMOTE }).to_vec(),
+            value: |at| at.latency_ms as f64,
+            // The network and the store have a latency of their own.
+            change: |before, from, to| {
+                let first_byte_ms = before.first_byte_ms();
+                Change { latency: (first_byte_ms + to - from) / first_byte_ms, ..Change::default() }
+            },
+        },
+        Sweep {
+            name: "store, MB/s",
+            points: [4, 8, 16, 32].map(|megabytes_per_s| Resources { megabytes_per_s, ..REMOTE }).to_vec(),
+            value: |at| at.megabytes_per_s as f64,
+            change: |_, from, to| Change { bandwidth: to / from, ..Change::default() },
+        },
+        Sweep {
+            name: "memory, MiB",
+            points: [16, 32, 48, 64].map(|memory_mib| Resources { megabytes_per_s: 16, memory_mib, ..REMOTE }).to_vec(),
+            value: |at| at.memory_mib as f64,
+            change: |_, from, to| Change { memory_bytes: (to - from) * MIB as f64 * CACHE, ..Change::default() },
+        },
+        Sweep {
+            name: "step, ms",
+            points: [400, 200, 100, 50].map(|step_ms| Resources { step_ms, ..BASE }).to_vec(),
+            value: |at| at.step_ms as f64,
+            change: |_, from, to| Change { step: to / from, ..Change::default() },
+        },
+    ]
+}
+
+impl Measured {
+    /// Returns the mean time until the first byte of a reply of the store.
+    fn first_byte_ms(&self) -> f64 {
+        let store = &self.found.worker.as_ref().expect("the rank has a home").store;
+        store.first_byte_ns as f64 / 1e6 / store.answers as f64
     }
-    let remote = Resources { memory: LITTLE, ..BASE };
-    for (from, to) in [(10, 0), (10, 50), (50, 10), (50, 200), (200, 50)] {
-        let at = |latency_ms| Resources { latency_ms, ..remote };
-        let latency = (to as f64 + OWN_LATENCY_MS) / (from as f64 + OWN_LATENCY_MS);
-        add(format!("latency {from} -> {to} ms"), at(from), at(to), Asked::Known(Change { latency, ..change }));
-    }
-    for (from, to) in [(4, 2), (2, 4), (4, 8)] {
-        let at = |megabytes: u64| Resources { bytes_per_s: megabytes * 1_000_000, ..remote };
-        let bandwidth = to as f64 / from as f64;
-        add(format!("store {from} -> {to} MB/s"), at(from), at(to), Asked::Known(Change { bandwidth, ..change }));
-    }
-    let slow = Resources { bytes_per_s: 4_000_000, ..remote };
-    for memory in ["24MiB", "32MiB"] {
-        add(format!("memory 16 -> {memory}"), slow, Resources { memory, ..slow }, Asked::Fetched);
-    }
-    for (from, to) in [(100, 200), (200, 100), (400, 50)] {
-        let at = |ms| Resources { step: Duration::from_millis(ms), ..BASE };
-        let asked = Asked::Known(Change { step: to as f64 / from as f64, ..change });
-        add(format!("step {from} -> {to} ms"), at(from), at(to), asked);
-    }
-    cases
 }
 
 /// Runs a pipeline with these resources.
 async fn measure(pictures: &StoredPictures, resources: &Resources, over: Duration) -> Measured {
     let mut cluster = Cluster::start(0);
-    let cores = resources.cores.to_string();
-    cluster.start_worker("node-0", &["--cores", &cores, "--memory", resources.memory, "--hedge-percent", "0"]);
+    let (cores, memory) = (resources.cores.to_string(), format!("{}MiB", resources.memory_mib));
+    cluster.start_worker("node-0", &["--cores", &cores, "--memory", &memory, "--hedge-percent", "0"]);
     cluster.submit(&pictures.job_of(JOB, "epochs = 1000000", 64));
     let latency = Duration::from_millis(resources.latency_ms);
-    pictures.proxy.follow(FaultScript { latency, bytes_per_s: resources.bytes_per_s, ..FaultScript::default() });
+    let bytes_per_s = resources.megabytes_per_s * 1_000_000;
+    pictures.proxy.follow(FaultScript { latency, bytes_per_s, ..FaultScript::default() });
     let settings = Settings {
         coordinators: cluster.address.clone(),
         certs: cluster.certs("client"),
@@ -109,25 +121,40 @@ async fn measure(pictures: &StoredPictures, resources: &Resources, over: Duratio
         ..Settings::default()
     };
     let mut client = Client::builder().settings(settings).connect(0, 1).await.expect("the cluster lets a rank join");
-    let (started, mut samples, mut counted_since) = (Instant::now(), 0, None);
-    while counted_since.is_none_or(|since: Instant| since.elapsed() < over) {
-        let batch = client.next().await.expect("a batch").expect("the job has no end");
-        tokio::time::sleep(resources.step).await;
-        drop(batch);
-        match counted_since {
-            Some(_) => samples += u64::from(BATCH),
-            None if started.elapsed() >= SETTLE => counted_since = Some(Instant::now()),
-            None => {}
-        }
+    let step = Duration::from_millis(resources.step_ms);
+    let started = Instant::now();
+    while started.elapsed() < SETTLE {
+        train(&mut client, step, Duration::from_secs(1)).await;
     }
-    let samples_per_s = samples as f64 / counted_since.expect("counting began").elapsed().as_secs_f64();
-    let found = client.diagnoser().diagnose().await.expect("the coordinator answers").expect("there is a history");
+    while is_filling(&diagnose(&client).await) && started.elapsed() < FILL {
+        train(&mut client, step, Duration::from_secs(1)).await;
+    }
+    let samples_per_s = train(&mut client, step, over).await;
+    let found = diagnose(&client).await;
     client.close().await;
+    Measured { samples_per_s, found }
+}
+
+/// Takes batches for some time, and returns the samples per second.
+async fn train(client: &mut Client, step: Duration, time: Duration) -> f64 {
+    let (started, mut samples) = (Instant::now(), 0);
+    while started.elapsed() < time {
+        let batch = client.next().await.expect("a batch").expect("the job has no end");
+        tokio::time::sleep(step).await;
+        drop(batch);
+        samples += u64::from(BATCH);
+    }
+    samples as f64 / started.elapsed().as_secs_f64()
+}
+
+async fn diagnose(client: &Client) -> Diagnosis {
+    client.diagnoser().diagnose().await.expect("the coordinator answers").expect("there is a history")
+}
+
+/// Whether the caches keep what is fetched because they have room for it.
+fn is_filling(found: &Diagnosis) -> bool {
     let worker = found.worker.as_ref().expect("the rank has a home");
-    let fetched_per_s =
-        worker.stages.iter().find(|stage| stage.stage.name() == "fetch").map_or(0.0, |stage| stage.bytes_per_s);
-    let fetched_bytes = fetched_per_s / found.samples_per_s();
-    Measured { samples_per_s, found, fetched_bytes }
+    worker.cache_growth_bytes > MIB
 }
 
 fn main() {
@@ -141,28 +168,32 @@ fn main() {
     let pictures = runtime.block_on(StoredPictures::new(600, 100, &[]));
     println!("crops of 64 pixels, batches of {BATCH}; samples/s over {} s", over.as_secs());
     println!(
-        "{:<22} {:>16} {:>10} {:>10} {:>10} {:>7}",
-        "change", "limit before", "before", "predicted", "measured", "error"
+        "{:<12} {:>14} {:>16} {:>10} {:>10} {:>10} {:>7}",
+        "change of", "from, to", "limit before", "before", "predicted", "measured", "error"
     );
     let mut errors = Vec::new();
-    for case in (0..rounds).flat_map(|_| cases()) {
-        let before = runtime.block_on(measure(&pictures, &case.before, over));
-        let after = runtime.block_on(measure(&pictures, &case.after, over));
-        let change = match case.change {
-            Asked::Known(change) => change,
-            Asked::Fetched => Change { fetched: after.fetched_bytes / before.fetched_bytes, ..Change::default() },
-        };
-        let predicted = before.found.what_if(&change);
-        let error = predicted / after.samples_per_s - 1.0;
-        errors.push(error.abs());
-        println!(
-            "{:<22} {:>16} {:>10.1} {predicted:>10.1} {:>10.1} {:>6.0} %",
-            case.name,
-            before.found.limit().map_or("unknown", |limit| limit.name()),
-            before.samples_per_s,
-            after.samples_per_s,
-            100.0 * error
-        );
+    for sweep in (0..rounds).flat_map(|_| sweeps()) {
+        let measured: Vec<(f64, Measured)> = sweep
+            .points
+            .iter()
+            .map(|point| ((sweep.value)(point), runtime.block_on(measure(&pictures, point, over))))
+            .collect();
+        for pair in measured.windows(2) {
+            for [(from, before), (to, after)] in [[&pair[0], &pair[1]], [&pair[1], &pair[0]]] {
+                let predicted = before.found.what_if(&(sweep.change)(before, *from, *to));
+                let error = predicted / after.samples_per_s - 1.0;
+                errors.push(error.abs());
+                println!(
+                    "{:<12} {:>14} {:>16} {:>10.1} {predicted:>10.1} {:>10.1} {:>5.0} %",
+                    sweep.name,
+                    format!("{from} -> {to}"),
+                    before.found.limit().map_or("unknown", |limit| limit.name()),
+                    before.samples_per_s,
+                    after.samples_per_s,
+                    100.0 * error
+                );
+            }
+        }
     }
     errors.sort_by(f64::total_cmp);
     let percent = |error: Option<&f64>| 100.0 * error.copied().unwrap_or_default();

@@ -284,7 +284,9 @@ impl StageStats {
 pub struct StoreStats {
     /// Requests, including hedges.
     pub requests: u64,
-    /// Time until the first byte of a reply, summed over the requests that were answered, in nanoseconds.
+    /// Requests that were answered in the end, by themselves or by a hedge.
+    pub answers: u64,
+    /// Time until the first byte of a reply, summed over `answers`, in nanoseconds.
     pub first_byte_ns: u64,
     /// Requests repeated because the previous one failed.
     pub retries: u64,
@@ -311,6 +313,7 @@ impl StoreStats {
     pub const fn since(&self, before: &Self) -> Self {
         Self {
             requests: self.requests.saturating_sub(before.requests),
+            answers: self.answers.saturating_sub(before.answers),
             first_byte_ns: self.first_byte_ns.saturating_sub(before.first_byte_ns),
             retries: self.retries.saturating_sub(before.retries),
             timeouts: self.timeouts.saturating_sub(before.timeouts),
@@ -333,6 +336,8 @@ pub struct CacheStats {
     pub limit_bytes: u64,
     /// Bytes of all blocks of the datasets that are open.
     pub dataset_bytes: u64,
+    /// The most bytes that requests in flight may take.
+    pub transit_bytes: u64,
 }
 
 /// An object of a store whose requests take much longer than those for other objects, in the last seconds.

@@ -155,7 +155,7 @@ ROWS: dict[str, list[Panel]] = {
             "Mean over all requests.",
             {
                 f"sum(rate(spdl_worker_store_first_byte_seconds_total{RATE}))"
-                f" / sum(rate(spdl_worker_store_requests_total{RATE}))": "mean",
+                f" / sum(rate(spdl_worker_store_answers_total{RATE}))": "mean",
             },
         ),
         (

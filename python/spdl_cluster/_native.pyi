@@ -140,6 +140,7 @@ class NativeDiagnosis:
         latency: float,
         bandwidth: float,
         fetched: float,
+        memory_bytes: float,
         network: float,
         slots: float,
         step: float,

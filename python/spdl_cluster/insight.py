@@ -172,13 +172,15 @@ class Diagnosis:
         latency: float = 1,
         bandwidth: float = 1,
         fetched: float = 1,
+        memory_bytes: float = 0,
         network: float = 1,
         slots: float = 1,
         step: float = 1,
     ) -> Prediction:
         """Predicts the rate and the wait with other resources than those that were measured.
 
-        cores: cores that the worker gets in addition; negative to take some away. All others are factors:
+        cores: cores that the worker gets in addition; negative to take some away.
+        memory_bytes: bytes that the worker's cache may hold in addition; negative to take some away. All others are factors:
         call: of the time of a call of the job's functions.
         requests: of the requests in flight.
         ahead: of the batches that are read ahead.
@@ -196,6 +198,7 @@ class Diagnosis:
             latency=latency,
             bandwidth=bandwidth,
             fetched=fetched,
+            memory_bytes=memory_bytes,
             network=network,
             slots=slots,
             step=step,

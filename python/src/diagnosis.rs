@@ -79,8 +79,8 @@ impl NativeDiagnosis {
         self.0.terms.iter().copied().map(Into::into).collect()
     }
 
-    /// Predicts the rate and the wait with other resources. All but `cores` are factors.
-    #[pyo3(signature = (*, cores, call, requests, ahead, latency, bandwidth, fetched, network, slots, step))]
+    /// Predicts the rate and the wait with other resources. All but `cores` and `memory_bytes` are factors.
+    #[pyo3(signature = (*, cores, call, requests, ahead, latency, bandwidth, fetched, memory_bytes, network, slots, step))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn what_if(
         &self,
@@ -92,11 +92,13 @@ impl NativeDiagnosis {
         latency: f64,
         bandwidth: f64,
         fetched: f64,
+        memory_bytes: f64,
         network: f64,
         slots: f64,
         step: f64,
     ) -> PyResult<Prediction> {
-        let change = Change { cores, call, requests, ahead, latency, bandwidth, fetched, network, slots, step };
+        let change =
+            Change { cores, call, requests, ahead, latency, bandwidth, fetched, memory_bytes, network, slots, step };
         let factors = [
             ("call", call),
             ("requests", requests),
@@ -116,6 +118,11 @@ impl NativeDiagnosis {
             }
             None if !cores.is_finite() => {
                 let problem = format!("`cores` is {cores}, not a number of cores to add or, below 0, to take away");
+                Err(ErrorKind::Setting.error(py, &problem, None))
+            }
+            None if !memory_bytes.is_finite() => {
+                let problem =
+                    format!("`memory_bytes` is {memory_bytes}, not a number of bytes to add or, below 0, to take away");
                 Err(ErrorKind::Setting.error(py, &problem, None))
             }
             None => Ok(self.0.predict(&change).into()),

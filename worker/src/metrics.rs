@@ -129,6 +129,7 @@ fn stores(registry: &mut Registry, stats: &StoreStats) {
         registry.register(name, help, counter);
     };
     counter("spdl_worker_store_requests", "Requests to stores, hedges among them", stats.requests);
+    counter("spdl_worker_store_answers", "Requests to stores that were answered in the end", stats.answers);
     counter("spdl_worker_store_retries", "Requests that were made again because the last one failed", retries);
     counter(
         "spdl_worker_store_timeouts",

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::{Stage, history::StageRate};
+
 use super::{
     Limit, Measured, Presence, RankWindow, Term, WorkerWindow,
+    cache::fetched_factor,
     cause::{cause, is_saturated},
     terms::{terms, used_up},
 };
@@ -12,6 +15,9 @@ use super::{
 pub(super) const NEGLIGIBLE_WAIT: f64 = 0.02;
 /// A trainer that took no sample and waited for less than this part of the time did not ask for one.
 pub(super) const STANDSTILL_WAIT: f64 = 0.5;
+
+/// How sharply the smallest rate decides; two equal ones allow 0.84 of each. Measured by the bench `insight`.
+const SHARPNESS: i32 = 4;
 
 /// What a rank's rate is limited by. [`what_if`](Self::what_if) predicts it under a change, and
 /// [`verdict`](Self::verdict) says it in a sentence.
@@ -42,6 +48,8 @@ pub struct Change {
     pub bandwidth: f64,
     /// Factor of the bytes that come from the store and not from a cache.
     pub fetched: f64,
+    /// Bytes that the home's cache may hold in addition; negative to take some away.
+    pub memory_bytes: f64,
     /// Factor of the network's bytes per second to a trainer on another node.
     pub network: f64,
     /// Factor of the number of slots.
@@ -60,6 +68,7 @@ impl Default for Change {
             latency: 1.0,
             bandwidth: 1.0,
             fetched: 1.0,
+            memory_bytes: 0.0,
             network: 1.0,
             slots: 1.0,
             step: 1.0,
@@ -142,14 +151,24 @@ impl Diagnosis {
     /// that took no sample.
     #[must_use]
     pub fn predict(&self, change: &Change) -> Prediction {
-        let Some(worker) = &self.worker else { return Prediction::default() };
-        let rates = self.terms.iter().map(|term| (term.limit, term.samples_per_s * factor(worker, term.limit, change)));
-        let rates: Vec<(Limit, f64)> = rates.collect();
-        let samples_per_s = rates.iter().map(|(_, rate)| *rate).min_by(f64::total_cmp).unwrap_or(0.0);
-        let wanted = rates.iter().find(|(limit, _)| *limit == Limit::Trainer).map_or(0.0, |(_, rate)| *rate);
+        let Some(worker) = self.worker.as_ref().filter(|_| !self.terms.is_empty()) else {
+            return Prediction::default();
+        };
+        let changed = |term: &Term| term.samples_per_s * factor(worker, term.limit, change);
+        let before = together(self.terms.iter().map(|term| term.samples_per_s));
+        let after = together(self.terms.iter().map(changed));
+        let samples_per_s = self.samples_per_s() * after / before;
+        let wanted = self.terms.iter().find(|term| term.limit == Limit::Trainer).map_or(0.0, changed);
+        let samples_per_s = if wanted > 0.0 { samples_per_s.min(wanted) } else { samples_per_s };
         let waiting = if wanted > 0.0 { 1.0 - samples_per_s / wanted } else { 1.0 };
         Prediction { samples_per_s, waiting: waiting.clamp(0.0, 1.0) }
     }
+}
+
+/// Returns the rate that resources allow together: nearly that of the smallest. Each of them is now faster and now slower,
+/// and one that is hardly faster than the smallest is the limit for a part of the time.
+fn together(rates: impl Iterator<Item = f64>) -> f64 {
+    rates.map(|rate| rate.powi(-SHARPNESS)).sum::<f64>().powf(-1.0 / f64::from(SHARPNESS))
 }
 
 /// Returns by how much a change moves the term of a resource.
@@ -160,9 +179,9 @@ fn factor(worker: &WorkerWindow, resource: Limit, change: &Change) -> f64 {
         Limit::Cpu => cores / worker.cores,
         // There is a process for each decoding thread, and a thread for each core that the budget begins.
         Limit::Function => cores.ceil() / worker.cores.ceil() / change.call,
-        Limit::StoreBandwidth => change.bandwidth / change.fetched,
-        Limit::StoreLatency => request_factor(worker, change) / change.fetched,
-        Limit::StoreErrors => 1.0 / change.fetched,
+        Limit::StoreBandwidth => change.bandwidth / fetched_factor(worker, change),
+        Limit::StoreLatency => request_factor(worker, change) / fetched_factor(worker, change),
+        Limit::StoreErrors => 1.0 / fetched_factor(worker, change),
         Limit::Network => change.network,
         Limit::HandOver => change.slots,
         _ => 1.0,
@@ -178,12 +197,13 @@ fn request_factor(worker: &WorkerWindow, change: &Change) -> f64 {
     faster * in_flight_factor(worker, change)
 }
 
-/// Returns how many more requests are in flight: as many as may be, or, where that is not the limit, as many as reading
+/// Returns how many more requests are in flight: as many as can be, or, where that is not the limit, as many as reading
 /// ahead asks for.
 fn in_flight_factor(worker: &WorkerWindow, change: &Change) -> f64 {
-    if is_saturated(worker) {
-        change.requests
-    } else {
-        change.ahead.min(change.requests / worker.requests_used().max(f64::MIN_POSITIVE))
-    }
+    let units = worker.stage(&Stage::Fetch).map_or(0.0, StageRate::units);
+    // Requests in flight get a share of the memory.
+    let memory = 1.0 + change.memory_bytes / (worker.cache.limit_bytes as f64).max(1.0);
+    let possible = (units * change.requests).min(worker.requests_in_memory() * memory.max(0.0));
+    let more = possible / worker.requests_possible().max(f64::MIN_POSITIVE);
+    if is_saturated(worker) { more } else { change.ahead.min(more / worker.requests_used().max(f64::MIN_POSITIVE)) }
 }

@@ -101,7 +101,7 @@ mod tests {
         // The slow rank needs 48 ms for a batch whose step takes 30 ms.
         assert!((1.4..1.8).contains(&gains[&Remedy::Cores]), "{gains:?}");
         for nothing in [Remedy::Functions, Remedy::Latency, Remedy::Bandwidth, Remedy::Cache, Remedy::Step] {
-            assert_eq!(gains[&nothing], 1.0, "{nothing}: {gains:?}");
+            assert!((1.0..1.05).contains(&gains[&nothing]), "{nothing}: {gains:?}");
         }
     }
 

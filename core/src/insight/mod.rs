@@ -8,6 +8,7 @@
 //! - [`session_gains`] asks that for twice as much of each resource.
 //! - [`diagnose`] finds all of that for one rank, and [`Diagnosis::verdict`] says it in one sentence.
 
+mod cache;
 mod cause;
 mod diagnosis;
 mod gains;

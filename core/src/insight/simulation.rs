@@ -149,7 +149,7 @@ impl Simulation {
             stages.push(rate(Stage::Transform, samples, 0.0, call));
         }
         let first_byte_ns = (first_byte_s * 1e9) as u64;
-        let store = StoreStats { requests, first_byte_ns, ..StoreStats::default() };
+        let store = StoreStats { requests, answers: requests, first_byte_ns, ..StoreStats::default() };
         let slots = self.slots as u32;
         let rank = RankWindow { seconds, samples, waited_s, slots, ..RankWindow::default() };
         let worker = WorkerWindow {

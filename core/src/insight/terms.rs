@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Stage, messages::Transport};
 
-use super::{Limit, RankWindow, WorkerWindow, window::share};
+use super::{Limit, RankWindow, WorkerWindow, diagnosis::NEGLIGIBLE_WAIT, window::share};
 
 /// Decoding threads that wait for bytes for more of their time than this show that the store is the limit: where it is
 /// not, blocks are there before they are needed.
@@ -31,11 +31,14 @@ pub(super) fn terms(rank: &RankWindow, worker: &WorkerWindow) -> Vec<Term> {
     let rate = rank.samples as f64 / rank.seconds;
     let used: Vec<(Limit, f64)> =
         [(Limit::Trainer, 1.0 - rank.waiting())].into_iter().chain(used_of(rank, worker)).collect();
+    let is_waiting = rank.waiting() > STARVING;
     let mut terms: Vec<Term> = used
         .iter()
         .copied()
         .filter(|(_, used)| *used > UNUSED)
-        .map(|(limit, used)| Term { limit, samples_per_s: rate / used.min(1.0) })
+        // A trainer waits for what is used up, of which small parts are always lost.
+        .map(|(limit, used)| (limit, if is_waiting && used > 1.0 - STARVING { 1.0 } else { used }))
+        .map(|(limit, used)| Term { limit, samples_per_s: rate / used })
         .collect();
     let is_explained = used.iter().any(|(_, used)| *used > 1.0 - STARVING);
     if !is_explained {
@@ -56,7 +59,7 @@ fn used_of(rank: &RankWindow, worker: &WorkerWindow) -> [(Limit, f64); 4] {
     [
         (Limit::Cpu, cpu_used(worker)),
         (Limit::Function, functions_used(worker)),
-        (store_kind(worker), store_used(worker)),
+        (store_kind(worker), store_used(rank, worker)),
         (Limit::Network, network_used(rank, worker)),
     ]
 }
@@ -83,12 +86,13 @@ fn calls_dominate(worker: &WorkerWindow) -> bool {
     busy(Stage::Transform) > DOMINANT * busy(Stage::Decode)
 }
 
-/// Returns which part of what the store can give is used: all of it where decoding starves, and else as many of the
-/// requests as are in flight.
-fn store_used(worker: &WorkerWindow) -> f64 {
+/// Returns which part of what the store can give is used: all of it where decoding starves and the trainer waits for it,
+/// and else as many of the requests as are in flight.
+fn store_used(rank: &RankWindow, worker: &WorkerWindow) -> f64 {
     let in_flight = worker.requests_used();
     let is_starving = worker
         .stage(&Stage::Decode)
+        .filter(|_| rank.waiting() > NEGLIGIBLE_WAIT)
         .is_some_and(|decode| decode.input_wait > STARVING * (decode.units() - decode.output_wait));
     if is_starving && in_flight > UNUSED { 1.0 } else { in_flight }
 }

@@ -185,6 +185,22 @@ fn a_verdict_has_a_subject_numbers_and_a_remedy() {
 }
 
 #[test]
+fn where_memory_bounds_the_requests_in_flight_more_memory_is_the_remedy() {
+    let (rank, mut worker) = Simulation { requests_in_flight: 8, latency_s: 0.05, ..Simulation::default() }.run(1);
+    // There may be four times as many requests in flight as there is memory for.
+    worker.stages[0].throttled = 24.0;
+    worker.cache = CacheStats { limit_bytes: 12_800_000, transit_bytes: 800_000, ..CacheStats::default() };
+    let found = diagnose(rank, Some(worker));
+    assert_eq!(found.limit(), Some(Limit::StoreLatency));
+    let text = found.verdict();
+    assert!(text.contains("8.0 are in flight); more memory would give"), "{text}");
+    let rate = found.what_if(&Change::default());
+    assert_eq!(found.what_if(&Change { requests: 2.0, ..Change::default() }), rate, "there is no memory for more");
+    let more = found.what_if(&Change { memory_bytes: 12_800_000.0, ..Change::default() });
+    assert!((more / rate - 2.0).abs() < 0.05, "{more} {rate}");
+}
+
+#[test]
 fn a_store_that_fails_requests_is_told_from_a_slow_one() {
     let (rank, mut worker) = Simulation { latency_s: 0.05, ..Simulation::default() }.run(1);
     worker.store.retries = worker.store.requests / 10;
@@ -281,7 +297,7 @@ fn a_cache_that_is_filling_is_told_from_one_that_is_full_or_too_small() {
     let (rank, worker) = waiting_for_the_store();
     let fetched_bytes = (worker.fetched_bytes_per_s() * worker.store_s) as u64;
     let with = |used_bytes, limit_bytes, growth_bytes| WorkerWindow {
-        cache: CacheStats { used_bytes, limit_bytes, dataset_bytes: 800_000_000 },
+        cache: CacheStats { used_bytes, limit_bytes, dataset_bytes: 800_000_000, ..CacheStats::default() },
         cache_growth_bytes: growth_bytes,
         ..worker.clone()
     };
@@ -294,7 +310,8 @@ fn a_cache_that_is_filling_is_told_from_one_that_is_full_or_too_small() {
         "{text}"
     );
     let half = found.what_if(&Change { fetched: 0.5, ..Change::default() });
-    assert!((half / found.samples_per_s() - 2.0).abs() < 0.01, "the store is the resource");
+    let factor = half / found.samples_per_s();
+    assert!((1.5..=2.0).contains(&factor), "{factor}: the store is the resource, then the trainer");
     let others =
         [with(800_000_000, 1 << 30, 0), with(400_000_000, 500_000_000, fetched_bytes), with(400_000_000, 1 << 30, 0)];
     for worker in others {
@@ -388,7 +405,8 @@ fn a_network_that_is_busy_all_the_time_is_the_limit() {
         "{text}"
     );
     let faster = found.what_if(&Change { network: 1.5, ..Change::default() });
-    assert!((faster / found.samples_per_s() - 1.5).abs() < 0.1, "{faster}");
+    let factor = faster / found.samples_per_s();
+    assert!((1.2..=1.5).contains(&factor), "{factor}");
 }
 
 #[test]
@@ -429,6 +447,6 @@ fn a_prediction_has_the_wait_that_is_left() {
     let waiting = |change: Change| found.predict(&change).waiting;
     assert!((waiting(Change::default()) - found.rank.waiting()).abs() < 0.02);
     assert!(waiting(Change { cores: 0.2, ..Change::default() }) < found.rank.waiting());
-    assert_eq!(waiting(Change { cores: 4.0, ..Change::default() }), 0.0);
-    assert_eq!(waiting(Change { step: 10.0, ..Change::default() }), 0.0);
+    assert!(waiting(Change { cores: 4.0, ..Change::default() }) < 0.01);
+    assert!(waiting(Change { step: 10.0, ..Change::default() }) < 0.01);
 }

@@ -49,7 +49,7 @@ impl WorkerWindow {
 
     /// Returns the mean time of a request to a store until the first byte of its answer, in seconds.
     pub(super) fn first_byte_s(&self) -> f64 {
-        self.store.first_byte_ns as f64 / 1e9 / (self.store.requests as f64).max(1.0)
+        self.store.first_byte_ns as f64 / 1e9 / (self.store.answers as f64).max(1.0)
     }
 
     /// Returns how many requests the store failed.
@@ -62,9 +62,33 @@ impl WorkerWindow {
         self.stage(&Stage::Fetch).map_or(0.0, |fetch| fetch.bytes_per_s)
     }
 
-    /// Returns the part of the requests that may be in flight that was.
+    /// Returns the part of the requests that can be in flight that was.
     pub(super) fn requests_used(&self) -> f64 {
-        self.stage(&Stage::Fetch).map_or(0.0, |fetch| share(fetch, fetch.busy))
+        let possible = self.requests_possible();
+        self.stage(&Stage::Fetch).filter(|_| possible > 0.0).map_or(0.0, |fetch| (fetch.busy / possible).min(1.0))
+    }
+
+    /// Returns how many requests can be in flight: as many as may be, and as the memory for them has room for.
+    pub(super) fn requests_possible(&self) -> f64 {
+        self.stage(&Stage::Fetch).map_or(0.0, StageRate::units).min(self.requests_in_memory())
+    }
+
+    /// Whether memory allows fewer requests in flight than may be.
+    pub(super) fn is_short_of_transit(&self) -> bool {
+        self.stage(&Stage::Fetch).is_some_and(|fetch| self.requests_in_memory() < fetch.units())
+    }
+
+    /// Returns how many requests the memory for what is in flight has room for.
+    pub(super) fn requests_in_memory(&self) -> f64 {
+        let Some(fetch) = self.stage(&Stage::Fetch).filter(|fetch| fetch.bytes_per_s > 0.0) else {
+            return f64::INFINITY;
+        };
+        let request_bytes = fetch.bytes_per_s / fetch.items_per_s;
+        if self.cache.transit_bytes > 0 {
+            (self.cache.transit_bytes as f64 / request_bytes).max(1.0)
+        } else {
+            f64::INFINITY
+        }
     }
 
     /// Returns the part of the samples that did not decode.

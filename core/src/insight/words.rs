@@ -99,6 +99,7 @@ pub(super) fn means(limit: Limit, factor: Option<f64>, worker: &WorkerWindow) ->
             return format!("{cores:.1} more cores");
         }
         Limit::Function => "faster functions or more cores",
+        Limit::StoreLatency if is_saturated(worker) && worker.is_short_of_transit() => "more memory",
         Limit::StoreLatency if is_saturated(worker) => "more requests in flight or a larger cache",
         Limit::StoreLatency => "reading further ahead or a larger cache",
         Limit::StoreBandwidth => "a faster store or a larger cache",

@@ -180,7 +180,7 @@ fn stage_stats() -> impl Strategy<Value = StageStats> {
 }
 
 fn store_stats() -> impl Strategy<Value = StoreStats> {
-    any::<[u64; 10]>().prop_map(|n| StoreStats {
+    any::<[u64; 11]>().prop_map(|n| StoreStats {
         requests: n[0],
         retries: n[1],
         timeouts: n[2],
@@ -191,14 +191,16 @@ fn store_stats() -> impl Strategy<Value = StoreStats> {
         cache_faults: n[7],
         outage_ms: n[8],
         first_byte_ns: n[9],
+        answers: n[10],
     })
 }
 
 fn cache_stats() -> impl Strategy<Value = CacheStats> {
-    any::<[u64; 3]>().prop_map(|[used_bytes, limit_bytes, dataset_bytes]| CacheStats {
+    any::<[u64; 4]>().prop_map(|[used_bytes, limit_bytes, dataset_bytes, transit_bytes]| CacheStats {
         used_bytes,
         limit_bytes,
         dataset_bytes,
+        transit_bytes,
     })
 }
 

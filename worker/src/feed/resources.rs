@@ -236,7 +236,8 @@ impl Resources {
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
         let (used_bytes, limit_bytes) = self.fetcher.cached_bytes();
-        CacheStats { used_bytes, limit_bytes, dataset_bytes: self.datasets.bytes_in_use() }
+        let (dataset_bytes, transit_bytes) = (self.datasets.bytes_in_use(), self.fetcher.transit_bytes());
+        CacheStats { used_bytes, limit_bytes, dataset_bytes, transit_bytes }
     }
 
     /// Returns the object of a store whose requests take much longer than all others, if there is one.

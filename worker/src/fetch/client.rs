@@ -100,6 +100,7 @@ const MAX_OTHER_ETAGS: usize = 10_000;
 #[derive(Debug, Default)]
 struct Counts {
     requests: AtomicU64,
+    answers: AtomicU64,
     first_byte_ns: AtomicU64,
     retries: AtomicU64,
     /// Answers that the store is busy.
@@ -184,6 +185,7 @@ impl StoreClient {
                 let took = started.elapsed();
                 self.stage.item(took, bytes);
                 self.objects.note(target.dataset, target.path, took, started + took);
+                self.counts.answers.fetch_add(1, Relaxed);
                 self.counts.first_byte_ns.fetch_add(nanoseconds(got.first_byte), Relaxed);
                 if wanted.is_some() {
                     self.policy.lock().note_done(bytes, started.elapsed());
@@ -297,11 +299,22 @@ impl StoreClient {
 
     /// Returns the counts. The disk cache adds its own faults.
     pub(crate) fn stats(&self) -> StoreStats {
-        let Counts { requests, first_byte_ns, retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes, .. } =
-            &self.counts;
+        let Counts {
+            requests,
+            answers,
+            first_byte_ns,
+            retries,
+            timeouts,
+            refusals,
+            hedges,
+            hedge_wins,
+            wrong_bytes,
+            ..
+        } = &self.counts;
         let outage_ms = self.outages.since().map_or(0, |since| since.elapsed().as_millis());
         StoreStats {
             requests: requests.load(Relaxed),
+            answers: answers.load(Relaxed),
             first_byte_ns: first_byte_ns.load(Relaxed),
             retries: retries.load(Relaxed),
             timeouts: timeouts.load(Relaxed),

@@ -222,6 +222,11 @@ impl Fetcher {
         self.memory.lock().set_budget(bytes);
     }
 
+    /// Returns the most bytes that requests in flight may take.
+    pub(crate) fn transit_bytes(&self) -> u64 {
+        u64::from(self.transit_kib) * KIB
+    }
+
     /// Returns the bytes of blocks in memory.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
