@@ -46,7 +46,7 @@ fn decode(criterion: &mut Criterion) {
                 let jpeg = &jpegs[(id % PICTURES) as usize];
                 let key = SampleKey { epoch: 0, id: SampleId(id), sample_in_record: 0 };
                 let targets = &mut [FieldTarget::Fixed(&mut out)];
-                decoder.decode_sample(key, &|_| Some(jpeg.clone()), targets).expect("the picture decodes");
+                decoder.decode_sample(key, &|_| Some(jpeg.clone().into()), targets).expect("the picture decodes");
             });
         });
     }

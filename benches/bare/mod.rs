@@ -48,8 +48,9 @@ impl Bare {
                 self.samples.par_iter().enumerate().for_each(|(id, fields)| {
                     let (mut image, mut label) = (vec![0_u8; 224 * 224 * 3], [0_u8; 8]);
                     let key = SampleKey { epoch, id: SampleId(id as u64), sample_in_record: 0 };
-                    let field =
-                        |name: &str| fields.iter().find(|(field, _)| field == name).map(|(_, bytes)| bytes.clone());
+                    let field = |name: &str| {
+                        fields.iter().find(|(field, _)| field == name).map(|(_, bytes)| bytes.clone().into())
+                    };
                     let mut targets = [FieldTarget::Fixed(&mut image), FieldTarget::Fixed(&mut label)];
                     self.decoder.decode_sample(key, &field, &mut targets).expect("a good picture");
                 });

@@ -4,6 +4,8 @@
 //! sockets or batches: those live in the crates above it.
 
 #[cfg(feature = "store")]
+mod blocking;
+#[cfg(feature = "store")]
 pub mod dataset;
 mod envelope;
 pub mod format;
@@ -14,6 +16,8 @@ pub mod manifest;
 pub mod store;
 pub mod voc;
 
+#[cfg(feature = "store")]
+pub use blocking::blocking;
 pub use envelope::FormatError;
 pub use format::tar;
 pub use job_file::{read_job_file, resolve_dataset};

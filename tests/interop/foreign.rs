@@ -96,7 +96,7 @@ fn ours(bytes: &[u8], [width, height]: [u32; 2]) -> Result<Vec<u8>, String> {
     let decoder = Decoder::new(&job, []).map_err(|error| error.to_string())?;
     let mut out = vec![0; width as usize * height as usize * 3];
     let key = SampleKey { epoch: 0, id: SampleId(0), sample_in_record: 0 };
-    let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
+    let field = |_: &str| Some(Bytes::copy_from_slice(bytes).into());
     decoder
         .decode_sample(key, &field, &mut [FieldTarget::Fixed(&mut out)])
         .map_err(|cause| cause.problem.to_string())?;

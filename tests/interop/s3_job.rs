@@ -12,7 +12,7 @@ use spdl_testkit::{
 const PICTURES: u64 = 48;
 
 /// Returns a command for `spdl-ctl` with only the server's endpoint and credentials.
-fn ctl_for(server: &S3Server) -> Command {
+pub(crate) fn ctl_for(server: &S3Server) -> Command {
     let mut command = ctl();
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AWS_")) {
         command.env_remove(name);

@@ -84,7 +84,7 @@ fn picture_check(memory_bytes: u64) -> PictureCheck {
     PictureCheck::new(move |content| {
         let key = SampleKey { epoch: 0, id: SampleId(0), sample_in_record: 0 };
         let mut pixel = [0; 3];
-        let field = |_: &str| Some(content.clone());
+        let field = |_: &str| Some(content.clone().into());
         let decoded = decoder.decode_sample(key, &field, &mut [FieldTarget::Fixed(&mut pixel)]);
         decoded.map_err(|cause| match cause.problem {
             BadSampleProblem::TooMuchMemory { width, height, needed_bytes, max_bytes, .. } => format!(

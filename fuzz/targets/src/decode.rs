@@ -68,7 +68,7 @@ fn decode(data: &[u8]) {
     let is_fixed = job.columns[0].sample_shape().is_some();
     let decode = |before: u8| {
         let (mut sample, mut value) = (vec![before; sample_bytes], Bytes::new());
-        let fields = |name: &str| Some(if name == "xml" { annotation.clone() } else { field.clone() });
+        let fields = |name: &str| Some(if name == "xml" { annotation.clone() } else { field.clone() }.into());
         let key = SampleKey { epoch: 1, id: SampleId(3), sample_in_record: 0 };
         let target = if is_fixed { FieldTarget::Fixed(&mut sample) } else { FieldTarget::Ragged(&mut value) };
         decoder.decode_sample(key, &fields, &mut [target])?;

@@ -136,7 +136,7 @@ pub(crate) fn index(data: &[u8]) {
         assert!(record.fields().all(|field| record.field(field.name) == Some(field)), "{record:?}");
         let fields =
             record.fields().map(|field| (field.name, field.offset, field.bytes, field.crc32c.expect("a checksum")));
-        builder.record(record.key, record.samples, fields).expect("a record that was read can be written");
+        builder.record(&record.key.text(), record.samples, fields).expect("a record that was read can be written");
         for (number, field) in (0..).zip(record.fields()) {
             if let Some(segments) = record.segments(field.name) {
                 builder.segments(number, segments).expect("a table that was read can be written");

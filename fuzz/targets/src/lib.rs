@@ -13,6 +13,7 @@ pub mod heap;
 mod input;
 mod layout;
 mod messages;
+mod parquet;
 mod pem;
 mod session;
 mod tar;
@@ -64,6 +65,9 @@ pub const ALL: &[FuzzTarget] = &[
     // The decompressors have tables and windows of their own, of up to 16 MiB and more.
     FuzzTarget { max_bytes: 160 << 20, ..target("decompress", formats::decompress, formats::decompress_seeds) },
     target("tfrecord", formats::tfrecord, formats::tfrecord_seeds),
+    // A page may decompress to 64 MiB more than its file states, and the library that reads footers has structs for bytes.
+    FuzzTarget { max_bytes: 320 << 20, max_bytes_per_byte: 4096, ..target("parquet", parquet::file, parquet::seeds) },
+    target("parquet_index", parquet::index, parquet::index_seeds),
     target("tar", tar::read, tar::seeds),
     target("job", texts::job, texts::job_seeds),
     target("voc", texts::voc, texts::voc_seeds),

@@ -11,7 +11,7 @@ use pyo3::{
 };
 use spdl_core::job::{DType, ImageColumn, ImageLayout, Normalise};
 use spdl_pixels::{AxisSpan, Frame, PictureLimits, PictureScratch, PixelWriter};
-use spdl_worker::decode::NumpyArray;
+use spdl_worker::decode::read_numpy;
 
 use super::{
     array::Array,
@@ -159,7 +159,7 @@ impl Work {
                 Err("`decode_image` takes the bytes of a picture, or a list of them".to_owned())
             }
             (Self::DecodeTensor { array, max_bytes }, Value::Bytes(file)) => {
-                let read = NumpyArray::read(&file, array.as_deref(), *max_bytes);
+                let read = read_numpy(&file, array.as_deref(), *max_bytes);
                 let read =
                     read.map_err(|problem| format!("a tensor of {} bytes cannot be read: {problem}", file.len()))?;
                 let shape: Vec<usize> = read.shape.iter().map(|side| *side as usize).collect();

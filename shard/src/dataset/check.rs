@@ -15,7 +15,7 @@ use super::{
     stages::cpu_threads,
 };
 use crate::{
-    format::{Field, ShardIndex},
+    format::{Field, RecordKey, ShardIndex},
     index::Segments,
     manifest::Manifest,
     store::DatasetStore,
@@ -80,7 +80,7 @@ impl DatasetCheck {
             .sink(BATCHES_READY)
     }
 
-    fn wanted(&self, key: &str, field: &Field<'_>, segments: Option<Segments<'_>>) -> Wanted {
+    fn wanted(&self, key: RecordKey<'_>, field: &Field<'_>, segments: Option<Segments<'_>>) -> Wanted {
         if segments.is_some() || self.decode.is_some() && may_be_picture(field) {
             return Wanted::Whole;
         }
@@ -119,6 +119,7 @@ impl DatasetCheck {
         for found in &batch.fields {
             check.field(self, shard, found, originals.next().flatten());
         }
+        check.others(shard, batch.others);
         if let Some(end) = &batch.end {
             check.end(shard, end);
         }
@@ -172,6 +173,14 @@ impl BatchCheck {
                     self.fault(shard, Some(record.key), problem);
                 }
             }
+        }
+    }
+
+    /// Counts fields of which nothing is wrong.
+    fn others(&mut self, shard: &OpenShard, others: u64) {
+        self.found.fields += others;
+        if others > 0 && !has_checksum(shard.index()) {
+            self.found.fields_without_checksum += others;
         }
     }
 
@@ -257,7 +266,7 @@ impl BatchCheck {
         }
     }
 
-    fn fault(&mut self, shard: &OpenShard, record: Option<&str>, problem: String) {
+    fn fault(&mut self, shard: &OpenShard, record: Option<RecordKey<'_>>, problem: String) {
         self.found.faults.push(fault(shard, record, problem));
     }
 }
@@ -268,8 +277,8 @@ fn has_checksum(index: &dyn ShardIndex) -> bool {
 }
 
 /// Returns a fault of a shard, or of a record in it.
-fn fault(shard: &OpenShard, record: Option<&str>, problem: String) -> VerifyFault {
-    VerifyFault { shard: Some(shard.shard().url.to_owned()), record: record.map(str::to_owned), problem }
+fn fault(shard: &OpenShard, record: Option<RecordKey<'_>>, problem: String) -> VerifyFault {
+    VerifyFault { shard: Some(shard.shard().url.to_owned()), record: record.map(|key| key.to_string()), problem }
 }
 
 /// Returns whether a field's content is needed to decide whether it is a picture.

@@ -49,6 +49,8 @@ pub(super) struct FieldBatch {
     pub(super) shard: Arc<OpenShard>,
     pub(super) is_first: bool,
     pub(super) fields: Vec<FoundField>,
+    /// Number of other fields that were read, of which nothing is wanted and nothing is wrong.
+    pub(super) others: u64,
     /// What was found at the end of the shard, if this is its last batch.
     pub(super) end: Option<ShardEnd>,
     /// Counts until the content is no more needed.
@@ -76,8 +78,13 @@ pub(super) struct ReadPart {
 
 pub(super) enum ReadContent {
     Chunk(Bytes),
-    /// Fields, and the number of bytes that were read.
-    Fields(Vec<FoundField>, u64),
+    /// Fields, the number of others of which nothing is wanted and nothing is wrong, and the number of bytes that were
+    /// read.
+    Fields {
+        fields: Vec<FoundField>,
+        others: u64,
+        bytes: u64,
+    },
     /// A piece of a file that begins at this place in the field, or what is wrong with the file.
     Piece(FieldPlace, u32, Result<Bytes, String>),
     Nothing,
@@ -88,7 +95,7 @@ impl ReadPart {
     pub(super) fn bytes(&self) -> u64 {
         match &self.content {
             Ok(ReadContent::Chunk(chunk) | ReadContent::Piece(_, _, Ok(chunk))) => chunk.len() as u64,
-            Ok(ReadContent::Fields(_, bytes)) => *bytes,
+            Ok(ReadContent::Fields { bytes, .. }) => *bytes,
             Ok(ReadContent::Piece(_, _, Err(_)) | ReadContent::Nothing) | Err(_) => 0,
         }
     }
@@ -125,6 +132,10 @@ impl FieldCutter {
             ..ShardReader::default()
         });
         let was_failed = reader.has_failed;
+        let others = match &content {
+            Ok(ReadContent::Fields { others, .. }) => *others,
+            _ => 0,
+        };
         let (fields, error) = match content {
             _ if was_failed => (Vec::new(), None),
             Ok(content) => (reader.read(&shard, content, wanted), None),
@@ -140,7 +151,11 @@ impl FieldCutter {
         if was_failed {
             return Vec::new();
         }
-        batches(&shard, is_first, fields, end, memory)
+        let mut batches = batches(&shard, is_first || others > 0, fields, end, memory);
+        if let Some(first) = batches.first_mut() {
+            (first.is_first, first.others) = (is_first, others);
+        }
+        batches
     }
 }
 
@@ -148,7 +163,7 @@ impl ShardReader {
     fn read(&mut self, shard: &OpenShard, content: ReadContent, wanted: &WantedOf) -> Vec<FoundField> {
         match content {
             ReadContent::Chunk(chunk) => self.chunk(shard, &chunk, wanted),
-            ReadContent::Fields(fields, bytes) => {
+            ReadContent::Fields { fields, bytes, .. } => {
                 self.bytes += bytes;
                 self.next = None;
                 fields
@@ -220,11 +235,11 @@ impl ShardReader {
         wanted: &WantedOf,
     ) -> Option<FoundField> {
         let is_last = at + piece.len() as u32 == field.bytes;
-        let is_wanted = wanted(key, field, *segments) != Wanted::Nothing;
+        let is_wanted = wanted(*key, field, *segments) != Wanted::Nothing;
         if at == 0 && is_last {
             self.crc32c = 0;
             let opened = shard.index().open(field, &|_| Some(piece.clone()));
-            let content = opened.map(|content| is_wanted.then_some(content));
+            let content = opened.map(|content| is_wanted.then(|| content.into_file()));
             return Some(FoundField::whole(place, content.map_err(|error| problem_of(error, field))));
         }
         if field.crc32c.is_some() {
@@ -254,10 +269,10 @@ pub(super) fn other_bytes(field: &Field<'_>) -> String {
     format!("field `{}` at byte {} has other bytes than were indexed", field.name, field.offset)
 }
 
-/// Divides the fields of a part into batches.
+/// Divides the fields of a part into batches: at least one if one is needed.
 fn batches(
     shard: &Arc<OpenShard>,
-    is_first: bool,
+    is_needed: bool,
     fields: Vec<FoundField>,
     end: Option<ShardEnd>,
     memory: Memory,
@@ -267,6 +282,7 @@ fn batches(
         shard: Arc::clone(shard),
         is_first: false,
         fields: Vec::new(),
+        others: 0,
         end: None,
         memory: Arc::clone(&memory),
     };
@@ -282,11 +298,8 @@ fn batches(
         bytes += field_bytes;
         batches.last_mut().expect("there is a batch").fields.push(field);
     }
-    if batches.is_empty() && (is_first || end.is_some()) {
+    if batches.is_empty() && (is_needed || end.is_some()) {
         batches.push(batch());
-    }
-    if let Some(first) = batches.first_mut() {
-        first.is_first = is_first;
     }
     if let Some(last) = batches.last_mut() {
         last.end = end;

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 use spdl_pipeline::{Op, Pipeline, Stages};
 
@@ -20,7 +20,8 @@ use super::{
     stages::{Memory, MemoryBound, on_runtime},
 };
 use crate::{
-    format::{Field, OpenError, ShardIndex},
+    blocking,
+    format::{Content, Field, OpenError, ShardIndex},
     manifest::{Manifest, Shard},
     store::{DatasetStore, StoreError},
 };
@@ -108,7 +109,7 @@ async fn read(source: Arc<FieldSource>, (part, memory): (Part, Memory)) -> Resul
             let files: Result<Vec<(FoundField, u64)>, StoreError> = files.try_collect().await;
             files.map(|files| {
                 let bytes = files.iter().map(|(_, bytes)| bytes).sum();
-                ReadContent::Fields(files.into_iter().map(|(field, _)| field).collect(), bytes)
+                ReadContent::Fields { fields: files.into_iter().map(|(field, _)| field).collect(), others: 0, bytes }
             })
         }
         PartContent::Piece(place, range) => {
@@ -117,6 +118,7 @@ async fn read(source: Arc<FieldSource>, (part, memory): (Part, Memory)) -> Resul
             let piece = read_range(&source.store, &shard.shard(), shard.index(), &field, range).await;
             piece.map(|piece| ReadContent::Piece(place, at, piece))
         }
+        PartContent::Block(records, range) => source.block(&shard, records, range).await,
         PartContent::Nothing(error) => error.map_or(Ok(ReadContent::Nothing), Err),
     };
     match content {
@@ -126,6 +128,46 @@ async fn read(source: Arc<FieldSource>, (part, memory): (Part, Memory)) -> Resul
 }
 
 impl FieldSource {
+    /// Reads a block and decodes its records.
+    async fn block(
+        &self,
+        shard: &Arc<OpenShard>,
+        records: Range<u32>,
+        range: Range<u64>,
+    ) -> Result<ReadContent, StoreError> {
+        let mut pieces: Vec<(u64, Bytes)> = Vec::new();
+        for part in shard.index().plan(&shard.shard(), std::slice::from_ref(&range)) {
+            pieces.push((part.at, self.store.read_range(&part).await?));
+        }
+        let (shard, wanted) = (Arc::clone(shard), Arc::clone(&self.wanted));
+        let decode = move || {
+            let bytes = pieces.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+            let index = shard.index();
+            let decoded = index.decode(&[range], &|range| slice(&pieces, range)).expect("a columnar format decodes");
+            let places = FieldPlace::of_record(index, records.start);
+            let places = std::iter::successors(places, |place| place.next(index));
+            // Of a block of numbers, millions of values are neither wanted nor wrong: these are counted only.
+            let (mut fields, mut others) = (Vec::new(), 0);
+            for place in places.take_while(|place| place.numbers().0 < records.end) {
+                let IndexedField { key, field, segments } = shard.field(place);
+                let (record, nth) = place.numbers();
+                let content = match field.value {
+                    Some(value) => Ok(Some(Content::File(index.bytes().slice_ref(value)))),
+                    None => decoded.open(record, nth),
+                };
+                match content {
+                    Ok(Some(content)) if wanted(key, &field, segments) != Wanted::Nothing => {
+                        fields.push(FoundField::whole(place, Ok(Some(content.into_file()))));
+                    }
+                    Ok(_) => others += u64::from(field.value.is_none()),
+                    Err(error) => fields.push(FoundField::whole(place, Err(problem_of(error, &field)))),
+                }
+            }
+            ReadContent::Fields { fields, others, bytes }
+        };
+        Ok(blocking(decode).await)
+    }
+
     /// Reads a file, and returns the number of bytes that were read.
     async fn file(&self, shard: &OpenShard, place: FieldPlace) -> Result<(FoundField, u64), StoreError> {
         let IndexedField { key, field, segments } = shard.field(place);
@@ -154,7 +196,8 @@ pub(super) async fn read_field(
         None => Bytes::new(),
     };
     let fetched = |_: Range<u64>| Some(content.clone());
-    Ok(index.open(field, &fetched).map_err(|error| problem_of(error, field)))
+    let opened = index.open(field, &fetched).map(Content::into_file);
+    Ok(opened.map_err(|error| problem_of(error, field)))
 }
 
 /// Describes why a field's bytes do not become its content.
@@ -163,6 +206,7 @@ pub(super) fn problem_of(error: OpenError, field: &Field<'_>) -> String {
         OpenError::Checksum { .. } => other_bytes(field),
         OpenError::Missing => not_there(field),
         OpenError::Malformed(problem) => format!("field `{}` {problem}", field.name),
+        OpenError::Damaged { problem, .. } => format!("field `{}` {problem}", field.name),
     }
 }
 
@@ -175,8 +219,22 @@ async fn decompressed(at: &DatasetStore, open: &OpenShard) -> Result<Bytes, Stor
         pieces.push(at.read_range(&part).await?);
     }
     let decompress = move || compressed.decompress(&pieces);
-    let shard_bytes = tokio::task::spawn_blocking(decompress).await.expect("decompressing does not panic");
-    shard_bytes.map_err(|error| StoreError::Changed { url: at.url_of(shard.url), problem: error.to_string() })
+    blocking(decompress)
+        .await
+        .map_err(|error| StoreError::Changed { url: at.url_of(shard.url), problem: error.to_string() })
+}
+
+/// Returns the bytes of `range` of the shard, from pieces that lie one after the other.
+fn slice(pieces: &[(u64, Bytes)], range: Range<u64>) -> Option<Bytes> {
+    let mut found = BytesMut::new();
+    for (start, bytes) in pieces {
+        let end = start + bytes.len() as u64;
+        let part = range.start.max(*start)..range.end.min(end);
+        if part.start < part.end {
+            found.extend_from_slice(&bytes[(part.start - start) as usize..(part.end - start) as usize]);
+        }
+    }
+    (found.len() as u64 == range.end - range.start).then(|| found.freeze())
 }
 
 /// Reads a range of the shard that lies in one field, without a checksum. The inner error is what is wrong with the field.

@@ -260,7 +260,7 @@ fn format_of(
         let mut others = LeftOutTally::default();
         folder.iter().for_each(|object| others.add(object.name, LeftOutReason::NoShard));
         let mut problem =
-            "shards (`*.tar`, MDS or TFRecord) or pictures are expected; `--format tfrecord` takes files of \
+            "shards (`*.tar`, MDS, Parquet or TFRecord) or pictures are expected; `--format tfrecord` takes files of \
                            any name as TFRecord, and `--format files` as records of their own"
                 .to_owned();
         if let Some(words) = others.in_words() {

@@ -22,7 +22,7 @@ use super::{
     },
 };
 use crate::{
-    format::{Field, Record, ShardIndex},
+    format::{Field, Record, RecordKey, ShardIndex},
     manifest::Manifest,
     store::DatasetStore,
 };
@@ -106,7 +106,7 @@ impl Originals {
                 for shard in manifest.shards() {
                     let index = store.index(&shard).await?;
                     for (number, record) in (0..).zip(index.records()) {
-                        if numbers.insert(record.key.into(), places.len()).is_some() {
+                        if numbers.insert(record.key.text().into(), places.len()).is_some() {
                             let problem =
                                 format!("has two records `{}`, so a key does not identify a record", record.key);
                             return Err(DatasetError::Source { path: store.url().to_owned(), problem });
@@ -131,7 +131,7 @@ impl Originals {
 
     /// Marks the original of `record` as compared. Returns what is wrong with the record as a whole.
     pub(super) fn claim(&self, record: &Record<'_>) -> Option<String> {
-        let Some(&number) = self.numbers.get(record.key) else { return Some("has no original".to_owned()) };
+        let Some(&number) = self.numbers.get(&*record.key.text()) else { return Some("has no original".to_owned()) };
         if self.seen[number].swap(true, Relaxed) {
             return Some("appears twice".to_owned());
         }
@@ -150,8 +150,8 @@ impl Originals {
     }
 
     /// Returns which content of a field has to be compared.
-    pub(super) fn wanted(&self, key: &str, field: &Field<'_>) -> Wanted {
-        let Some(&number) = self.numbers.get(key) else { return Wanted::Nothing };
+    pub(super) fn wanted(&self, key: RecordKey<'_>, field: &Field<'_>) -> Wanted {
+        let Some(&number) = self.numbers.get(&*key.text()) else { return Wanted::Nothing };
         let may_be_rewritten = match &self.kind {
             OriginalsKind::Files(source) => match source.file_of(number, field.name) {
                 Some(path) => is_picture(path),
@@ -170,11 +170,11 @@ impl Originals {
     /// field. Blocks the thread; `runtime` does the requests to the store.
     pub(super) fn original(
         &self,
-        (key, field): (&str, &Field<'_>),
+        (key, field): (RecordKey<'_>, &Field<'_>),
         piece: Option<Range<u32>>,
         runtime: &Handle,
     ) -> Result<Original, DatasetError> {
-        let number = self.numbers[key];
+        let number = self.numbers[&*key.text()];
         match &self.kind {
             OriginalsKind::Files(source) => {
                 let Some(path) = source.file_of(number, field.name) else {

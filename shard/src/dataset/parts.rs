@@ -7,9 +7,9 @@ use object_store::{ObjectMeta, ObjectStoreExt};
 
 use super::stages::Memory;
 use crate::{
-    format::{Field, Record, ShardIndex},
+    format::{Field, Record, RecordKey, ShardIndex},
     index::Segments,
-    manifest::{Manifest, Shard},
+    manifest::{Block, Manifest, Shard},
     store::{self, DatasetStore, RANGE_BYTES, StoreError},
 };
 
@@ -30,7 +30,7 @@ pub(super) enum Wanted {
 }
 
 /// Decides by key, field and segments which content of a field is wanted.
-pub(super) type WantedOf = dyn Fn(&str, &Field<'_>, Option<Segments<'_>>) -> Wanted + Send + Sync;
+pub(super) type WantedOf = dyn Fn(RecordKey<'_>, &Field<'_>, Option<Segments<'_>>) -> Wanted + Send + Sync;
 
 /// A shard that is read.
 pub(super) struct OpenShard {
@@ -54,7 +54,7 @@ pub(super) struct FieldPlace {
 /// A field as the index describes it.
 pub(super) struct IndexedField<'i> {
     /// Its record's key.
-    pub(super) key: &'i str,
+    pub(super) key: RecordKey<'i>,
     pub(super) field: Field<'i>,
     /// The table of segments, if the field is a crop-ready picture.
     pub(super) segments: Option<Segments<'i>>,
@@ -76,6 +76,8 @@ pub(super) enum PartContent {
     Files(Vec<FieldPlace>),
     /// A range of a file of such a shard.
     Piece(FieldPlace, Range<u64>),
+    /// A block whose records are decoded together: their numbers, and the block's range in the shard.
+    Block(Range<u32>, Range<u64>),
     /// The shard has nothing to read, or cannot be opened.
     Nothing(Option<StoreError>),
 }
@@ -84,7 +86,9 @@ impl Part {
     /// Returns the number of bytes that are read.
     pub(super) fn bytes(&self) -> u64 {
         match &self.content {
-            PartContent::Range(range) | PartContent::Piece(_, range) => range.end - range.start,
+            PartContent::Range(range) | PartContent::Piece(_, range) | PartContent::Block(_, range) => {
+                range.end - range.start
+            }
             PartContent::Compressed(bytes) => *bytes,
             PartContent::Files(places) => places.iter().map(|place| self.shard.field(*place).bytes()).sum(),
             PartContent::Nothing(_) => 0,
@@ -141,6 +145,7 @@ impl OpenShard {
         match &self.object {
             Some(meta) => self.ranges(meta.size, wanted).into_iter().map(PartContent::Range).collect(),
             None if self.index().compressed().is_some() => vec![PartContent::Compressed(self.shard().bytes)],
+            None if self.shard().format.is_columnar() => self.blocks(),
             None => self.files(wanted),
         }
     }
@@ -176,6 +181,15 @@ impl OpenShard {
     fn is_read_whole(&self, field: &IndexedField<'_>, wanted: &WantedOf) -> bool {
         let is_wanted = wanted(field.key, &field.field, field.segments) == Wanted::Whole;
         !self.index().has_plain_fields() || field.bytes() <= MAX_WHOLE_BYTES && is_wanted
+    }
+
+    fn blocks(&self) -> Vec<PartContent> {
+        let blocks = self.manifest.shard_blocks(self.number).map(|number| self.manifest.block(number));
+        let part = |block: Block| {
+            let records = block.first_record..block.first_record + block.records;
+            PartContent::Block(records, block.offset..block.offset + block.bytes)
+        };
+        blocks.map(part).collect()
     }
 
     /// Divides the files of the shard into parts.
@@ -222,6 +236,11 @@ impl FieldPlace {
     /// Iterates over the fields of a shard, in the order of its bytes.
     fn all(index: &dyn ShardIndex) -> impl Iterator<Item = Self> {
         std::iter::successors(Self::of_record(index, 0), |place| place.next(index))
+    }
+
+    /// Returns the numbers of the record and of the field in it.
+    pub(super) const fn numbers(self) -> (u32, u32) {
+        (self.record, self.nth)
     }
 
     /// Returns the first field of record number `record` or a later one.

@@ -22,7 +22,7 @@ use super::{
     source::wrong,
     stages::{Memory, RunningStages, cpu_threads},
 };
-use crate::{manifest::Manifest, store::DatasetStore};
+use crate::{format::RecordKey, manifest::Manifest, store::DatasetStore};
 
 /// Number of written batches that may be ready to be counted.
 const BATCHES_READY: usize = 4;
@@ -219,9 +219,9 @@ impl UnpackedBatch {
     /// Makes the files of a batch, without restart markers.
     fn of(from: &DatasetStore, batch: FieldBatch) -> Result<Self, DatasetError> {
         let shard = &*batch.shard;
-        let damaged = |record: &str, problem: String| DatasetError::Damaged {
+        let damaged = |record: RecordKey<'_>, problem: String| DatasetError::Damaged {
             url: from.url_of(shard.shard().url),
-            record: record.into(),
+            record: record.to_string(),
             problem,
         };
         let files = batch.fields.into_iter().map(|found| {
@@ -286,7 +286,7 @@ fn file(indexed: &IndexedField<'_>, found: FoundField) -> Result<UnpackedFile, S
     let plain = segments.as_ref().filter(|_| is_whole).and_then(|_| without_markers(&content));
     let has_no_markers = plain.is_some();
     let content = plain.map_or(content, Bytes::from);
-    Ok(UnpackedFile { path, record: (*key).to_owned(), content, at, is_last, file: None, has_no_markers })
+    Ok(UnpackedFile { path, record: key.to_string(), content, at, is_last, file: None, has_no_markers })
 }
 
 /// Returns the path without empty and `.` parts, as `tar` itself takes `./a//b.jpg` for `a/b.jpg`; `None` if the path

@@ -8,11 +8,14 @@
 
 mod checksum;
 mod compressed;
+mod content;
 pub mod files;
 mod mds;
 mod npy;
+pub mod parquet;
 #[cfg(feature = "store")]
 mod read_shards;
+mod record_key;
 mod shard_index;
 pub mod tar;
 pub mod tfrecord;
@@ -21,7 +24,9 @@ pub use checksum::Checksum;
 #[cfg(feature = "store")]
 pub(crate) use checksum::ChecksumHasher;
 pub use compressed::{Compressed, Compression, CompressionError};
-pub use shard_index::{Field, ObjectRange, OpenError, Record, ShardIndex};
+pub use content::{Array, Content};
+pub use record_key::RecordKey;
+pub use shard_index::{DecodedBlock, Field, ObjectRange, OpenError, Record, ShardIndex};
 
 use std::{fmt, sync::Arc};
 
@@ -35,7 +40,7 @@ use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
 /// All formats. Where no format is given for a folder, the first format of this table that recognises it counts.
-static FORMATS: [&dyn Format; 4] = [&tar::Tar, &mds::Mds, &tfrecord::TfRecord, &files::LooseFiles];
+static FORMATS: [&dyn Format; 5] = [&tar::Tar, &mds::Mds, &parquet::Parquet, &tfrecord::TfRecord, &files::LooseFiles];
 
 /// The format of manifests that name none.
 pub const DEFAULT_FORMAT: &dyn Format = &tar::Tar;
@@ -49,6 +54,12 @@ pub trait Format: fmt::Debug + Send + Sync {
     /// objects, or be compressed.
     fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
         Some(StoredObject::of_shard(shard))
+    }
+
+    /// Returns whether the fields of a block lie apart in the store and are decoded as they arrive. Then a job reads no
+    /// other fields than those that its columns name.
+    fn is_columnar(&self) -> bool {
+        false
     }
 
     /// Opens the index of a shard, whose hash in the manifest is `expected`, and checks all of it.

@@ -1,11 +1,11 @@
 //! The index of a shard: its records, the ranges of bytes that their fields take, and the objects that hold these
 //! bytes. Every format has an index of its own behind this trait.
 
-use std::{fmt, ops::Range};
+use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Checksum, Compressed, StoredObject};
+use super::{Checksum, Compressed, Content, RecordKey, StoredObject};
 use crate::{index::Segments, manifest::Shard};
 
 /// The index of a shard, which was checked when it was opened.
@@ -40,6 +40,11 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
     /// # Panics
     /// If there is no such field.
     fn field(&self, record: &Record<'_>, nth: u32) -> Field<'_>;
+
+    /// Returns the number of the field called `name` in `record`, which is a record of this index.
+    fn field_number(&self, record: &Record<'_>, name: &str) -> Option<u32> {
+        (0..record.fields).find(|nth| self.field(record, *nth).name == name)
+    }
 
     /// Returns the table of segments of field number `nth` of `record`, if it has one.
     fn segments(&self, _record: &Record<'_>, _nth: u32) -> Option<Segments<'_>> {
@@ -76,22 +81,39 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         ranges.iter().map(part).collect()
     }
 
+    /// Returns the parts of `range` of the shard that hold the fields called `fields`, in order. The range is that of
+    /// whole records.
+    fn project(&self, range: Range<u64>, _fields: &[String]) -> Vec<Range<u64>> {
+        vec![range]
+    }
+
+    /// Decodes the records whose bytes lie in `ranges` of the shard; `None` if [`open`](Self::open) cuts the fields out
+    /// of the bytes as they were fetched. `fetched` returns the bytes of a range of the shard, if they were fetched.
+    /// Decoding takes a while.
+    fn decode(
+        &self,
+        _ranges: &[Range<u64>],
+        _fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
+    ) -> Option<Arc<dyn DecodedBlock>> {
+        None
+    }
+
     /// Returns the content of `field`. `fetched` returns the bytes of a range of the shard, if they were fetched.
     ///
     /// # Errors
     /// If bytes are missing or wrong, or the content cannot be made of them.
-    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<Bytes, OpenError> {
+    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<Content, OpenError> {
         if let Some(value) = field.value {
-            return Ok(self.bytes().slice_ref(value));
+            return Ok(self.bytes().slice_ref(value).into());
         }
         let range = field.offset..field.offset.saturating_add(field.bytes.into());
         let content = fetched(range).ok_or(OpenError::Missing)?;
         match field.crc32c {
             Some(expected) => match crc32c::crc32c(&content) {
-                actual if actual == expected => Ok(content),
+                actual if actual == expected => Ok(content.into()),
                 actual => Err(OpenError::Checksum { expected, actual }),
             },
-            None => Ok(content),
+            None => Ok(content.into()),
         }
     }
 }
@@ -101,6 +123,19 @@ impl dyn ShardIndex + '_ {
     pub fn records(&self) -> impl ExactSizeIterator<Item = Record<'_>> + '_ {
         (0..self.record_count()).map(|record| self.record(record))
     }
+}
+
+/// Records that were decoded, so that each field has its own content.
+pub trait DecodedBlock: fmt::Debug + Send + Sync {
+    /// Returns the bytes that the records take in memory.
+    fn bytes(&self) -> u64;
+
+    /// Returns the content of field number `nth` of record number `record` of the shard; `None` if the field has no
+    /// value.
+    ///
+    /// # Errors
+    /// If the field's bytes are missing or damaged.
+    fn open(&self, record: u32, nth: u32) -> Result<Option<Content>, OpenError>;
 }
 
 /// A range of an object, and the place of its bytes in the shard.
@@ -129,6 +164,13 @@ pub enum OpenError {
     },
     /// The bytes are not what the format has there.
     Malformed(String),
+    /// The bytes do not decode.
+    Damaged {
+        /// What is wrong, and where.
+        problem: Arc<str>,
+        /// CRC-32C of the bytes.
+        checksum: u32,
+    },
 }
 
 /// One record of a shard.
@@ -137,8 +179,9 @@ pub struct Record<'a> {
     pub(crate) index: &'a dyn ShardIndex,
     /// Number of the record in the index.
     pub(crate) number: u32,
-    /// The record's key: the path that its members have in common, up to the first dot of the file's name.
-    pub key: &'a str,
+    /// The record's key: the path that its files have in common, up to the first dot of the file's name, or the number of
+    /// the record in its shard.
+    pub key: RecordKey<'a>,
     /// The record's first sample, counted in the shard.
     pub first_sample: u32,
     /// Samples in the record; 0 where an annotation has no objects.
@@ -157,6 +200,8 @@ pub struct Field<'a> {
     pub offset: u64,
     /// Its size in bytes; 0 for an empty file, which the decoder treats as a bad sample.
     pub bytes: u32,
+    /// Number of records whose values lie in the same bytes: 1 where each value has bytes of its own.
+    pub shared_by: u32,
     /// CRC-32C of its bytes; `None` if they were not read when the dataset was indexed.
     pub crc32c: Option<u32>,
     /// Its bytes, if they lie in the index and not in the shard.
@@ -175,6 +220,12 @@ impl Field<'_> {
 }
 
 impl<'a> Record<'a> {
+    /// Returns the number of the record in its shard.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Iterates over the record's fields, in the order in which they lie in the shard.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
         let record = *self;
@@ -184,14 +235,13 @@ impl<'a> Record<'a> {
     /// Returns the field called `name`, if there is one.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<Field<'a>> {
-        self.fields().find(|field| field.name == name)
+        self.index.field_number(self, name).map(|nth| self.index.field(self, nth))
     }
 
     /// Returns the table of segments of the field called `name`, if it has one.
     #[must_use]
     pub fn segments(&self, name: &str) -> Option<Segments<'a>> {
-        let at = self.fields().position(|field| field.name == name)?;
-        self.index.segments(self, at as u32)
+        self.index.segments(self, self.index.field_number(self, name)?)
     }
 }
 

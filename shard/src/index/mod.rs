@@ -110,7 +110,7 @@ impl RecordIndex {
         Record {
             index: self,
             number: record,
-            key: text(&self.bytes[self.keys + key_start..self.keys + key_end]),
+            key: text(&self.bytes[self.keys + key_start..self.keys + key_end]).into(),
             first_sample,
             samples: samples_end - first_sample,
             first_field,
@@ -180,6 +180,7 @@ impl ShardIndex for RecordIndex {
             name: self.name(u32_at(entry, 16) as usize),
             offset: u64_at(entry, 0),
             bytes: u32_at(entry, 8),
+            shared_by: 1,
             crc32c: Some(u32_at(entry, 12)),
             value: None,
         }

@@ -166,16 +166,23 @@ async fn coco_annotations_beside_the_pictures_are_reported_as_unread() {
 #[tokio::test]
 async fn a_folder_of_tables_is_distinguished_from_an_empty_one() {
     let folder = tempfile::tempdir().unwrap();
-    write(folder.path().join("pq/part-0.parquet"), "PAR1");
-    write(folder.path().join("pq/part-1.parquet"), "PAR1");
-    let source = PackOptions::new(PackSource::ImageFolder(folder.path().join("pq")));
-    let packing = packed(&source, &folder.path().join("out")).await.unwrap_err().to_string();
-    let indexing = indexed(&folder.path().join("pq"), &Default::default()).await.unwrap_err().to_string();
+    for suffix in ["arrow", "parquet"] {
+        for number in 0..2 {
+            write(folder.path().join(format!("{suffix}/part-{number}.{suffix}")), "PAR1");
+        }
+    }
+    let folder_of = |suffix: &str| PackOptions::new(PackSource::ImageFolder(folder.path().join(suffix)));
+    let packing = packed(&folder_of("arrow"), &folder.path().join("out")).await.unwrap_err().to_string();
+    let indexing = indexed(&folder.path().join("arrow"), &Default::default()).await.unwrap_err().to_string();
     for error in [packing, indexing] {
-        for part in ["there is nothing in", "it contains: 2 `.parquet` files", "tables are not read yet: write their"] {
+        for part in ["there is nothing in", "it contains: 2 `.arrow` files", "tables are not read yet: write their"] {
             assert!(error.contains(part), "{error}");
         }
     }
+    let packing = packed(&folder_of("parquet"), &folder.path().join("out")).await.unwrap_err().to_string();
+    assert!(packing.contains("`spdl-ctl index` makes a dataset of Parquet files as they are"), "{packing}");
+    let indexing = indexed(&folder.path().join("parquet"), &Default::default()).await.unwrap_err().to_string();
+    assert!(indexing.contains("part-0.parquet` is no Parquet file: it has 4 bytes"), "{indexing}");
 }
 
 #[tokio::test]

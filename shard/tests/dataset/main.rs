@@ -57,7 +57,12 @@ async fn records(folder: &Path) -> Vec<IndexedRecord> {
                 let content = &bytes[field.offset as usize..][..field.bytes as usize];
                 (field.name.to_owned(), content.to_vec())
             };
-            found.push((shard.url.into(), record.key.into(), record.samples, record.fields().map(field).collect()));
+            found.push((
+                shard.url.into(),
+                record.key.to_string(),
+                record.samples,
+                record.fields().map(field).collect(),
+            ));
         }
     }
     found
@@ -383,7 +388,7 @@ async fn a_tar_that_is_cut_is_named_with_the_byte() {
     assert!(!folder.path().join("manifest.spdl").exists(), "what is not finished is no dataset");
     let empty = tempfile::tempdir().unwrap();
     let error = indexed(empty.path(), &Default::default()).await.unwrap_err().to_string();
-    assert!(error.contains("shards (`*.tar`, MDS or TFRecord) or pictures are expected"), "{error}");
+    assert!(error.contains("shards (`*.tar`, MDS, Parquet or TFRecord) or pictures are expected"), "{error}");
 }
 
 #[tokio::test]

@@ -28,9 +28,10 @@ use spdl_core::{
     SampleId,
     job::{Column, Job, SampleShape},
 };
+use spdl_shard::format::Content;
 
 pub use cause::{BadSampleCause, BadSampleProblem};
-pub use column::NumpyArray;
+pub use column::read_numpy;
 pub(crate) use memory::DecodeLimits;
 pub use memory::DecodeMemory;
 pub use spdl_pixels::{PictureCounts, PictureLimits};
@@ -200,7 +201,7 @@ impl Decoder {
         BadSampleCause { column: column.unwrap_or_default(), problem }
     }
 
-    /// Decodes one sample. `field` returns the bytes of a field of its record, or `None` if the record has no such
+    /// Decodes one sample. `field` returns the content of a field of its record, or `None` if the record has no such
     /// field. `targets` has one entry per column of the job, in order. Columns with the same steps draw the same random
     /// numbers, so that a picture and its mask are cut alike.
     ///
@@ -213,7 +214,7 @@ impl Decoder {
     pub fn decode_sample(
         &self,
         key: SampleKey,
-        field: &dyn Fn(&str) -> Option<Bytes>,
+        field: &dyn Fn(&str) -> Option<Content>,
         targets: &mut [FieldTarget<'_>],
     ) -> Result<(), BadSampleCause> {
         assert_eq!(targets.len(), self.inner.columns.len(), "targets, one for each column");
@@ -269,8 +270,8 @@ impl Decoder {
         scratch: &mut DecodeScratch,
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
-        let (field, bytes) = record.first_of(&column.from)?;
+        let (field, content) = record.first_of(&column.from)?;
         let (seed, resources) = (self.inner.seed, &self.resources);
-        decoder.decode(ColumnSample { field, bytes, seed, key, record, resources, scratch }, target)
+        decoder.decode(ColumnSample { field, content, seed, key, record, resources, scratch }, target)
     }
 }

@@ -1,9 +1,11 @@
 //! The fields of the record that holds a sample, and the sample's bounding box. An annotation is parsed once per
 //! sample.
 
-use bytes::Bytes;
 use smallvec::SmallVec;
-use spdl_shard::voc::{Annotation, VocObject};
+use spdl_shard::{
+    format::Content,
+    voc::{Annotation, VocObject},
+};
 
 use super::{
     cause::{BadSampleProblem, reason},
@@ -12,18 +14,18 @@ use super::{
 
 /// One record, from the view of one of its samples.
 pub(crate) struct SampleRecord<'r> {
-    field: &'r dyn Fn(&str) -> Option<Bytes>,
+    field: &'r dyn Fn(&str) -> Option<Content>,
     sample: u32,
     annotations: SmallVec<[(String, Annotation); 1]>,
 }
 
 impl<'r> SampleRecord<'r> {
-    pub(crate) fn new(field: &'r dyn Fn(&str) -> Option<Bytes>, sample: u32) -> Self {
+    pub(crate) fn new(field: &'r dyn Fn(&str) -> Option<Content>, sample: u32) -> Self {
         Self { field, sample, annotations: SmallVec::new() }
     }
 
     /// Returns the first of these fields that the record has, with its name.
-    pub(crate) fn first_of<'n>(&self, names: &'n [String]) -> Result<(&'n str, Bytes), BadSampleProblem> {
+    pub(crate) fn first_of<'n>(&self, names: &'n [String]) -> Result<(&'n str, Content), BadSampleProblem> {
         let found = names.iter().find_map(|name| Some((name.as_str(), (self.field)(name)?)));
         found.ok_or_else(|| {
             let fields = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
@@ -37,7 +39,7 @@ impl<'r> SampleRecord<'r> {
         let at = match known {
             Some(at) => at,
             None => {
-                let (_, bytes) = self.first_of(&[name.to_owned()])?;
+                let bytes = self.first_of(&[name.to_owned()])?.1.into_file();
                 let annotation = Annotation::parse(&bytes)
                     .map_err(|error| BadSampleProblem::Annotation { field: name.to_owned(), reason: reason(error) })?;
                 self.annotations.push((name.to_owned(), annotation));

@@ -1,6 +1,11 @@
 //! Open datasets, shared by all ranks of a process: manifests, plans, and record indexes within a budget.
 
-use std::{collections::HashMap, fmt, ops::Range, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt,
+    ops::{Deref, Range},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
@@ -12,16 +17,17 @@ use spdl_core::{
     order::Plan,
 };
 use spdl_shard::{
+    blocking,
     format::{Compressed, ObjectRange, ShardIndex, StoredObject},
     manifest::{Block, Manifest},
     store::{DatasetStore, StoreError, StoreLayer},
 };
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use super::FeedError;
 use crate::fetch::{
-    BlockKey, BlockPlace, FetchError, MERGE_GAP_BYTES, MemoryCache, ObjectRead, Pieces, RetrySettings, RetryingStore,
-    ShardObject, ShardSource, StoreClient, read_all,
+    BlockContent, BlockKey, BlockPlace, FetchError, MERGE_GAP_BYTES, MemoryCache, ObjectRead, Pieces, RetrySettings,
+    RetryingStore, ShardObject, ShardSource, StoreClient, read_all,
 };
 
 /// Number of datasets that stay open although no rank reads them.
@@ -40,6 +46,8 @@ pub(crate) struct Datasets {
     indexes: Arc<Indexes>,
     requests: Arc<StoreClient>,
     access: StoreAccess,
+    /// Limits the blocks of columnar formats that are decoded at once, as each takes a core.
+    decoding: Arc<Semaphore>,
 }
 
 /// Settings for reading from stores.
@@ -65,8 +73,9 @@ impl fmt::Debug for StoreAccess {
 type DatasetKey = (String, Fingerprint);
 
 impl Datasets {
-    pub(crate) fn new(index_bytes: u64, requests: Arc<StoreClient>, access: StoreAccess) -> Self {
-        Self { open: Mutex::default(), indexes: Arc::new(Indexes::new(index_bytes)), requests, access }
+    pub(crate) fn new(index_bytes: u64, threads: usize, requests: Arc<StoreClient>, access: StoreAccess) -> Self {
+        let (indexes, decoding) = (Arc::new(Indexes::new(index_bytes)), Arc::new(Semaphore::new(threads)));
+        Self { open: Mutex::default(), indexes, requests, access, decoding }
     }
 
     /// Returns the dataset of `job`. It is opened once, however many ranks ask for it.
@@ -109,10 +118,14 @@ pub(crate) struct OpenDataset {
     requests: Arc<StoreClient>,
     /// The URL as it is written in the job.
     url: Arc<str>,
+    decoding: Arc<Semaphore>,
 }
 
 impl OpenDataset {
-    async fn open(job: &Job, Datasets { indexes, requests, access, .. }: &Datasets) -> Result<Arc<Self>, FeedError> {
+    async fn open(
+        job: &Job,
+        Datasets { indexes, requests, access, decoding, .. }: &Datasets,
+    ) -> Result<Arc<Self>, FeedError> {
         let store_error = |source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) };
         let url: Arc<str> = job.dataset.as_str().into();
         access.stores.admit(&url).map_err(|problem| FeedError::Store { job: job.name.clone(), problem })?;
@@ -133,7 +146,18 @@ impl OpenDataset {
         }
         let (plans, indexes, requests) = (Mutex::default(), indexes.clone(), requests.clone());
         let bytes = manifest.shards().map(|shard| shard.bytes).sum();
-        Ok(Arc::new(Self { store, shards, manifest, bytes, fingerprint: actual, plans, indexes, requests, url }))
+        Ok(Arc::new(Self {
+            store,
+            shards,
+            manifest,
+            bytes,
+            fingerprint: actual,
+            plans,
+            indexes,
+            requests,
+            url,
+            decoding: decoding.clone(),
+        }))
     }
 
     pub(crate) const fn manifest(&self) -> &Manifest {
@@ -155,16 +179,6 @@ impl OpenDataset {
         Ok(plan)
     }
 
-    /// Returns where the bytes of block `number` lie.
-    pub(crate) fn place(self: &Arc<Self>, number: u32) -> BlockPlace {
-        let block = self.manifest.block(number);
-        let shard: Arc<dyn ShardSource> = match self.shard_object(block.shard) {
-            Some(object) => Arc::new(object),
-            None => Arc::new(IndexedShard { dataset: self.clone(), shard: block.shard }),
-        };
-        BlockPlace { key: self.block_key(number), shard, range: block.offset..block.offset + block.bytes }
-    }
-
     /// Returns the object that is shard number `shard`; `None` if the shard consists of several.
     pub(crate) fn shard_object(&self, shard: u32) -> Option<ShardObject> {
         let shard = self.manifest.shard(shard);
@@ -179,11 +193,6 @@ impl OpenDataset {
             path: self.store.path_of(&object.url),
             object: StoredObject { etag, ..object },
         }
-    }
-
-    /// Returns the cache key of block `number`.
-    pub(crate) const fn block_key(&self, number: u32) -> BlockKey {
-        BlockKey { dataset: self.fingerprint, block: number }
     }
 
     pub(crate) fn block(&self, number: u32) -> Block {
@@ -222,17 +231,64 @@ impl OpenDataset {
     }
 }
 
+/// A dataset as the ranks of a job read it: all of its fields, or those that the job names if the format is columnar.
+#[derive(Clone, Debug)]
+pub(crate) struct DatasetView {
+    dataset: Arc<OpenDataset>,
+    /// The fields that are read; `None` if these are all.
+    fields: Option<Arc<[String]>>,
+    /// Identifies the blocks with these fields in caches.
+    key: Fingerprint,
+}
+
+impl Deref for DatasetView {
+    type Target = OpenDataset;
+
+    fn deref(&self) -> &OpenDataset {
+        &self.dataset
+    }
+}
+
+impl DatasetView {
+    /// Creates the view of a job that reads `fields`.
+    pub(crate) fn new(dataset: Arc<OpenDataset>, fields: &[String]) -> Self {
+        if !dataset.manifest.format().is_columnar() {
+            return Self { key: dataset.fingerprint, dataset, fields: None };
+        }
+        let mut fields = fields.to_vec();
+        fields.sort();
+        // No name has a control character, so that other fields have another text.
+        let key = Fingerprint::of(format!("{}\n{}", dataset.fingerprint, fields.join("\n")).as_bytes());
+        Self { dataset, fields: Some(fields.into()), key }
+    }
+
+    /// Returns where the bytes of block `number` lie.
+    pub(crate) fn place(&self, number: u32) -> BlockPlace {
+        let block = self.manifest.block(number);
+        let shard: Arc<dyn ShardSource> = match self.shard_object(block.shard) {
+            Some(object) => Arc::new(object),
+            None => Arc::new(IndexedShard { view: self.clone(), shard: block.shard }),
+        };
+        BlockPlace { key: self.block_key(number), shard, range: block.offset..block.offset + block.bytes }
+    }
+
+    /// Returns the cache key of block `number`.
+    pub(crate) const fn block_key(&self, number: u32) -> BlockKey {
+        BlockKey { dataset: self.key, block: number }
+    }
+}
+
 /// A shard whose index knows the objects that hold its bytes.
 #[derive(Debug)]
 struct IndexedShard {
-    dataset: Arc<OpenDataset>,
+    view: DatasetView,
     shard: u32,
 }
 
 impl IndexedShard {
     /// Asks the shard's index, if it is in memory: it is while blocks of the shard are fetched.
     fn index_says(&self, is_so: impl FnOnce(&dyn ShardIndex) -> bool) -> bool {
-        self.dataset.index_in_memory(self.shard).is_some_and(|index| is_so(index.index()))
+        self.view.index_in_memory(self.shard).is_some_and(|index| is_so(index.index()))
     }
 
     /// Makes the reads that hold these bytes.
@@ -242,9 +298,9 @@ impl IndexedShard {
         ranges: &[Range<u64>],
         requests: &StoreClient,
     ) -> Result<Pieces, FetchError> {
-        let plan = index.plan(&self.dataset.manifest.shard(self.shard), ranges);
+        let plan = index.plan(&self.view.manifest.shard(self.shard), ranges);
         let read =
-            |ObjectRange { object, range, at }| ObjectRead { object: self.dataset.object(object).into(), range, at };
+            |ObjectRange { object, range, at }| ObjectRead { object: self.view.object(object).into(), range, at };
         read_all(plan.into_iter().map(read).collect(), requests).await
     }
 
@@ -261,8 +317,7 @@ impl IndexedShard {
         for attempt in 1.. {
             let pieces: Vec<Bytes> = self.read_pieces(index, ranges, requests).await?.iter().cloned().collect();
             let compressed = compressed.clone();
-            let decompress = tokio::task::spawn_blocking(move || compressed.decompress(&pieces));
-            let problem = match decompress.await.expect("decompressing does not panic") {
+            let problem = match blocking(move || compressed.decompress(&pieces)).await {
                 Ok(shard) => {
                     let slice =
                         |range: &Range<u64>| (range.start, shard.slice(range.start as usize..range.end as usize));
@@ -284,12 +339,12 @@ impl IndexedShard {
 
 impl ShardSource for IndexedShard {
     fn url(&self) -> &str {
-        self.dataset.manifest.shard(self.shard).url
+        self.view.manifest.shard(self.shard).url
     }
 
     fn merge_gap_bytes(&self) -> u64 {
         // Nothing between two files that are wanted is worth a request of its own.
-        let shard = self.dataset.manifest.shard(self.shard);
+        let shard = self.view.manifest.shard(self.shard);
         if self.index_says(|index| index.object(&shard).is_some()) { MERGE_GAP_BYTES } else { 0 }
     }
 
@@ -303,11 +358,35 @@ impl ShardSource for IndexedShard {
         requests: &'r StoreClient,
     ) -> BoxFuture<'r, Result<Pieces, FetchError>> {
         async move {
-            let index = self.dataset.index(self.shard).await?;
+            let index = self.view.index(self.shard).await?;
             match index.index().compressed() {
                 Some(compressed) => self.decompressed(index.index(), compressed, ranges, requests).await,
                 None => self.read_pieces(index.index(), ranges, requests).await,
             }
+        }
+        .boxed()
+    }
+
+    fn parts(&self, range: Range<u64>) -> BoxFuture<'_, Result<Vec<Range<u64>>, FetchError>> {
+        async move {
+            let Some(fields) = &self.view.fields else { return Ok(vec![range]) };
+            Ok(self.view.index(self.shard).await?.index().project(range, fields))
+        }
+        .boxed()
+    }
+
+    fn decode(&self, ranges: Vec<Range<u64>>, pieces: Pieces) -> BoxFuture<'_, Result<BlockContent, FetchError>> {
+        async move {
+            if !self.view.manifest.format().is_columnar() {
+                return Ok(BlockContent::Stored(pieces));
+            }
+            let index = self.view.index(self.shard).await?;
+            let _permit = self.view.decoding.acquire().await.expect("the semaphore is never closed");
+            let decode = move || match index.index().decode(&ranges, &|range| pieces.slice(range)) {
+                Some(records) => BlockContent::Decoded(records),
+                None => BlockContent::Stored(pieces),
+            };
+            Ok(blocking(decode).await)
         }
         .boxed()
     }

@@ -22,7 +22,7 @@ use tracing::{Instrument, Span};
 use super::{
     FeedError, FeedEvent, FeedView, Resources,
     batch::{FilledBatch, PlannedBatches, fill},
-    dataset::OpenDataset,
+    dataset::DatasetView,
     progress::{FeedPhase, FeedProgress},
 };
 use crate::{decode::Decoder, transform::Lease};
@@ -34,7 +34,7 @@ pub(super) struct Feed {
     pub(super) job_fingerprint: Fingerprint,
     pub(super) rank: u32,
     pub(super) layout: Arc<Layout>,
-    pub(super) dataset: Arc<OpenDataset>,
+    pub(super) dataset: DatasetView,
     pub(super) plan: Plan,
     pub(super) decoder: Decoder,
     /// Fields of a record that the columns may read.
@@ -157,6 +157,7 @@ impl FeedDriver {
             .with_counts(resources.pictures.clone())
             .with_memory(resources.decode_memory.clone())
             .with_transforms(self.load_functions().await?);
+        let fields: Vec<String> = decoder.field_names().map(str::to_owned).collect();
         Ok(Feed {
             resources: resources.clone(),
             session: session.clone(),
@@ -164,9 +165,9 @@ impl FeedDriver {
             rank: *rank,
             layout: layout.clone(),
             plan,
-            fields: decoder.field_names().map(str::to_owned).collect(),
+            dataset: DatasetView::new(dataset, &fields),
+            fields,
             decoder,
-            dataset,
             progress: progress.clone(),
             has_good: AtomicBool::new(false),
             work: self.work,

@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fs,
     io::{self, Write},
+    ops::Range,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{
@@ -127,11 +128,13 @@ fn parse_name(name: &str) -> Option<BlockKey> {
 }
 
 /// Returns the seal that a block's file must have.
-fn seal<'a>(key: &BlockKey, offset: u64, bytes: u64, content: impl Iterator<Item = &'a [u8]>) -> [u8; SEAL_BYTES] {
+fn seal<'a>(key: &BlockKey, parts: &[Range<u64>], content: impl Iterator<Item = &'a [u8]>) -> [u8; SEAL_BYTES] {
     let mut hash = Xxh3::new();
     hash.update(file_name(key).as_bytes());
-    hash.update(&offset.to_le_bytes());
-    hash.update(&bytes.to_le_bytes());
+    for part in parts {
+        hash.update(&part.start.to_le_bytes());
+        hash.update(&(part.end - part.start).to_le_bytes());
+    }
     content.for_each(|piece| hash.update(piece));
     hash.digest128().to_le_bytes()
 }
@@ -230,12 +233,13 @@ impl DiskCache {
         Ok(())
     }
 
-    /// Returns the block if its file is present and its seal is right.
-    pub(crate) fn read(&self, key: &BlockKey, offset: u64, bytes: u64) -> Option<Pieces> {
+    /// Returns the block, which consists of these parts of its shard, if its file is present and its seal is right.
+    pub(crate) fn read(&self, key: &BlockKey, parts: &[Range<u64>]) -> Option<Pieces> {
         self.known(key)?;
+        let bytes = parts.iter().map(|part| part.end - part.start).sum();
         let content = self.read_file(key, bytes).ok().filter(|file| {
             let (content, found) = file.split_at(bytes as usize);
-            found == seal(key, offset, bytes, std::iter::once(content))
+            found == seal(key, parts, std::iter::once(content))
         });
         if content.is_none() {
             self.faults.fetch_add(1, Ordering::Relaxed);
@@ -243,7 +247,13 @@ impl DiskCache {
             self.remove(&mut self.files.lock(), key);
         }
         let content = Bytes::from(content?).slice(..bytes as usize);
-        Some(Pieces::new(vec![(offset, content)]))
+        let mut at = 0;
+        let pieces = parts.iter().map(|part| {
+            let start = at;
+            at += (part.end - part.start) as usize;
+            (part.start, content.slice(start..at))
+        });
+        Some(Pieces::new(pieces.collect()))
     }
 
     /// Reads the file of a block of `bytes` bytes.
@@ -279,9 +289,9 @@ impl DiskCache {
         self.files.lock().discards.get(key).copied().unwrap_or(0)
     }
 
-    /// Writes a block that starts at `offset` of its shard. `discards` is the number of its discards before it was
+    /// Writes a block that consists of these parts of its shard. `discards` is the number of its discards before it was
     /// fetched. After a failure that making room does not repair, nothing is written for a while.
-    pub(crate) fn write(&self, key: &BlockKey, offset: u64, pieces: &Pieces, discards: u32) {
+    pub(crate) fn write(&self, key: &BlockKey, parts: &[Range<u64>], pieces: &Pieces, discards: u32) {
         let bytes = pieces.bytes() + SEAL_BYTES as u64;
         if self.pause.lock().is_on() || self.known(key).is_some() {
             return;
@@ -293,13 +303,13 @@ impl DiskCache {
             }
             files.writing_bytes += bytes;
         }
-        let written = self.try_write(key, offset, pieces, discards).or_else(|error| {
+        let written = self.try_write(key, parts, pieces, discards).or_else(|error| {
             match error.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => self.halve(),
                 io::ErrorKind::NotFound => fs::create_dir_all(&self.directory)?,
                 _ => return Err(error),
             }
-            self.try_write(key, offset, pieces, discards)
+            self.try_write(key, parts, pieces, discards)
         });
         self.files.lock().writing_bytes -= bytes;
         match written {
@@ -318,7 +328,7 @@ impl DiskCache {
         }
     }
 
-    fn try_write(&self, key: &BlockKey, offset: u64, pieces: &Pieces, discards: u32) -> io::Result<()> {
+    fn try_write(&self, key: &BlockKey, parts: &[Range<u64>], pieces: &Pieces, discards: u32) -> io::Result<()> {
         let count = self.temporary.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}.{}-{}-{count}.tmp", file_name(key), std::process::id(), *LIFE);
         let temporary = self.directory.join(name);
@@ -328,7 +338,7 @@ impl DiskCache {
             for piece in pieces.iter() {
                 file.write_all(piece)?;
             }
-            file.write_all(&seal(key, offset, bytes, pieces.iter().map(|piece| &**piece)))?;
+            file.write_all(&seal(key, parts, pieces.iter().map(|piece| &**piece)))?;
             drop(file);
             let mut files = self.files.lock();
             if files.discards.get(key).copied().unwrap_or(0) != discards {
@@ -390,7 +400,11 @@ impl DiskCache {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
+
+    const PLACE: &[Range<u64>] = slice::from_ref(&(5..105));
 
     fn key(block: u32) -> BlockKey {
         BlockKey { dataset: Fingerprint(0xabc), block }
@@ -419,17 +433,33 @@ mod tests {
         assert!(being_written.exists(), "another cache of this process may be writing it");
         fs::remove_file(being_written).unwrap();
         for block in 0..3 {
-            cache.write(&key(block), 5, &pieces(block as u8), 0);
+            cache.write(&key(block), PLACE, &pieces(block as u8), 0);
         }
-        assert!(cache.read(&key(0), 5, 100).is_none(), "the oldest made room");
+        assert!(cache.read(&key(0), PLACE).is_none(), "the oldest made room");
         drop(cache);
         let cache = open(directory.path());
         for block in 1..3 {
-            let read = cache.read(&key(block), 5, 100).unwrap();
+            let read = cache.read(&key(block), PLACE).unwrap();
             assert_eq!(read.slice(5..105).unwrap(), vec![block as u8; 100]);
         }
         assert!(stranger.exists());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4, "two blocks, a stranger's file and the lock");
+    }
+
+    #[test]
+    fn a_block_of_several_parts_comes_back_as_these_parts_and_no_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = open(directory.path());
+        let parts = [5..65, 1000..1040];
+        let pieces = Pieces::new(vec![(5, Bytes::from_static(&[1; 60])), (1000, Bytes::from_static(&[2; 40]))]);
+        cache.write(&key(1), &parts, &pieces, 0);
+        let read = cache.read(&key(1), &parts).unwrap();
+        assert_eq!(
+            (read.slice(5..65).unwrap(), read.slice(1000..1040).unwrap()),
+            (vec![1; 60].into(), vec![2; 40].into())
+        );
+        assert!(read.slice(60..70).is_none());
+        assert!(cache.read(&key(1), &[5..65, 1001..1041]).is_none(), "the same bytes of other parts");
     }
 
     #[test]
@@ -452,7 +482,7 @@ mod tests {
                 let cache = &cache;
                 scope.spawn(move || {
                     for block in (0..400).filter(|block| block % 4 == writer) {
-                        cache.write(&key(block), 5, &pieces(block as u8), 0);
+                        cache.write(&key(block), PLACE, &pieces(block as u8), 0);
                         let files = cache.files.lock();
                         assert!(files.used_bytes <= 250, "{} bytes in {} files", files.used_bytes, files.known.len());
                     }
@@ -460,8 +490,8 @@ mod tests {
             }
         });
         assert_eq!(cache.files.lock().writing_bytes, 0);
-        cache.write(&key(1_000), 5, &pieces(7), 0);
-        assert!(cache.read(&key(1_000), 5, 100).is_some(), "and the next block finds room");
+        cache.write(&key(1_000), PLACE, &pieces(7), 0);
+        assert!(cache.read(&key(1_000), PLACE).is_some(), "and the next block finds room");
     }
 
     #[test]
@@ -476,35 +506,38 @@ mod tests {
         ];
         for (faults, (what, hurt)) in (1..).zip(garbage) {
             let cache = open(directory.path());
-            cache.write(&key(1), 5, &pieces(1), 0);
+            cache.write(&key(1), PLACE, &pieces(1), 0);
             let mut file = fs::read(cache.path(&key(1))).unwrap();
             hurt(&mut file);
             fs::write(cache.path(&key(1)), file).unwrap();
-            assert!(cache.read(&key(1), 5, 100).is_none(), "{what}");
+            assert!(cache.read(&key(1), PLACE).is_none(), "{what}");
             assert!(!cache.path(&key(1)).exists(), "{what}");
             assert_eq!(cache.faults(), 1, "fault {faults}");
         }
         let cache = open(directory.path());
-        cache.write(&key(1), 5, &pieces(1), 0);
-        assert!(cache.read(&key(1), 6, 100).is_none(), "the same bytes at another place are another block");
+        cache.write(&key(1), PLACE, &pieces(1), 0);
+        assert!(
+            cache.read(&key(1), slice::from_ref(&(6..106))).is_none(),
+            "the same bytes at another place are another block"
+        );
         let other = BlockKey { dataset: Fingerprint(0xdef), block: 1 };
-        cache.write(&key(1), 5, &pieces(1), 0);
+        cache.write(&key(1), PLACE, &pieces(1), 0);
         fs::copy(cache.path(&key(1)), cache.path(&other)).unwrap();
         drop(cache);
-        assert!(open(directory.path()).read(&other, 5, 100).is_none(), "and so are those of another version");
-        assert!(open(directory.path()).read(&key(1), 5, 100).is_some());
+        assert!(open(directory.path()).read(&other, PLACE).is_none(), "and so are those of another version");
+        assert!(open(directory.path()).read(&key(1), PLACE).is_some());
     }
 
     #[test]
     fn a_block_that_was_found_wrong_does_not_come_back() {
         let directory = tempfile::tempdir().unwrap();
         let cache = open(directory.path());
-        cache.write(&key(1), 5, &pieces(1), 0);
+        cache.write(&key(1), PLACE, &pieces(1), 0);
         cache.discard(&key(1));
-        cache.write(&key(1), 5, &pieces(1), 0);
-        assert!(cache.read(&key(1), 5, 100).is_none(), "fetched before it was found wrong");
-        cache.write(&key(1), 5, &pieces(1), cache.discards(&key(1)));
-        assert!(cache.read(&key(1), 5, 100).is_some());
+        cache.write(&key(1), PLACE, &pieces(1), 0);
+        assert!(cache.read(&key(1), PLACE).is_none(), "fetched before it was found wrong");
+        cache.write(&key(1), PLACE, &pieces(1), cache.discards(&key(1)));
+        assert!(cache.read(&key(1), PLACE).is_some());
     }
 
     #[test]
@@ -513,19 +546,19 @@ mod tests {
         let folder = directory.path().join("cache");
         let cache = open(&folder);
         fs::remove_dir_all(&folder).unwrap();
-        cache.write(&key(1), 5, &pieces(1), 0);
-        assert!(cache.read(&key(1), 5, 100).is_some());
+        cache.write(&key(1), PLACE, &pieces(1), 0);
+        assert!(cache.read(&key(1), PLACE).is_some());
         fs::remove_dir_all(&folder).unwrap();
         fs::write(&folder, b"a file in its place").unwrap();
-        assert!(cache.read(&key(1), 5, 100).is_none());
-        cache.write(&key(2), 5, &pieces(2), 0);
+        assert!(cache.read(&key(1), PLACE).is_none());
+        cache.write(&key(2), PLACE, &pieces(2), 0);
         assert!(cache.pause.lock().is_on() && cache.faults() > 0);
         fs::remove_file(&folder).unwrap();
-        cache.write(&key(2), 5, &pieces(2), 0);
+        cache.write(&key(2), PLACE, &pieces(2), 0);
         assert!(!folder.exists(), "nothing is tried until the pause is over");
         *cache.pause.lock() = Pause::default();
-        cache.write(&key(2), 5, &pieces(2), 0);
-        assert!(cache.read(&key(2), 5, 100).is_some());
+        cache.write(&key(2), PLACE, &pieces(2), 0);
+        assert!(cache.read(&key(2), PLACE).is_some());
         let file = directory.path().join("file");
         fs::write(&file, b"").unwrap();
         assert!(DiskCache::open(&DiskBudget { directory: file, bytes: 1 }).unwrap().is_none());

@@ -72,6 +72,20 @@ pub enum FetchError {
         /// How often the bytes were fetched.
         attempts: u32,
     },
+    /// The fetched bytes do not decode, even after several fetches.
+    #[error("field `{field}` of record `{key}` in `{shard}` {problem}, after {attempts} fetches: the file is damaged")]
+    Damaged {
+        /// URL of the shard.
+        shard: String,
+        /// Key of the record.
+        key: String,
+        /// Name of the field.
+        field: String,
+        /// What is wrong, and where.
+        problem: String,
+        /// How often the bytes were fetched.
+        attempts: u32,
+    },
 }
 
 impl FetchError {
@@ -80,7 +94,7 @@ impl FetchError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Index { source, .. } => source.is_retryable(),
-            _ => matches!(self, Self::WrongBytes { .. } | Self::Decompress { .. }),
+            _ => matches!(self, Self::WrongBytes { .. } | Self::Damaged { .. } | Self::Decompress { .. }),
         }
     }
 }

@@ -54,6 +54,7 @@ use permits::ReadUse;
 pub(crate) use permits::UsageTimes;
 pub(crate) use pieces::{MERGE_GAP_BYTES, Pieces};
 pub(crate) use retrying::RetryingStore;
+use spdl_shard::format::DecodedBlock;
 use spdl_wire::spans;
 use units::{ReadState, current_batch};
 pub(crate) use units::{for_batch, for_batch_now};
@@ -133,7 +134,7 @@ struct Load {
 #[derive(Clone, Debug)]
 enum LoadState {
     Pending,
-    Ready(Pieces),
+    Ready(BlockContent),
     Failed(FetchError),
 }
 
@@ -165,18 +166,27 @@ impl BlockHold {
         let state = state.wait_for(|state| !matches!(state, LoadState::Pending)).await;
         let state = state.expect("the sender is held").clone();
         match state {
-            LoadState::Ready(pieces) => Ok(BlockBytes { pieces, _guard: Guard::Held(self) }),
+            LoadState::Ready(content) => Ok(BlockBytes { content, _guard: Guard::Held(self) }),
             LoadState::Failed(error) => Err(error),
             LoadState::Pending => unreachable!("waited for another state"),
         }
     }
 }
 
+/// The content of a block, or of the requested parts of it. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub(crate) enum BlockContent {
+    /// The bytes as they lie in the shard.
+    Stored(Pieces),
+    /// The decoded records.
+    Decoded(Arc<dyn DecodedBlock>),
+}
+
 /// The bytes of a block, or the requested parts of it. They count against the budget until this value is dropped, so
 /// slices must not outlive it.
 #[derive(Debug)]
 pub struct BlockBytes {
-    pieces: Pieces,
+    content: BlockContent,
     _guard: Guard,
 }
 
@@ -188,10 +198,22 @@ enum Guard {
 }
 
 impl BlockBytes {
-    /// Returns the bytes of `range` of the shard; `None` if they were not requested.
+    /// Returns the bytes of `range` of the shard; `None` if they were not requested, or not kept because their records
+    /// were decoded.
     #[must_use]
     pub fn slice(&self, range: Range<u64>) -> Option<Bytes> {
-        self.pieces.slice(range)
+        match &self.content {
+            BlockContent::Stored(pieces) => pieces.slice(range),
+            BlockContent::Decoded(_) => None,
+        }
+    }
+
+    /// Returns the decoded records, if the format's records are decoded as they arrive.
+    pub(crate) fn decoded(&self) -> Option<&dyn DecodedBlock> {
+        match &self.content {
+            BlockContent::Stored(_) => None,
+            BlockContent::Decoded(records) => Some(&**records),
+        }
     }
 }
 
@@ -255,8 +277,8 @@ impl Fetcher {
     /// Returns the block if it is completely in memory.
     pub(crate) fn in_memory(self: &Arc<Self>, key: BlockKey) -> Option<BlockBytes> {
         let hold = self.hold(&mut self.memory.lock(), key)?;
-        let LoadState::Ready(pieces) = hold.load.state.borrow().clone() else { return None };
-        Some(BlockBytes { pieces, _guard: Guard::Held(hold) })
+        let LoadState::Ready(content) = hold.load.state.borrow().clone() else { return None };
+        Some(BlockBytes { content, _guard: Guard::Held(hold) })
     }
 
     fn hold(self: &Arc<Self>, memory: &mut MemoryCache<BlockKey, Arc<Load>>, key: BlockKey) -> Option<BlockHold> {
@@ -322,11 +344,14 @@ impl Fetcher {
             }
         };
         match self.whole(&place).await {
-            Ok((pieces, from)) => {
-                load.state.send_replace(LoadState::Ready(pieces.clone()));
+            Ok(block) => {
+                if let BlockContent::Decoded(records) = &block.content {
+                    self.memory.lock().shrink(id, records.bytes());
+                }
+                load.state.send_replace(LoadState::Ready(block.content.clone()));
                 let hold = self.hold(&mut self.memory.lock(), place.key);
-                if let (BlockSource::Store { discards }, Some(_hold)) = (from, hold) {
-                    self.keep_on_disk(&place, pieces, discards).await;
+                if hold.is_some() {
+                    self.keep_on_disk(&place, block).await;
                 }
             }
             Err(error) => {
@@ -336,25 +361,30 @@ impl Fetcher {
         }
     }
 
-    async fn whole(&self, place: &BlockPlace) -> Result<(Pieces, BlockSource), FetchError> {
+    /// Returns the whole block, from the disk if it is there.
+    async fn whole(&self, place: &BlockPlace) -> Result<WholeBlock, FetchError> {
+        let parts = place.shard.parts(place.range.clone()).await?;
         let mut discards = 0;
         if let Some(disk) = &self.disk {
             discards = disk.discards(&place.key);
-            let (disk, key, range) = (disk.clone(), place.key, place.range.clone());
-            let read = move || disk.read(&key, range.start, range.end - range.start);
+            let (disk, key, wanted) = (disk.clone(), place.key, parts.clone());
+            let read = move || disk.read(&key, &wanted);
             if let Ok(Some(pieces)) = tokio::task::spawn_blocking(read).await {
-                return Ok((pieces, BlockSource::Disk));
+                return Ok(WholeBlock { content: place.shard.decode(parts, pieces).await?, to_keep: None });
             }
         }
-        let pieces = place.shard.read(std::slice::from_ref(&place.range), &self.requests).await?;
-        Ok((pieces, BlockSource::Store { discards }))
+        let pieces = place.shard.read(&parts, &self.requests).await?;
+        let to_keep =
+            self.disk.is_some().then(|| BlockToKeep { parts: parts.clone(), pieces: pieces.clone(), discards });
+        Ok(WholeBlock { content: place.shard.decode(parts, pieces).await?, to_keep })
     }
 
-    async fn keep_on_disk(&self, place: &BlockPlace, pieces: Pieces, discards: u32) {
-        if let Some(disk) = self.disk.clone() {
-            let (key, offset) = (place.key, place.range.start);
+    /// Writes a block that was read from the store to the disk.
+    async fn keep_on_disk(&self, place: &BlockPlace, block: WholeBlock) {
+        if let (Some(disk), Some(BlockToKeep { parts, pieces, discards })) = (self.disk.clone(), block.to_keep) {
+            let key = place.key;
             // A failed write has already been logged, and a panic in it affects no block.
-            let _ = tokio::task::spawn_blocking(move || disk.write(&key, offset, &pieces, discards)).await;
+            let _ = tokio::task::spawn_blocking(move || disk.write(&key, &parts, &pieces, discards)).await;
         }
     }
 
@@ -399,16 +429,16 @@ impl Fetcher {
                 self.transit.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed")
             }
         };
-        let pieces = if is_whole {
-            let (pieces, from) = self.whole(place).await?;
-            if let BlockSource::Store { discards } = from {
-                self.keep_on_disk(place, pieces.clone(), discards).await;
-            }
-            pieces
+        let content = if is_whole {
+            let block = self.whole(place).await?;
+            let content = block.content.clone();
+            self.keep_on_disk(place, block).await;
+            content
         } else {
-            place.shard.read(&wanted, &self.requests).await?
+            let pieces = place.shard.read(&wanted, &self.requests).await?;
+            place.shard.decode(wanted, pieces).await?
         };
-        Ok(BlockBytes { pieces, _guard: Guard::Transit(permit) })
+        Ok(BlockBytes { content, _guard: Guard::Transit(permit) })
     }
 
     /// Removes a block whose bytes are wrong from memory and disk.
@@ -421,13 +451,19 @@ impl Fetcher {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum BlockSource {
-    Disk,
-    Store {
-        /// How often the block had been discarded from the disk cache before it was fetched.
-        discards: u32,
-    },
+/// A block that was read whole.
+struct WholeBlock {
+    content: BlockContent,
+    /// What the disk should have of it; `None` if the disk has it, or there is none.
+    to_keep: Option<BlockToKeep>,
+}
+
+/// The bytes of a block for the disk.
+struct BlockToKeep {
+    parts: Vec<Range<u64>>,
+    pieces: Pieces,
+    /// How often the block had been discarded from the disk cache before it was fetched.
+    discards: u32,
 }
 
 #[cfg(test)]

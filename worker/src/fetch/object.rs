@@ -3,12 +3,16 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
+use futures::{
+    FutureExt, StreamExt, TryStreamExt,
+    future::{BoxFuture, ready},
+    stream,
+};
 use object_store::{GetOptions, GetRange, ObjectStore, path::Path};
 use spdl_shard::format::StoredObject;
 
 use super::{
-    FetchError,
+    BlockContent, FetchError,
     attempt::{RequestError, RequestTarget},
     client::StoreClient,
     pieces::{MERGE_GAP_BYTES, Pieces},
@@ -33,6 +37,16 @@ pub(crate) trait ShardSource: fmt::Debug + Send + Sync {
     /// Returns whether all of the shard is read, whatever the ranges.
     fn is_read_whole(&self) -> bool {
         false
+    }
+
+    /// Returns the parts of `range` of the shard that are read, in order; the range is that of a block.
+    fn parts(&self, range: Range<u64>) -> BoxFuture<'_, Result<Vec<Range<u64>>, FetchError>> {
+        ready(Ok(vec![range])).boxed()
+    }
+
+    /// Makes of the bytes of these ranges what is kept of them.
+    fn decode(&self, _ranges: Vec<Range<u64>>, pieces: Pieces) -> BoxFuture<'_, Result<BlockContent, FetchError>> {
+        ready(Ok(BlockContent::Stored(pieces))).boxed()
     }
 
     /// Reads ranges of the shard.

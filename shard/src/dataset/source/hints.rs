@@ -80,7 +80,8 @@ pub(super) fn way_out(found: &SourceRecords) -> Option<&'static str> {
 pub(in super::super) fn way_out_of<'s>(mut suffixes: impl Iterator<Item = &'s str>) -> Option<&'static str> {
     suffixes.find_map(|suffix| {
         Some(match suffix {
-            "parquet" | "arrow" => {
+            "parquet" => "`spdl-ctl index` makes a dataset of Parquet files as they are",
+            "arrow" => {
                 "tables are not read yet: write their pictures to files in a folder per class and `spdl-ctl pack` that, or \
                  write them as WebDataset tars and `spdl-ctl index` these"
             }

@@ -341,7 +341,7 @@ impl ShardIndex for FileIndex {
         Record {
             index: self,
             number: record,
-            key: text(&self.bytes[self.text + start..][..key_bytes]),
+            key: text(&self.bytes[self.text + start..][..key_bytes]).into(),
             first_sample: record,
             samples: 1,
             first_field,
@@ -359,6 +359,7 @@ impl ShardIndex for FileIndex {
             name: self.name(entry.name),
             offset: if is_value { 0 } else { self.offset(record.number) + before },
             bytes: entry.bytes,
+            shared_by: 1,
             crc32c: None,
             value: is_value.then_some(entry.text),
         }

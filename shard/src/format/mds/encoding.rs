@@ -3,12 +3,28 @@
 use std::fmt;
 
 use bytes::Bytes;
+use spdl_core::job::DType;
 
 use super::picture::picture;
-use crate::format::npy::{Element, npy};
+use crate::format::{Array, Content};
 
 /// Most dimensions of an array: they are numbered in 6 bits.
 const MAX_SIDES: usize = 63;
+
+/// The types of elements: the number that MDS has for each, and its name, which is NumPy's.
+const ELEMENTS: [(DType, u8, &str); 11] = [
+    (DType::U8, 8, "uint8"),
+    (DType::I8, 9, "int8"),
+    (DType::U16, 16, "uint16"),
+    (DType::I16, 17, "int16"),
+    (DType::F16, 18, "float16"),
+    (DType::U32, 32, "uint32"),
+    (DType::I32, 33, "int32"),
+    (DType::F32, 34, "float32"),
+    (DType::U64, 64, "uint64"),
+    (DType::I64, 65, "int64"),
+    (DType::F64, 66, "float64"),
+];
 
 /// How the values of a column are encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,9 +32,9 @@ pub(super) enum Encoding {
     /// The value's bytes are its content: bytes, text, pictures, JSON. Lists of pictures stay in the form of MDS.
     Plain,
     /// A little-endian number.
-    Number(Element),
+    Number(DType),
     /// An array, whose type and shape precede it where they are not fixed.
-    Array { element: Option<Element>, shape: Option<Vec<u64>> },
+    Array { element: Option<DType>, shape: Option<Vec<u64>> },
     /// The pixels of a PIL picture.
     Pil,
     /// A pickled Python object, which is never read: reading it would run the code in it.
@@ -45,10 +61,10 @@ impl Encoding {
             (_, Some(_)) => None,
             ("bytes" | "str" | "str_int" | "str_float" | "str_decimal" | "png" | "json", None) => Some(Self::Plain),
             ("jpeg_array" | "jpegarray" | "list[pil]" | "list[jpeg]" | "list[png]", None) => Some(Self::Plain),
-            ("int", None) => Some(Self::Number(Element::I64)),
+            ("int", None) => Some(Self::Number(DType::I64)),
             ("pil", None) => Some(Self::Pil),
             ("pkl", None) => Some(Self::Pickle),
-            (number, None) => Element::named(number).map(Self::Number),
+            (number, None) => element_named(number).map(Self::Number),
         }
     }
 
@@ -57,7 +73,7 @@ impl Encoding {
             return Some(Self::Array { element: None, shape: None });
         }
         let (element, shape) = settings.split_once(':').map_or((settings, None), |(kind, shape)| (kind, Some(shape)));
-        let element = Some(Element::named(element)?);
+        let element = Some(element_named(element)?);
         let side = |side: &str| side.trim().parse().ok().filter(|side| *side > 0);
         let shape = match shape {
             Some(shape) => Some(shape.split(',').map(side).collect::<Option<Vec<u64>>>()?),
@@ -67,13 +83,15 @@ impl Encoding {
         is_known.then_some(Self::Array { element, shape })
     }
 
-    /// Returns the content of a field whose value is `value`: plain bytes as they are, numbers and arrays as a `.npy`
-    /// file, PIL pictures as a file that decoders of pictures read.
-    pub(super) fn content(&self, value: Bytes) -> Result<Bytes, WrongValue> {
+    /// Returns the content of a field whose value is `value`: plain bytes as they are, numbers and arrays with their
+    /// types, PIL pictures as a file that decoders of pictures read.
+    pub(super) fn content(&self, value: Bytes) -> Result<Content, WrongValue> {
         match self {
-            Self::Plain => Ok(value),
-            Self::Number(element) if value.len() == element.bytes() => Ok(npy(*element, &[], &value)),
-            Self::Number(element) => Err(other_size(&value, element.bytes(), element.name())),
+            Self::Plain => Ok(value.into()),
+            Self::Number(element) if value.len() == element.bytes() => {
+                Ok(Array { dtype: *element, shape: Vec::new(), elements: value }.into())
+            }
+            Self::Number(element) => Err(other_size(&value, element.bytes(), name_of(*element))),
             Self::Array { element, shape } => array(*element, shape.as_deref(), &value),
             Self::Pil => picture(&value),
             Self::Pickle => Err(WrongValue(
@@ -85,15 +103,29 @@ impl Encoding {
     }
 }
 
-fn array(element: Option<Element>, shape: Option<&[u64]>, value: &[u8]) -> Result<Bytes, WrongValue> {
+/// Returns the type of elements that NumPy calls `name`, such as `float32`.
+fn element_named(name: &str) -> Option<DType> {
+    ELEMENTS.iter().find(|element| element.2 == name).map(|element| element.0)
+}
+
+/// Returns the type of elements with this number in MDS.
+fn element_numbered(number: u8) -> Option<DType> {
+    ELEMENTS.iter().find(|element| element.1 == number).map(|element| element.0)
+}
+
+fn name_of(dtype: DType) -> &'static str {
+    ELEMENTS.iter().find(|element| element.0 == dtype).map_or("", |element| element.2)
+}
+
+fn array(element: Option<DType>, shape: Option<&[u64]>, value: &Bytes) -> Result<Content, WrongValue> {
     let cut_off = || WrongValue(format!("is an array whose type and shape are cut off after {} bytes", value.len()));
-    let mut rest = value;
+    let mut rest = &value[..];
     let element = match element {
         Some(element) => element,
         None => {
             let (number, after) = rest.split_first().ok_or_else(cut_off)?;
             rest = after;
-            Element::numbered(*number)
+            element_numbered(*number)
                 .ok_or_else(|| WrongValue(format!("is an array of an unknown type, number {number}")))?
         }
     };
@@ -112,10 +144,10 @@ fn array(element: Option<Element>, shape: Option<&[u64]>, value: &[u8]) -> Resul
     };
     let bytes = shape.iter().try_fold(element.bytes() as u64, |bytes, side| bytes.checked_mul(*side));
     if bytes != Some(rest.len() as u64) {
-        let name = element.name();
+        let name = name_of(element);
         return Err(WrongValue(format!("is {} bytes, which are no array of {name} {shape:?}", rest.len())));
     }
-    Ok(npy(element, shape, rest))
+    Ok(Array { dtype: element, shape: shape.to_vec(), elements: value.slice_ref(rest) }.into())
 }
 
 pub(super) fn other_size(value: &[u8], bytes: usize, what: &str) -> WrongValue {
@@ -126,10 +158,14 @@ pub(super) fn other_size(value: &[u8], bytes: usize, what: &str) -> WrongValue {
 mod tests {
     use super::*;
 
-    fn content(encoding: &str, value: &[u8]) -> Result<Vec<u8>, String> {
+    fn content(encoding: &str, value: &[u8]) -> Result<Content, String> {
         let encoding = Encoding::named(encoding).expect("a known encoding");
         let content = encoding.content(Bytes::copy_from_slice(value));
-        content.map(|content| content.to_vec()).map_err(|problem| problem.to_string())
+        content.map_err(|problem| problem.to_string())
+    }
+
+    fn array_of(dtype: DType, shape: &[u64], elements: &[u8]) -> Content {
+        Array { dtype, shape: shape.to_vec(), elements: Bytes::copy_from_slice(elements) }.into()
     }
 
     #[test]
@@ -177,10 +213,10 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_arrays_become_npy_files() {
-        assert_eq!(content("int", &7_i64.to_le_bytes()).unwrap(), npy(Element::I64, &[], &7_i64.to_le_bytes()));
+    fn numbers_and_arrays_have_their_types_and_shapes() {
+        assert_eq!(content("int", &7_i64.to_le_bytes()).unwrap(), array_of(DType::I64, &[], &7_i64.to_le_bytes()));
         let two = [1, 0, 2, 0];
-        let expected = npy(Element::U16, &[2, 1], &two);
+        let expected = array_of(DType::U16, &[2, 1], &two);
         assert_eq!(content("ndarray:uint16:2,1", &two).unwrap(), expected);
         assert_eq!(content("ndarray:uint16", &[[2 << 2, 2, 1].as_slice(), &two].concat()).unwrap(), expected);
         assert_eq!(content("ndarray", &[[16, 2 << 2 | 1, 2, 0, 1, 0].as_slice(), &two].concat()).unwrap(), expected);

@@ -8,8 +8,8 @@ use spdl_core::Fingerprint;
 use super::encoding::Encoding;
 use crate::{
     FormatError,
-    envelope::{FileKind, check, section_offsets, text, u32_at, u64_at},
-    format::{Checksum, Field, ObjectRole, OpenError, Record, ShardIndex, StoredObject},
+    envelope::{FileKind, check, section_offsets, u32_at, u64_at},
+    format::{Checksum, Content, Field, ObjectRole, OpenError, Record, RecordKey, ShardIndex, StoredObject},
     manifest::Shard,
 };
 
@@ -18,8 +18,6 @@ pub(super) const HEADER_BYTES: usize = 72;
 pub(super) const COLUMN_BYTES: usize = 12;
 /// Most columns of a sample: as many as a record index has names of fields.
 pub(super) const MAX_COLUMNS: u32 = 1 << 16;
-/// Fewest digits of a sample's number in its key.
-const MIN_DIGITS: usize = 6;
 
 /// The index of an MDS shard, which was checked when it was opened.
 pub(super) struct MdsIndex {
@@ -29,9 +27,8 @@ pub(super) struct MdsIndex {
     offsets: usize,
     columns: Vec<MdsColumn>,
     checksum: Option<Checksum>,
-    /// The keys of all samples, one after the other, each of `key_bytes`.
-    keys: String,
-    key_bytes: usize,
+    /// What the keys of all samples begin with.
+    prefix: String,
 }
 
 /// A column of an MDS shard.
@@ -91,8 +88,10 @@ impl MdsIndex {
             "" => None,
             text => Some(Checksum::read(text).ok_or_else(|| wrong("its checksum is unknown"))?),
         };
-        let (keys, key_bytes) = keys(&prefix, samples)?;
-        let index = Self { bytes, samples, offsets, columns, checksum, keys, key_bytes };
+        if prefix.len() > MAX_PREFIX_BYTES {
+            return Err(wrong("its keys are too long"));
+        }
+        let index = Self { bytes, samples, offsets, columns, checksum, prefix };
         index.check_samples()?;
         Ok(index)
     }
@@ -164,21 +163,6 @@ fn columns_of(entries: &[u8], names: &str, encodings: &str) -> Result<Vec<MdsCol
     }
 }
 
-/// Makes the keys of all samples: what they begin with, then the sample's number in the shard.
-fn keys(prefix: &str, samples: u32) -> Result<(String, usize), FormatError> {
-    let digits = samples.saturating_sub(1).to_string().len().max(MIN_DIGITS);
-    let key_bytes = prefix.len() + digits;
-    if prefix.len() > MAX_PREFIX_BYTES {
-        return Err(wrong("its keys are too long"));
-    }
-    let mut keys = String::with_capacity(key_bytes * samples as usize);
-    for sample in 0..samples {
-        keys.push_str(prefix);
-        keys.push_str(&format!("{sample:0digits$}"));
-    }
-    Ok((keys, key_bytes))
-}
-
 /// Most bytes that keys of a shard have in common: those of a shard's path, at most, and a slash.
 const MAX_PREFIX_BYTES: usize = 4097;
 
@@ -209,7 +193,7 @@ impl ShardIndex for MdsIndex {
         Record {
             index: self,
             number: record,
-            key: text(&self.keys.as_bytes()[self.key_bytes * record as usize..][..self.key_bytes]),
+            key: RecordKey::Numbered(&self.prefix, record),
             first_sample: record,
             samples: 1,
             first_field: 0,
@@ -220,7 +204,7 @@ impl ShardIndex for MdsIndex {
     fn field(&self, record: &Record<'_>, nth: u32) -> Field<'_> {
         let [start, end] = [record.number, record.number + 1].map(|sample| self.offset(sample));
         let name = &self.columns[nth as usize].name;
-        Field { name, offset: start, bytes: (end - start) as u32, crc32c: None, value: None }
+        Field { name, offset: start, bytes: (end - start) as u32, shared_by: 1, crc32c: None, value: None }
     }
 
     fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
@@ -236,7 +220,7 @@ impl ShardIndex for MdsIndex {
         false
     }
 
-    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<Bytes, OpenError> {
+    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<Content, OpenError> {
         let range = field.offset..field.offset.saturating_add(field.bytes.into());
         let sample = fetched(range).ok_or(OpenError::Missing)?;
         let known = self.columns.iter().position(|column| column.name == field.name);

@@ -11,7 +11,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::format::npy::{Element, npy};
+use spdl_core::job::DType;
+
+use crate::format::{Array, Content};
 
 /// How a field of a message is encoded.
 const VARINT: u64 = 0;
@@ -184,18 +186,23 @@ enum Values {
 ///
 /// # Errors
 /// What is wrong with the feature, as words that follow its name.
-pub fn content(feature: &Bytes) -> Result<Bytes, String> {
+pub fn content(feature: &Bytes) -> Result<Content, String> {
     let values = values(feature).ok_or("is no feature of `tf.train.Example`: its message is damaged")?;
     match values {
-        Values::None => Ok(Bytes::new()),
+        Values::None => Ok(Content::File(Bytes::new())),
         Values::Bytes(strings) => match &strings[..] {
-            [] => Ok(Bytes::new()),
-            [string] => Ok(feature.slice(string.clone())),
+            [] => Ok(Content::File(Bytes::new())),
+            [string] => Ok(Content::File(feature.slice(string.clone()))),
             more => Err(format!("is a list of {} byte strings, and a column takes one", more.len())),
         },
-        Values::Floats(elements) => Ok(npy(Element::F32, &[elements.len() as u64 / 4], &elements)),
-        Values::Integers(elements) => Ok(npy(Element::I64, &[elements.len() as u64 / 8], &elements)),
+        Values::Floats(elements) => Ok(list(DType::F32, elements)),
+        Values::Integers(elements) => Ok(list(DType::I64, elements)),
     }
+}
+
+fn list(dtype: DType, elements: Vec<u8>) -> Content {
+    let shape = vec![(elements.len() / dtype.bytes()) as u64];
+    Array { dtype, shape, elements: elements.into() }.into()
 }
 
 fn values(feature: &[u8]) -> Option<Values> {
@@ -257,7 +264,7 @@ mod tests {
         delimited(1, &[delimited(1, name.as_bytes()), delimited(2, feature)].concat())
     }
 
-    fn content_of(feature: &[u8]) -> Result<Bytes, String> {
+    fn content_of(feature: &[u8]) -> Result<Content, String> {
         content(&Bytes::copy_from_slice(feature))
     }
 
@@ -273,16 +280,16 @@ mod tests {
 
     #[test]
     fn lists_of_each_kind_are_read_packed_or_not() {
-        assert_eq!(content_of(&delimited(1, &delimited(1, b"abc"))).unwrap(), &b"abc"[..]);
-        assert_eq!(content_of(&delimited(1, &[])).unwrap(), &b""[..]);
+        assert_eq!(content_of(&delimited(1, &delimited(1, b"abc"))).unwrap().into_file(), &b"abc"[..]);
+        assert_eq!(content_of(&delimited(1, &[])).unwrap().into_file(), &b""[..]);
         let floats = [1.5_f32.to_le_bytes(), (-2.0_f32).to_le_bytes()];
-        let expected = npy(Element::F32, &[2], floats.as_flattened());
+        let expected = list(DType::F32, floats.as_flattened().to_vec());
         assert_eq!(content_of(&delimited(2, &delimited(1, floats.as_flattened()))).unwrap(), expected);
         let single: Vec<u8> = floats.iter().flat_map(|float| [&[1 << 3 | 5], &float[..]].concat()).collect();
         assert_eq!(content_of(&delimited(2, &single)).unwrap(), expected);
         let minus_one = [255, 255, 255, 255, 255, 255, 255, 255, 255, 1];
         let packed = [&[0xac, 2][..], &minus_one].concat();
-        let expected = npy(Element::I64, &[2], [300_i64.to_le_bytes(), (-1_i64).to_le_bytes()].as_flattened());
+        let expected = list(DType::I64, [300_i64.to_le_bytes(), (-1_i64).to_le_bytes()].concat());
         assert_eq!(content_of(&delimited(3, &delimited(1, &packed))).unwrap(), expected);
         let single = [&[1 << 3, 0xac, 2, 1 << 3][..], &minus_one].concat();
         assert_eq!(content_of(&delimited(3, &single)).unwrap(), expected);

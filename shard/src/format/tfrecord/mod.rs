@@ -1,7 +1,7 @@
 //! TFRecord files of `tf.train.Example`: a file has no index, so that all of it is read once, when it is indexed.
 //!
 //! A field is a feature of the example. Its range is that of the feature's message, from which its content is made when it
-//! is opened: the bytes of a byte string, a `.npy` file of a list of numbers.
+//! is opened: the bytes of a byte string, an array of a list of numbers.
 
 mod example;
 #[cfg(feature = "store")]
@@ -22,7 +22,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
-use super::{Field, Format, OpenError, Record, ShardIndex, StoredObject, compressed};
+use super::{Content, Field, Format, OpenError, Record, ShardIndex, StoredObject, compressed};
 #[cfg(feature = "store")]
 use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, index::RecordIndex, manifest::Shard};
@@ -98,8 +98,8 @@ impl ShardIndex for ExampleIndex {
         false
     }
 
-    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<Bytes, OpenError> {
-        let message = self.0.open(field, fetched)?;
+    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<Content, OpenError> {
+        let message = self.0.open(field, fetched)?.into_file();
         example::content(&message).map_err(OpenError::Malformed)
     }
 }

@@ -24,7 +24,8 @@ impl ColumnDecoder for ImageDecoder {
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
-        let ColumnSample { field, bytes, seed, key, record, resources, scratch } = sample;
+        let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
+        let bytes = content.into_file();
         let (writer, out) = (&self.writer, target.fixed());
         assert_eq!(out.len(), writer.bytes(), "bytes of a picture's place");
         if bytes.is_empty() {

@@ -1,9 +1,9 @@
 //! The kind `int`: a decimal integer in text, or a number in a `.npy` file, as formats with numbers give it.
 
-use bytes::Bytes;
 use spdl_core::job::DType;
+use spdl_shard::format::{Array, Content};
 
-use super::{ColumnDecoder, ColumnSample, FieldTarget, NumpyArray, tensor::NPY_MAGIC};
+use super::{ColumnDecoder, ColumnSample, FieldTarget, read_numpy, tensor::NPY_MAGIC};
 use crate::decode::{
     cause::{BadSampleProblem, quoted, reason},
     number::{out_of_range, write_integer},
@@ -17,24 +17,33 @@ pub(super) struct IntDecoder(pub(super) DType);
 
 impl ColumnDecoder for IntDecoder {
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
-        if sample.bytes.starts_with(NPY_MAGIC) {
-            return number(&sample.bytes, self.0, sample.field, target.fixed());
+        let (field, out) = (sample.field, target.fixed());
+        match sample.content {
+            Content::Array(array) => number(&array, self.0, field, out),
+            Content::File(file) if file.starts_with(NPY_MAGIC) => {
+                let array = read_numpy(&file, None, MAX_ARRAY_BYTES);
+                number(&array.map_err(|problem| undecodable(field, problem))?, self.0, field, out)
+            }
+            Content::File(text) => int(&text, self.0, field, out),
         }
-        int(&sample.bytes, self.0, sample.field, target.fixed())
     }
 }
 
+fn undecodable(field: &str, problem: String) -> BadSampleProblem {
+    BadSampleProblem::Undecodable { field: field.to_owned(), reason: reason(problem) }
+}
+
 /// Reads the only element of an array of whole numbers.
-fn number(file: &Bytes, dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
-    let undecodable =
-        |problem: String| BadSampleProblem::Undecodable { field: field.to_owned(), reason: reason(problem) };
-    let NumpyArray { dtype: found, shape, elements } =
-        NumpyArray::read(file, None, MAX_ARRAY_BYTES).map_err(undecodable)?;
+fn number(array: &Array, dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+    let Array { dtype: found, shape, elements } = array;
+    let holds = |expected: &str| {
+        undecodable(field, format!("it holds {} {shape:?}, and the column expects {expected}", found.name()))
+    };
     if elements.len() != found.bytes() {
-        return Err(undecodable(format!("it holds {} {shape:?}, and the column expects one number", found.name())));
+        return Err(holds("one number"));
     }
     let mut wide = [0; 8];
-    wide[..elements.len()].copy_from_slice(&elements);
+    wide[..elements.len()].copy_from_slice(elements);
     // The bytes of the number's own width, little-endian, with its sign in front.
     let shift = 64 - 8 * elements.len() as u32;
     let unsigned = u64::from_le_bytes(wide);
@@ -42,7 +51,7 @@ fn number(file: &Bytes, dtype: DType, field: &str, out: &mut [u8]) -> Result<(),
     let value = match found {
         DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::Bool => i64::try_from(unsigned).ok(),
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => Some(signed),
-        _ => return Err(undecodable(format!("it holds {}, and the column expects a whole number", found.name()))),
+        _ => return Err(holds("a whole number")),
     };
     match value {
         Some(value) => write_integer(value, dtype, field, || value.to_string(), out),
@@ -65,6 +74,8 @@ fn int(bytes: &[u8], dtype: DType, field: &str, out: &mut [u8]) -> Result<(), Ba
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn int_of(text: &str, dtype: DType) -> Result<Vec<u8>, String> {
@@ -90,7 +101,10 @@ mod tests {
     fn whole_numbers_in_arrays_of_one_element() {
         let of = |descr, shape, elements: &[u8]| {
             let mut out = vec![0; 8];
-            number(&npy(descr, shape, elements), DType::I64, "n", &mut out)
+            let array = read_numpy(&npy(descr, shape, elements), None, MAX_ARRAY_BYTES);
+            array
+                .map_err(|problem| undecodable("n", problem))
+                .and_then(|array| number(&array, DType::I64, "n", &mut out))
                 .map(|()| i64::from_le_bytes(out.try_into().unwrap()))
                 .map_err(|problem| problem.to_string())
         };
@@ -100,7 +114,7 @@ mod tests {
         assert_eq!(of("<i2", "()", &(-2_i16).to_le_bytes()), Ok(-2));
         assert_eq!(of(">u4", "()", &7_u32.to_be_bytes()), Ok(7));
         assert!(of("<u8", "()", &[255; 8]).unwrap_err().contains("\"18446744073709551615\", outside the range of i64"));
-        assert!(of("<f4", "()", &[0; 4]).unwrap_err().contains("holds f32, and the column expects a whole number"));
+        assert!(of("<f4", "()", &[0; 4]).unwrap_err().contains("holds f32 [], and the column expects a whole number"));
         assert!(of("<i4", "(2,)", &[0; 8]).unwrap_err().contains("holds i32 [2], and the column expects one number"));
         assert!(of("<i4", "(0,)", &[]).unwrap_err().contains("expects one number"));
         assert!(of("<i4", "(9999999999,)", &[]).unwrap_err().contains("more than 4096 bytes"));

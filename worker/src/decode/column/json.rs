@@ -14,7 +14,7 @@ pub(super) struct JsonDecoder(pub(super) JsonColumn, pub(super) DType);
 
 impl ColumnDecoder for JsonDecoder {
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
-        json(&sample.bytes, &self.0.path, self.1, sample.field, target.fixed())
+        json(&sample.content.into_file(), &self.0.path, self.1, sample.field, target.fixed())
     }
 }
 

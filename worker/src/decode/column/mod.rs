@@ -10,10 +10,10 @@ mod tensor;
 
 use std::{collections::HashMap, sync::Arc};
 
-use ::bytes::Bytes;
 use spdl_core::job::{Column, ColumnKind};
 use spdl_pixels::PictureScratch;
-pub use tensor::NumpyArray;
+use spdl_shard::format::Content;
+pub use tensor::read_numpy;
 
 use super::{
     BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,
@@ -58,7 +58,7 @@ pub(super) struct ColumnSample<'a, 'r> {
     /// Name of the field.
     pub(super) field: &'a str,
     /// Content of the field.
-    pub(super) bytes: Bytes,
+    pub(super) content: Content,
     /// The job's seed.
     pub(super) seed: u64,
     pub(super) key: SampleKey,

@@ -95,7 +95,7 @@ fn a_picture_that_claims_to_be_huge_is_refused_before_it_is_decoded() {
         (PictureLimits { side_pixels: 16_384, pixels: 240 * 160 - 1 }, &cat),
     ] {
         let decoder = Decoder::new(&job(&[&image_column(RESIZE, "")]), CLASSES).unwrap().with_limits(limits);
-        let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
+        let field = |_: &str| Some(Bytes::copy_from_slice(bytes).into());
         let mut out = [0; 8 * 8 * 3];
         let outcome = decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut out)]);
         assert!(matches!(outcome.unwrap_err().problem, BadSampleProblem::TooLarge { width: 240, height: 160, .. }));
@@ -108,7 +108,7 @@ fn a_picture_that_takes_more_memory_than_there_is_names_its_size_what_it_takes_a
     let memory = Arc::new(DecodeMemory::new(limits, Box::new(|_| ())));
     let decoder = Decoder::new(&job(&[&image_column(RESIZE, "")]), CLASSES).unwrap().with_memory(memory.clone());
     let decode = |bytes: &[u8]| {
-        let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
+        let field = |_: &str| Some(Bytes::copy_from_slice(bytes).into());
         decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut [0; 8 * 8 * 3])])
     };
     // As a whole: 240x160 pixels of 3 bytes as RGB, of 16 bytes as stored, and of 4 bytes in the decoder.
@@ -132,7 +132,7 @@ fn a_large_png_comes_in_rows_and_takes_little_memory() {
     let job = job(&[&image_column("{ resize = { size = [64, 80] } }", "")]);
     let decode = |decoder: Decoder, bytes: &[u8]| {
         let mut out = vec![0; 64 * 80 * 3];
-        let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
+        let field = |_: &str| Some(Bytes::copy_from_slice(bytes).into());
         decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut out)]).map(|()| out)
     };
     let expected =
@@ -174,7 +174,7 @@ fn a_value_longer_than_its_column_is_refused() {
     let decoder = Decoder::new(&text, CLASSES).unwrap();
     let run = |bytes: &'static [u8]| {
         let mut value = Bytes::new();
-        let field = |_: &str| Some(Bytes::from_static(bytes));
+        let field = |_: &str| Some(Bytes::from_static(bytes).into());
         decoder.decode_sample(key(0), &field, &mut [FieldTarget::Ragged(&mut value)]).map(|()| value)
     };
     let whole = run(b"hello").unwrap();

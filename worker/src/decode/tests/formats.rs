@@ -188,7 +188,7 @@ fn pictures_are_counted_by_what_was_decoded_of_them() {
     let png = encoded(&reference(CAT), ImageFormat::Png);
     for bytes in [CAT, ASTRONAUT, ASTRONAUT_GREY, COFFEE_PROGRESSIVE, COFFEE_CMYK, &png] {
         let mut out = [0; 16 * 16 * 3];
-        let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
+        let field = |_: &str| Some(Bytes::copy_from_slice(bytes).into());
         decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut out)]).unwrap();
     }
     assert_eq!((counts.cropped(), counts.whole()), (3, 3));

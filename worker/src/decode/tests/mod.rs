@@ -52,8 +52,9 @@ fn decode(job: &Job, key: SampleKey, fields: &[(&str, &[u8])]) -> Result<Vec<Vec
     };
     let mut columns: Vec<Vec<u8>> = job.columns.iter().map(bytes_of).collect();
     let mut targets: Vec<FieldTarget<'_>> = columns.iter_mut().map(|bytes| FieldTarget::Fixed(bytes)).collect();
-    let field =
-        |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, bytes)| Bytes::copy_from_slice(bytes));
+    let field = |name: &str| {
+        fields.iter().find(|(field, _)| *field == name).map(|(_, bytes)| Bytes::copy_from_slice(bytes).into())
+    };
     decoder.decode_sample(key, &field, &mut targets)?;
     Ok(columns)
 }

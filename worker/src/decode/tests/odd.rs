@@ -26,7 +26,7 @@ fn decoded(bytes: &[u8]) -> Option<Vec<u8>> {
     let job = job(&[&image_column("{ resize = { size = [40, 60] } }", "")]);
     let decoder = Decoder::new(&job, CLASSES).unwrap();
     let mut out = vec![0; 40 * 60 * 3];
-    let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
+    let field = |_: &str| Some(Bytes::copy_from_slice(bytes).into());
     decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut out)]).ok().map(|_| out)
 }
 
@@ -36,7 +36,7 @@ fn seen_as(bytes: &[u8]) -> (Vec<u8>, Vec<&'static str>) {
     let job = job(&[&image_column("{ resize = { size = [40, 60] } }", "")]);
     let decoder = Decoder::new(&job, CLASSES).unwrap().with_counts(counts.clone());
     let mut out = vec![0; 40 * 60 * 3];
-    let field = |_: &str| Some(Bytes::copy_from_slice(bytes));
+    let field = |_: &str| Some(Bytes::copy_from_slice(bytes).into());
     decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut out)]).unwrap();
     (out, counts.odd().filter(|(_, count)| *count > 0).map(|(name, _)| name).collect())
 }

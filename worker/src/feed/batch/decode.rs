@@ -1,6 +1,10 @@
 //! From records to the slot: decodes samples in parallel, each straight into its entry.
 
-use std::{cell::Cell, cmp::Reverse, sync::atomic::Ordering};
+use std::{
+    cell::Cell,
+    cmp::Reverse,
+    sync::{Arc, atomic::Ordering},
+};
 
 use bytes::Bytes;
 use crossbeam_deque::{Steal, Stealer, Worker};
@@ -47,6 +51,8 @@ pub(super) enum Reason {
     WrongBytes { field: String, expected: u32, actual: u32 },
     /// The bytes are right, but not what the dataset's format has there.
     Malformed { field: String, problem: String },
+    /// The bytes do not decode to the record; `checksum` is theirs.
+    Damaged { field: String, problem: Arc<str>, checksum: u32 },
 }
 
 /// Decodes the samples of `groups`, a part of `batch`, into the buffer, large ones first, so that no thread starts a
@@ -142,7 +148,7 @@ fn decode_sample(
         return Ok(found.bytes);
     }
     let record = group.record(found);
-    let undecoded = |reason| Err(Box::new(Undecoded { sample: *sample, key: record.key.to_owned(), reason }));
+    let undecoded = |reason| Err(Box::new(Undecoded { sample: *sample, key: record.key.to_string(), reason }));
     let journal = &feed.resources.journal;
     let suspicion = journal.suspicion(feed.job_fingerprint, sample.id);
     if let Suspicion::Quarantined(deaths) = suspicion {
@@ -151,12 +157,12 @@ fn decode_sample(
     }
     let (wrong, read_bytes) = (Cell::new(None), Cell::new(0));
     let field = |name: &str| {
-        let bytes = group.field(&record, name).unwrap_or_else(|reason| {
+        let content = group.field(&record, name).unwrap_or_else(|reason| {
             wrong.set(Some(reason));
             None
         })?;
-        read_bytes.set(read_bytes.get() + bytes.len() as u64);
-        Some(bytes)
+        read_bytes.set(read_bytes.get() + content.size() as u64);
+        Some(content)
     };
     let key = SampleKey { epoch: sample.at.epoch, id: sample.id, sample_in_record: found.sample_in_record };
     let result = if suspicion == Suspicion::Alone {

@@ -2,9 +2,8 @@
 
 use std::{ops::Range, sync::Arc};
 
-use bytes::Bytes;
 use smallvec::SmallVec;
-use spdl_shard::format::{OpenError, Record};
+use spdl_shard::format::{Content, OpenError, Record};
 
 use super::{BatchSample, Group, decode::Reason, gzip};
 use crate::{
@@ -78,7 +77,7 @@ fn find(
         let fields = index.record(record);
         let mut bytes = 0;
         for field in feed.fields.iter().filter_map(|name| fields.field(name)) {
-            bytes += u64::from(field.bytes);
+            bytes += u64::from(field.bytes / field.shared_by.max(1));
             let Some(Range { start, end }) = field.range() else { continue };
             if start < facts.offset || end > facts.offset + facts.bytes {
                 return Err(FeedError::Span { shard: shard(), block, start, end });
@@ -104,14 +103,25 @@ impl FetchedGroup {
         self.index.index().record(found.record)
     }
 
-    /// Returns the content of a field if its bytes are those that were indexed; `None` if the record has no such field.
-    pub(super) fn field(&self, record: &Record<'_>, name: &str) -> Result<Option<Bytes>, Reason> {
-        let Some(field) = record.field(name) else { return Ok(None) };
-        match self.index.index().open(&field, &|range| self.bytes.slice(range)) {
-            Ok(content) => match gzip::decompressed(name, content) {
-                Ok(content) => Ok(Some(content)),
+    /// Returns the content of a field if its bytes are those that were indexed; `None` if the record has no such field,
+    /// or no value in it.
+    pub(super) fn field(&self, record: &Record<'_>, name: &str) -> Result<Option<Content>, Reason> {
+        let index = self.index.index();
+        let Some(nth) = index.field_number(record, name) else { return Ok(None) };
+        let field = index.field(record, nth);
+        let opened = match self.bytes.decoded() {
+            Some(decoded) if field.value.is_none() => decoded.open(record.number(), nth),
+            _ => index.open(&field, &|range| self.bytes.slice(range)).map(Some),
+        };
+        match opened {
+            Ok(Some(Content::File(file))) => match gzip::decompressed(name, file) {
+                Ok(file) => Ok(Some(Content::File(file))),
                 Err(problem) => Err(Reason::Malformed { field: name.to_owned(), problem }),
             },
+            Ok(content) => Ok(content),
+            Err(OpenError::Damaged { problem, checksum }) => {
+                Err(Reason::Damaged { field: name.to_owned(), problem, checksum })
+            }
             Err(OpenError::Checksum { expected, actual }) => {
                 Err(Reason::WrongBytes { field: name.to_owned(), expected, actual })
             }

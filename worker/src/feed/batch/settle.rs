@@ -48,6 +48,14 @@ impl Filling {
                 Ok(Some(Retry::Bytes(sample)))
             }
             Reason::Malformed { field, .. } => unreachable!("field `{field}` is a bad sample's, with its column"),
+            Reason::Damaged { field, problem, checksum } => {
+                if !sample.wrong.note(checksum) {
+                    let (problem, attempts) = (problem.to_string(), sample.wrong.fetches);
+                    return Err(FetchError::Damaged { shard, key, field, problem, attempts }.into());
+                }
+                tracing::warn!(shard, key, field, %problem, "damaged bytes; fetching them again");
+                Ok(Some(Retry::Bytes(sample)))
+            }
             Reason::Bad(cause) => {
                 let kind = cause.kind(feed.has_good.load(Ordering::Relaxed));
                 self.remedy_of_bad(&sample, key, cause.to_string(), &kind)

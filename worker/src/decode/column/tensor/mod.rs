@@ -11,6 +11,7 @@ use std::io::{self, Read};
 
 use bytes::Bytes;
 use spdl_core::job::{DType, TensorColumn, TensorEncoding};
+use spdl_shard::format::{Array, Content};
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget};
 use crate::decode::cause::{BadSampleProblem, quoted, reason};
@@ -33,60 +34,56 @@ impl TensorDecoder {
     }
 }
 
-/// An array of any type and shape, its elements little-endian and in row-major order.
-#[derive(Clone, Debug)]
-pub struct NumpyArray {
-    /// Type of the elements.
-    pub dtype: DType,
-    /// The dimensions; none for a number.
-    pub shape: Vec<u32>,
-    /// The elements.
-    pub elements: Bytes,
-}
-
-impl NumpyArray {
-    /// Reads a `.npy` file, or the array `name` of a `.npz` file; without a name, its only one. It has at most `max_bytes`.
-    ///
-    /// # Errors
-    /// What is wrong with the file, as text.
-    pub fn read(file: &Bytes, name: Option<&str>, max_bytes: usize) -> Result<Self, String> {
-        let array = name.map(str::to_owned);
-        let column = TensorColumn { shape: Vec::new(), max_rows: None, encoding: TensorEncoding::Numpy, array };
-        let mut decoder = TensorDecoder { column, dtype: DType::U8 };
-        let NpyHeader { element, shape, .. } = npy::read_header(&mut decoder.open(file)?)?;
-        decoder.dtype = match element {
-            NpyElement::Number { dtype, .. } => dtype,
-            NpyElement::Object => return Err("it holds Python objects (pickle), which are never read".to_owned()),
-            NpyElement::TwoBytes => return Err("it holds elements of two bytes that no type of NumPy's has".to_owned()),
-            NpyElement::Other(descr) => return Err(format!("it holds {descr}, which is no number")),
-        };
-        let bytes =
-            shape.iter().try_fold(decoder.dtype.bytes() as u64, |bytes, side| bytes.checked_mul((*side).max(1)));
-        if bytes.is_none_or(|bytes| bytes > max_bytes as u64) {
-            return Err(format!("it claims {} {shape:?}, more than {max_bytes} bytes", decoder.dtype.name()));
-        }
-        let shape: Vec<u32> = shape.into_iter().map(|side| u32::try_from(side).unwrap_or(u32::MAX)).collect();
-        // Where the column has the file's own shape, what is read grows with the file, whatever its header claims.
-        let elements = match shape.split_first() {
-            Some((rows, row)) => {
-                (decoder.column.max_rows, decoder.column.shape) = (Some(*rows), row.to_vec());
-                decoder.read_rows(file, *rows)?
-            }
-            None => {
-                let mut number = vec![0; decoder.dtype.bytes()];
-                decoder.read(file, &mut number)?;
-                number.into()
-            }
-        };
-        Ok(Self { dtype: decoder.dtype, shape, elements })
+/// Reads an array of any type and shape from a `.npy` file, or the array `name` of a `.npz` file; without a name, its only
+/// one. It has at most `max_bytes`.
+///
+/// # Errors
+/// What is wrong with the file, as text.
+pub fn read_numpy(file: &Bytes, name: Option<&str>, max_bytes: usize) -> Result<Array, String> {
+    let array = name.map(str::to_owned);
+    let column = TensorColumn { shape: Vec::new(), max_rows: None, encoding: TensorEncoding::Numpy, array };
+    let mut decoder = TensorDecoder { column, dtype: DType::U8 };
+    let NpyHeader { element, shape, .. } = npy::read_header(&mut decoder.open(file)?)?;
+    decoder.dtype = match element {
+        NpyElement::Number { dtype, .. } => dtype,
+        NpyElement::Object => return Err("it holds Python objects (pickle), which are never read".to_owned()),
+        NpyElement::TwoBytes => return Err("it holds elements of two bytes that no type of NumPy's has".to_owned()),
+        NpyElement::Other(descr) => return Err(format!("it holds {descr}, which is no number")),
+    };
+    let bytes = shape.iter().try_fold(decoder.dtype.bytes() as u64, |bytes, side| bytes.checked_mul((*side).max(1)));
+    if bytes.is_none_or(|bytes| bytes > max_bytes as u64) {
+        return Err(format!("it claims {} {shape:?}, more than {max_bytes} bytes", decoder.dtype.name()));
     }
+    let sides: Vec<u32> = shape.iter().map(|side| u32::try_from(*side).unwrap_or(u32::MAX)).collect();
+    // Where the column has the file's own shape, what is read grows with the file, whatever its header claims.
+    let elements = match sides.split_first() {
+        Some((rows, row)) => {
+            (decoder.column.max_rows, decoder.column.shape) = (Some(*rows), row.to_vec());
+            decoder.read_rows(file, *rows)?
+        }
+        None => {
+            let mut number = vec![0; decoder.dtype.bytes()];
+            decoder.read(file, &mut number)?;
+            number.into()
+        }
+    };
+    Ok(Array { dtype: decoder.dtype, shape, elements })
 }
 
 impl ColumnDecoder for TensorDecoder {
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
-        let read = match self.column.max_rows {
-            None => self.read(&sample.bytes, target.fixed()),
-            Some(max_rows) => self.read_rows(&sample.bytes, max_rows).map(|value| *target.ragged() = value),
+        let read = match (sample.content, self.column.max_rows) {
+            (Content::File(file), None) => self.read(&file, target.fixed()),
+            (Content::File(file), Some(max_rows)) => {
+                self.read_rows(&file, max_rows).map(|value| *target.ragged() = value)
+            }
+            (Content::Array(array), None) => {
+                self.elements(array).and_then(|elements| self.copy(&elements, target.fixed()))
+            }
+            (Content::Array(array), Some(max_rows)) => self
+                .elements(array)
+                .and_then(|elements| self.rows(&elements, max_rows))
+                .map(|value| *target.ragged() = value),
         };
         read.map_err(|problem| BadSampleProblem::Undecodable {
             field: sample.field.to_owned(),
@@ -99,13 +96,7 @@ impl TensorDecoder {
     /// Reads an array of the column's shape.
     fn read(&self, bytes: &[u8], out: &mut [u8]) -> Result<(), String> {
         if self.column.encoding == TensorEncoding::Raw {
-            if bytes.len() != out.len() {
-                let (actual, wanted, column) = (bytes.len(), out.len(), self.expected());
-                return Err(format!("it is {actual} bytes, and the column expects {wanted}: {column}"));
-            }
-            out.copy_from_slice(bytes);
-            self.convert(false, out);
-            return Ok(());
+            return self.copy(bytes, out);
         }
         let mut file = self.open(bytes)?;
         let header = npy::read_header(&mut file)?;
@@ -120,27 +111,56 @@ impl TensorDecoder {
         Ok(())
     }
 
+    /// Returns the elements of an array whose type the format knows, if it is the column's, and its shape fits.
+    fn elements(&self, Array { dtype, shape, elements }: Array) -> Result<Bytes, String> {
+        if let Some(name) = &self.column.array {
+            return Err(format!("it is no .npz file, so it has no array `{}`", quoted(name.as_bytes())));
+        }
+        let element = NpyElement::Number { dtype, is_big_endian: false };
+        self.check(&NpyHeader { element, is_fortran: false, shape })?;
+        Ok(elements)
+    }
+
+    /// Copies elements that are an array of the column's shape.
+    fn copy(&self, elements: &[u8], out: &mut [u8]) -> Result<(), String> {
+        if elements.len() != out.len() {
+            let (actual, wanted, column) = (elements.len(), out.len(), self.expected());
+            return Err(format!("it is {actual} bytes, and the column expects {wanted}: {column}"));
+        }
+        out.copy_from_slice(elements);
+        self.convert(false, out);
+        Ok(())
+    }
+
+    /// Takes over elements that are an array of at most `max_rows` rows.
+    fn rows(&self, elements: &Bytes, max_rows: u32) -> Result<Bytes, String> {
+        let (actual, row_bytes) = (elements.len(), self.row_bytes());
+        if !actual.is_multiple_of(row_bytes) || actual / row_bytes > max_rows as usize {
+            let column = self.expected();
+            return Err(format!("it is {actual} bytes, and the column expects {row_bytes} for each row: {column}"));
+        }
+        if self.dtype != DType::Bool {
+            return Ok(elements.clone());
+        }
+        let mut value = elements.to_vec();
+        self.convert(false, &mut value);
+        Ok(value.into())
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.column.shape.iter().map(|side| *side as usize).product::<usize>() * self.dtype.bytes()
+    }
+
     /// Reads an array of at most `max_rows` rows.
     fn read_rows(&self, bytes: &Bytes, max_rows: u32) -> Result<Bytes, String> {
-        let row_bytes = self.column.shape.iter().map(|side| *side as usize).product::<usize>() * self.dtype.bytes();
         if self.column.encoding == TensorEncoding::Raw {
-            let actual = bytes.len();
-            if !actual.is_multiple_of(row_bytes) || actual / row_bytes > max_rows as usize {
-                let column = self.expected();
-                return Err(format!("it is {actual} bytes, and the column expects {row_bytes} for each row: {column}"));
-            }
-            if self.dtype != DType::Bool {
-                return Ok(bytes.clone());
-            }
-            let mut value = bytes.to_vec();
-            self.convert(false, &mut value);
-            return Ok(value.into());
+            return self.rows(bytes, max_rows);
         }
         let mut file = self.open(bytes)?;
         let header = npy::read_header(&mut file)?;
         let is_big_endian = self.check(&header)?;
         let rows = usize::try_from(header.shape[0]).expect("at most the column's rows, as checked");
-        let wanted = rows * row_bytes;
+        let wanted = rows * self.row_bytes();
         // It grows with what the file has, whatever the header claims.
         let mut value = Vec::new();
         let read = file.by_ref().take(wanted as u64).read_to_end(&mut value);

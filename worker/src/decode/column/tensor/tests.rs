@@ -58,7 +58,7 @@ fn every_type_of_numpy_is_read_as_it_is() {
 #[test]
 fn an_array_of_any_type_and_shape_is_read_within_a_bound() {
     for name in ["f4", "big_endian", "fortran", "version3"] {
-        let array = NumpyArray::read(&file(&format!("{name}.npy")).into(), None, 24).unwrap();
+        let array = read_numpy(&file(&format!("{name}.npy")).into(), None, 24).unwrap();
         assert_eq!((array.dtype, array.shape, array.elements.to_vec()), (DType::F32, vec![2, 3], grid()), "{name}");
     }
     let whole = file("f4.npy");
@@ -67,7 +67,7 @@ fn an_array_of_any_type_and_shape_is_read_within_a_bound() {
         (whole[..whole.len() - 1].to_vec(), 24, "it is cut off"),
         (b"nothing".to_vec(), 24, "cut off in its header"),
     ] {
-        let read = NumpyArray::read(&bytes.into(), None, limit).unwrap_err();
+        let read = read_numpy(&bytes.into(), None, limit).unwrap_err();
         assert!(read.contains(problem), "{read}");
     }
 }
@@ -126,6 +126,28 @@ fn another_type_or_shape_is_refused_with_what_was_found_and_what_was_wanted() {
     ] {
         let error = decode(&decoder(dtype, shape, None), &file(&format!("{name}.npy"))).unwrap_err();
         assert_eq!(error, expected, "{name}");
+    }
+}
+
+#[test]
+fn an_array_whose_type_the_format_knows_reads_like_its_file() {
+    for name in ["f4", "f8", "bool", "u2"] {
+        let bytes: Bytes = file(&format!("{name}.npy")).into();
+        let array = read_numpy(&bytes, None, 1 << 10).unwrap();
+        for (dtype, shape) in [(DType::F32, vec![2, 3]), (array.dtype, vec![2, 3]), (array.dtype, vec![6])] {
+            let decoder = decoder(dtype, &shape, None);
+            let mut out = vec![0xaa; 6 * dtype.bytes()];
+            let read = decoder.elements(array.clone()).and_then(|elements| decoder.copy(&elements, &mut out));
+            assert_eq!(read.map(|()| out), decode(&decoder, &bytes), "{name} as {} {shape:?}", dtype.name());
+        }
+        let mut rows = decoder(array.dtype, &[3], None);
+        for max_rows in 1..=2 {
+            rows.column.max_rows = Some(max_rows);
+            let read = rows.elements(array.clone()).and_then(|elements| rows.rows(&elements, max_rows));
+            assert_eq!(read, rows.read_rows(&bytes, max_rows), "{name}, {max_rows} rows");
+        }
+        let named = decoder(array.dtype, &[2, 3], Some("x"));
+        assert_eq!(named.elements(array), Err("it is no .npz file, so it has no array `x`".to_owned()));
     }
 }
 

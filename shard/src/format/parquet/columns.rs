@@ -1,0 +1,118 @@
+//! The columns of a Parquet file that can be read, as its index describes them.
+
+use spdl_core::job::DType;
+
+/// How a column's values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Physical {
+    Boolean,
+    Int32,
+    Int64,
+    Int96,
+    Float,
+    Double,
+    ByteArray,
+    FixedLenByteArray,
+}
+
+impl Physical {
+    const ALL: [Self; 8] = [
+        Self::Boolean,
+        Self::Int32,
+        Self::Int64,
+        Self::Int96,
+        Self::Float,
+        Self::Double,
+        Self::ByteArray,
+        Self::FixedLenByteArray,
+    ];
+
+    /// Returns the type's number in the index, which is Parquet's own.
+    #[cfg(feature = "store")]
+    pub(super) const fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub(super) fn of(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+}
+
+/// How the pages of a column are compressed. The numbers are Parquet's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Codec {
+    None = 0,
+    Snappy = 1,
+    Gzip = 2,
+    Brotli = 4,
+    Lz4 = 5,
+    Zstd = 6,
+    Lz4Raw = 7,
+}
+
+impl Codec {
+    pub(super) const ALL: [Self; 7] =
+        [Self::None, Self::Snappy, Self::Gzip, Self::Brotli, Self::Lz4, Self::Zstd, Self::Lz4Raw];
+
+    pub(super) fn of(code: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|codec| *codec as u32 == code)
+    }
+}
+
+/// A column, or the leaf of one, that is a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Column {
+    /// Name of the field: the path of the leaf, without the parts that only lists have.
+    pub(super) name: String,
+    pub(super) physical: Physical,
+    /// Bytes of a value of fixed length; 0 for other types.
+    pub(super) length: u32,
+    /// Type of the elements; `None` for bytes and text.
+    pub(super) elements: Option<DType>,
+    /// The definition level of a value that is there.
+    pub(super) max_definition: u16,
+    /// The definition level of an element of the list, if the column is a list.
+    pub(super) list_definition: Option<u16>,
+}
+
+impl Column {
+    /// Returns the bytes of a decoded value; `None` if values differ.
+    #[cfg(feature = "store")]
+    pub(super) fn width(&self) -> Option<usize> {
+        match self.elements {
+            Some(elements) => Some(elements.bytes()),
+            None if self.physical == Physical::FixedLenByteArray => Some(self.length as usize),
+            None => None,
+        }
+    }
+
+    /// Returns whether the parts of the description fit together.
+    pub(super) fn is_consistent(&self) -> bool {
+        let fits = match self.physical {
+            Physical::Boolean => self.elements == Some(DType::Bool),
+            Physical::Int32 => {
+                matches!(self.elements, Some(DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32 | DType::U32))
+            }
+            Physical::Int64 => matches!(self.elements, Some(DType::I64 | DType::U64)),
+            Physical::Int96 => self.elements == Some(DType::I64),
+            Physical::Float => self.elements == Some(DType::F32),
+            Physical::Double => self.elements == Some(DType::F64),
+            Physical::ByteArray => self.elements.is_none() && self.list_definition.is_none(),
+            Physical::FixedLenByteArray => {
+                (1..=MAX_FIXED_BYTES).contains(&self.length)
+                    && match self.elements {
+                        Some(elements) => elements == DType::F16 && self.length == 2,
+                        None => self.list_definition.is_none(),
+                    }
+            }
+        };
+        let has_length = self.physical == Physical::FixedLenByteArray || self.length == 0;
+        let levels = self.list_definition.is_none_or(|list| (1..=self.max_definition).contains(&list));
+        fits && has_length && levels && self.max_definition <= MAX_DEFINITION
+    }
+}
+
+/// Upper limit of the bytes of a value of fixed length.
+pub(super) const MAX_FIXED_BYTES: u32 = 1 << 20;
+/// Upper limit of the depth of a column.
+pub(super) const MAX_DEFINITION: u16 = 64;

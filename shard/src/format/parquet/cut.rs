@@ -1,0 +1,223 @@
+//! Cuts the row groups of a file into segments, and the segments into blocks.
+
+use std::ops::Range;
+
+use super::{
+    columns::Codec,
+    index::{Page, Run, Segment},
+};
+use crate::manifest::BlockFacts;
+
+/// Upper limit of the bytes that the rows of a segment take.
+const MAX_SEGMENT_BYTES: u64 = 1 << 30;
+
+/// The pages of a column of a row group.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) codec: Codec,
+    pub(super) dictionary: Range<u64>,
+    /// Offset of the first page in the file.
+    pub(super) at: u64,
+    /// At least one, with rows counted in the row group.
+    pub(super) pages: Vec<Page>,
+    /// Whether the pages are known one by one.
+    pub(super) has_page_index: bool,
+    /// Bytes that the decoded values take, or a little more.
+    pub(super) decoded_bytes: u64,
+}
+
+impl Chunk {
+    /// Returns the bytes that the rows take, stored or decoded, whichever is more.
+    fn bytes(&self) -> u64 {
+        self.decoded_bytes.max(self.pages.last().map_or(0, |page| page.end.into()))
+    }
+}
+
+/// A row group: its columns in the order of the index.
+#[derive(Debug)]
+pub(super) struct RowGroup {
+    pub(super) rows: u32,
+    pub(super) chunks: Vec<Chunk>,
+}
+
+/// The segments of a file, with what belongs to them.
+#[derive(Debug, Default)]
+pub(super) struct Segments {
+    pub(super) segments: Vec<Segment>,
+    pub(super) runs: Vec<Run>,
+    pub(super) pages: Vec<Page>,
+    pub(super) records: u32,
+    /// Bytes of the shard.
+    pub(super) bytes: u64,
+}
+
+impl Segments {
+    /// Adds row group number `number`, cut into segments of about `target_bytes`.
+    pub(super) fn add(&mut self, number: u32, group: &RowGroup, target_bytes: u64) -> Result<(), String> {
+        let first_row = self.records;
+        let too_many = || "has more than 4 294 967 295 rows".to_owned();
+        let end = first_row.checked_add(group.rows).ok_or_else(too_many)?;
+        for rows in cut_rows(group, target_bytes) {
+            self.segment(number, group, first_row, rows)?;
+        }
+        self.records = end;
+        Ok(())
+    }
+
+    fn segment(&mut self, number: u32, group: &RowGroup, first_row: u32, rows: Range<u32>) -> Result<(), String> {
+        let start = self.bytes;
+        self.segments.push(Segment { row_group: number, first_row: first_row + rows.start, at: start });
+        for chunk in &group.chunks {
+            let first = chunk.pages.partition_point(|page| page.first_row <= rows.start) - 1;
+            let last = chunk.pages.partition_point(|page| page.first_row < rows.end);
+            let before = first.checked_sub(1).map_or(0, |before| chunk.pages[before].end);
+            let dictionary_bytes = (chunk.dictionary.end - chunk.dictionary.start) as u32;
+            let stored = u64::from(chunk.pages[last - 1].end - before);
+            let share = u128::from(chunk.decoded_bytes) * u128::from(rows.end - rows.start);
+            let decoded = share.div_ceil(group.rows.into()) as u64;
+            self.runs.push(Run {
+                at: self.bytes,
+                file_at: chunk.at + u64::from(before),
+                dictionary_at: chunk.dictionary.start,
+                dictionary_bytes,
+                codec: chunk.codec,
+                first_page: self.pages.len() as u32,
+                pages: (last - first) as u32,
+            });
+            self.pages.extend(
+                chunk.pages[first..last]
+                    .iter()
+                    .map(|page| Page { end: page.end - before, first_row: first_row + page.first_row }),
+            );
+            self.bytes += u64::from(dictionary_bytes) + stored.max(decoded);
+        }
+        let bytes = self.bytes - start;
+        if bytes <= MAX_SEGMENT_BYTES {
+            return Ok(());
+        }
+        Err(format!(
+            "has {} rows in row group {number} that take {bytes} bytes and cannot be read in parts; write it with a page \
+             index (`write_page_index=True`), or in smaller row groups",
+            rows.end - rows.start
+        ))
+    }
+
+    /// Returns the blocks: neighbouring segments of at most `target_bytes` together, unless one alone has more.
+    pub(super) fn blocks(&self, target_bytes: u64) -> Vec<BlockFacts> {
+        let mut blocks: Vec<BlockFacts> = Vec::new();
+        for (number, segment) in self.segments.iter().enumerate() {
+            let (end, end_row) = match self.segments.get(number + 1) {
+                Some(next) => (next.at, next.first_row),
+                None => (self.bytes, self.records),
+            };
+            let records = end_row - segment.first_row;
+            match blocks.last_mut() {
+                Some(last) if end - last.offset <= target_bytes => {
+                    last.bytes = (end - last.offset) as u32;
+                    last.records += records;
+                    last.samples += records;
+                }
+                _ => blocks.push(BlockFacts {
+                    offset: segment.at,
+                    bytes: (end - segment.at) as u32,
+                    first_record: segment.first_row,
+                    records,
+                    samples: records,
+                }),
+            }
+        }
+        blocks
+    }
+}
+
+/// Cuts the rows of a row group at the borders between the pages of its largest column, if all pages are known.
+fn cut_rows(group: &RowGroup, target_bytes: u64) -> Vec<Range<u32>> {
+    if group.rows == 0 {
+        return Vec::new();
+    }
+    let whole = 0..group.rows;
+    let bytes: u64 = group.chunks.iter().map(Chunk::bytes).sum();
+    let largest = group.chunks.iter().filter(|chunk| chunk.has_page_index).max_by_key(|chunk| chunk.bytes());
+    let is_known = group.chunks.iter().all(|chunk| chunk.has_page_index);
+    let Some(largest) = largest.filter(|_| bytes > target_bytes && is_known) else { return vec![whole] };
+    let stored = largest.pages.last().map_or(1, |page| page.end).max(1);
+    let (mut cuts, mut start, mut before, mut used) = (Vec::new(), 0, 0, 0_u64);
+    for page in &largest.pages {
+        // The other columns take as much of their rows as the largest does.
+        let share = u128::from(bytes) * u128::from(page.end - before) / u128::from(stored);
+        let share = share as u64;
+        if used > 0 && used + share > target_bytes && page.first_row > start {
+            cuts.push(start..page.first_row);
+            (start, used) = (page.first_row, 0);
+        }
+        used += share;
+        before = page.end;
+    }
+    cuts.push(start..group.rows);
+    cuts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(pages: &[(u32, u32)], dictionary: Range<u64>) -> Chunk {
+        Chunk {
+            codec: Codec::None,
+            at: dictionary.end,
+            dictionary,
+            pages: pages.iter().map(|(end, first_row)| Page { end: *end, first_row: *first_row }).collect(),
+            has_page_index: true,
+            decoded_bytes: 0,
+        }
+    }
+
+    fn cut(groups: &[RowGroup], target_bytes: u64) -> Segments {
+        let mut segments = Segments::default();
+        for (number, group) in (0..).zip(groups) {
+            segments.add(number, group, target_bytes).unwrap();
+        }
+        segments
+    }
+
+    #[test]
+    fn a_large_row_group_is_cut_at_the_pages_of_its_largest_column() {
+        let pictures = chunk(&[(400, 0), (800, 4), (1200, 8), (1600, 12)], 0..0);
+        let labels = chunk(&[(10, 0), (20, 10)], 5000..5030);
+        let segments = cut(&[RowGroup { rows: 16, chunks: vec![pictures, labels] }], 1000);
+        assert_eq!(segments.segments.iter().map(|segment| segment.first_row).collect::<Vec<_>>(), [0, 8]);
+        let [first, labels, second, more_labels] = segments.runs[..] else { panic!("{segments:?}") };
+        assert_eq!((first.file_at, first.at, first.pages), (0, 0, 2));
+        assert_eq!((second.file_at, second.pages), (800, 2));
+        assert_eq!((labels.at, labels.dictionary_bytes, labels.pages), (800, 30, 1), "rows 0..10");
+        assert_eq!((more_labels.file_at, more_labels.pages), (5030, 2), "rows 8..16 lie in both pages");
+        let ends: Vec<_> = segments.pages.iter().map(|page| (page.end, page.first_row)).collect();
+        assert_eq!(ends, [(400, 0), (800, 4), (10, 0), (400, 8), (800, 12), (10, 0), (20, 10)]);
+        let blocks: Vec<_> = segments.blocks(1000).iter().map(|block| (block.first_record, block.records)).collect();
+        assert_eq!(blocks, [(0, 8), (8, 8)]);
+    }
+
+    #[test]
+    fn small_row_groups_are_one_block_and_one_without_a_page_index_stays_whole() {
+        let group = || RowGroup { rows: 4, chunks: vec![chunk(&[(100, 0)], 0..0)] };
+        let segments = cut(&[group(), group(), group()], 250);
+        let blocks: Vec<_> = segments.blocks(250).iter().map(|block| (block.offset, block.records)).collect();
+        assert_eq!(blocks, [(0, 8), (200, 4)]);
+        let mut large = chunk(&[(400, 0), (800, 4)], 0..0);
+        large.has_page_index = false;
+        let segments = cut(&[RowGroup { rows: 8, chunks: vec![large] }], 100);
+        assert_eq!(segments.segments.len(), 1);
+    }
+
+    #[test]
+    fn a_block_has_room_for_decoded_rows_and_is_refused_if_these_are_too_many() {
+        let mut small = chunk(&[(10, 0), (20, 500)], 0..0);
+        small.decoded_bytes = 8000;
+        let segments = cut(&[RowGroup { rows: 1000, chunks: vec![small] }], 5000);
+        assert_eq!((segments.segments.len(), segments.bytes), (2, 8000));
+        let mut huge = chunk(&[(10, 0)], 0..0);
+        huge.decoded_bytes = 2 << 30;
+        let error = Segments::default().add(3, &RowGroup { rows: 7, chunks: vec![huge] }, 5000).unwrap_err();
+        assert!(error.contains("7 rows in row group 3") && error.contains("write_page_index=True"), "{error}");
+    }
+}

@@ -1,0 +1,287 @@
+//! From the footer of a Parquet file, and its page index, to the index of its pages.
+
+use std::{
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use bytes::Bytes;
+use parquet::{
+    basic::{CompressionCodec, Encoding},
+    file::{
+        metadata::{
+            ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
+            ParquetStatisticsPolicy, RowGroupMetaData,
+        },
+        page_index::index_reader::decode_offset_index,
+    },
+};
+use spdl_core::Fingerprint;
+
+use super::{
+    columns::{Codec, Column},
+    cut::{Chunk, RowGroup, Segments},
+    index::{Page, ParquetIndex},
+    index_file,
+    schema::Schema,
+};
+use crate::{FormatError, manifest::BlockFacts};
+
+/// Upper limit of the size of a footer, in bytes.
+pub const MAX_FOOTER_BYTES: u64 = 256 << 20;
+/// Parts of the page index with a gap of at most this many bytes are read together.
+const MERGE_GAP_BYTES: u64 = 4 << 10;
+/// The memory that the place of a value takes where values have different sizes.
+const PLACE_BYTES: u64 = 8;
+
+/// The footer of a file.
+#[derive(Debug)]
+pub struct Footer {
+    metadata: ParquetMetaData,
+    schema: Schema,
+    file_bytes: u64,
+}
+
+/// What all rows of a file have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct RowFacts<'a> {
+    /// What their keys begin with.
+    pub key_prefix: &'a str,
+    /// Fields with the same value in all rows: names and values.
+    pub partitions: &'a [(String, String)],
+}
+
+/// The index that was made for a file.
+#[derive(Debug)]
+pub struct FileIndex {
+    /// The stored form of the index.
+    pub index: Bytes,
+    /// Its hash.
+    pub hash: Fingerprint,
+    /// Number of rows.
+    pub records: u32,
+    /// Bytes of the shard.
+    pub bytes: u64,
+    /// The blocks.
+    pub blocks: Vec<BlockFacts>,
+    /// The names of the fields.
+    pub fields: Vec<String>,
+}
+
+impl Footer {
+    /// Reads a footer, without the eight bytes that follow it, of a file of `file_bytes`.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn parse(footer: &[u8], file_bytes: u64) -> Result<Self, String> {
+        let options = ParquetMetaDataOptions::new()
+            .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
+            .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll);
+        let parse = || {
+            let metadata = ParquetMetaDataReader::decode_metadata_with_options(footer, Some(&options));
+            let metadata = metadata.map_err(|error| format!("has a damaged footer: {error}"))?;
+            Ok(Self { schema: Schema::of(metadata.file_metadata().schema_descr()), metadata, file_bytes })
+        };
+        caught(parse)
+    }
+
+    /// Returns the columns that are no fields, with the reason.
+    pub fn left_out(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        self.schema.left_out.iter().map(|(name, reason)| (name.as_str(), *reason))
+    }
+
+    /// Returns the ranges of the file that hold the page index, in order.
+    #[must_use]
+    pub fn page_index(&self) -> Vec<Range<u64>> {
+        let chunks = self.metadata.row_groups().iter().flat_map(|group| self.chunks(group));
+        let mut ranges: Vec<_> = chunks.filter_map(|(_, chunk)| self.offset_index(chunk)).collect();
+        ranges.sort_by_key(|range| range.start);
+        let mut merged: Vec<Range<u64>> = Vec::new();
+        for range in ranges {
+            match merged.last_mut() {
+                Some(last) if range.start <= last.end.saturating_add(MERGE_GAP_BYTES) => {
+                    last.end = last.end.max(range.end);
+                }
+                _ => merged.push(range),
+            }
+        }
+        merged
+    }
+
+    /// Makes the index of the file, with blocks of about `block_bytes`. `read` returns a part of the ranges of the page
+    /// index.
+    ///
+    /// # Errors
+    /// What is wrong with the file, or why it cannot be read.
+    pub fn index(
+        &self,
+        read: &dyn Fn(Range<u64>) -> Option<Bytes>,
+        of_rows: RowFacts<'_>,
+        block_bytes: u64,
+    ) -> Result<FileIndex, String> {
+        caught(|| self.make_index(read, of_rows, block_bytes))
+    }
+
+    fn make_index(
+        &self,
+        read: &dyn Fn(Range<u64>) -> Option<Bytes>,
+        of_rows: RowFacts<'_>,
+        block_bytes: u64,
+    ) -> Result<FileIndex, String> {
+        let columns: Vec<Column> = self.schema.columns.iter().map(|(_, column)| column.clone()).collect();
+        if columns.is_empty() {
+            return Err("has no column that can be read".to_owned());
+        }
+        let mut cut = Segments::default();
+        for (number, group) in (0..).zip(self.metadata.row_groups()) {
+            if group.num_rows() == 0 {
+                continue;
+            }
+            let group = self.row_group(group, read).map_err(|problem| format!("{problem} in row group {number}"))?;
+            cut.add(number, &group, block_bytes)?;
+        }
+        let is_column = |name: &str| columns.iter().any(|column| column.name == name);
+        let partitions: Vec<_> = of_rows.partitions.iter().filter(|(name, _)| !is_column(name)).cloned().collect();
+        let names = columns.iter().map(|column| &column.name).chain(partitions.iter().map(|(name, _)| name));
+        let fields = names.cloned().collect();
+        let blocks = cut.blocks(block_bytes);
+        let index = ParquetIndex {
+            bytes: Bytes::new(),
+            file_bytes: self.file_bytes,
+            shard_bytes: cut.bytes,
+            records: cut.records,
+            prefix: 0..0,
+            columns,
+            partitions: Vec::new(),
+            segments: cut.segments,
+            runs: cut.runs,
+            pages: cut.pages,
+            by_name: Default::default(),
+        };
+        let unwritable = |error: FormatError| format!("contradicts itself: its index {error}");
+        let (bytes, hash) = index_file::write(&index, of_rows.key_prefix, &partitions).map_err(unwritable)?;
+        Ok(FileIndex { index: bytes, hash, records: index.records, bytes: index.shard_bytes, blocks, fields })
+    }
+
+    /// Iterates over the chunks of the columns that are fields.
+    fn chunks<'g>(
+        &'g self,
+        group: &'g RowGroupMetaData,
+    ) -> impl Iterator<Item = (&'g Column, &'g ColumnChunkMetaData)> {
+        self.schema.columns.iter().filter_map(|(number, column)| Some((column, group.columns().get(*number)?)))
+    }
+
+    fn row_group(
+        &self,
+        group: &RowGroupMetaData,
+        read: &dyn Fn(Range<u64>) -> Option<Bytes>,
+    ) -> Result<RowGroup, String> {
+        let rows = u32::try_from(group.num_rows()).map_err(|_| format!("has {} rows", group.num_rows()))?;
+        let chunks = self.chunks(group).map(|(column, chunk)| {
+            let offsets = self.offset_index(chunk).and_then(read);
+            self.chunk(column, chunk, rows, offsets.as_deref())
+                .map_err(|problem| format!("has a column `{}` that {problem}", column.name))
+        });
+        let chunks = chunks.collect::<Result<Vec<_>, _>>()?;
+        if chunks.len() == self.schema.columns.len() {
+            Ok(RowGroup { rows, chunks })
+        } else {
+            Err("lacks columns".to_owned())
+        }
+    }
+
+    fn offset_index(&self, chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
+        let start = u64::try_from(chunk.offset_index_offset()?).ok()?;
+        let end = start.checked_add(u64::try_from(chunk.offset_index_length()?).ok()?)?;
+        (start < end && end <= self.file_bytes).then_some(start..end)
+    }
+
+    fn chunk(
+        &self,
+        column: &Column,
+        chunk: &ColumnChunkMetaData,
+        rows: u32,
+        offsets: Option<&[u8]>,
+    ) -> Result<Chunk, String> {
+        if chunk.file_path().is_some_and(|path| !path.is_empty()) {
+            return Err("lies in another file".to_owned());
+        }
+        let first = [chunk.dictionary_page_offset().filter(|at| *at > 0), Some(chunk.data_page_offset())];
+        let start = first.into_iter().flatten().min().and_then(|at| u64::try_from(at).ok());
+        let end =
+            start.zip(u64::try_from(chunk.compressed_size()).ok()).and_then(|(start, bytes)| start.checked_add(bytes));
+        let range = start.zip(end).map(|(start, end)| start..end).filter(|range| range.end <= self.file_bytes);
+        let range = range.filter(|range| range.start < range.end && range.end - range.start <= u32::MAX.into());
+        let range = range.ok_or("lies outside the file, or has 4 GiB or more")?;
+        let codec = codec(chunk.compression_codec())?;
+        let decoded_bytes = decoded_bytes(column, chunk, rows);
+        if let Some((first, pages)) = offsets.and_then(|offsets| known_pages(offsets, &range, rows)) {
+            let dictionary = range.start..first;
+            return Ok(Chunk { codec, dictionary, at: first, pages, has_page_index: true, decoded_bytes });
+        }
+        let pages = vec![Page { end: (range.end - range.start) as u32, first_row: 0 }];
+        let at = range.start;
+        Ok(Chunk { codec, dictionary: at..at, at, pages, has_page_index: false, decoded_bytes })
+    }
+}
+
+/// Returns where the first page begins, and all pages; `None` if the index does not describe all bytes of the chunk, page
+/// after page, as that of a well-made file does.
+fn known_pages(offsets: &[u8], chunk: &Range<u64>, rows: u32) -> Option<(u64, Vec<Page>)> {
+    let offsets = decode_offset_index(offsets).ok()?;
+    let locations = offsets.page_locations();
+    let first = u64::try_from(locations.first()?.offset).ok()?;
+    let (mut at, mut pages): (u64, Vec<Page>) = (first, Vec::with_capacity(locations.len()));
+    for location in locations {
+        let first_row = u32::try_from(location.first_row_index).ok().filter(|row| *row < rows)?;
+        let follows = match pages.last() {
+            None => first_row == 0,
+            Some(before) => first_row > before.first_row,
+        };
+        let is_next = u64::try_from(location.offset).is_ok_and(|offset| offset == at);
+        let bytes = u64::try_from(location.compressed_page_size).ok().filter(|bytes| *bytes > 0)?;
+        at += bytes;
+        if !follows || !is_next || at > chunk.end {
+            return None;
+        }
+        pages.push(Page { end: u32::try_from(at - first).ok()?, first_row });
+    }
+    (first >= chunk.start && at == chunk.end).then_some((first, pages))
+}
+
+/// Returns the bytes that the decoded values take, or a little more.
+fn decoded_bytes(column: &Column, chunk: &ColumnChunkMetaData, rows: u32) -> u64 {
+    let stated = u64::try_from(chunk.uncompressed_size()).unwrap_or(0);
+    let values = u64::try_from(chunk.num_values()).unwrap_or(0);
+    let places = u64::from(rows) * PLACE_BYTES;
+    let decoded = match column.width() {
+        Some(width) if column.max_definition == 0 => values.saturating_mul(width as u64),
+        Some(width) => values.saturating_mul(width as u64).saturating_add(places),
+        // The values of a dictionary are kept once; other encodings may leave out what values have in common.
+        None => {
+            let whole = chunk.unencoded_byte_array_data_bytes().and_then(|bytes| u64::try_from(bytes).ok());
+            let is_shortened = chunk.encodings().any(|encoding| encoding == Encoding::DELTA_BYTE_ARRAY);
+            let bytes = if is_shortened { whole.unwrap_or(stated.saturating_mul(4)) } else { stated };
+            bytes.saturating_add(places)
+        }
+    };
+    decoded.max(stated)
+}
+
+fn codec(codec: CompressionCodec) -> Result<Codec, String> {
+    Ok(match codec {
+        CompressionCodec::UNCOMPRESSED => Codec::None,
+        CompressionCodec::SNAPPY => Codec::Snappy,
+        CompressionCodec::GZIP => Codec::Gzip,
+        CompressionCodec::BROTLI => Codec::Brotli,
+        CompressionCodec::LZ4 => Codec::Lz4,
+        CompressionCodec::ZSTD => Codec::Zstd,
+        CompressionCodec::LZ4_RAW => Codec::Lz4Raw,
+        other => return Err(format!("is compressed with {other:?}, which is not read")),
+    })
+}
+
+/// Calls `parse`, and returns a panic of the library that reads footers as an error: a file found one of its faults.
+fn caught<T>(parse: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(parse)).unwrap_or_else(|_| Err("has a footer that cannot be read".to_owned()))
+}

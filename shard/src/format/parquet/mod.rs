@@ -1,0 +1,80 @@
+//! Parquet: a dataset of Parquet files as they lie in a folder or under a prefix of a bucket. Nothing is converted.
+//!
+//! A shard is a file, a record a row, a field a column or a leaf of one (`image.bytes`); folders called `key=value` are
+//! fields of the rows below them. The index of a file says where the pages of its columns lie. It is made of the file's
+//! footer and of its page index, where it has one; no page is read for it.
+//!
+//! A shard's space of bytes is not the file's: the pages that belong to the same rows lie together in it, column by
+//! column, so that a block is a run of rows. Then there is room up to the size that the rows have once they are decoded,
+//! because that is what a block takes in memory.
+
+mod columns;
+#[cfg(feature = "store")]
+mod cut;
+#[cfg(feature = "store")]
+mod decode;
+#[cfg(feature = "store")]
+mod footer;
+mod index;
+mod index_file;
+#[cfg(feature = "store")]
+mod pages;
+#[cfg(feature = "store")]
+mod scan;
+#[cfg(feature = "store")]
+mod schema;
+#[cfg(feature = "store")]
+mod thrift;
+#[cfg(feature = "store")]
+mod values;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+#[cfg(feature = "store")]
+use futures::stream::BoxStream;
+use spdl_core::Fingerprint;
+
+use super::{Format, ShardIndex, StoredObject};
+#[cfg(feature = "store")]
+use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
+use crate::{FormatError, manifest::Shard};
+
+#[cfg(feature = "store")]
+pub use footer::{FileIndex, Footer, MAX_FOOTER_BYTES, RowFacts};
+
+/// Ending of the names of shards.
+#[cfg(feature = "store")]
+pub(crate) const PARQUET_SUFFIX: &str = ".parquet";
+
+/// Parquet.
+#[derive(Debug)]
+pub struct Parquet;
+
+impl Format for Parquet {
+    fn name(&self) -> &'static str {
+        "parquet"
+    }
+
+    fn object(&self, _shard: &Shard<'_>) -> Option<StoredObject> {
+        None
+    }
+
+    fn is_columnar(&self) -> bool {
+        true
+    }
+
+    fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
+        index_file::open(bytes, expected)
+    }
+
+    #[cfg(feature = "store")]
+    fn recognises(&self, folder: &Listing) -> bool {
+        folder.iter().any(|object| scan::is_shard(object.name))
+    }
+
+    #[cfg(feature = "store")]
+    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
+        scan::scan(scan)
+    }
+}

@@ -1,0 +1,199 @@
+//! Makes the shards of a folder of Parquet files: of each file the footer and the page index are read, and no page.
+
+use std::{
+    collections::BTreeSet,
+    ops::Range,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use futures::{
+    StreamExt, TryStreamExt,
+    stream::{self, BoxStream},
+};
+
+use super::{
+    PARQUET_SUFFIX,
+    footer::{FileIndex, Footer, MAX_FOOTER_BYTES, RowFacts},
+};
+use crate::{
+    dataset::{DatasetError, DatasetOddities, Scan, ScanCounts, ScannedShard},
+    format::{ObjectRange, ObjectRole, StoredObject},
+    manifest::ShardFacts,
+    store::{DatasetStore, StoreError},
+};
+
+/// The last bytes of every file: the length of the footer, and the magic.
+const TAIL_BYTES: u64 = 8;
+const MAGIC: &[u8] = b"PAR1";
+/// The end of a file is read at first up to this size, in the hope that the footer lies in it.
+const MAX_FIRST_READ: u64 = 64 << 10;
+/// The first read takes at most this part of a file.
+const FIRST_READ_PART: u64 = 4096;
+/// What writers call the folder of rows without a value.
+const NO_VALUE: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// Returns whether a file of the folder is a shard. Files whose names begin so are left behind by writers.
+pub(super) fn is_shard(name: &str) -> bool {
+    let is_hidden = |part: &str| part.starts_with(['.', '_']);
+    name.ends_with(PARQUET_SUFFIX) && !name.split('/').any(is_hidden)
+}
+
+pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, DatasetError>> {
+    if scan.options.boxes.is_some() {
+        let problem = "is for tars with Pascal VOC annotations; a row of Parquet is one sample".to_owned();
+        return stream::iter([Err(DatasetError::Option { option: "boxes", problem })]).boxed();
+    }
+    let mut folder = std::mem::take(&mut scan.folder);
+    if !scan.is_chosen {
+        folder.retain(|object| is_shard(object.name));
+    }
+    scan.meter.expect_bytes(folder.iter().map(|object| object.bytes).sum());
+    let (meter, files_at_once) = (scan.meter, scan.options.shards_at_once.max(1));
+    let scanner = Arc::new(Scanner {
+        from: scan.from.clone(),
+        block_bytes: scan.block_bytes,
+        counts: meter.counts(),
+        noted: Mutex::default(),
+    });
+    let files = (0..folder.len()).map(move |number| {
+        let file = folder.get(number);
+        let (url, etag) = (file.name.to_owned(), file.etag.map(str::to_owned));
+        StoredObject { url, bytes: file.bytes, etag, role: ObjectRole::File }
+    });
+    let shards = stream::iter(files).map(move |file| {
+        let scanner = Arc::clone(&scanner);
+        async move { scanner.file(file).await }
+    });
+    shards.buffered(files_at_once).inspect_ok(|_| meter.report()).boxed()
+}
+
+/// Reads what files say about their pages.
+struct Scanner {
+    from: DatasetStore,
+    block_bytes: u64,
+    counts: Arc<ScanCounts>,
+    /// The columns that were reported as left out.
+    noted: Mutex<BTreeSet<String>>,
+}
+
+impl Scanner {
+    async fn file(&self, file: StoredObject) -> Result<ScannedShard, DatasetError> {
+        let wrong = |problem: String| DatasetError::Source { path: self.from.url_of(&file.url), problem };
+        let footer = self.footer(&file).await?.map_err(wrong)?;
+        let footer = Footer::parse(&footer, file.bytes).map_err(wrong)?;
+        let mut page_index: Vec<(u64, Bytes)> = Vec::new();
+        for range in footer.page_index() {
+            page_index.push((range.start, self.read(&file, range).await?));
+        }
+        let read = |range: Range<u64>| {
+            let at = page_index.partition_point(|(start, _)| *start <= range.start).checked_sub(1)?;
+            let (start, bytes) = &page_index[at];
+            let place = usize::try_from(range.start - start).ok()?..usize::try_from(range.end - start).ok()?;
+            bytes.get(place.clone())?;
+            Some(bytes.slice(place))
+        };
+        let key_prefix = format!("{}/", file.url.strip_suffix(PARQUET_SUFFIX).unwrap_or(&file.url));
+        let of_rows = RowFacts { key_prefix: &key_prefix, partitions: &partitions(&file.url) };
+        let made = footer.index(&read, of_rows, self.block_bytes).map_err(wrong)?;
+        let mut odd = DatasetOddities::default();
+        for field in made.fields.iter().filter(|_| made.records > 0) {
+            let number = odd.fields.len();
+            odd.fields.insert(field.clone(), (made.records.into(), number));
+        }
+        for (column, reason) in footer.left_out() {
+            if self.noted.lock().expect("nothing panics with it").insert(column.to_owned()) {
+                odd.note(|| format!("column `{column}` of `{}` is left out: {reason}", file.url));
+            }
+        }
+        self.counts.add(1, made.records.into(), file.bytes);
+        let FileIndex { index, hash, records, bytes, blocks, .. } = made;
+        let etag = self.from.lasting_etag(file.etag);
+        let index_bytes = index.len() as u64;
+        let facts = ShardFacts { url: file.url, bytes, etag, records, index_bytes, index_hash: hash };
+        Ok(ScannedShard { facts, blocks, index, odd })
+    }
+
+    /// Reads the footer of a file. The inner error is what is wrong with the file.
+    async fn footer(&self, file: &StoredObject) -> Result<Result<Bytes, String>, StoreError> {
+        if file.bytes < TAIL_BYTES + MAGIC.len() as u64 {
+            return Ok(Err(format!("is no Parquet file: it has {} bytes", file.bytes)));
+        }
+        let first = (file.bytes / FIRST_READ_PART).clamp(TAIL_BYTES, MAX_FIRST_READ);
+        let end = self.read(file, file.bytes - first..file.bytes).await?;
+        let (rest, tail) = end.split_at(end.len() - TAIL_BYTES as usize);
+        let (length, magic) = tail.split_at(4);
+        if magic != MAGIC {
+            let what = if magic == b"PARE" { "is encrypted" } else { "is no Parquet file" };
+            return Ok(Err(format!("{what}: it ends with `{}`", magic.escape_ascii())));
+        }
+        let length = u64::from(u32::from_le_bytes(length.try_into().expect("four bytes")));
+        if length > MAX_FOOTER_BYTES || length + TAIL_BYTES + MAGIC.len() as u64 > file.bytes {
+            return Ok(Err(format!("is cut off or damaged: its footer claims {length} bytes")));
+        }
+        if let Some(start) = rest.len().checked_sub(length as usize) {
+            return Ok(Ok(end.slice(start..rest.len())));
+        }
+        let footer_end = file.bytes - TAIL_BYTES;
+        self.read(file, footer_end - length..footer_end).await.map(Ok)
+    }
+
+    async fn read(&self, file: &StoredObject, range: Range<u64>) -> Result<Bytes, StoreError> {
+        self.from.read_range(&ObjectRange { object: file.clone(), at: range.start, range }).await
+    }
+}
+
+/// Returns the fields that the folders of a file's path are: those called `key=value`.
+fn partitions(path: &str) -> Vec<(String, String)> {
+    let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
+    let mut found: Vec<(String, String)> = Vec::new();
+    for (key, value) in folders.filter_map(|folder| folder.split_once('=')) {
+        let (key, value) = (unescaped(key), unescaped(value));
+        let is_new = !key.is_empty() && value != NO_VALUE && found.iter().all(|(other, _)| *other != key);
+        if is_new && !key.contains(char::is_control) {
+            found.push((key, value));
+        }
+    }
+    found
+}
+
+/// Replaces `%20` and the like by what they mean; what means nothing stays.
+fn unescaped(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..2).filter(|_| *first == b'%').and_then(|code| std::str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_with_a_key_are_fields() {
+        let found = partitions("data/split=train/lang=de%2FAT/x=__HIVE_DEFAULT_PARTITION__/split=b/c=d.parquet");
+        assert_eq!(found, [("split".into(), "train".into()), ("lang".into(), "de/AT".into())]);
+        assert_eq!(partitions("a=b.parquet"), [], "the file's own name is no folder");
+        assert_eq!(unescaped("100%"), "100%");
+        assert_eq!(unescaped("%zz%41%ff"), "%zz%41%ff", "no UTF-8");
+    }
+
+    #[test]
+    fn what_writers_leave_behind_is_no_shard() {
+        assert!(is_shard("a/part-0.parquet") && is_shard("split=_x/part.parquet"));
+        for name in ["_metadata", "a/_temporary/0.parquet", ".x.parquet", "a.parquet.crc"] {
+            assert!(!is_shard(name), "{name}");
+        }
+    }
+}

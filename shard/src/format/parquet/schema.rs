@@ -1,0 +1,163 @@
+//! From a file's schema to the fields of its records.
+
+use parquet::{
+    basic::{ConvertedType, LogicalType, Type},
+    schema::types::{ColumnDescriptor, SchemaDescriptor, Type as SchemaType},
+};
+use spdl_core::job::DType;
+
+use super::columns::{Column, MAX_DEFINITION, MAX_FIXED_BYTES, Physical};
+
+/// Upper limit of the length of a field's name, in bytes.
+const MAX_NAME_BYTES: usize = 1024;
+
+/// The columns of a file, and those that are no fields, with the reason.
+#[derive(Debug, Default)]
+pub(super) struct Schema {
+    /// Each with its number in the file.
+    pub(super) columns: Vec<(usize, Column)>,
+    pub(super) left_out: Vec<(String, &'static str)>,
+}
+
+impl Schema {
+    pub(super) fn of(schema: &SchemaDescriptor) -> Self {
+        let mut found = Self::default();
+        for (number, leaf) in schema.columns().iter().enumerate() {
+            let name = field_name(schema.root_schema(), leaf.path().parts());
+            let column =
+                column(leaf, &name).and_then(|column| match found.columns.iter().any(|(_, c)| c.name == name) {
+                    true => Err("another column has the same name"),
+                    false => Ok(column),
+                });
+            match column {
+                Ok(column) => found.columns.push((number, column)),
+                Err(reason) => found.left_out.push((name.escape_debug().to_string(), reason)),
+            }
+        }
+        found
+    }
+}
+
+/// Returns the path of a leaf without the parts that only lists have: `a.list.element.x` is `a.x`.
+fn field_name(root: &SchemaType, path: &[String]) -> String {
+    let (mut names, mut node, mut parts) = (Vec::new(), root, path.iter());
+    let child = |node: &'_ SchemaType, part: &String| -> Option<usize> {
+        node.is_group().then(|| node.get_fields().iter().position(|field| field.name() == part)).flatten()
+    };
+    while let Some(part) = parts.next() {
+        names.push(part.as_str());
+        let Some(at) = child(node, part) else { continue };
+        node = &node.get_fields()[at];
+        // Of a list the repeated group, and its only member, which may be a list again.
+        let mut wrappers = if is_list(node) { 2 } else { 0 };
+        while wrappers > 0 {
+            let inner = parts.clone().next().and_then(|part| child(node, part));
+            let Some(at) = inner.filter(|_| node.get_fields().len() == 1) else { break };
+            node = &node.get_fields()[at];
+            parts.next();
+            wrappers = if wrappers == 1 && is_list(node) { 2 } else { wrappers - 1 };
+        }
+    }
+    names.join(".")
+}
+
+fn is_list(node: &SchemaType) -> bool {
+    let info = node.get_basic_info();
+    node.is_group()
+        && (info.converted_type() == ConvertedType::LIST || matches!(info.logical_type_ref(), Some(LogicalType::List)))
+}
+
+/// Describes the column of a leaf, or returns why it is none.
+fn column(leaf: &ColumnDescriptor, name: &str) -> Result<Column, &'static str> {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(char::is_control) {
+        return Err("it cannot be the name of a field");
+    }
+    if leaf.max_rep_level() > 1 {
+        return Err("lists of lists are not read");
+    }
+    let max_definition = u16::try_from(leaf.max_def_level()).ok().filter(|level| *level <= MAX_DEFINITION);
+    let max_definition = max_definition.ok_or("it is nested too deeply")?;
+    let list_definition = (leaf.max_rep_level() == 1).then(|| leaf.repeated_ancestor_def_level() as u16);
+    let is_fixed = leaf.physical_type() == Type::FIXED_LEN_BYTE_ARRAY;
+    let length = if is_fixed { u32::try_from(leaf.type_length()).unwrap_or(0) } else { 0 };
+    if is_fixed && !(1..=MAX_FIXED_BYTES).contains(&length) {
+        return Err("its values have no bytes, or too many");
+    }
+    let (physical, elements) = types(leaf)?;
+    if list_definition.is_some() && elements.is_none() {
+        return Err("lists of text or bytes are not read");
+    }
+    let column = Column { name: name.to_owned(), physical, length, elements, max_definition, list_definition };
+    if column.is_consistent() { Ok(column) } else { Err("its type contradicts itself") }
+}
+
+/// Returns how values are stored, and the type of elements that they are.
+fn types(leaf: &ColumnDescriptor) -> Result<(Physical, Option<DType>), &'static str> {
+    let info = leaf.self_type().get_basic_info();
+    let is_decimal = info.converted_type() == ConvertedType::DECIMAL
+        || matches!(info.logical_type_ref(), Some(LogicalType::Decimal(_)));
+    if is_decimal {
+        return Err("decimals are not read; cast them to a float or an integer");
+    }
+    Ok(match leaf.physical_type() {
+        Type::BOOLEAN => (Physical::Boolean, Some(DType::Bool)),
+        Type::INT32 => (Physical::Int32, Some(int32(info.converted_type()))),
+        Type::INT64 if info.converted_type() == ConvertedType::UINT_64 => (Physical::Int64, Some(DType::U64)),
+        Type::INT64 => (Physical::Int64, Some(DType::I64)),
+        Type::INT96 => (Physical::Int96, Some(DType::I64)),
+        Type::FLOAT => (Physical::Float, Some(DType::F32)),
+        Type::DOUBLE => (Physical::Double, Some(DType::F64)),
+        Type::BYTE_ARRAY => (Physical::ByteArray, None),
+        Type::FIXED_LEN_BYTE_ARRAY if matches!(info.logical_type_ref(), Some(LogicalType::Float16)) => {
+            (Physical::FixedLenByteArray, Some(DType::F16))
+        }
+        Type::FIXED_LEN_BYTE_ARRAY => (Physical::FixedLenByteArray, None),
+    })
+}
+
+const fn int32(converted: ConvertedType) -> DType {
+    match converted {
+        ConvertedType::INT_8 => DType::I8,
+        ConvertedType::UINT_8 => DType::U8,
+        ConvertedType::INT_16 => DType::I16,
+        ConvertedType::UINT_16 => DType::U16,
+        ConvertedType::UINT_32 => DType::U32,
+        _ => DType::I32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+
+    #[test]
+    fn leaves_are_called_by_their_path_without_what_lists_add() {
+        let schema = "message rows {
+            required int32 plain;
+            optional group image { optional binary bytes; optional binary path (UTF8); }
+            optional group scores (LIST) { repeated group list { optional float element; } }
+            optional group points (LIST) { repeated group list { optional group element { required double x; required binary n; } } }
+            optional group nested (LIST) { repeated group list { optional group element (LIST) { repeated group list { optional int64 element; } } } }
+            optional group odd (LIST) { repeated int32 a; repeated int32 b; }
+            optional group old (LIST) { repeated int32 array; }
+            repeated int32 bare;
+            required int32 money (DECIMAL(9, 2));
+        }";
+        let schema = Schema::of(&SchemaDescriptor::new(Arc::new(parse_message_type(schema).unwrap())));
+        let names: Vec<_> = schema.columns.iter().map(|(number, column)| (*number, column.name.as_str())).collect();
+        let expected = ["plain", "image.bytes", "image.path", "scores", "points.x"];
+        assert_eq!(names[..5].iter().map(|(_, name)| *name).collect::<Vec<_>>(), expected);
+        assert_eq!(names[5..], [(7, "odd.a"), (8, "odd.b"), (9, "old"), (10, "bare")]);
+        let lists: Vec<_> = schema.columns.iter().map(|(_, column)| column.list_definition).collect();
+        assert_eq!(lists, [None, None, None, Some(2), Some(2), Some(2), Some(2), Some(2), Some(1)]);
+        let left_out: Vec<_> = schema.left_out.iter().map(|(name, reason)| (name.as_str(), *reason)).collect();
+        let [points, nested, money] = left_out[..] else { panic!("{left_out:?}") };
+        assert_eq!(points, ("points.n", "lists of text or bytes are not read"));
+        assert_eq!(nested, ("nested", "lists of lists are not read"));
+        assert!(money.0 == "money" && money.1.contains("decimals are not read"), "{money:?}");
+    }
+}

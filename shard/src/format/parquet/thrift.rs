@@ -1,0 +1,142 @@
+//! Walks a struct in Thrift's compact protocol, which Parquet's headers are, without allocating anything:
+//! <https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>.
+
+/// Upper limit of the depth of structs and lists.
+const MAX_DEPTH: usize = 8;
+
+/// Walks the struct at the start of `bytes`, and passes each number in it to `number` with its path: the ids of the fields
+/// that lead to it. Returns the length of the struct; `None` if it is not one.
+pub(super) fn walk(bytes: &[u8], number: &mut dyn FnMut(&[i16], i64)) -> Option<usize> {
+    let mut walker = Walker { bytes, at: 0, path: [0; MAX_DEPTH], number };
+    walker.structure(0)?;
+    Some(walker.at)
+}
+
+struct Walker<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    path: [i16; MAX_DEPTH],
+    number: &'a mut dyn FnMut(&[i16], i64),
+}
+
+impl Walker<'_> {
+    fn structure(&mut self, depth: usize) -> Option<()> {
+        if depth == MAX_DEPTH {
+            return None;
+        }
+        let mut id = 0_i16;
+        loop {
+            let head = self.byte()?;
+            if head == 0 {
+                return Some(());
+            }
+            id = match head >> 4 {
+                0 => i16::try_from(self.zigzag()?).ok()?,
+                delta => id.checked_add(delta.into())?,
+            };
+            self.path[depth] = id;
+            match head & 15 {
+                // In a struct, the type of a boolean is its value.
+                kind @ (1 | 2) => (self.number)(&self.path[..=depth], i64::from(kind == 1)),
+                kind => self.value(kind, depth)?,
+            }
+        }
+    }
+
+    fn value(&mut self, kind: u8, depth: usize) -> Option<()> {
+        match kind {
+            1..=3 => self.skip(1),
+            4..=6 => {
+                let value = self.zigzag()?;
+                (self.number)(&self.path[..=depth], value);
+                Some(())
+            }
+            7 => self.skip(8),
+            8 => {
+                let length = usize::try_from(self.varint()?).ok()?;
+                self.skip(length)
+            }
+            9 | 10 => self.list(depth),
+            12 => self.structure(depth + 1),
+            _ => None,
+        }
+    }
+
+    fn list(&mut self, depth: usize) -> Option<()> {
+        if depth + 1 == MAX_DEPTH {
+            return None;
+        }
+        let head = self.byte()?;
+        let count = match head >> 4 {
+            15 => self.varint()?,
+            count => count.into(),
+        };
+        // Each element takes a byte at least.
+        if count > (self.bytes.len() - self.at) as u64 {
+            return None;
+        }
+        self.path[depth + 1] = 0;
+        (0..count).try_for_each(|_| self.value(head & 15, depth + 1))
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn skip(&mut self, bytes: usize) -> Option<()> {
+        self.at = self.at.checked_add(bytes).filter(|at| *at <= self.bytes.len())?;
+        Some(())
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn zigzag(&mut self) -> Option<i64> {
+        let value = self.varint()?;
+        Some((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Numbers = Vec<(Vec<i16>, i64)>;
+
+    fn numbers(bytes: &[u8]) -> Option<(usize, Numbers)> {
+        let mut found = Vec::new();
+        let length = walk(bytes, &mut |path, value| found.push((path.to_vec(), value)))?;
+        Some((length, found))
+    }
+
+    #[test]
+    fn numbers_are_found_by_their_path() {
+        // {1: i32 -3, 3: true, 5: {1: i32 150, 2: [i32 1, 2]}, 20: binary "ab"}, and a byte that follows
+        let bytes = [0x15, 5, 0x21, 0x2c, 0x15, 0xac, 2, 0x19, 0x25, 2, 4, 0, 0x08, 40, 2, b'a', b'b', 0, 99];
+        let expected = [(vec![1], -3), (vec![3], 1), (vec![5, 1], 150), (vec![5, 2, 0], 1), (vec![5, 2, 0], 2)];
+        assert_eq!(numbers(&bytes), Some((18, expected.to_vec())));
+        for length in 0..18 {
+            assert_eq!(numbers(&bytes[..length]), None, "cut off after {length} bytes");
+        }
+    }
+
+    #[test]
+    fn what_claims_more_than_there_is_ends_at_once() {
+        assert_eq!(numbers(&[0x1c; 100]), None, "structs in structs");
+        assert_eq!(numbers(&[0x19, 0xf5, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0]), None, "a list of 4 G numbers");
+        assert_eq!(numbers(&[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]), None, "a long text");
+        assert_eq!(numbers(&[0x15, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]), None);
+        assert_eq!(numbers(&[0x1b, 0]), None, "maps are in no header");
+    }
+}

@@ -1,0 +1,184 @@
+//! The decoded values of some rows of a column.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use parquet::data_type::ByteArray;
+use spdl_core::job::DType;
+
+use super::columns::Column;
+
+/// The place of a row without a value: it is null, or a list with an element that is null.
+const NULL: Place = (u32::MAX, 0);
+
+/// Offset and length of a value in the data.
+type Place = (u32, u32);
+
+/// The decoded values of some rows of a column.
+#[derive(Debug)]
+pub(super) struct Values {
+    data: Bytes,
+    places: Places,
+}
+
+#[derive(Debug)]
+enum Places {
+    /// Every row has a value of this size, in order.
+    Dense(usize),
+    ByRow(Vec<Place>),
+}
+
+/// Collects the values that are there, in order.
+#[derive(Debug, Default)]
+pub(super) struct ValueData {
+    data: Vec<u8>,
+    /// Of values of different lengths.
+    places: Vec<Place>,
+}
+
+impl Values {
+    /// Returns the bytes that the values take.
+    pub(super) fn bytes(&self) -> u64 {
+        let places = match &self.places {
+            Places::Dense(_) => 0,
+            Places::ByRow(places) => std::mem::size_of_val(places.as_slice()),
+        };
+        (self.data.len() + places) as u64
+    }
+
+    /// Returns the value of a row, counted from the first; `None` if it has none.
+    pub(super) fn get(&self, row: usize) -> Option<Bytes> {
+        let (start, length) = match &self.places {
+            Places::Dense(width) => (row * width, *width),
+            Places::ByRow(places) => match places[row] {
+                NULL => return None,
+                (start, length) => (start as usize, length as usize),
+            },
+        };
+        Some(self.data.slice(start..start + length))
+    }
+}
+
+impl ValueData {
+    /// Creates the data of values that all have the same size, or of bytes.
+    pub(super) fn of(data: Vec<u8>) -> Self {
+        Self { data, places: Vec::new() }
+    }
+
+    /// Copies values of different lengths, each value of a dictionary once. `None` if they are longer than 4 GiB.
+    pub(super) fn copied(values: &[ByteArray]) -> Option<Self> {
+        let mut copied = Self::default();
+        copied.places.reserve_exact(values.len());
+        let mut known: HashMap<(usize, usize), Place> = HashMap::new();
+        for value in values {
+            let value = value.data();
+            let key = (value.as_ptr() as usize, value.len());
+            let place = match known.get(&key) {
+                Some(place) => *place,
+                None => {
+                    let start = u32::try_from(copied.data.len()).ok()?;
+                    copied.data.extend_from_slice(value);
+                    u32::try_from(copied.data.len()).ok()?;
+                    let place = (start, value.len() as u32);
+                    known.insert(key, place);
+                    place
+                }
+            };
+            copied.places.push(place);
+        }
+        Some(copied)
+    }
+
+    /// Makes the values of rows of the values that are there. Levels are Parquet's, empty where the column has none.
+    ///
+    /// # Errors
+    /// If the values are not those of the rows.
+    pub(super) fn into_rows(
+        self,
+        column: &Column,
+        rows: usize,
+        definitions: &[i16],
+        repetitions: &[i16],
+    ) -> Result<Values, String> {
+        let Self { data, places } = self;
+        let width = column.width().unwrap_or(0);
+        let place = |value: usize| match column.width() {
+            None => places.get(value).copied(),
+            Some(width) if (value + 1) * width <= data.len() => Some(((value * width) as u32, width as u32)),
+            Some(_) => None,
+        };
+        if width > 0 && u32::try_from(data.len()).is_err() {
+            return Err("has values of more than 4 GiB".to_owned());
+        }
+        let wrong = || format!("has other values than its {rows} rows");
+        let max = column.max_definition as i16;
+        let by_row = match column.list_definition {
+            Some(list) => lists(rows, definitions, repetitions, [list as i16, max], width).ok_or_else(wrong)?,
+            None if definitions.iter().all(|level| *level == max) && width > 0 => {
+                if data.len() != rows * width {
+                    return Err(wrong());
+                }
+                return Ok(Values { data: data.into(), places: Places::Dense(width) });
+            }
+            None if column.max_definition == 0 => (0..rows).map(place).collect::<Option<_>>().ok_or_else(wrong)?,
+            None => {
+                let mut value = 0;
+                let by_row = definitions.iter().map(|level| {
+                    if *level < max {
+                        return Some(NULL);
+                    }
+                    value += 1;
+                    place(value - 1)
+                });
+                by_row.collect::<Option<Vec<Place>>>().ok_or_else(wrong)?
+            }
+        };
+        let is_inside = |place: &Place| *place == NULL || place.0 as usize + place.1 as usize <= data.len();
+        if by_row.len() != rows || !by_row.iter().all(is_inside) {
+            return Err(wrong());
+        }
+        Ok(Values { data: data.into(), places: Places::ByRow(by_row) })
+    }
+}
+
+/// Returns the places of lists of elements of `width` bytes. `None` if the levels are not those of so many rows.
+fn lists(
+    rows: usize,
+    definitions: &[i16],
+    repetitions: &[i16],
+    [list, max]: [i16; 2],
+    width: usize,
+) -> Option<Vec<Place>> {
+    if definitions.len() != repetitions.len() {
+        return None;
+    }
+    let mut by_row: Vec<Place> = Vec::with_capacity(rows);
+    let mut at = 0_u32;
+    for (definition, repetition) in definitions.iter().zip(repetitions) {
+        if *repetition == 0 {
+            by_row.push(if *definition < list - 1 { NULL } else { (at, 0) });
+        }
+        if *definition < list {
+            continue;
+        }
+        let last = by_row.last_mut()?;
+        if *definition < max {
+            *last = NULL;
+            continue;
+        }
+        at = at.checked_add(width as u32)?;
+        if *last != NULL {
+            last.1 += width as u32;
+        }
+    }
+    Some(by_row)
+}
+
+/// Writes numbers as the elements of a column.
+pub(super) fn integers<T: Copy>(values: &[T], elements: DType, to: impl Fn(T) -> i64) -> Vec<u8> {
+    let width = elements.bytes();
+    let mut data = Vec::with_capacity(values.len() * width);
+    // A narrower number is the lower bytes of a wider one, signed or not.
+    values.iter().for_each(|value| data.extend_from_slice(&to(*value).to_le_bytes()[..width]));
+    data
+}

@@ -1,0 +1,48 @@
+//! The key of a record: what messages call it, and what identifies it in its dataset.
+
+use std::{borrow::Cow, fmt};
+
+/// The key of a record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum RecordKey<'a> {
+    /// A text in the shard's index.
+    Text(&'a str),
+    /// Where the format gives records no names: what the keys of the shard begin with, and the record's number in it. The
+    /// number has six digits or more.
+    Numbered(&'a str, u32),
+}
+
+impl<'a> RecordKey<'a> {
+    /// Returns the key as text.
+    #[must_use]
+    pub fn text(self) -> Cow<'a, str> {
+        match self {
+            Self::Text(text) => Cow::Borrowed(text),
+            Self::Numbered(prefix, number) => Cow::Owned(format!("{prefix}{number:06}")),
+        }
+    }
+}
+
+impl<'a> From<&'a str> for RecordKey<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl fmt::Display for RecordKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
+    }
+}
+
+impl fmt::Debug for RecordKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.text(), f)
+    }
+}
+
+impl PartialEq<&str> for RecordKey<'_> {
+    fn eq(&self, other: &&str) -> bool {
+        self.text() == *other
+    }
+}

@@ -1,0 +1,103 @@
+"""Writes Parquet files with pyarrow, in every combination of page version, encoding and compression, and one with pictures.
+
+usage: write_parquet.py types FOLDER | write_parquet.py pictures FOLDER PICTURE...
+"""
+
+import json
+import pathlib
+import sys
+
+import numpy
+import pyarrow
+import pyarrow.parquet
+
+ROWS = 50
+
+
+def table(seed: int) -> pyarrow.Table:
+    """Rows with a column of every type; the numbers span the range of their types."""
+    random = numpy.random.default_rng(seed)
+    columns = {}
+    for kind in ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]:
+        limits = numpy.iinfo(kind)
+        columns[kind] = random.integers(limits.min, limits.max, ROWS, dtype=kind, endpoint=True)
+    for kind in ["float32", "float64"]:
+        columns[kind] = random.normal(size=ROWS).astype(kind)
+    columns["float16"] = pyarrow.array(random.normal(size=ROWS).astype("float16"))
+    columns["flag"] = random.integers(0, 2, ROWS).astype(bool)
+    columns["small"] = random.integers(0, 4, ROWS)
+    columns["day"] = pyarrow.array(random.integers(0, 20000, ROWS).astype("int32"), pyarrow.date32())
+    columns["moment"] = pyarrow.array(random.integers(0, 2**50, ROWS), pyarrow.timestamp("us"))
+    blobs = [random.bytes(int(size)) for size in random.integers(0, 3000, ROWS)]
+    columns["blob"] = pyarrow.array(blobs, pyarrow.binary())
+    columns["large"] = pyarrow.array(blobs[::-1], pyarrow.large_binary())
+    columns["fixed"] = pyarrow.array([random.bytes(7) for _ in range(ROWS)], pyarrow.binary(7))
+    columns["text"] = [f"prefix {row % 7} Zürich" for row in range(ROWS)]
+    triples = pyarrow.array(random.normal(size=3 * ROWS).astype("float32"))
+    columns["triple"] = pyarrow.FixedSizeListArray.from_arrays(triples, 3)
+    lists = [list(random.integers(-9, 9, int(length))) for length in random.integers(0, 6, ROWS)]
+    columns["ragged"] = pyarrow.array(lists, pyarrow.list_(pyarrow.int32()))
+    files = [{"bytes": blob, "path": f"{row}.jpg"} for row, blob in enumerate(blobs)]
+    columns["image"] = pyarrow.array(files, pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())]))
+    points = [[{"x": float(item), "name": "p"} for item in list] for list in lists]
+    columns["points"] = pyarrow.array(points)
+    columns["maybe"] = pyarrow.array([None if row % 3 == 0 else row for row in range(ROWS)], pyarrow.int64())
+    columns["gaps"] = pyarrow.array([[1, None] if row % 4 == 0 else [row, 1] for row in range(ROWS)])
+    columns["words"] = [["no", "field"]] * ROWS
+    columns["nested"] = [[[1, 2], [3, 4]]] * ROWS
+    return pyarrow.table(columns)
+
+
+def types(folder: pathlib.Path) -> dict:
+    number = 0
+    for codec in ["none", "snappy", "gzip", "brotli", "zstd", "lz4"]:
+        for version in ["1.0", "2.0"]:
+            for dictionary in [True, False]:
+                delta = {"text": "DELTA_BYTE_ARRAY", "blob": "DELTA_LENGTH_BYTE_ARRAY", "int64": "DELTA_BINARY_PACKED"}
+                split = {"float32": "BYTE_STREAM_SPLIT", "float64": "BYTE_STREAM_SPLIT"}
+                target = folder / f"codec={codec}" / f"part-{number:03}.parquet"
+                target.parent.mkdir(parents=True, exist_ok=True)
+                pyarrow.parquet.write_table(
+                    table(number),
+                    target,
+                    compression=codec,
+                    data_page_version=version,
+                    use_dictionary=dictionary,
+                    column_encoding=None if dictionary or version == "1.0" else {**delta, **split},
+                    write_page_index=number % 3 > 0,
+                    write_page_checksum=number % 2 == 0,
+                    row_group_size=20,
+                    # Small pages: several in a row group, and rows of different columns end in different ones.
+                    data_page_size=2000,
+                    write_batch_size=5,
+                )
+                number += 1
+    return {"files": number, "rows": number * ROWS}
+
+
+def pictures(folder: pathlib.Path, *files: str) -> dict:
+    """Writes pictures as `datasets` does: struct{bytes, path}, a page index, a label."""
+    rows = []
+    for row, file in enumerate(sorted(files)):
+        path = pathlib.Path(file)
+        rows.append({"image": {"bytes": path.read_bytes(), "path": path.name}, "label": row % 5})
+    image = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    schema = pyarrow.schema([("image", image), ("label", pyarrow.int64())])
+    folder.mkdir(parents=True, exist_ok=True)
+    shards = 3
+    for shard in range(shards):
+        part = rows[shard * len(rows) // shards : (shard + 1) * len(rows) // shards]
+        pyarrow.parquet.write_table(
+            pyarrow.Table.from_pylist(part, schema),
+            folder / f"train-{shard:05}-of-{shards:05}.parquet",
+            write_page_index=True,
+            use_content_defined_chunking=True,
+            data_page_size=64 << 10,
+            write_batch_size=1,
+        )
+    return {"rows": len(rows)}
+
+
+if __name__ == "__main__":
+    command, folder, *arguments = sys.argv[1:]
+    print(json.dumps({"types": types, "pictures": pictures}[command](pathlib.Path(folder), *arguments)))
