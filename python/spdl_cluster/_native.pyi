@@ -184,6 +184,8 @@ class NativeLoader:
         sharers: int,
         cores: float | None,
         memory_bytes: int | None,
+        requests: int | None,
+        read_ahead: int | None,
         transform_timeout: float | None,
         program: Program | None,
         log_every: float | None,

@@ -405,6 +405,8 @@ def local(
     slots: int | None = None,
     cores: float | None = None,
     memory_bytes: int | None = None,
+    requests: int | None = None,
+    read_ahead: int | None = None,
     transform_timeout: float | None = None,
     global_batch: int | None = None,
     repeat: bool | None = None,
@@ -426,6 +428,8 @@ def local(
     cores: processor cores for decoding, a number above 0, not a percentage. Default 40 % of the node's, shared by the
         ranks on it (`LOCAL_WORLD_SIZE`). More cores make the trainer's own work on the CPU slower.
     memory_bytes: bytes for slots and cached data. Default 1 GiB. More leave less for the trainer.
+    requests: the most requests to stores in flight, 1 to 512. Default: tuned by what is measured.
+    read_ahead: steps whose data is fetched ahead, 1 to 512. Default: tuned by what is measured.
     transform_timeout: seconds that a function of the job (`transform`) may take for a sample; a sample that takes
         longer is a bad one. Default 30. With a longer one, a function that hangs delays its batch longer.
     global_batch, repeat, tensors, log_every, device, device_options: as for `connect`.
@@ -444,6 +448,8 @@ def local(
         sharers=environment.local_world(),
         cores=cores,
         memory_bytes=memory_bytes,
+        requests=requests,
+        read_ahead=read_ahead,
         transform_timeout=transform_timeout,
         program=functions.program(),
         log_every=log_every,

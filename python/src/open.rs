@@ -9,14 +9,18 @@ use spdl_client::{
     Batch, Blocking, BlockingDiagnoser, Builder, Client, ClientError, Loader, Settings, Source, StartFrom, Started,
     State, Stats,
 };
-use spdl_core::{Position, Receipt, job::JobFile};
+use spdl_core::{
+    Position, Receipt,
+    job::JobFile,
+    tuning::{Setting, TuningSettings},
+};
 use spdl_gpu::{DeviceError, LoaderExt};
 use spdl_worker::transform::{Program, ProgramCode, TransformSettings};
 
 use crate::{
     batch_memory::BatchMemory,
     device::OpenDevice,
-    errors,
+    errors::{self, ErrorKind},
     values::{ColumnType, LoaderFacts, ProgramFields, RankOfWorld},
 };
 
@@ -293,6 +297,7 @@ pub(crate) struct ProcessOptions {
     pub(crate) sharers: u32,
     pub(crate) cores: Option<f64>,
     pub(crate) memory_bytes: Option<u64>,
+    pub(crate) tuning: TuningSettings,
     pub(crate) transforms: TransformSettings,
 }
 
@@ -303,7 +308,7 @@ impl ProcessOptions {
         let mut budget = spdl_worker::budget::Budget::default();
         budget.cores = self.cores.unwrap_or(budget.cores / f64::from(self.sharers.max(1)));
         budget.memory_bytes = self.memory_bytes.unwrap_or(budget.memory_bytes);
-        let mut builder = local::builder(job).budget(budget).transforms(self.transforms);
+        let mut builder = local::builder(job).budget(budget).tuning(self.tuning).transforms(self.transforms);
         if let Some(start) = self.start {
             builder = builder.start(start.parse::<StartFrom>()?);
         }
@@ -321,6 +326,16 @@ impl ProcessOptions {
         }
         Ok((name, BatchSource::Process(Box::new(builder))))
     }
+}
+
+/// Returns the values that are pinned; the others are tuned.
+pub(crate) fn tuning(py: Python<'_>, requests: Option<u32>, read_ahead: Option<u32>) -> PyResult<TuningSettings> {
+    let setting = |pinned: Option<u32>| pinned.map_or(Setting::Auto, Setting::Pinned);
+    let settings = TuningSettings { requests: setting(requests), read_ahead: setting(read_ahead) };
+    settings
+        .check()
+        .map_err(|(value, problem)| ErrorKind::Setting.error(py, &format!("setting `{value}`: {problem}"), None))?;
+    Ok(settings)
 }
 
 /// Returns how functions of the job are called: by this interpreter, with the module path of this process.

@@ -241,6 +241,17 @@ def test_stats_count_what_was_delivered(job: MakeJob) -> None:
     assert decoded["decode"] >= delivered
 
 
+def test_requests_in_flight_and_read_ahead_are_pinned_by_a_number(job: MakeJob) -> None:
+    with spdl_cluster.local(job(), requests=7, read_ahead=3) as loader:
+        ids(loader)
+        units = {stage["name"]: stage["units"] for stage in loader.stats()["stages"]}
+    assert units["fetch"] == 7
+    with pytest.raises(spdl_cluster.SettingError, match="`requests`: 0 is not 1 to 512"):
+        spdl_cluster.local(job(), requests=0)
+    with pytest.raises(spdl_cluster.SettingError, match="`read_ahead`: 513 is not 1 to 512"):
+        spdl_cluster.local(job(), read_ahead=513)
+
+
 def diagnosed(loader: spdl_cluster.Loader) -> spdl_cluster.Diagnosis:
     """Takes batches until a diagnosis covers some of them."""
     while True:
