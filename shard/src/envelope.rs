@@ -3,6 +3,8 @@
 
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::TemporaryError;
+
 /// Size of the envelope's head in bytes; the content follows it.
 pub(crate) const HEAD_BYTES: usize = 40;
 
@@ -70,6 +72,9 @@ pub enum FormatError {
     /// The content to write does not fit the format.
     #[error("cannot be written: {0}")]
     Unwritable(String),
+    /// The content to write does not fit into memory, and there is no room for it elsewhere.
+    #[error("cannot be written: {0}")]
+    Temporary(#[from] TemporaryError),
 }
 
 impl FormatError {
@@ -119,12 +124,18 @@ pub(crate) fn check(kind: &'static FileKind, bytes: &[u8]) -> Result<(), FormatE
 
 /// Fills in the head of `bytes`: their first [`HEAD_BYTES`] are free, the rest is laid out as `version` defines.
 pub(crate) fn seal(kind: &'static FileKind, version: u32, bytes: &mut [u8]) {
-    let (length, checksum) = (bytes.len() as u64, xxh3_128(&bytes[HEAD_BYTES..]));
-    bytes[..8].copy_from_slice(&kind.magic);
-    bytes[8..12].copy_from_slice(&version.to_le_bytes());
-    bytes[12..16].fill(0);
-    bytes[16..24].copy_from_slice(&length.to_le_bytes());
-    bytes[24..40].copy_from_slice(&checksum.to_le_bytes());
+    let head = head(kind, version, bytes.len() as u64, xxh3_128(&bytes[HEAD_BYTES..]));
+    bytes[..HEAD_BYTES].copy_from_slice(&head);
+}
+
+/// Returns the head of a file of `bytes`, whose content has this checksum.
+pub(crate) fn head(kind: &'static FileKind, version: u32, bytes: u64, checksum: u128) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..8].copy_from_slice(&kind.magic);
+    head[8..12].copy_from_slice(&version.to_le_bytes());
+    head[16..24].copy_from_slice(&bytes.to_le_bytes());
+    head[24..].copy_from_slice(&checksum.to_le_bytes());
+    head
 }
 
 fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {

@@ -10,10 +10,12 @@ pub mod dataset;
 mod envelope;
 pub mod format;
 pub mod index;
+mod index_file;
 mod job_file;
 pub mod manifest;
 #[cfg(feature = "store")]
 pub mod store;
+mod temporary;
 pub mod voc;
 
 #[cfg(feature = "store")]
@@ -21,3 +23,4 @@ pub use blocking::blocking;
 pub use envelope::FormatError;
 pub use format::tar;
 pub use job_file::{read_job_file, resolve_dataset};
+pub use temporary::TemporaryError;

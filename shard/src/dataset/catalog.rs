@@ -1,22 +1,21 @@
 //! Collects facts about a tar while its bytes are written or read: the record index, the blocks, the samples of
 //! annotated records, and the oddities.
 
-use std::collections::{HashMap, VecDeque};
-
-use xxhash_rust::xxh3::xxh3_64;
+use std::collections::VecDeque;
 
 use super::{
     DatasetError,
     blocks::BlockCutter,
+    keys::KeyCollector,
     scan::{DatasetOddities, Outline, ScannedShard},
 };
 use crate::{
     index::{IndexBuilder, Segments},
     manifest::{ShardFacts, is_class_name},
-    tar::{RecordReader, ScannedRecord, TarAnomaly, TarEnd},
+    tar::{RecordReader, ScannedRecord, TarEnd},
+    temporary::{TemporaryError, TemporaryFolder},
     voc::{Annotation, MAX_ANNOTATION_BYTES, VocError},
 };
-use spdl_core::Fingerprint;
 
 /// Builds a shard's index while its bytes pass.
 #[derive(Debug)]
@@ -33,8 +32,7 @@ struct Records {
     blocks: BlockCutter,
     /// Tables of segments of pictures whose records are not complete, in their order.
     tables: VecDeque<SegmentsOf>,
-    /// Fields of the records so far, by the hash of the records' keys.
-    keys: HashMap<u64, FieldSet>,
+    keys: KeyCollector,
     odd: DatasetOddities,
     error: Option<crate::FormatError>,
 }
@@ -50,26 +48,11 @@ pub(super) struct SegmentsOf {
     pub(super) lengths: Vec<[u8; 2]>,
 }
 
-/// A set of fields by their numbers, as 64 bits; numbers that are equal modulo 64 share a bit.
-#[derive(Clone, Copy, Debug, Default)]
-struct FieldSet(u64);
-
-impl FieldSet {
-    const fn is_disjoint(&self, other: &Self) -> bool {
-        self.0 & other.0 == 0
-    }
-}
-
-impl FromIterator<usize> for FieldSet {
-    fn from_iter<I: IntoIterator<Item = usize>>(numbers: I) -> Self {
-        Self(numbers.into_iter().fold(0, |set, number| set | 1 << (number % 64)))
-    }
-}
-
 impl Catalog {
     /// Creates a catalogue of the shard at `shard` in its folder. With `boxes`, a record has as many samples as its
     /// field of that name has objects; otherwise one.
-    pub(crate) fn new(shard: &str, boxes: Option<&str>, block_bytes: u64) -> Self {
+    /// What does not fit into memory goes to `temporary`.
+    pub(crate) fn new(shard: &str, boxes: Option<&str>, block_bytes: u64, temporary: &TemporaryFolder) -> Self {
         let reader = RecordReader::new(shard);
         let reader = match boxes {
             Some(field) => reader.keep(field, MAX_ANNOTATION_BYTES),
@@ -77,10 +60,10 @@ impl Catalog {
         };
         let records = Records {
             boxes: boxes.map(str::to_owned),
-            index: IndexBuilder::new(),
+            index: IndexBuilder::in_folder(temporary),
             blocks: BlockCutter::new(block_bytes),
             tables: VecDeque::new(),
-            keys: HashMap::new(),
+            keys: KeyCollector::new(temporary),
             odd: DatasetOddities::default(),
             error: None,
         };
@@ -111,22 +94,27 @@ impl Catalog {
         if let Some(record) = record {
             self.records.record(&self.shard, record);
         }
-        let Records { index, blocks, mut odd, error, .. } = self.records;
+        let Records { index, blocks, keys, mut odd, error, .. } = self.records;
         odd.members.join(members);
         let unwritable = |source| DatasetError::Unwritable { url: self.shard.clone(), source };
         error.map_or(Ok(()), |error| Err(unwritable(error)))?;
-        let (index, index_hash): (_, Fingerprint) = index.finish(shard_bytes).map_err(unwritable)?;
+        for (what, repeated) in keys.repeated()? {
+            let key = index.key(repeated.first).map_err(unwritable)?;
+            odd.members.add_some(what, repeated.count, &self.shard, &key);
+        }
+        let records = index.record_count();
+        let index = index.write(shard_bytes).map_err(unwritable)?;
         let too_long = || crate::FormatError::Unwritable("one of its records has 4 GiB or more".to_owned());
         let blocks = blocks.finish().ok_or_else(|| unwritable(too_long()))?;
         let facts = ShardFacts {
             url: self.shard.clone(),
             bytes: shard_bytes,
             etag,
-            records: index.record_count(),
-            index_bytes: index.bytes().len() as u64,
-            index_hash,
+            records,
+            index_bytes: index.bytes(),
+            index_hash: index.hash(),
         };
-        Ok(ScannedShard { facts, blocks, index: index.bytes().clone(), odd })
+        Ok(ScannedShard { facts, blocks, index, odd })
     }
 
     fn check(&mut self) -> Result<(), DatasetError> {
@@ -147,7 +135,7 @@ impl Records {
                 self.odd.note(|| format!("shard `{shard}`, record `{}`: field `{}` is empty", record.key, field.name));
             }
         }
-        self.key(shard, &record);
+        let keyed = self.key(number, &record);
         let samples = self.samples(shard, &record);
         self.odd.records_without_samples += u64::from(samples == 0);
         self.blocks.record(number, record.start, record.end, samples);
@@ -157,23 +145,18 @@ impl Records {
             let segments = Segments { step: table.step, lengths: &table.lengths };
             added = added.and_then(|()| self.index.segments(table.field, segments));
         }
-        if let Err(error) = added {
+        if let Err(error) = keyed.map_err(Into::into).and(added) {
             self.error.get_or_insert(error);
         }
     }
 
-    /// Counts a key that occurred before: another record, or a part of the same record.
-    fn key(&mut self, shard: &str, record: &ScannedRecord) {
-        let fields = record.fields.iter().map(|field| self.odd.field_number(&field.name)).collect::<FieldSet>();
-        let known = self.keys.entry(xxh3_64(record.key.as_bytes())).or_default();
-        if known.0 != 0 {
-            let what = if known.is_disjoint(&fields) { TarAnomaly::Torn } else { TarAnomaly::KeyTwice };
-            self.odd.members.add(what, shard, &record.key);
-        }
-        known.0 |= fields.0;
+    /// Notes the key and the fields of a record.
+    fn key(&mut self, number: u32, record: &ScannedRecord) -> Result<(), TemporaryError> {
+        let fields = record.fields.iter().map(|field| self.odd.field_number(&field.name)).collect();
         let outline =
             Outline { key: record.key.clone(), fields: record.fields.iter().map(|f| f.name.clone()).collect() };
         self.odd.end(outline);
+        self.keys.add(number, &record.key, fields)
     }
 
     fn samples(&mut self, shard: &str, record: &ScannedRecord) -> u32 {

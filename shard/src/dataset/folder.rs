@@ -1,13 +1,17 @@
 //! A dataset's folder: what may be in it, and removing it.
 
-use object_store::ObjectStoreExt;
+use object_store::{ObjectStoreExt, WriteMultipart};
 
 use super::{DatasetError, scan::ScannedShard};
 use crate::{
     index::INDEX_SUFFIX,
+    index_file::IndexFile,
     manifest::ManifestBuilder,
     store::{DatasetStore, StoreError},
 };
+
+/// Size of the parts in which long objects are written, in bytes.
+pub(super) const PART_BYTES: usize = 8 << 20;
 
 /// What happens to a dataset that exists already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +32,29 @@ pub(super) fn in_use<T>(at: &DatasetStore, name: &str) -> Result<T, DatasetError
 pub(super) fn add_shard(manifest: &mut ManifestBuilder, shard: &ScannedShard) -> Result<(), DatasetError> {
     let added = manifest.shard(&shard.facts, &shard.blocks);
     added.map_err(|source| DatasetError::Unwritable { url: shard.facts.url.clone(), source })
+}
+
+/// Writes the index of a shard. Of a long one only a part is in memory.
+pub(super) async fn put_index(to: &DatasetStore, name: &str, index: &IndexFile) -> Result<(), DatasetError> {
+    if index.bytes() <= PART_BYTES as u64 {
+        return Ok(to.put(name, index.read()?).await?);
+    }
+    let fail = |source| StoreError::of(&to.url_of(name), source);
+    let upload = to.object().put_multipart(&to.path_of(name)).await.map_err(fail)?;
+    let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+    for piece in index.pieces() {
+        match piece {
+            Ok(piece) => upload.put(piece.into()),
+            Err(error) => {
+                // The first error is the one to report.
+                let _ = upload.abort().await;
+                return Err(error.into());
+            }
+        }
+        upload.wait_for_capacity(1).await.map_err(fail)?;
+    }
+    upload.finish().await.map_err(fail)?;
+    Ok(())
 }
 
 /// Removes a shard and its index, if they exist.

@@ -7,7 +7,7 @@ use futures::TryStreamExt;
 use super::{
     DatasetError, DatasetProgress, DatasetReport, LeftOutReason, LeftOutTally,
     blocks::check_block_bytes,
-    folder::{Overwrite, add_shard, dataset_name, remove},
+    folder::{Overwrite, add_shard, dataset_name, put_index, remove},
     listing::{Listing, not_objects},
     old_manifest::OldManifest,
     replace::{NotCommitted, is_own, recover, refuse_manifest, settle_indexes, staged, switch},
@@ -203,6 +203,7 @@ impl Indexing<'_> {
             is_chosen: matches!(self.options.shards, ShardList::Named(_)),
             options: self.options,
             block_bytes: self.block_bytes,
+            temporary: self.to.temporary_folder(),
             classes,
             meter: &self.meter,
         });
@@ -217,14 +218,13 @@ impl Indexing<'_> {
             };
             let is_kept = self.old_manifest.restore(self.to, format, self.options, &mut shard).await?;
             add_shard(&mut self.manifest, &shard)?;
-            let index = std::mem::take(&mut shard.index);
             let name = format!("{}{INDEX_SUFFIX}", shard.facts.url);
             self.tally.add(&mut shard);
             if !is_kept {
                 let name = if self.old_manifest.exists() { staged(&name) } else { name };
                 // Recorded before the write: a write that is cancelled may still create the object.
                 self.written.push(name.clone());
-                self.to.put(&name, index).await?;
+                put_index(self.to, &name, &shard.index).await?;
             }
         }
         Ok(())

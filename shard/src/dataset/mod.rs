@@ -9,6 +9,7 @@ mod cut;
 mod fields;
 mod folder;
 mod index;
+mod keys;
 mod listing;
 mod old_manifest;
 mod originals;
@@ -44,7 +45,7 @@ pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify}
 
 use spdl_pipeline::BuildError;
 
-use crate::{FormatError, store::StoreError, tar::TarError};
+use crate::{FormatError, TemporaryError, store::StoreError, tar::TarError};
 
 /// Default size at which shards are closed, in bytes: 256 MiB.
 pub const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
@@ -127,6 +128,9 @@ pub enum DatasetError {
         /// What was expected, and what was found instead.
         problem: String,
     },
+    /// A temporary file for names or indexes, which do not fit into memory, cannot be used.
+    #[error(transparent)]
+    Temporary(#[from] TemporaryError),
     /// The pipeline that does the work cannot start.
     #[error(transparent)]
     Pipeline(#[from] BuildError),
@@ -159,6 +163,10 @@ impl DatasetError {
             Self::Unfinished { .. } => {
                 Some("if no other command writes there, remove the unfinished files with --force")
             }
+            Self::Temporary(_) => Some(
+                "names and indexes that do not fit into memory go to the dataset's folder, or to TMPDIR if that is no local one: \
+                 give it room",
+            ),
             Self::InUse { .. } => Some("choose another folder, or replace the existing one with --force"),
             _ => None,
         }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::{DatasetError, IndexOptions, OldMetadata, scan::ScannedShard};
 use crate::{
     format::{Format, Record, ShardIndex},
+    index_file::IndexFile,
     manifest::{BlockFacts, Manifest},
     store::{DatasetStore, StoreError},
 };
@@ -56,7 +57,7 @@ impl OldManifest {
         };
         if (old.index_hash, old.index_bytes) != (shard.facts.index_hash, shard.facts.index_bytes) {
             let Some(index) = &index else { return Ok(false) };
-            let new = format.open_index(shard.index.clone(), shard.facts.index_hash);
+            let new = format.open_index(shard.index.read()?, shard.facts.index_hash);
             let new = new.map_err(|source| DatasetError::Unwritable { url: shard.facts.url.clone(), source })?;
             if !has_same_fields(&**index, &*new) {
                 return Ok(false);
@@ -65,7 +66,7 @@ impl OldManifest {
                 return Err(self.lost("boxes", "gives records other numbers of samples"));
             }
             shard.odd.records_without_samples = index.records().filter(|record| record.samples == 0).count() as u64;
-            shard.index = index.bytes().clone();
+            shard.index = IndexFile::of(index.bytes().clone(), old.index_hash);
             shard.facts.index_hash = old.index_hash;
             shard.facts.index_bytes = old.index_bytes;
         }

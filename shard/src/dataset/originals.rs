@@ -18,13 +18,15 @@ use super::{
     fields::{read_field, read_range},
     parts::{MAX_WHOLE_BYTES, Wanted},
     source::{
-        ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceRecords, file_bytes, is_picture, read_file, read_file_range,
+        ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceFiles, SourceRecord, SourceRecords, file_bytes, is_picture,
+        read_file, read_file_range,
     },
 };
 use crate::{
     format::{Field, Record, RecordKey, ShardIndex},
     manifest::Manifest,
     store::DatasetStore,
+    temporary::TemporaryFolder,
 };
 
 /// Number of bytes of markers and metadata by which a JPEG may differ from its original, however short it is.
@@ -50,7 +52,7 @@ pub(super) struct Originals {
 }
 
 enum OriginalsKind {
-    Files(Arc<SourceRecords>),
+    Files(OriginalFiles),
     Dataset {
         store: DatasetStore,
         manifest: Box<Manifest>,
@@ -59,6 +61,13 @@ enum OriginalsKind {
         /// Shard and record of each original.
         places: Vec<(usize, u32)>,
     },
+}
+
+/// The records of a source, with the names of its classes.
+struct OriginalFiles {
+    files: SourceFiles,
+    records: Vec<SourceRecord>,
+    classes: Vec<String>,
 }
 
 /// The original of a field.
@@ -94,11 +103,11 @@ impl Originals {
         match against {
             Against::Files(source) => {
                 let (source, choice) = (source.clone(), choice.cloned());
-                let listing = move || source.list(&ListOptions { fields: choice.as_ref(), ..ListOptions::default() });
+                let listing = move || OriginalFiles::list(&source, choice.as_ref());
                 let source = tokio::task::spawn_blocking(listing).await.expect("listing does not panic")?;
                 let keys = source.records.iter().map(|record| record.key());
                 let numbers: HashMap<Box<str>, usize> = keys.map(Into::into).zip(0..).collect();
-                Ok(Self::new(OriginalsKind::Files(Arc::new(source)), numbers, classes))
+                Ok(Self::new(OriginalsKind::Files(source), numbers, classes))
             }
             Against::Dataset(store) => {
                 let manifest = store.manifest().await?;
@@ -136,7 +145,9 @@ impl Originals {
             return Some("appears twice".to_owned());
         }
         let wanted: Vec<String> = match &self.kind {
-            OriginalsKind::Files(source) => source.fields(&source.records[number]).map(|(field, _)| field).collect(),
+            OriginalsKind::Files(OriginalFiles { files, records, .. }) => {
+                files.fields(&records[number]).map(|(field, _)| field).collect()
+            }
             OriginalsKind::Dataset { .. } => self.record(number).fields().map(|field| field.name.to_owned()).collect(),
         };
         let lacking = wanted.into_iter().find(|field| record.field(field).is_none())?;
@@ -180,7 +191,7 @@ impl Originals {
                 let Some(path) = source.file_of(number, field.name) else {
                     return Ok(self.label(source, number));
                 };
-                let (path, is_picture) = (source.path(path), is_picture(path));
+                let (path, is_picture) = (source.files.path(path), is_picture(path));
                 let name = path.display().to_string();
                 let bytes = match (file_bytes(&path)?, &piece) {
                     (Some(bytes), piece) if !may_be_same(bytes, field, piece.is_none()) => {
@@ -243,7 +254,7 @@ impl Originals {
 
     /// Returns the label that a record must have. Classes are compared by their names, because packing may have given
     /// them other numbers.
-    fn label(&self, source: &SourceRecords, number: usize) -> Original {
+    fn label(&self, source: &OriginalFiles, number: usize) -> Original {
         let original = source.records[number].label;
         let class = original.and_then(|label| source.classes.get(usize::try_from(label).ok()?));
         let label = match class {
@@ -251,6 +262,19 @@ impl Originals {
             None => original.map(|label| label.to_string()),
         };
         Original::Label { label, class: class.cloned() }
+    }
+}
+
+impl OriginalFiles {
+    fn list(source: &PackSource, choice: Option<&FieldChoice>) -> Result<Self, DatasetError> {
+        let how = ListOptions { fields: choice, ..ListOptions::default() };
+        let SourceRecords { files, records, classes, .. } = source.list(&how, &TemporaryFolder::of_system())?;
+        Ok(Self { files, records: records.iter()?.collect::<Result<_, _>>()?, classes })
+    }
+
+    /// Returns the file that the field `name` of record number `number` comes from, as the source gives it.
+    fn file_of(&self, number: usize, name: &str) -> Option<&str> {
+        self.files.file_of(&self.records[number], name)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use spdl_pipeline::{Op, Pipeline, PipelinePlan};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     Annotations, DEFAULT_SHARD_BYTES, DatasetError, DatasetProgress, DatasetReport, FieldChoice, PackSource,
@@ -13,13 +12,14 @@ use super::{
     record::{MAX_RECORD_BYTES, MEASURED_TOGETHER, Members, Record, RecordGroup, RecordMaker},
     replace::{NotCommitted, Replacement, shard_name},
     report::DatasetTally,
-    source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceRecords},
+    source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, ListedRecords, SourceFiles, SourceRecords},
     stages::{MemoryBound, RunningStages, cpu_threads},
     upload::ShardUpload,
 };
 use crate::{
     manifest::{DEFAULT_BLOCK_BYTES, Manifest, ManifestBuilder},
     store::DatasetStore,
+    temporary::TemporaryFolder,
 };
 
 /// Number of lists of records that are measured at once, and of groups of records that are read at once.
@@ -142,17 +142,13 @@ pub async fn pack_until(
     stop: impl Future<Output = ()>,
 ) -> Result<DatasetReport, DatasetError> {
     options.check()?;
-    let source = options.clone();
-    let listed = tokio::task::spawn_blocking(move || {
-        let PackOptions { classes, fields, annotations, .. } = &source;
-        let (classes, fields, annotations) = (classes.as_deref(), fields.as_ref(), annotations.as_ref());
-        source.source.list(&ListOptions { classes, fields, annotations })
-    });
-    let records = Arc::new(listed.await.expect("listing does not panic")?);
+    let (source, temporary) = (options.clone(), to.temporary_folder());
+    let listed = tokio::task::spawn_blocking(move || list(&source, &temporary));
+    let source = listed.await.expect("listing does not panic")?;
     let replacement = Replacement::begin(to, options.overwrite).await?;
 
-    let mut packing = Packing::new(to, options, &replacement, &records, progress);
-    match packing.whole(&records, stop).await {
+    let mut packing = Packing::new(to, options, &replacement, &source, progress);
+    match packing.whole(source, stop).await {
         Ok(manifest) => Ok(packing.tally.report(to.url(), &manifest)),
         Err(NotCommitted { error, can_be_removed }) => {
             if can_be_removed {
@@ -185,7 +181,7 @@ impl<'a> Packing<'a> {
         source: &SourceRecords,
         progress: &'a (dyn Fn(DatasetProgress) + Send + Sync),
     ) -> Self {
-        let done = DatasetProgress { total_records: Some(source.records.len() as u64), ..DatasetProgress::default() };
+        let done = DatasetProgress { total_records: Some(source.records.len()), ..DatasetProgress::default() };
         let manifest = ManifestBuilder::new(&dataset_name(to, options.name.as_deref()));
         let mut tally = DatasetTally { left_out: source.left_out.list(), ..DatasetTally::default() };
         source.notes.iter().for_each(|note| tally.odd.note(|| note.clone()));
@@ -193,22 +189,26 @@ impl<'a> Packing<'a> {
     }
 
     /// Packs the records and commits them as the dataset.
-    async fn whole(
-        &mut self,
-        source: &Arc<SourceRecords>,
-        stop: impl Future<Output = ()>,
-    ) -> Result<Manifest, NotCommitted> {
-        let packed = self.all(source, stop).await;
+    async fn whole(&mut self, source: SourceRecords, stop: impl Future<Output = ()>) -> Result<Manifest, NotCommitted> {
+        let SourceRecords { files, records, classes, .. } = source;
+        let packed = match records.iter() {
+            Ok(listed) => self.all(self.stages(files, listed), stop).await,
+            Err(error) => Err(error),
+        };
         packed.map_err(|error| NotCommitted { error, can_be_removed: true })?;
-        let classes = self.tally.classes(source.classes.clone());
+        let classes = self.tally.classes(classes);
         self.replacement.commit(self.to, std::mem::take(&mut self.manifest).classes(classes)).await
     }
 
     /// Packs the records. It stops only while it waits for a record: a write to the store that is cancelled may still
     /// create the object.
-    async fn all(&mut self, source: &Arc<SourceRecords>, stop: impl Future<Output = ()>) -> Result<(), DatasetError> {
+    async fn all(
+        &mut self,
+        stages: PipelinePlan<RecordGroup<Members>>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), DatasetError> {
         let mut stop = std::pin::pin!(stop);
-        let mut groups = RunningStages::start(self.stages(source))?;
+        let mut groups = RunningStages::start(stages)?;
         loop {
             let (progress, mut done) = (self.progress, self.done);
             let group = tokio::select! {
@@ -235,17 +235,17 @@ impl<'a> Packing<'a> {
     }
 
     /// Returns the stages that make the records, in their order.
-    fn stages(&self, source: &Arc<SourceRecords>) -> PipelinePlan<RecordGroup<Members>> {
-        let PackOptions { annotations, jpegs, order, .. } = self.options;
-        let maker = Arc::new(RecordMaker::new(Arc::clone(source), annotations.clone(), *jpegs));
+    fn stages(&self, files: SourceFiles, records: ListedRecords) -> PipelinePlan<RecordGroup<Members>> {
+        let PackOptions { annotations, jpegs, .. } = self.options;
+        let maker = Arc::new(RecordMaker::new(files, annotations.clone(), *jpegs));
         let [measuring, admitting, reading, making] = [(); 4].map(|()| Arc::clone(&maker));
         let memory = MemoryBound::new();
         let admit = move |group| Arc::clone(&admitting).admit(group, memory.clone());
         let members = Op::cpu(move |group| making.members(group)).count_bytes(RecordGroup::bytes);
         Pipeline::builder()
-            .source(ordered(source, *order))
+            .source(records)
             .aggregate(MEASURED_TOGETHER)
-            .pipe("measure", Op::blocking(move |numbers| measuring.measure(numbers)), FILES_AT_ONCE)
+            .pipe("measure", Op::blocking(move |records| measuring.measure(records)), FILES_AT_ONCE)
             .disaggregate()
             .pipe("memory", Op::asynchronous(admit), 1)
             .pipe("read", Op::blocking(move |group| reading.read(group)), FILES_AT_ONCE)
@@ -269,7 +269,7 @@ impl<'a> Packing<'a> {
         if self.open.is_none() {
             let name = shard_name(self.done.shards);
             let boxes = self.options.annotations.as_ref().map(|_| ANNOTATION_FIELD);
-            let catalog = Catalog::new(&name, boxes, self.options.block_bytes);
+            let catalog = Catalog::new(&name, boxes, self.options.block_bytes, &self.to.temporary_folder());
             let place = self.replacement.place_of(&name);
             self.open = Some(ShardUpload::start(self.to, place, catalog).await?);
         }
@@ -297,11 +297,13 @@ impl<'a> Packing<'a> {
     }
 }
 
-/// Returns the numbers of the records in the order in which they are packed.
-fn ordered(source: &SourceRecords, order: PackOrder) -> Vec<u32> {
-    let mut numbers: Vec<u32> = (0..source.records.len() as u32).collect();
-    if let PackOrder::Shuffled { seed } = order {
-        numbers.sort_by_cached_key(|number| (xxh3_64_with_seed(&number.to_le_bytes(), seed), *number));
+/// Lists the records of the source in the order in which they are packed.
+fn list(options: &PackOptions, temporary: &TemporaryFolder) -> Result<SourceRecords, DatasetError> {
+    let PackOptions { classes, fields, annotations, .. } = options;
+    let (classes, fields, annotations) = (classes.as_deref(), fields.as_ref(), annotations.as_ref());
+    let mut source = options.source.list(&ListOptions { classes, fields, annotations }, temporary)?;
+    if let PackOrder::Shuffled { seed } = options.order {
+        source.records = source.records.shuffled(seed)?;
     }
-    numbers
+    Ok(source)
 }

@@ -16,8 +16,7 @@ use super::{
     originals::is_jpeg,
     report::Growth,
     source::{
-        ANNOTATION_FIELD, LABEL_FIELD, SourceRecord, SourceRecords, packable_bytes, read_file_range, read_measured,
-        wrong,
+        ANNOTATION_FIELD, LABEL_FIELD, SourceFiles, SourceRecord, packable_bytes, read_file_range, read_measured, wrong,
     },
     stages::{Memory, MemoryBound},
 };
@@ -39,14 +38,15 @@ const GROUP_BYTES: u64 = 128 << 10;
 /// Makes the records of a source.
 #[derive(Debug)]
 pub(super) struct RecordMaker {
-    source: Arc<SourceRecords>,
+    source: SourceFiles,
     annotations: Option<Annotations>,
     jpegs: Jpegs,
 }
 
 /// The files of a record, before they are read.
 pub(super) struct MeasuredRecord {
-    number: u32,
+    key: String,
+    label: Option<i64>,
     /// The fields with their files, the first one first, without the annotation if there is one.
     files: Vec<(String, MeasuredFile)>,
     annotation: Option<MeasuredFile>,
@@ -63,7 +63,8 @@ struct MeasuredFile {
 
 /// A record whose files are in memory, except for the large ones.
 pub(super) struct ReadRecord {
-    number: u32,
+    key: String,
+    label: Option<i64>,
     fields: Vec<(String, FieldContent)>,
     annotation: Option<FieldContent>,
     long_jpegs: Vec<PathBuf>,
@@ -139,15 +140,18 @@ impl RecordGroup<Members> {
 }
 
 impl RecordMaker {
-    pub(super) fn new(source: Arc<SourceRecords>, annotations: Option<Annotations>, jpegs: Jpegs) -> Self {
+    pub(super) fn new(source: SourceFiles, annotations: Option<Annotations>, jpegs: Jpegs) -> Self {
         Self { source, annotations, jpegs }
     }
 
     /// Finds the files of records and their sizes, and groups the records.
-    pub(super) fn measure(&self, numbers: Vec<u32>) -> Result<Vec<Vec<Record<MeasuredRecord>>>, DatasetError> {
+    pub(super) fn measure(
+        &self,
+        records: Vec<Result<SourceRecord, DatasetError>>,
+    ) -> Result<Vec<Vec<Record<MeasuredRecord>>>, DatasetError> {
         let (mut groups, mut bytes) = (Vec::<Vec<Record<MeasuredRecord>>>::new(), 0);
-        for number in numbers {
-            let record = self.measure_one(number)?;
+        for record in records {
+            let record = self.measure_one(&record?)?;
             let record_bytes = record.bytes();
             match groups.last_mut().filter(|_| bytes + record_bytes <= GROUP_BYTES) {
                 Some(group) => group.push(record),
@@ -161,8 +165,7 @@ impl RecordMaker {
         Ok(groups)
     }
 
-    fn measure_one(&self, number: u32) -> Result<Record<MeasuredRecord>, DatasetError> {
-        let record = &self.source.records[number as usize];
+    fn measure_one(&self, record: &SourceRecord) -> Result<Record<MeasuredRecord>, DatasetError> {
         let annotation = match &self.annotations {
             Some(annotations) => match self.annotation(record, annotations)? {
                 Some(annotation) => Some(annotation),
@@ -181,7 +184,8 @@ impl RecordMaker {
             Ok((name, file))
         });
         let files = files.collect::<Result<_, DatasetError>>()?;
-        let mut record = MeasuredRecord { number, files, annotation, long_jpegs: Vec::new() };
+        let (key, label) = (record.key(), record.label);
+        let mut record = MeasuredRecord { key, label, files, annotation, long_jpegs: Vec::new() };
         self.bound(&mut record)?;
         Ok(Record::Whole(record))
     }
@@ -235,19 +239,18 @@ impl RecordMaker {
 
     /// Reads the files of records.
     pub(super) fn read(&self, group: RecordGroup<MeasuredRecord>) -> Result<RecordGroup<ReadRecord>, DatasetError> {
-        group.then(|MeasuredRecord { number, files, annotation, long_jpegs }, _| {
+        group.then(|MeasuredRecord { key, label, files, annotation, long_jpegs }, _| {
             let fields = files.into_iter().map(|(name, file)| Ok((name, file.read()?)));
             let fields = fields.collect::<Result<_, DatasetError>>()?;
             let annotation = annotation.map(MeasuredFile::read).transpose()?;
-            Ok(ReadRecord { number, fields, annotation, long_jpegs })
+            Ok(ReadRecord { key, label, fields, annotation, long_jpegs })
         })
     }
 
     /// Writes the files of records as members: the first file, the label, the annotation, the other files.
     pub(super) fn members(&self, group: RecordGroup<ReadRecord>) -> Result<RecordGroup<Members>, DatasetError> {
-        group.then(|ReadRecord { number, fields, annotation, long_jpegs }, memory| {
-            let record = &self.source.records[number as usize];
-            let mut members = MemberWriter::new(record.key());
+        group.then(|ReadRecord { key, label, fields, annotation, long_jpegs }, memory| {
+            let mut members = MemberWriter::new(key);
             let mut annotation = annotation;
             for (nth, (name, content)) in fields.into_iter().enumerate() {
                 match content {
@@ -255,7 +258,7 @@ impl RecordMaker {
                     content => members.append(&name, content),
                 }
                 if nth == 0 {
-                    if let Some(label) = record.label {
+                    if let Some(label) = label {
                         members.append(LABEL_FIELD, FieldContent::Memory(label.to_string().into_bytes()));
                     }
                     if let Some(annotation) = annotation.take() {

@@ -17,7 +17,7 @@ use object_store::{ObjectStoreExt, WriteMultipart};
 
 use super::{
     DatasetError,
-    folder::{Overwrite, exists, in_use, remove, remove_shard},
+    folder::{Overwrite, PART_BYTES, exists, in_use, remove, remove_shard},
     listing::Listing,
 };
 use crate::{
@@ -35,8 +35,6 @@ const UNFINISHED_TITLE: &str = "# A dataset is being written here, or was not fi
 const ALL_PACKED: &str = "shard-*.tar";
 /// Size of the longest such list that is read, in bytes.
 const MAX_UNFINISHED_BYTES: u64 = 1 << 30;
-/// Size of the parts in which objects are copied that the store cannot copy itself, in bytes.
-const PART_BYTES: usize = 8 << 20;
 
 /// Returns the name of shard `number` of a packed dataset.
 pub(super) fn shard_name(number: u64) -> String {

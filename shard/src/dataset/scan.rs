@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
-
 use super::{IndexOptions, LeftOutTally, listing::Listing, report::Meter};
 use crate::{
+    index_file::IndexFile,
     manifest::{BlockFacts, ShardFacts},
     store::DatasetStore,
     tar::OddTally,
+    temporary::TemporaryFolder,
 };
 
 /// Upper limit of the notes that a report keeps; more are only counted.
@@ -24,6 +24,8 @@ pub struct Scan<'s> {
     pub(crate) options: &'s IndexOptions,
     /// Size at which blocks are cut, in bytes.
     pub(crate) block_bytes: u64,
+    /// The folder for what does not fit into memory.
+    pub(crate) temporary: TemporaryFolder,
     /// The classes whose numbers are fixed, in the order of their numbers; others follow, by name.
     pub(crate) classes: Vec<String>,
     pub(crate) meter: &'s Meter<'s>,
@@ -34,7 +36,7 @@ pub struct Scan<'s> {
 pub struct ScannedShard {
     pub(crate) facts: ShardFacts,
     pub(crate) blocks: Vec<BlockFacts>,
-    pub(crate) index: Bytes,
+    pub(crate) index: IndexFile,
     pub(crate) odd: DatasetOddities,
 }
 

@@ -9,6 +9,7 @@ use tokio::io::AsyncReadExt;
 use super::{
     DatasetError,
     catalog::Catalog,
+    folder::{PART_BYTES, put_index},
     record::{MemberPart, Members},
     scan::ScannedShard,
     source::{CHANGED, wrong},
@@ -19,8 +20,6 @@ use crate::{
     tar::TAR_END,
 };
 
-/// Size of the parts in which shards are uploaded, in bytes.
-const PART_BYTES: usize = 8 << 20;
 /// Number of parts that are uploaded at once. Each takes the memory of one part.
 const PARTS_AT_ONCE: usize = 4;
 /// Size of the pieces in which large files are copied, in bytes.
@@ -93,9 +92,8 @@ impl<'a> ShardUpload<'a> {
         self.upload.put(Bytes::from_static(&TAR_END));
         let url = self.store.url_of(&self.name);
         let written = self.upload.finish().await.map_err(|source| StoreError::of(&url, source))?;
-        let mut shard = self.catalog.finish(self.store.lasting_etag(written.e_tag))?;
-        let index = std::mem::take(&mut shard.index);
-        self.store.put(&format!("{}{INDEX_SUFFIX}", self.name), index).await?;
+        let shard = self.catalog.finish(self.store.lasting_etag(written.e_tag))?;
+        put_index(self.store, &format!("{}{INDEX_SUFFIX}", self.name), &shard.index).await?;
         Ok(shard)
     }
 

@@ -107,8 +107,8 @@ impl<C: ShardCatalog, F: Fn(&str, u64) -> C> ShardReader<F> {
         let shard_bytes = self.decompress(&mut object, compression, &mut catalog, &wrong)?;
         let mut shard = self.finish(catalog, etag)?;
         let object = Compressed { compression, object_bytes: meta.size, shard_bytes, checksum: None };
-        let (index, index_hash) = seal_index(&object, &shard.index);
-        (shard.facts.index_bytes, shard.facts.index_hash, shard.index) = (index.len() as u64, index_hash, index);
+        shard.index = seal_index(&object, shard.index)?;
+        (shard.facts.index_bytes, shard.facts.index_hash) = (shard.index.bytes(), shard.index.hash());
         Ok(shard)
     }
 

@@ -2,32 +2,53 @@
 
 use std::collections::HashMap;
 
-use super::{IndexError, KIND, MAX_NAMES, RECORD_BYTES, RecordIndex, Segments, VERSION_WITHOUT_TABLES};
-use crate::envelope::{HEAD_BYTES, seal, u32_at};
+use super::{IndexError, KIND, MAX_NAMES, RecordIndex, Segments, VERSION_WITHOUT_TABLES};
+use crate::{index_file::IndexFile, temporary::Spool};
 use spdl_core::Fingerprint;
 
 /// Collects the records of a shard in order and writes its record index.
 #[derive(Debug, Default)]
 pub struct IndexBuilder {
-    records: Vec<u8>,
-    fields: Vec<u8>,
-    names: HashMap<String, u32>,
-    name_ends: Vec<u8>,
-    name_text: String,
-    keys: String,
+    records: Spool,
+    fields: Spool,
+    names: FieldNames,
+    keys: Spool,
     record_count: u32,
     field_count: u32,
     samples: u32,
-    tables: Vec<u8>,
-    lengths: Vec<u8>,
+    /// Where the last field ends in the shard.
+    fields_end: u64,
+    /// Sizes of the last record's fields, in bytes.
+    last_record: Vec<u32>,
+    tables: Spool,
+    lengths: Spool,
     table_count: u32,
+    /// The first field that the next table can belong to.
+    next_table: u32,
+}
+
+/// The names of fields in the order of their first appearance.
+#[derive(Debug, Default)]
+struct FieldNames {
+    numbers: HashMap<String, u32>,
+    ends: Vec<u8>,
+    text: String,
+    /// For each name, the last record that has it, counted from 1.
+    seen_in: Vec<u32>,
 }
 
 impl IndexBuilder {
-    /// Creates an index without records.
+    /// Creates an index without records, which is built in memory.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Creates an index without records, of which at most some MiB are in memory; the rest goes to `folder`.
+    #[cfg(feature = "store")]
+    pub(crate) fn in_folder(folder: &crate::temporary::TemporaryFolder) -> Self {
+        let [records, fields, keys, tables, lengths] = [(); 5].map(|()| Spool::in_folder(folder));
+        Self { records, fields, keys, tables, lengths, ..Self::default() }
     }
 
     /// Returns the number of records so far.
@@ -40,33 +61,43 @@ impl IndexBuilder {
     /// shard, bytes and CRC-32C.
     ///
     /// # Errors
-    /// If the record has no fields or the index would outgrow the format's 32-bit counts.
+    /// If the record has no key or no fields, a field lies in the one before it, two have the same name, or the index
+    /// would outgrow the format's 32-bit counts.
     pub fn record<'n>(
         &mut self,
         key: &str,
         samples: u32,
         fields: impl IntoIterator<Item = (&'n str, u64, u32, u32)>,
     ) -> Result<(), IndexError> {
-        let too_much = || IndexError::Unwritable(format!("record `{key}`: too many records, fields or samples"));
+        let wrong = |problem: &str| IndexError::Unwritable(format!("record `{key}`: {problem}"));
+        let too_much = || wrong("too many records, fields or samples");
         let first_field = self.field_count;
+        let record_count = self.record_count.checked_add(1).ok_or_else(too_much)?;
+        self.last_record.clear();
         for (name, offset, bytes, crc32c) in fields {
-            let name = self.name(name).ok_or_else(too_much)?;
-            self.fields.extend(offset.to_le_bytes());
-            for number in [bytes, crc32c, name] {
-                self.fields.extend(number.to_le_bytes());
+            let end = offset.checked_add(bytes.into()).filter(|_| offset >= self.fields_end);
+            self.fields_end = end.ok_or_else(|| wrong("a field lies in the one before it"))?;
+            let name = self.names.number(name).ok_or_else(too_much)?;
+            if std::mem::replace(&mut self.names.seen_in[name as usize], record_count) == record_count {
+                return Err(wrong("it has a field twice"));
             }
+            self.fields.append(&offset.to_le_bytes())?;
+            for number in [bytes, crc32c, name] {
+                self.fields.append(&number.to_le_bytes())?;
+            }
+            self.last_record.push(bytes);
             self.field_count = self.field_count.checked_add(1).ok_or_else(too_much)?;
         }
-        if self.field_count == first_field {
-            return Err(IndexError::Unwritable(format!("record `{key}` has no fields")));
+        if self.field_count == first_field || key.is_empty() {
+            return Err(wrong("it has no fields or no key"));
         }
-        self.keys.push_str(key);
+        self.keys.append(key.as_bytes())?;
         let key_end = u32::try_from(self.keys.len()).map_err(|_| too_much())?;
         for number in [first_field, self.samples, key_end] {
-            self.records.extend(number.to_le_bytes());
+            self.records.append(&number.to_le_bytes())?;
         }
         self.samples = self.samples.checked_add(samples).ok_or_else(too_much)?;
-        self.record_count = self.record_count.checked_add(1).ok_or_else(too_much)?;
+        self.record_count = record_count;
         Ok(())
     }
 
@@ -74,60 +105,97 @@ impl IndexBuilder {
     /// their fields.
     ///
     /// # Errors
-    /// If the tables would outgrow the format's 32-bit counts.
+    /// If a table leads out of its field or does not follow the one before it, or the tables would outgrow the format's
+    /// 32-bit counts.
     ///
     /// # Panics
     /// If the last record has no such field.
     pub fn segments(&mut self, field: u32, segments: Segments<'_>) -> Result<(), IndexError> {
-        let first_field = u32_at(&self.records[self.records.len() - RECORD_BYTES..], 0);
-        let field = first_field + field;
-        assert!(field < self.field_count, "field {field} of {}", self.field_count);
-        self.lengths.extend(segments.lengths.as_flattened());
+        let unwritable = |problem: &str| IndexError::Unwritable(problem.to_owned());
+        let field_bytes = self.last_record[field as usize];
+        let field = self.field_count - self.last_record.len() as u32 + field;
+        let bytes: u64 = segments.lengths.iter().map(|length| u64::from(u16::from_le_bytes(*length))).sum();
+        if bytes > u64::from(field_bytes) {
+            return Err(unwritable("a table of segments leads out of its field"));
+        }
+        if field < self.next_table || segments.step == 0 {
+            return Err(unwritable("a table of segments does not follow the one before it"));
+        }
+        self.next_table = field + 1;
+        self.lengths.append(segments.lengths.as_flattened())?;
         let end = u32::try_from(self.lengths.len() / 2);
-        let end = end.map_err(|_| IndexError::Unwritable("too many segments of pictures".to_owned()))?;
+        let end = end.map_err(|_| unwritable("too many segments of pictures"))?;
         for number in [field, segments.step, end] {
-            self.tables.extend(number.to_le_bytes());
+            self.tables.append(&number.to_le_bytes())?;
         }
         self.table_count += 1;
         Ok(())
     }
 
-    /// Writes the index of a shard of `shard_bytes`, and opens it again to verify that it is valid. Returns the index
-    /// and its hash.
+    /// Returns the key of a record.
     ///
-    /// # Errors
-    /// If fields overlap or lie outside the shard, or a record has two fields with the same name.
-    pub fn finish(self, shard_bytes: u64) -> Result<(RecordIndex, Fingerprint), IndexError> {
-        let mut file = vec![0; HEAD_BYTES];
-        file.extend(shard_bytes.to_le_bytes());
-        let (names, names_bytes, keys_bytes) =
-            (self.names.len() as u32, self.name_text.len() as u32, self.keys.len() as u32);
-        for number in [self.record_count, self.field_count, self.samples, names, names_bytes, keys_bytes] {
-            file.extend(number.to_le_bytes());
-        }
-        let version = if self.table_count == 0 { VERSION_WITHOUT_TABLES } else { KIND.version };
-        if self.table_count > 0 {
-            file.extend(self.table_count.to_le_bytes());
-            file.extend((self.lengths.len() as u32 / 2).to_le_bytes());
-        }
-        let (names, keys) = (self.name_text.as_bytes(), self.keys.as_bytes());
-        for section in [&self.records, &self.fields, &self.name_ends, names, keys, &self.tables, &self.lengths] {
-            file.extend(section);
-        }
-        seal(&KIND, version, &mut file);
-        let hash = Fingerprint::of(&file);
-        let index = RecordIndex::open(file, hash).map_err(|error| IndexError::Unwritable(error.to_string()))?;
-        Ok((index, hash))
+    /// # Panics
+    /// If there is no such record.
+    #[cfg(feature = "store")]
+    pub(crate) fn key(&self, record: u32) -> Result<String, IndexError> {
+        let key_end = |record: u32| {
+            let mut end = [0; 4];
+            self.records.read(super::RECORD_BYTES as u64 * u64::from(record) + 8, &mut end)?;
+            Ok::<_, IndexError>(u32::from_le_bytes(end))
+        };
+        let start = record.checked_sub(1).map_or(Ok(0), key_end)?;
+        let mut key = vec![0; (key_end(record)? - start) as usize];
+        self.keys.read(start.into(), &mut key)?;
+        Ok(String::from_utf8(key).expect("keys are text"))
     }
 
-    fn name(&mut self, name: &str) -> Option<u32> {
-        if let Some(&number) = self.names.get(name) {
+    /// Writes the index of a shard of `shard_bytes`, and opens it again. Returns the index and its hash.
+    ///
+    /// # Errors
+    /// If a field lies outside the shard.
+    pub fn finish(self, shard_bytes: u64) -> Result<(RecordIndex, Fingerprint), IndexError> {
+        let file = self.write(shard_bytes)?;
+        let index = RecordIndex::open(file.read()?, file.hash());
+        Ok((index.map_err(|error| IndexError::Unwritable(error.to_string()))?, file.hash()))
+    }
+
+    /// Writes the index of a shard of `shard_bytes`.
+    ///
+    /// # Errors
+    /// As for [`finish`](Self::finish).
+    pub(crate) fn write(self, shard_bytes: u64) -> Result<IndexFile, IndexError> {
+        if self.fields_end > shard_bytes {
+            return Err(IndexError::Unwritable("its last field lies outside the shard".to_owned()));
+        }
+        let Self { names, keys, record_count, field_count, samples, table_count, .. } = self;
+        let mut counts = shard_bytes.to_le_bytes().to_vec();
+        let (name_count, names_bytes, keys_bytes) =
+            (names.seen_in.len() as u32, names.text.len() as u32, keys.len() as u32);
+        for number in [record_count, field_count, samples, name_count, names_bytes, keys_bytes] {
+            counts.extend(number.to_le_bytes());
+        }
+        let version = if table_count == 0 { VERSION_WITHOUT_TABLES } else { KIND.version };
+        if table_count > 0 {
+            counts.extend(table_count.to_le_bytes());
+            counts.extend((self.lengths.len() as u32 / 2).to_le_bytes());
+        }
+        let names = [names.ends.into(), names.text.into_bytes().into()];
+        let content = [counts.into(), self.records, self.fields].into_iter().chain(names);
+        let content = content.chain([keys, self.tables, self.lengths]).collect();
+        Ok(IndexFile::sealed(&KIND, version, content)?)
+    }
+}
+
+impl FieldNames {
+    fn number(&mut self, name: &str) -> Option<u32> {
+        if let Some(&number) = self.numbers.get(name) {
             return Some(number);
         }
-        let number = self.names.len() as u32;
-        self.name_text.push_str(name);
-        self.name_ends.extend(u32::try_from(self.name_text.len()).ok()?.to_le_bytes());
-        self.names.insert(name.to_owned(), number);
-        (number < MAX_NAMES).then_some(number)
+        let number = self.seen_in.len() as u32;
+        self.text.push_str(name);
+        self.ends.extend(u32::try_from(self.text.len()).ok()?.to_le_bytes());
+        self.numbers.insert(name.to_owned(), number);
+        self.seen_in.push(0);
+        (number < MAX_NAMES && !name.is_empty()).then_some(number)
     }
 }

@@ -23,6 +23,7 @@ use crate::{
     format::ShardIndex,
     index::INDEX_SUFFIX,
     manifest::{MANIFEST_NAME, Manifest, Shard},
+    temporary::TemporaryFolder,
 };
 
 /// Size of the largest manifest that is read, in bytes: 4 GiB, some 20 million shards.
@@ -184,6 +185,11 @@ impl DatasetStore {
     /// Returns the folder's path on disk, if it is a local one.
     pub(crate) fn local_folder(&self) -> Option<&std::path::Path> {
         self.local.as_deref()
+    }
+
+    /// Returns the folder for temporary files of work that writes to this one: itself if it is a local one.
+    pub(crate) fn temporary_folder(&self) -> TemporaryFolder {
+        self.local_folder().map_or_else(TemporaryFolder::of_system, |folder| TemporaryFolder::new(folder.to_owned()))
     }
 
     /// Returns the path of the folder in the store.

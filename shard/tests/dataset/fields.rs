@@ -186,6 +186,20 @@ async fn a_folder_of_tables_is_distinguished_from_an_empty_one() {
 }
 
 #[tokio::test]
+async fn who_packs_what_is_indexed_as_it_is_learns_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases =
+        [("a.tar", "WebDataset"), ("a.tar.gz", "compressed tars"), ("a.tfrecord", "TFRecord"), ("a.mds", "MDS")];
+    for (name, format) in cases {
+        let source = folder.path().join(format);
+        write(source.join("train").join(name), "-");
+        let options = PackOptions::new(PackSource::ImageFolder(source));
+        let error = packed(&options, &folder.path().join("out")).await.unwrap_err().to_string();
+        assert!(error.contains("`spdl-ctl index`") && error.contains(format), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn pipes_and_devices_are_neither_opened_nor_packed() {
     let folder = tempfile::tempdir().unwrap();
     let (root, to) = (folder.path().join("in"), folder.path().join("out"));

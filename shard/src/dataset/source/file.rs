@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, ErrorKind, Read as _},
+    io::{self, BufReader, ErrorKind, Read as _},
     ops::Range,
     os::unix::fs::FileExt as _,
     path::Path,
@@ -81,14 +81,26 @@ fn too_long(path: &Path) -> DatasetError {
 /// Returns the text of a file without a byte order mark.
 pub(crate) fn read_text(path: &Path) -> Result<String, DatasetError> {
     let text = read_file(path)?.ok_or_else(|| wrong(path, "does not exist"))?;
-    if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
+    text_of(path, text, 1)
+}
+
+/// Opens a text file to be read by lines. Pipes and devices are errors.
+pub(super) fn open_text(path: &Path) -> Result<BufReader<File>, DatasetError> {
+    let missing = || wrong(path, "does not exist");
+    file_bytes(path)?.ok_or_else(missing)?;
+    Ok(BufReader::new(open(path)?.ok_or_else(missing)?))
+}
+
+/// Returns the text of a file from line `line` on, without a byte order mark.
+pub(super) fn text_of(path: &Path, text: Vec<u8>, line: usize) -> Result<String, DatasetError> {
+    if line == 1 && (text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff])) {
         return Err(wrong(path, "is UTF-16; save it as UTF-8"));
     }
     let mut text = String::from_utf8(text).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        at_line(path, 1 + before.iter().filter(|byte| **byte == b'\n').count(), "is not UTF-8")
+        at_line(path, line + before.iter().filter(|byte| **byte == b'\n').count(), "is not UTF-8")
     })?;
-    if text.starts_with(BYTE_ORDER_MARK) {
+    if line == 1 && text.starts_with(BYTE_ORDER_MARK) {
         text.drain(..BYTE_ORDER_MARK.len_utf8());
     }
     Ok(text)

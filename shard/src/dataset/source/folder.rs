@@ -3,11 +3,14 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    DatasetError, ListOptions, SourceRecord, SourceRecords, hints,
+    DatasetError, ListOptions,
+    collect::{Collected, FileCollector},
+    hints,
     left_out::LeftOutReason,
-    stems::{FolderFiles, Rules},
+    stems::Rules,
     unknown_class, wrong,
 };
+use crate::temporary::TemporaryFolder;
 
 /// Upper limit of the depth of folders: a deeper one is taken for a link to itself.
 const MAX_DEPTH: usize = 32;
@@ -21,80 +24,73 @@ enum PathKind {
     Other,
 }
 
-/// Reads the folder of class folders at the root of `found`.
-pub(super) fn read(found: &mut SourceRecords, how: &ListOptions<'_>) -> Result<(), DatasetError> {
-    let root = found.root.clone();
+/// Reads the folder of class folders at `root`.
+pub(super) fn read(root: &Path, how: &ListOptions<'_>, temporary: &TemporaryFolder) -> Result<Collected, DatasetError> {
+    let taken = how.taken(true);
+    let rules = Rules { choice: how.fields, all_make_records: false, taken: &taken };
+    let mut files = FileCollector::new(rules, temporary);
     let mut folders: Vec<String> = Vec::new();
-    for (name, kind) in entries(&root)? {
+    entries(root, |name, kind| {
         match kind {
-            PathKind::Folder => folders.push(name.into()),
-            PathKind::File => found.left_out.add(&name, LeftOutReason::NoClass),
-            PathKind::Other => found.left_out.add(&name, LeftOutReason::NotRegular),
+            PathKind::Folder => folders.push(name),
+            PathKind::File => files.left_out.add(&name, LeftOutReason::NoClass),
+            PathKind::Other => files.left_out.add(&name, LeftOutReason::NotRegular),
         }
+        Ok(())
+    })?;
+    folders.sort_unstable();
+    let classes = how.classes.map_or_else(|| folders.clone(), <[_]>::to_vec);
+    let numbers: BTreeMap<&str, i64> = classes.iter().map(String::as_str).zip(0..).collect();
+    for folder in &folders {
+        let number = *numbers.get(folder.as_str()).ok_or_else(|| unknown_class(&root.join(folder), folder))?;
+        walk(root, folder, number, 1, &mut files)?;
     }
-    found.classes = how.classes.map_or_else(|| folders.clone(), <[_]>::to_vec);
-    let numbers: BTreeMap<String, i64> = found.classes.iter().cloned().zip(0..).collect();
-    let mut json = Vec::new();
-    for folder in folders {
-        let number = *numbers.get(&folder).ok_or_else(|| unknown_class(&root.join(&folder), &folder))?;
-        let before = found.records.len();
-        walk(found, how, &folder, number, 1, &mut json)?;
-        if found.records.len() == before {
-            found.notes.push(format!("class `{folder}` has no picture"));
-        }
+    let (mut json, mut has_record) = (Vec::new(), vec![false; classes.len()]);
+    let by_path = |first: &super::stems::SourceFile| {
+        let class = first.label.and_then(|label| usize::try_from(label).ok());
+        has_record[class.expect("the label is the number of a class")] = true;
+        // Records and the folders between them come in the order of their names.
+        first.path.bytes().map(|byte| if byte == b'/' { 0 } else { byte }).collect()
+    };
+    let mut found = files.records(by_path, |path| hints::note_json(path, &mut json))?;
+    for folder in folders.iter().filter(|folder| !has_record[numbers[folder.as_str()] as usize]) {
+        found.notes.push(format!("class `{folder}` has no picture"));
     }
-    found.notes.extend(hints::unread_annotations(&root, &json));
-    Ok(())
+    found.notes.extend(hints::unread_annotations(root, &json));
+    found.classes = classes;
+    Ok(found)
 }
 
+/// Collects the files in `folder` of the root and its subfolders.
 fn walk(
-    found: &mut SourceRecords,
-    how: &ListOptions<'_>,
+    root: &Path,
     folder: &str,
     label: i64,
     depth: usize,
-    json: &mut Vec<String>,
+    files: &mut FileCollector<'_>,
 ) -> Result<(), DatasetError> {
     if depth > MAX_DEPTH {
-        return Err(wrong(&found.root.join(folder), "lies too deep, or is a link to a folder around it"));
+        return Err(wrong(&root.join(folder), "lies too deep, or is a link to a folder around it"));
     }
-    let entries = entries(&found.root.join(folder))?;
-    let folder = format!("{folder}/");
-    let files: Vec<u32> =
-        (0..).zip(&entries).filter(|(_, (_, kind))| *kind == PathKind::File).map(|(at, _)| at).collect();
-    let name = |file: u32| &*entries[file as usize].0;
-    hints::note_json(&folder, files.iter().map(|file| name(*file)), json);
-    let taken = how.taken(true);
-    let rules = Rules { choice: how.fields, all_make_records: false, taken: &taken };
-    // Records and the subfolders between them come in the order of their names.
-    let mut left_out = std::mem::take(&mut found.left_out);
-    let mut rest = entries.iter().enumerate();
-    let mut take_others = |found: &mut SourceRecords, before: usize| -> Result<(), DatasetError> {
-        for (_, (name, kind)) in rest.by_ref().take_while(|(at, _)| *at < before) {
-            match kind {
-                PathKind::Other => found.left_out.add(&format!("{folder}{name}"), LeftOutReason::NotRegular),
-                PathKind::Folder => walk(found, how, &format!("{folder}{name}"), label, depth + 1, json)?,
-                PathKind::File => {}
+    entries(&root.join(folder), |name, kind| {
+        let path = format!("{folder}/{name}");
+        match kind {
+            PathKind::Folder => walk(root, &path, label, depth + 1, files),
+            PathKind::File => files.add(Some(label), &path, 0),
+            PathKind::Other => {
+                files.left_out.add(&path, LeftOutReason::NotRegular);
+                Ok(())
             }
         }
-        Ok(())
-    };
-    let mut take = |first: u32, record: SourceRecord| {
-        take_others(found, first as usize)?;
-        found.records.push(record);
-        Ok(())
-    };
-    let of = FolderFiles { folder: &folder, label: Some(label), name: &name };
-    rules.records(&of, &files, &mut left_out, &mut take)?;
-    take_others(found, entries.len())?;
-    found.left_out.join(left_out);
-    Ok(())
+    })
 }
 
-/// Returns the names in a folder, sorted, with the kind of each. Hidden entries are left out.
-fn entries(folder: &Path) -> Result<Vec<(Box<str>, PathKind)>, DatasetError> {
+/// Passes the names in a folder to `take`, in no order, with the kind of each. Hidden entries are left out.
+fn entries(
+    folder: &Path,
+    mut take: impl FnMut(String, PathKind) -> Result<(), DatasetError>,
+) -> Result<(), DatasetError> {
     let fail = |error: std::io::Error| wrong(folder, &format!("cannot be read: {error}"));
-    let mut names: Vec<(Box<str>, PathKind)> = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(fail)? {
         let entry = entry.map_err(fail)?;
         let name = entry.file_name().into_string();
@@ -109,9 +105,8 @@ fn entries(folder: &Path) -> Result<Vec<(Box<str>, PathKind)>, DatasetError> {
                 kind if kind.is_file() => PathKind::File,
                 _ => PathKind::Other,
             };
-            names.push((name.into(), kind));
+            take(name, kind)?;
         }
     }
-    names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    Ok(names)
+    Ok(())
 }

@@ -6,18 +6,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{SourceRecords, extension};
+use super::{LeftOutTally, extension};
 
 /// Upper limit of the files that are inspected.
 const MAX_LOOKED_INTO: usize = 32;
 /// Number of bytes that are inspected of each file.
 const LOOK_BYTES: u64 = 64 << 10;
 
-/// Records the files that may be annotations of a whole dataset.
-pub(super) fn note_json<'f>(folder: &str, names: impl Iterator<Item = &'f str>, json: &mut Vec<String>) {
-    let is_json = |name: &&str| extension(name).as_deref() == Some("json");
-    let room = MAX_LOOKED_INTO.saturating_sub(json.len());
-    json.extend(names.filter(is_json).take(room).map(|name| format!("{folder}{name}")));
+/// Records a file if it may be annotations of a whole dataset.
+pub(super) fn note_json(path: &str, json: &mut Vec<String>) {
+    if json.len() < MAX_LOOKED_INTO && extension(path).as_deref() == Some("json") {
+        json.push(path.to_owned());
+    }
 }
 
 /// Returns a note for each COCO file in the source or beside it, because `pack` reads none of it.
@@ -67,8 +67,8 @@ fn is_coco(path: &Path) -> bool {
 }
 
 /// Returns what the user can do with a source that has no record.
-pub(super) fn way_out(found: &SourceRecords) -> Option<&'static str> {
-    let list = found.left_out.list();
+pub(super) fn way_out(left_out: &LeftOutTally) -> Option<&'static str> {
+    let list = left_out.list();
     let suffixes = || list.iter().map(|entry| entry.suffix.trim_start_matches('.'));
     if suffixes().any(|suffix| super::fields::makes_a_record(&super::fields::field_name(suffix), None)) {
         return Some("move the pictures into a folder per class, or write their paths into a text file and pack that");
@@ -85,9 +85,12 @@ pub(in super::super) fn way_out_of<'s>(mut suffixes: impl Iterator<Item = &'s st
                 "tables are not read yet: write their pictures to files in a folder per class and `spdl-ctl pack` that, or \
                  write them as WebDataset tars and `spdl-ctl index` these"
             }
-            "tar" => "`spdl-ctl index` makes a dataset of WebDataset tars",
-            "tgz" | "gz" | "zst" | "xz" | "bz2" | "zip" => "unpack or decompress them first",
-            "tfrecord" | "mds" | "lmdb" | "mdb" | "h5" | "hdf5" | "rec" => {
+            "tar" | "tgz" => "`spdl-ctl index` makes a dataset of WebDataset tars, as they are",
+            "tfrecord" | "tfrec" => "`spdl-ctl index` makes a dataset of TFRecord files, as they are",
+            "mds" => "`spdl-ctl index` makes a dataset of MDS shards, as they are; their `index.json` has to lie beside them",
+            "gz" | "zst" => "`spdl-ctl index` reads compressed tars (`.tar.gz`, `.tar.zst`); decompress other files first",
+            "xz" | "bz2" | "zip" => "unpack or decompress them first",
+            "lmdb" | "mdb" | "h5" | "hdf5" | "rec" => {
                 "this format is not read yet: write its records as WebDataset tars and `spdl-ctl index` these"
             }
             _ => return None,

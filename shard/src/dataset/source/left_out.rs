@@ -16,7 +16,7 @@ pub struct LeftOut {
     pub why: LeftOutReason,
     /// Number of files.
     pub files: u64,
-    /// One of them.
+    /// The first of them by name.
     pub example: String,
 }
 
@@ -87,12 +87,19 @@ impl LeftOutTally {
         }
         let entry = self.0.entry((suffix, why)).or_insert_with(|| (0, path.to_owned()));
         entry.0 += 1;
+        if path < entry.1.as_str() {
+            path.clone_into(&mut entry.1);
+        }
     }
 
     /// Adds the counts of other files.
     pub(crate) fn join(&mut self, other: Self) {
         for (kind, (files, example)) in other.0 {
-            self.0.entry(kind).or_insert_with(|| (0, example)).0 += files;
+            let entry = self.0.entry(kind).or_insert_with(|| (0, example.clone()));
+            entry.0 += files;
+            if example < entry.1 {
+                entry.1 = example;
+            }
         }
     }
 

@@ -1,14 +1,43 @@
-//! Reads a text file that lists files.
+//! Reads a text file that lists files. It is read several times, a line at a time, so that it may have any length.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::{BufRead as _, BufReader, Read as _},
     path::Path,
 };
 
 use super::{
-    DatasetError, ListOptions, SourceRecord, SourceRecords, at_line, extension, read_text,
-    stems::{FolderFiles, Rules},
+    DatasetError, ListOptions, at_line,
+    collect::{Collected, FileCollector},
+    extension,
+    file::{open_text, text_of},
+    stems::Rules,
+    wrong,
 };
+use crate::temporary::TemporaryFolder;
+
+/// Size of the longest line that is read, in bytes.
+const MAX_LINE_BYTES: u64 = 64 << 10;
+
+/// Reads the list at `list`.
+pub(super) fn read(list: &Path, how: &ListOptions<'_>, temporary: &TemporaryFolder) -> Result<Collected, DatasetError> {
+    let labels = Labels::of(list, how.classes)?;
+    let taken = how.taken(labels.exist);
+    let rules = Rules { choice: how.fields, all_make_records: how.fields.is_none(), taken: &taken };
+    let mut files = FileCollector::new(rules, temporary);
+    let mut lines = ListLines::open(list)?;
+    while let Some(line) = lines.next()? {
+        let label =
+            line.label.map(|label| labels.number(label).map_err(|problem| at_line(list, line.number, &problem)));
+        let number = u32::try_from(line.number).map_err(|_| at_line(list, line.number, "is beyond 4 billion lines"))?;
+        files.add(label.transpose()?, line.path, number)?;
+    }
+    let by_line = |first: &super::stems::SourceFile| first.line.to_be_bytes().to_vec();
+    let mut found = files.records(by_line, |_| ())?;
+    found.classes = labels.classes;
+    Ok(found)
+}
 
 /// A line: its number, the file's path, and the label.
 struct ListLine<'l> {
@@ -17,107 +46,122 @@ struct ListLine<'l> {
     label: Option<&'l str>,
 }
 
-/// Reads the list at `list`.
-pub(super) fn read(found: &mut SourceRecords, list: &Path, how: &ListOptions<'_>) -> Result<(), DatasetError> {
-    let text = read_text(list)?;
-    let lines = lines(list, &text)?;
-    let (labels, classes) = labels(list, &lines, how.classes)?;
-    let taken = how.taken(lines.first().is_some_and(|line| line.label.is_some()));
-    let rules = Rules { choice: how.fields, all_make_records: how.fields.is_none(), taken: &taken };
-    let place = |file: u32| (labels[file as usize], in_folder(lines[file as usize].path));
-    let mut files: Vec<u32> = (0..).take(lines.len()).collect();
-    files.sort_by_key(|file| place(*file));
-    let folder = |file: u32| (labels[file as usize], in_folder(lines[file as usize].path).0);
-    let mut records: Vec<(u32, SourceRecord)> = Vec::new();
-    for files in files.chunk_by(|one, other| folder(*one) == folder(*other)) {
-        let (label, folder) = folder(files[0]);
-        let name = |file: u32| in_folder(lines[file as usize].path).1;
-        let of = FolderFiles { folder, label, name: &name };
-        rules.records(&of, files, &mut found.left_out, &mut |first, record| {
-            records.push((first, record));
-            Ok(())
-        })?;
-    }
-    // In the order of the list.
-    records.sort_unstable_by_key(|(first, _)| *first);
-    found.records = records.into_iter().map(|(_, record)| record).collect();
-    found.classes = classes;
-    Ok(())
+/// Reads the lines of a list that name files, and checks each.
+struct ListLines<'l> {
+    list: &'l Path,
+    reader: BufReader<File>,
+    line: String,
+    number: usize,
+    /// Whether lines have labels, as the first one has or has not.
+    has_labels: Option<bool>,
 }
 
-/// Splits a path into its folder, with the `/` at its end, and the file's name.
-fn in_folder(path: &str) -> (&str, &str) {
-    path.split_at(path.rfind('/').map_or(0, |slash| slash + 1))
-}
-
-fn lines<'l>(list: &Path, text: &'l str) -> Result<Vec<ListLine<'l>>, DatasetError> {
-    let mut lines: Vec<ListLine<'_>> = Vec::new();
-    for (number, text) in (1..).zip(text.lines()) {
-        if text.trim().is_empty() || text.starts_with('#') {
-            continue;
-        }
-        let (path, label) = text.split_once('\t').map_or((text, None), |(path, label)| (path, Some(label.trim())));
-        let path = path.trim();
-        if extension(path).is_none() || path.contains('\0') {
-            return Err(at_line(
-                list,
-                number,
-                &format!("names `{path}`, which has no extension that would name its type"),
-            ));
-        }
-        let unlike_the_first = lines.first().is_some_and(|first| first.label.is_some() != label.is_some());
-        if unlike_the_first || label.is_some_and(str::is_empty) {
-            let problem = "has no label, or is the first with one; give one on each line or on none";
-            return Err(at_line(list, number, problem));
-        }
-        lines.push(ListLine { number, path, label });
+impl<'l> ListLines<'l> {
+    fn open(list: &'l Path) -> Result<Self, DatasetError> {
+        Ok(Self { list, reader: open_text(list)?, line: String::new(), number: 0, has_labels: None })
     }
-    Ok(lines)
-}
 
-/// Returns the labels as numbers, and the names of the classes if the labels are names.
-fn labels(
-    list: &Path,
-    lines: &[ListLine<'_>],
-    fixed: Option<&[String]>,
-) -> Result<(Vec<Option<i64>>, Vec<String>), DatasetError> {
-    let is_fixed = |label: &str| fixed.is_some_and(|classes| classes.iter().any(|class| class == label));
-    for ListLine { number, label, .. } in lines {
-        if let Some(label) = label.filter(|label| !is_fixed(label))
-            && let Some(problem) = no_label(label)
-        {
-            return Err(at_line(list, *number, &problem));
-        }
-    }
-    let integers: Option<Vec<Option<i64>>> = lines
-        .iter()
-        .map(|line| match line.label {
-            Some(label) => label.parse().ok().map(Some),
-            None => Some(None),
-        })
-        .collect();
-    if let Some(integers) = integers {
-        for (ListLine { number, .. }, label) in lines.iter().zip(&integers) {
-            let is_class = |label: i64, classes: &[String]| usize::try_from(label).is_ok_and(|at| at < classes.len());
-            if let (Some(label), Some(classes)) = (*label, fixed)
-                && !is_class(label, classes)
-            {
-                let problem = format!("has the label {label}, which is not the number of a class");
-                return Err(at_line(list, *number, &problem));
+    fn next(&mut self) -> Result<Option<ListLine<'_>>, DatasetError> {
+        while self.read_line()? {
+            if !self.line.trim().is_empty() && !self.line.starts_with('#') {
+                return self.check().map(Some);
             }
         }
-        return Ok((integers, fixed.map(<[_]>::to_vec).unwrap_or_default()));
+        Ok(None)
     }
-    let by_name = || lines.iter().filter_map(|line| line.label).collect::<BTreeSet<_>>();
-    let classes = fixed.map_or_else(|| by_name().into_iter().map(str::to_owned).collect(), <[_]>::to_vec);
-    let numbers: BTreeMap<&str, i64> = classes.iter().map(String::as_str).zip(0..).collect();
-    let number = |line: &ListLine<'_>| {
-        let label = line.label?;
+
+    /// Reads the next line; returns whether there is one.
+    fn read_line(&mut self) -> Result<bool, DatasetError> {
+        let mut line = std::mem::take(&mut self.line).into_bytes();
+        line.clear();
+        let read = self.reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
+        read.map_err(|error| wrong(self.list, &format!("cannot be read: {error}")))?;
+        let is_over = line.is_empty();
+        self.number += 1;
+        if line.len() as u64 == MAX_LINE_BYTES {
+            return Err(at_line(self.list, self.number, &format!("is longer than {} KiB", MAX_LINE_BYTES >> 10)));
+        }
+        self.line = text_of(self.list, line, self.number)?;
+        Ok(!is_over)
+    }
+
+    fn check(&mut self) -> Result<ListLine<'_>, DatasetError> {
+        let Self { list, line, number, has_labels, .. } = self;
+        let line = line.strip_suffix('\n').map_or(&**line, |line| line.strip_suffix('\r').unwrap_or(line));
+        let (path, label) = line.split_once('\t').map_or((line, None), |(path, label)| (path, Some(label.trim())));
+        let path = path.trim();
+        if extension(path).is_none() || path.contains('\0') {
+            let problem = format!("names `{path}`, which has no extension that would name its type");
+            return Err(at_line(list, *number, &problem));
+        }
+        let unlike_the_first = *has_labels.get_or_insert(label.is_some()) != label.is_some();
+        if unlike_the_first || label.is_some_and(str::is_empty) {
+            let problem = "has no label, or is the first with one; give one on each line or on none";
+            return Err(at_line(list, *number, problem));
+        }
+        Ok(ListLine { number: *number, path, label })
+    }
+}
+
+/// The labels of a list: numbers, or names of classes.
+struct Labels {
+    exist: bool,
+    /// The classes in the order of their numbers: the given ones, or those that the labels name.
+    classes: Vec<String>,
+    /// The numbers of the classes; `None` if labels are numbers.
+    numbers: Option<BTreeMap<String, i64>>,
+    are_fixed: bool,
+}
+
+impl Labels {
+    /// Reads the labels of a list. With `fixed` classes, no others are allowed.
+    fn of(list: &Path, fixed: Option<&[String]>) -> Result<Self, DatasetError> {
+        let is_fixed: BTreeSet<&str> = fixed.into_iter().flatten().map(String::as_str).collect();
+        let (mut exist, mut are_integers) = (false, true);
+        let mut lines = ListLines::open(list)?;
+        while let Some(ListLine { number, label, .. }) = lines.next()? {
+            let Some(label) = label else { continue };
+            if let Some(problem) = no_label(label).filter(|_| !is_fixed.contains(label)) {
+                return Err(at_line(list, number, &problem));
+            }
+            exist = true;
+            are_integers &= label.parse::<i64>().is_ok();
+        }
+        let classes = match fixed {
+            Some(classes) => classes.to_vec(),
+            None if are_integers => Vec::new(),
+            None => names(list)?,
+        };
+        let numbers = (!are_integers).then(|| classes.iter().cloned().zip(0..).collect());
+        Ok(Self { exist, classes, numbers, are_fixed: fixed.is_some() })
+    }
+
+    /// Returns the number that stands for a label, or what is wrong with the label.
+    fn number(&self, label: &str) -> Result<i64, String> {
         let unknown = || format!("has the class `{label}`, which is not among the given ones");
-        Some(numbers.get(label).copied().ok_or_else(|| at_line(list, line.number, &unknown())))
-    };
-    let labels = lines.iter().map(|line| number(line).transpose()).collect::<Result<_, _>>()?;
-    Ok((labels, classes))
+        let Some(numbers) = &self.numbers else {
+            let number = label.parse().map_err(|_| unknown())?;
+            let is_class = usize::try_from(number).is_ok_and(|at| at < self.classes.len());
+            return if is_class || !self.are_fixed {
+                Ok(number)
+            } else {
+                Err(format!("has the label {number}, which is not the number of a class"))
+            };
+        };
+        numbers.get(label).copied().ok_or_else(unknown)
+    }
+}
+
+/// Returns the names that are labels, sorted.
+fn names(list: &Path) -> Result<Vec<String>, DatasetError> {
+    let mut names = BTreeSet::new();
+    let mut lines = ListLines::open(list)?;
+    while let Some(line) = lines.next()? {
+        if let Some(label) = line.label.filter(|label| !names.contains(*label)) {
+            names.insert(label.to_owned());
+        }
+    }
+    Ok(names.into_iter().collect())
 }
 
 /// Explains why a text that looks like a number is not a valid label: it would be taken for the name of a class.

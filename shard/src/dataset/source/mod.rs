@@ -1,6 +1,9 @@
 //! The source that a dataset is packed from: a folder of class folders, or a text file that lists files. Files with one
 //! stem form one record.
+//!
+//! A source may have more files than fit into memory: their names are sorted on disk, and records come one by one.
 
+mod collect;
 mod fields;
 mod file;
 mod folder;
@@ -8,12 +11,12 @@ mod hints;
 mod left_out;
 mod list;
 mod stems;
+mod twins;
 
-use std::{
-    collections::HashSet,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
+use collect::Collected;
+pub(super) use collect::{ListedRecords, RecordList};
 pub(super) use fields::ANNOTATION_FIELD;
 pub use fields::FieldChoice;
 pub(crate) use fields::{LABEL_FIELD, field_name};
@@ -24,8 +27,10 @@ pub(crate) use left_out::LeftOutTally;
 pub use left_out::{LeftOut, LeftOutReason};
 
 use super::DatasetError;
-use crate::manifest::check_names;
-use spdl_core::Fingerprint;
+use crate::{manifest::check_names, temporary::TemporaryFolder};
+
+/// Memory that names and records take while they are sorted, in bytes; the others lie in a temporary file meanwhile.
+const SORT_BYTES: usize = 16 << 20;
 
 /// Where the records come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,14 +80,19 @@ pub(super) struct SourceRecord {
 }
 
 /// The records of a source, in its order.
-#[derive(Debug, Default)]
 pub(super) struct SourceRecords {
-    root: PathBuf,
-    pub(super) records: Vec<SourceRecord>,
+    pub(super) files: SourceFiles,
+    pub(super) records: RecordList,
     pub(super) classes: Vec<String>,
     pub(super) left_out: LeftOutTally,
     /// The oddities of the source.
     pub(super) notes: Vec<String>,
+}
+
+/// Where the files of records are, and which fields they become.
+#[derive(Clone, Debug)]
+pub(super) struct SourceFiles {
+    root: PathBuf,
     choice: Option<FieldChoice>,
 }
 
@@ -93,43 +103,39 @@ impl PackSource {
         if path.is_file() { Self::FileList(path.to_owned()) } else { Self::ImageFolder(path.to_owned()) }
     }
 
-    /// Lists the records.
-    pub(super) fn list(&self, how: &ListOptions<'_>) -> Result<SourceRecords, DatasetError> {
-        let mut found = SourceRecords { choice: how.fields.cloned(), ..SourceRecords::default() };
-        match self {
-            Self::ImageFolder(root) => {
-                root.clone_into(&mut found.root);
-                folder::read(&mut found, how)?;
-            }
-            Self::FileList(list) => {
-                list.parent().unwrap_or(Path::new("")).clone_into(&mut found.root);
-                list::read(&mut found, list, how)?;
-            }
-        }
-        if found.records.is_empty() {
-            return Err(self.nothing(&found));
-        }
-        assert!(u32::try_from(found.records.len()).is_ok(), "{} records", found.records.len());
-        let path = |path: &PathBuf| path.display().to_string();
-        let url = match self {
-            Self::ImageFolder(root) => path(root),
-            Self::FileList(list) => path(list),
+    /// Lists the records. Names that do not fit into memory lie in `temporary`.
+    pub(super) fn list(
+        &self,
+        how: &ListOptions<'_>,
+        temporary: &TemporaryFolder,
+    ) -> Result<SourceRecords, DatasetError> {
+        let (root, origin) = match self {
+            Self::ImageFolder(root) => (root.as_path(), root),
+            Self::FileList(list) => (list.parent().unwrap_or(Path::new("")), list),
         };
-        check_names(&found.classes).map_err(|source| DatasetError::Unwritable { url, source })?;
-        found.distinguish_equal_names();
-        Ok(found)
+        let Collected { records, classes, left_out, notes } = match self {
+            Self::ImageFolder(root) => folder::read(root, how, temporary)?,
+            Self::FileList(list) => list::read(list, how, temporary)?,
+        };
+        if records.len() == 0 {
+            return Err(self.nothing(&left_out));
+        }
+        let url = origin.display().to_string();
+        check_names(&classes).map_err(|source| DatasetError::Unwritable { url, source })?;
+        let files = SourceFiles { root: root.to_owned(), choice: how.fields.cloned() };
+        Ok(SourceRecords { files, records, classes, left_out, notes })
     }
 
-    fn nothing(&self, found: &SourceRecords) -> DatasetError {
+    fn nothing(&self, left_out: &LeftOutTally) -> DatasetError {
         let (origin, expected) = match self {
             Self::ImageFolder(root) => (root, "a folder per class with pictures in it is expected"),
             Self::FileList(list) => (list, "a line per picture is expected"),
         };
         let mut problem = expected.to_owned();
-        if let Some(words) = found.left_out.in_words() {
+        if let Some(words) = left_out.in_words() {
             problem.push_str(&format!("; it contains: {words}"));
         }
-        if let Some(way) = hints::way_out(found) {
+        if let Some(way) = hints::way_out(left_out) {
             problem.push_str(&format!("; {way}"));
         }
         DatasetError::Nothing { origin: origin.display().to_string(), problem }
@@ -145,7 +151,7 @@ impl ListOptions<'_> {
     }
 }
 
-impl SourceRecords {
+impl SourceFiles {
     /// Returns the path of a file from its path in the source.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path)
@@ -156,9 +162,9 @@ impl SourceRecords {
         record.files().map(|path| (record.field(path, self.choice.as_ref()), path))
     }
 
-    /// Returns the file that the field `name` of record number `number` comes from, as the source gives it.
-    pub(super) fn file_of(&self, number: usize, name: &str) -> Option<&str> {
-        self.fields(&self.records[number]).find(|(field, _)| field == name).map(|(_, path)| path)
+    /// Returns the file that the field `name` of a record comes from, as the source gives it.
+    pub(super) fn file_of<'r>(&'r self, record: &'r SourceRecord, name: &str) -> Option<&'r str> {
+        self.fields(record).find(|(field, _)| field == name).map(|(_, path)| path)
     }
 
     /// Returns the paths where the annotation of `record` may be, the best first.
@@ -171,15 +177,6 @@ impl SourceRecords {
                 let flat = name.file_name().map(|file| root.join(file));
                 let same = (!name.is_absolute()).then(|| root.join(name));
                 same.into_iter().chain(flat).collect()
-            }
-        }
-    }
-
-    fn distinguish_equal_names(&mut self) {
-        let mut keys = HashSet::with_capacity(self.records.len());
-        for record in &mut self.records {
-            while !keys.insert(Fingerprint::of(record.key().as_bytes())) {
-                record.twin += 1;
             }
         }
     }
@@ -205,10 +202,23 @@ impl SourceRecord {
         if key.starts_with("__") {
             key.replace_range(..1, "x");
         }
-        if self.twin > 0 {
-            key.push_str(&format!("~{}", self.twin));
-        }
-        key
+        twins::numbered(&key, self.twin)
+    }
+
+    /// Returns the record as bytes, from which [`of_payload`](Self::of_payload) makes it again.
+    fn payload(&self) -> Vec<u8> {
+        let Self { files, stem_bytes, twin, label } = self;
+        let has_label = [u8::from(label.is_some())];
+        let label = label.unwrap_or_default().to_le_bytes();
+        [&has_label[..], &label, &twin.to_le_bytes(), &stem_bytes.to_le_bytes(), files.as_bytes()].concat()
+    }
+
+    fn of_payload(payload: &[u8]) -> Self {
+        let ([has_label, head @ ..], files) = payload.split_first_chunk::<17>().expect("a record has a head");
+        let number = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("4 bytes"));
+        let label = i64::from_le_bytes(*head.first_chunk().expect("8 bytes"));
+        let files = String::from_utf8(files.to_vec()).expect("a record is made of texts").into();
+        Self { files, stem_bytes: number(12), twin: number(8), label: (*has_label == 1).then_some(label) }
     }
 
     /// Returns the field that the file at `path` goes into: its suffix after the stem, or the name that the user chose.

@@ -4,8 +4,8 @@
 //! form one record. A name that contains more dots (`grace.hopper.jpeg`) keeps them if its first part alone is not the
 //! stem of a picture: its stem ends at the first dot where the stem of a picture ends.
 //!
-//! Sorted names that are the same up to a dot follow each other. So one pass over them finds the records, and needs no
-//! memory but for the files of one stem.
+//! Files are sorted by keys in which those of one stem follow each other, and the picture that has the stem comes before
+//! the others. So one pass finds the records, and needs no memory but for the files of one stem.
 
 use super::{
     DatasetError, FieldChoice, SourceRecord,
@@ -13,23 +13,22 @@ use super::{
     left_out::{LeftOutReason, LeftOutTally},
 };
 
-/// Files of a folder that have one label. Each has a number.
-pub(super) struct FolderFiles<'f> {
-    /// The folder's path as the source gives it, with a `/` at its end; empty for the source's own folder.
-    pub(super) folder: &'f str,
+/// Follows a dot of a name in its key if the stem of a record ends there, for certain.
+const STEM_ENDS: u8 = 1;
+/// Follows all other dots.
+const NAME_GOES_ON: u8 = 2;
+/// Bytes of a label in a key: whether there is one, and its number.
+const LABEL_BYTES: usize = 9;
+
+/// A file of the source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SourceFile {
+    /// The number of its line in a list, in whose order the files of a record are; otherwise 0, and they are by name.
+    pub(super) line: u32,
+    /// Its path as the source gives it.
+    pub(super) path: String,
     pub(super) label: Option<i64>,
-    /// Returns the name of a file.
-    pub(super) name: &'f dyn Fn(u32) -> &'f str,
 }
-
-impl FolderFiles<'_> {
-    fn path(&self, file: u32) -> String {
-        format!("{}{}", self.folder, (self.name)(file))
-    }
-}
-
-/// Takes a record, with the number of its first file.
-pub(super) type TakeRecord<'t> = dyn FnMut(u32, SourceRecord) -> Result<(), DatasetError> + 't;
 
 /// The rules by which files become records.
 pub(super) struct Rules<'r> {
@@ -42,82 +41,54 @@ pub(super) struct Rules<'r> {
 }
 
 impl Rules<'_> {
-    /// Groups files, whose names are sorted, into records. Of each stem, the records come in the order of their first files'
-    /// numbers.
-    pub(super) fn records(
-        &self,
-        of: &FolderFiles<'_>,
-        files: &[u32],
-        left_out: &mut LeftOutTally,
-        take: &mut TakeRecord<'_>,
-    ) -> Result<(), DatasetError> {
-        self.after(0, of, files, left_out, take)
-    }
-
-    /// Groups files whose names are the same up to byte `same`, and whose stems end behind it.
-    fn after(
-        &self,
-        same: usize,
-        of: &FolderFiles<'_>,
-        files: &[u32],
-        left_out: &mut LeftOutTally,
-        take: &mut TakeRecord<'_>,
-    ) -> Result<(), DatasetError> {
-        let beginning = |file: u32| {
-            let name = (of.name)(file);
-            next_dot(name, same).map_or(name, |dot| &name[..=dot])
-        };
-        for files in files.chunk_by(|one, other| beginning(*one) == beginning(*other)) {
-            match next_dot((of.name)(files[0]), same) {
-                Some(dot) if files.iter().any(|file| self.ends_at(dot, (of.name)(*file))) => {
-                    self.of_stem(dot, of, files, left_out)
-                        .into_iter()
-                        .try_for_each(|(first, record)| take(first, record))?;
-                }
-                Some(dot) => self.after(dot + 1, of, files, left_out, take)?,
-                None => files.iter().for_each(|file| left_out.add(&of.path(*file), self.no_record())),
+    /// Writes the key by which files are sorted: the label, the length of the folder's path, the folder and the name.
+    pub(super) fn key(&self, label: Option<i64>, path: &str, key: &mut Vec<u8>) {
+        key.clear();
+        key.push(label.is_some().into());
+        key.extend(label.unwrap_or_default().to_be_bytes());
+        let (folder, name) = path.split_at(path.rfind('/').map_or(0, |slash| slash + 1));
+        key.extend((folder.len() as u32).to_be_bytes());
+        key.extend(folder.bytes());
+        let end = last_dot(path).filter(|dot| self.ends_at(*dot, path)).map(|dot| dot - folder.len());
+        for (at, byte) in name.bytes().enumerate() {
+            key.push(byte);
+            if byte == b'.' {
+                key.push(if end == Some(at) { STEM_ENDS } else { NAME_GOES_ON });
             }
         }
-        Ok(())
     }
 
-    /// Returns whether a file makes a record whose stem ends at this byte of its name.
-    fn ends_at(&self, dot: usize, name: &str) -> bool {
-        last_dot(name) == Some(dot) && self.makes_a_record(&field_name(&name[dot + 1..]))
+    /// Returns whether a file makes a record whose stem ends at this byte of its path.
+    fn ends_at(&self, dot: usize, path: &str) -> bool {
+        last_dot(path) == Some(dot) && self.makes_a_record(&field_name(&path[dot + 1..]))
     }
 
-    /// Makes records of the files whose stem ends at this byte of their names.
-    fn of_stem(
-        &self,
-        dot: usize,
-        of: &FolderFiles<'_>,
-        files: &[u32],
-        left_out: &mut LeftOutTally,
-    ) -> Vec<(u32, SourceRecord)> {
-        let mut files = files.to_vec();
+    /// Makes records of the files whose stem ends at this byte of their paths, in the order of their first files.
+    fn of_stem(&self, dot: usize, mut files: Vec<SourceFile>, left_out: &mut LeftOutTally) -> Vec<FoundRecord> {
         files.sort_unstable();
         // Those that make a record come first.
-        files.sort_by_key(|file| !self.ends_at(dot, (of.name)(*file)));
-        let mut records: Vec<Gathered> = Vec::new();
+        files.sort_by_key(|file| !self.ends_at(dot, &file.path));
+        let mut records: Vec<GatheredFiles> = Vec::new();
         for file in files {
-            let name = (of.name)(file);
-            let field = match self.field(&name[dot + 1..]) {
+            let suffix = &file.path[dot + 1..];
+            let field = if suffix.is_empty() { Err(self.no_record()) } else { self.field(suffix) };
+            let field = match field {
                 Ok(field) => field,
                 Err(why) => {
-                    left_out.add(&of.path(file), why);
+                    left_out.add(&file.path, why);
                     continue;
                 }
             };
             let has_record = !records.is_empty();
-            match records.first_mut().filter(|record| record.fields.iter().all(|(name, _)| *name != field)) {
-                Some(record) => record.fields.push((field, file)),
+            match records.first_mut().filter(|record| record.iter().all(|(name, _)| *name != field)) {
+                Some(record) => record.push((field, file)),
                 // Two pictures whose names differ only in the spelling of their extension are two records.
-                None if self.ends_at(dot, name) => records.push(Gathered { fields: vec![(field, file)] }),
-                None if has_record => left_out.add(&of.path(file), LeftOutReason::FieldTwice),
-                None => left_out.add(&of.path(file), self.no_record()),
+                None if self.ends_at(dot, &file.path) => records.push(vec![(field, file)]),
+                None if has_record => left_out.add(&file.path, LeftOutReason::FieldTwice),
+                None => left_out.add(&file.path, self.no_record()),
             }
         }
-        records.into_iter().map(|record| record.record(dot, of)).collect()
+        records.into_iter().map(|files| FoundRecord::of(dot, files)).collect()
     }
 
     fn makes_a_record(&self, field: &str) -> bool {
@@ -144,24 +115,94 @@ impl Rules<'_> {
 }
 
 /// A record's fields and their files.
-struct Gathered {
-    fields: Vec<(String, u32)>,
+type GatheredFiles = Vec<(String, SourceFile)>;
+
+/// A record, with its first file.
+pub(super) struct FoundRecord {
+    pub(super) first: SourceFile,
+    pub(super) record: SourceRecord,
 }
 
-impl Gathered {
-    fn record(self, dot: usize, of: &FolderFiles<'_>) -> (u32, SourceRecord) {
-        let paths: Vec<String> = self.fields.iter().map(|(_, file)| of.path(*file)).collect();
-        let stem_bytes = (of.folder.len() + dot) as u32;
-        let files = paths.join("\0").into();
-        (self.fields[0].1, SourceRecord { files, stem_bytes, twin: 0, label: of.label })
+impl FoundRecord {
+    fn of(dot: usize, files: GatheredFiles) -> Self {
+        let paths: Vec<&str> = files.iter().map(|(_, file)| file.path.as_str()).collect();
+        let (files_text, first) = (paths.join("\0").into(), files[0].1.clone());
+        let record = SourceRecord { files: files_text, stem_bytes: dot as u32, twin: 0, label: first.label };
+        Self { first, record }
     }
 }
 
-/// Returns where the next dot is from byte `from` of a file's name on; `None` if there is none that can end a stem.
-fn next_dot(name: &str, from: usize) -> Option<usize> {
-    let from = from.max(1);
-    let dot = from + name.get(from..)?.find('.')?;
-    (dot + 1 < name.len()).then_some(dot)
+/// Groups files, which arrive in the order of their keys, into records.
+pub(super) struct StemGroups<'g> {
+    rules: &'g Rules<'g>,
+    /// The dot at which the stem of `files` ends, in bytes of their paths.
+    dot: usize,
+    /// Files of one stem; the first one makes a record.
+    files: Vec<SourceFile>,
+}
+
+impl<'g> StemGroups<'g> {
+    pub(super) const fn new(rules: &'g Rules<'g>) -> Self {
+        Self { rules, dot: 0, files: Vec::new() }
+    }
+
+    /// Adds the next file. Passes the records of the stem before it to `take` if it has another one.
+    pub(super) fn add(
+        &mut self,
+        file: SourceFile,
+        left_out: &mut LeftOutTally,
+        take: &mut TakeRecord<'_>,
+    ) -> Result<(), DatasetError> {
+        let has_stem = |first: &SourceFile| {
+            let rest = file.path.strip_prefix(&first.path[..=self.dot]);
+            first.label == file.label && rest.is_some_and(|suffix| !suffix.contains('/'))
+        };
+        if !self.files.first().is_some_and(has_stem) {
+            self.finish(left_out, take)?;
+            match last_dot(&file.path).filter(|dot| self.rules.ends_at(*dot, &file.path)) {
+                Some(dot) => self.dot = dot,
+                None => {
+                    left_out.add(&file.path, self.rules.no_record());
+                    return Ok(());
+                }
+            }
+        }
+        self.files.push(file);
+        Ok(())
+    }
+
+    /// Passes the records of the last stem to `take`.
+    pub(super) fn finish(
+        &mut self,
+        left_out: &mut LeftOutTally,
+        take: &mut TakeRecord<'_>,
+    ) -> Result<(), DatasetError> {
+        let files = std::mem::take(&mut self.files);
+        self.rules.of_stem(self.dot, files, left_out).into_iter().try_for_each(take)
+    }
+}
+
+/// Takes a record.
+pub(super) type TakeRecord<'t> = dyn FnMut(FoundRecord) -> Result<(), DatasetError> + 't;
+
+impl SourceFile {
+    /// Reads the key that [`Rules::key`] wrote.
+    pub(super) fn of_key(key: &[u8], line: u32) -> Self {
+        let (label, rest) = key.split_at(LABEL_BYTES);
+        let (folder_bytes, rest) = rest.split_first_chunk().expect("4 bytes");
+        let (folder, name) = rest.split_at(u32::from_be_bytes(*folder_bytes) as usize);
+        let label = (label[0] == 1).then(|| i64::from_be_bytes(*label[1..].first_chunk().expect("8 bytes")));
+        let mut path = folder.to_vec();
+        let mut is_mark = false;
+        for byte in name {
+            if !is_mark {
+                path.push(*byte);
+            }
+            is_mark = !is_mark && *byte == b'.';
+        }
+        let path = String::from_utf8(path).expect("a key is made of a text");
+        Self { line, path, label }
+    }
 }
 
 /// Returns where the extension of the file at `path` begins, with its dot; `None` for files without an extension and
@@ -180,27 +221,34 @@ mod tests {
 
     use super::*;
 
-    fn folder(path: &str) -> &str {
-        path.rfind('/').map_or("", |slash| &path[..=slash])
+    fn grouped(paths: &[&str], rules: &Rules<'_>) -> (Vec<FoundRecord>, LeftOutTally) {
+        let (mut left_out, mut records) = (LeftOutTally::default(), Vec::new());
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for path in paths {
+            keys.push(Vec::new());
+            rules.key(Some(0), path, keys.last_mut().unwrap());
+            let file = SourceFile { line: 7, path: (*path).to_owned(), label: Some(0) };
+            assert_eq!(SourceFile::of_key(keys.last().unwrap(), 7), file);
+        }
+        keys.sort();
+        let mut take = |record| {
+            records.push(record);
+            Ok(())
+        };
+        let mut groups = StemGroups::new(rules);
+        for key in keys {
+            groups.add(SourceFile::of_key(&key, 0), &mut left_out, &mut take).unwrap();
+        }
+        groups.finish(&mut left_out, &mut take).unwrap();
+        (records, left_out)
     }
 
     fn records(paths: &[&str], choice: Option<&str>) -> (Vec<String>, Vec<(String, LeftOutReason)>) {
         let choice = choice.map(|text| FieldChoice::parse(text).unwrap());
         let rules = Rules { choice: choice.as_ref(), all_make_records: false, taken: &["cls"] };
-        let mut left_out = LeftOutTally::default();
-        let mut records = Vec::new();
-        let mut take = |_, record: SourceRecord| {
-            records.push(record);
-            Ok(())
-        };
-        for paths in paths.chunk_by(|one, other| folder(one) == folder(other)) {
-            let mut files: Vec<u32> = (0..).take(paths.len()).collect();
-            let name = |file: u32| paths[file as usize].strip_prefix(folder(paths[0])).unwrap();
-            files.sort_by_key(|file| name(*file));
-            let of = FolderFiles { folder: folder(paths[0]), label: Some(0), name: &name };
-            rules.records(&of, &files, &mut left_out, &mut take).unwrap();
-        }
-        let shown = records.iter().map(|record| {
+        let (mut records, left_out) = grouped(paths, &rules);
+        records.sort_by(|a, b| a.first.path.cmp(&b.first.path));
+        let shown = records.iter().map(|FoundRecord { record, .. }| {
             let fields: Vec<String> = record.files().map(|path| record.field(path, choice.as_ref())).collect();
             format!("{}: {}", record.key(), fields.join(" "))
         });
@@ -219,6 +267,22 @@ mod tests {
         let paths = ["grace.hopper.jpeg", "img_0.5.jpg", "img_0.5.txt", "img_0.7.jpg"];
         let expected = ["grace_hopper: jpg", "img_0_5: jpg txt", "img_0_7: jpg"];
         assert_eq!(records(&paths, None), (expected.map(String::from).to_vec(), vec![]));
+    }
+
+    #[test]
+    fn a_stem_may_begin_with_any_letter() {
+        let (found, left_out) = records(&["c/é.jpg", "c/é.txt", "c/猫.jpg", "c/.猫.jpg"], None);
+        assert_eq!((found, left_out), (["c/_猫: jpg", "c/é: jpg txt", "c/猫: jpg"].map(String::from).to_vec(), vec![]));
+    }
+
+    #[test]
+    fn files_of_other_folders_are_in_no_record_of_this_one() {
+        let paths = ["c/0.jpg", "c/0./x.jpg", "c/0.\u{1}a/x.jpg", "c/0.txt", "c/0.a/0.jpg", "c//0.txt", "c/0."];
+        let expected = ["c/0: jpg txt", "c/0_/x: jpg"];
+        let (found, left_out) = records(&paths, None);
+        assert_eq!(found.len(), 4);
+        assert!(found.iter().any(|record| record == expected[0]), "{found:?}");
+        assert_eq!(left_out.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), ["c/0.", "c//0.txt"]);
     }
 
     #[test]
@@ -256,21 +320,18 @@ mod tests {
                 let dots = name.match_indices('.').map(|(dot, _)| dot);
                 dots.map(|dot| name[..dot].to_owned()).find(|stem| bases.contains(&stem.as_str()))
             };
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let paths: Vec<String> = names.iter().map(|name| format!("c/{name}")).collect();
             let rules = Rules { choice: None, all_make_records: false, taken: &[] };
-            let name = |file: u32| names[file as usize];
-            let of = FolderFiles { folder: "c/", label: None, name: &name };
-            let files: Vec<u32> = (0..).take(names.len()).collect();
-            let (mut left_out, mut seen, mut before) = (LeftOutTally::default(), BTreeSet::new(), None);
-            rules.records(&of, &files, &mut left_out, &mut |first, record| {
-                assert!(before < Some(first), "records come in the order of their first files");
-                before = Some(first);
+            let (found, left_out) = grouped(&paths.iter().map(String::as_str).collect::<Vec<_>>(), &rules);
+            let mut seen = BTreeSet::new();
+            for FoundRecord { first, record } in found {
+                prop_assert_eq!(record.files().next(), Some(first.path.as_str()));
                 for path in record.files() {
-                    assert_eq!(Some(record.stem()), stem(&path[2..]).map(|stem| format!("c/{stem}")).as_deref());
-                    assert!(seen.insert(path.to_owned()), "{path} comes twice");
+                    let stem = stem(&path[2..]).map(|stem| format!("c/{stem}"));
+                    prop_assert_eq!(Some(record.stem()), stem.as_deref());
+                    prop_assert!(seen.insert(path.to_owned()), "{} comes twice", path);
                 }
-                Ok(())
-            }).unwrap();
+            }
             let without_stem = names.iter().filter(|name| stem(name).is_none()).count() as u64;
             let left_out = left_out.list();
             let count = |why| left_out.iter().filter(|entry| entry.why == why).map(|entry| entry.files).sum::<u64>();

@@ -13,6 +13,8 @@ use crate::{
     index::Segments,
     manifest::Shard,
 };
+#[cfg(feature = "store")]
+use crate::{TemporaryError, index_file::IndexFile};
 
 const KIND: FileKind = FileKind { name: "index of a compressed shard", magic: *b"SPDLCMP\n", version: 1 };
 const HEADER_BYTES: usize = 56;
@@ -65,19 +67,15 @@ pub(in crate::format) fn open_index(
     Ok(Arc::new(CompressedIndex { bytes, object, shard }))
 }
 
-/// Returns the index of a compressed shard and its hash; `shard` is the index of what it becomes.
+/// Returns the index of a compressed shard; `shard` is the index of what it becomes.
 #[cfg(feature = "store")]
-pub(in crate::format) fn seal_index(object: &Compressed, shard: &[u8]) -> (Bytes, Fingerprint) {
+pub(in crate::format) fn seal_index(object: &Compressed, shard: IndexFile) -> Result<IndexFile, TemporaryError> {
     let checksum = object.checksum.as_ref().map(Checksum::text).unwrap_or_default();
-    let mut file = vec![0; crate::envelope::HEAD_BYTES];
-    file.extend(object.object_bytes.to_le_bytes());
-    file.extend(object.compression.number().to_le_bytes());
-    file.extend((checksum.len() as u32).to_le_bytes());
-    file.extend_from_slice(checksum.as_bytes());
-    file.extend_from_slice(shard);
-    crate::envelope::seal(&KIND, KIND.version, &mut file);
-    let hash = Fingerprint::of(&file);
-    (file.into(), hash)
+    let mut facts = object.object_bytes.to_le_bytes().to_vec();
+    facts.extend(object.compression.number().to_le_bytes());
+    facts.extend((checksum.len() as u32).to_le_bytes());
+    facts.extend_from_slice(checksum.as_bytes());
+    shard.enclosed(&KIND, KIND.version, facts)
 }
 
 impl ShardIndex for CompressedIndex {

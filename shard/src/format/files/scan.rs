@@ -21,6 +21,7 @@ use crate::{
         BlockCutter, DatasetError, DatasetOddities, LABEL_FIELD, LeftOutReason, Listing, Outline, Scan, ScannedShard,
     },
     index::INDEX_SUFFIX,
+    index_file::IndexFile,
     manifest::{ShardFacts, is_relative_path},
 };
 
@@ -164,7 +165,8 @@ impl<'s> Shards<'s> {
         let url = shard_name(self.number);
         let facts = ShardFacts { url, bytes, etag: None, records, index_bytes: index.len() as u64, index_hash };
         self.number += 1;
-        Ok(Some(ScannedShard { facts, blocks, index, odd: std::mem::take(&mut self.odd) }))
+        let (index, odd) = (IndexFile::of(index, index_hash), std::mem::take(&mut self.odd));
+        Ok(Some(ScannedShard { facts, blocks, index, odd }))
     }
 
     /// Ends the shards, with an error if there was none.

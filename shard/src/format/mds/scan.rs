@@ -19,6 +19,7 @@ use crate::{
         Compressed, ObjectRange, ObjectRole, StoredObject,
         compressed::{Decompressor, MAX_COMPRESSED_SHARD_BYTES, seal_index},
     },
+    index_file::IndexFile,
     manifest::{BlockFacts, ShardFacts},
     store::DatasetStore,
 };
@@ -173,9 +174,10 @@ impl ShardSource {
         let prefix = format!("{}/", raw.strip_suffix(".mds").unwrap_or(raw));
         let checksum = shard.raw_data.checksum();
         let facts = MdsFacts { shard_bytes, offsets, columns: &columns, prefix: &prefix, checksum };
-        let (mut index, mut index_hash) = facts.index()?;
+        let (index, index_hash) = facts.index()?;
+        let mut index = IndexFile::of(index, index_hash);
         if let Some(compressed) = compressed {
-            (index, index_hash) = seal_index(compressed, &index);
+            index = seal_index(compressed, index)?;
         }
         let samples = shard.samples;
         let blocks = match compressed {
@@ -199,7 +201,7 @@ impl ShardSource {
         odd.end(outline(0));
         odd.end(outline(samples - 1));
         let StoredObject { url, etag, .. } = object;
-        let index_bytes = index.len() as u64;
+        let (index_bytes, index_hash) = (index.bytes(), index.hash());
         let facts = ShardFacts { url, bytes: shard_bytes, etag, records: samples, index_bytes, index_hash };
         Ok(ScannedShard { facts, blocks, index, odd })
     }

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     dataset::{DatasetError, DatasetOddities, Scan, ScanCounts, ScannedShard},
     format::{ObjectRange, ObjectRole, StoredObject},
+    index_file::IndexFile,
     manifest::ShardFacts,
     store::{DatasetStore, StoreError},
 };
@@ -110,6 +111,7 @@ impl Scanner {
         let FileIndex { index, hash, records, bytes, blocks, .. } = made;
         let etag = self.from.lasting_etag(file.etag);
         let index_bytes = index.len() as u64;
+        let index = IndexFile::of(index, hash);
         let facts = ShardFacts { url: file.url, bytes, etag, records, index_bytes, index_hash: hash };
         Ok(ScannedShard { facts, blocks, index, odd })
     }

@@ -55,8 +55,9 @@ impl Format for Tar {
         if !scan.is_chosen {
             scan.folder.retain(|object| is_shard(object.name));
         }
-        let boxes = scan.options.boxes.clone();
-        read_shards(scan, compression, move |name, block_bytes| Catalog::new(name, boxes.as_deref(), block_bytes))
+        let (boxes, temporary) = (scan.options.boxes.clone(), scan.temporary.clone());
+        let catalog = move |name: &str, block_bytes| Catalog::new(name, boxes.as_deref(), block_bytes, &temporary);
+        read_shards(scan, compression, catalog)
     }
 }
 

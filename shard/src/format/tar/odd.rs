@@ -73,8 +73,13 @@ pub(crate) struct OddTally(BTreeMap<TarAnomaly, OddMembers>);
 impl OddTally {
     /// Counts one more, called `name`.
     pub(crate) fn add(&mut self, what: TarAnomaly, shard: &str, name: &str) {
+        self.add_some(what, 1, shard, name);
+    }
+
+    /// Counts more, of which the first is called `name`.
+    pub(crate) fn add_some(&mut self, what: TarAnomaly, count: u64, shard: &str, name: &str) {
         let none = || OddMembers { what, count: 0, shard: shard.to_owned(), first: name.to_owned() };
-        self.0.entry(what).or_insert_with(none).count += 1;
+        self.0.entry(what).or_insert_with(none).count += count;
     }
 
     /// Adds the counts of a later shard.

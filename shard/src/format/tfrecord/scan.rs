@@ -15,6 +15,7 @@ use crate::{
     },
     index::{INDEX_SUFFIX, IndexBuilder},
     manifest::ShardFacts,
+    temporary::TemporaryFolder,
 };
 
 /// Returns whether a file's name is one that programs give to TFRecord files, such as `train.tfrecord-00000-of-00010`.
@@ -41,7 +42,8 @@ pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, Dat
         let error = DatasetError::Option { option: "boxes", problem };
         return Box::pin(futures::stream::iter([Err(error)]));
     }
-    read_shards(scan, compression, ExampleCatalog::new)
+    let temporary = scan.temporary.clone();
+    read_shards(scan, compression, move |shard, block_bytes| ExampleCatalog::new(shard, block_bytes, &temporary))
 }
 
 /// Finds out how a file is compressed from its first bytes.
@@ -67,11 +69,11 @@ struct ExampleCatalog {
 }
 
 impl ExampleCatalog {
-    fn new(shard: &str, block_bytes: u64) -> Self {
+    fn new(shard: &str, block_bytes: u64, temporary: &TemporaryFolder) -> Self {
         Self {
             shard: shard.to_owned(),
             frames: FrameReader::default(),
-            index: IndexBuilder::new(),
+            index: IndexBuilder::in_folder(temporary),
             blocks: BlockCutter::new(block_bytes),
             odd: DatasetOddities::default(),
             key: String::new(),
@@ -126,11 +128,11 @@ impl ShardCatalog for ExampleCatalog {
         let shard_bytes = frames.finish().map_err(|frame| self.wrong(frame))?;
         let Self { shard, index, blocks, odd, .. } = self;
         let unwritable = |source| DatasetError::Unwritable { url: shard.clone(), source };
-        let (index, index_hash) = index.finish(shard_bytes).map_err(unwritable)?;
+        let records = index.record_count();
+        let index = index.write(shard_bytes).map_err(unwritable)?;
         let too_long = || FormatError::Unwritable("one of its records has 4 GiB or more".to_owned());
         let blocks = blocks.finish().ok_or_else(|| unwritable(too_long()))?;
-        let (records, index) = (index.record_count(), index.bytes().clone());
-        let index_bytes = index.len() as u64;
+        let (index_bytes, index_hash) = (index.bytes(), index.hash());
         let facts = ShardFacts { url: shard, bytes: shard_bytes, etag, records, index_bytes, index_hash };
         Ok(ScannedShard { facts, blocks, index, odd })
     }
