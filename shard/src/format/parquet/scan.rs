@@ -164,7 +164,7 @@ fn unescaped(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((first, after)) = rest.split_first() {
         let code = after.get(..2).filter(|_| *first == b'%').and_then(|code| std::str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok().filter(|_| !code.starts_with('+'))) {
             Some(byte) => {
                 bytes.push(byte);
                 rest = &after[2..];
@@ -187,7 +187,7 @@ mod tests {
         let found = partitions("data/split=train/lang=de%2FAT/x=__HIVE_DEFAULT_PARTITION__/split=b/c=d.parquet");
         assert_eq!(found, [("split".into(), "train".into()), ("lang".into(), "de/AT".into())]);
         assert_eq!(partitions("a=b.parquet"), [], "the file's own name is no folder");
-        assert_eq!(unescaped("100%"), "100%");
+        assert_eq!([unescaped("100%"), unescaped("%+4")], ["100%", "%+4"]);
         assert_eq!(unescaped("%zz%41%ff"), "%zz%41%ff", "no UTF-8");
     }
 
