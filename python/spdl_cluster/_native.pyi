@@ -133,6 +133,7 @@ class NativeDiagnosis:
     def what_if(
         self,
         *,
+        workers: float,
         cores: float,
         call: float,
         requests: float,

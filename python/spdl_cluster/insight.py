@@ -165,6 +165,7 @@ class Diagnosis:
     def what_if(
         self,
         *,
+        workers: float = 1,
         cores: float = 0,
         call: float = 1,
         requests: float = 1,
@@ -181,6 +182,7 @@ class Diagnosis:
 
         cores: cores that the worker gets in addition; negative to take some away.
         memory_bytes: bytes that the worker's cache may hold in addition; negative to take some away. All others are factors:
+        workers: of the number of workers, over which the job's ranks are spread; each rank has one.
         call: of the time of a call of the job's functions.
         requests: of the requests in flight.
         ahead: of the batches that are read ahead.
@@ -191,6 +193,7 @@ class Diagnosis:
         step: of the time of a training step.
         """
         predicted = self._native.what_if(
+            workers=workers,
             cores=cores,
             call=call,
             requests=requests,

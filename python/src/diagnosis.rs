@@ -80,11 +80,12 @@ impl NativeDiagnosis {
     }
 
     /// Predicts the rate and the wait with other resources. All but `cores` and `memory_bytes` are factors.
-    #[pyo3(signature = (*, cores, call, requests, ahead, latency, bandwidth, fetched, memory_bytes, network, slots, step))]
+    #[pyo3(signature = (*, workers, cores, call, requests, ahead, latency, bandwidth, fetched, memory_bytes, network, slots, step))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn what_if(
         &self,
         py: Python<'_>,
+        workers: f64,
         cores: f64,
         call: f64,
         requests: f64,
@@ -97,9 +98,22 @@ impl NativeDiagnosis {
         slots: f64,
         step: f64,
     ) -> PyResult<Prediction> {
-        let change =
-            Change { cores, call, requests, ahead, latency, bandwidth, fetched, memory_bytes, network, slots, step };
+        let change = Change {
+            workers,
+            cores,
+            call,
+            requests,
+            ahead,
+            latency,
+            bandwidth,
+            fetched,
+            memory_bytes,
+            network,
+            slots,
+            step,
+        };
         let factors = [
+            ("workers", workers),
             ("call", call),
             ("requests", requests),
             ("ahead", ahead),

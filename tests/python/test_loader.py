@@ -271,6 +271,7 @@ def test_a_loader_diagnoses_itself_and_predicts_changes(job: MakeJob) -> None:
         same, more = found.what_if(), found.what_if(cores=0.2)
         assert 0 < same.samples_per_s <= found.terms[0].samples_per_s and more.samples_per_s >= same.samples_per_s
         assert found.what_if(step=1000).waiting <= same.waiting + 1e-6
+        assert found.what_if(workers=2).samples_per_s == same.samples_per_s, "a rank has one worker"
         with pytest.raises(spdl_cluster.SettingError, match="`step` is -1, not a factor"):
             found.what_if(step=-1)
     with pytest.raises(spdl_cluster.ClosedError):

@@ -2,12 +2,12 @@
 
 use super::{Change, WorkerWindow};
 
-/// Returns by how much more comes from the store.
-pub(super) fn fetched_factor(worker: &WorkerWindow, change: &Change) -> f64 {
+/// Returns by how much more comes from the store for a rank that gets `part` times as much of the cache.
+pub(super) fn fetched_factor(worker: &WorkerWindow, change: &Change, part: f64) -> f64 {
     let limit_bytes = worker.cache.limit_bytes as f64;
     let missed_with = |bytes: f64| missed(bytes / (worker.cache.dataset_bytes as f64).max(1.0));
     let before = missed_with(limit_bytes);
-    let more = if before > 0.0 { missed_with(limit_bytes + change.memory_bytes) / before } else { 1.0 };
+    let more = if before > 0.0 { missed_with(part * (limit_bytes + change.memory_bytes)) / before } else { 1.0 };
     change.fetched * more
 }
 

@@ -34,6 +34,9 @@ pub struct Diagnosis {
 /// Other resources than those that were measured. The default changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
+    /// Factor of the number of workers that are homes of the session's ranks. Each has the budgets, the cache and the
+    /// requests in flight of the home; ranks that share a home are spread over more of them.
+    pub workers: f64,
     /// Cores that the home's budget gets in addition; negative to take some away.
     pub cores: f64,
     /// Factor of the time of a call of the user's functions.
@@ -61,6 +64,7 @@ pub struct Change {
 impl Default for Change {
     fn default() -> Self {
         Self {
+            workers: 1.0,
             cores: 0.0,
             call: 1.0,
             requests: 1.0,
@@ -154,7 +158,8 @@ impl Diagnosis {
         let Some(worker) = self.worker.as_ref().filter(|_| !self.terms.is_empty()) else {
             return Prediction::default();
         };
-        let changed = |term: &Term| term.samples_per_s * factor(worker, term.limit, change);
+        let part = part_of_home(&self.rank, worker, change);
+        let changed = |term: &Term| term.samples_per_s * factor(worker, term.limit, change, part);
         let before = together(self.terms.iter().map(|term| term.samples_per_s));
         let after = together(self.terms.iter().map(changed));
         let samples_per_s = self.samples_per_s() * after / before;
@@ -171,17 +176,25 @@ fn together(rates: impl Iterator<Item = f64>) -> f64 {
     rates.map(|rate| rate.powi(-SHARPNESS)).sum::<f64>().powf(-1.0 / f64::from(SHARPNESS))
 }
 
-/// Returns by how much a change moves the term of a resource.
-fn factor(worker: &WorkerWindow, resource: Limit, change: &Change) -> f64 {
+/// Returns by which factor a rank's part of its home changes, because another number of ranks shares it.
+fn part_of_home(rank: &RankWindow, worker: &WorkerWindow, change: &Change) -> f64 {
+    let slots = worker.stage(&Stage::HandOver).map_or(0.0, StageRate::units);
+    let ranks = (slots / f64::from(rank.slots.max(1))).round().max(1.0);
+    // A rank has one home: the most that share one after the change are those that wait longest.
+    if change.workers > 0.0 { ranks / (ranks / change.workers).ceil() } else { 0.0 }
+}
+
+/// Returns by how much a change moves the term of a resource, of which a rank gets `part` times as much.
+fn factor(worker: &WorkerWindow, resource: Limit, change: &Change, part: f64) -> f64 {
     let cores = (worker.cores + change.cores).max(0.0);
     match resource {
         Limit::Trainer => 1.0 / change.step,
-        Limit::Cpu => cores / worker.cores,
+        Limit::Cpu => part * cores / worker.cores,
         // There is a process for each decoding thread, and a thread for each core that the budget begins.
-        Limit::Function => cores.ceil() / worker.cores.ceil() / change.call,
-        Limit::StoreBandwidth => change.bandwidth / fetched_factor(worker, change),
-        Limit::StoreLatency => request_factor(worker, change) / fetched_factor(worker, change),
-        Limit::StoreErrors => 1.0 / fetched_factor(worker, change),
+        Limit::Function => part * cores.ceil() / worker.cores.ceil() / change.call,
+        Limit::StoreBandwidth => change.bandwidth / fetched_factor(worker, change, part),
+        Limit::StoreLatency => request_factor(worker, change, part) / fetched_factor(worker, change, part),
+        Limit::StoreErrors => 1.0 / fetched_factor(worker, change, part),
         Limit::Network => change.network,
         Limit::HandOver => change.slots,
         _ => 1.0,
@@ -189,21 +202,21 @@ fn factor(worker: &WorkerWindow, resource: Limit, change: &Change) -> f64 {
 }
 
 /// Returns how many more requests per second a store answers whose latency is the limit.
-fn request_factor(worker: &WorkerWindow, change: &Change) -> f64 {
+fn request_factor(worker: &WorkerWindow, change: &Change, part: f64) -> f64 {
     let request_s = worker.request_s();
     let first_byte_s = worker.first_byte_s().min(request_s);
     let changed_s = first_byte_s * change.latency + (request_s - first_byte_s) / change.bandwidth;
     let faster = if changed_s > 0.0 { request_s / changed_s } else { 1.0 };
-    faster * in_flight_factor(worker, change)
+    faster * in_flight_factor(worker, change, part)
 }
 
-/// Returns how many more requests are in flight: as many as can be, or, where that is not the limit, as many as reading
-/// ahead asks for.
-fn in_flight_factor(worker: &WorkerWindow, change: &Change) -> f64 {
+/// Returns how many more requests are in flight for a rank: as many as can be, or, where that is not the limit, as many as
+/// reading ahead asks for.
+fn in_flight_factor(worker: &WorkerWindow, change: &Change, part: f64) -> f64 {
     let units = worker.stage(&Stage::Fetch).map_or(0.0, StageRate::units);
     // Requests in flight get a share of the memory.
     let memory = 1.0 + change.memory_bytes / (worker.cache.limit_bytes as f64).max(1.0);
-    let possible = (units * change.requests).min(worker.requests_in_memory() * memory.max(0.0));
+    let possible = part * (units * change.requests).min(worker.requests_in_memory() * memory.max(0.0));
     let more = possible / worker.requests_possible().max(f64::MIN_POSITIVE);
     if is_saturated(worker) { more } else { change.ahead.min(more / worker.requests_used().max(f64::MIN_POSITIVE)) }
 }

@@ -108,6 +108,54 @@ fn more_and_fewer_cores_are_predicted() {
     });
 }
 
+/// The home of `ranks` ranks, each with a part of it that is as large as `simulation`.
+fn shared_home(simulation: &Simulation, ranks: usize, seed: u64) -> Diagnosis {
+    let (rank, mut worker) = simulation.run(seed);
+    worker.cores *= ranks as f64;
+    worker.cores_used *= ranks as f64;
+    let fetch = worker.stages[0].clone();
+    let (busy, input_wait, output_wait) = (0.0, f64::from(rank.slots), 0.0);
+    worker.stages.push(StageRate { stage: Stage::HandOver, busy, input_wait, output_wait, throttled: 0.0, ..fetch });
+    for stage in &mut worker.stages {
+        let sums = [&mut stage.items_per_s, &mut stage.bytes_per_s, &mut stage.busy, &mut stage.input_wait];
+        sums.into_iter().for_each(|sum| *sum *= ranks as f64);
+        [&mut stage.output_wait, &mut stage.throttled].into_iter().for_each(|sum| *sum *= ranks as f64);
+    }
+    worker.store.requests *= ranks as u64;
+    worker.store.answers *= ranks as u64;
+    worker.store.first_byte_ns *= ranks as u64;
+    diagnose(rank, Some(worker))
+}
+
+#[test]
+fn more_workers_help_ranks_that_share_one() {
+    let mut errors = Vec::new();
+    for limit in [Limit::Trainer, Limit::Cpu, Limit::StoreLatency] {
+        for seed in 0..20 {
+            let before = planted(limit, seed * 1000);
+            let after =
+                Simulation { cores: 2.0 * before.cores, requests_in_flight: 2 * before.requests_in_flight, ..before };
+            let predicted = shared_home(&before, 4, seed).what_if(&Change { workers: 2.0, ..Change::default() });
+            errors.push((predicted / diagnosis(&after, seed).samples_per_s() - 1.0).abs());
+        }
+    }
+    errors.sort_by(f64::total_cmp);
+    assert!(errors[errors.len() / 2] <= 0.1 && *errors.last().unwrap() <= 0.25, "{errors:?}");
+}
+
+#[test]
+fn a_rank_has_one_home_however_many_workers_there_are() {
+    let cpu = planted(Limit::Cpu, 0);
+    let gain = |ranks, workers| {
+        let found = shared_home(&cpu, ranks, 0);
+        found.what_if(&Change { workers, ..Change::default() }) / found.what_if(&Change::default())
+    };
+    assert_eq!([gain(1, 2.0), gain(1, 8.0), gain(4, 1.0)], [1.0; 3]);
+    assert_eq!(gain(4, 4.0), gain(4, 16.0), "more workers than ranks are of no use");
+    assert!(gain(3, 2.0) < gain(4, 2.0), "two of three ranks still share a worker");
+    assert!((0.4..0.6).contains(&gain(4, 0.5)) && gain(4, 0.0) == 0.0);
+}
+
 #[test]
 fn a_faster_and_a_slower_trainer_is_predicted() {
     everywhere(|before, seed| {
