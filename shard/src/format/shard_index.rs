@@ -4,6 +4,7 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
+use spdl_core::job::DType;
 
 use super::{Checksum, Compressed, Content, RecordKey, StoredObject};
 use crate::{index::Segments, manifest::Shard};
@@ -136,6 +137,10 @@ pub trait DecodedBlock: fmt::Debug + Send + Sync {
     /// # Errors
     /// If the field's bytes are missing or damaged.
     fn open(&self, record: u32, nth: u32) -> Result<Option<Content>, OpenError>;
+
+    /// Returns the value of field number `nth` of record number `record` of the shard, if it is a number: its type, and
+    /// its bytes, which are those of [`open`](Self::open).
+    fn number(&self, record: u32, nth: u32) -> Option<(DType, &[u8])>;
 }
 
 /// A range of an object, and the place of its bytes in the shard.

@@ -38,6 +38,7 @@ pub use spdl_pixels::{PictureCounts, PictureLimits};
 
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
 use memory::MemoryPermit;
+pub(crate) use record::RecordFields;
 use record::SampleRecord;
 
 use crate::transform::{CallKey, Function, Lease};
@@ -191,6 +192,14 @@ impl Decoder {
         names.into_iter()
     }
 
+    /// Returns for each column of the job the field that it is decoded from, if its values can be numbers.
+    pub(crate) fn number_fields(&self) -> impl Iterator<Item = Option<&str>> {
+        self.inner.columns.iter().map(|Prepared { column, decoder, function, .. }| match &column.from[..] {
+            [name] if function.is_none() && decoder.takes_numbers() => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
     /// Returns the cause of a bad sample whose field `field` has bytes that the dataset's format does not have there.
     pub(crate) fn malformed(&self, field: &str, problem: &str) -> BadSampleCause {
         let reads = |prepared: &&Prepared| {
@@ -217,10 +226,24 @@ impl Decoder {
         field: &dyn Fn(&str) -> Option<Content>,
         targets: &mut [FieldTarget<'_>],
     ) -> Result<(), BadSampleCause> {
+        self.decode_record(key, &field, targets)
+    }
+
+    /// Decodes one sample, as [`decode_sample`](Self::decode_sample) does, from a record that may have numbers at hand.
+    pub(crate) fn decode_record(
+        &self,
+        key: SampleKey,
+        fields: &dyn RecordFields,
+        targets: &mut [FieldTarget<'_>],
+    ) -> Result<(), BadSampleCause> {
         assert_eq!(targets.len(), self.inner.columns.len(), "targets, one for each column");
-        let mut record = SampleRecord::new(field, key.sample_in_record);
+        let mut record = SampleRecord::new(fields, key.sample_in_record);
         SCRATCH.with_borrow_mut(|scratch| {
-            for (prepared, target) in self.inner.columns.iter().zip(targets) {
+            for (nth, (prepared, target)) in self.inner.columns.iter().zip(targets).enumerate() {
+                let number = fields.number(nth);
+                if number.is_some_and(|(dtype, element)| prepared.decoder.number(dtype, element, target)) {
+                    continue;
+                }
                 self.decode_column(prepared, key, &mut record, scratch, target)
                     .map_err(|problem| BadSampleCause { column: prepared.column.name.clone(), problem })?;
             }

@@ -2,6 +2,7 @@
 //! sample.
 
 use smallvec::SmallVec;
+use spdl_core::job::DType;
 use spdl_shard::{
     format::Content,
     voc::{Annotation, VocObject},
@@ -12,21 +13,39 @@ use super::{
     geometry::PixelBox,
 };
 
+/// The fields of a record.
+pub(crate) trait RecordFields {
+    /// Returns the content of the field `name`, if the record has it.
+    fn content(&self, name: &str) -> Option<Content>;
+
+    /// Returns the value for column number `column` of the job, if the field that it is decoded from is a number, and at
+    /// hand: its type, and its bytes.
+    fn number(&self, _column: usize) -> Option<(DType, &[u8])> {
+        None
+    }
+}
+
+impl<F: Fn(&str) -> Option<Content>> RecordFields for F {
+    fn content(&self, name: &str) -> Option<Content> {
+        self(name)
+    }
+}
+
 /// One record, from the view of one of its samples.
 pub(crate) struct SampleRecord<'r> {
-    field: &'r dyn Fn(&str) -> Option<Content>,
+    fields: &'r dyn RecordFields,
     sample: u32,
     annotations: SmallVec<[(String, Annotation); 1]>,
 }
 
 impl<'r> SampleRecord<'r> {
-    pub(crate) fn new(field: &'r dyn Fn(&str) -> Option<Content>, sample: u32) -> Self {
-        Self { field, sample, annotations: SmallVec::new() }
+    pub(crate) fn new(fields: &'r dyn RecordFields, sample: u32) -> Self {
+        Self { fields, sample, annotations: SmallVec::new() }
     }
 
     /// Returns the first of these fields that the record has, with its name.
     pub(crate) fn first_of<'n>(&self, names: &'n [String]) -> Result<(&'n str, Content), BadSampleProblem> {
-        let found = names.iter().find_map(|name| Some((name.as_str(), (self.field)(name)?)));
+        let found = names.iter().find_map(|name| Some((name.as_str(), self.fields.content(name)?)));
         found.ok_or_else(|| {
             let fields = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
             BadSampleProblem::Missing { fields }

@@ -64,9 +64,7 @@ impl DecodedBlock for DecodedRows {
 
     fn open(&self, record: u32, nth: u32) -> Result<Option<Content>, OpenError> {
         let column = self.columns.get(nth as usize).ok_or(OpenError::Missing)?;
-        let runs = &column.runs;
-        let at = runs.partition_point(|run| run.rows.end <= record);
-        let run = runs.get(at).filter(|run| run.rows.contains(&record)).ok_or(OpenError::Missing)?;
+        let run = column.run(record).ok_or(OpenError::Missing)?;
         let values = run.values.as_ref().map_err(|Damage { problem, checksum }| OpenError::Damaged {
             problem: problem.clone(),
             checksum: *checksum,
@@ -74,9 +72,21 @@ impl DecodedBlock for DecodedRows {
         let value = values.get((record - run.rows.start) as usize);
         Ok(value.map(|bytes| column.content(bytes)))
     }
+
+    fn number(&self, record: u32, nth: u32) -> Option<(DType, &[u8])> {
+        let column = self.columns.get(nth as usize).filter(|column| !column.is_list)?;
+        let run = column.run(record)?;
+        let value = run.values.as_ref().ok()?.bytes_of((record - run.rows.start) as usize)?;
+        Some((column.elements?, value))
+    }
 }
 
 impl DecodedColumn {
+    fn run(&self, record: u32) -> Option<&DecodedRun> {
+        let at = self.runs.partition_point(|run| run.rows.end <= record);
+        self.runs.get(at).filter(|run| run.rows.contains(&record))
+    }
+
     fn content(&self, value: Bytes) -> Content {
         let Some(dtype) = self.elements else { return value.into() };
         let shape = if self.is_list { vec![(value.len() / dtype.bytes()) as u64] } else { Vec::new() };

@@ -1,6 +1,6 @@
 //! The decoded values of some rows of a column.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 use bytes::Bytes;
 use parquet::data_type::ByteArray;
@@ -48,6 +48,15 @@ impl Values {
 
     /// Returns the value of a row, counted from the first; `None` if it has none.
     pub(super) fn get(&self, row: usize) -> Option<Bytes> {
+        self.range(row).map(|range| self.data.slice(range))
+    }
+
+    /// Returns the value of a row, as [`get`](Self::get) does.
+    pub(super) fn bytes_of(&self, row: usize) -> Option<&[u8]> {
+        self.range(row).map(|range| &self.data[range])
+    }
+
+    fn range(&self, row: usize) -> Option<Range<usize>> {
         let (start, length) = match &self.places {
             Places::Dense(width) => (row * width, *width),
             Places::ByRow(places) => match places[row] {
@@ -55,7 +64,7 @@ impl Values {
                 (start, length) => (start as usize, length as usize),
             },
         };
-        Some(self.data.slice(start..start + length))
+        Some(start..start + length)
     }
 }
 

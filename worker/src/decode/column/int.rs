@@ -16,6 +16,15 @@ const MAX_ARRAY_BYTES: usize = 4096;
 pub(super) struct IntDecoder(pub(super) DType);
 
 impl ColumnDecoder for IntDecoder {
+    fn takes_numbers(&self) -> bool {
+        true
+    }
+
+    fn number(&self, dtype: DType, element: &[u8], target: &mut FieldTarget<'_>) -> bool {
+        let Some(Ok(value)) = whole(dtype, element) else { return false };
+        write_integer(value, self.0, "", String::new, target.fixed()).is_ok()
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let (field, out) = (sample.field, target.fixed());
         match sample.content {
@@ -42,20 +51,27 @@ fn number(array: &Array, dtype: DType, field: &str, out: &mut [u8]) -> Result<()
     if elements.len() != found.bytes() {
         return Err(holds("one number"));
     }
+    match whole(*found, elements) {
+        Some(Ok(value)) => write_integer(value, dtype, field, || value.to_string(), out),
+        Some(Err(unsigned)) => Err(out_of_range(field, unsigned.to_string(), dtype)),
+        None => Err(holds("a whole number")),
+    }
+}
+
+/// Returns a whole number, or the error that has one beyond the range; `None` if numbers of this type have a fraction.
+fn whole(dtype: DType, element: &[u8]) -> Option<Result<i64, u64>> {
     let mut wide = [0; 8];
-    wide[..elements.len()].copy_from_slice(elements);
+    wide[..element.len()].copy_from_slice(element);
     // The bytes of the number's own width, little-endian, with its sign in front.
-    let shift = 64 - 8 * elements.len() as u32;
+    let shift = 64 - 8 * element.len() as u32;
     let unsigned = u64::from_le_bytes(wide);
     let signed = (unsigned << shift).cast_signed() >> shift;
-    let value = match found {
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::Bool => i64::try_from(unsigned).ok(),
-        DType::I8 | DType::I16 | DType::I32 | DType::I64 => Some(signed),
-        _ => return Err(holds("a whole number")),
-    };
-    match value {
-        Some(value) => write_integer(value, dtype, field, || value.to_string(), out),
-        None => Err(out_of_range(field, unsigned.to_string(), dtype)),
+    match dtype {
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::Bool => {
+            Some(i64::try_from(unsigned).map_err(|_| unsigned))
+        }
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => Some(Ok(signed)),
+        DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => None,
     }
 }
 

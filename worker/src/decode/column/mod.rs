@@ -10,7 +10,7 @@ mod tensor;
 
 use std::{collections::HashMap, sync::Arc};
 
-use spdl_core::job::{Column, ColumnKind};
+use spdl_core::job::{Column, ColumnKind, DType};
 use spdl_pixels::PictureScratch;
 use spdl_shard::format::Content;
 pub use tensor::read_numpy;
@@ -38,6 +38,17 @@ pub(super) trait ColumnDecoder: Send + Sync {
     /// Returns the fields that it reads besides those that the column comes from.
     fn fields(&self) -> Vec<&str> {
         Vec::new()
+    }
+
+    /// Returns whether values can be [numbers](Self::number).
+    fn takes_numbers(&self) -> bool {
+        false
+    }
+
+    /// Writes a number whose type the format knows into its place, and returns whether it fits the column. One that does
+    /// not is a value for [`decode`](Self::decode), which knows why.
+    fn number(&self, _dtype: DType, _element: &[u8], _target: &mut FieldTarget<'_>) -> bool {
+        false
     }
 
     /// Decodes one value into its place.

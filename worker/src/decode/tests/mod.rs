@@ -4,6 +4,7 @@ mod failures;
 mod formats;
 mod geometry;
 mod golden;
+mod numbers;
 mod odd;
 
 use std::io::Cursor;

@@ -12,9 +12,11 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use spdl_core::{
     BatchId, SampleId,
+    job::DType,
     layout::{Entry, Header, Layout, Place, entry_flags},
     order::Step,
 };
+use spdl_shard::format::{Content, Record};
 use spdl_wire::slab::SlotMut;
 use tracing::Span;
 
@@ -23,7 +25,7 @@ use super::{
     records::{FetchedGroup, FoundSample},
 };
 use crate::{
-    decode::{BadSampleCause, FieldTarget, SampleKey},
+    decode::{BadSampleCause, FieldTarget, RecordFields, SampleKey},
     feed::{
         driver::{Feed, FeedWork},
         journal::Suspicion,
@@ -155,31 +157,23 @@ fn decode_sample(
         place.mask(sample);
         return undecoded(Reason::Quarantined { deaths });
     }
-    let (wrong, read_bytes) = (Cell::new(None), Cell::new(0));
-    let field = |name: &str| {
-        let content = group.field(&record, name).unwrap_or_else(|reason| {
-            wrong.set(Some(reason));
-            None
-        })?;
-        read_bytes.set(read_bytes.get() + content.size() as u64);
-        Some(content)
-    };
+    let fields = GroupFields { group, record, wrong: Cell::new(None), read_bytes: Cell::new(0) };
     let key = SampleKey { epoch: sample.at.epoch, id: sample.id, sample_in_record: found.sample_in_record };
     let result = if suspicion == Suspicion::Alone {
         let (_all, decoder) = feed.decoder.alone();
         mark(feed, Some(sample.id));
-        let result = decoder.decode_sample(key, &field, &mut place.targets);
+        let result = decoder.decode_record(key, &fields, &mut place.targets);
         journal.clear(feed.job_fingerprint, sample.id);
         result
     } else {
         mark(feed, Some(sample.id));
-        feed.decoder.decode_sample(key, &field, &mut place.targets)
+        feed.decoder.decode_record(key, &fields, &mut place.targets)
     };
-    match (wrong.into_inner(), result) {
+    match (fields.wrong.into_inner(), result) {
         (None, Ok(())) => {
             place.keep(sample);
             feed.has_good.store(true, Ordering::Relaxed);
-            Ok(read_bytes.get())
+            Ok(fields.read_bytes.get())
         }
         (None, Err(cause)) => {
             place.mask(sample);
@@ -191,6 +185,38 @@ fn decode_sample(
         }
         // The decoder saw a field that is missing, so its result means nothing.
         (Some(wrong), _) => undecoded(wrong),
+    }
+}
+
+/// The fields of a record of a group, as a decoder asks for them.
+struct GroupFields<'g> {
+    group: &'g FetchedGroup,
+    record: Record<'g>,
+    /// Why a field cannot be opened, for the last one that cannot.
+    wrong: Cell<Option<Reason>>,
+    read_bytes: Cell<u64>,
+}
+
+impl GroupFields<'_> {
+    fn count(&self, bytes: usize) {
+        self.read_bytes.set(self.read_bytes.get() + bytes as u64);
+    }
+}
+
+impl RecordFields for GroupFields<'_> {
+    fn content(&self, name: &str) -> Option<Content> {
+        let content = self.group.field(&self.record, name).unwrap_or_else(|reason| {
+            self.wrong.set(Some(reason));
+            None
+        })?;
+        self.count(content.size());
+        Some(content)
+    }
+
+    fn number(&self, column: usize) -> Option<(DType, &[u8])> {
+        let number = self.group.number(&self.record, column)?;
+        self.count(number.1.len());
+        Some(number)
     }
 }
 

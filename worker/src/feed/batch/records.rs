@@ -3,7 +3,8 @@
 use std::{ops::Range, sync::Arc};
 
 use smallvec::SmallVec;
-use spdl_shard::format::{Content, OpenError, Record};
+use spdl_core::job::DType;
+use spdl_shard::format::{Content, OpenError, Record, ShardIndex};
 
 use super::{BatchSample, Group, decode::Reason, gzip};
 use crate::{
@@ -18,6 +19,9 @@ pub(super) struct FetchedGroup {
     bytes: BlockBytes,
     index: IndexHold,
     samples: SmallVec<[FoundSample; 2]>,
+    /// For each column of the job the number of the field that it is decoded from, where this can be a number; empty if the
+    /// records are not decoded.
+    numbers: SmallVec<[Option<u32>; 4]>,
 }
 
 /// A sample and the record that holds it.
@@ -38,10 +42,13 @@ pub(super) fn in_memory(feed: &Feed, group: Group) -> Result<FetchedGroup, Group
     let block = group[0].block;
     let found = || {
         let index = feed.dataset.index_in_memory(feed.dataset.block(block).shard)?;
-        // An index that contradicts the manifest is reported by `fetch`.
-        let samples = find(feed, &index, &group, |_| ()).ok()?;
         let bytes = feed.resources.fetcher.in_memory(feed.dataset.block_key(block))?;
-        Some(FetchedGroup { block, bytes, index, samples })
+        // An index that contradicts the manifest is reported by `fetch`.
+        let samples = match bytes.decoded() {
+            Some(_) => find_decoded(feed, &index, &group),
+            None => find(feed, &index, &group, |_| ()),
+        };
+        Some(FetchedGroup::new(feed, block, bytes, index, samples.ok()?))
     };
     found().ok_or(group)
 }
@@ -53,7 +60,26 @@ pub(super) async fn fetch(feed: Arc<Feed>, group: Group) -> Result<FetchedGroup,
     let mut wanted = Vec::new();
     let samples = find(&feed, &index, &group, |range| wanted.push(range))?;
     let bytes = feed.resources.fetcher.fetch(&feed.dataset.place(block), wanted).await?;
-    Ok(FetchedGroup { block, bytes, index, samples })
+    Ok(FetchedGroup::new(&feed, block, bytes, index, samples))
+}
+
+/// Finds the records of a group in a block that is decoded. The fields of all records are much alike.
+fn find_decoded(feed: &Feed, index: &IndexHold, group: &Group) -> Result<SmallVec<[FoundSample; 2]>, FeedError> {
+    let first: Group = group.iter().take(1).copied().collect();
+    let first = find(feed, index, &first, |_| ())?;
+    let bytes = first.first().map_or(0, |found| found.bytes);
+    group.iter().map(|sample| Ok(FoundSample { bytes, ..locate(feed, index.index(), sample)? })).collect()
+}
+
+/// Finds the record of a sample.
+fn locate(feed: &Feed, index: &dyn ShardIndex, sample: &BatchSample) -> Result<FoundSample, FeedError> {
+    let number = feed.dataset.sample_in_shard(&feed.dataset.block(sample.block), sample.id);
+    let Some(in_index) = u32::try_from(number).ok().filter(|sample| *sample < index.sample_count()) else {
+        let shard = feed.dataset.shard_url(sample.block).to_owned();
+        return Err(FeedError::Index { shard, sample: number });
+    };
+    let (record, sample_in_record) = index.locate(in_index);
+    Ok(FoundSample { sample: *sample, record, sample_in_record, bytes: 0 })
 }
 
 /// Finds the records of a group, and passes the byte ranges of their fields in the shard to `wanted`.
@@ -69,27 +95,33 @@ fn find(
     let index = index.index();
     let mut found = SmallVec::with_capacity(group.len());
     for sample in group {
-        let number = feed.dataset.sample_in_shard(&facts, sample.id);
-        let Some(in_index) = u32::try_from(number).ok().filter(|sample| *sample < index.sample_count()) else {
-            return Err(FeedError::Index { shard: shard(), sample: number });
-        };
-        let (record, sample_in_record) = index.locate(in_index);
-        let fields = index.record(record);
-        let mut bytes = 0;
+        let mut sample = locate(feed, index, sample)?;
+        let fields = index.record(sample.record);
         for field in feed.fields.iter().filter_map(|name| fields.field(name)) {
-            bytes += u64::from(field.bytes / field.shared_by.max(1));
+            sample.bytes += u64::from(field.bytes / field.shared_by.max(1));
             let Some(Range { start, end }) = field.range() else { continue };
             if start < facts.offset || end > facts.offset + facts.bytes {
                 return Err(FeedError::Span { shard: shard(), block, start, end });
             }
             wanted(start..end);
         }
-        found.push(FoundSample { sample: *sample, record, sample_in_record, bytes });
+        found.push(sample);
     }
     Ok(found)
 }
 
 impl FetchedGroup {
+    fn new(feed: &Feed, block: u32, bytes: BlockBytes, index: IndexHold, samples: SmallVec<[FoundSample; 2]>) -> Self {
+        let record = samples.first().filter(|_| bytes.decoded().is_some()).map(|found| found.record);
+        let numbers = record.map(|record| {
+            let record = index.index().record(record);
+            let number = |name: &str| index.index().field_number(&record, name);
+            feed.decoder.number_fields().map(|name| name.and_then(number)).collect()
+        });
+        let numbers = numbers.unwrap_or_default();
+        Self { block, bytes, index, samples, numbers }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.samples.len()
     }
@@ -101,6 +133,11 @@ impl FetchedGroup {
     /// Returns the record of one of the group's samples.
     pub(super) fn record(&self, found: &FoundSample) -> Record<'_> {
         self.index.index().record(found.record)
+    }
+
+    /// Returns the value for column number `column` of the job, if it is a number: its type, and its bytes.
+    pub(super) fn number(&self, record: &Record<'_>, column: usize) -> Option<(DType, &[u8])> {
+        self.bytes.decoded()?.number(record.number(), (*self.numbers.get(column)?)?)
     }
 
     /// Returns the content of a field if its bytes are those that were indexed; `None` if the record has no such field,

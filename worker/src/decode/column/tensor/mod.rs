@@ -71,6 +71,14 @@ pub fn read_numpy(file: &Bytes, name: Option<&str>, max_bytes: usize) -> Result<
 }
 
 impl ColumnDecoder for TensorDecoder {
+    fn takes_numbers(&self) -> bool {
+        self.column.max_rows.is_none() && self.column.shape.is_empty() && self.column.array.is_none()
+    }
+
+    fn number(&self, dtype: DType, element: &[u8], target: &mut FieldTarget<'_>) -> bool {
+        dtype == self.dtype && self.takes_numbers() && self.copy(element, target.fixed()).is_ok()
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let read = match (sample.content, self.column.max_rows) {
             (Content::File(file), None) => self.read(&file, target.fixed()),
