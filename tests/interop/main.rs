@@ -4,6 +4,7 @@ mod crop_ready;
 mod everyday;
 mod foreign;
 mod mds;
+mod own_data;
 mod parquet;
 mod quality;
 mod quarantine;

@@ -15,7 +15,7 @@ use spdl_testkit::{
 use crate::trained::trains_end_to_end;
 
 /// The package alone: its writer and reader need neither PyTorch nor the clients of clouds.
-const STREAMING: &[&str] = &[
+pub(crate) const STREAMING: &[&str] = &[
     "--no-deps",
     "mosaicml-streaming==0.13.0",
     "numpy==2.4.6",

@@ -14,7 +14,7 @@ use spdl_testkit::{
 
 use crate::s3_job::ctl_for;
 
-const PYARROW: &[&str] = &["pyarrow==26.0.1", "numpy==2.4.6"];
+pub(crate) const PYARROW: &[&str] = &["pyarrow==26.0.1", "numpy==2.4.6"];
 const PICTURES: u64 = 96;
 
 /// A column of the job, the field that it is of, and the other keys.

@@ -10,7 +10,8 @@ use spdl_testkit::{
 
 use crate::trained::trains_end_to_end;
 
-const TFRECORD: &[&str] = &["--no-deps", "tfrecord==1.14.6", "numpy==2.4.6", "protobuf==7.36.2", "crc32c==2.9.post0"];
+pub(crate) const TFRECORD: &[&str] =
+    &["--no-deps", "tfrecord==1.14.6", "numpy==2.4.6", "protobuf==7.36.2", "crc32c==2.9.post0"];
 const SAMPLES: u64 = 40;
 
 /// Writes a dataset of pictures and indexes it.

@@ -1,0 +1,138 @@
+//! The table of docs/guide/datasets.md that starts from what users have: each of its commands is run on such data, and its column is
+//! read by a job.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use spdl_testkit::{
+    processes::{run, write_pictures},
+    python::{python_with, run_script},
+    root,
+    s3::S3Server,
+};
+
+use crate::{mds::STREAMING, parquet::PYARROW, s3_job::ctl_for, tfrecord::TFRECORD};
+
+const PICTURES: u64 = 12;
+/// What the commands call a folder in a store.
+const BUCKET: &str = "s3://bucket/photos";
+
+/// A row of the table.
+struct Row {
+    /// The arguments of `spdl-ctl`.
+    commands: Vec<Vec<String>>,
+    /// The keys of a column, one a line.
+    column: String,
+}
+
+/// The parts of a text between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+fn rows() -> Vec<Row> {
+    let page = fs::read_to_string(root().join("docs/guide/datasets.md")).unwrap();
+    let section = page.split("\n## ").find(|part| part.starts_with("Start from what you have\n")).expect("the section");
+    let lines = section.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| I have"));
+    let row = |line: &str| {
+        let [_, have, how, column, _] = line.split('|').collect::<Vec<_>>()[..] else { return None };
+        let commands = quoted(how).filter_map(|command| command.strip_prefix("spdl-ctl "));
+        let commands: Vec<_> = commands.map(|command| command.split(' ').map(str::to_owned).collect()).collect();
+        assert!(!have.is_empty() && !commands.is_empty(), "{line}");
+        Some(Row { commands, column: quoted(column).map(|key| format!("{key}\n")).collect() })
+    };
+    lines.map(|line| row(line).unwrap_or_else(|| panic!("not three cells: {line}"))).collect()
+}
+
+/// The pictures in folders of classes, by path within `folder`, in order.
+fn pictures(folder: &Path) -> Vec<PathBuf> {
+    let classes = fs::read_dir(folder).unwrap().map(|class| class.unwrap().path());
+    let mut found: Vec<PathBuf> =
+        classes.flat_map(|class| fs::read_dir(class).unwrap()).map(|file| file.unwrap().path()).collect();
+    found.sort();
+    found
+}
+
+/// Writes all kinds of data into a folder, under the names of the table.
+fn write_data(folder: &Path) {
+    let path = |name: &str| folder.join(name);
+    let write = |path: PathBuf, text: String| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write_pictures(&path("photos"), PICTURES);
+    let pictures = pictures(&path("photos"));
+    assert_eq!(pictures.len() as u64, PICTURES);
+    let [mut list, mut captions] = [String::new(), "file\tcaption\n".to_owned()];
+    let mut names = String::new();
+    for (number, picture) in pictures.iter().enumerate() {
+        let relative = picture.strip_prefix(path("photos")).unwrap();
+        let beside = path("captioned").join(relative);
+        write(beside.with_extension("txt"), format!("picture {number}"));
+        fs::copy(picture, beside).unwrap();
+        list += &format!("photos/{}\t{}\n", relative.display(), number % 3);
+        captions += &format!("{}\tpicture {number}\n", relative.display());
+        names += &format!("JPEGImages/{number:06}.jpg\n");
+        let object = "<object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>20</xmax><ymax>20</ymax></bndbox></object>";
+        write(path("voc/Annotations").join(format!("{number:06}.xml")), format!("<annotation>{object}</annotation>"));
+        fs::create_dir_all(path("voc/JPEGImages")).unwrap();
+        fs::copy(picture, path(&format!("voc/JPEGImages/{number:06}.jpg"))).unwrap();
+    }
+    write(path("files.tsv"), list);
+    write(path("captions.tsv"), captions);
+    write(path("voc/files.txt"), names);
+    for (name, option) in [("shards/part-0.tar", "-cf"), ("compressed/part-0.tar.gz", "-czf")] {
+        fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+        let mut tar = std::process::Command::new("tar");
+        tar.arg(option).arg(path(name)).args(["--sort=name", "-C"]).arg(path("captioned")).arg(".");
+        assert!(run(&mut tar).status.success());
+    }
+    let text = |name: &str| path(name).display().to_string();
+    let written = [text("photos"), String::new(), text("mds"), "zstd".to_owned(), String::new()];
+    run_script(&python_with(STREAMING), "tests/interop/mds.py", ["write".to_owned()].into_iter().chain(written));
+    let written = ["write".to_owned(), text("photos"), text("tfrecords"), String::new()];
+    run_script(&python_with(TFRECORD), "tests/interop/tfrecord.py", written);
+    let files = pictures.iter().map(|picture| picture.display().to_string());
+    let written = ["pictures".to_owned(), text("parquet")].into_iter().chain(files);
+    let python = python_with(PYARROW);
+    run_script(&python, "tests/interop/write_parquet.py", written);
+    run_script(&python, "tests/interop/write_arrays.py", [text("arrays"), PICTURES.to_string()]);
+}
+
+#[tokio::test]
+async fn what_users_have_is_read_by_the_commands_of_the_table() {
+    let have = tempfile::tempdir().unwrap();
+    write_data(have.path());
+    let bucket = S3Server::start();
+    let bucket_url = bucket.upload(&have.path().join("photos"), "photos").await;
+
+    let rows = rows();
+    assert!(rows.len() >= 10, "{} rows", rows.len());
+    for Row { commands, column } in rows {
+        for command in commands {
+            let work = tempfile::tempdir().unwrap();
+            let copied = run(std::process::Command::new("cp").arg("-r").arg(have.path().join(".")).arg(work.path()));
+            assert!(copied.status.success(), "{}", copied.stderr);
+            let in_bucket = |word: &String| if word == BUCKET { bucket_url.clone() } else { word.clone() };
+            let arguments: Vec<String> = command.iter().map(in_bucket).collect();
+            let report = run(ctl_for(&bucket).args(&arguments).arg("--json").current_dir(work.path())).json();
+            assert_eq!(report["records"], PICTURES, "{command:?}");
+            let dataset = &arguments[if arguments[0] == "pack" { 2 } else { 1 }];
+            let verified = run(ctl_for(&bucket).args(["verify", dataset, "--json"]).current_dir(work.path())).json();
+            assert_eq!(verified["faults"].as_array().map(Vec::len), Some(0), "{command:?}");
+
+            let job = work.path().join("job.toml");
+            let text = format!(
+                "name = \"job\"\ndataset = {dataset:?}\nglobal_batch = 4\nepochs = 1\nbad_samples = \"fail\"\n\
+                 [[column]]\nname = \"it\"\n{column}"
+            );
+            fs::write(&job, text).unwrap();
+            let replayed = run(ctl_for(&bucket).arg("replay").arg(&job).args(["--all", "--json"]));
+            assert!(replayed.status.success(), "{command:?} with {column}: {}", replayed.stderr);
+            assert_eq!(replayed.json()["samples"], PICTURES, "{command:?}");
+        }
+    }
+    bucket.clear().await;
+}
