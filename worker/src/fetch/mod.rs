@@ -403,8 +403,11 @@ impl Fetcher {
             return hold.bytes().await;
         }
         let wanted = pieces::merge(wanted, place.shard.merge_gap_bytes());
-        let wanted_bytes: u64 = wanted.iter().map(|range| range.end - range.start).sum();
-        if self.admission.admits(place.bytes(), wanted_bytes)
+        let bytes = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+        let wanted_bytes = bytes(&wanted);
+        // Of a block of a columnar format no more is read than the columns of the job.
+        let whole_bytes = bytes(&place.shard.parts(place.range.clone()).await?);
+        if self.admission.admits(whole_bytes, wanted_bytes)
             && let Some(hold) = self.prefetch(place.key, || place.clone())
         {
             return hold.bytes().await;

@@ -3,6 +3,10 @@
 
 use std::time::Duration;
 
+use futures::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 use spdl_core::Stage;
 use spdl_shard::{
@@ -84,6 +88,45 @@ async fn a_block_that_many_want_is_fetched_once() {
         fixture.check(&bytes.unwrap(), 1200..1300);
     }
     assert_eq!(fixture.store.reads(), 1);
+}
+
+/// A shard of which the first tenth of each block is read.
+#[derive(Debug)]
+struct Projected(Arc<ShardObject>);
+
+impl ShardSource for Projected {
+    fn url(&self) -> &str {
+        self.0.url()
+    }
+
+    fn merge_gap_bytes(&self) -> u64 {
+        0
+    }
+
+    fn parts(&self, range: Range<u64>) -> BoxFuture<'_, Result<Vec<Range<u64>>, FetchError>> {
+        ready(Ok(vec![range.start..range.start + BLOCK / 10])).boxed()
+    }
+
+    fn read<'r>(
+        &'r self,
+        ranges: &'r [Range<u64>],
+        requests: &'r StoreClient,
+    ) -> BoxFuture<'r, Result<Pieces, FetchError>> {
+        self.0.read(ranges, requests)
+    }
+}
+
+#[tokio::test]
+async fn a_block_is_kept_if_much_is_wanted_of_what_is_read_of_it() {
+    let fixture = fixture(3).await;
+    let fetcher = fixture.fetcher(10 * BLOCK, None);
+    let block = BlockPlace { shard: Arc::new(Projected(fixture.shard.clone())), ..fixture.block(1) };
+    drop(fetcher.fetch(&block, vec![1000..1020]).await.unwrap());
+    assert!(fetcher.in_memory(block.key).is_none(), "less than a quarter");
+    let bytes = fetcher.fetch(&block, vec![1000..1030]).await.unwrap();
+    fixture.check(&bytes, 1000..1100);
+    assert!(bytes.slice(1000..1101).is_none() && fetcher.in_memory(block.key).is_some());
+    assert_eq!(fixture.store.bytes(), 20 + 100);
 }
 
 #[tokio::test]
