@@ -81,6 +81,8 @@ fn every_type_encoding_and_compression_is_what_pyarrow_reads() {
     let compared = checked["compared"].as_object().unwrap();
     assert!(compared.len() == COLUMNS.len() && compared.values().all(|rows| rows == &written["rows"]), "{checked}");
 
+    // Of the bad samples of the first batch, which is the first file, the one that is decoded first is named.
+    let of_the_batch = "record `codec=brotli/part-012/0000";
     // A folder is a field; a row without a value lacks the field, and so does one whose list has a gap.
     let refused = |column: (&str, &str, &str), expected: &[&str]| {
         job_file(&job, &dataset.display().to_string(), keys, &[column]);
@@ -89,12 +91,9 @@ fn every_type_encoding_and_compression_is_what_pyarrow_reads() {
     refused(("codec", "codec", "decode = \"int\""), &["field `codec` is", "brotli", "not a whole number"]);
     refused(
         ("maybe", "maybe", "decode = \"int\""),
-        &["`codec=brotli/part-012/000000`", "codec=brotli/part-012.parquet", "no field `maybe`"],
+        &[of_the_batch, "codec=brotli/part-012.parquet", "no field `maybe`"],
     );
-    refused(
-        ("gaps", "gaps", "decode = \"tensor\"\ndtype = \"i64\"\nshape = [2]"),
-        &["`codec=brotli/part-012/000000`", "no field `gaps`"],
-    );
+    refused(("gaps", "gaps", "decode = \"tensor\"\ndtype = \"i64\"\nshape = [2]"), &[of_the_batch, "no field `gaps`"]);
     refused(
         ("f", "float64", "decode = \"int\""),
         &["field `float64`", "it holds f64 [], and the column expects a whole number"],
