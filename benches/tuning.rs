@@ -1,7 +1,10 @@
 //! Compares tuned requests in flight and read-ahead with fixed ones, for stores that answer late or refuse requests, in
 //! samples per second of a rank's feed. The store is an S3 server of this process, behind a proxy.
 //!
-//! `cargo bench --bench tuning [-- --rounds N] [--seconds N] [--warm-s N] [--settle-s N]`
+//! Whole epochs are measured, so each setting reads the same samples, finds the same part of them in its cache, and begins
+//! and ends with as much read ahead.
+//!
+//! `cargo bench --bench tuning [-- --rounds N] [--seconds N] [--warm-s N] [--settle-s N] [--only N]`
 
 mod arguments;
 
@@ -14,8 +17,8 @@ use std::{
 use spdl_core::{
     Position,
     job::{Job, JobFile},
-    messages::{Session, SessionId},
-    tuning::{Setting, TuningChange, TuningSettings},
+    messages::{Session, SessionId, StoreStats},
+    tuning::{Setting, TuningChange, TuningSettings, TuningStatus},
 };
 use spdl_shard::{
     dataset::{PackOptions, PackSource, pack},
@@ -31,15 +34,41 @@ use spdl_worker::{
 };
 
 /// Records of the dataset, and their bytes.
-const RECORDS: usize = 16_000;
+const RECORDS: usize = 8_000;
 const RECORD_BYTES: usize = 4_000;
+const GLOBAL_BATCH: usize = 64;
+const STEPS_OF_EPOCH: u64 = (RECORDS / GLOBAL_BATCH) as u64;
 /// About three records: a request is short, as for loose files, so that this machine is not the limit.
 const BLOCK_BYTES: u64 = 16 << 10;
-/// Holds the indexes, the blocks in use and those ahead, and a third of the dataset at most.
-const MEMORY_BYTES: u64 = 32 << 20;
-/// The fixed values that are compared: requests in flight and steps read ahead.
-const FIXED: [(u32, u32); 9] =
-    [(2, 16), (4, 16), (8, 16), (16, 16), (32, 16), (64, 16), (128, 16), (256, 16), (512, 64)];
+/// Holds the indexes, the blocks in use and those ahead, and a part of the dataset.
+const MEMORY_BYTES: u64 = 20 << 20;
+
+/// A store, and the fixed values that are compared: requests in flight and steps read ahead.
+struct Case {
+    name: &'static str,
+    latency_ms: u64,
+    /// 0 for no limit.
+    requests_per_s: u64,
+    fixed: &'static [(u32, u32)],
+}
+
+const CASES: [Case; 2] = [
+    Case {
+        name: "50 ms until the first byte",
+        latency_ms: 50,
+        requests_per_s: 0,
+        fixed: &[(32, 16), (64, 16), (128, 16), (256, 32), (512, 32), (512, 64)],
+    },
+    Case {
+        name: "10 ms, 200 requests/s",
+        latency_ms: 10,
+        requests_per_s: 200,
+        fixed: &[(4, 16), (8, 16), (16, 16), (32, 16), (64, 16), (128, 16)],
+    },
+];
+
+/// The values that tuning begins with.
+const INITIAL: (u32, u32) = (32, 16);
 
 /// Packs the records into a folder.
 async fn dataset(folder: &Path) -> DatasetStore {
@@ -63,7 +92,7 @@ async fn dataset(folder: &Path) -> DatasetStore {
 
 async fn job(url: &str) -> Job {
     let text = format!(
-        "name = \"bench\"\ndataset = \"{url}\"\nglobal_batch = 64\nepochs = 1000000\n\
+        "name = \"bench\"\ndataset = \"{url}\"\nglobal_batch = {GLOBAL_BATCH}\nepochs = 1000000\n\
          [[column]]\nname = \"bytes\"\nfrom = \"bin\"\ndecode = \"bytes\"\nmax_bytes = {RECORD_BYTES}\n"
     );
     let manifest = DatasetStore::open(url).expect("a URL").manifest().await.expect("a dataset");
@@ -73,13 +102,17 @@ async fn job(url: &str) -> Job {
 /// A measured run.
 struct Run {
     samples_per_s: f64,
+    /// Requests that the store answered per second.
+    answers_per_s: f64,
+    /// Fraction of the requests that were made again.
+    retried: f64,
     /// The values at its end.
     values: [u32; 2],
-    retries: u64,
     changes: Vec<TuningChange>,
 }
 
-/// Pulls for some seconds after others in which nothing is measured.
+/// Pulls at least one epoch and as long as `settle`, in which nothing is measured, and then whole epochs for at least as long
+/// as `measured`.
 async fn pull(job: &Job, tuning: TuningSettings, settle: Duration, measured: Duration) -> Run {
     let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
     let budget = Budget { cores, memory_bytes: MEMORY_BYTES, disk: None };
@@ -89,32 +122,42 @@ async fn pull(job: &Job, tuning: TuningSettings, settle: Duration, measured: Dur
     let session = Session { id: SessionId(1), job: job.clone(), world: 1, global_batch, start };
     let request = FeedRequest { session, rank: 0, from: start, slots: 0, slab: SlabKind::Private };
     let mut feed = RankFeed::start(&resources, request).expect("memory for the slots");
-    let began = Instant::now();
-    let (mut samples, mut since) = (0_u64, None);
-    while began.elapsed() < settle + measured {
-        let FeedEvent::Filled { slot, .. } = feed.next().await.expect("a good dataset") else { panic!("it ended") };
-        feed.free(slot).expect("a lent slot");
-        if began.elapsed() >= settle {
-            match since {
-                None => since = Some(Instant::now()),
-                Some(_) => samples += u64::from(global_batch),
-            }
-        }
+    pull_epochs(&mut feed, settle).await;
+    let (began, before) = (Instant::now(), resources.store_stats());
+    let epochs = pull_epochs(&mut feed, measured).await;
+    let (seconds, store) = (began.elapsed().as_secs_f64(), resources.store_stats());
+    let counted = |value: fn(&StoreStats) -> u64| value(&store).saturating_sub(value(&before)) as f64;
+    let TuningStatus { values, changes } = resources.tuning();
+    Run {
+        samples_per_s: (epochs * STEPS_OF_EPOCH * u64::from(global_batch)) as f64 / seconds,
+        answers_per_s: counted(|store| store.answers) / seconds,
+        retried: counted(|store| store.retries) / counted(|store| store.requests).max(1.0),
+        values: [values[0].current, values[1].current],
+        changes,
     }
-    let samples_per_s = samples as f64 / since.expect("a longer run").elapsed().as_secs_f64();
-    let values = resources.tuning().values;
-    let values = [values[0].current, values[1].current];
-    let (retries, changes) = (resources.store_stats().retries, resources.tuning().changes);
-    Run { samples_per_s, values, retries, changes }
+}
+
+/// Pulls whole epochs until some time has passed, and returns their number.
+async fn pull_epochs(feed: &mut RankFeed, for_at_least: Duration) -> u64 {
+    let (began, mut epochs) = (Instant::now(), 0);
+    while epochs == 0 || began.elapsed() < for_at_least {
+        for _ in 0..STEPS_OF_EPOCH {
+            let FeedEvent::Filled { slot, .. } = feed.next().await.expect("a good dataset") else { panic!("it ended") };
+            feed.free(slot).expect("a lent slot");
+        }
+        epochs += 1;
+    }
+    epochs
 }
 
 fn main() {
     if !arguments::request_stats() {
         return;
     }
-    let (rounds, warm) = (arguments::number("--rounds", 2), Duration::from_secs(arguments::number("--warm-s", 6)));
-    let measured = Duration::from_secs(arguments::number("--seconds", 6));
+    let (rounds, warm) = (arguments::number("--rounds", 2), Duration::from_secs(arguments::number("--warm-s", 4)));
+    let measured = Duration::from_secs(arguments::number("--seconds", 12));
     let settle = Duration::from_secs(arguments::number("--settle-s", 40));
+    let only = arguments::number("--only", 0);
     let server = S3Server::start_open();
     let proxy = Proxy::start(server.address());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -123,35 +166,42 @@ fn main() {
         dataset(folder.path()).await;
         server.upload(&folder.path().join("dataset"), "records").await;
         let job = job(&proxy.before(&server.web_url("records"))).await;
-        let latency = |ms| FaultScript { latency: Duration::from_millis(ms), ..FaultScript::default() };
-        for (name, script) in [
-            ("50 ms until the first byte", latency(50)),
-            ("10 ms, 200 requests/s", FaultScript { requests_per_s: 200, ..latency(10) }),
-        ] {
-            proxy.follow(script);
+        for (number, case) in (1..).zip(&CASES) {
+            if only != 0 && only != number {
+                continue;
+            }
+            let Case { name, latency_ms, requests_per_s, fixed } = *case;
+            let latency = Duration::from_millis(latency_ms);
+            proxy.follow(FaultScript { latency, requests_per_s, ..FaultScript::default() });
             for round in 0..rounds {
                 println!("{name}, round {round}");
                 println!(
-                    "{:>8} {:>10} {:>10} {:>9} {:>8}",
-                    "requests", "read ahead", "samples/s", "of best", "retries"
+                    "{:>8} {:>10} {:>10} {:>10} {:>8}",
+                    "requests", "read ahead", "samples/s", "answers/s", "retried"
                 );
-                let mut runs = Vec::new();
-                for (requests, read_ahead) in FIXED {
-                    let (requests, read_ahead) = (Setting::Pinned(requests), Setting::Pinned(read_ahead));
-                    let fixed = TuningSettings { requests, read_ahead };
-                    runs.push(("fixed", pull(&job, fixed, warm, measured).await));
-                }
-                runs.push(("tuned", pull(&job, TuningSettings::default(), settle, measured).await));
-                let best = runs.iter().map(|(_, run)| run.samples_per_s);
-                let best = best.take(FIXED.len()).fold(0.0, f64::max);
-                for (kind, Run { samples_per_s, values: [requests, read_ahead], retries, changes }) in runs {
-                    let part = samples_per_s / best;
-                    println!("{requests:>8} {read_ahead:>10} {samples_per_s:>10.0} {part:>9.2} {retries:>8} {kind}");
-                    for TuningChange { value, from, to, reason, at_ms } in changes {
-                        println!("  after {:.1} s {value} {from} -> {to}: {reason}", at_ms as f64 / 1e3);
+                let (mut best, mut initial) = (0.0_f64, 0.0);
+                for values in fixed {
+                    let (requests, read_ahead) = (Setting::Pinned(values.0), Setting::Pinned(values.1));
+                    let run = pull(&job, TuningSettings { requests, read_ahead }, warm, measured).await;
+                    print(&run);
+                    best = best.max(run.samples_per_s);
+                    if *values == INITIAL {
+                        initial = run.samples_per_s;
                     }
+                }
+                let run = pull(&job, TuningSettings::default(), settle, measured).await;
+                print(&run);
+                let of = |rate: f64| run.samples_per_s / rate;
+                println!("  tuned: {:.2} of the best fixed, {:.2} of 32 requests and 16 steps", of(best), of(initial));
+                for TuningChange { value, from, to, reason, at_ms } in &run.changes {
+                    println!("  after {:.1} s {value} {from} -> {to}: {reason}", *at_ms as f64 / 1e3);
                 }
             }
         }
     });
+}
+
+fn print(run: &Run) {
+    let Run { samples_per_s, answers_per_s, retried, values: [requests, read_ahead], .. } = run;
+    println!("{requests:>8} {read_ahead:>10} {samples_per_s:>10.0} {answers_per_s:>10.0} {retried:>8.3}");
 }
