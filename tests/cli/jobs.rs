@@ -96,3 +96,23 @@ fn the_schema_beside_the_examples_is_the_one_that_the_command_prints() {
         }
     }
 }
+
+#[test]
+fn a_job_whose_working_set_exceeds_the_caches_is_created_with_a_warning() {
+    let dataset = TestDataset::of_records((0..250).map(|record| (vec![record as u8; 100_000], record.to_string())));
+    let job = dataset.job("wide", "");
+    let mut cluster = Cluster::start(0);
+    let submit = |cluster: &Cluster| run(cluster.ctl("admin", ["job", "submit"]).arg(&job));
+    assert_eq!(submit(&cluster).stderr, "", "there is no worker to compare with");
+    cluster.start_worker("node-0", &["--memory", "17MiB"]);
+    cluster.wait_for("a worker", |status| status["workers"][0]["cache"]["limit_bytes"].as_u64() > Some(0));
+    let warned = submit(&cluster);
+    assert!(warned.status.success() && warned.stdout == "job `wide` is there\n", "{}", warned.stdout);
+    for part in ["warning: the order of job `wide` has ", "and the caches of 1 worker hold ", "hint: give workers more"]
+    {
+        assert!(warned.stderr.contains(part), "`{part}` is not in {}", warned.stderr);
+    }
+    cluster.start_worker("node-1", &["--memory", "256MiB"]);
+    cluster.wait_for("another worker", |status| status["workers"][1]["cache"]["limit_bytes"].as_u64() > Some(0));
+    assert_eq!(submit(&cluster).stderr, "");
+}

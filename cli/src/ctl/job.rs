@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::Subcommand;
@@ -11,6 +12,7 @@ use spdl_core::{
     job::{Column, EpochEnd, Job, SampleShape, job_file_schema},
     messages::{FromCoordinator, ToCoordinator},
 };
+use spdl_shard::store::DatasetStore;
 
 use super::{
     CtlError, Outcome,
@@ -19,7 +21,12 @@ use super::{
     output::{self, outln},
     report, status,
     table::{Alignment, Table},
+    working_set,
 };
+
+/// Limit for reading the dataset to warn of a large working set. When raised, a submission to which the dataset's store does
+/// not answer takes longer.
+const WARNING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `job`.
 #[derive(Debug, clap::Args)]
@@ -75,6 +82,9 @@ pub(crate) fn run(args: JobArgs) -> Outcome {
         match args.action {
             JobAction::Submit { file, connection, json } => {
                 let name = submit(&connection, &file).await?;
+                if let Some(warning) = working_set_warning(&connection, &name).await? {
+                    output::warn(&warning);
+                }
                 if json {
                     report::json(&describe(&connection, &name).await?)?;
                 } else {
@@ -111,6 +121,19 @@ pub(crate) async fn submit(connection: &Connection, path: &Path) -> Result<Strin
     let toml = toml::to_string(&file).expect("a job file serialises");
     connection.ask(&ToCoordinator::SubmitJob { toml, origin: path.display().to_string() }).await?;
     Ok(file.name)
+}
+
+/// Returns the warning for a job whose working set exceeds the workers' caches. It needs the dataset, which this machine may
+/// not be able to read; then there is none.
+async fn working_set_warning(connection: &Connection, name: &str) -> Result<Option<String>, CtlError> {
+    let job = describe(connection, name).await?;
+    let manifest = async { DatasetStore::open(&job.dataset).ok()?.manifest().await.ok() };
+    let Ok(Some(manifest)) = tokio::time::timeout(WARNING_TIMEOUT, manifest).await else { return Ok(None) };
+    if manifest.fingerprint() != job.dataset_fingerprint {
+        return Ok(None);
+    }
+    let (_, status) = status::ask(connection).await?;
+    Ok(working_set::warning(&job, &manifest, &status))
 }
 
 pub(crate) async fn describe(connection: &Connection, name: &str) -> Result<Job, CtlError> {

@@ -33,6 +33,7 @@ mod top;
 mod trace;
 mod unpack;
 mod verify;
+mod working_set;
 
 use std::{io, process::ExitCode};
 

@@ -1,4 +1,4 @@
-//! Writing to standard output. A failed write is an error of the command; when the reader has closed the pipe, the
+//! Writing to standard output, and warnings to standard error. A failed write is an error of the command; when the reader has closed the pipe, the
 //! command ends silently.
 
 use std::{
@@ -19,6 +19,12 @@ pub(crate) use outln;
 pub(crate) fn line(text: fmt::Arguments<'_>) -> Result<(), CtlError> {
     // No flush: standard output is line-buffered.
     writeln!(io::stdout().lock(), "{text}").map_err(CtlError::Output)
+}
+
+/// Prints a warning on standard error.
+pub(crate) fn warn(text: &str) {
+    // A warning that nobody reads changes nothing.
+    let _ = writeln!(io::stderr().lock(), "warning: {text}");
 }
 
 /// The exit code of a command whose reader has closed the pipe: that of a program which SIGPIPE ends.

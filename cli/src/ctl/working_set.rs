@@ -1,0 +1,62 @@
+//! The part of a dataset that a job's order has in use at once, beside what the workers' caches hold.
+
+use spdl_core::{coordinator::Status, job::Job};
+use spdl_shard::manifest::Manifest;
+
+use super::report;
+
+/// Returns a warning if blocks of the job are fetched more than once an epoch, because the caches of all workers hold less
+/// than is in use at once. Without a worker there is nothing to compare with.
+pub(crate) fn warning(job: &Job, manifest: &Manifest, status: &Status) -> Option<String> {
+    let dataset_bytes = (0..manifest.block_count()).map(|block| manifest.block(block).bytes).sum();
+    let used = in_use(job, manifest.block_count(), dataset_bytes);
+    let caches: Vec<u64> = status.workers.iter().map(|worker| worker.cache.limit_bytes).collect();
+    let hold: u64 = caches.iter().sum();
+    (hold > 0 && used > hold).then(|| {
+        format!(
+            "the order of job `{}` has {} of its dataset in use at once, and the caches of {} hold {}, so blocks are \
+             fetched more than once an epoch\nhint: give workers more `--memory` or `--cache-bytes`, or the job a smaller \
+             `window` or fewer `lanes` in `[order]`",
+            job.name,
+            report::bytes(used),
+            report::count(caches.len() as u64, "worker", "workers"),
+            report::bytes(hold)
+        )
+    })
+}
+
+/// Returns the bytes that are in use at once: a window of each lane, or a block of each if nothing is shuffled.
+fn in_use(job: &Job, blocks: u32, dataset_bytes: u64) -> u64 {
+    let samples_per_block = job.samples.div_ceil(u64::from(blocks).max(1));
+    let samples_of_lane = if job.order.shuffle { job.order.window.max(samples_per_block) } else { samples_per_block };
+    let samples = u128::from(job.order.lanes) * u128::from(samples_of_lane);
+    let bytes = samples * u128::from(dataset_bytes) / u128::from(job.samples.max(1));
+    u64::try_from(bytes).unwrap_or(u64::MAX).min(dataset_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use spdl_core::{
+        Fingerprint,
+        job::{DatasetFacts, JobFile},
+    };
+
+    use super::*;
+
+    fn in_use_by(global_batch: u32, order: &str) -> u64 {
+        let facts = DatasetFacts { fingerprint: Fingerprint(1), samples: 1_000_000, blocks: 10_000 };
+        let column = "[[column]]\nname = \"x\"\nfrom = \"x\"\ndecode = \"int\"";
+        let text = format!("name = \"j\"\ndataset = \"/d\"\nglobal_batch = {global_batch}\n{order}\n{column}");
+        let job = JobFile::parse(&text, "j.toml").and_then(|file| file.freeze(&facts)).expect("a valid job");
+        in_use(&job, 10_000, 80_000_000_000)
+    }
+
+    #[test]
+    fn a_global_batch_of_blocks_is_in_use_by_default_and_a_window_of_each_lane_else() {
+        assert_eq!(in_use_by(2000, ""), 2000 * 8_000_000);
+        assert_eq!(in_use_by(100, "order = { lanes = 10, window = 1000 }"), 100 * 8_000_000);
+        assert_eq!(in_use_by(100, "order = { lanes = 10, window = 1 }"), 10 * 8_000_000, "blocks are held whole");
+        assert_eq!(in_use_by(100, "shuffle = false\norder = { lanes = 10, window = 1000 }"), 10 * 8_000_000);
+        assert_eq!(in_use_by(100, "order = { lanes = 100, window = 1000000 }"), 80_000_000_000, "it is the dataset");
+    }
+}
