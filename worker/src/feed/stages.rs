@@ -268,12 +268,12 @@ mod tests {
         let threads = DecodeThreads::new(&stages.decode, 2);
         stages.record(100);
         let mut thread = threads.begin(1, batch());
-        let began = Instant::now();
+        let (began, mut worked) = (Instant::now(), Duration::ZERO);
         while stages.decode.stats(Instant::now()).cpu_ns == 0 {
             std::hint::black_box((0..10_000u64).sum::<u64>());
+            worked = began.elapsed();
             thread.end_item();
         }
-        let worked = began.elapsed();
         thread.pause(Duration::from_millis(3));
         drop(thread);
         let [(Stage::Decode, recording)] = &stages.take_recordings()[..] else { panic!("decode alone has units") };
