@@ -23,7 +23,7 @@ pub(crate) fn line(text: fmt::Arguments<'_>) -> Result<(), CtlError> {
 
 /// Prints a warning on standard error.
 pub(crate) fn warn(text: &str) {
-    // A warning that nobody reads changes nothing.
+    // A command succeeds also where standard error is closed.
     let _ = writeln!(io::stderr().lock(), "warning: {text}");
 }
 

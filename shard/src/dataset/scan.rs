@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{IndexOptions, LeftOutTally, listing::Listing, report::Meter};
+use super::{DatasetError, IndexOptions, LeftOutTally, listing::Listing, report::Meter};
 use crate::{
     index_file::IndexFile,
     manifest::{BlockFacts, ShardFacts},
@@ -29,6 +29,16 @@ pub struct Scan<'s> {
     /// The classes whose numbers are fixed, in the order of their numbers; others follow, by name.
     pub(crate) classes: Vec<String>,
     pub(crate) meter: &'s Meter<'s>,
+}
+
+impl Scan<'_> {
+    /// Refuses samples from annotations, for a format that has none: `problem` says why.
+    pub(crate) fn refuse_boxes(&self, problem: &str) -> Result<(), DatasetError> {
+        match self.options.boxes {
+            Some(_) => Err(DatasetError::Option { option: "boxes", problem: problem.to_owned() }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A shard that was found: its entries in the manifest, and its index.

@@ -28,6 +28,8 @@ use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
 #[cfg(feature = "store")]
+pub(super) use records::is_hidden;
+#[cfg(feature = "store")]
 pub use table::FileTable;
 
 /// Loose files.

@@ -31,7 +31,7 @@ pub(super) fn has_field(path: &str) -> bool {
 
 /// Returns whether a file, or a folder that it lies in, is hidden, as those that tools make for themselves are
 /// (`.ipynb_checkpoints`).
-pub(super) fn is_hidden(path: &str) -> bool {
+pub(in crate::format) fn is_hidden(path: &str) -> bool {
     path.split('/').any(|part| part.starts_with('.'))
 }
 

@@ -97,11 +97,10 @@ enum Labels<'s> {
 
 impl<'s> Shards<'s> {
     fn start(mut scan: Scan<'s>) -> Result<Self, DatasetError> {
-        if scan.options.boxes.is_some() {
-            let problem = "needs the annotations, and loose files are not read when they are indexed; pack them: with \
-                           `--annotations-beside` or `--annotations DIR`, `spdl-ctl pack` makes a sample of each box";
-            return Err(DatasetError::Option { option: "boxes", problem: problem.to_owned() });
-        }
+        scan.refuse_boxes(
+            "needs the annotations, and loose files are not read when they are indexed; pack them: with \
+             `--annotations-beside` or `--annotations DIR`, `spdl-ctl pack` makes a sample of each box",
+        )?;
         let mut files = std::mem::take(&mut scan.folder);
         let mut odd = DatasetOddities::default();
         files.retain(|file| match left_out(file.name, file.bytes) {

@@ -37,10 +37,7 @@ pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, Dataset
 
 /// Reads `index.json`, then the tables of its shards, in order.
 async fn shards(mut scan: Scan<'_>) -> Result<BoxStream<'_, Result<ScannedShard, DatasetError>>, DatasetError> {
-    if scan.options.boxes.is_some() {
-        let problem = "is only for tars".to_owned();
-        return Err(DatasetError::Option { option: "boxes", problem });
-    }
+    scan.refuse_boxes("is only for tars")?;
     let folder = std::mem::take(&mut scan.folder);
     let listed: BTreeMap<&str, (u64, Option<&str>)> =
         folder.iter().map(|object| (object.name, (object.bytes, object.etag))).collect();

@@ -41,9 +41,8 @@ pub(super) fn is_shard(name: &str) -> bool {
 }
 
 pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, DatasetError>> {
-    if scan.options.boxes.is_some() {
-        let problem = "is for tars with Pascal VOC annotations; a row of Parquet is one sample".to_owned();
-        return stream::iter([Err(DatasetError::Option { option: "boxes", problem })]).boxed();
+    if let Err(error) = scan.refuse_boxes("is for tars with Pascal VOC annotations; a row of Parquet is one sample") {
+        return stream::iter([Err(error)]).boxed();
     }
     let mut folder = std::mem::take(&mut scan.folder);
     if !scan.is_chosen {

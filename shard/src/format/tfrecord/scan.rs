@@ -11,6 +11,7 @@ use crate::{
     dataset::{BlockCutter, DatasetError, DatasetOddities, Outline, Scan, ScannedShard},
     format::{
         Compression,
+        files::is_hidden,
         read_shards::{ShardCatalog, read_shards},
     },
     index::{INDEX_SUFFIX, IndexBuilder},
@@ -31,15 +32,12 @@ fn is_our_own(name: &str) -> bool {
 pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, DatasetError>> {
     if !scan.is_chosen {
         let has_names = scan.folder.iter().any(|object| is_named_so(object.name));
-        let is_hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
         scan.folder.retain(|object| match has_names {
             true => is_named_so(object.name),
             false => !is_our_own(object.name) && !is_hidden(object.name),
         });
     }
-    if scan.options.boxes.is_some() {
-        let problem = "is only for tars".to_owned();
-        let error = DatasetError::Option { option: "boxes", problem };
+    if let Err(error) = scan.refuse_boxes("is only for tars") {
         return Box::pin(futures::stream::iter([Err(error)]));
     }
     let temporary = scan.temporary.clone();
