@@ -302,6 +302,8 @@ pub struct StoreStats {
     pub wrong_bytes: u64,
     /// Entries of the disk cache that were damaged or could not be written.
     pub cache_faults: u64,
+    /// Bytes that were fetched for one use, because memory had no room for their block.
+    pub single_use_bytes: u64,
     /// The longest time over all objects for which requests for an object have been failing, in milliseconds; 0 if none
     /// fails.
     pub outage_ms: u64,
@@ -322,6 +324,7 @@ impl StoreStats {
             hedge_wins: self.hedge_wins.saturating_sub(before.hedge_wins),
             wrong_bytes: self.wrong_bytes.saturating_sub(before.wrong_bytes),
             cache_faults: self.cache_faults.saturating_sub(before.cache_faults),
+            single_use_bytes: self.single_use_bytes.saturating_sub(before.single_use_bytes),
             outage_ms: self.outage_ms,
         }
     }
@@ -336,7 +339,7 @@ pub struct CacheStats {
     pub limit_bytes: u64,
     /// Bytes of all blocks of the datasets that are open.
     pub dataset_bytes: u64,
-    /// The most bytes that requests in flight may take.
+    /// The most bytes that may be held of those that are fetched for one use.
     pub transit_bytes: u64,
 }
 

@@ -141,6 +141,8 @@ fn stores(registry: &mut Registry, stats: &StoreStats) {
     counter("spdl_worker_store_hedge_wins", "Second requests that answered before the first", hedge_wins);
     counter("spdl_worker_store_wrong_bytes", "Blocks, indexes and manifests whose checksum was wrong", wrong_bytes);
     counter("spdl_worker_cache_faults", "Entries of the disk cache that were damaged or not written", cache_faults);
+    let help = "Bytes fetched for one use because memory had no room for their block";
+    counter("spdl_worker_store_single_use_bytes", help, stats.single_use_bytes);
     let first_byte = RealCounter::default();
     first_byte.inc_by(stats.first_byte_ns as f64 / 1e9);
     let help = "Time until the first byte of a reply, over all requests that were answered";

@@ -238,6 +238,7 @@ fn where_memory_bounds_the_requests_in_flight_more_memory_is_the_remedy() {
     // There may be four times as many requests in flight as there is memory for.
     worker.stages[0].throttled = 24.0;
     worker.cache = CacheStats { limit_bytes: 12_800_000, transit_bytes: 800_000, ..CacheStats::default() };
+    worker.store.single_use_bytes = 1_000_000_000;
     let found = diagnose(rank, Some(worker));
     assert_eq!(found.limit(), Some(Limit::StoreLatency));
     let text = found.verdict();
@@ -246,6 +247,19 @@ fn where_memory_bounds_the_requests_in_flight_more_memory_is_the_remedy() {
     assert_eq!(found.what_if(&Change { requests: 2.0, ..Change::default() }), rate, "there is no memory for more");
     let more = found.what_if(&Change { memory_bytes: 12_800_000.0, ..Change::default() });
     assert!((more / rate - 2.0).abs() < 0.05, "{more} {rate}");
+}
+
+#[test]
+fn blocks_that_are_kept_take_no_room_of_those_that_are_used_once() {
+    let (rank, mut worker) = Simulation::default().run(1);
+    worker.cache = CacheStats { limit_bytes: 12_800_000, transit_bytes: 1_200_000, ..CacheStats::default() };
+    let slower = Change { latency: 20.0, ..Change::default() };
+    let predicted = |single_use: f64| {
+        let mut worker = worker.clone();
+        worker.store.single_use_bytes = (worker.store.requests as f64 * 100e3 * single_use) as u64;
+        diagnose(rank.clone(), Some(worker)).what_if(&slower)
+    };
+    assert!(predicted(0.5) > 1.5 * predicted(1.0), "{} {}", predicted(0.5), predicted(1.0));
 }
 
 #[test]

@@ -78,17 +78,17 @@ impl WorkerWindow {
         self.stage(&Stage::Fetch).is_some_and(|fetch| self.requests_in_memory() < fetch.units())
     }
 
-    /// Returns how many requests the memory for what is in flight has room for.
+    /// Returns how many requests can be in flight before those whose bytes are used once fill the memory for them. Blocks
+    /// that are kept take other memory.
     pub(super) fn requests_in_memory(&self) -> f64 {
-        let Some(fetch) = self.stage(&Stage::Fetch).filter(|fetch| fetch.bytes_per_s > 0.0) else {
-            return f64::INFINITY;
-        };
+        let fetched_bytes = self.fetched_bytes_per_s() * self.store_s;
+        let (true, Some(fetch)) = (fetched_bytes > 0.0, self.stage(&Stage::Fetch)) else { return f64::INFINITY };
         let request_bytes = fetch.bytes_per_s / fetch.items_per_s;
-        if self.cache.transit_bytes > 0 {
-            (self.cache.transit_bytes as f64 / request_bytes).max(1.0)
-        } else {
-            f64::INFINITY
+        let single_use = (self.store.single_use_bytes as f64 / fetched_bytes).min(1.0);
+        if single_use == 0.0 {
+            return f64::INFINITY;
         }
+        (self.cache.transit_bytes as f64 / (request_bytes * single_use)).max(1.0)
     }
 
     /// Returns the part of the samples that did not decode.

@@ -180,7 +180,7 @@ fn stage_stats() -> impl Strategy<Value = StageStats> {
 }
 
 fn store_stats() -> impl Strategy<Value = StoreStats> {
-    any::<[u64; 11]>().prop_map(|n| StoreStats {
+    any::<[u64; 12]>().prop_map(|n| StoreStats {
         requests: n[0],
         retries: n[1],
         timeouts: n[2],
@@ -192,6 +192,7 @@ fn store_stats() -> impl Strategy<Value = StoreStats> {
         outage_ms: n[8],
         first_byte_ns: n[9],
         answers: n[10],
+        single_use_bytes: n[11],
     })
 }
 

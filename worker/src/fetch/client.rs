@@ -323,6 +323,7 @@ impl StoreClient {
             hedge_wins: hedge_wins.load(Relaxed),
             wrong_bytes: wrong_bytes.load(Relaxed),
             cache_faults: 0,
+            single_use_bytes: 0,
             outage_ms: u64::try_from(outage_ms).unwrap_or(u64::MAX),
         }
     }

@@ -23,7 +23,10 @@ mod units;
 
 use std::{
     ops::Range,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use bytes::Bytes;
@@ -122,6 +125,7 @@ pub struct Fetcher {
     disk: Option<Arc<DiskCache>>,
     transit: Arc<Semaphore>,
     transit_kib: u32,
+    single_use_bytes: AtomicU64,
     requests: Arc<StoreClient>,
 }
 
@@ -235,6 +239,7 @@ impl Fetcher {
             disk,
             transit: Arc::new(Semaphore::new(transit_kib as usize)),
             transit_kib,
+            single_use_bytes: AtomicU64::new(0),
             requests: Arc::new(StoreClient::new(settings.requests as usize, settings.retry, stage)),
         }))
     }
@@ -244,7 +249,7 @@ impl Fetcher {
         self.memory.lock().set_budget(bytes);
     }
 
-    /// Returns the most bytes that requests in flight may take.
+    /// Returns the most bytes that may be held of those that are fetched for one use.
     pub(crate) fn transit_bytes(&self) -> u64 {
         u64::from(self.transit_kib) * KIB
     }
@@ -300,7 +305,8 @@ impl Fetcher {
     #[must_use]
     pub fn store_stats(&self) -> StoreStats {
         let cache_faults = self.disk.as_ref().map_or(0, |disk| disk.faults());
-        StoreStats { cache_faults, ..self.requests.stats() }
+        let single_use_bytes = self.single_use_bytes.load(Relaxed);
+        StoreStats { cache_faults, single_use_bytes, ..self.requests.stats() }
     }
 
     /// Returns the bytes of blocks that the caches hold, and the most that they hold: of memory or of the disk, which has
@@ -370,13 +376,14 @@ impl Fetcher {
             let (disk, key, wanted) = (disk.clone(), place.key, parts.clone());
             let read = move || disk.read(&key, &wanted);
             if let Ok(Some(pieces)) = tokio::task::spawn_blocking(read).await {
-                return Ok(WholeBlock { content: place.shard.decode(parts, pieces).await?, to_keep: None });
+                let content = place.shard.decode(parts, pieces).await?;
+                return Ok(WholeBlock { content, is_of_store: false, to_keep: None });
             }
         }
         let pieces = place.shard.read(&parts, &self.requests).await?;
         let to_keep =
             self.disk.is_some().then(|| BlockToKeep { parts: parts.clone(), pieces: pieces.clone(), discards });
-        Ok(WholeBlock { content: place.shard.decode(parts, pieces).await?, to_keep })
+        Ok(WholeBlock { content: place.shard.decode(parts, pieces).await?, is_of_store: true, to_keep })
     }
 
     /// Writes a block that was read from the store to the disk.
@@ -434,11 +441,15 @@ impl Fetcher {
         };
         let content = if is_whole {
             let block = self.whole(place).await?;
+            if block.is_of_store {
+                self.single_use_bytes.fetch_add(bytes, Relaxed);
+            }
             let content = block.content.clone();
             self.keep_on_disk(place, block).await;
             content
         } else {
             let pieces = place.shard.read(&wanted, &self.requests).await?;
+            self.single_use_bytes.fetch_add(bytes, Relaxed);
             place.shard.decode(wanted, pieces).await?
         };
         Ok(BlockBytes { content, _guard: Guard::Transit(permit) })
@@ -457,6 +468,8 @@ impl Fetcher {
 /// A block that was read whole.
 struct WholeBlock {
     content: BlockContent,
+    /// Whether it was not on the disk.
+    is_of_store: bool,
     /// What the disk should have of it; `None` if the disk has it, or there is none.
     to_keep: Option<BlockToKeep>,
 }

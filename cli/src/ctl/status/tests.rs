@@ -43,7 +43,7 @@ pub(crate) fn worker(name: &str) -> Value {
         "uptime_ms": 70_000, "cpu_ns": 7,
         "cache": { "used_bytes": 1, "limit_bytes": 2, "transit_bytes": 1, "dataset_bytes": 3 }, "slow_object": null,
         "store": { "requests": 9, "answers": 9, "first_byte_ns": 40000000, "retries": 1, "timeouts": 0, "refusals": 0, "hedges": 2, "hedge_wins": 1,
-            "wrong_bytes": 0, "cache_faults": 0, "outage_ms": 0 },
+            "wrong_bytes": 0, "cache_faults": 0, "single_use_bytes": 0, "outage_ms": 0 },
         "tuned": [
             { "value": "requests", "current": 128, "is_pinned": false },
             { "value": "read_ahead", "current": 16, "is_pinned": true },
