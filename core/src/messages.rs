@@ -162,7 +162,7 @@ pub struct WorkerHeartbeat {
     /// CPU time of the worker's process, in nanoseconds.
     pub cpu_ns: u64,
     /// The faults of its stores.
-    pub store: StoreStats,
+    pub store: Box<StoreStats>,
     /// What its caches hold.
     pub cache: CacheStats,
     /// The object of a store whose requests take much longer than all others, if there is one.

@@ -5,6 +5,7 @@ mod bad_samples;
 mod kill;
 mod large_pictures;
 mod launches;
+mod otlp;
 mod same_stream;
 mod stage_times;
 mod trace;

@@ -15,6 +15,8 @@ pub mod http;
 pub mod local;
 pub mod log_limit;
 pub mod node;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod pending;
 #[cfg(feature = "process")]
 pub mod process;

@@ -8,7 +8,8 @@ use std::{
 };
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tracing::Subscriber;
+use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt};
 
 /// Writes this process's log to standard error. `SPDL_LOG` chooses what is logged, or else `default`. There are no
 /// colours in files and pipes.
@@ -16,14 +17,31 @@ use tracing_subscriber::EnvFilter;
 /// # Panics
 /// If this process has a log already.
 pub fn log_to_stderr(default: &str) {
+    tracing_subscriber::registry().with(stderr_layer(default)).init();
+}
+
+/// Writes this process's log to standard error as [`log_to_stderr`] does, and sends spans to a collector of OpenTelemetry.
+///
+/// # Errors
+/// If the collector's URL, or a variable with the settings of the export, is invalid. There is no log then.
+///
+/// # Panics
+/// If this process has a log already.
+#[cfg(feature = "otlp")]
+pub fn log_and_export(
+    default: &str,
+    export: &crate::otlp::SpanExport,
+) -> Result<crate::otlp::Exporting, opentelemetry_otlp::ExporterBuildError> {
+    let (spans, exporting) = export.layer()?;
+    tracing_subscriber::registry().with(stderr_layer(default)).with(spans).init();
+    Ok(exporting)
+}
+
+fn stderr_layer<S: Subscriber + for<'span> LookupSpan<'span>>(default: &str) -> impl Layer<S> + use<S> {
     let filter = EnvFilter::try_from_env("SPDL_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     // A log whose reader is gone, or a full disk, must not end the process.
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .log_internal_errors(false)
-        .init();
+    let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false);
+    layer.with_ansi(io::stderr().is_terminal()).with_filter(filter)
 }
 
 /// Prints on standard error why a program ends, and what the user can do about it. Returns its exit code.

@@ -2,12 +2,19 @@
 //!
 //! The spans have the level ERROR, so that a warning carries its ids whatever the log's filter shows. Only a fetch has the
 //! level DEBUG, as a batch of small records can have hundreds. With a log, a batch makes two or three spans of 1 to 2
-//! microseconds each, and no sample makes one; `benches/feed.rs` compares a feed without a log and with one.
+//! microseconds each, and no sample makes one; `benches/feed.rs` compares a feed without a log and with one. Their numbers are
+//! signed, as OpenTelemetry has no others.
 
 use std::fmt;
 
 use spdl_core::messages::SessionId;
 use tracing::{Span, debug_span, error_span};
+
+/// Whether a span is that of a batch, or lies inside one.
+#[cfg(feature = "otlp")]
+pub(crate) fn is_of_batch(span: &tracing::Metadata<'_>) -> bool {
+    span.target() == module_path!() && !["session", "rank"].contains(&span.name())
+}
 
 /// Returns the span of everything that happens for `rank`, inside the span of its session. `session` is `None` while
 /// the rank joins.
@@ -26,11 +33,11 @@ pub fn batch(at: impl fmt::Display) -> Span {
 /// Returns the span of a read of one block, or of parts of it, inside the current span.
 #[must_use]
 pub fn fetch(shard: &str, block: u32) -> Span {
-    debug_span!("fetch", shard, block)
+    debug_span!("fetch", shard, block = i64::from(block))
 }
 
 /// Returns the span in which so many samples of a batch are decoded, inside the current span.
 #[must_use]
 pub fn decode(samples: usize) -> Span {
-    error_span!("decode", samples)
+    error_span!("decode", samples = samples as i64)
 }

@@ -139,10 +139,12 @@ pub fn main() -> ExitCode {
         // Fails only on kernels without this call. There, only the parent's own clean-up ends this process.
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     }
-    match cli.command {
+    match &cli.command {
         // Nothing else may write on the screen that it draws on.
         CtlCommand::Top(_) => process::log_to_stderr("off"),
-        _ => trace(cli.verbose),
+        // Has a log of its own.
+        CtlCommand::Worker(_) => {}
+        _ => process::log_to_stderr(log_level(cli.verbose)),
     }
     cli.run()
 }
@@ -203,6 +205,7 @@ impl CtlCommand {
                 Ok(ExitCode::SUCCESS)
             }
             Self::Worker(args) => {
+                let _log = args.log(log_level(verbose))?;
                 runtime()?.block_on(spdl_worker::cli::run(args))?;
                 Ok(ExitCode::SUCCESS)
             }
@@ -210,9 +213,9 @@ impl CtlCommand {
     }
 }
 
-/// Sets up logging to standard error: warnings by default, more with `-v` or `SPDL_LOG`.
-pub(crate) fn trace(verbose: u8) {
-    process::log_to_stderr(["warn", "info", "debug"][usize::from(verbose.min(2))]);
+/// Returns what is logged on standard error unless `SPDL_LOG` says otherwise: warnings, more with `-v`.
+fn log_level(verbose: u8) -> &'static str {
+    ["warn", "info", "debug"][usize::from(verbose.min(2))]
 }
 
 /// Creates a runtime of two threads: enough for commands that do one thing at a time.

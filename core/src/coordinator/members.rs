@@ -99,7 +99,7 @@ impl CoordinatorCore {
             uptime_ms: heartbeat.uptime_ms,
             history: WorkerHistory::default(),
             cpu_ns: heartbeat.cpu_ns,
-            store: heartbeat.store,
+            store: *heartbeat.store,
             cache: heartbeat.cache,
             slow_object: heartbeat.slow_object,
             tuning: heartbeat.tuning,

@@ -202,7 +202,7 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
             stages,
             uptime_ms: 9_000,
             cpu_ns: 4_000_000_000,
-            store: StoreStats::default(),
+            store: Box::default(),
             cache: CacheStats::default(),
             slow_object: Some(Box::new(SlowObject {
                 object: "a.tar".into(),

@@ -316,7 +316,7 @@ fn worker_heartbeat() -> impl Strategy<Value = WorkerHeartbeat> {
             stages,
             uptime_ms,
             cpu_ns,
-            store,
+            store: Box::new(store),
             cache,
             slow_object,
             tuning,

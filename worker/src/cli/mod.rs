@@ -18,7 +18,7 @@ use spdl_wire::{
     http::HttpListener,
     local::{Allow, private_folder},
     node::this_node,
-    process::{StopSignals, announce},
+    process::{self, StopSignals, announce},
 };
 use tokio::net::TcpListener;
 
@@ -116,6 +116,12 @@ pub struct WorkerArgs {
     /// free port.
     #[arg(long, env = "SPDL_WORKER_HTTP", value_name = "ADDRESS")]
     pub http: Option<SocketAddr>,
+    /// Collector of OpenTelemetry that gets the spans of each batch, its reads and its decoding, as OTLP over HTTP:
+    /// http://HOST:4318; default: none. OTEL_EXPORTER_OTLP_HEADERS, OTEL_TRACES_SAMPLER and the other usual variables are
+    /// followed.
+    #[cfg(feature = "otlp")]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp: Option<String>,
     /// Name of this node; default: the kernel's boot id. Clients with the same name share memory with this worker.
     #[arg(long, env = "SPDL_NODE", value_name = "NAME")]
     pub node: Option<String>,
@@ -176,7 +182,39 @@ impl CliError {
     }
 }
 
+/// The log of a worker's process. When it is dropped, the last spans are sent; not by a task of tokio.
+#[derive(Debug)]
+#[must_use = "the last spans are sent when it is dropped"]
+pub struct WorkerLog {
+    #[cfg(feature = "otlp")]
+    _spans: Option<spdl_wire::otlp::Exporting>,
+}
+
 impl WorkerArgs {
+    /// Starts the log of this process on standard error, and the export of spans if there is to be one. `SPDL_LOG` chooses what is
+    /// logged, or else `default`.
+    ///
+    /// # Errors
+    /// [`CliError::Value`] if spans cannot be sent to the collector that is named.
+    ///
+    /// # Panics
+    /// If this process has a log already.
+    pub fn log(&self, default: &str) -> Result<WorkerLog, CliError> {
+        #[cfg(feature = "otlp")]
+        if let Some(collector) = self.otlp.clone().filter(|collector| !collector.is_empty()) {
+            let instance = self.name.clone().map_or_else(host_name, Ok).unwrap_or_default();
+            let export = spdl_wire::otlp::SpanExport { collector, service: "spdl-worker", instance };
+            let spans = process::log_and_export(default, &export)
+                .map_err(|error| CliError::Value { flag: "--otlp", problem: error.to_string() })?;
+            return Ok(WorkerLog { _spans: Some(spans) });
+        }
+        process::log_to_stderr(default);
+        Ok(WorkerLog {
+            #[cfg(feature = "otlp")]
+            _spans: None,
+        })
+    }
+
     /// Returns the budget that these arguments set.
     ///
     /// # Errors

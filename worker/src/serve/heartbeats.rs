@@ -141,7 +141,7 @@ impl Heartbeats {
             uptime_ms: u64::try_from(self.resources.uptime(now).as_millis()).unwrap_or(u64::MAX),
             cpu_ns: nanoseconds(self.resources.cpu_time()),
             stages: self.resources.stages(now),
-            store: self.resources.store_stats(),
+            store: Box::new(self.resources.store_stats()),
             cache: self.resources.cache_stats(),
             slow_object: self.resources.slow_object().map(Box::new),
             tuning: Box::new(self.resources.tuning()),

@@ -121,7 +121,10 @@ impl PlannedBatch {
         let (invalid, mut samples): (Vec<_>, Vec<_>) = all.partition(|sample| sample.flags & entry_flags::INVALID != 0);
         samples.sort_unstable_by_key(|sample| sample.id);
         let groups = samples.chunk_by(|a, b| a.block == b.block).map(Group::from).collect();
-        Self { step, entries: items.len(), groups, invalid, holds: Vec::new(), span: spans::batch(step.from) }
+        let span = spans::batch(step.from);
+        #[cfg(feature = "otlp")]
+        spdl_wire::otlp::describe_batch(&span, feed.session.id, &feed.session.job.name, feed.rank);
+        Self { step, entries: items.len(), groups, invalid, holds: Vec::new(), span }
     }
 
     /// Returns the span of everything that is done for the batch.
