@@ -8,6 +8,7 @@ mod diagnosis;
 mod dlpack;
 mod errors;
 mod job;
+mod load_pages;
 mod loader;
 mod log;
 mod open;
@@ -37,4 +38,11 @@ mod _native {
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "as Python has it")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_init]
+    #[allow(clippy::unnecessary_wraps, reason = "as PyO3 has it")]
+    fn loaded(_module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        crate::load_pages::give_back();
+        Ok(())
+    }
 }

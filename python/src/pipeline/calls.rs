@@ -6,6 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use futures::channel::oneshot;
 use parking_lot::Mutex;
 use pyo3::{
     exceptions::{PyRuntimeError, PyValueError},
@@ -14,7 +15,6 @@ use pyo3::{
 };
 use spdl_core::Position;
 use spdl_pipeline::Op;
-use tokio::sync::oneshot;
 
 use super::{
     SourceFailure,
