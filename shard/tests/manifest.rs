@@ -1,4 +1,4 @@
-//! The manifest: round trips, the golden file of version 1, and hostile bytes.
+//! The manifest: round trips, the golden files of its versions, and hostile bytes.
 
 use proptest::prelude::*;
 use spdl_core::Fingerprint;
@@ -6,6 +6,8 @@ use spdl_shard::manifest::{Block, BlockFacts, Manifest, ManifestBuilder, Manifes
 use xxhash_rust::xxh3::xxh3_128;
 
 const GOLDEN: &[u8] = include_bytes!("golden/manifest-v1.spdl");
+/// The same dataset, whose shards lie elsewhere.
+const GOLDEN_WITH_BASE: &[u8] = include_bytes!("golden/manifest-v3.spdl");
 
 fn shard(url: &str, bytes: u64, records: u32, etag: Option<&str>) -> ShardFacts {
     let index_hash = Fingerprint::of(url.as_bytes());
@@ -80,6 +82,40 @@ fn version_1_is_written_and_read_as_ever() {
 }
 
 #[test]
+fn a_manifest_whose_shards_lie_elsewhere_is_version_3_and_describes_the_same_dataset() {
+    let with = |base: &str| example().base(Some(base)).finish();
+    let manifest = with("s3://bucket/flowers").unwrap();
+    assert_eq!(manifest.bytes(), GOLDEN_WITH_BASE);
+    assert_eq!((manifest.base(), Manifest::open(GOLDEN).unwrap().base()), (Some("s3://bucket/flowers"), None));
+    assert_eq!(Manifest::open(GOLDEN_WITH_BASE).unwrap().shard(0).etag, Some("\"e1\""));
+    let format = spdl_shard::format::format_called("mds").unwrap();
+    let moved = example().format(format).base(Some("../flowers")).finish().unwrap();
+    assert_eq!((moved.format(), moved.base()), (format, Some("../flowers")));
+    for (a, b) in
+        [(&manifest, example()), (&with("/data/flowers").unwrap(), example()), (&moved, example().format(format))]
+    {
+        assert_eq!(a.fingerprint(), b.finish().unwrap().fingerprint());
+        read_all(a);
+    }
+    for (base, expected) in [
+        ("", "1 to 4096 bytes"),
+        ("../../etc", "after `..` at most once"),
+        ("file:///etc", "local folders are paths"),
+        ("https://me:word@host/a", "`https://***@host/a` cannot be the place of its shards"),
+    ] {
+        let error = with(base).unwrap_err().to_string();
+        assert!(error.contains(expected) && !error.contains("word@"), "{error}");
+    }
+    // A hostile writer can write any of them.
+    let mut bytes = GOLDEN_WITH_BASE.to_vec();
+    let at = bytes.len() - "s3://bucket/flowers".len();
+    bytes[at..].copy_from_slice(b"../../../../etc/pam");
+    reseal(&mut bytes);
+    let error = Manifest::open(bytes).unwrap_err().to_string();
+    assert!(error.contains("`../../../../etc/pam` cannot be the place of its shards"), "{error}");
+}
+
+#[test]
 fn the_fingerprint_follows_the_content_and_neither_name_nor_etags() {
     let with = |name: &str, etag, bytes| {
         let mut builder = ManifestBuilder::new(name);
@@ -106,7 +142,7 @@ fn an_error_names_what_is_wrong_with_the_file() {
     };
     assert!(open(b"{\"shards\": []}".to_vec()).contains("is not a manifest: it starts with `{\\\"shards`"));
     assert!(open(include_bytes!("golden/index-v1.idx").to_vec()).contains("is not a manifest"));
-    assert!(changed(8, 3).contains("was written by a newer spdl-cluster"));
+    assert!(changed(8, 4).contains("was written by a newer spdl-cluster"));
     assert!(changed(8, 0).contains("is invalid"));
     assert!(changed(GOLDEN.len() - 1, b'x').contains("checksum"));
     assert!(open(GOLDEN[..300].to_vec()).contains(&format!("is cut off: 300 bytes of {}", GOLDEN.len())));
@@ -115,29 +151,34 @@ fn an_error_names_what_is_wrong_with_the_file() {
 
 #[test]
 fn every_truncation_and_every_changed_byte_is_an_error() {
-    for length in 0..GOLDEN.len() {
-        assert!(Manifest::open(GOLDEN[..length].to_vec()).is_err(), "{length}");
-    }
-    for at in 0..GOLDEN.len() {
-        for flip in [0x01, 0x80, 0xff] {
-            let mut bytes = GOLDEN.to_vec();
-            bytes[at] ^= flip;
-            assert!(Manifest::open(bytes).is_err(), "byte {at} ^ {flip:#x}");
+    for golden in [GOLDEN, GOLDEN_WITH_BASE] {
+        for length in 0..golden.len() {
+            assert!(Manifest::open(golden[..length].to_vec()).is_err(), "{length}");
+        }
+        for at in 0..golden.len() {
+            for flip in [0x01, 0x80, 0xff] {
+                let mut bytes = golden.to_vec();
+                bytes[at] ^= flip;
+                assert!(Manifest::open(bytes).is_err(), "byte {at} ^ {flip:#x}");
+            }
         }
     }
 }
 
 #[test]
 fn hostile_bytes_under_a_right_checksum_neither_panic_nor_slip_through() {
-    for at in 40..GOLDEN.len() {
+    let places =
+        [GOLDEN, GOLDEN_WITH_BASE].into_iter().flat_map(|golden| (40..golden.len()).map(move |at| (golden, at)));
+    for (golden, at) in places {
         for value in [0, 1, 0x7f, 0x80, 0xff] {
             for width in [1, 4, 8] {
-                let mut bytes = GOLDEN.to_vec();
+                let mut bytes = golden.to_vec();
                 let end = (at + width).min(bytes.len());
                 bytes[at..end].fill(value);
                 reseal(&mut bytes);
                 if let Ok(manifest) = Manifest::open(bytes) {
                     read_all(&manifest);
+                    assert!(manifest.base().is_none_or(|base| !base.contains("../..")));
                 }
             }
         }
@@ -146,8 +187,8 @@ fn hostile_bytes_under_a_right_checksum_neither_panic_nor_slip_through() {
 
 #[test]
 fn counts_that_the_file_cannot_hold_are_refused() {
-    for at in [56, 64, 72, 76, 80, 88] {
-        let mut bytes = GOLDEN.to_vec();
+    for at in [56, 60, 64, 72, 76, 80, 88] {
+        let mut bytes = GOLDEN_WITH_BASE.to_vec();
         bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
         reseal(&mut bytes);
         let error = Manifest::open(bytes).unwrap_err();

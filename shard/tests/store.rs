@@ -99,6 +99,43 @@ fn a_location_that_is_none_is_an_error() {
     assert!(error.to_string().contains("can be read, not written"), "{error}");
 }
 
+#[test]
+fn a_manifest_in_a_store_has_its_shards_in_a_store_and_a_relative_base_stays_in_it() {
+    let with = |base: &str| ManifestBuilder::new("x").base(Some(base)).finish().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path().join("manifest");
+    std::fs::create_dir(&here).unwrap();
+    let [here, beside] = [here, folder.path().join("set")].map(|path| path.to_str().unwrap().to_owned());
+    for (manifest, base, expected) in [
+        (&*here, "../set", Ok(&*beside)),
+        (&here, "/data/set", Ok("/data/set")),
+        (&here, "s3://bucket/set", Ok("s3://bucket/set")),
+        ("s3://bucket/manifests/x", "../set", Ok("s3://bucket/manifests/set")),
+        ("s3://bucket/x", "https://host/set", Ok("https://host/set")),
+        ("s3://bucket/x", "..", Ok("s3://bucket")),
+        ("s3://bucket", "../other", Err("outside of the store")),
+        ("https://host/", "../other", Err("outside of the store")),
+        ("s3://bucket/x", "/etc", Err("a manifest in a store cannot have its shards on this machine")),
+        ("https://host/x", "/etc", Err("a manifest in a store cannot have its shards on this machine")),
+    ] {
+        let store = DatasetStore::open_with(manifest, &StoreOptions::default()).unwrap();
+        match (store.shards_url(&with(base)), expected) {
+            (Ok(url), Ok(expected)) => assert_eq!(url, expected, "{base} from {manifest}"),
+            (Err(error), Err(expected)) => {
+                let text = error.to_string();
+                let named = [format!("`{}/manifest.spdl`", manifest.trim_end_matches('/')), format!("`{base}`")];
+                assert!(named.iter().all(|name| text.contains(name)) && text.contains(expected), "{text}");
+                assert!(store.shards(&with(base)).is_err() && !error.is_retryable());
+            }
+            (found, expected) => panic!("{base} from {manifest}: {found:?}, not {expected:?}"),
+        }
+    }
+    let store = DatasetStore::open(&here).unwrap();
+    let error = store.shards(&with("/nowhere/set")).unwrap_err();
+    assert!(error.to_string().contains("`/nowhere/set` does not exist"), "{error}");
+    assert!(error.hint().unwrap().contains("shared file system"));
+}
+
 #[tokio::test]
 async fn a_web_server_serves_a_dataset_to_the_users_of_the_netrc_file_and_no_url_has_a_password() {
     let manifest = ManifestBuilder::new("x").finish().unwrap();

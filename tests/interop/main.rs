@@ -1,6 +1,7 @@
 //! Interoperability with other software: the Python packages `webdataset` and `pillow`, and the S3 protocol.
 
 mod crop_ready;
+mod elsewhere;
 mod everyday;
 mod foreign;
 mod mds;

@@ -119,7 +119,8 @@ async fn what_users_have_is_read_by_the_commands_of_the_table() {
             let arguments: Vec<String> = command.iter().map(in_bucket).collect();
             let report = run(ctl_for(&bucket).args(&arguments).arg("--json").current_dir(work.path())).json();
             assert_eq!(report["records"], PICTURES, "{command:?}");
-            let dataset = &arguments[if arguments[0] == "pack" { 2 } else { 1 }];
+            let out = arguments.iter().position(|word| word == "--out").map(|option| option + 1);
+            let dataset = &arguments[out.unwrap_or(if arguments[0] == "pack" { 2 } else { 1 })];
             let verified = run(ctl_for(&bucket).args(["verify", dataset, "--json"]).current_dir(work.path())).json();
             assert_eq!(verified["faults"].as_array().map(Vec::len), Some(0), "{command:?}");
 

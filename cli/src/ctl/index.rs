@@ -25,8 +25,8 @@ pub(crate) struct IndexArgs {
     /// folder. Only these files are indexed, with those that have their stems.
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
-    /// Folder or URL for the manifest and the record indexes, when the shards' folder is read-only. A folder that does
-    /// not exist is made.
+    /// Folder or URL for the manifest and the record indexes, when the shards' folder is read-only: the manifest names
+    /// it. A folder that does not exist is made.
     #[arg(long, value_name = "URL")]
     out: Option<String>,
     /// Only these shards, in this order, or only these loose files. Paths are relative to the folder.

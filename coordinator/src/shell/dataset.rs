@@ -70,7 +70,7 @@ impl DatasetChecks {
         file.check().map_err(|error| named(error.to_string()))?;
         self.limits.stores.admit(&file.dataset).map_err(named)?;
         let _permit = self.permits.acquire().await.expect("it is never closed");
-        let reading = facts(file.dataset.clone(), self.limits.manifest_bytes);
+        let reading = facts(file.dataset.clone(), self.limits.clone());
         let facts = match tokio::time::timeout(MANIFEST_TIMEOUT, AbortOnDrop(tokio::spawn(reading))).await {
             Ok(Ok(facts)) => facts,
             Ok(Err(_)) => Err(format!("dataset `{}`: {PANICKED}", file.dataset)),
@@ -101,7 +101,7 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-async fn facts(dataset: String, manifest_bytes: u64) -> Result<DatasetFacts, String> {
+async fn facts(dataset: String, limits: DatasetLimits) -> Result<DatasetFacts, String> {
     let text = |error: StoreError| match (&error, error.hint()) {
         // The error does not reveal what the file is instead.
         (StoreError::Format { url, source: FormatError::WrongMagic { .. } }, _) => format!("`{url}` is not a manifest"),
@@ -110,5 +110,11 @@ async fn facts(dataset: String, manifest_bytes: u64) -> Result<DatasetFacts, Str
         (_, None) => error.to_string(),
     };
     let store = DatasetStore::open(&dataset).map_err(text)?;
-    Ok(store.manifest_within(manifest_bytes).await.map_err(text)?.facts())
+    let manifest = store.manifest_within(limits.manifest_bytes).await.map_err(text)?;
+    // The folder of the shards need not be there on this machine, but workers may have to be allowed to read it.
+    let shards = store.shards_url(&manifest).map_err(text)?;
+    if manifest.base().is_some() {
+        limits.stores.admit(&shards).map_err(|problem| format!("`{dataset}` has its shards elsewhere: {problem}"))?;
+    }
+    Ok(manifest.facts())
 }

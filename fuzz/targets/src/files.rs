@@ -44,7 +44,10 @@ fn with_fingerprint(data: &[u8]) -> Vec<u8> {
 pub(crate) fn manifest(data: &[u8]) {
     let _ = Manifest::open(data.to_vec());
     let Ok(manifest) = Manifest::open(with_fingerprint(data)) else { return };
-    let mut builder = ManifestBuilder::new(manifest.name()).format(manifest.format()).classes(manifest.classes());
+    let mut builder = ManifestBuilder::new(manifest.name())
+        .format(manifest.format())
+        .base(manifest.base())
+        .classes(manifest.classes());
     for (number, shard) in (0..).zip(manifest.shards()) {
         let blocks: Vec<BlockFacts> = manifest.shard_blocks(number).map(|block| facts(&manifest, block)).collect();
         let shard = ShardFacts {
@@ -119,7 +122,8 @@ pub(crate) fn manifest_seeds() -> Vec<Vec<u8>> {
     let photos = builder.finish().expect("the seed's manifest");
     let files = format_called("files").expect("a format");
     let files = ManifestBuilder::new("loose").format(files).finish().expect("a dataset with a format");
-    [empty, photos, files].iter().map(|manifest| manifest.bytes().to_vec()).collect()
+    let elsewhere = ManifestBuilder::new("far").base(Some("../photos")).finish().expect("a dataset with a base");
+    [empty, photos, files, elsewhere].iter().map(|manifest| manifest.bytes().to_vec()).collect()
 }
 
 /// Checks that a record index that opens can be read from end to end, and that writing it gives one that reads the

@@ -89,8 +89,7 @@ impl Default for IndexOptions {
 }
 
 /// Reads the shards in the folder `from` and writes a record index for each, and the manifest, to the folder `to`. This
-/// is the same folder, unless `from` cannot be written: then the files have to be copied from `to` to `from`
-/// afterwards.
+/// can be another one, if `from` cannot be written: then the manifest names `from`.
 ///
 /// # Errors
 /// If a shard cannot be read or is not a WebDataset tar, `to` cannot be written, or metadata of the manifest there
@@ -138,7 +137,9 @@ pub async fn index_until(
         block_bytes,
         old_manifest,
         meter,
-        manifest: ManifestBuilder::new(&dataset_name(from, options.name.as_deref())).format(format),
+        manifest: ManifestBuilder::new(&dataset_name(from, options.name.as_deref()))
+            .format(format)
+            .base(to.base_of(from)?.as_deref()),
         tally,
         written: Vec::new(),
     };

@@ -111,6 +111,7 @@ impl Originals {
             }
             Against::Dataset(store) => {
                 let manifest = store.manifest().await?;
+                let store = store.shards(&manifest)?;
                 let (mut shards, mut places, mut numbers) = (Vec::new(), Vec::new(), HashMap::new());
                 for shard in manifest.shards() {
                     let index = store.index(&shard).await?;
@@ -125,7 +126,7 @@ impl Originals {
                     shards.push(index);
                 }
                 Ok(Self::new(
-                    OriginalsKind::Dataset { store: store.clone(), manifest: Box::new(manifest), shards, places },
+                    OriginalsKind::Dataset { store, manifest: Box::new(manifest), shards, places },
                     numbers,
                     classes,
                 ))

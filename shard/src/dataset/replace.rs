@@ -90,7 +90,7 @@ impl Replacement {
                 (Vec::new(), false)
             }
             Overwrite::Replace => {
-                let old = recover(to).await?.map(|old| old.shards().map(|shard| shard.url.to_owned()).collect());
+                let old = recover(to).await?.map(|old| objects_of(&old));
                 let is_taken = |name: &str| is_shard_name(name.strip_suffix(INDEX_SUFFIX).unwrap_or(name));
                 (old.unwrap_or_default(), !Listing::of(to, is_taken).await?.is_empty())
             }
@@ -122,7 +122,8 @@ impl Replacement {
             manifest = settle(to, &manifest).await.map_err(NotCommitted::after)?;
         }
         let kept: HashSet<&str> = manifest.shards().map(|shard| shard.url).collect();
-        for shard in self.old.iter().filter(|shard| !kept.contains(shard.as_str())) {
+        let is_kept = |name: &str| kept.contains(name.strip_suffix(INDEX_SUFFIX).unwrap_or(name));
+        for shard in self.old.iter().filter(|shard| !is_kept(shard)) {
             remove_shard(to, shard).await.map_err(NotCommitted::after)?;
         }
         remove(to, UNFINISHED_NAME).await.map_err(NotCommitted::after)?;
@@ -193,6 +194,7 @@ pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, Datas
         let may_be_left = is_staged_shard(shard)
             || is_staged_index(name)
             || listed.contains(shard)
+            || listed.contains(name)
             || (listed.contains(ALL_PACKED) && is_shard_name(shard));
         may_be_left && !named.contains(shard)
     };
@@ -203,6 +205,13 @@ pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, Datas
         remove(to, UNFINISHED_NAME).await?;
     }
     Ok(manifest)
+}
+
+/// Returns the names of what an old dataset has in its folder, beside the manifest: its shards, each with its index, or
+/// the indexes alone if its shards lie elsewhere.
+fn objects_of(old: &Manifest) -> Vec<String> {
+    let suffix = if old.base().is_some() { INDEX_SUFFIX } else { "" };
+    old.shards().map(|shard| format!("{}{suffix}", shard.url)).collect()
 }
 
 fn is_staged_shard(name: &str) -> bool {
@@ -258,7 +267,10 @@ fn renamed(
     etags: Option<Vec<Option<String>>>,
 ) -> Result<Manifest, DatasetError> {
     let unwritable = |source| DatasetError::Unwritable { url: to.url_of(MANIFEST_NAME), source };
-    let mut builder = ManifestBuilder::new(manifest.name()).format(manifest.format()).classes(manifest.classes());
+    let mut builder = ManifestBuilder::new(manifest.name())
+        .format(manifest.format())
+        .base(manifest.base())
+        .classes(manifest.classes());
     for (number, shard) in (0..).zip(manifest.shards()) {
         let etag = match &etags {
             Some(etags) => etags[number as usize].clone(),

@@ -87,8 +87,9 @@ pub async fn unpack_until(
     stop: impl Future<Output = ()>,
 ) -> Result<UnpackReport, DatasetError> {
     let manifest = Arc::new(from.manifest().await?);
+    let from = from.shards(&manifest)?;
     let staging = Staging::make(target)?;
-    match all(from, &manifest, &staging, progress, stop).await {
+    match all(&from, &manifest, &staging, progress, stop).await {
         Ok(report) => {
             staging.publish()?;
             Ok(UnpackReport { target: target.display().to_string(), ..report })

@@ -105,6 +105,7 @@ pub async fn verify(
     progress: &(dyn Fn(DatasetProgress) + Send + Sync),
 ) -> Result<VerifyReport, DatasetError> {
     let manifest = Arc::new(at.manifest().await?);
+    let at = at.shards(&manifest)?;
     let originals = match &options.against {
         Some(against) => Some(Originals::list(against, options.fields.as_ref(), &manifest).await?),
         None => None,
@@ -112,7 +113,7 @@ pub async fn verify(
     let total_bytes = manifest.shards().map(|shard| shard.bytes).sum();
     let check = Arc::new(DatasetCheck { manifest, originals, decode: options.decode.clone() });
     let mut tally = VerifyTally::new(options.decode.is_some());
-    let mut batches = RunningStages::start(check.stages(at))?;
+    let mut batches = RunningStages::start(check.stages(&at))?;
     loop {
         let (shards, records) = (tally.report.shards, tally.report.records);
         let batch = batches.next(|stats| progress(progress_of(stats, READ, total_bytes, shards, records))).await?;

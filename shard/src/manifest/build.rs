@@ -4,7 +4,12 @@ use std::collections::HashSet;
 
 use spdl_core::Fingerprint;
 
-use super::{BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, SHARD_BYTES, VERSION_WITHOUT_FORMAT, open};
+use super::{
+    BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, SHARD_BYTES, VERSION_WITHOUT_BASE,
+    VERSION_WITHOUT_FORMAT,
+    base::{self, BaseKind},
+    open,
+};
 use crate::{
     envelope::{HEAD_BYTES, seal},
     format::{DEFAULT_FORMAT, Format},
@@ -13,7 +18,7 @@ use crate::{
 /// The manifest's entry for one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardFacts {
-    /// Path of the shard, relative to the manifest's folder, with `/` between parts.
+    /// Path of the shard, relative to the folder of the shards, with `/` between parts.
     pub url: String,
     /// Size of the stored object in bytes.
     pub bytes: u64,
@@ -58,6 +63,7 @@ impl BlockFacts {
 pub struct ManifestBuilder {
     name: String,
     format: &'static dyn Format,
+    base: Option<String>,
     shards: Vec<u8>,
     blocks: Vec<u8>,
     classes: Vec<String>,
@@ -83,6 +89,7 @@ impl ManifestBuilder {
         Self {
             name: name.to_owned(),
             format: DEFAULT_FORMAT,
+            base: None,
             shards: Vec::new(),
             blocks: Vec::new(),
             classes: Vec::new(),
@@ -100,6 +107,13 @@ impl ManifestBuilder {
     #[must_use]
     pub fn format(self, format: &'static dyn Format) -> Self {
         Self { format, ..self }
+    }
+
+    /// Sets where the shards lie: an absolute path, a URL, or a path relative to the manifest's folder. Default: in that
+    /// folder.
+    #[must_use]
+    pub fn base(self, base: Option<&str>) -> Self {
+        Self { base: base.map(str::to_owned), ..self }
     }
 
     /// Sets the names of the classes, in the order of their numbers.
@@ -155,12 +169,18 @@ impl ManifestBuilder {
     /// Writes the manifest, and opens it again to verify that it is valid.
     ///
     /// # Errors
-    /// If a block does not lie in its shard, blocks overlap, two classes have the same name, or a table is too long.
+    /// If a block does not lie in its shard, blocks overlap, two classes have the same name, a table is too long, or the
+    /// base is none or has a secret in it.
     pub fn finish(self) -> Result<Manifest, ManifestError> {
         let too_long = |_| unwritable("its tables of text are longer than 4 GiB".to_owned());
         let mut class_ends = Vec::with_capacity(4 * self.classes.len());
         let mut strings = self.urls;
         check_names(&self.classes)?;
+        if let Some(base) = &self.base {
+            let wrong = |problem: String| unwritable(base::unusable(base, &problem));
+            BaseKind::of(base).map_err(wrong)?;
+        }
+        let base = self.base.as_deref().unwrap_or_default();
         for class in &self.classes {
             strings.push_str(class);
             class_ends.extend(u32::try_from(strings.len()).map_err(too_long)?.to_le_bytes());
@@ -172,12 +192,13 @@ impl ManifestBuilder {
         debug_assert_eq!(self.blocks.len(), BLOCK_BYTES * self.block_count as usize);
         let mut file = vec![0; HEAD_BYTES + 16];
         file.extend(name_bytes.to_le_bytes());
-        file.extend([0; 4]);
+        file.extend((base.len() as u32).to_le_bytes());
         file.extend((self.etags.len() as u64).to_le_bytes());
-        let (version, format) = if self.format == DEFAULT_FORMAT {
-            (VERSION_WITHOUT_FORMAT, "")
-        } else {
-            (KIND.version, self.format.name())
+        let format = if self.format == DEFAULT_FORMAT { "" } else { self.format.name() };
+        let version = match (base, format) {
+            ("", "") => VERSION_WITHOUT_FORMAT,
+            ("", _) => VERSION_WITHOUT_BASE,
+            _ => KIND.version,
         };
         for number in [self.shard_count, self.block_count, classes, format.len() as u32] {
             file.extend(number.to_le_bytes());
@@ -191,7 +212,7 @@ impl ManifestBuilder {
         }
         let fingerprint = Fingerprint::of(&file[72..]);
         file[HEAD_BYTES..HEAD_BYTES + 16].copy_from_slice(&fingerprint.0.to_le_bytes());
-        for section in [&self.etag_ends, self.name.as_bytes(), self.etags.as_bytes()] {
+        for section in [&self.etag_ends, self.name.as_bytes(), self.etags.as_bytes(), base.as_bytes()] {
             file.extend(section);
         }
         seal(&KIND, version, &mut file);

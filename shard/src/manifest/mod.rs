@@ -4,9 +4,12 @@
 //! A manifest is opened from its bytes and read in place: opening checks every number once and allocates nothing per
 //! shard. `docs/spec/formats.md` has the layout.
 
+mod base;
 mod build;
 mod open;
 
+#[cfg(feature = "store")]
+pub(crate) use base::{BaseKind, base_between, folder_at};
 #[cfg(feature = "store")]
 pub(crate) use build::check_names;
 pub use build::{BlockFacts, ManifestBuilder, ShardFacts};
@@ -33,9 +36,11 @@ pub const MANIFEST_NAME: &str = "manifest.spdl";
 /// Default size at which blocks are cut, in bytes: 8 MiB.
 pub const DEFAULT_BLOCK_BYTES: u64 = 8 << 20;
 
-pub(crate) const KIND: FileKind = FileKind { name: "manifest", magic: *b"SPDLMAN\n", version: 2 };
+pub(crate) const KIND: FileKind = FileKind { name: "manifest", magic: *b"SPDLMAN\n", version: 3 };
 /// The version without the format's name, which is written for the default format.
 const VERSION_WITHOUT_FORMAT: u32 = 1;
+/// The version without a base, which is written for manifests that lie with their shards.
+const VERSION_WITHOUT_BASE: u32 = 2;
 const HEADER_BYTES: usize = 112;
 const SHARD_BYTES: usize = 56;
 const BLOCK_BYTES: usize = 32;
@@ -66,6 +71,7 @@ struct Sections {
     etag_ends: usize,
     name: usize,
     etags: usize,
+    base: usize,
 }
 
 /// One shard, as the manifest describes it.
@@ -73,7 +79,7 @@ struct Sections {
 pub struct Shard<'a> {
     /// The dataset's format.
     pub format: &'static dyn Format,
-    /// Path of the shard, relative to the manifest's folder, with `/` between parts; the name that its files have
+    /// Path of the shard, relative to the folder of the shards, with `/` between parts; the name that its files have
     /// together if it consists of several.
     pub url: &'a str,
     /// Size in bytes of the stored object, or of all of its files.
@@ -129,8 +135,8 @@ impl Manifest {
     }
 
     /// Returns the identifier of the dataset's content: shards, blocks, classes and, through the hashes of the record
-    /// indexes, the checksum of every field. A copy of the dataset in another place has the same fingerprint: etags and
-    /// the dataset's name are not part of it.
+    /// indexes, the checksum of every field. A copy of the dataset in another place has the same fingerprint: etags,
+    /// the dataset's name and its base are not part of it.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint(u128_at(&self.bytes, 40))
@@ -140,6 +146,13 @@ impl Manifest {
     #[must_use]
     pub fn name(&self) -> &str {
         text(&self.bytes[self.sections.name..self.sections.etags])
+    }
+
+    /// Returns where the shards lie, if not in the manifest's folder: an absolute path, a URL, or a path relative to
+    /// the manifest's folder.
+    #[must_use]
+    pub fn base(&self) -> Option<&str> {
+        Some(text(&self.bytes[self.sections.base..])).filter(|base| !base.is_empty())
     }
 
     /// Returns the number of samples in the dataset.

@@ -6,7 +6,8 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
     BLOCK_BYTES, HEADER_BYTES, KIND, MAX_CLASS_BYTES, MAX_URL_BYTES, Manifest, ManifestError, SHARD_BYTES, Sections,
-    VERSION_WITHOUT_FORMAT,
+    VERSION_WITHOUT_BASE, VERSION_WITHOUT_FORMAT,
+    base::{self, BaseKind},
 };
 use crate::{
     envelope::{check, section_offsets, u32_at, u64_at, u128_at},
@@ -43,7 +44,11 @@ impl Manifest {
         let at = &self.sections;
         let strings = utf8(&self.bytes[at.strings..at.format], "file names and classes")?;
         utf8(&self.bytes[at.name..at.etags], "the name")?;
-        let etags = utf8(&self.bytes[at.etags..], "etags")?;
+        let etags = utf8(&self.bytes[at.etags..at.base], "etags")?;
+        let base = utf8(&self.bytes[at.base..], "the base")?;
+        if u32_at(&self.bytes, 8) > VERSION_WITHOUT_BASE {
+            BaseKind::of(base).map_err(|problem| wrong(&base::unusable(base, &problem)))?;
+        }
         let url_ends = (0..at.shards).map(|shard| u32_at(self.shard_entry(shard), 32));
         let class_ends = (0..at.classes).map(|class| u32_at(&self.bytes, at.class_ends + 4 * class as usize));
         for (number, piece) in pieces(strings, url_ends.chain(class_ends)).enumerate() {
@@ -141,7 +146,7 @@ impl Manifest {
 
     /// Returns whether a block may have no bytes, as one of empty files has. A tar has headers at least.
     fn may_have_empty_blocks(&self) -> bool {
-        u32_at(&self.bytes, 8) > VERSION_WITHOUT_FORMAT
+        self.format != DEFAULT_FORMAT
     }
 
     fn sort_classes(&mut self) -> Result<(), ManifestError> {
@@ -163,7 +168,9 @@ impl Sections {
         }
         let format_bytes = u32_at(bytes, 84);
         let has_format = u32_at(bytes, 8) > VERSION_WITHOUT_FORMAT;
-        ensure(u32_at(bytes, 60) == 0 && (has_format || format_bytes == 0), || {
+        let base_bytes = u32_at(bytes, 60);
+        let has_base = u32_at(bytes, 8) > VERSION_WITHOUT_BASE;
+        ensure(has_base == (base_bytes > 0) && (has_format || format_bytes == 0), || {
             "reserved bytes are not zero".to_owned()
         })?;
         let (shards, blocks, classes) = (u32_at(bytes, 72), u32_at(bytes, 76), u32_at(bytes, 80));
@@ -176,9 +183,10 @@ impl Sections {
             4 * u64::from(shards),
             u64::from(u32_at(bytes, 56)),
             u64_at(bytes, 64),
+            u64::from(base_bytes),
         ];
         match section_offsets(HEADER_BYTES as u64, lengths) {
-            Some(([shard_table, block_table, class_ends, strings, format, etag_ends, name, etags], end))
+            Some(([shard_table, block_table, class_ends, strings, format, etag_ends, name, etags, base], end))
                 if end == bytes.len() as u64 =>
             {
                 Ok(Self {
@@ -193,6 +201,7 @@ impl Sections {
                     etag_ends,
                     name,
                     etags,
+                    base,
                 })
             }
             _ => Err(wrong("its sections do not add up to its size")),
@@ -201,10 +210,11 @@ impl Sections {
 
     /// Returns the format that the manifest in `bytes` names.
     fn format(&self, bytes: &[u8]) -> Result<&'static dyn Format, ManifestError> {
-        if u32_at(bytes, 8) == VERSION_WITHOUT_FORMAT {
+        let version = u32_at(bytes, 8);
+        let name = utf8(&bytes[self.format..self.etag_ends], "the format")?;
+        if version == VERSION_WITHOUT_FORMAT || version > VERSION_WITHOUT_BASE && name.is_empty() {
             return Ok(DEFAULT_FORMAT);
         }
-        let name = utf8(&bytes[self.format..self.etag_ends], "the format")?;
         ensure(name != DEFAULT_FORMAT.name(), || "it names the format that needs no name".to_owned())?;
         format_called(name).ok_or_else(|| ManifestError::UnknownFormat { format: name.escape_debug().to_string() })
     }

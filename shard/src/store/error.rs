@@ -33,6 +33,16 @@ pub enum StoreError {
         /// What is wrong with its value.
         problem: String,
     },
+    /// The folder that a manifest has its shards in cannot be used.
+    #[error("`{manifest}` has its shards in `{base}`: {problem}")]
+    Base {
+        /// The manifest.
+        manifest: String,
+        /// Its base, as it is in the manifest.
+        base: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// There is no such object or folder.
     #[error("`{url}` does not exist")]
     Missing {
@@ -146,6 +156,10 @@ impl StoreError {
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::BadLocation { .. } => "give a path, or a URL with file, s3, gs, az, http or https",
+            Self::Base { .. } => {
+                "a path holds only where each machine sees the shards there, as on a shared file system; otherwise index them \
+                 by the URL of a store, or copy the manifest's folder and theirs together"
+            }
             Self::Setting { .. } => "correct the variable, or unset it",
             Self::Missing { url, .. } if url.ends_with(MANIFEST_NAME) => {
                 "a dataset's folder has a manifest; make one with `spdl-ctl pack` or `spdl-ctl index`"

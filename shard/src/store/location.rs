@@ -9,7 +9,7 @@ use object_store::{
 };
 use url::Url;
 
-use super::{DatasetStore, StoreError, StoreOptions, no_retry::Connector, page_cache::PageCacheStore};
+use super::{DatasetStore, StoreAccess, StoreError, StoreOptions, no_retry::Connector, page_cache::PageCacheStore};
 use spdl_core::{redact, secret_in};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,18 @@ pub(super) enum StoreMode {
     Write,
 }
 
-pub(super) fn open(url_or_path: &str, options: &StoreOptions, access: StoreMode) -> Result<DatasetStore, StoreError> {
+impl StoreMode {
+    /// Returns the mode for reading beside something that was opened like this.
+    pub(super) const fn reading(self) -> Self {
+        match self {
+            Self::ReadOnce => Self::ReadOnce,
+            Self::Read | Self::Write => Self::Read,
+        }
+    }
+}
+
+pub(super) fn open(url_or_path: &str, access: StoreAccess) -> Result<DatasetStore, StoreError> {
+    let StoreAccess { options, mode } = &access;
     let bad = |problem: String| StoreError::BadLocation {
         url: redact(url_or_path).into_owned(),
         problem: redact(&problem).into_owned(),
@@ -38,7 +49,7 @@ pub(super) fn open(url_or_path: &str, options: &StoreOptions, access: StoreMode)
         return folder(&path, url_or_path, access);
     }
     let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|error| bad(error.to_string()))?;
-    if access == StoreMode::Write && scheme == ObjectStoreScheme::Http {
+    if *mode == StoreMode::Write && scheme == ObjectStoreScheme::Http {
         return Err(bad("a web server can be read, not written; write to a folder or a bucket".to_owned()));
     }
     options.check()?;
@@ -50,17 +61,26 @@ pub(super) fn open(url_or_path: &str, options: &StoreOptions, access: StoreMode)
         ObjectStoreScheme::Http => options.authorization(url.host_str().unwrap_or_default())?,
         _ => None,
     };
-    let object = remote(&scheme, &url, options, ClientPolicy::of(access, authorization));
+    let object = remote(&scheme, &url, options, ClientPolicy::of(*mode, authorization));
     let object = object.map_err(|error| bad(error.to_string()))?;
     let object = object.ok_or_else(|| bad(format!("there is no store for `{}`", url.scheme())))?;
-    Ok(DatasetStore { object, folder: path, url: shown(url).into(), keeps_etags: true, local: None })
+    Ok(DatasetStore {
+        object,
+        folder: path,
+        url: shown(url).into(),
+        keeps_etags: true,
+        local: None,
+        access: Arc::new(access),
+        indexes: None,
+    })
 }
 
-fn folder(path: &std::path::Path, given: &str, access: StoreMode) -> Result<DatasetStore, StoreError> {
+fn folder(path: &std::path::Path, given: &str, access: StoreAccess) -> Result<DatasetStore, StoreError> {
     let generic = |source: std::io::Error| object_store::Error::Generic { store: "file", source: source.into() };
     let path = std::path::absolute(path).map_err(|source| StoreError::of(given, generic(source)))?;
     let url = path.to_string_lossy().trim_end_matches('/').to_owned();
-    if access == StoreMode::Write {
+    let writes = access.mode == StoreMode::Write;
+    if writes {
         std::fs::create_dir_all(&path).map_err(|source| StoreError::of(&url, generic(source)))?;
     }
     match std::fs::metadata(&path) {
@@ -75,9 +95,17 @@ fn folder(path: &std::path::Path, given: &str, access: StoreMode) -> Result<Data
         Err(source) => return Err(StoreError::of(&url, generic(source))),
     }
     let store = LocalFileSystem::new_with_prefix(&path).map_err(|source| StoreError::of(&url, source))?;
-    let object = PageCacheStore::over(store.with_fsync(access == StoreMode::Write), &path);
+    let object = PageCacheStore::over(store.with_fsync(writes), &path);
     let local = Some(path.into());
-    Ok(DatasetStore { object, folder: Path::default(), url: url.into(), keeps_etags: false, local })
+    Ok(DatasetStore {
+        object,
+        folder: Path::default(),
+        url: url.into(),
+        keeps_etags: false,
+        local,
+        access: Arc::new(access),
+        indexes: None,
+    })
 }
 
 /// The retry and HTTP settings of a remote store's client.

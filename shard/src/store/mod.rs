@@ -14,15 +14,18 @@ pub use no_retry::Busy;
 pub(crate) use read::{RANGE_BYTES, split};
 pub use settings::StoreOptions;
 
-use std::sync::Arc;
+use location::StoreMode;
+
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use object_store::{ObjectStore, path::Path};
+use spdl_core::redact;
 
 use crate::{
     format::ShardIndex,
     index::INDEX_SUFFIX,
-    manifest::{MANIFEST_NAME, Manifest, Shard},
+    manifest::{BaseKind, MANIFEST_NAME, Manifest, Shard, base_between, folder_at},
     temporary::TemporaryFolder,
 };
 
@@ -34,8 +37,8 @@ pub const MAX_INDEX_BYTES: u64 = 1 << 30;
 /// The suffix of objects that are going to replace others.
 pub(crate) const STAGED_SUFFIX: &str = ".new";
 
-/// The folder of a dataset. It is cheap to clone.
-#[derive(Clone, Debug)]
+/// The folder of a dataset, or of its shards. It is cheap to clone.
+#[derive(Clone)]
 pub struct DatasetStore {
     object: Arc<dyn ObjectStore>,
     folder: Path,
@@ -44,6 +47,22 @@ pub struct DatasetStore {
     keeps_etags: bool,
     /// The folder's path on disk, if it is a local one.
     local: Option<Arc<std::path::Path>>,
+    /// How the folder was opened, in the same way as which its shards' is.
+    access: Arc<StoreAccess>,
+    /// The folder of the indexes, if this is that of the shards alone.
+    indexes: Option<Arc<Self>>,
+}
+
+impl fmt::Debug for DatasetStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatasetStore").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+/// How a folder is opened.
+struct StoreAccess {
+    options: StoreOptions,
+    mode: StoreMode,
 }
 
 impl DatasetStore {
@@ -61,7 +80,7 @@ impl DatasetStore {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_with(url_or_path: &str, options: &StoreOptions) -> Result<Self, StoreError> {
-        location::open(url_or_path, options, location::StoreMode::Read)
+        location::open(url_or_path, StoreAccess { options: options.clone(), mode: StoreMode::Read })
     }
 
     /// Opens the folder like [`open`](Self::open), for callers with a retry and time-out policy of their own: every
@@ -70,7 +89,7 @@ impl DatasetStore {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_once(url_or_path: &str) -> Result<Self, StoreError> {
-        location::open(url_or_path, &StoreOptions::from_env(), location::StoreMode::ReadOnce)
+        location::open(url_or_path, StoreAccess { options: StoreOptions::from_env(), mode: StoreMode::ReadOnce })
     }
 
     /// Returns the same folder, read through the store that `wrap` makes from this one's store.
@@ -84,7 +103,71 @@ impl DatasetStore {
     /// # Errors
     /// As for [`open`](Self::open), and if the URL's scheme cannot be written to.
     pub fn create_with(url_or_path: &str, options: &StoreOptions) -> Result<Self, StoreError> {
-        location::open(url_or_path, options, location::StoreMode::Write)
+        location::open(url_or_path, StoreAccess { options: options.clone(), mode: StoreMode::Write })
+    }
+
+    /// Returns the URL or path of the folder that the shards of `manifest` lie in, which was read from this one. It has
+    /// to be checked before the folder is opened where a process may read from some stores only.
+    ///
+    /// # Errors
+    /// [`StoreError::Base`] if the manifest may not name this folder: one in a store no path on this machine, and a
+    /// relative one nothing outside of its store.
+    pub fn shards_url(&self, manifest: &Manifest) -> Result<String, StoreError> {
+        let Some(base) = manifest.base() else { return Ok(self.url().to_owned()) };
+        let wrong = |problem: &str| self.wrong_base(base, problem.to_owned());
+        match BaseKind::of(base).map_err(|problem| wrong(&problem))? {
+            BaseKind::Url(url) => Ok(url.to_owned()),
+            BaseKind::Path(path) if self.local.is_some() => Ok(path.to_owned()),
+            BaseKind::Path(_) => Err(wrong("a manifest in a store cannot have its shards on this machine")),
+            BaseKind::Relative(up, path) => {
+                folder_at(self.url(), up, path).ok_or_else(|| wrong("this is outside of the store"))
+            }
+        }
+    }
+
+    /// Opens the folder that the shards of `manifest` lie in, which was read from this one. Their indexes are read from
+    /// here.
+    ///
+    /// # Errors
+    /// [`StoreError::Base`] if the manifest may not name this folder, or if it cannot be opened.
+    pub fn shards(&self, manifest: &Manifest) -> Result<Self, StoreError> {
+        let Some(base) = manifest.base() else { return Ok(self.clone()) };
+        let url = self.shards_url(manifest)?;
+        let access = StoreAccess { options: self.access.options.clone(), mode: self.access.mode.reading() };
+        let opened = location::open(&url, access).map_err(|error| self.wrong_base(base, error.to_string()))?;
+        Ok(Self { indexes: Some(Arc::new(self.clone())), ..opened })
+    }
+
+    /// Returns the base with which a manifest in this folder names the folder `shards`; `None` if it is the same folder.
+    ///
+    /// # Errors
+    /// [`StoreError::Base`] if no manifest in this folder may name that one.
+    pub(crate) fn base_of(&self, shards: &Self) -> Result<Option<String>, StoreError> {
+        let mut url = shards.url().to_owned();
+        if let Some(local) = shards.local_folder() {
+            let canonical = std::fs::canonicalize(local).ok();
+            if self
+                .local_folder()
+                .is_some_and(|own| canonical.is_some() && std::fs::canonicalize(own).ok() == canonical)
+            {
+                return Ok(None);
+            }
+            let wrong = |problem: &str| self.wrong_base(&url, problem.to_owned());
+            if self.local.is_none() {
+                return Err(wrong(
+                    "a manifest in a store cannot have its shards on this machine; index them where they are read",
+                ));
+            }
+            // A manifest has text, and nothing in it leads out of a folder.
+            let is_plain = local.components().all(|part| part != std::path::Component::ParentDir);
+            let path = if is_plain { Some(local) } else { canonical.as_deref() };
+            url = path.and_then(std::path::Path::to_str).ok_or_else(|| wrong("its path is not UTF-8"))?.to_owned();
+        }
+        Ok(base_between(self.url(), &url))
+    }
+
+    fn wrong_base(&self, base: &str, problem: String) -> StoreError {
+        StoreError::Base { manifest: self.url_of(MANIFEST_NAME), base: redact(base).into_owned(), problem }
     }
 
     /// Returns the folder's URL, without a trailing slash, a password or a query.
@@ -147,6 +230,9 @@ impl DatasetStore {
     /// # Errors
     /// If it cannot be read or is another index.
     pub async fn index(&self, shard: &Shard<'_>) -> Result<Arc<dyn ShardIndex>, StoreError> {
+        if let Some(indexes) = &self.indexes {
+            return Box::pin(indexes.index(shard)).await;
+        }
         let name = format!("{}{INDEX_SUFFIX}", shard.url);
         match self.index_at(&name, shard).await {
             Err(error @ (StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::Changed { .. })) => {

@@ -2,6 +2,7 @@
 #![cfg(feature = "store")]
 
 mod again;
+mod elsewhere;
 mod fields;
 mod foreign;
 mod interrupted;

@@ -19,7 +19,7 @@ use spdl_core::{
 use spdl_shard::{
     blocking,
     format::{Compressed, ObjectRange, ShardIndex, StoredObject},
-    manifest::{Block, Manifest},
+    manifest::{Block, MANIFEST_NAME, Manifest},
     store::{DatasetStore, StoreError, StoreLayer},
 };
 use tokio::sync::{OnceCell, Semaphore};
@@ -27,7 +27,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use super::FeedError;
 use crate::fetch::{
     BlockContent, BlockKey, BlockPlace, FetchError, MERGE_GAP_BYTES, MemoryCache, ObjectRead, Pieces, RetrySettings,
-    RetryingStore, ShardObject, ShardSource, StoreClient, read_all,
+    RetryingStore, ShardObject, ShardSource, ShardsBase, StoreClient, read_all,
 };
 
 /// Number of datasets that stay open although no rank reads them.
@@ -106,9 +106,14 @@ impl Datasets {
 /// One open dataset.
 #[derive(Debug)]
 pub(crate) struct OpenDataset {
+    /// The folder of the manifest and the indexes.
     store: DatasetStore,
+    /// The folder of the shards.
+    folder: DatasetStore,
     /// The store that shards are read from.
     shards: Arc<dyn ObjectStore>,
+    /// Where the shards lie, if not beside the manifest.
+    base: Option<Arc<ShardsBase>>,
     manifest: Manifest,
     /// Bytes of all shards.
     bytes: u64,
@@ -130,8 +135,7 @@ impl OpenDataset {
         let url: Arc<str> = job.dataset.as_str().into();
         access.stores.admit(&url).map_err(|problem| FeedError::Store { job: job.name.clone(), problem })?;
         let bare = DatasetStore::open_once(&url).map_err(store_error)?;
-        let shards = access.wrap.as_ref().map_or_else(|| bare.object(), |wrap| wrap(bare.object()));
-        let store = bare.through(|inner| {
+        let store = bare.clone().through(|inner| {
             Arc::new(RetryingStore { inner, dataset: url.clone(), requests: requests.clone() }).layered()
         });
         let manifest = again(requests, || store.manifest()).await.map_err(store_error)?;
@@ -144,11 +148,22 @@ impl OpenDataset {
                 actual,
             });
         }
+        let base = manifest.base().map(|_| bare.shards_url(&manifest)).transpose().map_err(store_error)?;
+        let base = base.map(|url| Arc::new(ShardsBase { url, manifest: bare.url_of(MANIFEST_NAME) }));
+        if let Some(ShardsBase { url, .. }) = base.as_deref() {
+            let elsewhere = |problem| format!("dataset `{}` has its shards elsewhere: {problem}", job.dataset);
+            let admitted = access.stores.admit(url).map_err(elsewhere);
+            admitted.map_err(|problem| FeedError::Store { job: job.name.clone(), problem })?;
+        }
+        let folder = bare.shards(&manifest).map_err(store_error)?;
+        let shards = access.wrap.as_ref().map_or_else(|| folder.object(), |wrap| wrap(folder.object()));
         let (plans, indexes, requests) = (Mutex::default(), indexes.clone(), requests.clone());
         let bytes = manifest.shards().map(|shard| shard.bytes).sum();
         Ok(Arc::new(Self {
             store,
+            folder,
             shards,
+            base,
             manifest,
             bytes,
             fingerprint: actual,
@@ -186,12 +201,13 @@ impl OpenDataset {
     }
 
     fn object(&self, object: StoredObject) -> ShardObject {
-        let etag = self.store.lasting_etag(object.etag);
+        let etag = self.folder.lasting_etag(object.etag);
         ShardObject {
             store: self.shards.clone(),
             dataset: self.url.clone(),
-            path: self.store.path_of(&object.url),
+            path: self.folder.path_of(&object.url),
             object: StoredObject { etag, ..object },
+            base: self.base.clone(),
         }
     }
 

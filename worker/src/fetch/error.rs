@@ -10,10 +10,10 @@ use spdl_shard::{format::ObjectRole, store::StoreError};
 pub enum FetchError {
     /// The object is not the one that the manifest describes.
     #[error(
-        "{} `{shard}` changed: the manifest has {expected}, the store has {actual}; {}", role.noun(), remedy(*role)
+        "{} {shard} changed: the manifest has {expected}, the store has {actual}; {}", role.noun(), remedy(*role)
     )]
     Changed {
-        /// URL of the shard, or of the file of a shard.
+        /// The shard, or the file of a shard: its path in backticks, or its URL and that of its manifest.
         shard: String,
         /// What the object is to its shard.
         role: ObjectRole,
@@ -23,9 +23,9 @@ pub enum FetchError {
         actual: String,
     },
     /// The store refused the request; retries do not help.
-    #[error("{} `{shard}` cannot be read: {source}{}", role.noun(), remedy_of_refusal(*role, source))]
+    #[error("{} {shard} cannot be read: {source}{}", role.noun(), remedy_of_refusal(*role, source))]
     Refused {
-        /// URL of the shard, or of the file of a shard.
+        /// The shard, or the file of a shard: its path in backticks, or its URL and that of its manifest.
         shard: String,
         /// What the object is to its shard.
         role: ObjectRole,

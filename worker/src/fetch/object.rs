@@ -68,6 +68,17 @@ pub struct ShardObject {
     pub path: Path,
     /// The object as it was indexed.
     pub object: StoredObject,
+    /// Where the shards lie and which manifest says so, for errors, if they do not lie beside it.
+    pub base: Option<Arc<ShardsBase>>,
+}
+
+/// The folder of shards that do not lie beside their manifest.
+#[derive(Debug)]
+pub struct ShardsBase {
+    /// URL of the folder.
+    pub url: String,
+    /// URL of the manifest.
+    pub manifest: String,
 }
 
 /// A range of an object to read, and the place of its bytes in the shard.
@@ -118,11 +129,20 @@ impl ShardObject {
         Some(etags.map(|etag| format!("etag {etag}")))
     }
 
+    /// Returns the object's name for errors: its path in the dataset's folder, or its URL and its manifest's.
+    pub(crate) fn name(&self) -> String {
+        let path = &self.object.url;
+        match self.base.as_deref() {
+            Some(ShardsBase { url, manifest }) => format!("`{url}/{path}`, where `{manifest}` has it,"),
+            None => format!("`{path}`"),
+        }
+    }
+
     async fn read_part(&self, part: Range<u64>, requests: &StoreClient) -> Result<Bytes, FetchError> {
         let (store, dataset, path) = (&*self.store, &self.dataset, &self.path);
         let target = RequestTarget { store, dataset, path, expected: Some(&self.object) };
         let options = GetOptions { range: Some(GetRange::Bounded(part)), ..GetOptions::default() };
-        let (shard, role) = (|| self.object.url.clone(), self.object.role);
+        let (shard, role) = (|| self.name(), self.object.role);
         match requests.get(&target, &options).await {
             Ok(got) => {
                 if let Some(etags) = target.other_etag(&got.meta) {

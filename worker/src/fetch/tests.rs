@@ -38,6 +38,7 @@ async fn fixture(blocks: u64) -> FetchFixture {
         dataset: "data".into(),
         path,
         object: StoredObject { url: "a.tar".into(), bytes: content.len() as u64, etag: None, role: ObjectRole::Shard },
+        base: None,
     };
     FetchFixture { store, content, shard: Arc::new(shard) }
 }

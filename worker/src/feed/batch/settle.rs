@@ -74,12 +74,14 @@ impl Filling {
         let [expected, actual] = checksums;
         let object = feed.dataset.shard_object(feed.dataset.block(sample.block).shard);
         let requests = feed.resources.fetcher.requests();
-        if let Some([noted, found]) = object.and_then(|object| object.difference(requests)) {
+        if let Some((object, [noted, found])) =
+            object.and_then(|object| Some((object.name(), object.difference(requests)?)))
+        {
             let checksum = |etag: String, crc32c: u32| {
                 format!("{etag} and checksum {crc32c:08x} of field `{field}` of record `{key}`")
             };
             let (expected, actual) = (checksum(noted, expected), checksum(found, actual));
-            return FetchError::Changed { shard, role: ObjectRole::Shard, expected, actual }.into();
+            return FetchError::Changed { shard: object, role: ObjectRole::Shard, expected, actual }.into();
         }
         FetchError::WrongBytes { shard, key, field, expected, actual, attempts: sample.wrong.fetches }.into()
     }
