@@ -4,16 +4,18 @@
 //! [`OpenPicture::render`] decodes what the plan needs, and a [`PixelWriter`] converts it to the column's type and layout.
 //! The result depends on the bytes and the plan alone, never on the machine's vector instructions or on earlier pictures.
 //!
-//! All code that runs once for each pixel is in this crate and in `spdl-jpeg`, so that only they have to be compiled
+//! All code that runs once for each pixel is in this crate, in `spdl-jpeg` and in `spdl-operations`, so that only they have to be compiled
 //! with all optimisations.
 
 mod orientation;
 mod picture;
+mod plan;
 pub mod resize;
 mod span;
 mod writer;
 
 pub use orientation::Orientation;
-pub use picture::{OpenPicture, PictureCounts, PictureError, PictureLimits, PictureScratch, open};
+pub use picture::{OpenPicture, PictureCounts, PictureError, PictureLimits, PictureScratch, Resampler, open};
+pub use plan::ResamplePlan;
 pub use span::AxisSpan;
 pub use writer::{Frame, PixelWriter};

@@ -47,6 +47,16 @@ impl Orientation {
         self
     }
 
+    /// Returns the orientation of the picture mirrored top to bottom.
+    pub const fn flipped(mut self) -> Self {
+        if self.transposed {
+            self.columns_reversed = !self.columns_reversed;
+        } else {
+            self.rows_reversed = !self.rows_reversed;
+        }
+        self
+    }
+
     /// Converts a plan for the upright picture (horizontal, vertical) into one for the stored picture, whose width and
     /// height are given. Places in the result still refer to the upright result.
     pub fn stored(self, [x, y]: [AxisSpan; 2], [width, height]: [u32; 2]) -> [AxisSpan; 2] {

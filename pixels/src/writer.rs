@@ -62,6 +62,12 @@ impl PixelWriter {
         Self { layout: column.layout, encoding, size: [width, height] }
     }
 
+    /// Creates the writer of an RGB picture of one byte per channel, with this width and height.
+    #[must_use]
+    pub const fn of_rgb(size: [u32; 2]) -> Self {
+        Self { layout: ImageLayout::Nhwc, encoding: Encoding::Bytes, size }
+    }
+
     /// Returns the bytes of one sample.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -25,6 +25,7 @@ __all__ = [
     "NativeLoader",
     "NativeOp",
     "NativePipeline",
+    "NativeTransform",
     "PipelineStageStats",
     "Prediction",
     "Reply",
@@ -324,6 +325,13 @@ class NativeOp:
     @staticmethod
     def collate() -> NativeOp: ...
     def __call__(self, item: Any) -> Any: ...
+
+@final
+class NativeTransform:
+    """The operations of an `image` column of a job."""
+
+    def __new__(cls, ops: Sequence[Any], seed: int) -> NativeTransform: ...
+    def apply(self, rgb: bytes, size: tuple[int, int], epoch: int, id: int) -> Any: ...
 
 @final
 class Reply:

@@ -23,9 +23,20 @@ from collections.abc import Sequence
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from . import _native
-from .errors import SettingError
+from .errors import DataError, SettingError
 
-__all__ = ["NativeOperation", "collate", "decode_image", "decode_tensor", "download", "download_up_to", "normalise", "resize"]
+__all__ = [
+    "NativeOperation",
+    "Transform",
+    "collate",
+    "decode_image",
+    "decode_tensor",
+    "download",
+    "download_up_to",
+    "normalise",
+    "resize",
+    "transform",
+]
 
 A = TypeVar("A", contravariant=True)
 R = TypeVar("R", covariant=True)
@@ -121,6 +132,43 @@ def resize(size: tuple[int, int] | int, *, crop: Literal["centre"] | None = None
     sides = _sides(size)
     _check_crop(crop)
     return NativeOperation("resize", _native.NativeOp.resize(sides, crops_centre=crop is not None))
+
+
+class Transform:
+    """The operations of an `image` column of a job, on arrays; `transform` makes it."""
+
+    def __init__(self, native: _native.NativeTransform) -> None:
+        """Not for callers: use `transform`."""
+        self._native = native
+
+    def __call__(self, image: Any, /, *, epoch: int = 0, id: int = 0) -> Any:
+        """Returns a new picture; other threads of Python run meanwhile. The seed, the epoch and the sample's id decide what is
+        drawn, and nothing else does.
+
+        Raises `DataError` if `image` is not an array of bytes with the shape height, width, 3.
+        """
+        shape, dtype = tuple(getattr(image, "shape", ())), str(getattr(image, "dtype", type(image).__name__))
+        if dtype not in ("uint8", "torch.uint8") or len(shape) != 3 or shape[2] != 3 or 0 in shape:
+            raise DataError(f"`transform` takes pictures as bytes with the shape [height, width, 3], and this is {dtype} {list(shape)}")
+        if dtype == "torch.uint8":
+            image = image.numpy()
+        return self._native.apply(image.tobytes(), shape[:2], epoch, id)
+
+    def __repr__(self) -> str:
+        return "<spdl_cluster.ops.transform>"
+
+
+def transform(ops: Sequence[dict[str, Any] | str], *, seed: int = 0) -> Transform:
+    """Returns the operations of an `image` column of a job, as a function of decoded pictures: arrays of bytes with the shape
+    height, width, 3.
+
+        augment = ops.transform([{"random_resized_crop": 224}, "random_flip", {"color_jitter": {"brightness": 0.4}}], seed=17)
+        picture = augment(picture, epoch=3, id=1041)
+
+    ops: as in a job file. Lists that a job refuses are refused; the last one need not give a fixed size.
+    seed: a job with this seed draws the same for a sample.
+    """
+    return Transform(_native.NativeTransform(ops, seed))
 
 
 def normalise(

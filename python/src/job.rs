@@ -48,7 +48,8 @@ fn table(dict: &Bound<'_, PyDict>, at: &str) -> PyResult<toml::Table> {
     Ok(table)
 }
 
-fn value(object: &Bound<'_, PyAny>, at: &str) -> PyResult<toml::Value> {
+/// Converts a value of a job; `at` is its place, for errors.
+pub(crate) fn value(object: &Bound<'_, PyAny>, at: &str) -> PyResult<toml::Value> {
     // A bool is an int in Python, so it comes first.
     if let Ok(flag) = object.cast::<PyBool>() {
         Ok(toml::Value::Boolean(flag.is_true()))

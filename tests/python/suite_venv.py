@@ -17,9 +17,9 @@ import tempfile
 import venv
 
 PACKAGES = ["maturin==1.16.0", "ml_dtypes==0.5.4", "mypy==2.4.1", "numpy==2.4.6", "pytest==9.2.0"]
-TORCH = "torch==2.15.0"
-#: The packages that torch imports, except the CUDA libraries.
-TORCH_IMPORTS = ["filelock", "fsspec", "jinja2", "networkx", "sympy", "typing-extensions"]
+TORCH = ["torch==2.15.0", "torchvision==0.29.2"]
+#: The packages that they import, except the CUDA libraries.
+TORCH_IMPORTS = ["filelock", "fsspec", "jinja2", "networkx", "pillow", "sympy", "typing-extensions"]
 #: The frameworks of the examples. They require torch, and so the CUDA libraries; to leave these out, their other imports are
 #: listed below.
 FRAMEWORKS = ["lightning==2.6.6", "torchmetrics==1.9.0", "accelerate==1.15.0", "spdl_core==0.8.0"]
@@ -38,7 +38,7 @@ def main(folder: str) -> None:
     absent = home / "no-torch"
     if not has_torch:
         with venv.locked(home):
-            if absent.exists() or not list(home.glob("lib/*/site-packages/torch/lib")):
+            if absent.exists() or not list(home.glob("lib/*/site-packages/torchvision")):
                 add_torch(home, absent)
     with venv.locked(home):
         if not (home / "frameworks").exists() and not absent.exists():
@@ -51,9 +51,9 @@ def add_torch(home: pathlib.Path, absent: pathlib.Path) -> None:
     absent.write_text("it is being installed")
     try:
         venv.pip(home, "--no-compile", *TORCH_IMPORTS)
-        venv.pip(home, "--no-compile", "--no-deps", TORCH)
+        venv.pip(home, "--no-compile", "--no-deps", *TORCH)
         stand_in(next(home.glob("lib/*/site-packages/torch/lib")))
-        subprocess.run([home / "bin/python", "-c", "import torch"], check=True, capture_output=True, text=True)
+        subprocess.run([home / "bin/python", "-c", "import torchvision"], check=True, capture_output=True, text=True)
     except (subprocess.CalledProcessError, OSError) as error:
         absent.write_text(f"there is no torch to be had: {error} {getattr(error, 'stderr', '') or ''}")
         return

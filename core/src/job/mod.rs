@@ -24,7 +24,13 @@ pub use column::{
 };
 pub use dtype::DType;
 pub use file::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, JobFile, MAX_JOB_FILE_BYTES, OrderFile};
-pub use operation::{CenterCrop, CropBox, ImageOp, Operation, RandomFlip, RandomResizedCrop, Resize};
+pub use operation::{
+    CenterCrop, ColorJitter, CropBox, Fill, GaussianBlur, Grayscale, ImageOp, Letterbox, NumberOrRange, Operation, Pad,
+    Padding, PaddingMode, RandAugment, RandomAdjustSharpness, RandomAffine, RandomApply, RandomAutocontrast,
+    RandomChoice, RandomCrop, RandomEqualize, RandomErasing, RandomFlip, RandomGrayscale, RandomInvert,
+    RandomPerspective, RandomPosterize, RandomResizedCrop, RandomRotation, RandomSolarize, RandomVerticalFlip, Resize,
+    TrivialAugmentWide, WarpInterpolation,
+};
 #[cfg(feature = "schema")]
 pub use schema::job_file_schema;
 pub use size::Size;

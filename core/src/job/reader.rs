@@ -101,7 +101,7 @@ impl Wrong {
                 let column = format!("column {}", name.map_or_else(|| (index + 1).to_string(), shown));
                 match rest {
                     [Segment::Map { key }, Segment::Seq { index }, rest @ ..] if key == "ops" => {
-                        self.of_step(column, &format!("ops[{index}]"), rest)
+                        self.of_step(vec![column], &format!("ops[{index}]"), rest)
                     }
                     [] if !self.is_within() => (Vec::new(), self.text(&column)),
                     rest => {
@@ -109,6 +109,9 @@ impl Wrong {
                         (std::iter::once(column).chain(place).collect(), text)
                     }
                 }
+            }
+            [Segment::Map { key }, Segment::Seq { index }, rest @ ..] if key == "ops" => {
+                self.of_step(Vec::new(), &format!("ops[{index}]"), rest)
             }
             path => {
                 let (place, text) = self.of_path(path);
@@ -131,33 +134,38 @@ impl Wrong {
         (Some(dotted(parents)).filter(|place| !place.is_empty()), self.text(&dotted(own)))
     }
 
-    /// Returns the same for the step `place` of a column, or for a value at `path` within the step.
-    fn of_step(&self, column: String, place: &str, path: &[Segment]) -> (Vec<String>, String) {
-        match (self, path) {
+    /// Returns the same for the step `place` within `places`, or for a value at `path` within the step.
+    fn of_step(&self, mut places: Vec<String>, place: &str, path: &[Segment]) -> (Vec<String>, String) {
+        let text = match (self, path) {
             (Self::NoSuchName { name, known }, [] | [_]) => {
-                let text = format!("there is no step `{}`{}", shown(name), meant(name, known, "steps are"));
-                (vec![column, place.to_owned()], text)
+                places.push(place.to_owned());
+                format!("there is no step `{}`{}", shown(name), meant(name, known, "steps are"))
             }
-            (_, []) if self.is_within() => (vec![column, place.to_owned()], self.text(place)),
-            (_, []) => (vec![column], self.text(place)),
+            (_, []) => {
+                if self.is_within() {
+                    places.push(place.to_owned());
+                }
+                self.text(place)
+            }
             (_, [Segment::Map { key: step }]) => {
+                places.push(place.to_owned());
                 let expects = step::expects(step);
-                let text = match self {
+                match self {
                     Self::Expects { found, .. } => format!("{expects}, not {found}"),
                     Self::Missing(key) => format!("{expects}; `{key}` is missing"),
                     Self::NoSuchKey { key, known } => {
                         format!("{step} has no key `{}`{}", shown(key), meant(key, known, "its keys are"))
                     }
                     _ => self.text(step),
-                };
-                (vec![column, place.to_owned()], text)
+                }
             }
             (_, path) => {
                 let (within, text) = self.of_path(path);
-                let place = within.map_or_else(|| place.to_owned(), |within| format!("{place}.{within}"));
-                (vec![column, place], text)
+                places.push(within.map_or_else(|| place.to_owned(), |within| format!("{place}.{within}")));
+                text
             }
-        }
+        };
+        (places, text)
     }
 
     /// Describes what is wrong with the value of `subject`.

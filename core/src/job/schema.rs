@@ -6,7 +6,10 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value};
 
-use super::{ColumnFile, DType, ImageOp, JobFile, ReturnsFile, Size, column::KindName, operation::step::StepFile};
+use super::{
+    ColumnFile, DType, Fill, ImageOp, JobFile, NumberOrRange, Padding, ReturnsFile, Size, column::KindName,
+    operation::step::StepFile,
+};
 
 /// Returns the schema as the text of a file.
 #[must_use]
@@ -27,6 +30,49 @@ impl JsonSchema for Size {
         json_schema!({
             "description": "A number of pixels, or [height, width].",
             "anyOf": [side, { "type": "array", "items": side, "minItems": 2, "maxItems": 2 }],
+        })
+    }
+}
+
+impl JsonSchema for NumberOrRange {
+    fn schema_name() -> Cow<'static, str> {
+        "NumberOrRange".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let number = json_schema!({ "type": "number" });
+        json_schema!({
+            "description": "A number, or [low, high].",
+            "anyOf": [number, { "type": "array", "items": number, "minItems": 2, "maxItems": 2 }],
+        })
+    }
+}
+
+impl JsonSchema for Fill {
+    fn schema_name() -> Cow<'static, str> {
+        "Fill".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let value = json_schema!({ "type": "integer", "minimum": 0, "maximum": 255 });
+        json_schema!({
+            "description": "A value from 0 to 255, or [red, green, blue].",
+            "anyOf": [value, { "type": "array", "items": value, "minItems": 3, "maxItems": 3 }],
+        })
+    }
+}
+
+impl JsonSchema for Padding {
+    fn schema_name() -> Cow<'static, str> {
+        "Padding".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let side = json_schema!({ "type": "integer", "minimum": 0, "maximum": super::check::MAX_SIDE });
+        let list = |sides: u32| json_schema!({ "type": "array", "items": side, "minItems": sides, "maxItems": sides });
+        json_schema!({
+            "description": "A number of pixels, [left and right, top and bottom] or [left, top, right, bottom].",
+            "anyOf": [side, list(2), list(4)],
         })
     }
 }
@@ -110,8 +156,10 @@ impl JsonSchema for StepFile {
         let is_optional = |keys: &Schema| keys.get("required").is_none();
         let names: Vec<_> =
             operations.iter().filter(|(_, _, keys)| is_optional(keys)).map(|(name, ..)| *name).collect();
-        let short: Map<String, Value> =
-            operations.iter().map(|(name, keys, schema)| ((*name).to_owned(), first_key(keys, schema))).collect();
+        let short: Map<String, Value> = operations
+            .iter()
+            .filter_map(|(name, keys, schema)| Some(((*name).to_owned(), first_key(keys, schema)?)))
+            .collect();
         json_schema!({
             "description": "A step: in full as { resize = { size = 256 } }, or short as { resize = 256 } or \"random_flip\".",
             "anyOf": [
@@ -129,7 +177,7 @@ impl JsonSchema for StepFile {
     }
 }
 
-/// Returns the schema of an operation's first key.
-fn first_key(keys: &[&str], schema: &Schema) -> Value {
-    schema.get("properties").and_then(|all| all.get(keys.first()?)).cloned().unwrap_or_default()
+/// Returns the schema of an operation's first key, if it has keys.
+fn first_key(keys: &[&str], schema: &Schema) -> Option<Value> {
+    schema.get("properties")?.get(keys.first()?).cloned()
 }

@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use counts::PictureCounts;
 use exif::Upright;
-use resample::Resampler;
+pub use resample::Resampler;
 use spdl_jpeg::Deviations;
 
 use crate::{AxisSpan, Frame, Orientation, PixelWriter};

@@ -6,8 +6,8 @@ use crate::{
 };
 
 /// Resizes pictures, and reuses its buffers.
-#[derive(Default)]
-pub(crate) struct Resampler(Resizer);
+#[derive(Debug, Default)]
+pub struct Resampler(Resizer);
 
 impl Resampler {
     /// Writes `y.pixels` rows of `x.pixels` RGB pixels to `out`, from a picture of `width` x `height` RGB pixels.
@@ -33,14 +33,14 @@ impl Resampler {
     }
 
     /// Returns the bytes that [`resample`](Self::resample) uses in addition to the picture and the result.
-    pub(super) fn scratch_bytes([width, _]: [u32; 2], [x, y]: [AxisSpan; 2]) -> u64 {
+    pub(crate) fn scratch_bytes([width, _]: [u32; 2], [x, y]: [AxisSpan; 2]) -> u64 {
         let weights =
             |span: AxisSpan| (span.extent.max(f64::from(span.pixels)) * 2.0 + 3.0 * f64::from(span.pixels)) as u64 * 10;
         u64::from(width) * u64::from(y.pixels) * 3 + weights(x) + weights(y)
     }
 
     /// Keeps at most `bytes` for the next picture.
-    pub(super) fn shrink_to(&mut self, bytes: usize) {
+    pub fn shrink_to(&mut self, bytes: usize) {
         self.0.shrink_to(bytes);
     }
 }

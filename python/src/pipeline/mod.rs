@@ -10,6 +10,7 @@ mod native;
 mod paths;
 mod pictures;
 mod tasks;
+mod transform;
 
 use std::{
     sync::{Arc, mpsc},
@@ -25,6 +26,7 @@ pub(crate) use array::NativeArray;
 pub(crate) use calls::Reply;
 pub(crate) use native::NativeOp;
 pub(crate) use tasks::LoopTasks;
+pub(crate) use transform::NativeTransform;
 
 use crate::{
     errors::ErrorKind,

@@ -6,9 +6,10 @@ use spdl_core::{
     history::StageRate,
     insight::{Measured, Presence, RankWindow, WorkerWindow},
     job::{
-        BadSamples, BoxClassColumn, BytesColumn, CenterCrop, Column, ColumnKind, CropBox, DType, EpochEnd, ImageColumn,
-        ImageLayout, ImageOp, IntColumn, Job, JsonColumn, Normalise, OrderParams, RandomFlip, RandomResizedCrop,
-        Resize, Returns, Size, TensorColumn, TensorEncoding, Transform,
+        BadSamples, BoxClassColumn, BytesColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox, DType, EpochEnd,
+        Grayscale, ImageColumn, ImageLayout, ImageOp, IntColumn, Job, JsonColumn, Normalise, NumberOrRange,
+        OrderParams, RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize, Returns, Size, TensorColumn,
+        TensorEncoding, Transform,
     },
     messages::*,
     trace::*,
@@ -31,6 +32,10 @@ fn size() -> impl Strategy<Value = Size> {
     prop_oneof![any::<u32>().prop_map(Size::Square), any::<[u32; 2]>().prop_map(Size::HeightWidth)]
 }
 
+fn spread() -> impl Strategy<Value = NumberOrRange> {
+    prop_oneof![float().prop_map(NumberOrRange::Number), [float(), float()].prop_map(NumberOrRange::Range),]
+}
+
 fn op() -> impl Strategy<Value = ImageOp> {
     prop_oneof![
         (text(), float()).prop_map(|(field, margin)| ImageOp::CropBox(CropBox { field, margin })),
@@ -39,6 +44,14 @@ fn op() -> impl Strategy<Value = ImageOp> {
         size().prop_map(|size| ImageOp::Resize(Resize { size })),
         size().prop_map(|size| ImageOp::CenterCrop(CenterCrop { size })),
         float().prop_map(|p| ImageOp::RandomFlip(RandomFlip { p })),
+        (option::of(spread()), option::of(spread()), option::of(spread()), option::of(spread())).prop_map(
+            |(brightness, contrast, saturation, hue)| {
+                ImageOp::ColorJitter(ColorJitter { brightness, contrast, saturation, hue })
+            }
+        ),
+        Just(ImageOp::Grayscale(Grayscale {})),
+        float().prop_map(|p| ImageOp::RandomInvert(RandomInvert { p })),
+        (any::<u32>(), float()).prop_map(|(bits, p)| ImageOp::RandomPosterize(RandomPosterize { bits, p })),
     ]
 }
 

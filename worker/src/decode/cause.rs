@@ -40,10 +40,14 @@ impl BadSampleCause {
             BadSampleProblem::Function { function, .. } => {
                 return format!("column `{column}`: function `{function}` fails");
             }
+            BadSampleProblem::TooSmall { .. } => {
+                return format!("column `{column}`: a picture is smaller than `random_crop`");
+            }
             BadSampleProblem::TooLong { field, .. } => (field, "is too long"),
             BadSampleProblem::Truncated { field, .. } => (field, "is cut off"),
             BadSampleProblem::Undecodable { field, .. } => (field, "does not decode"),
             BadSampleProblem::TooLarge { field, .. } => (field, "is too large a picture"),
+            BadSampleProblem::GrowsTooLarge { field, .. } => (field, "becomes too large a picture"),
             BadSampleProblem::TooMuchMemory { field, .. } => (field, "takes too much memory to decode"),
             BadSampleProblem::Malformed { field, .. } => (field, "is not what its format has there"),
             BadSampleProblem::NotANumber { field, .. } => (field, "is not a whole number"),
@@ -77,6 +81,12 @@ pub enum BadSampleProblem {
         "field `{field}` is a picture of {width}x{height}; the limits are {side_pixels} a side and {pixels} in all"
     )]
     TooLarge { field: String, width: u32, height: u32, side_pixels: u32, pixels: u64 },
+    #[error(
+        "a picture of {width}x{height} is smaller than the {columns}x{rows} of `random_crop`; pad_if_needed = true pads it"
+    )]
+    TooSmall { width: u32, height: u32, columns: u32, rows: u32 },
+    #[error("field `{field}` is a picture that operations make {width}x{height}; the limit is {pixels} pixels")]
+    GrowsTooLarge { field: String, width: u32, height: u32, pixels: u64 },
     #[error(
         "field `{field}` is a picture of {width}x{height} that takes {needed_bytes} bytes to decode; {max_bytes} are for \
          decoding (a part of the memory budget)"

@@ -72,6 +72,27 @@ pub(crate) fn exp(x: f64) -> f64 {
     sum * f64::from_bits(((exponent as i64 + 1023) as u64) << 52)
 }
 
+/// Returns the sine and the cosine of an angle in degrees, accurate to a few units in the last place and exact for multiples of
+/// 90. The standard library's results differ between platforms.
+pub(crate) fn sin_cos(degrees: f64) -> (f64, f64) {
+    let quarters = (degrees / 90.0).round_ties_even();
+    let angle = (degrees - quarters * 90.0) * (std::f64::consts::PI / 180.0);
+    let square = angle * angle;
+    // |angle| < 0.79: the last terms are below 2^-60.
+    let (mut sin, mut cos) = (1.0, 1.0);
+    for n in (1..=9).rev() {
+        sin = 1.0 - sin * square / f64::from(2 * n * (2 * n + 1));
+        cos = 1.0 - cos * square / f64::from(2 * n * (2 * n - 1));
+    }
+    let sin = sin * angle;
+    match (quarters.rem_euclid(4.0)) as u32 {
+        0 => (sin, cos),
+        1 => (cos, -sin),
+        2 => (-sin, -cos),
+        _ => (-cos, sin),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +128,19 @@ mod tests {
         }
         assert_eq!(seen, [true; 7]);
         assert!((sum / 10_000.0 - 3.0).abs() < 0.05);
+    }
+
+    #[test]
+    fn sin_cos_agrees_with_the_standard_library() {
+        for n in -4000..4000 {
+            let degrees = f64::from(n) / 7.0;
+            let ((sin, cos), (expected_sin, expected_cos)) = (sin_cos(degrees), degrees.to_radians().sin_cos());
+            assert!((sin - expected_sin).abs() < 1e-14 && (cos - expected_cos).abs() < 1e-14, "{degrees}");
+        }
+        assert_eq!(
+            [0.0, 90.0, 180.0, 270.0, -90.0].map(sin_cos),
+            [(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0), (-1.0, 0.0)]
+        );
     }
 
     #[test]

@@ -2,27 +2,7 @@
 //! before the picture is decoded. All steps are separable, so a plan is two [`AxisSpan`] values. However many steps there
 //! are, pixels are resampled once, and only from the part of the picture that is needed.
 
-use spdl_pixels::AxisSpan;
-
-/// A step of an operation, as data.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum GeometryStep {
-    /// Cuts a rectangle out of the canvas as it is seen.
-    Crop(Rectangle),
-    /// Cuts a box out of the picture, widened on each side by `margin` of its size.
-    CropBox {
-        /// The box.
-        edges: PixelBox,
-        /// A share of the box's size.
-        margin: f32,
-    },
-    /// Resizes to height and width.
-    Resize([u32; 2]),
-    /// Cuts the middle out, of this height and width; what the canvas lacks is padding.
-    Center([u32; 2]),
-    /// Mirrors left to right.
-    Mirror,
-}
+use spdl_pixels::{AxisSpan, ResamplePlan};
 
 /// A rectangle in whole pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +55,7 @@ impl ImageAxis {
         }
     }
 
-    fn resize(&mut self, size: u32) {
+    const fn resize(&mut self, size: u32) {
         self.size = size;
     }
 
@@ -89,7 +69,11 @@ impl ImageAxis {
             return;
         }
         let spare = size - self.size;
-        let before = if mirrored { spare - spare / 2 } else { spare / 2 };
+        self.pad(if mirrored { spare - spare / 2 } else { spare / 2 }, size);
+    }
+
+    /// Pads to `size` pixels, of which `before` come before what is there.
+    fn pad(&mut self, before: u32, size: u32) {
         let step = self.step();
         let end = self.origin + self.extent;
         self.visible = (self.visible.0.max(self.origin), self.visible.1.min(end));
@@ -120,32 +104,22 @@ impl ImageAxis {
     }
 }
 
-/// The plan of a picture: where each pixel of the result comes from.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ResamplePlan {
-    /// The horizontal span; `None` in either dimension means that the result is all black.
-    pub(crate) x: Option<AxisSpan>,
-    /// The vertical span.
-    pub(crate) y: Option<AxisSpan>,
-    /// Whether the result is mirrored left to right.
-    pub(crate) mirrored: bool,
-}
-
 /// A sample's bounding box, in pixels of the upright picture: left, top, right, bottom.
 pub(crate) type PixelBox = [f32; 4];
 
 /// The canvas that steps work on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Canvas {
     x: ImageAxis,
     y: ImageAxis,
     mirrored: bool,
+    flipped: bool,
 }
 
 impl Canvas {
     /// Makes a canvas that shows a whole picture of this width and height.
     pub(crate) fn new([width, height]: [u32; 2]) -> Self {
-        Self { x: ImageAxis::whole(width), y: ImageAxis::whole(height), mirrored: false }
+        Self { x: ImageAxis::whole(width), y: ImageAxis::whole(height), mirrored: false, flipped: false }
     }
 
     /// Returns its width and height.
@@ -155,36 +129,48 @@ impl Canvas {
 
     /// Returns where the pixels of the canvas come from.
     pub(crate) fn plan(&self) -> ResamplePlan {
-        ResamplePlan { x: self.x.span(), y: self.y.span(), mirrored: self.mirrored }
+        let Self { x, y, mirrored, flipped } = self;
+        ResamplePlan { x: x.span(), y: y.span(), mirrored: *mirrored, flipped: *flipped, size: self.size() }
     }
 
-    /// Applies a step. Returns `None` if nothing of the picture is left.
-    pub(crate) fn apply(&mut self, step: &GeometryStep) -> Option<()> {
-        match *step {
-            GeometryStep::Crop(crop) => {
-                let left = if self.mirrored { self.x.size - crop.left - crop.width } else { crop.left };
-                self.x.crop(left, crop.width);
-                self.y.crop(crop.top, crop.height);
-            }
-            GeometryStep::CropBox { edges, margin } => self.crop_box(edges, margin)?,
-            GeometryStep::Resize(size) => self.resize(size),
-            GeometryStep::Center([height, width]) => {
-                self.x.center(width, self.mirrored);
-                self.y.center(height, false);
-            }
-            GeometryStep::Mirror => self.mirrored = !self.mirrored,
-        }
-        Some(())
+    /// Cuts a rectangle out of the canvas as it is seen.
+    pub(crate) fn crop(&mut self, crop: Rectangle) {
+        let place = |at: u32, size: u32, of: u32, reversed: bool| if reversed { of - at - size } else { at };
+        self.x.crop(place(crop.left, crop.width, self.x.size, self.mirrored), crop.width);
+        self.y.crop(place(crop.top, crop.height, self.y.size, self.flipped), crop.height);
     }
 
-    fn resize(&mut self, [height, width]: [u32; 2]) {
+    /// Cuts the middle out, of this height and width; what the canvas lacks is padding.
+    pub(crate) fn center(&mut self, [height, width]: [u32; 2]) {
+        self.x.center(width, self.mirrored);
+        self.y.center(height, self.flipped);
+    }
+
+    /// Pads by so many pixels on the left, top, right and bottom of the canvas as it is seen.
+    pub(crate) fn pad(&mut self, [left, top, right, bottom]: [u32; 4]) {
+        self.x.pad(if self.mirrored { right } else { left }, self.x.size + left + right);
+        self.y.pad(if self.flipped { bottom } else { top }, self.y.size + top + bottom);
+    }
+
+    /// Mirrors top to bottom.
+    pub(crate) const fn flip(&mut self) {
+        self.flipped = !self.flipped;
+    }
+
+    /// Mirrors left to right.
+    pub(crate) const fn mirror(&mut self) {
+        self.mirrored = !self.mirrored;
+    }
+
+    /// Resizes to this height and width.
+    pub(crate) const fn resize(&mut self, [height, width]: [u32; 2]) {
         self.x.resize(width);
         self.y.resize(height);
     }
 
     /// Crops to a box that is widened on each side by `margin` of its size, rounded outwards and clipped to the canvas.
     /// Returns `None` if nothing is left.
-    fn crop_box(&mut self, [left, top, right, bottom]: PixelBox, margin: f32) -> Option<()> {
+    pub(crate) fn crop_box(&mut self, [left, top, right, bottom]: PixelBox, margin: f32) -> Option<()> {
         for (axis, low, high) in [(&mut self.x, left, right), (&mut self.y, top, bottom)] {
             let (low, high) = (f64::from(low), f64::from(high));
             let wider = (high - low) * f64::from(margin);

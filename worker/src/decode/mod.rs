@@ -12,6 +12,7 @@ mod geometry;
 mod memory;
 mod number;
 mod operation;
+mod picture_ops;
 mod record;
 
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use cause::{BadSampleCause, BadSampleProblem};
 pub use column::read_numpy;
 pub(crate) use memory::DecodeLimits;
 pub use memory::DecodeMemory;
+pub use picture_ops::PictureOps;
 pub use spdl_pixels::{PictureCounts, PictureLimits};
 
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};

@@ -2,9 +2,10 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::{ImageOp, NumberOrRange};
 use crate::job::{KeyProblem, Size, check::MAX_SIDE};
 
-/// An operation on a picture, as a job file describes it. Its geometry is in the worker's file of the same name.
+/// An operation on a picture, as a job file describes it. The worker's file of the same name plans it.
 pub trait Operation: Serialize + DeserializeOwned {
     /// Its name in a job file.
     const NAME: &'static str;
@@ -16,8 +17,10 @@ pub trait Operation: Serialize + DeserializeOwned {
     const EXAMPLE: &'static str;
 
     /// Returns the height and width after this step, given those before it (`None` if they differ from picture to
-    /// picture).
-    fn output_size(&self, before: Option<[u32; 2]>) -> Option<[u32; 2]>;
+    /// picture). Most operations keep the size.
+    fn output_size(&self, before: Option<[u32; 2]>) -> Option<[u32; 2]> {
+        before
+    }
 
     /// Returns the field of the record that the step reads, besides the picture's.
     fn field(&self) -> Option<&str> {
@@ -40,4 +43,64 @@ pub(super) fn check_size(size: Size) -> Result<(), KeyProblem> {
         return Err(("size", format!("is {size:?} pixels, not in 1..={MAX_SIDE}")));
     }
     Ok(())
+}
+
+/// The default of most probabilities.
+pub(super) const fn half() -> f32 {
+    0.5
+}
+
+/// Checks the probability of an operation.
+pub(super) fn check_probability(name: &'static str, p: f32) -> Result<(), KeyProblem> {
+    if (0.0..=1.0).contains(&p) {
+        return Ok(());
+    }
+    Err((name, format!("has p = {p}, not in 0..1")))
+}
+
+/// Checks the range of an angle, in degrees.
+pub(super) fn check_degrees(key: &'static str, degrees: NumberOrRange) -> Result<(), KeyProblem> {
+    let [low, high] = degrees.around(0.0, f32::NEG_INFINITY);
+    if -3600.0 <= low && low <= high && high <= 3600.0 {
+        return Ok(());
+    }
+    Err((key, format!("is {degrees}; give a number from 0 on, or [low, high], in -3600..3600")))
+}
+
+/// The deepest nesting of operations within operations.
+const MAX_DEPTH: usize = 4;
+
+/// Checks the operations within an operation.
+pub(super) fn check_nested(ops: &[ImageOp]) -> Result<(), KeyProblem> {
+    let key = "transforms";
+    if ops.is_empty() {
+        return Err((key, "is empty".to_owned()));
+    }
+    if depth(ops) > MAX_DEPTH {
+        return Err((key, format!("is nested more than {MAX_DEPTH} deep")));
+    }
+    for op in ops {
+        if op.field().is_some() {
+            return Err((key, format!("has `{}`, which has to stand by itself", op.name())));
+        }
+        op.check().map_err(|(own, problem)| (key, format!("has {}: `{own}` {problem}", op.name())))?;
+    }
+    Ok(())
+}
+
+fn depth(ops: &[ImageOp]) -> usize {
+    let below = |op: &ImageOp| match op {
+        ImageOp::RandomApply(op) => depth(&op.transforms),
+        ImageOp::RandomChoice(op) => depth(&op.transforms),
+        _ => 0,
+    };
+    1 + ops.iter().map(below).max().unwrap_or(0)
+}
+
+/// Checks the number of strengths of operations.
+pub(super) fn check_magnitude(bins: u32) -> Result<(), KeyProblem> {
+    if (2..=1000).contains(&bins) {
+        return Ok(());
+    }
+    Err(("num_magnitude_bins", format!("is {bins}, not in 2..=1000")))
 }

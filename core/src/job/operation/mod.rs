@@ -1,7 +1,11 @@
 //! The operations from a decoded picture to the pixels of the batch: their keys, checks and sizes. Each has a file here,
-//! and one of the same name in the worker with its geometry; the table below lists them.
+//! and one of the same name in the worker, which plans it; the table below lists them.
 
+mod fill;
 mod kind;
+mod number_or_range;
+mod padding;
+mod sampling;
 pub(super) mod step;
 
 use std::fmt;
@@ -11,7 +15,11 @@ use serde::{
     de::{EnumAccess, Error, VariantAccess, Visitor},
 };
 
+pub use fill::Fill;
 pub use kind::Operation;
+pub use number_or_range::NumberOrRange;
+pub use padding::{Padding, PaddingMode};
+pub use sampling::WarpInterpolation;
 
 use super::{
     KeyProblem,
@@ -41,6 +49,9 @@ macro_rules! operations {
             const NAMES: &[&str] = &[$($Op::NAME,)* $($NewOp::NAME,)*];
             /// The number of the variant in which operations without a number travel. It never changes.
             const NAMED: u32 = [$($number),*].len() as u32;
+
+            /// The name and the keys of each operation in a job file.
+            pub const CATALOG: &[(&str, &[&str])] = &[$(($Op::NAME, $Op::KEYS),)* $(($NewOp::NAME, $NewOp::KEYS),)*];
 
             /// Returns the operation's name in a job file.
             #[must_use]
@@ -139,7 +150,30 @@ operations! {
         4: random_flip::RandomFlip,
     }
     // A new operation is added here.
-    named {}
+    named {
+        color_jitter::ColorJitter,
+        gaussian_blur::GaussianBlur,
+        grayscale::Grayscale,
+        letterbox::Letterbox,
+        pad::Pad,
+        rand_augment::RandAugment,
+        random_adjust_sharpness::RandomAdjustSharpness,
+        random_affine::RandomAffine,
+        random_apply::RandomApply,
+        random_autocontrast::RandomAutocontrast,
+        random_choice::RandomChoice,
+        random_crop::RandomCrop,
+        random_equalize::RandomEqualize,
+        random_erasing::RandomErasing,
+        random_grayscale::RandomGrayscale,
+        random_invert::RandomInvert,
+        random_perspective::RandomPerspective,
+        random_posterize::RandomPosterize,
+        random_rotation::RandomRotation,
+        random_solarize::RandomSolarize,
+        random_vertical_flip::RandomVerticalFlip,
+        trivial_augment_wide::TrivialAugmentWide,
+    }
 }
 
 struct OperationVisitor;

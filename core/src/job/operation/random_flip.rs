@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Operation;
+use super::{Operation, kind::{check_probability, half}};
 use crate::job::KeyProblem;
 
 /// Mirrors left to right.
@@ -16,24 +16,13 @@ pub struct RandomFlip {
     pub p: f32,
 }
 
-const fn half() -> f32 {
-    0.5
-}
-
 impl Operation for RandomFlip {
     const NAME: &'static str = "random_flip";
     const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["p"];
     const EXAMPLE: &'static str = "{ p = 0.5 }";
 
-    fn output_size(&self, before: Option<[u32; 2]>) -> Option<[u32; 2]> {
-        before
-    }
-
     fn check(&self) -> Result<(), KeyProblem> {
-        if (0.0..=1.0).contains(&self.p) {
-            return Ok(());
-        }
-        Err((Self::NAME, format!("has p = {}, not in 0..1", self.p)))
+        check_probability(Self::NAME, self.p)
     }
 }

@@ -14,6 +14,7 @@ use serde::{
 };
 
 use super::ImageOp;
+use crate::job::{JobError, reader};
 
 /// Describes the value that the step `name` expects.
 pub(in crate::job) fn expects(name: &str) -> String {
@@ -24,6 +25,29 @@ pub(in crate::job) fn expects(name: &str) -> String {
 pub(in crate::job) fn read_all<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ImageOp>, D::Error> {
     let steps = Vec::<StepFile>::deserialize(deserializer)?;
     Ok(steps.into_iter().map(|step| step.0).collect())
+}
+
+/// A list of steps by itself.
+#[derive(Deserialize)]
+struct StepsFile {
+    #[serde(deserialize_with = "read_all")]
+    ops: Vec<ImageOp>,
+}
+
+impl ImageOp {
+    /// Reads and checks a list of steps, in the forms that a job file allows.
+    ///
+    /// # Errors
+    /// [`JobError::Value`] for the first invalid value, with its place and `origin`, which is where the list comes from.
+    pub fn read_list(ops: toml::Value, origin: &str) -> Result<Vec<Self>, JobError> {
+        let wrong = |problem: String| JobError::Value { origin: origin.to_owned(), problem };
+        let StepsFile { ops } =
+            reader::read(&toml::Table::from_iter([("ops".to_owned(), ops)])).map_err(|fault| wrong(fault.problem))?;
+        for (index, op) in ops.iter().enumerate() {
+            op.check().map_err(|(key, problem)| wrong(format!("ops[{index}].{}: `{key}` {problem}", op.name())))?;
+        }
+        Ok(ops)
+    }
 }
 
 /// A step in any of its forms.
@@ -154,7 +178,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for StepValue<D> {
         keys: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_any(StepText { first: keys[0], visitor })
+        self.0.deserialize_any(StepText { first: keys.first().copied(), visitor })
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
@@ -169,7 +193,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for StepValue<D> {
 
 /// The value of a step: a table of its keys, or the value of the first key.
 struct StepText<V> {
-    first: &'static str,
+    first: Option<&'static str>,
     visitor: V,
 }
 
@@ -178,7 +202,10 @@ impl<V> StepText<V> {
     where
         V: Visitor<'de>,
     {
-        self.visitor.visit_map(OneKey { key: Some(self.first), value: Some(value) })
+        if self.first.is_none() {
+            return Err(D::Error::invalid_type(de::Unexpected::Other("a value"), &"no keys"));
+        }
+        self.visitor.visit_map(OneKey { key: self.first, value: Some(value) })
     }
 }
 
@@ -186,7 +213,10 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for StepText<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a table, or its {}", self.first)
+        match self.first {
+            Some(first) => write!(f, "a table, or its {first}"),
+            None => f.write_str("an empty table"),
+        }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {

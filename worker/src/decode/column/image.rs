@@ -1,10 +1,15 @@
 //! The kind `image`: decodes a picture, applies the column's operations and writes the pixels.
 
 use spdl_core::job::{DType, ImageColumn, ImageOp};
-use spdl_pixels::{Frame, PictureError, PixelWriter};
+use spdl_pixels::{Frame, Orientation, PictureError, PixelWriter};
 
-use super::{ColumnDecoder, ColumnSample, FieldTarget};
-use crate::decode::{cause::BadSampleProblem, draw::Draw, memory::NeverFits, operation};
+use super::{ColumnDecoder, ColumnSample, DecodeScratch, FieldTarget};
+use crate::decode::{
+    cause::BadSampleProblem,
+    draw::Draw,
+    memory::NeverFits,
+    operation::{self, PicturePlan},
+};
 
 /// Decodes pictures to pixels of one type and size.
 pub(super) struct ImageDecoder {
@@ -36,22 +41,48 @@ impl ColumnDecoder for ImageDecoder {
         let picture = spdl_pixels::open(&bytes, limits).map_err(problem)?;
         let mut draw = Draw::new(seed, key.epoch, key.id.0);
         let plan = operation::plan(picture.seen(), &self.ops, &mut draw, &mut |field| record.pixel_box(field))?;
-        let (Some(x), Some(y)) = (plan.x, plan.y) else {
-            writer.blacken(out);
-            return Ok(());
-        };
-        let stored = picture.orientation.stored([x, y], picture.stored);
-        let orientation = if plan.mirrored { picture.orientation.mirrored() } else { picture.orientation };
-        let left = if plan.mirrored { x.size - x.place - x.pixels } else { x.place };
-        let frame = Frame { place: [left, y.place], pixels: [x.pixels, y.pixels], orientation };
-        let needed_bytes = picture.memory_bytes(stored, (writer, &frame));
-        let _permit = resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
+        let too_much = |needed_bytes: u64, NeverFits { max_bytes }| {
             let [width, height] = picture.stored;
             BadSampleProblem::TooMuchMemory { field: field.to_owned(), width, height, needed_bytes, max_bytes }
-        })?;
+        };
+        let PicturePlan { decode, then } = &plan;
+        if then.is_empty() {
+            let Some((stored, frame)) = decode.frame(picture.orientation, picture.stored) else {
+                writer.blacken(out);
+                return Ok(());
+            };
+            let needed_bytes = picture.memory_bytes(stored, (writer, &frame));
+            let _permit = resources.memory.take(needed_bytes).map_err(|never| too_much(needed_bytes, never))?;
+            resources.counts.count(&picture);
+            let scratch = (&mut scratch.picture, resources.memory.kept_bytes());
+            return picture.render(stored, (writer, &frame), scratch, out).map_err(problem);
+        }
+        if let Some([width, height]) = plan.too_large(limits.pixels) {
+            let pixels = limits.pixels;
+            return Err(BadSampleProblem::GrowsTooLarge { field: field.to_owned(), width, height, pixels });
+        }
+        let rgb_writer = PixelWriter::of_rgb(decode.size);
+        let visible = decode.frame(picture.orientation, picture.stored);
+        let decode_bytes = visible.map_or(0, |(stored, frame)| picture.memory_bytes(stored, (&rgb_writer, &frame)));
+        let needed_bytes = decode_bytes + spdl_operations::memory_bytes(decode.size, then);
+        let _permit = resources.memory.take(needed_bytes).map_err(|never| too_much(needed_bytes, never))?;
         resources.counts.count(&picture);
-        picture
-            .render(stored, (writer, &frame), (&mut scratch.picture, resources.memory.kept_bytes()), out)
-            .map_err(problem)
+        let DecodeScratch { picture: picture_scratch, rgb, operation } = scratch;
+        let kept_bytes = resources.memory.kept_bytes();
+        rgb.size = decode.size;
+        rgb.pixels.resize(rgb_writer.bytes(), 0);
+        match visible {
+            Some((stored, frame)) => {
+                let scratch = (picture_scratch, kept_bytes);
+                picture.render(stored, (&rgb_writer, &frame), scratch, &mut rgb.pixels).map_err(problem)?;
+            }
+            None => rgb.pixels.fill(0),
+        }
+        spdl_operations::run(then, rgb, operation);
+        let frame = Frame { place: [0, 0], pixels: rgb.size, orientation: Orientation::default() };
+        writer.write(&rgb.pixels, &frame, out);
+        rgb.shrink_to(kept_bytes);
+        operation.shrink_to(kept_bytes);
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ mod tensor;
 use std::{collections::HashMap, sync::Arc};
 
 use spdl_core::job::{Column, ColumnKind, DType};
+use spdl_operations::{OperationScratch, RgbPicture};
 use spdl_pixels::PictureScratch;
 use spdl_shard::format::Content;
 pub use tensor::read_numpy;
@@ -91,4 +92,7 @@ pub(super) struct DecodeResources {
 #[derive(Default)]
 pub(super) struct DecodeScratch {
     pub(super) picture: PictureScratch,
+    /// The picture that operations change.
+    pub(super) rgb: RgbPicture,
+    pub(super) operation: OperationScratch,
 }

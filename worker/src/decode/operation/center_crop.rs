@@ -1,13 +1,13 @@
-//! The geometry of `center_crop`.
+//! The plan of `center_crop`.
 
-use smallvec::smallvec;
 use spdl_core::job::CenterCrop;
 
-use super::{OperationGeometry, OperationInput, OperationSteps};
-use crate::decode::{cause::BadSampleProblem, geometry::GeometryStep};
+use super::{PlanOperation, Planner};
+use crate::decode::cause::BadSampleProblem;
 
-impl OperationGeometry for CenterCrop {
-    fn steps(&self, _: OperationInput<'_>) -> Result<OperationSteps, BadSampleProblem> {
-        Ok(smallvec![GeometryStep::Center(self.size.height_width())])
+impl PlanOperation for CenterCrop {
+    fn plan(&self, planner: &mut Planner<'_>) -> Result<(), BadSampleProblem> {
+        planner.canvas().center(self.size.height_width());
+        Ok(())
     }
 }

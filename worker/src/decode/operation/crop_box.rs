@@ -1,13 +1,12 @@
-//! The geometry of `crop_box`.
+//! The plan of `crop_box`.
 
-use smallvec::smallvec;
 use spdl_core::job::CropBox;
 
-use super::{OperationGeometry, OperationInput, OperationSteps};
-use crate::decode::{cause::BadSampleProblem, geometry::GeometryStep};
+use super::{PlanOperation, Planner};
+use crate::decode::cause::BadSampleProblem;
 
-impl OperationGeometry for CropBox {
-    fn steps(&self, input: OperationInput<'_>) -> Result<OperationSteps, BadSampleProblem> {
-        Ok(smallvec![GeometryStep::CropBox { edges: (input.box_of)(&self.field)?, margin: self.margin }])
+impl PlanOperation for CropBox {
+    fn plan(&self, planner: &mut Planner<'_>) -> Result<(), BadSampleProblem> {
+        planner.crop_box(&self.field, self.margin)
     }
 }

@@ -1,83 +1,92 @@
-//! The geometry of the operations. Each has a file here, and one of the same name in the job's specification; [`steps`]
+//! The plans of the operations. Each has a file here, and one of the same name in the job's specification; the table below
 //! lists them.
 //!
-//! An operation returns its geometry as data: the [`GeometryStep`]s that its parameters, the size of the canvas and its
-//! draws give. So every column that follows the same draws, whatever it holds, is cut alike.
+//! An operation makes its draws and adds its steps to the plan before the picture is decoded, so every column that follows the
+//! same draws, whatever it holds, is changed alike. Steps that only move pixels become one resampling, which decoding does;
+//! what changes values comes after it, on the decoded picture.
 
-mod center_crop;
-mod crop_box;
-mod random_flip;
-mod random_resized_crop;
-mod resize;
+mod affine;
+mod augment;
+mod planner;
 
-use smallvec::SmallVec;
 use spdl_core::job::ImageOp;
 
+pub(super) use planner::{BoxOf, PicturePlan, Planner};
 #[cfg(test)]
 pub(super) use random_resized_crop::random_resized_crop;
 
-use super::{
-    cause::BadSampleProblem,
-    draw::Draw,
-    geometry::{Canvas, GeometryStep, PixelBox, ResamplePlan},
-};
+use super::{cause::BadSampleProblem, draw::Draw};
 
-/// Returns the steps of an operation.
-fn steps(op: &ImageOp, input: OperationInput<'_>) -> Result<OperationSteps, BadSampleProblem> {
-    match op {
-        ImageOp::CropBox(op) => op.steps(input),
-        ImageOp::RandomResizedCrop(op) => op.steps(input),
-        ImageOp::Resize(op) => op.steps(input),
-        ImageOp::CenterCrop(op) => op.steps(input),
-        ImageOp::RandomFlip(op) => op.steps(input),
-    }
+/// Plans an operation.
+trait PlanOperation {
+    /// Makes the operation's draws and adds its steps to the plan.
+    fn plan(&self, planner: &mut Planner<'_>) -> Result<(), BadSampleProblem>;
 }
 
-/// The steps of one operation.
-type OperationSteps = SmallVec<[GeometryStep; 2]>;
+macro_rules! operations {
+    ($($module:ident::$Op:ident,)*) => {
+        $(mod $module;)*
 
-/// The geometry of an operation.
-trait OperationGeometry {
-    /// Returns the steps for a canvas and a sample.
-    fn steps(&self, input: OperationInput<'_>) -> Result<OperationSteps, BadSampleProblem>;
+        /// Adds the steps of an operation to the plan.
+        fn plan_one(op: &ImageOp, planner: &mut Planner<'_>) -> Result<(), BadSampleProblem> {
+            match op { $(ImageOp::$Op(op) => op.plan(planner),)* }
+        }
+    };
 }
 
-/// What an operation's geometry depends on besides its parameters.
-struct OperationInput<'a> {
-    /// Width and height of the canvas, both at least 1.
-    size: [u32; 2],
-    draw: &'a mut Draw,
-    box_of: BoxOf<'a>,
+operations! {
+    center_crop::CenterCrop,
+    color_jitter::ColorJitter,
+    crop_box::CropBox,
+    gaussian_blur::GaussianBlur,
+    grayscale::Grayscale,
+    letterbox::Letterbox,
+    pad::Pad,
+    rand_augment::RandAugment,
+    random_adjust_sharpness::RandomAdjustSharpness,
+    random_affine::RandomAffine,
+    random_apply::RandomApply,
+    random_autocontrast::RandomAutocontrast,
+    random_choice::RandomChoice,
+    random_crop::RandomCrop,
+    random_equalize::RandomEqualize,
+    random_erasing::RandomErasing,
+    random_flip::RandomFlip,
+    random_grayscale::RandomGrayscale,
+    random_invert::RandomInvert,
+    random_perspective::RandomPerspective,
+    random_posterize::RandomPosterize,
+    random_resized_crop::RandomResizedCrop,
+    random_rotation::RandomRotation,
+    random_solarize::RandomSolarize,
+    random_vertical_flip::RandomVerticalFlip,
+    resize::Resize,
+    trivial_augment_wide::TrivialAugmentWide,
 }
-
-/// Returns the sample's bounding box in the annotation in a field.
-type BoxOf<'a> = &'a mut dyn FnMut(&str) -> Result<PixelBox, BadSampleProblem>;
 
 /// Plans the operations of a column for a picture that is `width` x `height` pixels when upright, both at least 1.
 pub(super) fn plan(
-    [width, height]: [u32; 2],
+    size: [u32; 2],
     ops: &[ImageOp],
     draw: &mut Draw,
     box_of: BoxOf<'_>,
-) -> Result<ResamplePlan, BadSampleProblem> {
-    let mut canvas = Canvas::new([width, height]);
-    for op in ops {
-        for step in steps(op, OperationInput { size: canvas.size(), draw, box_of })? {
-            let field = || op.field().unwrap_or_default().to_owned();
-            canvas.apply(&step).ok_or_else(|| BadSampleProblem::BoxEmpty { field: field() })?;
-        }
-    }
-    Ok(canvas.plan())
+) -> Result<PicturePlan, BadSampleProblem> {
+    let mut planner = Planner::new(size, draw, box_of);
+    planner.add(ops)?;
+    Ok(planner.finish())
 }
 
 #[cfg(test)]
 mod tests {
     use spdl_core::job::{CenterCrop, CropBox, RandomFlip, RandomResizedCrop, Resize, Size};
+    use spdl_pixels::ResamplePlan;
 
     use super::*;
 
     fn planned(size: [u32; 2], ops: &[ImageOp]) -> ResamplePlan {
-        plan(size, ops, &mut Draw::new(1, 2, 3), &mut |_| Ok([10.0, 20.0, 30.0, 60.0])).unwrap()
+        let plan = plan(size, ops, &mut Draw::new(1, 2, 3), &mut |_| Ok([10.0, 20.0, 30.0, 60.0])).unwrap();
+        assert_eq!(plan.then, []);
+        plan.decode
     }
 
     fn crop_box(margin: f32) -> ImageOp {
@@ -178,7 +187,8 @@ mod tests {
             }
             let mut draw = Draw::new(0, 0, id);
             let outcome = plan([width, height], &ops, &mut draw, &mut |_| Ok([0.0, 0.0, 1000.0, 1000.0]));
-            if let Ok(plan) = outcome {
+            if let Ok(PicturePlan { decode: plan, then }) = outcome {
+                proptest::prop_assert!(then.is_empty());
                 for (span, picture) in [(plan.x, width), (plan.y, height)] {
                     let Some(span) = span else { continue };
                     proptest::prop_assert!(span.readable.0 < span.readable.1 && span.readable.1 <= picture);

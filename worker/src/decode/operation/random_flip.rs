@@ -1,14 +1,15 @@
-//! The geometry of `random_flip`.
+//! The plan of `random_flip`.
 
-use smallvec::smallvec;
 use spdl_core::job::RandomFlip;
 
-use super::{OperationGeometry, OperationInput, OperationSteps};
-use crate::decode::{cause::BadSampleProblem, geometry::GeometryStep};
+use super::{PlanOperation, Planner};
+use crate::decode::cause::BadSampleProblem;
 
-impl OperationGeometry for RandomFlip {
-    fn steps(&self, input: OperationInput<'_>) -> Result<OperationSteps, BadSampleProblem> {
-        let is_mirrored = input.draw.unit() < f64::from(self.p);
-        Ok(if is_mirrored { smallvec![GeometryStep::Mirror] } else { OperationSteps::new() })
+impl PlanOperation for RandomFlip {
+    fn plan(&self, planner: &mut Planner<'_>) -> Result<(), BadSampleProblem> {
+        if planner.happens(self.p) {
+            planner.canvas().mirror();
+        }
+        Ok(())
     }
 }

@@ -1,20 +1,21 @@
-//! The geometry of `random_resized_crop`: Szegedy et al., "Going deeper with convolutions" (CVPR 2015), sampled as
+//! The plan of `random_resized_crop`: Szegedy et al., "Going deeper with convolutions" (CVPR 2015), sampled as
 //! torchvision's `RandomResizedCrop` does.
 
-use smallvec::smallvec;
 use spdl_core::job::RandomResizedCrop;
 
-use super::{OperationGeometry, OperationInput, OperationSteps};
+use super::{PlanOperation, Planner};
 use crate::decode::{
     cause::BadSampleProblem,
     draw::{Draw, exp, ln},
-    geometry::{GeometryStep, Rectangle},
+    geometry::Rectangle,
 };
 
-impl OperationGeometry for RandomResizedCrop {
-    fn steps(&self, input: OperationInput<'_>) -> Result<OperationSteps, BadSampleProblem> {
-        let crop = random_resized_crop(input.size, self.scale, self.ratio, input.draw);
-        Ok(smallvec![GeometryStep::Crop(crop), GeometryStep::Resize(self.size.height_width())])
+impl PlanOperation for RandomResizedCrop {
+    fn plan(&self, planner: &mut Planner<'_>) -> Result<(), BadSampleProblem> {
+        let crop = random_resized_crop(planner.size(), self.scale, self.ratio, planner.draw);
+        planner.canvas().crop(crop);
+        planner.canvas().resize(self.size.height_width());
+        Ok(())
     }
 }
 

@@ -1,18 +1,18 @@
-//! The geometry of `resize`.
+//! The plan of `resize`.
 
-use smallvec::smallvec;
 use spdl_core::job::{Resize, Size};
 
-use super::{OperationGeometry, OperationInput, OperationSteps};
-use crate::decode::{cause::BadSampleProblem, geometry::GeometryStep};
+use super::{PlanOperation, Planner};
+use crate::decode::cause::BadSampleProblem;
 
-impl OperationGeometry for Resize {
-    fn steps(&self, input: OperationInput<'_>) -> Result<OperationSteps, BadSampleProblem> {
+impl PlanOperation for Resize {
+    fn plan(&self, planner: &mut Planner<'_>) -> Result<(), BadSampleProblem> {
         let size = match self.size {
-            Size::Square(short) => shorter_side(input.size, short),
+            Size::Square(short) => shorter_side(planner.size(), short),
             Size::HeightWidth(size) => size,
         };
-        Ok(smallvec![GeometryStep::Resize(size)])
+        planner.canvas().resize(size);
+        Ok(())
     }
 }
 

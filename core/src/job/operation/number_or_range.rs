@@ -1,0 +1,83 @@
+//! A parameter that is drawn: how users write its range.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error, SeqAccess, Visitor},
+};
+
+/// A number, whose meaning depends on the key, or `[low, high]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+#[allow(missing_docs)]
+pub enum NumberOrRange {
+    Number(f32),
+    Range([f32; 2]),
+}
+
+impl NumberOrRange {
+    /// Returns the range: a number `n` is `center - n` to `center + n`, but not below `floor`.
+    #[must_use]
+    pub fn around(self, center: f32, floor: f32) -> [f32; 2] {
+        match self {
+            Self::Number(by) => [(center - by).max(floor), center + by],
+            Self::Range(range) => range,
+        }
+    }
+
+    /// Returns whether the range is within `[floor, ceiling]`; a number has to be 0 or more.
+    pub(super) fn is_within(self, center: f32, [floor, ceiling]: [f32; 2]) -> bool {
+        let [low, high] = self.around(center, floor);
+        let is_valid = !matches!(self, Self::Number(by) if by.is_nan() || by < 0.0);
+        is_valid && floor <= low && low <= high && high <= ceiling
+    }
+}
+
+impl fmt::Display for NumberOrRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Range(range) => write!(f, "{range:?}"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for NumberOrRange {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NumberOrRangeText)
+    }
+}
+
+struct NumberOrRangeText;
+
+impl<'de> Visitor<'de> for NumberOrRangeText {
+    type Value = NumberOrRange;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number or [low, high]")
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<NumberOrRange, E> {
+        Ok(NumberOrRange::Number(number as f32))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<NumberOrRange, E> {
+        Ok(NumberOrRange::Number(number as f32))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<NumberOrRange, E> {
+        Ok(NumberOrRange::Number(number as f32))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<NumberOrRange, A::Error> {
+        let ends = [list.next_element()?, list.next_element()?];
+        let [Some(low), Some(high)] = ends else {
+            return Err(A::Error::invalid_length(ends.iter().flatten().count(), &self));
+        };
+        match list.next_element::<f32>()? {
+            None => Ok(NumberOrRange::Range([low, high])),
+            Some(_) => Err(A::Error::invalid_length(3, &self)),
+        }
+    }
+}

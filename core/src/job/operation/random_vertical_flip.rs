@@ -1,0 +1,28 @@
+//! The operation `random_vertical_flip`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Operation, kind::{check_probability, half}};
+use crate::job::KeyProblem;
+
+/// Mirrors top to bottom.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RandomVerticalFlip {
+    /// Probability.
+    #[serde(default = "half")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
+    pub p: f32,
+}
+
+impl Operation for RandomVerticalFlip {
+    const NAME: &'static str = "random_vertical_flip";
+    const SINCE: &'static str = "0.1.0";
+    const KEYS: &'static [&'static str] = &["p"];
+    const EXAMPLE: &'static str = "{ p = 0.5 }";
+
+    fn check(&self) -> Result<(), KeyProblem> {
+        check_probability(Self::NAME, self.p)
+    }
+}

@@ -1,0 +1,55 @@
+//! Turns the hue.
+
+use super::{
+    planes::{BLOCK, each_block},
+    wide::{wide, within},
+};
+
+/// The factor between a value of 0..=255 and one of 0..1 that is multiplied by 255.999, as torchvision does.
+const SCALE: f32 = 255.999 / 255.0;
+
+wide! {
+    /// Turns the hue of each pixel by a part of the circle, -0.5 to 0.5.
+    pub(super) fn turn(rgb: &mut [u8], turn: f32) {
+        // In sixths of the circle, and never negative.
+        let turn = if turn < 0.0 { turn * 6.0 + 6.0 } else { turn * 6.0 };
+        each_block(rgb, |[reds, greens, blues]| {
+            for at in 0..BLOCK {
+                let [r, g, b] = [reds[at], greens[at], blues[at]];
+                let greatest = r.max(g).max(b);
+                let range = greatest - r.min(g).min(b);
+                let per_range = 1.0 / range.max(1.0);
+                // The hue in sixths of the circle from red on, 0 to 12.
+                let hue = if greatest == r {
+                    (g - b) * per_range + 6.0
+                } else if greatest == g {
+                    (b - r) * per_range + 2.0
+                } else {
+                    (r - g) * per_range + 4.0
+                };
+                let hue = hue + turn;
+                // Each channel is a trapezoid over the hue.
+                let channel = |offset: f32| {
+                    let place = hue + offset;
+                    let place = if place >= 12.0 { place - 12.0 } else { place };
+                    let place = if place >= 6.0 { place - 6.0 } else { place };
+                    let share = within(place.min(4.0 - place), 0.0, 1.0);
+                    (greatest - range * share) * SCALE
+                };
+                [reds[at], greens[at], blues[at]] = [channel(5.0), channel(3.0), channel(1.0)];
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_third_of_the_circle_moves_the_channels_on() {
+        let mut rgb = vec![200, 10, 10, 10, 200, 10, 10, 10, 200, 9, 9, 9];
+        super::turn(&mut rgb, 1.0 / 3.0);
+        assert_eq!(rgb, [10, 200, 10, 10, 10, 200, 200, 10, 10, 9, 9, 9]);
+        super::turn(&mut rgb, -1.0 / 3.0);
+        assert_eq!(rgb, [200, 10, 10, 10, 200, 10, 10, 10, 200, 9, 9, 9]);
+    }
+}

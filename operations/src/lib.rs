@@ -1,0 +1,227 @@
+//! The operations on an RGB picture that is decoded: pure functions of its pixels and their parameters. What is drawn, the
+//! caller draws.
+//!
+//! Operations on single values are composed to one table for each channel, and written in one pass.
+
+mod blur;
+mod grey;
+mod histogram;
+mod hue;
+mod lookup;
+mod pad;
+mod place;
+mod planes;
+mod points;
+mod sharpness;
+mod warp;
+mod wide;
+
+pub use pad::PadWith;
+use points::ValueTables;
+use spdl_pixels::{ResamplePlan, Resampler};
+pub use warp::{Sampling, Warp};
+
+/// An RGB picture of one byte per channel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RgbPicture {
+    /// Three bytes for each pixel, row by row.
+    pub pixels: Vec<u8>,
+    /// Width and height.
+    pub size: [u32; 2],
+}
+
+/// An operation on a picture, with all of its parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PixelOp {
+    /// Multiplies the values.
+    Brightness(f32),
+    /// Blends with the mean of the grey picture; a factor of 0 gives that mean.
+    Contrast(f32),
+    /// Blends with the grey picture; a factor of 0 gives that picture.
+    Saturation(f32),
+    /// Turns the hue by a part of the circle, -0.5 to 0.5.
+    Hue(f32),
+    /// Makes the channels equal.
+    Grayscale,
+    /// Subtracts the values from 255.
+    Invert,
+    /// Keeps the highest bits of the values.
+    Posterize(u32),
+    /// Inverts the values that are at least this.
+    Solarize(f32),
+    /// Stretches each channel to 0..=255.
+    Autocontrast,
+    /// Equalizes the histogram of each channel.
+    Equalize,
+    /// Blends with a smoothed picture; a factor of 0 gives that picture.
+    Sharpness(f32),
+    /// Blurs with a symmetric kernel, whose weights are given from its middle on.
+    Blur(Vec<f32>),
+    /// Paints a rectangle.
+    Erase {
+        /// First column and row.
+        place: [u32; 2],
+        /// Width and height.
+        size: [u32; 2],
+        /// Colour of the rectangle.
+        color: [u8; 3],
+    },
+    /// Pads the picture.
+    Pad {
+        /// Pixels on the left, top, right and bottom.
+        sides: [u32; 4],
+        /// What is added.
+        with: PadWith,
+    },
+    /// Rotates, shears and distorts.
+    Warp(Warp),
+    /// Crops, resizes, pads with black and mirrors.
+    Resample(ResamplePlan),
+}
+
+/// Buffers that are reused for the next picture.
+#[derive(Debug, Default)]
+pub struct OperationScratch {
+    /// The result of an operation that does not work in place.
+    result: Vec<u8>,
+    resampler: Resampler,
+}
+
+impl RgbPicture {
+    /// Keeps at most about `bytes` for the next picture.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        if self.pixels.capacity() > bytes {
+            self.pixels = Vec::new();
+        }
+    }
+}
+
+impl OperationScratch {
+    /// Keeps at most about `bytes` for the next picture.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        if self.result.capacity() > bytes {
+            self.result = Vec::new();
+        }
+        self.resampler.shrink_to(bytes);
+    }
+}
+
+impl PixelOp {
+    /// Returns the width and height after the operation.
+    #[must_use]
+    pub const fn output_size(&self, before: [u32; 2]) -> [u32; 2] {
+        match self {
+            Self::Resample(plan) => plan.size,
+            Self::Warp(warp) => warp.size,
+            Self::Pad { sides: [left, top, right, bottom], .. } => [
+                before[0].saturating_add(*left).saturating_add(*right),
+                before[1].saturating_add(*top).saturating_add(*bottom),
+            ],
+            _ => before,
+        }
+    }
+
+    /// Returns the operation as a table of values, if it is one for every picture.
+    fn table(&self) -> Option<[u8; 256]> {
+        Some(match *self {
+            Self::Brightness(factor) => points::brightness(factor),
+            Self::Invert => points::invert(),
+            Self::Posterize(bits) => points::posterize(bits),
+            Self::Solarize(threshold) => points::solarize(threshold),
+            _ => return None,
+        })
+    }
+}
+
+/// Returns an upper bound of the bytes that [`run`] uses for a picture of this size, including the picture and the result.
+#[must_use]
+pub fn memory_bytes(size: [u32; 2], ops: &[PixelOp]) -> u64 {
+    let bytes = |[width, height]: [u32; 2]| u64::from(width) * u64::from(height) * 3;
+    let mut before = size;
+    let mut most = bytes(size);
+    for op in ops {
+        let after = op.output_size(before);
+        let more = match op {
+            PixelOp::Resample(plan) => bytes(after) + plan.scratch_bytes(before),
+            PixelOp::Sharpness(_) | PixelOp::Pad { .. } | PixelOp::Warp(_) => bytes(after),
+            PixelOp::Blur(weights) => bytes(after) + (u64::from(before[0]) + 2 * weights.len() as u64) * 12,
+            _ => 0,
+        };
+        most = most.max(bytes(before) + more);
+        before = after;
+    }
+    most
+}
+
+/// Applies operations to a picture, in order.
+pub fn run(ops: &[PixelOp], picture: &mut RgbPicture, scratch: &mut OperationScratch) {
+    let mut tables = ValueTables::default();
+    for op in ops {
+        if let Some(table) = op.table() {
+            tables.then(&table);
+            continue;
+        }
+        match op {
+            // Their tables depend on the picture, and join the others.
+            PixelOp::Autocontrast => {
+                let [least, greatest] = histogram::extremes(&picture.pixels);
+                let [least, greatest] = tables.extremes([least, greatest], &picture.pixels);
+                tables.then_each(&std::array::from_fn(|c| points::autocontrast(least[c], greatest[c])));
+                continue;
+            }
+            PixelOp::Equalize => {
+                let histograms = tables.mapped(&histogram::histograms(&picture.pixels));
+                tables.then_each(&histograms.map(|histogram| points::equalize(&histogram)));
+                continue;
+            }
+            _ => {}
+        }
+        tables.write(&mut picture.pixels);
+        match op {
+            PixelOp::Contrast(factor) => {
+                let mean = grey::mean(&picture.pixels);
+                tables.then(&points::blend(mean, *factor));
+            }
+            PixelOp::Saturation(factor) => grey::saturate(&mut picture.pixels, *factor, 1.0 - factor),
+            PixelOp::Hue(turn) => hue::turn(&mut picture.pixels, *turn),
+            PixelOp::Grayscale => grey::grayscale(&mut picture.pixels),
+            PixelOp::Sharpness(factor) => {
+                sharpness::sharpen(&picture.pixels, picture.size, *factor, &mut scratch.result);
+                std::mem::swap(&mut picture.pixels, &mut scratch.result);
+            }
+            PixelOp::Blur(weights) => {
+                blur::blur(&picture.pixels, picture.size, weights, &mut scratch.result);
+                std::mem::swap(&mut picture.pixels, &mut scratch.result);
+            }
+            PixelOp::Erase { place, size, color } => erase(picture, *place, *size, *color),
+            PixelOp::Warp(warp) => {
+                warp::warp(picture, warp, &mut scratch.result);
+                std::mem::swap(&mut picture.pixels, &mut scratch.result);
+                picture.size = warp.size;
+            }
+            PixelOp::Pad { sides, with } => {
+                pad::pad(picture, *sides, *with, &mut scratch.result);
+                std::mem::swap(&mut picture.pixels, &mut scratch.result);
+                picture.size = op.output_size(picture.size);
+            }
+            PixelOp::Resample(plan) => {
+                if !place::place(picture, plan, &mut scratch.result) {
+                    plan.resample(&picture.pixels, picture.size, &mut scratch.resampler, &mut scratch.result);
+                }
+                std::mem::swap(&mut picture.pixels, &mut scratch.result);
+                picture.size = plan.size;
+            }
+            _ => unreachable!("{op:?} is a table"),
+        }
+    }
+    tables.write(&mut picture.pixels);
+}
+
+/// Paints a rectangle that is inside of the picture.
+fn erase(picture: &mut RgbPicture, [left, top]: [u32; 2], [width, height]: [u32; 2], color: [u8; 3]) {
+    let row_pixels = picture.size[0] as usize;
+    let (pixels, _) = picture.pixels.as_chunks_mut::<3>();
+    for row in pixels.chunks_exact_mut(row_pixels).skip(top as usize).take(height as usize) {
+        row[left as usize..][..width as usize].fill(color);
+    }
+}

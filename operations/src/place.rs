@@ -1,0 +1,102 @@
+//! Moves whole pixels: crops, pads with black and mirrors.
+
+use spdl_pixels::{AxisSpan, ResamplePlan};
+
+use super::{RgbPicture, wide::wide};
+
+/// Pixels that are mirrored at a time.
+const RUN: usize = 16;
+
+/// Writes what the plan makes of the picture to `out`, if it changes no pixel but its place; otherwise returns `false`.
+pub(super) fn place(picture: &RgbPicture, plan: &ResamplePlan, out: &mut Vec<u8>) -> bool {
+    let (Some(x), Some(y)) = (plan.x, plan.y) else { return false };
+    let (Some(left), Some(top)) = (first(x), first(y)) else { return false };
+    let [width, height] = plan.size.map(|side| side as usize);
+    let (columns, rows) = (x.pixels as usize, y.pixels as usize);
+    let at = |span: AxisSpan, reversed: bool| {
+        (if reversed { span.size - span.place - span.pixels } else { span.place }) as usize
+    };
+    let [to_left, to_top] = [at(x, plan.mirrored), at(y, plan.flipped)];
+    if columns < width || rows < height {
+        out.clear();
+    }
+    out.resize(width * height * 3, 0);
+    let from_bytes = picture.size[0] as usize * 3;
+    for row in 0..rows {
+        let from = &picture.pixels[(top + row) * from_bytes + left * 3..][..columns * 3];
+        let to_row = to_top + if plan.flipped { rows - 1 - row } else { row };
+        let to = &mut out[(to_row * width + to_left) * 3..][..columns * 3];
+        if plan.mirrored {
+            mirror(from, to);
+        } else {
+            to.copy_from_slice(from);
+        }
+    }
+    true
+}
+
+/// Returns the first pixel that a span shows, if it shows each pixel as it is.
+fn first(span: AxisSpan) -> Option<usize> {
+    (span.extent == f64::from(span.pixels) && span.from.fract() == 0.0).then_some(span.from as usize)
+}
+
+wide! {
+    /// Writes the pixels of a row from the last to the first.
+    fn mirror(from: &[u8], to: &mut [u8]) {
+        let (to_runs, to_rest) = to.as_chunks_mut::<{ 3 * RUN }>();
+        let (from_rest, from_runs) = from.as_rchunks::<{ 3 * RUN }>();
+        for (to, from) in to_runs.iter_mut().zip(from_runs.iter().rev()) {
+            for at in 0..RUN {
+                for channel in 0..3 {
+                    to[at * 3 + channel] = from[(RUN - 1 - at) * 3 + channel];
+                }
+            }
+        }
+        for (to, from) in to_rest.as_chunks_mut::<3>().0.iter_mut().zip(from_rest.as_chunks::<3>().0.iter().rev()) {
+            *to = *from;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spdl_pixels::Resampler;
+
+    use super::*;
+
+    #[test]
+    fn placing_gives_what_resampling_gives() {
+        let picture = RgbPicture { pixels: (0..70 * 9 * 3).map(|at| (at * 31 % 255) as u8).collect(), size: [70, 9] };
+        let span = |from: u32, pixels: u32, place: u32, size: u32| {
+            Some(AxisSpan {
+                readable: (from, from + pixels),
+                from: from.into(),
+                extent: pixels.into(),
+                place,
+                pixels,
+                size,
+            })
+        };
+        for (x, y) in [
+            (span(0, 70, 0, 70), span(0, 9, 0, 9)),
+            (span(5, 60, 0, 60), span(2, 3, 0, 3)),
+            (span(7, 33, 4, 40), span(1, 8, 2, 11)),
+        ] {
+            for (mirrored, flipped) in [(false, false), (true, false), (false, true), (true, true)] {
+                let plan = ResamplePlan { x, y, mirrored, flipped, size: [x.unwrap().size, y.unwrap().size] };
+                let (mut placed, mut resampled) = (vec![9; 5000], Vec::new());
+                assert!(place(&picture, &plan, &mut placed));
+                plan.resample(&picture.pixels, picture.size, &mut Resampler::default(), &mut resampled);
+                assert!(placed == resampled, "{plan:?}");
+            }
+        }
+        let scaled = ResamplePlan {
+            x: span(0, 70, 0, 70).map(|span| AxisSpan { extent: 69.0, ..span }),
+            y: span(0, 9, 0, 9),
+            mirrored: false,
+            flipped: false,
+            size: [70, 9],
+        };
+        assert!(!place(&picture, &scaled, &mut Vec::new()));
+    }
+}

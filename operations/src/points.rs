@@ -1,0 +1,160 @@
+//! Operations that give each value a new one, whatever its place: tables of 256 values.
+
+use super::lookup::{map_all, map_each};
+
+/// A table for each channel, composed of those of several operations.
+pub(super) struct ValueTables {
+    of: [[u8; 256]; 3],
+    is_identity: bool,
+    /// Whether all channels have the same table.
+    is_shared: bool,
+}
+
+impl Default for ValueTables {
+    fn default() -> Self {
+        Self { of: [table(|value| value); 3], is_identity: true, is_shared: true }
+    }
+}
+
+impl ValueTables {
+    /// Appends an operation that is the same for all channels.
+    pub(super) fn then(&mut self, next: &[u8; 256]) {
+        self.is_identity = false;
+        for own in self.of.as_flattened_mut() {
+            *own = next[usize::from(*own)];
+        }
+    }
+
+    /// Appends an operation with a table for each channel.
+    pub(super) fn then_each(&mut self, next: &[[u8; 256]; 3]) {
+        self.is_identity = false;
+        self.is_shared &= next[0] == next[1] && next[1] == next[2];
+        for (own, next) in self.of.iter_mut().zip(next) {
+            own.iter_mut().for_each(|own| *own = next[usize::from(*own)]);
+        }
+    }
+
+    /// Returns whether nothing changes.
+    pub(super) const fn is_identity(&self) -> bool {
+        self.is_identity
+    }
+
+    /// Returns the histograms of the picture's channels after these operations.
+    pub(super) fn mapped(&self, histograms: &[[u32; 256]; 3]) -> [[u32; 256]; 3] {
+        let mut mapped = [[0; 256]; 3];
+        for ((mapped, table), histogram) in mapped.iter_mut().zip(&self.of).zip(histograms) {
+            for (value, count) in table.iter().zip(histogram) {
+                mapped[usize::from(*value)] += count;
+            }
+        }
+        mapped
+    }
+
+    /// Writes the values, and starts again with tables that change nothing.
+    pub(super) fn write(&mut self, rgb: &mut [u8]) {
+        if self.is_identity {
+            return;
+        }
+        if self.is_shared {
+            map_all(&self.of[0], rgb);
+        } else {
+            map_each(&self.of, rgb);
+        }
+        *self = Self::default();
+    }
+}
+
+fn table(of: impl Fn(u8) -> u8) -> [u8; 256] {
+    std::array::from_fn(|value| of(value as u8))
+}
+
+/// Multiplies the values; parts of a level are cut off.
+pub(super) fn brightness(factor: f32) -> [u8; 256] {
+    table(|value| (f32::from(value) * factor) as u8)
+}
+
+/// Blends the values with one value.
+pub(super) fn blend(with: f32, factor: f32) -> [u8; 256] {
+    table(|value| (f32::from(value) * factor + with * (1.0 - factor)) as u8)
+}
+
+pub(super) fn invert() -> [u8; 256] {
+    table(|value| !value)
+}
+
+pub(super) fn posterize(bits: u32) -> [u8; 256] {
+    let mask = !(0xff_u32 >> bits.min(8)) as u8;
+    table(|value| value & mask)
+}
+
+pub(super) fn solarize(threshold: f32) -> [u8; 256] {
+    table(|value| if f32::from(value) >= threshold { !value } else { value })
+}
+
+/// Stretches the values between `least` and `greatest` to all values.
+pub(super) fn autocontrast(least: u8, greatest: u8) -> [u8; 256] {
+    if least == greatest {
+        return table(|value| value);
+    }
+    let step = f32::from(greatest - least) * (1.0 / 255.0);
+    table(|value| (f32::from(value.saturating_sub(least)) / step) as u8)
+}
+
+/// Gives each value the share of the pixels below it, as PIL's `equalize` does.
+pub(super) fn equalize(histogram: &[u32; 256]) -> [u8; 256] {
+    let pixels: u64 = histogram.iter().map(|count| u64::from(*count)).sum();
+    let of_greatest = histogram.iter().rev().find(|count| **count > 0).copied().unwrap_or_default();
+    let step = (pixels - u64::from(of_greatest)) / 255;
+    if step == 0 {
+        return table(|value| value);
+    }
+    let mut below = 0;
+    histogram.map(|count| {
+        let share = (below + step / 2) / step;
+        below += u64::from(count);
+        share.min(255) as u8
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_applied_in_order() {
+        let mut rgb: Vec<u8> = (0..=255).flat_map(|value| [value, value / 2, 7]).collect();
+        let expected: Vec<u8> = rgb.iter().map(|value| (f32::from(!value) * 0.5) as u8 & 0xf0).collect();
+        let mut tables = ValueTables::default();
+        for next in [invert(), brightness(0.5), posterize(4)] {
+            tables.then(&next);
+        }
+        tables.write(&mut rgb);
+        assert_eq!(rgb, expected);
+        tables.write(&mut rgb);
+        assert_eq!(rgb, expected, "nothing is written twice");
+    }
+
+    #[test]
+    fn each_channel_has_its_own_table() {
+        let mut rgb = vec![1, 2, 3, 4, 5, 6];
+        let mut tables = ValueTables::default();
+        tables.then_each(&[invert(), posterize(8), posterize(0)]);
+        tables.write(&mut rgb);
+        assert_eq!(rgb, [254, 2, 0, 251, 5, 0]);
+    }
+
+    #[test]
+    fn factors_that_are_extreme_are_clipped() {
+        assert_eq!(brightness(1e9)[1..], [255; 255]);
+        assert_eq!(brightness(1e9)[0], 0);
+        assert_eq!((blend(100.0, 1e3)[99], blend(100.0, 1e3)[101]), (0, 255));
+    }
+
+    #[test]
+    fn a_channel_of_one_value_is_not_changed() {
+        let mut histogram = [0; 256];
+        histogram[77] = 1000;
+        assert_eq!(equalize(&histogram), table(|value| value));
+        assert_eq!(autocontrast(9, 9), table(|value| value));
+    }
+}

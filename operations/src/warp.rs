@@ -1,0 +1,255 @@
+//! Rotates, shears and distorts: each pixel of the result comes from a place in the picture.
+
+use super::{
+    RgbPicture,
+    wide::{level, wide, within},
+};
+
+/// How a value between pixels is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampling {
+    /// The nearest pixel; of two that are as near, the one whose number is even.
+    Nearest,
+    /// The four pixels around, weighted by their distance; beyond the border lies the colour that fills.
+    Bilinear,
+}
+
+/// A change of places. The pixel of the result whose middle is at (x, y) shows what is at
+/// ((a x + b y + c) / w, (d x + e y + f) / w) with w = g x + h y + 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Warp {
+    /// The factors a to h.
+    pub factors: [f32; 8],
+    /// How a value between pixels is made.
+    pub sampling: Sampling,
+    /// The colour of what lies beyond the border; `None` for black, which bilinear sampling then blends with as with pixels.
+    pub fill: Option<[u8; 3]>,
+    /// Width and height of the result.
+    pub size: [u32; 2],
+}
+
+/// Pixels whose places are computed at a time.
+const RUN: usize = 64;
+
+/// Writes what the warp makes of the picture to `out`.
+pub(super) fn warp(picture: &RgbPicture, warp: &Warp, out: &mut Vec<u8>) {
+    let [width, height] = warp.size.map(|side| side as usize);
+    out.clear();
+    out.resize(width * height * 3, 0);
+    let source =
+        Source { rgb: &picture.pixels, width: picture.size[0] as i32, height: picture.size[1] as i32, fill: warp.fill };
+    let mut places = [[0.0; RUN]; 2];
+    for (y, row) in out.chunks_exact_mut(width * 3).enumerate() {
+        for (run, pixels) in row.as_chunks_mut::<3>().0.chunks_mut(RUN).enumerate() {
+            find_places(&warp.factors, (run * RUN) as f32 + 0.5, y as f32 + 0.5, &mut places);
+            match warp.sampling {
+                Sampling::Nearest => nearest(&source, &places, pixels),
+                Sampling::Bilinear => bilinear(&source, &places, pixels),
+            }
+        }
+    }
+}
+
+/// A picture and what lies around it.
+struct Source<'p> {
+    rgb: &'p [u8],
+    width: i32,
+    height: i32,
+    fill: Option<[u8; 3]>,
+}
+
+impl Source<'_> {
+    #[inline(always)]
+    fn contains(&self, x: i32, y: i32) -> bool {
+        (x as u32) < self.width as u32 && (y as u32) < self.height as u32
+    }
+
+    #[inline(always)]
+    const fn place(&self, x: i32, y: i32) -> usize {
+        (y * self.width + x) as usize * 3
+    }
+
+    /// Samples between pixels of which some are beyond the border, as torchvision does: what fills is blended with after the
+    /// pixels that are there, by their whole weight.
+    #[inline(never)]
+    fn at_border(&self, [x, y]: [i32; 2], [right, below]: [f32; 2]) -> [u8; 3] {
+        let (mut sums, mut weight) = ([0.0; 3], 0.0);
+        for (dx, across) in [(0, 1.0 - right), (1, right)] {
+            for (dy, down) in [(0, 1.0 - below), (1, below)] {
+                if self.contains(x + dx, y + dy) {
+                    let place = self.place(x + dx, y + dy);
+                    weight += across * down;
+                    for (sum, value) in sums.iter_mut().zip(&self.rgb[place..place + 3]) {
+                        *sum += f32::from(*value) * (across * down);
+                    }
+                }
+            }
+        }
+        if let Some(fill) = self.fill {
+            for (sum, fill) in sums.iter_mut().zip(fill.map(f32::from)) {
+                *sum = (*sum - fill) * weight + fill;
+            }
+        }
+        sums.map(|sum| sum.round_ties_even() as u8)
+    }
+}
+
+wide! {
+    /// Computes the places of a run of pixels: columns and rows, where whole numbers are the middles of pixels.
+    fn find_places(factors: &[f32; 8], x: f32, y: f32, places: &mut [[f32; RUN]; 2]) {
+        let [a, b, c, d, e, f, g, h] = *factors;
+        let [columns, rows] = places;
+        let (column, row, scale) = (b * y + c, e * y + f, h * y + 1.0);
+        for at in 0..RUN {
+            let x = x + at as f32;
+            columns[at] = (a * x + column) / (g * x + scale) - 0.5;
+            rows[at] = (d * x + row) / (g * x + scale) - 0.5;
+        }
+    }
+}
+
+/// Brings a place that is far beyond the border, or none, to where it fits an integer.
+#[inline(always)]
+fn bounded(place: f32) -> f32 {
+    within(place, -2.0, 65_536.0)
+}
+
+/// Rounds a number from -2 to 65536 to the nearest whole one, half to even. Unlike `as i32`, it takes one addition.
+#[inline(always)]
+fn nearest_whole(value: f32) -> i32 {
+    // Beside 1.5 * 2^23, the lowest bits of a float are those of the whole number that was added.
+    const BIAS: f32 = 12_582_912.0;
+    (value + BIAS).to_bits() as i32 - BIAS.to_bits() as i32
+}
+
+wide! {
+    fn nearest(source: &Source<'_>, places: &[[f32; RUN]; 2], out: &mut [[u8; 3]]) {
+        let [columns, rows] = places;
+        let mut offsets = [0_u32; RUN];
+        for at in 0..RUN {
+            let (x, y) = (nearest_whole(bounded(columns[at])), nearest_whole(bounded(rows[at])));
+            let is_inside = (x >= 0) & (y >= 0) & (x < source.width) & (y < source.height);
+            offsets[at] = if is_inside { (y * source.width + x) as u32 * 3 } else { u32::MAX };
+        }
+        let fill = source.fill.unwrap_or_default();
+        for (pixel, offset) in out.iter_mut().zip(offsets) {
+            let offset = offset as usize;
+            *pixel = source.rgb.get(offset..).and_then(<[u8]>::first_chunk).copied().unwrap_or(fill);
+        }
+    }
+}
+
+wide! {
+    fn bilinear(source: &Source<'_>, places: &[[f32; RUN]; 2], out: &mut [[u8; 3]]) {
+        let [columns, rows] = places;
+        let (lefts, tops) = (columns.map(|place| bounded(place).floor()), rows.map(|place| bounded(place).floor()));
+        let (mut rights, mut belows) = ([0.0; RUN], [0.0; RUN]);
+        let mut offsets = [0_u32; RUN];
+        let mut are_inner = true;
+        // The four bytes of the last of a place's pixels have to be there.
+        let last = (source.height - 2) * source.width + source.width - 2;
+        for at in 0..RUN {
+            let (x, y) = (nearest_whole(lefts[at]), nearest_whole(tops[at]));
+            rights[at] = columns[at] - lefts[at];
+            belows[at] = rows[at] - tops[at];
+            let place = y * source.width + x;
+            let is_inner = (x >= 0) & (y >= 0) & (x < source.width - 1) & (y < source.height - 1) & (place < last);
+            are_inner &= is_inner | (at >= out.len());
+            offsets[at] = if is_inner { place as u32 * 3 } else { u32::MAX };
+        }
+        let row_bytes = source.width as usize * 3;
+        let mut taps = [[0_u32; RUN]; 4];
+        for at in 0..out.len() {
+            let offset = offsets[at] as usize;
+            let Some(upper) = source.rgb.get(offset..offset.wrapping_add(7)) else { continue };
+            let Some(lower) = source.rgb.get(offset + row_bytes..offset + row_bytes + 7) else { continue };
+            taps[0][at] = four(upper, 0);
+            taps[1][at] = four(upper, 3);
+            taps[2][at] = four(lower, 0);
+            taps[3][at] = four(lower, 3);
+        }
+        let mut colors = [[0_u8; RUN]; 3];
+        for (channel, values) in colors.iter_mut().enumerate() {
+            for at in 0..RUN {
+                let value = |tap: usize| ((taps[tap][at] >> (8 * channel)) & 255) as i32 as f32;
+                let upper = value(0) + (value(1) - value(0)) * rights[at];
+                let lower = value(2) + (value(3) - value(2)) * rights[at];
+                values[at] = level(upper + (lower - upper) * belows[at] + 0.5);
+            }
+        }
+        let [reds, greens, blues] = &colors;
+        for (((pixel, r), g), b) in out.iter_mut().zip(reds).zip(greens).zip(blues) {
+            *pixel = [*r, *g, *b];
+        }
+        if are_inner {
+            return;
+        }
+        for (at, pixel) in out.iter_mut().enumerate().filter(|(at, _)| offsets[*at] == u32::MAX) {
+            let (x, y) = (lefts[at] as i32, tops[at] as i32);
+            let is_outside = x < -1 || y < -1 || x >= source.width || y >= source.height;
+            *pixel = if is_outside {
+                source.fill.unwrap_or_default()
+            } else {
+                source.at_border([x, y], [rights[at], belows[at]])
+            };
+        }
+    }
+}
+
+/// Returns the three channels of a pixel and a byte of the next, as one number.
+#[inline(always)]
+fn four(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picture() -> RgbPicture {
+        RgbPicture { pixels: (0..7 * 5 * 3).map(|at| (at * 83 % 256) as u8).collect(), size: [7, 5] }
+    }
+
+    fn warped(factors: [f32; 8], sampling: Sampling, fill: Option<[u8; 3]>) -> Vec<u8> {
+        let mut out = Vec::new();
+        warp(&picture(), &Warp { factors, sampling, fill, size: [7, 5] }, &mut out);
+        out
+    }
+
+    #[test]
+    fn a_warp_that_changes_no_place_changes_no_pixel() {
+        for sampling in [Sampling::Nearest, Sampling::Bilinear] {
+            let same = warped([1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0], sampling, Some([1, 2, 3]));
+            assert_eq!(same, picture().pixels, "{sampling:?}");
+        }
+    }
+
+    #[test]
+    fn what_lies_beyond_the_border_is_filled() {
+        for sampling in [Sampling::Nearest, Sampling::Bilinear] {
+            for factors in [
+                [1.0, 0.0, 9.0, 0.0, 1.0, 0.0, 0.0, 0.0],
+                [1.0, 0.0, 0.0, 0.0, 1.0, -1e30, 0.0, 0.0],
+                [f32::NAN; 8],
+                [0.0, 0.0, f32::INFINITY, 0.0, 0.0, 0.0, 0.0, 0.0],
+            ] {
+                assert_eq!(
+                    warped(factors, sampling, Some([1, 2, 3])),
+                    [1, 2, 3].repeat(35),
+                    "{sampling:?} {factors:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn moving_by_whole_pixels_is_exact() {
+        let moved = warped([1.0, 0.0, 2.0, 0.0, 1.0, 1.0, 0.0, 0.0], Sampling::Bilinear, None);
+        for y in 0..4 {
+            for x in 0..5 {
+                let of = |pixels: &[u8], x: usize, y: usize| pixels[(y * 7 + x) * 3..][..3].to_vec();
+                assert_eq!(of(&moved, x, y), of(&picture().pixels, x + 2, y + 1));
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Compiles a function twice: for every processor, and for those with AVX2, where it is run if the processor has it. The
+//! results are the same, because no instruction that rounds otherwise is used.
+
+/// Defines a function whose loops the compiler vectorises for the processor that it runs on.
+macro_rules! wide {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $returns:ty)? $body:block) => {
+        $(#[$meta])*
+        $vis fn $name($($arg: $ty),*) $(-> $returns)? {
+            #[inline(always)]
+            fn portable($($arg: $ty),*) $(-> $returns)? $body
+            #[cfg(target_arch = "x86_64")]
+            if std::arch::is_x86_feature_detected!("avx2") {
+                #[target_feature(enable = "avx2")]
+                fn avx2($($arg: $ty),*) $(-> $returns)? {
+                    portable($($arg),*)
+                }
+                // SAFETY: the processor has AVX2.
+                #[allow(unsafe_code)]
+                return unsafe { avx2($($arg),*) };
+            }
+            portable($($arg),*)
+        }
+    };
+}
+
+pub(super) use wide;
+
+/// Converts a value to a level from 0 to 255; parts of a level are cut off. Unlike `as u8`, it takes the processor few
+/// instructions for many values at a time.
+#[inline(always)]
+pub(super) fn level(value: f32) -> u8 {
+    whole_level(within(value, 0.0, 255.0).trunc())
+}
+
+/// Brings a number to where it is not below `low` or above `high`; what is no number becomes `low`. Unlike with `clamp`, many
+/// values are computed at a time.
+#[inline(always)]
+pub(super) fn within(value: f32, low: f32, high: f32) -> f32 {
+    value.max(low).min(high)
+}
+
+/// Converts a whole number from 0 to 255.
+#[inline(always)]
+pub(super) fn whole_level(value: f32) -> u8 {
+    // Beside 2^23, the lowest bits of a float are those of the whole number that was added.
+    (value + 8_388_608.0).to_bits() as u8
+}

@@ -1,0 +1,146 @@
+//! The plan of a picture while operations add to it.
+
+use std::iter;
+
+use spdl_core::job::{Fill, ImageOp, PaddingMode, WarpInterpolation};
+use spdl_operations::{PadWith, PixelOp};
+use spdl_pixels::ResamplePlan;
+
+use super::affine::{Affine, warp};
+use crate::decode::{
+    cause::BadSampleProblem,
+    draw::Draw,
+    geometry::{Canvas, PixelBox},
+};
+
+/// Returns the sample's bounding box in the annotation in a field.
+pub(in crate::decode) type BoxOf<'a> = &'a mut dyn FnMut(&str) -> Result<PixelBox, BadSampleProblem>;
+
+/// What becomes of a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::decode) struct PicturePlan {
+    /// The part that is decoded, and its size.
+    pub(in crate::decode) decode: ResamplePlan,
+    /// What is done with the decoded pixels.
+    pub(in crate::decode) then: Vec<PixelOp>,
+}
+
+impl PicturePlan {
+    /// Returns the first size of the decoded picture that has more than `pixels` pixels.
+    pub(in crate::decode) fn too_large(&self, pixels: u64) -> Option<[u32; 2]> {
+        let mut size = self.decode.size;
+        let sizes = self.then.iter().map(|op| {
+            size = op.output_size(size);
+            size
+        });
+        let is_too_large = |[width, height]: &[u32; 2]| u64::from(*width) * u64::from(*height) > pixels;
+        iter::once(self.decode.size).chain(sizes).find(is_too_large)
+    }
+}
+
+/// Collects the steps of operations.
+pub(in crate::decode) struct Planner<'a> {
+    pub(super) draw: &'a mut Draw,
+    box_of: BoxOf<'a>,
+    /// What decoding does, once a step has changed values.
+    decode: Option<ResamplePlan>,
+    then: Vec<PixelOp>,
+    /// The geometry since the last step that changed values.
+    canvas: Canvas,
+}
+
+impl<'a> Planner<'a> {
+    pub(super) fn new(size: [u32; 2], draw: &'a mut Draw, box_of: BoxOf<'a>) -> Self {
+        Self { draw, box_of, decode: None, then: Vec::new(), canvas: Canvas::new(size) }
+    }
+
+    /// Adds the steps of operations.
+    pub(super) fn add(&mut self, ops: &[ImageOp]) -> Result<(), BadSampleProblem> {
+        ops.iter().try_for_each(|op| super::plan_one(op, self))
+    }
+
+    /// Returns the width and height of the picture after the steps so far, both at least 1.
+    pub(super) const fn size(&self) -> [u32; 2] {
+        self.canvas.size()
+    }
+
+    /// Returns the canvas, for a step that only moves pixels.
+    pub(super) const fn canvas(&mut self) -> &mut Canvas {
+        &mut self.canvas
+    }
+
+    /// Cuts out the sample's bounding box, widened on each side by `margin` of its size.
+    pub(super) fn crop_box(&mut self, field: &str, margin: f32) -> Result<(), BadSampleProblem> {
+        let edges = (self.box_of)(field)?;
+        let cut = self.canvas.crop_box(edges, margin);
+        cut.ok_or_else(|| BadSampleProblem::BoxEmpty { field: field.to_owned() })
+    }
+
+    /// Pads by so many pixels on the left, top, right and bottom.
+    pub(super) fn pad(&mut self, sides: [u32; 4], fill: Fill, mode: PaddingMode) {
+        let with = match mode {
+            _ if sides == [0; 4] => return,
+            PaddingMode::Constant if fill == Fill::default() => return self.canvas.pad(sides),
+            PaddingMode::Constant => PadWith::Constant(fill.0),
+            PaddingMode::Edge => PadWith::Edge,
+            PaddingMode::Reflect => PadWith::Reflect,
+            PaddingMode::Symmetric => PadWith::Symmetric,
+        };
+        self.change(PixelOp::Pad { sides, with });
+    }
+
+    /// Rotates counter-clockwise by an angle in degrees. If `expands`, the result is as large as the rotated picture.
+    pub(super) fn rotate(
+        &mut self,
+        angle: f64,
+        expands: bool,
+        interpolation: WarpInterpolation,
+        fill: Option<[u8; 3]>,
+    ) {
+        let size = self.size();
+        let matrix = Affine { angle: -angle, ..Affine::default() }.inverse();
+        let result = if expands { rotated_size(matrix, size) } else { size };
+        self.change(warp(matrix, size, result, interpolation, fill));
+    }
+
+    /// Draws whether something of this probability happens.
+    pub(super) fn happens(&mut self, p: f32) -> bool {
+        self.draw.unit() < f64::from(p)
+    }
+
+    /// Adds a step that changes values.
+    pub(super) fn change(&mut self, op: PixelOp) {
+        self.end_geometry();
+        let size = op.output_size(self.size());
+        self.then.push(op);
+        self.canvas = Canvas::new(size);
+    }
+
+    fn end_geometry(&mut self) {
+        let size = self.size();
+        if self.decode.is_none() {
+            self.decode = Some(self.canvas.plan());
+        } else if self.canvas != Canvas::new(size) {
+            self.then.push(PixelOp::Resample(self.canvas.plan()));
+        }
+        self.canvas = Canvas::new(size);
+    }
+
+    pub(super) fn finish(mut self) -> PicturePlan {
+        self.end_geometry();
+        PicturePlan { decode: self.decode.expect("the geometry has ended"), then: self.then }
+    }
+}
+
+/// Returns the width and height of the box round a rotated picture.
+fn rotated_size([a, b, _, d, e, _]: [f64; 6], size: [u32; 2]) -> [u32; 2] {
+    let [width, height] = size.map(f64::from);
+    // The box is symmetric round the middle of the picture. What is left of rounding must not become a pixel.
+    let side = |across: f64, down: f64, own: f64| {
+        let reach = (across.abs() * width + down.abs() * height) / 2.0;
+        let end = ((reach + own / 2.0) * 1e4).trunc() / 1e4;
+        let start = ((own / 2.0 - reach) * 1e4).trunc() / 1e4;
+        (end.ceil() - start.floor()).max(1.0) as u32
+    };
+    [side(a, b, width), side(d, e, height)]
+}

@@ -1,0 +1,56 @@
+//! The operations of an `image` column on pictures that are decoded already.
+
+use spdl_core::job::ImageOp;
+use spdl_operations::{OperationScratch, PixelOp, RgbPicture};
+
+use super::{
+    BadSampleProblem, PictureLimits,
+    draw::Draw,
+    operation::{self, PicturePlan},
+};
+
+/// The operations of an `image` column, without the column.
+#[derive(Clone, Debug)]
+pub struct PictureOps {
+    ops: Vec<ImageOp>,
+    seed: u64,
+}
+
+impl PictureOps {
+    /// Makes them of operations that are valid. Random ones draw what they draw in a job with this seed.
+    #[must_use]
+    pub const fn new(ops: Vec<ImageOp>, seed: u64) -> Self {
+        Self { ops, seed }
+    }
+
+    /// Applies the operations to the picture of a sample.
+    ///
+    /// # Errors
+    /// [`BadSampleProblem`] if an operation needs a record, or if the picture becomes larger than the limits.
+    ///
+    /// # Panics
+    /// If the picture has no pixels, or not as many bytes as its size says.
+    pub fn apply(
+        &self,
+        [epoch, id]: [u64; 2],
+        picture: &mut RgbPicture,
+        scratch: &mut OperationScratch,
+        limits: PictureLimits,
+    ) -> Result<(), BadSampleProblem> {
+        let [width, height] = picture.size;
+        assert_eq!(picture.pixels.len(), width as usize * height as usize * 3, "bytes of {width}x{height} pixels");
+        let mut draw = Draw::new(self.seed, epoch, id);
+        let mut no_box = |field: &str| Err(BadSampleProblem::Missing { fields: format!("`{field}`") });
+        let plan = operation::plan(picture.size, &self.ops, &mut draw, &mut no_box)?;
+        if let Some([width, height]) = plan.too_large(limits.pixels) {
+            let (field, pixels) = ("picture".to_owned(), limits.pixels);
+            return Err(BadSampleProblem::GrowsTooLarge { field, width, height, pixels });
+        }
+        let PicturePlan { decode, then } = plan;
+        if !decode.is_identity(picture.size) {
+            spdl_operations::run(&[PixelOp::Resample(decode)], picture, scratch);
+        }
+        spdl_operations::run(&then, picture, scratch);
+        Ok(())
+    }
+}
