@@ -198,11 +198,13 @@ impl LocalBuilder {
     ///
     /// # Errors
     /// [`LocalError`]; its text names the job, dataset or setting at fault.
-    pub async fn open(self) -> Result<LocalLoader, LocalError> {
+    pub async fn open(mut self) -> Result<LocalLoader, LocalError> {
         let started = Instant::now();
         self.budget.check()?;
         self.job.check()?;
-        let manifest = DatasetStore::open(&self.job.dataset)?.manifest().await?;
+        let store = DatasetStore::open_pinned(&self.job.dataset).await?;
+        let manifest = store.manifest().await?;
+        self.job.dataset = store.pinned_url(&self.job.dataset);
         let mut job = self.job.freeze(&manifest.facts())?;
         if let Some(epochs) = self.epochs {
             job.epochs = epochs;

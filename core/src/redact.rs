@@ -66,6 +66,7 @@ pub fn secret_in(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let instead = match scheme.to_ascii_lowercase().as_str() {
         "s3" | "s3a" => "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        "hf" => "HF_TOKEN",
         "gs" => "GOOGLE_APPLICATION_CREDENTIALS",
         "az" | "adl" | "azure" | "abfs" | "abfss" => "AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
         _ => "NETRC, which names a netrc file with `machine HOST login USER password PASSWORD`",
@@ -122,12 +123,19 @@ mod tests {
             ("https://host/a?word", "NETRC"),
             ("s3://key:word@bucket/a", "AWS_SECRET_ACCESS_KEY"),
             ("az://container/a?sig=word", "AZURE_STORAGE_SAS_TOKEN"),
+            ("hf://word@datasets/org/name", "HF_TOKEN"),
         ] {
             let problem = secret_in(url).expect(url);
             assert!(problem.contains(instead) && !problem.contains("word@") && !problem.contains("=word"), "{problem}");
             assert!(!problem.contains("?word"), "{problem}");
         }
-        for url in ["s3://bucket/a@b", "/data?x", "abfss://c@a.dfs.core.windows.net/x", "http://host:9000/x"] {
+        for url in [
+            "s3://bucket/a@b",
+            "/data?x",
+            "abfss://c@a.dfs.core.windows.net/x",
+            "hf://datasets/org/name@v1/a",
+            "http://host:9000/x",
+        ] {
             assert_eq!(secret_in(url), None);
         }
     }

@@ -31,7 +31,9 @@ impl Stores {
 /// Returns whether `url` is `store` or lies below it.
 fn is_within(url: &str, store: &str) -> bool {
     let (url, store) = (place(url), place(store));
-    let is_below = url.strip_prefix(&store).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    // On the Hugging Face Hub, a revision follows the name of a repository.
+    let follows = |rest: &str| rest.starts_with('/') || rest.starts_with('@') && store.starts_with("hf://");
+    let is_below = url.strip_prefix(&store).is_some_and(|rest| rest.is_empty() || follows(rest));
     // `..` could lead out of the store again, so such parts are refused.
     is_below && !url.split('/').any(|part| matches!(part, "." | ".."))
 }
@@ -73,6 +75,10 @@ mod tests {
             ("https://host:443/a", "https://HOST/", true),
             ("https://host:444/a", "https://host", false),
             ("http://169.254.169.254/latest", "https://host", false),
+            ("hf://datasets/org/name@main/a", "hf://datasets/org/name", true),
+            ("hf://datasets/org/name@v1/a", "hf://datasets/org/", true),
+            ("hf://datasets/org/name-2@v1", "hf://datasets/org/name", false),
+            ("s3://bucket/a@b", "s3://bucket/a", false),
             ("/data/a", "/data", true),
             ("file:///data/a", "/data/", true),
             ("/database", "/data", false),

@@ -13,6 +13,7 @@ pub mod debian;
 pub mod disk;
 pub mod etcd;
 pub mod http;
+pub mod hub;
 pub mod processes;
 #[cfg(feature = "s3")]
 pub mod proxy;

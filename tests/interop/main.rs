@@ -1,9 +1,10 @@
-//! Interoperability with other software: the Python packages `webdataset` and `pillow`, and the S3 protocol.
+//! Interoperability with other software: the Python packages `webdataset` and `pillow`, the S3 protocol, and the Hugging Face Hub's.
 
 mod crop_ready;
 mod elsewhere;
 mod everyday;
 mod foreign;
+mod hub;
 mod mds;
 mod own_data;
 mod parquet;

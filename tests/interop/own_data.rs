@@ -7,6 +7,7 @@ use std::{
 };
 
 use spdl_testkit::{
+    hub::HubServer,
     processes::{run, write_pictures},
     python::{python_with, run_script},
     root,
@@ -107,6 +108,13 @@ async fn what_users_have_is_read_by_the_commands_of_the_table() {
     write_data(have.path());
     let bucket = S3Server::start();
     let bucket_url = bucket.upload(&have.path().join("photos"), "photos").await;
+    let hub = HubServer::start();
+    hub.push("main", &have.path().join("parquet"));
+    let spdl_ctl = || {
+        let mut command = ctl_for(&bucket);
+        command.envs(hub.environment());
+        command
+    };
 
     let rows = rows();
     assert!(rows.len() >= 10, "{} rows", rows.len());
@@ -117,11 +125,11 @@ async fn what_users_have_is_read_by_the_commands_of_the_table() {
             assert!(copied.status.success(), "{}", copied.stderr);
             let in_bucket = |word: &String| if word == BUCKET { bucket_url.clone() } else { word.clone() };
             let arguments: Vec<String> = command.iter().map(in_bucket).collect();
-            let report = run(ctl_for(&bucket).args(&arguments).arg("--json").current_dir(work.path())).json();
+            let report = run(spdl_ctl().args(&arguments).arg("--json").current_dir(work.path())).json();
             assert_eq!(report["records"], PICTURES, "{command:?}");
             let out = arguments.iter().position(|word| word == "--out").map(|option| option + 1);
             let dataset = &arguments[out.unwrap_or(if arguments[0] == "pack" { 2 } else { 1 })];
-            let verified = run(ctl_for(&bucket).args(["verify", dataset, "--json"]).current_dir(work.path())).json();
+            let verified = run(spdl_ctl().args(["verify", dataset, "--json"]).current_dir(work.path())).json();
             assert_eq!(verified["faults"].as_array().map(Vec::len), Some(0), "{command:?}");
 
             let job = work.path().join("job.toml");
@@ -130,7 +138,7 @@ async fn what_users_have_is_read_by_the_commands_of_the_table() {
                  [[column]]\nname = \"it\"\n{column}"
             );
             fs::write(&job, text).unwrap();
-            let replayed = run(ctl_for(&bucket).arg("replay").arg(&job).args(["--all", "--json"]));
+            let replayed = run(spdl_ctl().arg("replay").arg(&job).args(["--all", "--json"]));
             assert!(replayed.status.success(), "{command:?} with {column}: {}", replayed.stderr);
             assert_eq!(replayed.json()["samples"], PICTURES, "{command:?}");
         }

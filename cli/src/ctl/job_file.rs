@@ -35,9 +35,11 @@ pub(crate) fn read(path: &Path) -> Result<JobFile, CtlError> {
 
 /// Opens a job file's dataset and freezes the job.
 pub(crate) async fn open(path: &Path) -> Result<OpenJob, CtlError> {
-    let file = read(path)?;
+    let mut file = read(path)?;
     file.check()?;
-    let manifest = DatasetStore::open(&file.dataset)?.manifest().await?;
+    let store = DatasetStore::open_pinned(&file.dataset).await?;
+    let manifest = store.manifest().await?;
+    file.dataset = store.pinned_url(&file.dataset);
     let job = file.freeze(&manifest.facts())?;
     let plan = Plan::new(&manifest.block_samples(), job.seed, job.order)?;
     Ok(OpenJob { job, manifest, plan })

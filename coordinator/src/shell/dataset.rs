@@ -62,7 +62,7 @@ impl DatasetChecks {
             let cause = redact(&cause).into_owned();
             Refusal::JobInvalid { job: job.to_owned(), cause }
         };
-        let file = JobFile::parse(toml, origin).map_err(|error| match error {
+        let mut file = JobFile::parse(toml, origin).map_err(|error| match error {
             JobError::Syntax { source, .. } => invalid(origin, source.to_string().trim_end().to_owned()),
             other => invalid(origin, other.to_string()),
         })?;
@@ -80,7 +80,9 @@ impl DatasetChecks {
                 MANIFEST_TIMEOUT.as_secs()
             )),
         };
-        file.freeze(&facts.map_err(named)?).map_err(|error| invalid(&file.name, error.to_string()))
+        let (facts, dataset) = facts.map_err(named)?;
+        file.dataset = dataset;
+        file.freeze(&facts).map_err(|error| invalid(&file.name, error.to_string()))
     }
 }
 
@@ -101,7 +103,8 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-async fn facts(dataset: String, limits: DatasetLimits) -> Result<DatasetFacts, String> {
+/// Returns the facts about a dataset, and the URL by which the job names it.
+async fn facts(dataset: String, limits: DatasetLimits) -> Result<(DatasetFacts, String), String> {
     let text = |error: StoreError| match (&error, error.hint()) {
         // The error does not reveal what the file is instead.
         (StoreError::Format { url, source: FormatError::WrongMagic { .. } }, _) => format!("`{url}` is not a manifest"),
@@ -109,12 +112,12 @@ async fn facts(dataset: String, limits: DatasetLimits) -> Result<DatasetFacts, S
         (_, Some(hint)) => format!("{error}; {hint}"),
         (_, None) => error.to_string(),
     };
-    let store = DatasetStore::open(&dataset).map_err(text)?;
+    let store = DatasetStore::open_pinned(&dataset).await.map_err(text)?;
     let manifest = store.manifest_within(limits.manifest_bytes).await.map_err(text)?;
     // The folder of the shards need not be there on this machine, but workers may have to be allowed to read it.
     let shards = store.shards_url(&manifest).map_err(text)?;
     if manifest.base().is_some() {
         limits.stores.admit(&shards).map_err(|problem| format!("`{dataset}` has its shards elsewhere: {problem}"))?;
     }
-    Ok(manifest.facts())
+    Ok((manifest.facts(), store.pinned_url(&dataset)))
 }

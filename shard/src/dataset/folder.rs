@@ -63,9 +63,12 @@ pub(super) async fn remove_shard(to: &DatasetStore, shard: &str) -> Result<(), D
     remove(to, &format!("{shard}{INDEX_SUFFIX}")).await
 }
 
-/// Returns the dataset's name: the given one, or the last part of its folder's URL.
+/// Returns the dataset's name: the given one, or the last part of its folder's URL, without a commit.
 pub(super) fn dataset_name(to: &DatasetStore, given: Option<&str>) -> String {
-    let last = || to.url().rsplit('/').next().unwrap_or_default();
+    let last = || {
+        let last = to.url().rsplit('/').next().unwrap_or_default();
+        if to.is_on_hub() { last.split('@').next().unwrap_or_default() } else { last }
+    };
     given.unwrap_or_else(last).to_owned()
 }
 

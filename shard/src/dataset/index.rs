@@ -118,6 +118,7 @@ pub async fn index_until(
     let block_bytes = options.block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES);
     check_block_bytes(block_bytes)?;
     check_names(&options.classes).map_err(|source| DatasetError::Unwritable { url: to.url().to_owned(), source })?;
+    let from = &from.pinned().await?;
     let old = match options.overwrite {
         Overwrite::Refuse => refuse_manifest(to).await.map(|()| None)?,
         Overwrite::Replace => recover(to).await?,

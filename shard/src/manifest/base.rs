@@ -76,12 +76,17 @@ pub(crate) fn folder_at(manifest: &str, up: usize, path: &str) -> Option<String>
     Some(if path.is_empty() { folder.to_owned() } else { format!("{folder}/{path}") })
 }
 
-/// Returns the folder above `folder`; `None` above the root of a store: a bucket, a server or the file system.
+/// Returns the folder above `folder`; `None` above the root of a store: a bucket, a server, a repository of the Hugging
+/// Face Hub, or the file system.
 #[cfg(feature = "store")]
 fn parent(folder: &str) -> Option<&str> {
-    let root = folder.find("://").map_or(0, |scheme| scheme + 3);
     let (parent, _) = folder.rsplit_once('/')?;
-    (parent.len() > root).then_some(parent)
+    let root_parts = match folder.split_once("://") {
+        Some(("hf", _)) => "hf://datasets/ORG/NAME".split('/').count(),
+        Some(_) => "s3://BUCKET".split('/').count(),
+        None => "/FOLDER".split('/').count(),
+    };
+    (parent.split('/').count() >= root_parts).then_some(parent)
 }
 
 #[cfg(all(test, feature = "store"))]
@@ -112,6 +117,8 @@ mod tests {
         }
         assert_eq!(folder_at("s3://bucket", 1, "x"), None, "no other bucket");
         assert_eq!(folder_at("/data", 1, "x"), None);
+        assert_eq!(folder_at("hf://datasets/org/set@v1", 1, "x"), None, "no other repository");
+        assert_eq!(folder_at("hf://datasets/org/set@v1/a", 1, "x").as_deref(), Some("hf://datasets/org/set@v1/x"));
     }
 
     #[test]

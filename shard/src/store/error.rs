@@ -155,19 +155,31 @@ impl StoreError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
-            Self::BadLocation { .. } => "give a path, or a URL with file, s3, gs, az, http or https",
+            Self::BadLocation { .. } => "give a path, or a URL with file, s3, gs, az, hf, http or https",
             Self::Base { .. } => {
                 "a path holds only where each machine sees the shards there, as on a shared file system; otherwise index them \
                  by the URL of a store, or copy the manifest's folder and theirs together"
             }
             Self::Setting { .. } => "correct the variable, or unset it",
+            Self::Missing { source, .. } if chain_contains(source, "RevisionNotFound") => {
+                "the repository has no such branch, tag or commit; a slash in the name of a branch is %2F in a URL"
+            }
             Self::Missing { url, .. } if url.ends_with(MANIFEST_NAME) => {
                 "a dataset's folder has a manifest; make one with `spdl-ctl pack` or `spdl-ctl index`"
+            }
+            Self::Missing { url, .. } if url.starts_with(HUB) => {
+                "check repository, revision and path; a private dataset needs HF_TOKEN"
             }
             Self::Missing { .. } => "check the path, and that the dataset was copied whole",
             Self::MissingBucket { .. } => "check the bucket's name, and AWS_REGION and AWS_ENDPOINT",
             Self::Denied { source, .. } if chain_contains(source, METADATA_SERVICE) => {
                 "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true"
+            }
+            Self::Denied { url, source } if url.starts_with(HUB) && chain_contains(source, "Gated") => {
+                "accept the terms on the dataset's page, and set HF_TOKEN to a token of the account that has"
+            }
+            Self::Denied { url, .. } if url.starts_with(HUB) => {
+                "check the name, which the Hub refuses like a private one if there is no such dataset; for a private one set HF_TOKEN"
             }
             Self::Denied { .. } => "check the credentials and what they allow",
             Self::Unreachable { .. } => "check the host and port of the URL or of AWS_ENDPOINT, and the network",
@@ -182,6 +194,8 @@ impl StoreError {
     }
 }
 
+/// How the URLs of the Hugging Face Hub begin.
+const HUB: &str = "hf://";
 /// How object_store's text about an answer with an error status begins.
 const STATUS: &str = "Server returned non-2xx status code: ";
 /// How its text begins for an answer that is an error although its status is not.

@@ -40,6 +40,10 @@ pub trait StoreLayer: fmt::Debug + fmt::Display + Send + Sync + 'static {
         self.inner().put_multipart_opts(location, options).await
     }
 
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner().list(prefix)
+    }
+
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         self.inner().delete_stream(locations)
     }
@@ -82,7 +86,7 @@ impl<L: StoreLayer> ObjectStore for Layered<L> {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.0.inner().list(prefix)
+        self.0.list(prefix)
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {

@@ -9,7 +9,12 @@ use object_store::{
 };
 use url::Url;
 
-use super::{DatasetStore, StoreAccess, StoreError, StoreOptions, no_retry::Connector, page_cache::PageCacheStore};
+use super::{
+    DatasetStore, StoreAccess, StoreError, StoreLayer, StoreOptions,
+    hub::{HubFiles, HubLocation, HubStore},
+    no_retry::Connector,
+    page_cache::PageCacheStore,
+};
 use spdl_core::{redact, secret_in};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +53,9 @@ pub(super) fn open(url_or_path: &str, access: StoreAccess) -> Result<DatasetStor
         let path = url.to_file_path().map_err(|()| bad("it names a file on another host".to_owned()))?;
         return folder(&path, url_or_path, access);
     }
+    if url.scheme() == "hf" {
+        return on_hub(&url, access);
+    }
     let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|error| bad(error.to_string()))?;
     if *mode == StoreMode::Write && scheme == ObjectStoreScheme::Http {
         return Err(bad("a web server can be read, not written; write to a folder or a bucket".to_owned()));
@@ -72,6 +80,31 @@ pub(super) fn open(url_or_path: &str, access: StoreAccess) -> Result<DatasetStor
         local: None,
         access: Arc::new(access),
         indexes: None,
+        hub: None,
+    })
+}
+
+/// Opens a folder on the Hugging Face Hub.
+fn on_hub(url: &Url, access: StoreAccess) -> Result<DatasetStore, StoreError> {
+    let bad = |problem: String| StoreError::BadLocation { url: url.to_string(), problem };
+    if access.mode == StoreMode::Write {
+        return Err(bad("the Hub can be read, not written; write to a folder or a bucket".to_owned()));
+    }
+    let location = HubLocation::of(url).map_err(bad)?;
+    access.options.check()?;
+    let folder = location.folder.clone();
+    let ClientPolicy { retry, client, connector } = ClientPolicy::of(access.mode, access.options.hub_authorization());
+    let hub = HubStore::new(location, access.options.hub_endpoint(), client, retry, connector);
+    let hub = hub.map_err(|error| bad(error.to_string()))?;
+    Ok(DatasetStore {
+        object: Arc::new(HubFiles(Arc::clone(&hub))).layered(),
+        folder,
+        url: shown(url.clone()).into(),
+        keeps_etags: true,
+        local: None,
+        access: Arc::new(access),
+        indexes: None,
+        hub: Some(hub),
     })
 }
 
@@ -105,6 +138,7 @@ fn folder(path: &std::path::Path, given: &str, access: StoreAccess) -> Result<Da
         local,
         access: Arc::new(access),
         indexes: None,
+        hub: None,
     })
 }
 

@@ -1,6 +1,7 @@
 //! The folder that a dataset lies in, on disk or on an object store, opened by its URL.
 
 mod error;
+mod hub;
 mod layer;
 mod location;
 mod no_retry;
@@ -14,6 +15,7 @@ pub use no_retry::Busy;
 pub(crate) use read::{RANGE_BYTES, split};
 pub use settings::StoreOptions;
 
+use hub::HubStore;
 use location::StoreMode;
 
 use std::{fmt, sync::Arc};
@@ -51,6 +53,8 @@ pub struct DatasetStore {
     access: Arc<StoreAccess>,
     /// The folder of the indexes, if this is that of the shards alone.
     indexes: Option<Arc<Self>>,
+    /// The repository, if the folder is on the Hugging Face Hub.
+    hub: Option<Arc<HubStore>>,
 }
 
 impl fmt::Debug for DatasetStore {
@@ -66,7 +70,7 @@ struct StoreAccess {
 }
 
 impl DatasetStore {
-    /// Opens the folder at `url_or_path`: a path, or a URL with `file`, `s3`, `gs`, `az`, `http` or `https`. Options
+    /// Opens the folder at `url_or_path`: a path, or a URL with `file`, `s3`, `gs`, `az`, `hf`, `http` or `https`. Options
     /// come from the environment, see [`StoreOptions::from_env`]. Opening does not read from the dataset.
     ///
     /// # Errors
@@ -90,6 +94,32 @@ impl DatasetStore {
     /// As for [`open`](Self::open).
     pub fn open_once(url_or_path: &str) -> Result<Self, StoreError> {
         location::open(url_or_path, StoreAccess { options: StoreOptions::from_env(), mode: StoreMode::ReadOnce })
+    }
+
+    /// Opens the folder like [`open`](Self::open), [pinned](Self::pinned).
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open) and [`pinned`](Self::pinned).
+    pub async fn open_pinned(url_or_path: &str) -> Result<Self, StoreError> {
+        Self::open(url_or_path)?.pinned().await
+    }
+
+    /// Returns the folder by the version that it has now: on the Hugging Face Hub [`url`](Self::url) names the commit
+    /// that the revision is, so that what is pushed later changes nothing.
+    ///
+    /// # Errors
+    /// If the Hub cannot be asked.
+    pub async fn pinned(&self) -> Result<Self, StoreError> {
+        let Some(hub) = &self.hub else { return Ok(self.clone()) };
+        let url = hub.pinned().await.map_err(|source| StoreError::of(self.url(), source))?;
+        Ok(Self { url: url.into(), ..self.clone() })
+    }
+
+    /// Returns the URL by which a job names the folder of `dataset`, which was opened by
+    /// [`open_pinned`](Self::open_pinned): as it was given, or with a commit of the Hugging Face Hub.
+    #[must_use]
+    pub fn pinned_url(&self, dataset: &str) -> String {
+        if self.is_on_hub() { self.url().to_owned() } else { dataset.to_owned() }
     }
 
     /// Returns the same folder, read through the store that `wrap` makes from this one's store.
@@ -266,6 +296,11 @@ impl DatasetStore {
     /// Returns whether the store can list a folder; a web server cannot.
     pub(crate) fn can_list(&self) -> bool {
         !self.url.starts_with("http://") && !self.url.starts_with("https://")
+    }
+
+    /// Returns whether the folder is on the Hugging Face Hub.
+    pub(crate) const fn is_on_hub(&self) -> bool {
+        self.hub.is_some()
     }
 
     /// Returns the folder's path on disk, if it is a local one.

@@ -14,6 +14,9 @@ use super::error::chain;
 
 /// Upper limit of the delay that a server may ask for, in seconds; a server is not trusted more than any other peer.
 const MAX_RETRY_AFTER_S: u64 = 60;
+/// How often a request is sent again because a busy server asks for that: the Hugging Face Hub resets its limits every
+/// five minutes.
+const MAX_WAITS: u32 = 8;
 
 /// The answer of a server that cannot serve at the moment: status 408 or 429, or a failure of its own, 5xx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +40,16 @@ impl Busy {
         let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
         // HTTP also allows a date; stores send seconds.
         let seconds = after.and_then(|value| value.trim().parse::<u64>().ok());
+        let seconds = seconds.or_else(|| seconds_to_reset(response.headers().get("ratelimit")?.to_str().ok()?));
         let retry_after = seconds.map(|seconds| Duration::from_secs(seconds.min(MAX_RETRY_AFTER_S)));
         is_busy.then_some(Self { status, retry_after })
     }
+}
+
+/// Returns the seconds until a limit of requests is reset, of a header `RateLimit` (draft-ietf-httpapi-ratelimit-headers):
+/// `"api";r=0;t=55`.
+fn seconds_to_reset(limit: &str) -> Option<u64> {
+    limit.split(';').find_map(|parameter| parameter.trim().strip_prefix("t=")?.parse().ok())
 }
 
 impl fmt::Display for Busy {
@@ -59,7 +69,8 @@ impl Error for Busy {}
 pub(super) struct Connector {
     /// Whether a busy server's answer becomes a [`Busy`] error.
     pub(super) asks_once: bool,
-    /// The value of the `Authorization` header, if the server needs one.
+    /// The value of the `Authorization` header, if the server needs one. A server that the request is redirected to does
+    /// not get it.
     pub(super) authorization: Option<Arc<str>>,
 }
 
@@ -75,7 +86,8 @@ impl HttpConnector for Connector {
         if let Some(authorization) = &self.authorization {
             client = HttpClient::new(Authorized { client, authorization: Arc::clone(authorization) });
         }
-        Ok(if self.asks_once { HttpClient::new(NoRetry(client)) } else { client })
+        let client = HttpClient::new(NamedErrors(client));
+        Ok(if self.asks_once { HttpClient::new(NoRetry(client)) } else { HttpClient::new(WaitWhenBusy(client)) })
     }
 }
 
@@ -98,6 +110,45 @@ impl HttpService for Authorized {
             request.headers_mut().insert("authorization", value);
         }
         self.client.execute(request).await
+    }
+}
+
+/// Gives an error the name that the Hugging Face Hub has for it, in the form of other stores.
+#[derive(Debug)]
+struct NamedErrors(HttpClient);
+
+#[async_trait::async_trait]
+impl HttpService for NamedErrors {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let response = self.0.execute(request).await?;
+        let name = response.headers().get("x-error-code").and_then(|name| name.to_str().ok());
+        let Some(name) = name.filter(|_| response.status().is_client_error()).map(str::to_owned) else {
+            return Ok(response);
+        };
+        let (mut parts, _) = response.into_parts();
+        parts.headers.remove("content-length");
+        Ok(HttpResponse::from_parts(parts, format!("<Error><Code>{name}</Code></Error>").into()))
+    }
+}
+
+/// Sends a request again when a busy server wants that, for callers without a policy of their own.
+#[derive(Debug)]
+struct WaitWhenBusy(HttpClient);
+
+#[async_trait::async_trait]
+impl HttpService for WaitWhenBusy {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let mut waits = 0;
+        loop {
+            let response = self.0.execute(request.clone()).await?;
+            match Busy::of(&response).and_then(|busy| busy.retry_after) {
+                Some(after) if waits < MAX_WAITS => {
+                    waits += 1;
+                    tokio::time::sleep(after).await;
+                }
+                _ => return Ok(response),
+            }
+        }
     }
 }
 

@@ -6,11 +6,16 @@ use std::{collections::BTreeMap, sync::Arc};
 use object_store::{aws::AmazonS3ConfigKey, azure::AzureConfigKey, gcp::GoogleConfigKey};
 use url::Url;
 
-use super::StoreError;
+use super::{StoreError, hub};
 use spdl_core::redact;
 
 /// The variable that names a netrc file.
 const NETRC: &str = "NETRC";
+/// The variables of the Hugging Face Hub, and those that say where its token lies.
+const HUB: [&str; 7] =
+    ["HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME", "HOME"];
+/// Size of the largest file that is read for the Hub's token, in bytes.
+const MAX_TOKEN_BYTES: u64 = 4096;
 /// Suffixes of the variables that hold the address of a server.
 const ADDRESSES: [&str; 8] = [
     "ENDPOINT",
@@ -33,11 +38,14 @@ impl StoreOptions {
     /// Reads the options from the environment: every variable that starts with `AWS_`, `GOOGLE_` or `AZURE_`, such as
     /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT`, `AWS_ALLOW_HTTP`,
     /// `AWS_SKIP_SIGNATURE`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME`; and `NETRC`, a file with
-    /// the users and passwords of web servers.
+    /// the users and passwords of web servers; and those of the Hugging Face Hub: `HF_TOKEN`, `HF_ENDPOINT`, `HF_HOME`.
     #[must_use]
     pub fn from_env() -> Self {
-        let ours =
-            |name: &str| name == NETRC || ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
+        let ours = |name: &str| {
+            name == NETRC
+                || HUB.contains(&name)
+                || ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix))
+        };
         let variables =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         variables.filter(|(name, _)| ours(name)).collect()
@@ -77,6 +85,31 @@ impl StoreOptions {
         self.0.get(name).map(String::as_str)
     }
 
+    /// Returns the address of the Hugging Face Hub.
+    pub(super) fn hub_endpoint(&self) -> &str {
+        self.value("HF_ENDPOINT").unwrap_or(hub::ENDPOINT)
+    }
+
+    /// Returns the `Authorization` header for the Hugging Face Hub, if there is a token: in the environment, or in the
+    /// file where its own programs keep it.
+    pub(super) fn hub_authorization(&self) -> Option<Arc<str>> {
+        let home = || {
+            let cache = || Some(format!("{}/.cache", self.value("HOME")?));
+            let cache = || self.value("XDG_CACHE_HOME").map(str::to_owned).or_else(cache);
+            self.value("HF_HOME").map(str::to_owned).or_else(|| Some(format!("{}/huggingface", cache()?)))
+        };
+        let in_file = || {
+            let path = self.value("HF_TOKEN_PATH").map(str::to_owned).or_else(|| Some(format!("{}/token", home()?)))?;
+            let is_small = std::fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() <= MAX_TOKEN_BYTES);
+            std::fs::read_to_string(path).ok().filter(|_| is_small)
+        };
+        let in_environment = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"].into_iter().find_map(|name| self.value(name));
+        let token = in_environment.map(str::to_owned).or_else(in_file)?;
+        let token = token.trim();
+        let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+        is_token.then(|| format!("Bearer {token}").into())
+    }
+
     /// Returns the `Authorization` header for `host`, if the netrc file has an entry for it.
     pub(super) fn authorization(&self, host: &str) -> Result<Option<Arc<str>>, StoreError> {
         let Some(path) = self.value(NETRC) else { return Ok(None) };
@@ -103,6 +136,8 @@ fn is_known(name: &str) -> bool {
     key.parse::<AmazonS3ConfigKey>().is_ok()
         || key.parse::<GoogleConfigKey>().is_ok()
         || key.parse::<AzureConfigKey>().is_ok()
+        || name == "HF_TOKEN"
+        || name == "HF_ENDPOINT"
 }
 
 fn address(value: &str) -> Result<(), String> {
