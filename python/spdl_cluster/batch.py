@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ._native import DlpackColumn, NativeBatch, StreamPosition
@@ -77,6 +78,12 @@ class Ragged:
     def lengths(self) -> Any:
         """The length of each sample."""
         return self.offsets[1:] - self.offsets[:-1]
+
+    def text(self) -> list[str]:
+        """The samples of a column of text (`decode = "text"`) as strings. From a GPU, they are copied to the host."""
+        values = self.values.cpu() if hasattr(self.values, "cpu") else self.values
+        data = bytes(values.numpy() if hasattr(values, "numpy") else values)
+        return [data[begin:end].decode() for begin, end in pairwise(self.host_offsets)]
 
     def to(self, *args: Any, **kwargs: Any) -> Ragged:
         """Copies the column to another device; takes the arguments of `torch.Tensor.to`. Lightning and Accelerate call

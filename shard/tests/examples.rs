@@ -6,9 +6,10 @@ use serde_json::Value;
 use spdl_core::{
     Fingerprint,
     job::{
-        BadSamples, BytesColumn, BytesKeys, CenterCrop, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DType,
-        DatasetFacts, DecodeFile, EpochEnd, ImageKeys, ImageLayout, ImageOp, JobFile, JsonKeys, NoKeys, Normalise,
-        OrderFile, RandomFlip, RandomResizedCrop, Resize, ReturnsFile, Size, TensorEncoding, TensorKeys,
+        BadSamples, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ColumnFile, ColumnKind, CropBox,
+        DEFAULT_BAD_FRACTION, DType, DatasetFacts, DecodeFile, EpochEnd, ImageKeys, ImageLayout, ImageOp, JobFile,
+        JsonKeys, NoKeys, Normalise, OrderFile, RandomFlip, RandomResizedCrop, Resize, ReturnsFile, Size,
+        TensorEncoding, TensorKeys, TextKeys,
     },
 };
 
@@ -44,6 +45,9 @@ fn with_every_key() -> JobFile {
         DecodeFile::Json(JsonKeys { path: Some(String::new()) }),
         DecodeFile::Bytes(BytesKeys { max_bytes: Some(1) }),
         DecodeFile::BoxClass(NoKeys {}),
+        DecodeFile::Float(NoKeys {}),
+        DecodeFile::Text(TextKeys { max_bytes: Some(1) }),
+        DecodeFile::Category(CategoryKeys { names: Some(vec![String::new()]) }),
         DecodeFile::Tensor(TensorKeys {
             shape: Some(vec![1]),
             max_rows: Some(1),

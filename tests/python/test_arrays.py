@@ -20,6 +20,9 @@ TYPES = {"u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8", "i8": "i1", "i16": "
 TYPES |= {"f16": "f2", "f32": "f4", "f64": "f8", "bool": "?"}
 
 
+WEATHER = ["sun", "rain", "snow"]
+
+
 def array(record: int, dtype: str) -> NDArray[Any]:
     """Returns an array of the record: numbers from the whole range of its type."""
     numbers = numpy.random.Generator(numpy.random.PCG64([record, len(dtype)])).integers(-(1 << 63), (1 << 63) - 1, SHAPE)
@@ -43,6 +46,10 @@ def tokens(record: int) -> NDArray[Any]:
     return numpy.arange(record % 5, dtype="<u2") + record
 
 
+def caption(record: int) -> str:
+    return "é\N{SNOWMAN}a" * (record % 4)
+
+
 def fields(record: int) -> dict[str, bytes]:
     """Returns the fields of a record: each type as `.npy`, some more of them in other forms, and the record's number."""
     files = {f"{dtype}.npy": saved(array(record, dtype)) for dtype in TYPES}
@@ -52,7 +59,8 @@ def fields(record: int) -> dict[str, bytes]:
     numpy.savez_compressed(archive, left=array(record, "f32"), right=array(record, "bool"))
     files["npz"] = archive.getvalue()
     files["rows.npy"], files["tokens"] = saved(rows(record)), tokens(record).tobytes()
-    return {**files, "number": str(record).encode()}
+    files["caption"], files["weather"] = caption(record).encode(), WEATHER[record % 3].encode()
+    return {**files, "number": str(record).encode(), "score": f"{record / 7}\n".encode()}
 
 
 def column(name: str, source: str, dtype: str, **keys: Any) -> dict[str, Any]:
@@ -153,6 +161,23 @@ def test_arrays_that_differ_in_their_number_of_rows_are_ragged_columns(array_job
             if torch is not None:
                 nested = torch.nested.nested_tensor_from_jagged(batch["rows"].values, batch["rows"].offsets)
                 assert [tensor.tolist() for tensor in nested.unbind()] == [rows(record).tolist() for record in records]
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_text_names_and_fractions(array_job: MakeJob, kind: str) -> None:
+    if kind == "torch":
+        pytest.importorskip("torch")
+    columns = [
+        {"name": "caption", "from": "caption", "decode": "text", "max_bytes": 20},
+        {"name": "weather", "from": "weather", "decode": "category", "names": WEATHER},
+        {"name": "score", "from": "score", "decode": "float", "dtype": "f64"},
+    ]
+    with spdl_cluster.local(array_job(*columns), tensors=kind) as loader:  # type: ignore[arg-type]
+        for batch in loader:
+            records = batch["number"].tolist()
+            assert batch["caption"].text() == [caption(record) for record in records]
+            assert batch["weather"].tolist() == [record % 3 for record in records]
+            assert batch["score"].tolist() == [record / 7 for record in records]
 
 
 def test_functions_get_arrays_of_any_number_of_rows(array_job: MakeJob) -> None:

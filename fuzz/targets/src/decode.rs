@@ -17,7 +17,7 @@ use crate::{
 
 const LIMITS: PictureLimits = PictureLimits { side_pixels: 1024, pixels: 1 << 18 };
 
-const COLUMNS: [&str; 9] = [
+const COLUMNS: [&str; 12] = [
     "decode = \"image\"\nops = [{ random_resized_crop = { size = 16 } }, { random_flip = {} }]",
     "decode = \"image\"\nops = [{ resize = { size = 20 } }, { center_crop = { size = [9, 31] } }]\ndtype = \"f16\"\n\
      layout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }",
@@ -28,6 +28,9 @@ const COLUMNS: [&str; 9] = [
     "decode = \"tensor\"\nshape = [2, 3]",
     "decode = \"tensor\"\nshape = [2, 3]\narray = \"second\"",
     "decode = \"tensor\"\nshape = [3]\nmax_rows = 100",
+    "decode = \"float\"",
+    "decode = \"text\"\nmax_bytes = 100",
+    "decode = \"category\"\nnames = [\"a\", \"b\"]",
 ];
 
 /// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a

@@ -6,10 +6,10 @@ use spdl_core::{
     history::StageRate,
     insight::{Measured, Presence, RankWindow, WorkerWindow},
     job::{
-        BadSamples, BoxClassColumn, BytesColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox, DType, EpochEnd,
-        Grayscale, ImageColumn, ImageLayout, ImageOp, IntColumn, Job, JsonColumn, Normalise, NumberOrRange,
-        OrderParams, RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize, Returns, Size, TensorColumn,
-        TensorEncoding, Transform,
+        BadSamples, BoxClassColumn, BytesColumn, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox,
+        DType, EpochEnd, FloatColumn, Grayscale, ImageColumn, ImageLayout, ImageOp, IntColumn, Job, JsonColumn,
+        Normalise, NumberOrRange, OrderParams, RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize,
+        Returns, Size, TensorColumn, TensorEncoding, TextColumn, Transform,
     },
     messages::*,
     trace::*,
@@ -68,6 +68,9 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         vec(text(), 0..3).prop_map(|path| ColumnKind::Json(JsonColumn { path })),
         any::<u32>().prop_map(|max_bytes| ColumnKind::Bytes(BytesColumn { max_bytes })),
         Just(ColumnKind::BoxClass(BoxClassColumn)),
+        Just(ColumnKind::Float(FloatColumn)),
+        any::<u32>().prop_map(|max_bytes| ColumnKind::Text(TextColumn(BytesColumn { max_bytes }))),
+        option::of(vec(text(), 0..4)).prop_map(|names| ColumnKind::Category(CategoryColumn { names })),
         (vec(any::<u32>(), 0..4), option::of(any::<u32>()), encoding, option::of(text())).prop_map(
             |(shape, max_rows, encoding, array)| ColumnKind::Tensor(TensorColumn { shape, max_rows, encoding, array })
         ),

@@ -51,6 +51,9 @@ impl BadSampleCause {
             BadSampleProblem::TooMuchMemory { field, .. } => (field, "takes too much memory to decode"),
             BadSampleProblem::Malformed { field, .. } => (field, "is not what its format has there"),
             BadSampleProblem::NotANumber { field, .. } => (field, "is not a whole number"),
+            BadSampleProblem::NotAFloat { field, .. } => (field, "is not a number"),
+            BadSampleProblem::NotText { field, .. } => (field, "is not UTF-8"),
+            BadSampleProblem::NameUnknown { field, .. } => (field, "has a name that the column does not list"),
             BadSampleProblem::OutOfRange { field, .. } => (field, "is out of range"),
             BadSampleProblem::NotJson { field, .. } => (field, "is not JSON"),
             BadSampleProblem::NoNumberAt { field, .. } => (field, "has no number at its path"),
@@ -96,6 +99,12 @@ pub enum BadSampleProblem {
     Malformed { field: String, problem: String },
     #[error("field `{field}` is \"{text}\", not a whole number")]
     NotANumber { field: String, text: String },
+    #[error("field `{field}` is \"{text}\", not a number")]
+    NotAFloat { field: String, text: String },
+    #[error("field `{field}` is not UTF-8 from byte {byte} on")]
+    NotText { field: String, byte: usize },
+    #[error("field `{field}` is \"{name}\", which is none of the column's names")]
+    NameUnknown { field: String, name: String },
     #[error("field `{field}` is \"{text}\", outside the range of {dtype}")]
     OutOfRange { field: String, text: String, dtype: &'static str },
     #[error("field `{field}` is not JSON: {reason}")]

@@ -94,6 +94,8 @@ impl FieldTarget<'_> {
 pub enum DecoderError {
     #[error("column `{column}` of job `{job}` uses the class of a box; the dataset lists no classes")]
     NoClasses { job: String, column: String },
+    #[error("column `{column}` of job `{job}` has no `names`, and the dataset lists no classes")]
+    NoNames { job: String, column: String },
     #[error("class `{class}` is twice in the dataset's list of classes")]
     ClassTwice { class: String },
 }

@@ -1,5 +1,6 @@
 //! Writes numbers as little-endian bytes of a column's type.
 
+use half::{bf16, f16};
 use spdl_core::job::DType;
 
 use super::cause::{BadSampleProblem, quoted};
@@ -32,19 +33,10 @@ pub(crate) fn write_number(
 ) -> Result<(), BadSampleProblem> {
     let text = || quoted(number.to_string().as_bytes());
     match dtype {
-        DType::F64 | DType::F32 => {
-            let value = number.as_f64().unwrap_or(f64::INFINITY);
-            let narrow = value as f32;
-            if !value.is_finite() || (dtype == DType::F32 && !narrow.is_finite()) {
-                return Err(out_of_range(field, text(), dtype));
-            }
-            if dtype == DType::F64 {
-                out.copy_from_slice(&value.to_le_bytes());
-            } else {
-                out.copy_from_slice(&narrow.to_le_bytes());
-            }
-            Ok(())
-        }
+        DType::F64 | DType::F32 => match number.as_f64().filter(|value| value.is_finite()) {
+            Some(value) => write_float(value, dtype, field, text, out),
+            None => Err(out_of_range(field, text(), dtype)),
+        },
         _ => match number.as_i64().or_else(|| number.as_f64().and_then(whole)) {
             Some(value) => write_integer(value, dtype, field, text, out),
             None if number.is_u64() || number.as_f64().is_some_and(|value| value.fract() == 0.0) => {
@@ -52,6 +44,57 @@ pub(crate) fn write_number(
             }
             None => Err(BadSampleProblem::NotANumber { field: field.to_owned(), text: text() }),
         },
+    }
+}
+
+/// Writes a number that field `field` contains as a float. Infinities stay what they are.
+pub(crate) fn write_float(
+    value: f64,
+    dtype: DType,
+    field: &str,
+    text: impl FnOnce() -> String,
+    out: &mut [u8],
+) -> Result<(), BadSampleProblem> {
+    let narrow = match dtype {
+        DType::F64 => {
+            out.copy_from_slice(&value.to_le_bytes());
+            value
+        }
+        DType::F32 => {
+            out.copy_from_slice(&(value as f32).to_le_bytes());
+            f64::from(value as f32)
+        }
+        DType::F16 => {
+            out.copy_from_slice(&f16::from_f64(value).to_le_bytes());
+            f16::from_f64(value).to_f64()
+        }
+        DType::Bf16 => {
+            out.copy_from_slice(&bf16::from_f64(value).to_le_bytes());
+            bf16::from_f64(value).to_f64()
+        }
+        _ => unreachable!("a valid job has no float of type {dtype:?}"),
+    };
+    if value.is_finite() && narrow.is_infinite() { Err(out_of_range(field, text(), dtype)) } else { Ok(()) }
+}
+
+/// Returns a number of any type, of which `element` has the bytes.
+pub(crate) fn float_of(dtype: DType, element: &[u8]) -> f64 {
+    fn read<const N: usize>(element: &[u8]) -> [u8; N] {
+        element.try_into().expect("as many bytes as the type has")
+    }
+    match dtype {
+        DType::U8 | DType::Bool => f64::from(element[0]),
+        DType::I8 => f64::from(element[0].cast_signed()),
+        DType::U16 => f64::from(u16::from_le_bytes(read(element))),
+        DType::I16 => f64::from(i16::from_le_bytes(read(element))),
+        DType::U32 => f64::from(u32::from_le_bytes(read(element))),
+        DType::I32 => f64::from(i32::from_le_bytes(read(element))),
+        DType::U64 => u64::from_le_bytes(read(element)) as f64,
+        DType::I64 => i64::from_le_bytes(read(element)) as f64,
+        DType::F16 => f16::from_le_bytes(read(element)).to_f64(),
+        DType::Bf16 => bf16::from_le_bytes(read(element)).to_f64(),
+        DType::F32 => f64::from(f32::from_le_bytes(read(element))),
+        DType::F64 => f64::from_le_bytes(read(element)),
     }
 }
 

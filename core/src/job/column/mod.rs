@@ -16,9 +16,11 @@ use serde::{
 };
 
 pub use self::bytes::BytesKeys;
+pub use self::category::CategoryKeys;
 pub use self::image::{ImageKeys, ImageLayout, Normalise};
 pub use self::json::JsonKeys;
 pub use self::tensor::{TensorEncoding, TensorKeys};
+pub use self::text::TextKeys;
 pub use file::ColumnFile;
 pub use kind::{Kind, KindKeys, NoKeys, SampleShape};
 
@@ -192,6 +194,12 @@ column_kinds! {
     named {
         /// An array: a `.npy` or `.npz` file, or its elements alone.
         tensor::Tensor(TensorColumn),
+        /// A number, which may have a fraction.
+        float::Float(FloatColumn),
+        /// Text in UTF-8, of any length.
+        text::Text(TextColumn),
+        /// The number of a name.
+        category::Category(CategoryColumn),
     }
 }
 

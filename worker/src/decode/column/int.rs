@@ -10,7 +10,7 @@ use crate::decode::{
 };
 
 /// Most bytes of an array that may have one element: more is no number.
-const MAX_ARRAY_BYTES: usize = 4096;
+pub(super) const MAX_ARRAY_BYTES: usize = 4096;
 
 /// Decodes to integers of this type.
 pub(super) struct IntDecoder(pub(super) DType);
@@ -38,7 +38,7 @@ impl ColumnDecoder for IntDecoder {
     }
 }
 
-fn undecodable(field: &str, problem: String) -> BadSampleProblem {
+pub(super) fn undecodable(field: &str, problem: String) -> BadSampleProblem {
     BadSampleProblem::Undecodable { field: field.to_owned(), reason: reason(problem) }
 }
 

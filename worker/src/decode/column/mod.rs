@@ -3,10 +3,13 @@
 
 mod box_class;
 mod bytes;
+mod category;
+mod float;
 mod image;
 mod int;
 mod json;
 mod tensor;
+mod text;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -30,6 +33,9 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Json(column) => Box::new(json::JsonDecoder(column.clone(), dtype)),
         ColumnKind::Bytes(column) => Box::new(bytes::BytesDecoder(column.clone())),
         ColumnKind::Tensor(column) => Box::new(tensor::TensorDecoder::new(column, dtype)),
+        ColumnKind::Float(_) => Box::new(float::FloatDecoder(dtype)),
+        ColumnKind::Text(column) => Box::new(text::TextDecoder::new(column)),
+        ColumnKind::Category(column) => Box::new(category::CategoryDecoder::new(column, setup)?),
         ColumnKind::BoxClass(_) => Box::new(box_class::BoxClassDecoder::new(setup)?),
     })
 }

@@ -224,3 +224,39 @@ fn a_job_that_wants_classes_needs_a_dataset_with_classes() {
     assert!(matches!(Decoder::new(&job, ["a", "b", "a"]), Err(DecoderError::ClassTwice { .. })));
     assert_eq!(Decoder::new(&job, CLASSES).unwrap().field_names().collect::<Vec<_>>(), ["xml"]);
 }
+
+#[test]
+fn names_are_numbered_by_the_column_or_by_the_dataset() {
+    let column = |more: &str| job(&[&format!("name = \"n\"\nfrom = \"txt\"\ndecode = \"category\"\n{more}")]);
+    let own = column("names = [\"rain\", \"sun\", \"ein \\u00e9clair\"]\ndtype = \"i32\"");
+    let number = |job: &Job, name: &str| {
+        decode(job, key(0), &[("txt", name.as_bytes())])
+            .map(|columns| columns[0].clone())
+            .map_err(|cause| cause.to_string())
+    };
+    assert_eq!(number(&own, "sun\n").unwrap(), 1i32.to_le_bytes());
+    assert_eq!(number(&own, "ein \u{e9}clair").unwrap(), 2i32.to_le_bytes());
+    let error = number(&own, "Sun").unwrap_err();
+    assert_eq!(error, "column `n`: field `txt` is \"Sun\", which is none of the column's names");
+    assert!(decode(&own, key(0), &[("txt", &[0xff])]).is_err());
+    assert_eq!(number(&column(""), CLASSES[1]).unwrap(), 1i64.to_le_bytes());
+    assert!(matches!(Decoder::new(&column(""), []), Err(DecoderError::NoNames { .. })));
+    assert!(Decoder::new(&own, []).is_ok());
+}
+
+#[test]
+fn text_has_to_be_utf_8() {
+    let job = job(&["name = \"n\"\nfrom = \"txt\"\ndecode = \"text\"\nmax_bytes = 12"]);
+    let decoder = Decoder::new(&job, []).unwrap();
+    let text = |bytes: &[u8]| {
+        let mut value = Bytes::new();
+        let field = |_: &str| Some(Bytes::copy_from_slice(bytes).into());
+        let decoded = decoder.decode_sample(key(0), &field, &mut [FieldTarget::Ragged(&mut value)]);
+        decoded.map(|()| value).map_err(|cause| cause.to_string())
+    };
+    for good in ["", " a \n", "\u{1f600}\u{e9}"] {
+        assert_eq!(text(good.as_bytes()).unwrap(), good.as_bytes());
+    }
+    assert_eq!(text(b"caf\xe9").unwrap_err(), "column `n`: field `txt` is not UTF-8 from byte 3 on");
+    assert!(text(b"thirteen byte").unwrap_err().contains("is 13 bytes; `max_bytes` is 12"));
+}

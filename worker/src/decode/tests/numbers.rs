@@ -32,6 +32,7 @@ fn decoded(column: &str, array: &Array, is_at_hand: bool) -> Result<Vec<u8>, Bad
 fn a_number_at_hand_decodes_as_its_array_does() {
     let mut columns: Vec<String> =
         ["i64", "i32"].map(|dtype| format!("decode = \"int\"\ndtype = \"{dtype}\"")).to_vec();
+    columns.extend(["f32", "f16"].map(|dtype| format!("decode = \"float\"\ndtype = \"{dtype}\"")));
     for shape in ["[]", "[1]"] {
         let column = |dtype: &DType| format!("decode = \"tensor\"\nshape = {shape}\ndtype = \"{}\"", dtype.name());
         columns.extend(DType::ALL.iter().map(column));

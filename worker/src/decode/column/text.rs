@@ -1,0 +1,26 @@
+//! The kind `text`: copies the field, which has to be UTF-8.
+
+use spdl_core::job::TextColumn;
+
+use super::{ColumnDecoder, ColumnSample, FieldTarget, bytes::BytesDecoder};
+use crate::decode::cause::BadSampleProblem;
+
+/// Hands over fields of a bounded length that are UTF-8.
+pub(super) struct TextDecoder(BytesDecoder);
+
+impl TextDecoder {
+    pub(super) fn new(TextColumn(bytes): &TextColumn) -> Self {
+        Self(BytesDecoder(bytes.clone()))
+    }
+}
+
+impl ColumnDecoder for TextDecoder {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        let field = sample.field;
+        self.0.decode(sample, target)?;
+        match std::str::from_utf8(target.ragged()) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(BadSampleProblem::NotText { field: field.to_owned(), byte: error.valid_up_to() }),
+        }
+    }
+}
