@@ -1,25 +1,30 @@
 //! The grey picture, as torchvision weights the channels, and what blends with it.
 
 use super::{
-    planes::{BLOCK, channels, each_block},
-    wide::{whole_level, wide},
+    planes::{BLOCK, ChangeBlock, Ways, each_block},
+    wide::{level, whole_level, wide},
 };
 
 /// Returns the grey value of a pixel; parts of a level are cut off.
 #[inline(always)]
-fn grey([r, g, b]: [f32; 3]) -> f32 {
-    (r * 0.2989 + g * 0.587 + b * 0.114).trunc()
+fn grey(r: u8, g: u8, b: u8) -> f32 {
+    (f32::from(r) * 0.2989 + f32::from(g) * 0.587 + f32::from(b) * 0.114).trunc()
+}
+
+/// Returns the grey values of a block.
+#[inline(always)]
+fn greys([reds, greens, blues]: &[[u8; BLOCK]; 3]) -> [u8; BLOCK] {
+    let mut greys = [0; BLOCK];
+    for at in 0..BLOCK {
+        greys[at] = whole_level(grey(reds[at], greens[at], blues[at]));
+    }
+    greys
 }
 
 wide! {
     /// Makes the channels equal.
     pub(super) fn grayscale(rgb: &mut [u8]) {
-        each_block(rgb, |[reds, greens, blues]| {
-            for at in 0..BLOCK {
-                let grey = grey([reds[at], greens[at], blues[at]]);
-                (reds[at], greens[at], blues[at]) = (grey, grey, grey);
-            }
-        });
+        each_block(rgb, &Grayscale);
     }
 }
 
@@ -27,19 +32,13 @@ wide! {
     /// Returns the sum of the grey values.
     fn sum(rgb: &[u8]) -> u64 {
         let (blocks, rest) = rgb.as_chunks::<{ 3 * BLOCK }>();
+        let (ways, mut planes) = (Ways::detect(), [[0; BLOCK]; 3]);
         let mut total = 0;
-        // The sums of a run are exact in 32 bits.
-        for run in blocks.chunks(1 << 16) {
-            let mut sums = [0_u32; BLOCK];
-            for block in run {
-                let [reds, greens, blues] = channels(block).map(|values| values.map(f32::from));
-                for at in 0..BLOCK {
-                    sums[at] += u32::from(whole_level(grey([reds[at], greens[at], blues[at]])));
-                }
-            }
-            total += sums.iter().map(|sum| u64::from(*sum)).sum::<u64>();
+        for block in blocks {
+            ways.split(block, &mut planes);
+            total += u64::from(greys(&planes).iter().map(|grey| u32::from(*grey)).sum::<u32>());
         }
-        total + rest.as_chunks::<3>().0.iter().map(|pixel| grey(pixel.map(f32::from)) as u64).sum::<u64>()
+        total + rest.as_chunks::<3>().0.iter().map(|[r, g, b]| grey(*r, *g, *b) as u64).sum::<u64>()
     }
 }
 
@@ -52,13 +51,32 @@ pub(super) fn mean(rgb: &[u8]) -> f32 {
 wide! {
     /// Blends the values with the grey ones.
     pub(super) fn saturate(rgb: &mut [u8], own: f32, other: f32) {
-        each_block(rgb, |[reds, greens, blues]| {
-            for at in 0..BLOCK {
-                let grey = grey([reds[at], greens[at], blues[at]]) * other;
-                for channel in [&mut *reds, &mut *greens, &mut *blues] {
-                    channel[at] = channel[at] * own + grey;
-                }
+        each_block(rgb, &Saturate { own, other });
+    }
+}
+
+struct Grayscale;
+
+impl ChangeBlock for Grayscale {
+    #[inline(always)]
+    fn change(&self, planes: &mut [[u8; BLOCK]; 3]) {
+        *planes = [greys(planes); 3];
+    }
+}
+
+struct Saturate {
+    own: f32,
+    other: f32,
+}
+
+impl ChangeBlock for Saturate {
+    #[inline(always)]
+    fn change(&self, planes: &mut [[u8; BLOCK]; 3]) {
+        let greys = greys(planes);
+        for plane in planes {
+            for (value, grey) in plane.iter_mut().zip(&greys) {
+                *value = level(f32::from(*value) * self.own + f32::from(*grey) * self.other);
             }
-        });
+        }
     }
 }

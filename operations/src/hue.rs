@@ -1,8 +1,8 @@
 //! Turns the hue.
 
 use super::{
-    planes::{BLOCK, each_block},
-    wide::{wide, within},
+    planes::{BLOCK, ChangeBlock, each_block},
+    wide::{level, wide, within},
 };
 
 /// The factor between a value of 0..=255 and one of 0..1 that is multiplied by 255.999, as torchvision does.
@@ -13,32 +13,40 @@ wide! {
     pub(super) fn turn(rgb: &mut [u8], turn: f32) {
         // In sixths of the circle, and never negative.
         let turn = if turn < 0.0 { turn * 6.0 + 6.0 } else { turn * 6.0 };
-        each_block(rgb, |[reds, greens, blues]| {
-            for at in 0..BLOCK {
-                let [r, g, b] = [reds[at], greens[at], blues[at]];
-                let greatest = r.max(g).max(b);
-                let range = greatest - r.min(g).min(b);
-                let per_range = 1.0 / range.max(1.0);
-                // The hue in sixths of the circle from red on, 0 to 12.
-                let hue = if greatest == r {
-                    (g - b) * per_range + 6.0
-                } else if greatest == g {
-                    (b - r) * per_range + 2.0
-                } else {
-                    (r - g) * per_range + 4.0
-                };
-                let hue = hue + turn;
-                // Each channel is a trapezoid over the hue.
-                let channel = |offset: f32| {
-                    let place = hue + offset;
-                    let place = if place >= 12.0 { place - 12.0 } else { place };
-                    let place = if place >= 6.0 { place - 6.0 } else { place };
-                    let share = within(place.min(4.0 - place), 0.0, 1.0);
-                    (greatest - range * share) * SCALE
-                };
-                [reds[at], greens[at], blues[at]] = [channel(5.0), channel(3.0), channel(1.0)];
-            }
-        });
+        each_block(rgb, &Turn(turn));
+    }
+}
+
+/// A turn by so many sixths of the circle, 0 to 6.
+struct Turn(f32);
+
+impl ChangeBlock for Turn {
+    #[inline(always)]
+    fn change(&self, planes: &mut [[u8; BLOCK]; 3]) {
+        let [reds, greens, blues] = planes;
+        for at in 0..BLOCK {
+            let [r, g, b] = [reds[at], greens[at], blues[at]].map(f32::from);
+            let greatest = r.max(g).max(b);
+            let range = greatest - r.min(g).min(b);
+            let per_range = 1.0 / range.max(1.0);
+            // The hue in sixths of the circle from red on, 0 to 12.
+            let hue = if greatest == r {
+                (g - b) * per_range + 6.0
+            } else if greatest == g {
+                (b - r) * per_range + 2.0
+            } else {
+                (r - g) * per_range + 4.0
+            };
+            let hue = hue + self.0;
+            // Each channel is a trapezoid over the hue.
+            [reds[at], greens[at], blues[at]] = [5.0, 3.0, 1.0].map(|offset| {
+                let place = hue + offset;
+                let place = if place >= 12.0 { place - 12.0 } else { place };
+                let place = if place >= 6.0 { place - 6.0 } else { place };
+                let share = within(place.min(4.0 - place), 0.0, 1.0);
+                level((greatest - range * share) * SCALE)
+            });
+        }
     }
 }
 

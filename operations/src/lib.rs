@@ -16,6 +16,8 @@ mod sharpness;
 mod warp;
 mod wide;
 
+use std::{borrow::Cow, mem};
+
 pub use pad::PadWith;
 use points::ValueTables;
 use spdl_pixels::{ResamplePlan, Resampler};
@@ -23,9 +25,10 @@ pub use warp::{Sampling, Warp};
 
 /// An RGB picture of one byte per channel.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RgbPicture {
-    /// Three bytes for each pixel, row by row.
-    pub pixels: Vec<u8>,
+pub struct RgbPicture<'p> {
+    /// Three bytes for each pixel, row by row. Pixels of the caller's are read; the first operation that changes them makes
+    /// others.
+    pub pixels: Cow<'p, [u8]>,
     /// Width and height.
     pub size: [u32; 2],
 }
@@ -87,12 +90,21 @@ pub struct OperationScratch {
     resampler: Resampler,
 }
 
-impl RgbPicture {
+impl RgbPicture<'_> {
     /// Keeps at most about `bytes` for the next picture.
     pub fn shrink_to(&mut self, bytes: usize) {
-        if self.pixels.capacity() > bytes {
-            self.pixels = Vec::new();
+        if self.pixels.len() > bytes {
+            self.pixels = Cow::default();
         }
+    }
+
+    /// Takes the result of an operation as the picture, and leaves the memory of the picture for the next result.
+    fn take(&mut self, result: &mut Vec<u8>, size: [u32; 2]) {
+        let before = mem::replace(&mut self.pixels, Cow::Owned(mem::take(result)));
+        if let Cow::Owned(before) = before {
+            *result = before;
+        }
+        self.size = size;
     }
 }
 
@@ -154,7 +166,7 @@ pub fn memory_bytes(size: [u32; 2], ops: &[PixelOp]) -> u64 {
 }
 
 /// Applies operations to a picture, in order.
-pub fn run(ops: &[PixelOp], picture: &mut RgbPicture, scratch: &mut OperationScratch) {
+pub fn run(ops: &[PixelOp], picture: &mut RgbPicture<'_>, scratch: &mut OperationScratch) {
     let mut tables = ValueTables::default();
     for op in ops {
         if let Some(table) = op.table() {
@@ -176,51 +188,50 @@ pub fn run(ops: &[PixelOp], picture: &mut RgbPicture, scratch: &mut OperationScr
             }
             _ => {}
         }
-        tables.write(&mut picture.pixels);
+        tables.write(picture);
+        let size = op.output_size(picture.size);
+        let result = &mut scratch.result;
         match op {
             PixelOp::Contrast(factor) => {
                 let mean = grey::mean(&picture.pixels);
                 tables.then(&points::blend(mean, *factor));
             }
-            PixelOp::Saturation(factor) => grey::saturate(&mut picture.pixels, *factor, 1.0 - factor),
-            PixelOp::Hue(turn) => hue::turn(&mut picture.pixels, *turn),
-            PixelOp::Grayscale => grey::grayscale(&mut picture.pixels),
+            PixelOp::Saturation(factor) => grey::saturate(picture.pixels.to_mut(), *factor, 1.0 - factor),
+            PixelOp::Hue(turn) => hue::turn(picture.pixels.to_mut(), *turn),
+            PixelOp::Grayscale => grey::grayscale(picture.pixels.to_mut()),
             PixelOp::Sharpness(factor) => {
-                sharpness::sharpen(&picture.pixels, picture.size, *factor, &mut scratch.result);
-                std::mem::swap(&mut picture.pixels, &mut scratch.result);
+                sharpness::sharpen(&picture.pixels, size, *factor, result);
+                picture.take(result, size);
             }
             PixelOp::Blur(weights) => {
-                blur::blur(&picture.pixels, picture.size, weights, &mut scratch.result);
-                std::mem::swap(&mut picture.pixels, &mut scratch.result);
+                blur::blur(&picture.pixels, size, weights, result);
+                picture.take(result, size);
             }
             PixelOp::Erase { place, size, color } => erase(picture, *place, *size, *color),
             PixelOp::Warp(warp) => {
-                warp::warp(picture, warp, &mut scratch.result);
-                std::mem::swap(&mut picture.pixels, &mut scratch.result);
-                picture.size = warp.size;
+                warp::warp(picture, warp, result);
+                picture.take(result, size);
             }
             PixelOp::Pad { sides, with } => {
-                pad::pad(picture, *sides, *with, &mut scratch.result);
-                std::mem::swap(&mut picture.pixels, &mut scratch.result);
-                picture.size = op.output_size(picture.size);
+                pad::pad(picture, *sides, *with, result);
+                picture.take(result, size);
             }
             PixelOp::Resample(plan) => {
-                if !place::place(picture, plan, &mut scratch.result) {
-                    plan.resample(&picture.pixels, picture.size, &mut scratch.resampler, &mut scratch.result);
+                if !place::place(picture, plan, result) {
+                    plan.resample(&picture.pixels, picture.size, &mut scratch.resampler, result);
                 }
-                std::mem::swap(&mut picture.pixels, &mut scratch.result);
-                picture.size = plan.size;
+                picture.take(result, size);
             }
             _ => unreachable!("{op:?} is a table"),
         }
     }
-    tables.write(&mut picture.pixels);
+    tables.write(picture);
 }
 
 /// Paints a rectangle that is inside of the picture.
-fn erase(picture: &mut RgbPicture, [left, top]: [u32; 2], [width, height]: [u32; 2], color: [u8; 3]) {
+fn erase(picture: &mut RgbPicture<'_>, [left, top]: [u32; 2], [width, height]: [u32; 2], color: [u8; 3]) {
     let row_pixels = picture.size[0] as usize;
-    let (pixels, _) = picture.pixels.as_chunks_mut::<3>();
+    let (pixels, _) = picture.pixels.to_mut().as_chunks_mut::<3>();
     for row in pixels.chunks_exact_mut(row_pixels).skip(top as usize).take(height as usize) {
         row[left as usize..][..width as usize].fill(color);
     }

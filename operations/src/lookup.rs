@@ -5,7 +5,7 @@
 pub(super) fn map_all(table: &[u8; 256], values: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     {
-        if x86::has_vbmi() {
+        if has_vbmi() {
             // SAFETY: the processor has these instructions.
             return unsafe { x86::map_all_vbmi(table, values) };
         }
@@ -20,11 +20,19 @@ pub(super) fn map_all(table: &[u8; 256], values: &mut [u8]) {
 /// Replaces each value by what its channel's table has for it.
 pub(super) fn map_each(tables: &[[u8; 256]; 3], rgb: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
-    if x86::has_vbmi() {
+    if has_vbmi() {
         // SAFETY: the processor has these instructions.
         return unsafe { x86::map_each_vbmi(tables, rgb) };
     }
     map_pixels(tables, rgb);
+}
+
+/// Returns whether the processor shuffles 64 bytes at a time.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn has_vbmi() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vbmi")
 }
 
 fn map_one_by_one(table: &[u8; 256], values: &mut [u8]) {
@@ -45,12 +53,6 @@ mod x86 {
 
     /// Bytes of three vectors, whose first one is of the first channel.
     const PERIOD: usize = 3 * 64;
-
-    pub(super) fn has_vbmi() -> bool {
-        is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512vbmi")
-    }
 
     #[target_feature(enable = "avx2")]
     pub(super) fn map_all_avx2(table: &[u8; 256], values: &mut [u8]) {

@@ -16,7 +16,7 @@ pub enum PadWith {
 }
 
 /// Pads a picture by so many pixels on its left, top, right and bottom, and writes the result to `out`.
-pub(super) fn pad(picture: &RgbPicture, [left, top, right, bottom]: [u32; 4], with: PadWith, out: &mut Vec<u8>) {
+pub(super) fn pad(picture: &RgbPicture<'_>, [left, top, right, bottom]: [u32; 4], with: PadWith, out: &mut Vec<u8>) {
     let [width, height] = picture.size.map(|side| side as usize);
     let place = |at: usize, before: u32, size: usize| -> Option<usize> {
         let at = at as isize - before as isize;
@@ -61,7 +61,10 @@ mod tests {
 
     #[test]
     fn each_way_of_padding_continues_the_row() {
-        let picture = RgbPicture { pixels: [1, 2, 3].iter().flat_map(|value| [*value; 3]).collect(), size: [3, 1] };
+        let picture = RgbPicture {
+            pixels: [1, 2, 3].iter().flat_map(|value| [*value; 3]).collect::<Vec<u8>>().into(),
+            size: [3, 1],
+        };
         for (with, expected) in [
             (PadWith::Constant([9; 3]), [9, 9, 1, 2, 3, 9, 9, 9, 9]),
             (PadWith::Edge, [1, 1, 1, 2, 3, 3, 3, 3, 3]),

@@ -8,7 +8,7 @@ use super::{RgbPicture, wide::wide};
 const RUN: usize = 16;
 
 /// Writes what the plan makes of the picture to `out`, if it changes no pixel but its place; otherwise returns `false`.
-pub(super) fn place(picture: &RgbPicture, plan: &ResamplePlan, out: &mut Vec<u8>) -> bool {
+pub(super) fn place(picture: &RgbPicture<'_>, plan: &ResamplePlan, out: &mut Vec<u8>) -> bool {
     let (Some(x), Some(y)) = (plan.x, plan.y) else { return false };
     let (Some(left), Some(top)) = (first(x), first(y)) else { return false };
     let [width, height] = plan.size.map(|side| side as usize);
@@ -66,7 +66,10 @@ mod tests {
 
     #[test]
     fn placing_gives_what_resampling_gives() {
-        let picture = RgbPicture { pixels: (0..70 * 9 * 3).map(|at| (at * 31 % 255) as u8).collect(), size: [70, 9] };
+        let picture = RgbPicture {
+            pixels: (0..70 * 9 * 3).map(|at| (at * 31 % 255) as u8).collect::<Vec<u8>>().into(),
+            size: [70, 9],
+        };
         let span = |from: u32, pixels: u32, place: u32, size: u32| {
             Some(AxisSpan {
                 readable: (from, from + pixels),

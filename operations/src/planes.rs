@@ -1,44 +1,237 @@
 //! Runs of pixels, with each channel by itself, so that the compiler computes many pixels at a time.
 
-use super::wide::level;
-
 /// Pixels of a block.
 pub(super) const BLOCK: usize = 256;
+/// Bytes of a block.
+const BYTES: usize = 3 * BLOCK;
 
-/// Calls `change` with the channels of each block of pixels, and writes them back; parts of a level are cut off. Blocks are
-/// filled up at the end.
+/// A change of a block of pixels. Its method has to be `inline(always)`: a function of its own would not have the vector
+/// instructions of the function that calls it.
+pub(super) trait ChangeBlock {
+    /// Changes the channels of a block.
+    fn change(&self, planes: &mut [[u8; BLOCK]; 3]);
+}
+
+/// Changes all blocks of a picture. The last block is filled up.
 #[inline(always)]
-pub(super) fn each_block(rgb: &mut [u8], mut change: impl FnMut(&mut [[f32; BLOCK]; 3])) {
-    let (blocks, rest) = rgb.as_chunks_mut::<{ 3 * BLOCK }>();
+pub(super) fn each_block(rgb: &mut [u8], change: &impl ChangeBlock) {
+    let ways = Ways::detect();
+    let mut planes = [[0; BLOCK]; 3];
+    let (blocks, rest) = rgb.as_chunks_mut::<BYTES>();
     for block in blocks {
-        change_block(block, &mut change);
+        ways.split(block, &mut planes);
+        change.change(&mut planes);
+        ways.join(&planes, block);
     }
     if !rest.is_empty() {
-        let mut block = [0; 3 * BLOCK];
+        let mut block = [0; BYTES];
         block[..rest.len()].copy_from_slice(rest);
-        change_block(&mut block, &mut change);
+        ways.split(&block, &mut planes);
+        change.change(&mut planes);
+        ways.join(&planes, &mut block);
         rest.copy_from_slice(&block[..rest.len()]);
     }
 }
 
-#[inline(always)]
-fn change_block(block: &mut [u8; 3 * BLOCK], change: &mut impl FnMut(&mut [[f32; BLOCK]; 3])) {
-    let mut channels = channels(block).map(|values| values.map(f32::from));
-    change(&mut channels);
-    let bytes = channels.map(|values| values.map(level));
-    for at in 0..BLOCK {
-        [block[at * 3], block[at * 3 + 1], block[at * 3 + 2]] = [bytes[0][at], bytes[1][at], bytes[2][at]];
+/// How the channels of pixels are taken apart and put together: with the vector instructions of 64 bytes or without. Both give
+/// the same.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ways {
+    #[cfg(target_arch = "x86_64")]
+    has_vbmi: bool,
+}
+
+impl Ways {
+    #[inline(always)]
+    pub(super) fn detect() -> Self {
+        Self {
+            #[cfg(target_arch = "x86_64")]
+            has_vbmi: super::lookup::has_vbmi(),
+        }
+    }
+
+    /// Takes the channels of a block.
+    #[inline(always)]
+    pub(super) fn split(self, block: &[u8; BYTES], planes: &mut [[u8; BLOCK]; 3]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.has_vbmi {
+            // SAFETY: the processor has these instructions.
+            #[allow(unsafe_code)]
+            unsafe {
+                vbmi::split(block, planes);
+            }
+            return;
+        }
+        for at in 0..BLOCK {
+            for channel in 0..3 {
+                planes[channel][at] = block[at * 3 + channel];
+            }
+        }
+    }
+
+    /// Writes the channels of a block.
+    #[inline(always)]
+    fn join(self, planes: &[[u8; BLOCK]; 3], block: &mut [u8; BYTES]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.has_vbmi {
+            // SAFETY: the processor has these instructions.
+            #[allow(unsafe_code)]
+            unsafe {
+                vbmi::join(planes, block);
+            }
+            return;
+        }
+        for at in 0..BLOCK {
+            [block[at * 3], block[at * 3 + 1], block[at * 3 + 2]] = [planes[0][at], planes[1][at], planes[2][at]];
+        }
     }
 }
 
-/// Returns the channels of a block.
-#[inline(always)]
-pub(super) fn channels(block: &[u8; 3 * BLOCK]) -> [[u8; BLOCK]; 3] {
-    let mut channels = [[0; BLOCK]; 3];
-    for at in 0..BLOCK {
-        for channel in 0..3 {
-            channels[channel][at] = block[at * 3 + channel];
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod vbmi {
+    use std::arch::x86_64::*;
+
+    use super::{BLOCK, BYTES};
+
+    /// Bytes of a vector.
+    const VECTOR: usize = 64;
+
+    /// For each channel, the places of its values in the first two of three vectors, and in the second and third.
+    const SPLIT: [[[u8; VECTOR]; 2]; 3] = {
+        let mut places = [[[0; VECTOR]; 2]; 3];
+        let mut channel = 0;
+        while channel < 3 {
+            let mut at = 0;
+            while at < VECTOR {
+                let place = at * 3 + channel;
+                if place < 2 * VECTOR {
+                    places[channel][0][at] = place as u8;
+                } else {
+                    places[channel][1][at] = (place - VECTOR) as u8;
+                }
+                at += 1;
+            }
+            channel += 1;
+        }
+        places
+    };
+
+    /// For each of three vectors, the places of its values in the first two channels, and in the third.
+    const JOIN: [[[u8; VECTOR]; 2]; 3] = {
+        let mut places = [[[0; VECTOR]; 2]; 3];
+        let mut at = 0;
+        while at < 3 * VECTOR {
+            let (pixel, channel) = (at / 3, at % 3);
+            let own = &mut places[at / VECTOR];
+            if channel < 2 {
+                own[0][at % VECTOR] = (channel * VECTOR + pixel) as u8;
+            } else {
+                own[1][at % VECTOR] = pixel as u8;
+            }
+            at += 1;
+        }
+        places
+    };
+
+    /// Which values of each vector are of the third channel.
+    const THIRD: [u64; 3] = {
+        let mut masks = [0; 3];
+        let mut at = 2;
+        while at < 3 * VECTOR {
+            masks[at / VECTOR] |= 1 << (at % VECTOR);
+            at += 3;
+        }
+        masks
+    };
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn load(bytes: &[u8; VECTOR]) -> __m512i {
+        // SAFETY: 64 bytes are read from an array of as many.
+        unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn store(bytes: &mut [u8; VECTOR], vector: __m512i) {
+        // SAFETY: 64 bytes are written to an array of as many.
+        unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), vector) }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    pub(super) fn split(block: &[u8; BYTES], planes: &mut [[u8; BLOCK]; 3]) {
+        let (vectors, _) = block.as_chunks::<VECTOR>();
+        for (at, three) in vectors.as_chunks::<3>().0.iter().enumerate() {
+            let [a, b, c] = [load(&three[0]), load(&three[1]), load(&three[2])];
+            for (channel, plane) in planes.iter_mut().enumerate() {
+                let [early, late] = [load(&SPLIT[channel][0]), load(&SPLIT[channel][1])];
+                // The values from the third vector on follow those of the first two.
+                let first_late = (2 * VECTOR - channel).div_ceil(3);
+                let found = _mm512_mask_blend_epi8(
+                    u64::MAX << first_late,
+                    _mm512_permutex2var_epi8(a, early, b),
+                    _mm512_permutex2var_epi8(b, late, c),
+                );
+                store(&mut plane.as_chunks_mut::<VECTOR>().0[at], found);
+            }
         }
     }
-    channels
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    pub(super) fn join(planes: &[[u8; BLOCK]; 3], block: &mut [u8; BYTES]) {
+        let (vectors, _) = block.as_chunks_mut::<VECTOR>();
+        for (at, three) in vectors.as_chunks_mut::<3>().0.iter_mut().enumerate() {
+            let [r, g, b] = planes.each_ref().map(|plane| load(&plane.as_chunks::<VECTOR>().0[at]));
+            for (which, vector) in three.iter_mut().enumerate() {
+                let two = _mm512_permutex2var_epi8(r, load(&JOIN[which][0]), g);
+                let third = _mm512_permutexvar_epi8(load(&JOIN[which][1]), b);
+                store(vector, _mm512_mask_blend_epi8(THIRD[which], two, third));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_are_taken_apart_and_put_together() {
+        let block: [u8; BYTES] = std::array::from_fn(|at| (at * 7 + at / 5) as u8);
+        for ways in [
+            Ways::detect(),
+            Ways {
+                #[cfg(target_arch = "x86_64")]
+                has_vbmi: false,
+            },
+        ] {
+            let mut planes = [[0; BLOCK]; 3];
+            ways.split(&block, &mut planes);
+            for at in 0..BLOCK {
+                assert_eq!([planes[0][at], planes[1][at], planes[2][at]], block[at * 3..at * 3 + 3], "{ways:?}");
+            }
+            let mut joined = [0; BYTES];
+            ways.join(&planes, &mut joined);
+            assert!(joined == block, "{ways:?}");
+        }
+    }
+
+    struct Increment;
+
+    impl ChangeBlock for Increment {
+        fn change(&self, planes: &mut [[u8; BLOCK]; 3]) {
+            planes.as_flattened_mut().iter_mut().for_each(|value| *value += 1);
+        }
+    }
+
+    #[test]
+    fn every_pixel_changes_once() {
+        for pixels in [0, 1, 255, 256, 257, 1000] {
+            let mut rgb: Vec<u8> = (0..pixels * 3).map(|at| (at % 200) as u8).collect();
+            let expected: Vec<u8> = rgb.iter().map(|value| value + 1).collect();
+            each_block(&mut rgb, &Increment);
+            assert_eq!(rgb, expected);
+        }
+    }
 }

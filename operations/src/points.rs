@@ -1,6 +1,9 @@
 //! Operations that give each value a new one, whatever its place: tables of 256 values.
 
-use super::lookup::{map_all, map_each};
+use super::{
+    RgbPicture,
+    lookup::{map_all, map_each},
+};
 
 /// A table for each channel, composed of those of several operations.
 pub(super) struct ValueTables {
@@ -51,10 +54,11 @@ impl ValueTables {
     }
 
     /// Writes the values, and starts again with tables that change nothing.
-    pub(super) fn write(&mut self, rgb: &mut [u8]) {
+    pub(super) fn write(&mut self, picture: &mut RgbPicture<'_>) {
         if self.is_identity {
             return;
         }
+        let rgb = picture.pixels.to_mut();
         if self.is_shared {
             map_all(&self.of[0], rgb);
         } else {
@@ -122,25 +126,26 @@ mod tests {
 
     #[test]
     fn tables_are_applied_in_order() {
-        let mut rgb: Vec<u8> = (0..=255).flat_map(|value| [value, value / 2, 7]).collect();
+        let rgb: Vec<u8> = (0..=255).flat_map(|value| [value, value / 2, 7]).collect();
         let expected: Vec<u8> = rgb.iter().map(|value| (f32::from(!value) * 0.5) as u8 & 0xf0).collect();
         let mut tables = ValueTables::default();
         for next in [invert(), brightness(0.5), posterize(4)] {
             tables.then(&next);
         }
-        tables.write(&mut rgb);
-        assert_eq!(rgb, expected);
-        tables.write(&mut rgb);
-        assert_eq!(rgb, expected, "nothing is written twice");
+        let mut picture = RgbPicture { pixels: rgb.into(), size: [256, 1] };
+        tables.write(&mut picture);
+        assert_eq!(picture.pixels, expected);
+        tables.write(&mut picture);
+        assert_eq!(picture.pixels, expected, "nothing is written twice");
     }
 
     #[test]
     fn each_channel_has_its_own_table() {
-        let mut rgb = vec![1, 2, 3, 4, 5, 6];
+        let mut picture = RgbPicture { pixels: vec![1, 2, 3, 4, 5, 6].into(), size: [2, 1] };
         let mut tables = ValueTables::default();
         tables.then_each(&[invert(), posterize(8), posterize(0)]);
-        tables.write(&mut rgb);
-        assert_eq!(rgb, [254, 2, 0, 251, 5, 0]);
+        tables.write(&mut picture);
+        assert_eq!(*picture.pixels, [254, 2, 0, 251, 5, 0]);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub struct Warp {
 const RUN: usize = 64;
 
 /// Writes what the warp makes of the picture to `out`.
-pub(super) fn warp(picture: &RgbPicture, warp: &Warp, out: &mut Vec<u8>) {
+pub(super) fn warp(picture: &RgbPicture<'_>, warp: &Warp, out: &mut Vec<u8>) {
     let [width, height] = warp.size.map(|side| side as usize);
     out.clear();
     out.resize(width * height * 3, 0);
@@ -161,12 +161,10 @@ wide! {
         let mut taps = [[0_u32; RUN]; 4];
         for at in 0..out.len() {
             let offset = offsets[at] as usize;
-            let Some(upper) = source.rgb.get(offset..offset.wrapping_add(7)) else { continue };
-            let Some(lower) = source.rgb.get(offset + row_bytes..offset + row_bytes + 7) else { continue };
-            taps[0][at] = four(upper, 0);
-            taps[1][at] = four(upper, 3);
-            taps[2][at] = four(lower, 0);
-            taps[3][at] = four(lower, 3);
+            let seven = |offset: usize| source.rgb.get(offset..).and_then(<[u8]>::first_chunk::<7>);
+            let Some((upper, lower)) = seven(offset).zip(seven(offset.saturating_add(row_bytes))) else { continue };
+            [taps[0][at], taps[1][at]] = two_pixels(upper);
+            [taps[2][at], taps[3][at]] = two_pixels(lower);
         }
         let mut colors = [[0_u8; RUN]; 3];
         for (channel, values) in colors.iter_mut().enumerate() {
@@ -196,18 +194,19 @@ wide! {
     }
 }
 
-/// Returns the three channels of a pixel and a byte of the next, as one number.
+/// Returns the bytes of two pixels as two numbers, the last byte of which is of the next pixel.
 #[inline(always)]
-fn four(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+fn two_pixels(bytes: &[u8; 7]) -> [u32; 2] {
+    let four = |bytes: &[u8]| u32::from_le_bytes(*bytes.first_chunk().expect("four bytes"));
+    [four(&bytes[..4]), four(&bytes[3..])]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn picture() -> RgbPicture {
-        RgbPicture { pixels: (0..7 * 5 * 3).map(|at| (at * 83 % 256) as u8).collect(), size: [7, 5] }
+    fn picture() -> RgbPicture<'static> {
+        RgbPicture { pixels: (0..7 * 5 * 3).map(|at| (at * 83 % 256) as u8).collect::<Vec<u8>>().into(), size: [7, 5] }
     }
 
     fn warped(factors: [f32; 8], sampling: Sampling, fill: Option<[u8; 3]>) -> Vec<u8> {
@@ -220,7 +219,7 @@ mod tests {
     fn a_warp_that_changes_no_place_changes_no_pixel() {
         for sampling in [Sampling::Nearest, Sampling::Bilinear] {
             let same = warped([1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0], sampling, Some([1, 2, 3]));
-            assert_eq!(same, picture().pixels, "{sampling:?}");
+            assert_eq!(same, *picture().pixels, "{sampling:?}");
         }
     }
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from . import _native
-from .errors import DataError, SettingError
+from .errors import SettingError
 
 __all__ = [
     "NativeOperation",
@@ -145,14 +145,13 @@ class Transform:
         """Returns a new picture; other threads of Python run meanwhile. The seed, the epoch and the sample's id decide what is
         drawn, and nothing else does.
 
-        Raises `DataError` if `image` is not an array of bytes with the shape height, width, 3.
+        image: an array of NumPy's or a tensor of torch's, of bytes with the shape height, width, 3; it is not changed.
+
+        Raises `DataError` if it is none.
         """
-        shape, dtype = tuple(getattr(image, "shape", ())), str(getattr(image, "dtype", type(image).__name__))
-        if dtype not in ("uint8", "torch.uint8") or len(shape) != 3 or shape[2] != 3 or 0 in shape:
-            raise DataError(f"`transform` takes pictures as bytes with the shape [height, width, 3], and this is {dtype} {list(shape)}")
-        if dtype == "torch.uint8":
+        if not hasattr(image, "__array_interface__") and hasattr(image, "numpy"):
             image = image.numpy()
-        return self._native.apply(image.tobytes(), shape[:2], epoch, id)
+        return self._native.apply(image, epoch, id)
 
     def __repr__(self) -> str:
         return "<spdl_cluster.ops.transform>"

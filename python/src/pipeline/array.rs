@@ -18,8 +18,16 @@ use crate::{dlpack, tensor_view::TensorView};
 pub(crate) struct Array {
     dtype: DType,
     shape: Vec<i64>,
-    /// The elements, in words so that every type of element is aligned.
-    words: Vec<u64>,
+    elements: Elements,
+}
+
+/// The elements of an array.
+#[derive(Debug)]
+enum Elements {
+    /// In words, so that every type of element is aligned.
+    Words(Vec<u64>),
+    /// Elements of one byte.
+    Bytes(Vec<u8>),
 }
 
 impl Array {
@@ -27,7 +35,14 @@ impl Array {
     pub(crate) fn zeros(dtype: DType, shape: &[usize]) -> Self {
         let bytes = shape.iter().product::<usize>() * dtype.bytes();
         let shape = shape.iter().map(|side| i64::try_from(*side).expect("a side fits into memory")).collect();
-        Self { dtype, shape, words: vec![0; bytes.div_ceil(size_of::<u64>())] }
+        Self { dtype, shape, elements: Elements::Words(vec![0; bytes.div_ceil(size_of::<u64>())]) }
+    }
+
+    /// Makes an array of these bytes, of which there are as many as the shape has.
+    pub(crate) fn of_u8(shape: &[usize], bytes: Vec<u8>) -> Self {
+        assert_eq!(bytes.len(), shape.iter().product::<usize>(), "bytes of {shape:?}");
+        let shape = shape.iter().map(|side| i64::try_from(*side).expect("a side fits into memory")).collect();
+        Self { dtype: DType::U8, shape, elements: Elements::Bytes(bytes) }
     }
 
     /// Makes an array of elements in row-major order, of which there are as many as the shape has.
@@ -52,12 +67,18 @@ impl Array {
     /// Returns the elements as bytes.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let bytes = self.byte_len();
-        &mut bytemuck::cast_slice_mut(&mut self.words)[..bytes]
+        match &mut self.elements {
+            Elements::Words(words) => &mut bytemuck::cast_slice_mut(words)[..bytes],
+            Elements::Bytes(own) => own,
+        }
     }
 
     /// Returns the elements as bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.byte_len()]
+        match &self.elements {
+            Elements::Words(words) => &bytemuck::cast_slice(words)[..self.byte_len()],
+            Elements::Bytes(own) => own,
+        }
     }
 
     /// Puts arrays of one type and shape one after the other, along a new first axis.
@@ -84,7 +105,11 @@ impl Array {
     /// memory.
     pub(crate) fn into_object(mut self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         static NUMPY: PyOnceLock<Option<Py<PyModule>>> = PyOnceLock::new();
-        let view = TensorView::dense(self.dtype, self.shape.clone(), self.words.as_mut_ptr().expose_provenance());
+        let address = match &mut self.elements {
+            Elements::Words(words) => words.as_mut_ptr().expose_provenance(),
+            Elements::Bytes(bytes) => bytes.as_mut_ptr().expose_provenance(),
+        };
+        let view = TensorView::dense(self.dtype, self.shape.clone(), address);
         let exporter = NativeArray { owner: Arc::new(self), view }.into_pyobject(py)?.into_any();
         match NUMPY.get_or_init(py, || py.import("numpy").ok().map(Bound::unbind)) {
             Some(numpy) => numpy.bind(py).call_method1("from_dlpack", (exporter,)),

@@ -33,7 +33,7 @@ impl PictureOps {
     pub fn apply(
         &self,
         [epoch, id]: [u64; 2],
-        picture: &mut RgbPicture,
+        picture: &mut RgbPicture<'_>,
         scratch: &mut OperationScratch,
         limits: PictureLimits,
     ) -> Result<(), BadSampleProblem> {

@@ -70,13 +70,14 @@ impl ColumnDecoder for ImageDecoder {
         let DecodeScratch { picture: picture_scratch, rgb, operation } = scratch;
         let kept_bytes = resources.memory.kept_bytes();
         rgb.size = decode.size;
-        rgb.pixels.resize(rgb_writer.bytes(), 0);
+        let pixels = rgb.pixels.to_mut();
+        pixels.resize(rgb_writer.bytes(), 0);
         match visible {
             Some((stored, frame)) => {
                 let scratch = (picture_scratch, kept_bytes);
-                picture.render(stored, (&rgb_writer, &frame), scratch, &mut rgb.pixels).map_err(problem)?;
+                picture.render(stored, (&rgb_writer, &frame), scratch, pixels).map_err(problem)?;
             }
-            None => rgb.pixels.fill(0),
+            None => pixels.fill(0),
         }
         spdl_operations::run(then, rgb, operation);
         let frame = Frame { place: [0, 0], pixels: rgb.size, orientation: Orientation::default() };

@@ -99,6 +99,6 @@ pub(super) struct DecodeResources {
 pub(super) struct DecodeScratch {
     pub(super) picture: PictureScratch,
     /// The picture that operations change.
-    pub(super) rgb: RgbPicture,
+    pub(super) rgb: RgbPicture<'static>,
     pub(super) operation: OperationScratch,
 }

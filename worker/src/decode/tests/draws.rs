@@ -242,10 +242,10 @@ fn a_job_and_operations_on_decoded_pictures_give_the_same() {
         let decoded = run(&plain);
         let mut draw = Draw::new(17, 1, id);
         let plan = operation::plan([240, 160], &ops_of(&jittered), &mut draw, &mut |_| panic!("no box")).unwrap();
-        let mut picture = spdl_operations::RgbPicture { pixels: decoded.clone(), size: [48, 64] };
+        let mut picture = spdl_operations::RgbPicture { pixels: decoded.as_slice().into(), size: [48, 64] };
         spdl_operations::run(&plan.then, &mut picture, &mut Default::default());
         let ours = run(&jittered);
-        assert_eq!(ours, picture.pixels);
+        assert_eq!(ours, *picture.pixels);
         differences += usize::from(ours != decoded);
         let floats = run(&planar);
         let (values, _) = floats.as_chunks::<4>();
@@ -322,8 +322,8 @@ proptest::proptest! {
         let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1000, blocks: 10 };
         let Ok(job) = JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)) else { return Ok(()) };
         let ops = PictureOps::new(ops_of(&job), 5);
-        let pixels = (0..width * height * 3).map(|at| (at * 37 % 256) as u8).collect();
-        let mut picture = spdl_operations::RgbPicture { pixels, size: [width, height] };
+        let pixels: Vec<u8> = (0..width * height * 3).map(|at| (at * 37 % 256) as u8).collect();
+        let mut picture = spdl_operations::RgbPicture { pixels: pixels.into(), size: [width, height] };
         let limits = PictureLimits { side_pixels: 100, pixels: 1 << 22 };
         match ops.apply([1, id], &mut picture, &mut Default::default(), limits) {
             Ok(()) => proptest::prop_assert_eq!((picture.size, picture.pixels.len()), ([9, 9], 9 * 9 * 3)),
