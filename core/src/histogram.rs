@@ -44,9 +44,14 @@ pub struct DurationBuckets {
 impl DurationHistogram {
     /// Counts a duration.
     pub fn record(&self, duration: Duration) {
+        self.record_many(duration, 1);
+    }
+
+    /// Counts `count` equal durations.
+    pub fn record_many(&self, duration: Duration, count: u64) {
         let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.counts.increment(ns.min((1 << MAX_POWER) - 1)).expect("below the maximum");
-        self.sum_ns.fetch_add(ns, Relaxed);
+        self.counts.add(ns.min((1 << MAX_POWER) - 1), count).expect("below the maximum");
+        self.sum_ns.fetch_add(ns.saturating_mul(count), Relaxed);
     }
 
     /// Returns the durations in few, wide buckets.
@@ -109,6 +114,14 @@ mod tests {
             let expected = Duration::from_millis(expected);
             assert!(found.abs_diff(expected) <= expected / 16, "{found:?} where {expected:?} was due");
         }
+    }
+
+    #[test]
+    fn equal_durations_count_as_one_by_one() {
+        let (together, single) = (DurationHistogram::default(), DurationHistogram::default());
+        together.record_many(Duration::from_micros(70), 3);
+        (0..3).for_each(|_| single.record(Duration::from_micros(70)));
+        assert_eq!(together.buckets(), single.buckets());
     }
 
     #[test]

@@ -66,9 +66,14 @@ impl StageCounters {
 
     /// Counts an item of `bytes` that took `duration`.
     pub fn item(&self, duration: Duration, bytes: u64) {
-        self.items.fetch_add(1, Relaxed);
+        self.items(1, duration, bytes);
+    }
+
+    /// Counts `count` items that took `duration` each, and have `bytes` together.
+    pub fn items(&self, count: u64, duration: Duration, bytes: u64) {
+        self.items.fetch_add(count, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
-        self.durations.record(duration);
+        self.durations.record_many(duration, count);
     }
 
     /// Counts an item that failed.

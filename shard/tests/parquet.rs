@@ -184,6 +184,9 @@ async fn only_the_columns_of_a_job_are_read_and_one_record_takes_a_page() {
         let label = rows.open(record, number(record, "label")).unwrap().unwrap();
         let expected = Bytes::copy_from_slice(&(i64::from(record) * 3).to_le_bytes());
         assert_eq!(rows.number(record, number(record, "label")), Some((DType::I64, &expected[..])));
+        let run = rows.numbers(record, number(record, "label")).unwrap();
+        assert!(run.records.contains(&record) && run.records.len() > 1, "{run:?}");
+        assert_eq!((run.dtype, run.element(record)), (DType::I64, &expected[..]));
         assert_eq!(label, Array { dtype: DType::I64, shape: vec![], elements: expected }.into());
         let scores = rows.open(record, number(record, "scores")).unwrap();
         let expected = (record % 5 != 4).then(|| {
@@ -195,6 +198,8 @@ async fn only_the_columns_of_a_job_are_read_and_one_record_takes_a_page() {
         let picture = rows.open(record, number(record, "picture"));
         assert_eq!(picture, Err(OpenError::Missing), "which was not read");
         let others = ["scores", "picture"].map(|name| rows.number(record, number(record, name)));
+        assert_eq!(others, [None, None], "no numbers");
+        let others = ["scores", "picture"].map(|name| rows.numbers(record, number(record, name)));
         assert_eq!(others, [None, None], "no numbers");
     }
 

@@ -81,6 +81,8 @@ fn every_type_encoding_and_compression_is_what_pyarrow_reads() {
     let compared = checked["compared"].as_object().unwrap();
     assert!(compared.len() == COLUMNS.len() && compared.values().all(|rows| rows == &written["rows"]), "{checked}");
 
+    numbers_alone_are_what_they_are_beside_text(folder.path(), &dataset);
+
     // Of the bad samples of the first batch, which is the first file, the one that is decoded first is named.
     let of_the_batch = "record `codec=brotli/part-012/0000";
     // A folder is a field; a row without a value lacks the field, and so does one whose list has a gap.
@@ -100,6 +102,43 @@ fn every_type_encoding_and_compression_is_what_pyarrow_reads() {
     );
     refused(("t", "triple", "decode = \"tensor\"\ndtype = \"f64\"\nshape = [3]"), &["it holds f32", "expects f64 [3]"]);
     refused(("t", "triple", "decode = \"tensor\"\nshape = [4]"), &["it holds f32 [3], and the column expects f32 [4]"]);
+}
+
+/// Where all columns are numbers, they are copied column by column, and otherwise decoded row by row: with the same batches,
+/// also for rows that lack a value or have one that does not fit.
+fn numbers_alone_are_what_they_are_beside_text(folder: &Path, dataset: &Path) {
+    let number = |(_, field, keys): &&(&str, &str, &str)| {
+        *field != "triple" && (keys.contains("\"int\"") || keys.ends_with("shape = []"))
+    };
+    let narrow = ("narrow", "uint32", "decode = \"int\"\ndtype = \"i32\"");
+    let mut columns: Vec<_> = COLUMNS.iter().filter(number).copied().collect();
+    columns.extend([("maybe", "maybe", "decode = \"int\""), narrow]);
+    assert_eq!(columns.len(), 17, "{columns:?}");
+    let numbers: Vec<&str> = columns.iter().map(|(name, ..)| *name).collect();
+    for policy in ["mask", "substitute"] {
+        let keys =
+            format!("global_batch = 50\nepochs = 1\nseed = 4\nbad_samples = \"{policy}\"\nmax_bad_fraction = 1.0");
+        let replayed = |name: &str, columns: &[(&str, &str, &str)]| {
+            let (job, out) = (folder.join("job.toml"), folder.join(format!("{policy}-{name}")));
+            job_file(&job, &dataset.display().to_string(), &keys, columns);
+            let report = run(ctl().arg("replay").arg(&job).args(["--all", "--json", "--out"]).arg(&out)).json();
+            (out, report["receipt"].clone())
+        };
+        let (alone, receipt) = replayed("alone", &columns);
+        let beside: Vec<_> = columns.iter().copied().chain([("text", "text", "decode = \"bytes\"")]).collect();
+        let (beside, same_receipt) = replayed("beside", &beside);
+        assert_eq!(receipt, same_receipt, "{policy}");
+        let mut compared = 0;
+        for step in fs::read_dir(&alone).unwrap().map(|step| step.unwrap()).filter(|step| step.path().is_dir()) {
+            for column in &numbers {
+                let [one, other] = [&alone, &beside]
+                    .map(|out| fs::read(out.join(step.file_name()).join(format!("{column}.npy"))).unwrap());
+                assert!(one == other, "{policy}: column `{column}` of {:?}", step.file_name());
+                compared += 1;
+            }
+        }
+        assert!(compared > 17 * 10, "{compared}");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(crate) use checksum::ChecksumHasher;
 pub use compressed::{Compressed, Compression, CompressionError};
 pub use content::{Array, Content};
 pub use record_key::RecordKey;
-pub use shard_index::{DecodedBlock, Field, ObjectRange, OpenError, Record, ShardIndex};
+pub use shard_index::{DecodedBlock, Field, NumberRun, ObjectRange, OpenError, Record, ShardIndex};
 
 use std::{fmt, sync::Arc};
 

@@ -141,6 +141,33 @@ pub trait DecodedBlock: fmt::Debug + Send + Sync {
     /// Returns the value of field number `nth` of record number `record` of the shard, if it is a number: its type, and
     /// its bytes, which are those of [`open`](Self::open).
     fn number(&self, record: u32, nth: u32) -> Option<(DType, &[u8])>;
+
+    /// Returns the values of field number `nth` of records around record number `record` of the shard, if they are numbers
+    /// that lie side by side.
+    fn numbers(&self, record: u32, nth: u32) -> Option<NumberRun<'_>>;
+}
+
+/// The values of a field of neighbouring records, all of them numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumberRun<'a> {
+    /// Their type.
+    pub dtype: DType,
+    /// Numbers of the records in the shard.
+    pub records: Range<u32>,
+    /// The values, little-endian.
+    pub elements: &'a [u8],
+}
+
+impl NumberRun<'_> {
+    /// Returns the value of record number `record` of the shard.
+    ///
+    /// # Panics
+    /// If the record is not one of [`records`](Self::records).
+    #[must_use]
+    pub fn element(&self, record: u32) -> &[u8] {
+        let width = self.dtype.bytes();
+        &self.elements[(record - self.records.start) as usize * width..][..width]
+    }
 }
 
 /// A range of an object, and the place of its bytes in the shard.

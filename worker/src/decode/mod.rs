@@ -27,7 +27,7 @@ use std::{
 use bytes::Bytes;
 use spdl_core::{
     SampleId,
-    job::{Column, Job, SampleShape},
+    job::{Column, DType, Job, SampleShape},
 };
 use spdl_shard::format::Content;
 
@@ -202,6 +202,23 @@ impl Decoder {
             [name] if function.is_none() && decoder.takes_numbers() => Some(name.as_str()),
             _ => None,
         })
+    }
+
+    /// Returns whether the values of all columns can be numbers.
+    pub(crate) fn takes_only_numbers(&self) -> bool {
+        self.number_fields().all(|field| field.is_some())
+    }
+
+    /// Returns whether a number of this type fits column number `column` of the job whatever its value, and its bytes are the
+    /// column's.
+    pub(crate) fn copies_numbers(&self, column: usize, dtype: DType) -> bool {
+        self.inner.columns[column].decoder.copies_numbers(dtype)
+    }
+
+    /// Writes a number into its place in column number `column` of the job, and returns whether it fits. If it does not,
+    /// [`decode_record`](Self::decode_record) knows why.
+    pub(crate) fn write_number(&self, column: usize, dtype: DType, element: &[u8], place: &mut [u8]) -> bool {
+        self.inner.columns[column].decoder.number(dtype, element, &mut FieldTarget::Fixed(place))
     }
 
     /// Returns the cause of a bad sample whose field `field` has bytes that the dataset's format does not have there.

@@ -87,6 +87,11 @@ impl Journal {
         Ok(Self { file: Some(file), is_closed: AtomicBool::new(false), suspects: Mutex::new(suspects) })
     }
 
+    /// Returns whether there is a sample that is not treated as usual.
+    pub(crate) fn has_suspects(&self) -> bool {
+        !self.suspects.lock().deaths.is_empty()
+    }
+
     /// Returns how a sample has to be treated.
     pub(crate) fn suspicion(&self, job: Fingerprint, sample: SampleId) -> Suspicion {
         match self.suspects.lock().deaths.get(&(job, sample)).copied() {

@@ -111,13 +111,15 @@ pub(crate) struct DecodePermit {
 }
 
 impl DecodePermit {
-    /// Counts one sample as done. Near the end of a permit the next permits are granted, so that no thread idles until
+    /// Counts samples as done. Near the end of a permit the next permits are granted, so that no thread idles until
     /// another has decoded the last sample.
-    pub(crate) fn finish_one(&self) {
-        let left = self.left.fetch_sub(1, Ordering::Relaxed) - 1;
+    pub(crate) fn finish(&self, samples: usize) {
+        let before = self.left.fetch_sub(samples, Ordering::Relaxed);
+        let left = before - samples;
         if left < self.limit {
             // The first sample below the limit also gives back all samples before it.
-            self.give_back(if left + 1 == self.limit { self.samples - left } else { 1 });
+            let held = if before >= self.limit { self.samples } else { before };
+            self.give_back(held - left);
         }
     }
 
@@ -304,18 +306,18 @@ mod tests {
         let running = scheduler.take(with_lead(0), 10).await;
         let mut next = Box::pin(scheduler.take(with_lead(0), 10));
         for _ in 0..6 {
-            running.finish_one();
+            running.finish(1);
             assert!(next.as_mut().now_or_never().is_none(), "enough is left for all threads");
         }
-        running.finish_one();
+        running.finish(1);
         let next = next.as_mut().now_or_never().expect("three samples are less than four places");
         assert_eq!(scheduler.state.lock().running, 13);
-        running.finish_one();
+        running.finish(1);
         drop(running);
         assert_eq!(scheduler.state.lock().running, 10);
         drop(next);
         let few = scheduler.take(with_lead(0), 2).await;
-        few.finish_one();
+        few.finish(1);
         assert_eq!(scheduler.state.lock().running, 1);
         drop(few);
         assert_eq!(scheduler.state.lock().running, 0);
@@ -327,11 +329,28 @@ mod tests {
             for finished in 0..=10 {
                 let scheduler = DecodeScheduler::new(NearestToStarving, limit);
                 let permit = scheduler.take(with_lead(0), 10).await;
-                (0..finished).for_each(|_| permit.finish_one());
+                (0..finished).for_each(|_| permit.finish(1));
                 drop(permit);
                 let running = scheduler.state.lock().running;
                 assert_eq!(running, 0, "limit {limit}, {finished} of 10 samples finished");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn samples_that_are_done_together_count_as_one_by_one() {
+        for (limit, first, second) in (1..14).flat_map(|limit| [(limit, 0, 10), (limit, 3, 4), (limit, 7, 3)]) {
+            let running = async |pieces: &[usize]| {
+                let scheduler = DecodeScheduler::new(NearestToStarving, limit);
+                let permit = scheduler.take(with_lead(0), 10).await;
+                pieces.iter().for_each(|samples| permit.finish(*samples));
+                let before = scheduler.state.lock().running;
+                drop(permit);
+                (before, scheduler.state.lock().running)
+            };
+            let single = running(&vec![1; first + second]).await;
+            assert_eq!(running(&[first, second]).await, single, "limit {limit}: {first} and {second} of 10");
+            assert_eq!(single.1, 0);
         }
     }
 

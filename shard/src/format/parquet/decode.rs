@@ -21,9 +21,9 @@ use super::{
     columns::{Codec, Column, Physical},
     index::{ParquetIndex, Run},
     pages,
-    values::{ValueData, Values, integers},
+    values::{ValueData, Values, elements_of, integers},
 };
-use crate::format::{Array, Content, DecodedBlock, OpenError};
+use crate::format::{Array, Content, DecodedBlock, NumberRun, OpenError};
 
 /// The pages of a run may decompress to so many bytes more than twice the size that the file states for its rows: pages
 /// are shared with the rows around, and a dictionary with all rows.
@@ -78,6 +78,13 @@ impl DecodedBlock for DecodedRows {
         let run = column.run(record)?;
         let value = run.values.as_ref().ok()?.bytes_of((record - run.rows.start) as usize)?;
         Some((column.elements?, value))
+    }
+
+    fn numbers(&self, record: u32, nth: u32) -> Option<NumberRun<'_>> {
+        let column = self.columns.get(nth as usize).filter(|column| !column.is_list)?;
+        let run = column.run(record)?;
+        let elements = run.values.as_ref().ok()?.dense()?;
+        Some(NumberRun { dtype: column.elements?, records: run.rows.clone(), elements })
     }
 }
 
@@ -226,23 +233,23 @@ impl PageJob<'_> {
         let elements = self.column.elements.unwrap_or(DType::U8);
         match get_column_reader(descriptor, pages) {
             ColumnReader::BoolColumnReader(reader) => {
-                self.read(reader, |values| Some(ValueData::of(values.iter().map(|value| u8::from(*value)).collect())))
+                self.read(reader, |values| Some(ValueData::of(elements_of(values, |value| [u8::from(value)]))))
             }
             ColumnReader::Int32ColumnReader(reader) => {
                 self.read(reader, |values| Some(ValueData::of(integers(values, elements, i64::from))))
             }
             ColumnReader::Int64ColumnReader(reader) => {
-                self.read(reader, |values| Some(ValueData::of(integers(values, elements, |value| value))))
+                self.read(reader, |values| Some(ValueData::of(elements_of(values, i64::to_le_bytes))))
             }
             ColumnReader::Int96ColumnReader(reader) => {
                 self.read(reader, |values| Some(ValueData::of(integers(values, elements, |value| value.to_nanos()))))
             }
-            ColumnReader::FloatColumnReader(reader) => self.read(reader, |values| {
-                Some(ValueData::of(values.iter().flat_map(|value| value.to_le_bytes()).collect()))
-            }),
-            ColumnReader::DoubleColumnReader(reader) => self.read(reader, |values| {
-                Some(ValueData::of(values.iter().flat_map(|value| value.to_le_bytes()).collect()))
-            }),
+            ColumnReader::FloatColumnReader(reader) => {
+                self.read(reader, |values| Some(ValueData::of(elements_of(values, f32::to_le_bytes))))
+            }
+            ColumnReader::DoubleColumnReader(reader) => {
+                self.read(reader, |values| Some(ValueData::of(elements_of(values, f64::to_le_bytes))))
+            }
             ColumnReader::ByteArrayColumnReader(reader) => self.read(reader, ValueData::copied),
             ColumnReader::FixedLenByteArrayColumnReader(reader) => self.read(reader, |values| {
                 let is_right = values.iter().all(|value| value.len() == self.column.length as usize);

@@ -56,6 +56,11 @@ impl Values {
         self.range(row).map(|range| &self.data[range])
     }
 
+    /// Returns the values of all rows one after the other, if every row has one and all have the same size.
+    pub(super) fn dense(&self) -> Option<&[u8]> {
+        matches!(self.places, Places::Dense(_)).then_some(&self.data[..])
+    }
+
     fn range(&self, row: usize) -> Option<Range<usize>> {
         let (start, length) = match &self.places {
             Places::Dense(width) => (row * width, *width),
@@ -183,11 +188,18 @@ fn lists(
     Some(by_row)
 }
 
-/// Writes numbers as the elements of a column.
+/// Writes numbers as elements of `WIDTH` bytes.
+pub(super) fn elements_of<T: Copy, const WIDTH: usize>(values: &[T], to: impl Fn(T) -> [u8; WIDTH]) -> Vec<u8> {
+    values.iter().map(|value| to(*value)).collect::<Vec<_>>().into_flattened()
+}
+
+/// Writes whole numbers as the elements of a column.
 pub(super) fn integers<T: Copy>(values: &[T], elements: DType, to: impl Fn(T) -> i64) -> Vec<u8> {
-    let width = elements.bytes();
-    let mut data = Vec::with_capacity(values.len() * width);
     // A narrower number is the lower bytes of a wider one, signed or not.
-    values.iter().for_each(|value| data.extend_from_slice(&to(*value).to_le_bytes()[..width]));
-    data
+    match elements.bytes() {
+        1 => elements_of(values, |value| (to(value) as u8).to_le_bytes()),
+        2 => elements_of(values, |value| (to(value) as u16).to_le_bytes()),
+        4 => elements_of(values, |value| (to(value) as u32).to_le_bytes()),
+        _ => elements_of(values, |value| to(value).to_le_bytes()),
+    }
 }

@@ -25,6 +25,10 @@ impl ColumnDecoder for IntDecoder {
         write_integer(value, self.0, "", String::new, target.fixed()).is_ok()
     }
 
+    fn copies_numbers(&self, dtype: DType) -> bool {
+        dtype == self.0
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let (field, out) = (sample.field, target.fixed());
         match sample.content {

@@ -58,6 +58,12 @@ pub(super) trait ColumnDecoder: Send + Sync {
         false
     }
 
+    /// Returns whether a [number](Self::number) of this type fits the column whatever its value, and its bytes are the
+    /// column's.
+    fn copies_numbers(&self, _dtype: DType) -> bool {
+        false
+    }
+
     /// Decodes one value into its place.
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem>;
 }

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use spdl_core::{
     BatchId, SampleId,
     job::DType,
-    layout::{Entry, Header, Layout, Place, entry_flags},
+    layout::{Entry, Header, Layout, Place, SlotParts, entry_flags},
     order::Step,
 };
 use spdl_shard::format::{Content, Record};
@@ -22,6 +22,7 @@ use tracing::Span;
 
 use super::{
     BatchSample, FilledBatch,
+    gather::gather,
     records::{FetchedGroup, FoundSample},
 };
 use crate::{
@@ -57,8 +58,8 @@ pub(super) enum Reason {
     Damaged { field: String, problem: Arc<str>, checksum: u32 },
 }
 
-/// Decodes the samples of `groups`, a part of `batch`, into the buffer, large ones first, so that no thread starts a
-/// large one last. Must not run on a decoding thread: rayon would let the blocked thread steal another batch's samples
+/// Decodes the samples of `groups`, a part of `batch`, into the buffer: those that [`gather`] leaves one by one, large ones
+/// first, so that no thread starts a large one last. Must not run on a decoding thread: rayon would let the blocked thread steal another batch's samples
 /// and delay this batch until that one is done.
 pub(super) fn decode_groups(
     feed: &Feed,
@@ -67,10 +68,12 @@ pub(super) fn decode_groups(
     groups: &[FetchedGroup],
     permit: &DecodePermit,
 ) -> Vec<Undecoded> {
+    let mut largest_first = gather(feed, batch, buffer, groups, permit);
+    if largest_first.is_empty() {
+        return Vec::new();
+    }
     let mut places = buffer.places(&feed.layout);
     let mut place = |entry: u32| places[entry as usize].take().expect("an entry is filled by one sample at a time");
-    let all = groups.iter().flat_map(|group| group.samples().iter().map(move |found| (group, found)));
-    let mut largest_first: Vec<_> = all.collect();
     largest_first.sort_unstable_by_key(|(_, found)| (Reverse(found.bytes), found.sample.entry));
     let queue = Worker::new_fifo();
     largest_first.iter().for_each(|(group, found)| queue.push((*group, *found, place(found.sample.entry))));
@@ -105,7 +108,7 @@ pub(super) fn decode_groups(
                     if !pause.is_zero() {
                         thread.pause(pause);
                     }
-                    permit.finish_one();
+                    permit.finish(1);
                 }
                 mark(feed, None);
             });
@@ -132,7 +135,7 @@ fn mark(feed: &Feed, sample: Option<SampleId>) {
     feed.resources.journal.mark(thread_index(feed), sample.map(|sample| (feed.job_fingerprint, sample)));
 }
 
-fn thread_index(feed: &Feed) -> usize {
+pub(super) fn thread_index(feed: &Feed) -> usize {
     feed.resources.pool.current_thread_index().expect("a decoding thread")
 }
 
@@ -254,7 +257,12 @@ impl BatchBuffer {
         buffer
     }
 
-    /// Returns the places of all entries.
+    /// Returns the places of all entries, and those of each column.
+    pub(super) fn parts(&mut self, layout: &Layout) -> SlotParts<'_> {
+        layout.split(&mut self.slot, self.entries)
+    }
+
+    /// Returns the places of all entries, each with those of its columns.
     fn places(&mut self, layout: &Layout) -> Vec<Option<SamplePlace<'_>>> {
         let parts = layout.split(&mut self.slot, self.entries);
         let place = |entry| Some(SamplePlace { entry, targets: SmallVec::new() });
@@ -321,7 +329,11 @@ impl SamplePlace<'_> {
     }
 
     fn write_entry(&mut self, sample: &BatchSample, flags: u32) {
-        let BatchSample { id, at, .. } = sample;
-        *self.entry = Entry { id: id.0, offset: at.offset, epoch: at.epoch, flags, reserved: 0 };
+        *self.entry = entry(sample, flags);
     }
+}
+
+/// Returns the entry of a sample.
+pub(super) const fn entry(BatchSample { id, at, .. }: &BatchSample, flags: u32) -> Entry {
+    Entry { id: id.0, offset: at.offset, epoch: at.epoch, flags, reserved: 0 }
 }

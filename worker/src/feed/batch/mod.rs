@@ -4,12 +4,14 @@
 //!    blocks.
 //! 2. [`records`] finds the records of a group in the shard's index and waits for their bytes.
 //! 3. [`Filling::decode`] waits until the scheduler grants a permit for the groups that have come.
-//! 4. [`decode`] decodes their samples in parallel, each straight into its entry of the slot.
+//! 4. [`decode`] decodes their samples in parallel, each straight into its entry of the slot; where all columns are numbers,
+//!    [`mod@gather`] copies them column by column.
 //! 5. [`settle`] decides about the samples that were not decoded: other bytes, a substitute, or the end of the
 //!    job. Those to be decoded go back to 2.
 //! 6. [`BatchBuffer::finish`] writes the ragged columns and the header. The driver publishes the slot.
 
 mod decode;
+mod gather;
 mod gzip;
 mod held;
 mod records;

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use smallvec::SmallVec;
 use spdl_core::job::DType;
-use spdl_shard::format::{Content, OpenError, Record, ShardIndex};
+use spdl_shard::format::{Content, NumberRun, OpenError, Record, ShardIndex};
 
 use super::{BatchSample, Group, decode::Reason, gzip};
 use crate::{
@@ -29,7 +29,7 @@ pub(super) struct FetchedGroup {
 pub(super) struct FoundSample {
     pub(super) sample: BatchSample,
     /// Number of its record in the shard.
-    record: u32,
+    pub(super) record: u32,
     /// Number of the sample in its record.
     pub(super) sample_in_record: u32,
     /// Bytes of the fields that the columns may read: a rough estimate of its decoding time.
@@ -138,6 +138,17 @@ impl FetchedGroup {
     /// Returns the value for column number `column` of the job, if it is a number: its type, and its bytes.
     pub(super) fn number(&self, record: &Record<'_>, column: usize) -> Option<(DType, &[u8])> {
         self.bytes.decoded()?.number(record.number(), (*self.numbers.get(column)?)?)
+    }
+
+    /// Returns whether the fields of all columns can be numbers at hand.
+    pub(super) fn has_only_numbers(&self) -> bool {
+        !self.numbers.is_empty() && self.numbers.iter().all(Option::is_some)
+    }
+
+    /// Returns the values for column number `column` of the job of records around record number `record` of the shard, if
+    /// they are numbers side by side.
+    pub(super) fn numbers(&self, record: u32, column: usize) -> Option<NumberRun<'_>> {
+        self.bytes.decoded()?.numbers(record, (*self.numbers.get(column)?)?)
     }
 
     /// Returns the content of a field if its bytes are those that were indexed; `None` if the record has no such field,

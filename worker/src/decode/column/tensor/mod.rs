@@ -79,6 +79,11 @@ impl ColumnDecoder for TensorDecoder {
         dtype == self.dtype && self.takes_numbers() && self.copy(element, target.fixed()).is_ok()
     }
 
+    fn copies_numbers(&self, dtype: DType) -> bool {
+        // Of `bool` nothing but 0 and 1 is written.
+        dtype == self.dtype && dtype != DType::Bool && self.takes_numbers()
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let read = match (sample.content, self.column.max_rows) {
             (Content::File(file), None) => self.read(&file, target.fixed()),
