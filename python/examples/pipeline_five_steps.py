@@ -41,11 +41,6 @@ def preprocess(images: Any) -> torch.Tensor:
     return ((values - MEAN) / STD).permute(0, 3, 1, 2).contiguous()
 
 
-def transfer(batch: torch.Tensor) -> torch.Tensor:
-    """Copies the batch to the GPU from page-locked memory, while the trainer computes."""
-    return batch.pin_memory().to(DEVICE, non_blocking=True) if DEVICE == "cuda" else batch
-
-
 def of_urls(urls: list[str]) -> Pipeline[torch.Tensor]:
     """Builds the five steps over loose URLs. The first three run without Python's lock."""
     return (
@@ -56,7 +51,7 @@ def of_urls(urls: list[str]) -> Pipeline[torch.Tensor]:
         .aggregate(32)
         .pipe(ops.collate)
         .pipe(preprocess)
-        .pipe(transfer)
+        .pipe(ops.to_device(DEVICE))
         .add_sink(3)
         .build(num_threads=4)
     )
@@ -68,7 +63,7 @@ def of_loader(loader: spdl_cluster.Loader) -> Pipeline[torch.Tensor]:
         PipelineBuilder()
         .add_source(loader)
         .pipe(lambda batch: preprocess(batch["image"]), name="preprocess")
-        .pipe(transfer)
+        .pipe(ops.to_device(DEVICE))
         .add_sink(1)
         .build(num_threads=2)
     )

@@ -9,6 +9,7 @@
         .pipe(ops.decode_image((224, 224), crop="centre"), concurrency=8)
         .aggregate(32)
         .pipe(ops.collate)
+        .pipe(ops.to_device("cuda"))
         .add_sink(3)
         .build(num_threads=8)
     )
@@ -19,7 +20,7 @@ an item, or a list of items, for which it returns a list. They can be called out
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from . import _native
@@ -35,6 +36,8 @@ __all__ = [
     "download_up_to",
     "normalise",
     "resize",
+    "ToDevice",
+    "to_device",
     "transform",
 ]
 
@@ -168,6 +171,76 @@ def transform(ops: Sequence[dict[str, Any] | str], *, seed: int = 0) -> Transfor
     seed: a job with this seed draws the same for a sample.
     """
     return Transform(_native.NativeTransform(ops, seed))
+
+
+class ToDevice:
+    """Copies batches to a device, by torch; `to_device` makes it."""
+
+    __name__ = "to_device"
+
+    def __init__(self, device: Any) -> None:
+        """Not for callers: use `to_device`."""
+        try:
+            import torch
+        except ImportError as error:
+            raise SettingError("`to_device` needs torch: `pip install torch`") from error
+        from .batch import Ragged
+
+        self._torch: Any = torch
+        self._ragged = Ragged
+        self._device = torch.device(device)
+        if self._device.type == "cuda" and not torch.cuda.is_available():
+            raise SettingError(f"`device` is `{device}`, and torch finds no GPU")
+        self._stream: Any = self._torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
+
+    def __call__(self, batch: Any, /) -> Any:
+        """Returns the batch with copies on the device in place of its arrays and tensors."""
+        if self._stream is None:
+            return self._map(batch, lambda tensor: tensor.to(self._device))
+        with self._torch.cuda.stream(self._stream):
+            copied = self._map(batch, self._enqueue)
+            done = self._stream.record_event()
+        done.synchronize()
+        return copied
+
+    def _enqueue(self, tensor: Any) -> Any:
+        source = tensor if tensor.is_cuda or tensor.is_pinned() else tensor.pin_memory()
+        copied = source.to(self._device, non_blocking=True)
+        # Its memory came from the pool of the copies' stream; it must not return there while the trainer's stream reads it.
+        copied.record_stream(self._torch.cuda.default_stream(self._device))
+        return copied
+
+    def _map(self, value: Any, copy: Callable[[Any], Any]) -> Any:
+        if isinstance(value, self._torch.Tensor):
+            return copy(value)
+        if hasattr(value, "__array_interface__"):
+            return copy(self._torch.as_tensor(value))
+        if isinstance(value, self._ragged):
+            return self._ragged(copy(value.values), copy(value.offsets), value.host_offsets)
+        if isinstance(value, dict):
+            return {key: self._map(each, copy) for key, each in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*(self._map(each, copy) for each in value))
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._map(each, copy) for each in value)
+        return value
+
+    def __repr__(self) -> str:
+        return f"<spdl_cluster.ops.to_device {self._device}>"
+
+
+def to_device(device: Any = "cuda") -> ToDevice:
+    """Returns an operation that copies batches to a device: the arrays and tensors in dicts, lists and tuples; all else stays.
+
+    device: as torch takes it, such as `"cuda"`, `"cuda:1"` or `"cpu"`.
+
+    To a GPU, the copy goes from page-locked memory, on a stream of its own, while the trainer computes. It is complete when the
+    operation returns, so the trainer waits for nothing. The trainer may use the tensors on torch's default stream;
+    `tensor.record_stream` announces others.
+
+    Raises `SettingError` if there is no torch, or no such GPU.
+    """
+    return ToDevice(device)
 
 
 def normalise(

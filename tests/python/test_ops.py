@@ -12,7 +12,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import spdl_cluster
@@ -297,3 +297,56 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     ):
         with pytest.raises(spdl_cluster.SettingError):
             make()
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def test_batches_are_copied_to_a_device_whatever_holds_their_arrays(pictures: list[pathlib.Path]) -> None:
+    torch = pytest.importorskip("torch")
+    to_device = ops.to_device("cpu")
+    made = numpy.arange(6, dtype="f4").reshape(2, 3)
+    ragged = spdl_cluster.Ragged(torch.arange(3), torch.tensor([0, 1, 3]))
+    batch = {"image": made, "nested": [torch.ones(2), ("text", 7, None)], "pair": Pair(made, "b"), "ragged": ragged}
+    copied = to_device(batch)
+    assert list(copied) == list(batch) and isinstance(copied["image"], torch.Tensor)
+    assert torch.equal(copied["image"], torch.from_numpy(made))
+    assert torch.equal(copied["nested"][0], torch.ones(2)) and copied["nested"][1] == ("text", 7, None)
+    assert isinstance(copied["pair"], Pair) and copied["pair"].right == "b"
+    assert [rows.tolist() for rows in copied["ragged"]] == [[0], [1, 2]]
+    pipeline = (
+        PipelineBuilder()
+        .add_source([str(path) for path in pictures[:8]])
+        .pipe(ops.download)
+        .pipe(ops.decode_image((16, 16)))
+        .aggregate(4)
+        .pipe(ops.collate)
+        .pipe(to_device)
+        .add_sink(2)
+        .build(num_threads=2)
+    )
+    with pipeline.auto_stop():
+        shapes = [tuple(batch.shape) for batch in pipeline.get_iterator(timeout=LIMIT_S)]
+    assert shapes == [(4, 16, 16, 3)] * 2
+    assert "to_device" in [stage.name for stage in pipeline.stats()]
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(spdl_cluster.SettingError, match="`device` is `cuda`, and torch finds no GPU"):
+        ops.to_device()
+
+
+def test_batches_on_a_gpu_are_those_of_the_host() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch finds no GPU")
+    to_device, sums = ops.to_device("cuda"), []
+    made = [torch.full((1 << 20,), number, dtype=torch.float32) for number in range(50)]
+    for batch in made:
+        sums.append(to_device({"values": batch})["values"].sum())
+    assert [total.item() for total in sums] == [batch.sum().item() for batch in made]
