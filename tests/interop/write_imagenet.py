@@ -26,6 +26,7 @@ def main(picture: str, shard: str, records: int) -> None:
                 "json": json.dumps({"camera": {"exposure": record / 8}}).encode(),
                 "txt": f"picture number {record}".encode(),
                 "npy": embedding.getvalue(),
+                "weather": ("sun", "clouds", "rain")[record % 3].encode(),
             }
             for field, data in fields.items():
                 member = tarfile.TarInfo(f"{record:06}.{field}")
