@@ -3,7 +3,10 @@
 use spdl_core::job::DType;
 use spdl_shard::format::Content;
 
-use super::{ColumnDecoder, ColumnSample, FieldTarget, int, read_numpy, tensor::NPY_MAGIC};
+use super::{
+    ColumnDecoder, ColumnSample, FieldTarget,
+    int::{array_or_text, check_one_number},
+};
 use crate::decode::{
     cause::{BadSampleProblem, quoted},
     number::{float_of, out_of_range, write_float},
@@ -23,21 +26,14 @@ impl ColumnDecoder for FloatDecoder {
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let (field, out) = (sample.field, target.fixed());
-        let array = match sample.content {
-            Content::Array(array) => array,
-            Content::File(file) if file.starts_with(NPY_MAGIC) => {
-                let array = read_numpy(&file, None, int::MAX_ARRAY_BYTES);
-                array.map_err(|problem| int::undecodable(field, problem))?
+        match array_or_text(sample.content, field)? {
+            Content::Array(array) => {
+                check_one_number(&array, field)?;
+                let value = float_of(array.dtype, &array.elements);
+                write_float(value, self.0, field, || value.to_string(), out)
             }
-            Content::File(text) => return float(&text, self.0, field, out),
-        };
-        if array.elements.len() != array.dtype.bytes() {
-            let (found, shape) = (array.dtype.name(), &array.shape);
-            let problem = format!("it holds {found} {shape:?}, and the column expects one number");
-            return Err(int::undecodable(field, problem));
+            Content::File(text) => float(&text, self.0, field, out),
         }
-        let value = float_of(array.dtype, &array.elements);
-        write_float(value, self.0, field, || value.to_string(), out)
     }
 }
 

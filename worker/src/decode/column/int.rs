@@ -10,7 +10,7 @@ use crate::decode::{
 };
 
 /// Most bytes of an array that may have one element: more is no number.
-pub(super) const MAX_ARRAY_BYTES: usize = 4096;
+const MAX_ARRAY_BYTES: usize = 4096;
 
 /// Decodes to integers of this type.
 pub(super) struct IntDecoder(pub(super) DType);
@@ -31,34 +31,45 @@ impl ColumnDecoder for IntDecoder {
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let (field, out) = (sample.field, target.fixed());
-        match sample.content {
+        match array_or_text(sample.content, field)? {
             Content::Array(array) => number(&array, self.0, field, out),
-            Content::File(file) if file.starts_with(NPY_MAGIC) => {
-                let array = read_numpy(&file, None, MAX_ARRAY_BYTES);
-                number(&array.map_err(|problem| undecodable(field, problem))?, self.0, field, out)
-            }
             Content::File(text) => int(&text, self.0, field, out),
         }
     }
 }
 
-pub(super) fn undecodable(field: &str, problem: String) -> BadSampleProblem {
+/// Returns the array that a field has, also as a `.npy` file; otherwise the file, which is text.
+pub(super) fn array_or_text(content: Content, field: &str) -> Result<Content, BadSampleProblem> {
+    match content {
+        Content::File(file) if file.starts_with(NPY_MAGIC) => {
+            let array = read_numpy(&file, None, MAX_ARRAY_BYTES);
+            array.map(Content::Array).map_err(|problem| undecodable(field, problem))
+        }
+        content => Ok(content),
+    }
+}
+
+/// Checks that an array has one element.
+pub(super) fn check_one_number(array: &Array, field: &str) -> Result<(), BadSampleProblem> {
+    if array.elements.len() == array.dtype.bytes() { Ok(()) } else { Err(holds(array, "one number", field)) }
+}
+
+/// Returns the problem of an array that is not what the column expects.
+fn holds(Array { dtype, shape, .. }: &Array, expected: &str, field: &str) -> BadSampleProblem {
+    undecodable(field, format!("it holds {} {shape:?}, and the column expects {expected}", dtype.name()))
+}
+
+fn undecodable(field: &str, problem: String) -> BadSampleProblem {
     BadSampleProblem::Undecodable { field: field.to_owned(), reason: reason(problem) }
 }
 
 /// Reads the only element of an array of whole numbers.
 fn number(array: &Array, dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
-    let Array { dtype: found, shape, elements } = array;
-    let holds = |expected: &str| {
-        undecodable(field, format!("it holds {} {shape:?}, and the column expects {expected}", found.name()))
-    };
-    if elements.len() != found.bytes() {
-        return Err(holds("one number"));
-    }
-    match whole(*found, elements) {
+    check_one_number(array, field)?;
+    match whole(array.dtype, &array.elements) {
         Some(Ok(value)) => write_integer(value, dtype, field, || value.to_string(), out),
         Some(Err(unsigned)) => Err(out_of_range(field, unsigned.to_string(), dtype)),
-        None => Err(holds("a whole number")),
+        None => Err(holds(array, "a whole number", field)),
     }
 }
 
