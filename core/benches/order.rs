@@ -3,13 +3,15 @@
 //! `cargo bench --bench order`. Times are per call of `at`, and per batch for `rank_items`, with the throughput in
 //! samples; `epoch` is the cost of the first access to a lane in a new epoch, per block.
 
-use std::{hint::black_box, time::Duration};
+use std::{hint::black_box, sync::Arc, time::Duration};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use spdl_core::{
-    Fingerprint, Position,
+    Fingerprint, Position, SampleId,
     job::{DatasetFacts, EpochEnd, OrderParams},
+    mix::splitmix64,
     order::{BatchParams, Plan},
+    view::SampleSetBuilder,
 };
 
 const WORLD: u32 = 8;
@@ -82,5 +84,30 @@ fn order(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, order);
+/// The cost of finding a sample of a view in its dataset, and of a position of its stream: 1 of 10 of 10^7 samples.
+fn view(criterion: &mut Criterion) {
+    const SAMPLES: u64 = 10_000_000;
+    let mut set = SampleSetBuilder::default();
+    for id in (0..SAMPLES).filter(|id| splitmix64(*id).is_multiple_of(10)) {
+        set.keep(SampleId(id)).unwrap();
+    }
+    let set = Arc::new(set.finish(SAMPLES).unwrap());
+    let facts = DatasetFacts { fingerprint: Fingerprint(0), samples: set.len(), blocks: 1_000 };
+    let order = OrderParams::default_for(&facts, 256, true);
+    let plan = Plan::of_view(&[10_000; 1_000], &set, 17, order).unwrap();
+    let mut group = criterion.benchmark_group("1 of 10 of 10^7 samples");
+    group.throughput(Throughput::Elements(1));
+    let (mut number, stride) = (0, set.len() / 3 * 2 + 1);
+    let mut next = || {
+        number = (number + stride) % set.len();
+        number
+    };
+    group.bench_function("select, anywhere", |bencher| bencher.iter(|| black_box(set.select(next()))));
+    group.bench_function("at, anywhere", |bencher| bencher.iter(|| black_box(plan.at(1, next()))));
+    group.bench_function("new plan", |bencher| {
+        bencher.iter(|| black_box(Plan::of_view(&[10_000; 1_000], &set, 17, order).unwrap()));
+    });
+}
+
+criterion_group!(benches, order, view);
 criterion_main!(benches);

@@ -1,6 +1,7 @@
 //! The pure half of the system: data and functions without I/O, clock, thread or environment.
 //!
-//! - What a job is and in which [`order`] its samples come: [`job`], [`Position`], [`Receipt`], [`Fingerprint`].
+//! - What a job is, which samples it has ([`view`]) and in which [`order`] they come: [`job`], [`Position`], [`Receipt`],
+//!   [`Fingerprint`].
 //! - What the processes send each other: [`messages`], the [`layout`] of a batch, and how a client finds the leading
 //!   coordinator among several ([`coordinators`]).
 //! - What limits a rank ([`insight`]), and the values that a worker changes at run time ([`tuning`]).
@@ -39,6 +40,7 @@ mod stage;
 mod stores;
 pub mod trace;
 pub mod tuning;
+pub mod view;
 
 pub use batch_id::BatchId;
 pub use fingerprint::Fingerprint;

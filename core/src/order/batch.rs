@@ -1,7 +1,7 @@
 //! Batches: which entries a step has, what those past the end of an epoch hold, and how they are divided among ranks.
 
 use super::{BatchParams, EpochEnd, EpochLease, Located, Plan, PlanError, Step};
-use crate::{Position, Receipt, SampleId};
+use crate::{Position, Receipt};
 
 /// The kind of an entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Plan {
             match step.epoch_end {
                 EpochEnd::Pad => (Position::new(epoch, counted % samples), ItemKind::Padding),
                 EpochEnd::Exact => {
-                    let located = self.locate(SampleId(0));
+                    let located = self.nth(0);
                     return Item { at: Position::new(epoch, counted), located, kind: ItemKind::Invalid };
                 }
                 EpochEnd::Continuous | EpochEnd::Drop => {

@@ -1,24 +1,36 @@
 //! The deal: the dataset's blocks in a keyed order, end to end on one line that is cut into lanes. It is fixed for the
 //! whole run.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use super::{
     Located, MAX_LANES, PlanError,
     permutation::{Key, Purpose},
 };
-use crate::SampleId;
+use crate::{SampleId, view::SampleSet};
 
 /// The blocks and lanes of a run. It takes 20 bytes per block.
+///
+/// Of a view these are the blocks that hold samples of it, and their samples are those of the view, counted from 0.
 pub(super) struct Deal {
     lanes: u32,
     samples: u64,
-    /// The first sample of each block of the manifest, and N at the end.
+    /// The first sample of each block, and N at the end.
     block_starts: Box<[u64]>,
-    /// The manifest's number of each dealt block.
+    /// The number of each dealt block.
     blocks: Box<[u32]>,
     /// The place on the line where each dealt block starts, and N at the end.
     line_starts: Box<[u64]>,
+    view: Option<ViewBlocks>,
+}
+
+/// Where the samples of a view are in the dataset. It takes 12 bytes per block.
+struct ViewBlocks {
+    set: Arc<SampleSet>,
+    /// The manifest's number of each block of the view.
+    numbers: Box<[u32]>,
+    /// The manifest's first sample of each block of the view.
+    first_samples: Box<[u64]>,
 }
 
 /// Returns the sum of the elements before each element, and the sum of all elements at the end.
@@ -34,6 +46,35 @@ fn starts(lengths: impl ExactSizeIterator<Item = u64>) -> Box<[u64]> {
 }
 
 impl Deal {
+    /// Deals the blocks of a dataset that hold samples of a view.
+    pub(super) fn of_view(
+        block_samples: &[u32],
+        set: &Arc<SampleSet>,
+        seed: u64,
+        lanes: u32,
+    ) -> Result<Self, PlanError> {
+        let (mut first_sample, mut before) = (0, 0);
+        let (mut kept, mut numbers, mut first_samples) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, samples) in (0..).zip(block_samples) {
+            let end = first_sample + u64::from(*samples);
+            let below = set.below(SampleId(end));
+            if below > before {
+                // No more than the block has.
+                kept.push((below - before) as u32);
+                numbers.push(number);
+                first_samples.push(first_sample);
+            }
+            (first_sample, before) = (end, below);
+        }
+        if first_sample != set.universe() {
+            return Err(PlanError::OtherView { view: set.universe(), samples: first_sample });
+        }
+        let mut deal = Self::new(&kept, seed, lanes)?;
+        let view = ViewBlocks { set: set.clone(), numbers: numbers.into(), first_samples: first_samples.into() };
+        deal.view = Some(view);
+        Ok(deal)
+    }
+
     pub(super) fn new(block_samples: &[u32], seed: u64, lanes: u32) -> Result<Self, PlanError> {
         let blocks = u32::try_from(block_samples.len())
             .map_err(|_| PlanError::TooManyBlocks { blocks: block_samples.len() as u64 })?;
@@ -50,7 +91,7 @@ impl Deal {
         let dealt: Box<[u32]> =
             (0..blocks).map(|place| key.permute(u64::from(blocks), u64::from(place)) as u32).collect();
         let line_starts = starts(dealt.iter().map(|&block| u64::from(block_samples[block as usize])));
-        Ok(Self { lanes, samples, block_starts, blocks: dealt, line_starts })
+        Ok(Self { lanes, samples, block_starts, blocks: dealt, line_starts, view: None })
     }
 
     pub(super) const fn samples(&self) -> u64 {
@@ -91,26 +132,42 @@ impl Deal {
         self.line_starts[dealt]..self.line_starts[dealt + 1]
     }
 
-    /// Returns the sample at `place` of the line, which lies in dealt block `dealt`.
+    /// Returns the block that the sample at `place` of the line lies in, which is dealt block `dealt`, and the sample's
+    /// number in it.
     #[inline]
-    pub(super) fn located(&self, dealt: usize, place: u64) -> Located {
-        let block = self.blocks[dealt];
-        let index = place - self.line_starts[dealt];
-        Located { id: SampleId(self.block_starts[block as usize] + index), block, index: index as u32 }
+    pub(super) fn in_block(&self, dealt: usize, place: u64) -> (u32, u32) {
+        (self.blocks[dealt], (place - self.line_starts[dealt]) as u32)
     }
 
-    /// Returns a sample of the manifest with its block.
-    pub(super) fn locate(&self, id: SampleId) -> Located {
-        let block = self.block_starts.partition_point(|&start| start <= id.0) - 1;
-        Located { id, block: block as u32, index: (id.0 - self.block_starts[block]) as u32 }
+    /// Returns the block that sample number `number` of the deal lies in, and its number in the block.
+    pub(super) fn block_of(&self, number: u64) -> (u32, u32) {
+        let block = self.block_starts.partition_point(|&start| start <= number) - 1;
+        (block as u32, (number - self.block_starts[block]) as u32)
     }
 
-    /// Returns sample number `index` of a block of the manifest.
-    pub(super) fn sample_of(&self, block: u32, index: u32) -> Located {
-        Located { id: SampleId(self.block_starts[block as usize] + u64::from(index)), block, index }
+    /// Returns the number in the deal of a sample of the dataset; `None` if the view has no such sample.
+    pub(super) fn number_of(&self, id: SampleId) -> Option<u64> {
+        match &self.view {
+            None => Some(id.0).filter(|number| *number < self.samples),
+            Some(view) => view.set.contains(id).then(|| view.set.below(id)),
+        }
     }
 
-    /// Returns the number of samples in a block of the manifest.
+    /// Returns sample number `index` of a block, as the manifest has it.
+    #[inline]
+    pub(super) fn located(&self, (block, index): (u32, u32)) -> Located {
+        let number = self.block_starts[block as usize] + u64::from(index);
+        match &self.view {
+            None => Located { id: SampleId(number), block, index },
+            Some(view) => {
+                let id = view.set.select(number);
+                let index = (id.0 - view.first_samples[block as usize]) as u32;
+                Located { id, block: view.numbers[block as usize], index }
+            }
+        }
+    }
+
+    /// Returns the number of samples in a block.
     pub(super) fn block_samples(&self, block: u32) -> u64 {
         self.block_starts[block as usize + 1] - self.block_starts[block as usize]
     }

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use self::{deal::Deal, epoch::EpochOrder};
-use crate::SampleId;
+use crate::{SampleId, view::SampleSet};
 
 /// The version of the order that this code computes.
 pub const ORDER_VERSION: u32 = 1;
@@ -80,6 +80,14 @@ pub enum PlanError {
         /// Blocks in the dataset.
         blocks: u64,
     },
+    /// The view is of another dataset.
+    #[error("the view is of a dataset of {view} samples; this one has {samples}")]
+    OtherView {
+        /// Samples of the dataset that the view was made of.
+        view: u64,
+        /// Samples of this dataset.
+        samples: u64,
+    },
     /// The number of samples per step is 0.
     #[error("`global_batch` is 0; it must be at least 1")]
     NoBatch,
@@ -112,7 +120,7 @@ pub struct Located {
 /// A job's stream: computes in O(1) which sample is at which position. It is cheap to clone; all clones share one
 /// cache.
 ///
-/// Memory is O(blocks): 20 bytes per block, and 12 more for each of the few epochs used last.
+/// Memory is O(blocks): 20 bytes per block, 12 more of a view, and 12 more for each of the few epochs used last.
 #[derive(Clone)]
 pub struct Plan(Arc<PlanInner>);
 
@@ -136,6 +144,29 @@ impl Plan {
     /// # Errors
     /// [`PlanError`] if the parameters make no stream of this dataset.
     pub fn new(block_samples: &[u32], seed: u64, params: OrderParams) -> Result<Self, PlanError> {
+        Self::of_deal(seed, params, |lanes| Deal::new(block_samples, seed, lanes))
+    }
+
+    /// Creates the stream of the samples of a view, of a dataset whose blocks have these numbers of samples. It is the
+    /// stream of a dataset that has only those samples, in blocks without the others; blocks that hold none are left out.
+    /// Samples and blocks have the numbers that they have in the dataset.
+    ///
+    /// # Errors
+    /// [`PlanError`] if the parameters make no stream of this view, or if it is a view of another dataset.
+    pub fn of_view(
+        block_samples: &[u32],
+        view: &Arc<SampleSet>,
+        seed: u64,
+        params: OrderParams,
+    ) -> Result<Self, PlanError> {
+        Self::of_deal(seed, params, |lanes| Deal::of_view(block_samples, view, seed, lanes))
+    }
+
+    fn of_deal(
+        seed: u64,
+        params: OrderParams,
+        deal: impl FnOnce(u32) -> Result<Deal, PlanError>,
+    ) -> Result<Self, PlanError> {
         if params.version != ORDER_VERSION {
             return Err(PlanError::Version { version: params.version });
         }
@@ -145,11 +176,11 @@ impl Plan {
             }
         }
         let lanes = if params.shuffle { params.lanes } else { 1 };
-        let deal = Deal::new(block_samples, seed, lanes)?;
+        let deal = deal(lanes)?;
         Ok(Self(Arc::new(PlanInner { seed, params, deal, epochs: Mutex::default() })))
     }
 
-    /// Returns N, the number of samples in the dataset and in each epoch.
+    /// Returns N, the number of samples in each epoch: those of the dataset or of the view.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.0.deal.samples()
@@ -176,23 +207,34 @@ impl Plan {
     /// If there is no such sample.
     #[must_use]
     pub fn locate(&self, id: SampleId) -> Located {
-        assert!(id.0 < self.samples(), "sample {id} of {}", self.samples());
-        self.0.deal.locate(id)
+        let number = self.0.deal.number_of(id);
+        self.nth(number.unwrap_or_else(|| panic!("sample {id} is none of the {} of the stream", self.samples())))
+    }
+
+    /// Returns the sample with this number among those of the stream, in the dataset's order.
+    fn nth(&self, number: u64) -> Located {
+        self.0.deal.located(self.0.deal.block_of(number))
     }
 
     #[inline]
     fn at_leased(&self, epoch: u64, offset: u64, lease: &mut EpochLease) -> Located {
+        self.0.deal.located(self.in_block(epoch, offset, lease))
+    }
+
+    /// Returns the deal's block that holds the sample at a position, and the sample's number in it.
+    #[inline]
+    fn in_block(&self, epoch: u64, offset: u64, lease: &mut EpochLease) -> (u32, u32) {
         let PlanInner { seed, params, deal, .. } = &*self.0;
         assert!(offset < deal.samples(), "offset {offset} of an epoch of {} samples", deal.samples());
         if !params.shuffle {
-            return deal.locate(SampleId(offset));
+            return deal.block_of(offset);
         }
         if lease.0.epoch != epoch {
             *lease = self.lease(epoch);
         }
         let (lane, lane_offset) = deal.lane_of(offset);
         let (dealt, place) = lease.0.line_place(deal, *seed, params.window, lane, lane_offset);
-        deal.located(dealt, place)
+        deal.in_block(dealt, place)
     }
 
     fn lease(&self, epoch: u64) -> EpochLease {

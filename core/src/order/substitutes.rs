@@ -15,7 +15,7 @@ const NEAR_ATTEMPTS: u32 = 8;
 impl Plan {
     /// Returns the sample that replaces a bad one, for the given number of the attempt; `None` after the last attempt.
     /// The first attempts stay in the bad sample's block, so that nothing has to be fetched; later ones take any sample
-    /// of the dataset.
+    /// of the stream.
     ///
     /// # Panics
     /// If `offset` is not below [`samples`](Self::samples).
@@ -24,15 +24,15 @@ impl Plan {
         if attempt >= MAX_SUBSTITUTES {
             return None;
         }
-        let bad = self.at(epoch, offset);
+        let (block, bad) = self.in_block(epoch, offset, &mut self.lease(epoch));
         let deal = &self.0.deal;
         let key = Key::new(self.0.seed, Purpose::Substitute).with(epoch).with(offset).with(u64::from(attempt));
-        let neighbours = deal.block_samples(bad.block) - 1;
+        let neighbours = deal.block_samples(block) - 1;
         if attempt < NEAR_ATTEMPTS && neighbours > 0 {
-            let index = (u64::from(bad.index) + 1 + key.below(neighbours)) % (neighbours + 1);
-            return Some(deal.sample_of(bad.block, index as u32));
+            let index = (u64::from(bad) + 1 + key.below(neighbours)) % (neighbours + 1);
+            return Some(deal.located((block, index as u32)));
         }
-        Some(self.locate(SampleId(key.below(deal.samples()))))
+        Some(self.nth(key.below(deal.samples())))
     }
 
     /// Returns the sample that a job which substitutes bad samples delivers for an item: the planned sample, or the
