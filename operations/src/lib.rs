@@ -7,6 +7,7 @@ mod blur;
 mod grey;
 mod histogram;
 mod hue;
+mod indices;
 mod lookup;
 mod pad;
 mod place;
@@ -18,6 +19,7 @@ mod wide;
 
 use std::{borrow::Cow, mem};
 
+pub use indices::{IndexPicture, index_memory_bytes};
 pub use pad::PadWith;
 use points::ValueTables;
 use spdl_pixels::{ResamplePlan, Resampler};

@@ -15,19 +15,46 @@ pub enum PadWith {
     Symmetric,
 }
 
+impl PadWith {
+    /// Returns the pixel of a row of `size` that pixel `at` of the padded row shows; `None` for one of a colour that fills.
+    fn place(self, at: usize, before: u32, size: usize) -> Option<usize> {
+        let at = at as isize - before as isize;
+        match self {
+            _ if (0..size as isize).contains(&at) => Some(at as usize),
+            Self::Constant(_) => None,
+            Self::Edge => Some(at.clamp(0, size as isize - 1) as usize),
+            Self::Reflect => Some(reflected(at, size)),
+            Self::Symmetric => Some(symmetric(at, size)),
+        }
+    }
+}
+
+/// Pads a picture of numbers like [`pad`]; where that fills with a colour, the number is `beyond`.
+pub(super) fn pad_indices(
+    (values, [width, height]): (&[u16], [u32; 2]),
+    [left, top, right, bottom]: [u32; 4],
+    with: PadWith,
+    out: &mut Vec<u16>,
+    beyond: u16,
+) {
+    let [out_width, out_height] = [left + width + right, top + height + bottom].map(|side| side as usize);
+    let [width, height] = [width, height].map(|side| side as usize);
+    let columns: Vec<Option<usize>> = (0..out_width).map(|x| with.place(x, left, width)).collect();
+    out.clear();
+    out.resize(out_width * out_height, beyond);
+    for (y, row) in out.chunks_exact_mut(out_width).enumerate() {
+        let Some(y) = with.place(y, top, height) else { continue };
+        let from = &values[y * width..][..width];
+        for (value, column) in row.iter_mut().zip(&columns) {
+            *value = column.map_or(beyond, |column| from[column]);
+        }
+    }
+}
+
 /// Pads a picture by so many pixels on its left, top, right and bottom, and writes the result to `out`.
 pub(super) fn pad(picture: &RgbPicture<'_>, [left, top, right, bottom]: [u32; 4], with: PadWith, out: &mut Vec<u8>) {
     let [width, height] = picture.size.map(|side| side as usize);
-    let place = |at: usize, before: u32, size: usize| -> Option<usize> {
-        let at = at as isize - before as isize;
-        match with {
-            _ if (0..size as isize).contains(&at) => Some(at as usize),
-            PadWith::Constant(_) => None,
-            PadWith::Edge => Some(at.clamp(0, size as isize - 1) as usize),
-            PadWith::Reflect => Some(reflected(at, size)),
-            PadWith::Symmetric => Some(symmetric(at, size)),
-        }
-    };
+    let place = |at: usize, before: u32, size: usize| with.place(at, before, size);
     let fill = if let PadWith::Constant(color) = with { color } else { [0; 3] };
     let out_width = width + left as usize + right as usize;
     let out_height = height + top as usize + bottom as usize;

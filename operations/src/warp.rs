@@ -50,6 +50,24 @@ pub(super) fn warp(picture: &RgbPicture<'_>, warp: &Warp, out: &mut Vec<u8>) {
     }
 }
 
+/// Writes what the warp makes of a picture of numbers to `out`: each pixel takes the number of the nearest one, or `beyond`.
+pub(super) fn warp_indices((values, size): (&[u16], [u32; 2]), warp: &Warp, out: &mut Vec<u16>, beyond: u16) {
+    let [width, height] = warp.size.map(|side| side as usize);
+    out.clear();
+    out.resize(width * height, beyond);
+    let mut places = [[0.0; RUN]; 2];
+    let mut pixels = [0; RUN];
+    for (y, row) in out.chunks_exact_mut(width).enumerate() {
+        for (run, numbers) in row.chunks_mut(RUN).enumerate() {
+            find_places(&warp.factors, (run * RUN) as f32 + 0.5, y as f32 + 0.5, &mut places);
+            nearest_pixels(size.map(|side| side as i32), &places, &mut pixels);
+            for (number, pixel) in numbers.iter_mut().zip(pixels) {
+                *number = values.get(pixel as usize).copied().unwrap_or(beyond);
+            }
+        }
+    }
+}
+
 /// A picture and what lies around it.
 struct Source<'p> {
     rgb: &'p [u8],
@@ -123,19 +141,24 @@ fn nearest_whole(value: f32) -> i32 {
 }
 
 wide! {
-    fn nearest(source: &Source<'_>, places: &[[f32; RUN]; 2], out: &mut [[u8; 3]]) {
-        let [columns, rows] = places;
-        let mut offsets = [0_u32; RUN];
+    /// Finds the numbers of the pixels that are nearest to places; beyond the border it is the greatest number there is.
+    fn nearest_pixels(size: [i32; 2], places: &[[f32; RUN]; 2], pixels: &mut [u32; RUN]) {
+        let ([width, height], [columns, rows]) = (size, places);
         for at in 0..RUN {
             let (x, y) = (nearest_whole(bounded(columns[at])), nearest_whole(bounded(rows[at])));
-            let is_inside = (x >= 0) & (y >= 0) & (x < source.width) & (y < source.height);
-            offsets[at] = if is_inside { (y * source.width + x) as u32 * 3 } else { u32::MAX };
+            let is_inside = (x >= 0) & (y >= 0) & (x < width) & (y < height);
+            pixels[at] = if is_inside { (y * width + x) as u32 } else { u32::MAX };
         }
-        let fill = source.fill.unwrap_or_default();
-        for (pixel, offset) in out.iter_mut().zip(offsets) {
-            let offset = offset as usize;
-            *pixel = source.rgb.get(offset..).and_then(<[u8]>::first_chunk).copied().unwrap_or(fill);
-        }
+    }
+}
+
+fn nearest(source: &Source<'_>, places: &[[f32; RUN]; 2], out: &mut [[u8; 3]]) {
+    let mut pixels = [0; RUN];
+    nearest_pixels([source.width, source.height], places, &mut pixels);
+    let fill = source.fill.unwrap_or_default();
+    let rgb = source.rgb.as_chunks::<3>().0;
+    for (color, pixel) in out.iter_mut().zip(pixels) {
+        *color = rgb.get(pixel as usize).copied().unwrap_or(fill);
     }
 }
 

@@ -15,7 +15,7 @@ mod span;
 mod writer;
 
 pub use orientation::Orientation;
-pub use picture::{OpenPicture, PictureCounts, PictureError, PictureLimits, PictureScratch, Resampler, open};
+pub use picture::{IndexPng, OpenPicture, PictureCounts, PictureError, PictureLimits, PictureScratch, Resampler, open};
 pub use plan::ResamplePlan;
 pub use span::AxisSpan;
 pub use writer::{Frame, PixelWriter};

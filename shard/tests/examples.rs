@@ -8,7 +8,7 @@ use spdl_core::{
     job::{
         BadSamples, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ColumnFile, ColumnKind, CropBox,
         DEFAULT_BAD_FRACTION, DType, DatasetFacts, DecodeFile, EpochEnd, ImageKeys, ImageLayout, ImageOp, JobFile,
-        JsonKeys, NoKeys, Normalise, OrderFile, RandomFlip, RandomResizedCrop, Resize, ReturnsFile, Size,
+        JsonKeys, MaskKeys, NoKeys, Normalise, OrderFile, RandomFlip, RandomResizedCrop, Resize, ReturnsFile, Size,
         TensorEncoding, TensorKeys, TextKeys,
     },
 };
@@ -48,6 +48,7 @@ fn with_every_key() -> JobFile {
         DecodeFile::Float(NoKeys {}),
         DecodeFile::Text(TextKeys { max_bytes: Some(1) }),
         DecodeFile::Category(CategoryKeys { names: Some(vec![String::new()]) }),
+        DecodeFile::Mask(MaskKeys { follows: Some(String::new()), ignore_index: Some(1) }),
         DecodeFile::Tensor(TensorKeys {
             shape: Some(vec![1]),
             max_rows: Some(1),

@@ -84,7 +84,7 @@ impl JobKeys<'_> {
                 return Err(wrong(job, format!("column `{}`", column.name), "appears twice"));
             }
             column
-                .check()
+                .check(self.columns)
                 .map_err(|(key, problem)| wrong(job, format!("column `{}`: `{key}`", column.name), problem))?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BadSamples, Column, ColumnFile, DatasetFacts, EpochEnd, Job, JobError, OrderParams,
+    BadSamples, Column, ColumnFile, ColumnKind, DatasetFacts, EpochEnd, Job, JobError, KeyProblem, OrderParams,
     check::{JobKeys, wrong},
     reader,
 };
@@ -143,11 +143,17 @@ impl JobFile {
     /// # Errors
     /// [`JobError::Key`] for the first invalid value.
     pub fn check(&self) -> Result<Vec<Column>, JobError> {
-        let read = |column: &ColumnFile| {
-            let fail = |(key, problem)| wrong(&self.name, format!("column `{}`: `{key}`", column.name), problem);
-            column.read().map_err(fail)
+        let of = |column: &ColumnFile, (key, problem): KeyProblem| {
+            wrong(&self.name, format!("column `{}`: `{key}`", column.name), problem)
         };
-        let columns = self.column.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let kind = |column: &'_ ColumnFile| column.kind().map_err(|problem| of(column, problem));
+        let kinds = self.column.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
+        let names = self.column.iter().map(|column| column.name.as_str());
+        let kinds: Vec<_> = names.zip(kinds).collect();
+        let read = |(column, (_, kind)): (&ColumnFile, &(&str, ColumnKind))| {
+            column.read(kind.clone(), &kinds).map_err(|problem| of(column, problem))
+        };
+        let columns = self.column.iter().zip(&kinds).map(read).collect::<Result<Vec<_>, _>>()?;
         JobKeys {
             name: &self.name,
             dataset: &self.dataset,
@@ -271,7 +277,7 @@ mod tests {
         (
             "decode = \"int\"",
             "decode = \"integer\"",
-            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category",
+            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask",
         ),
         ("decode = \"int\"", "", "column label: `decode` is missing"),
         (

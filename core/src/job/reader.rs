@@ -247,6 +247,7 @@ fn wanted(expected: &dyn Expected, is_range: bool) -> String {
         if is_range { format!("a whole number from 0 to {most}") } else { "a whole number".to_owned() }
     };
     match text.as_str() {
+        "u16" => range(u16::MAX.into()),
         "u32" => range(u32::MAX.into()),
         // TOML has no larger integers.
         "u64" => range(i64::MAX.cast_unsigned()),

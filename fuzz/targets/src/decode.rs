@@ -6,7 +6,7 @@ use bytes::Bytes;
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 use spdl_core::{
     Fingerprint, SampleId,
-    job::{DatasetFacts, JobFile},
+    job::{Column, DatasetFacts, JobFile},
 };
 use spdl_worker::decode::{BadSampleCause, Decoder, FieldTarget, PictureLimits, SampleKey};
 
@@ -17,7 +17,7 @@ use crate::{
 
 const LIMITS: PictureLimits = PictureLimits { side_pixels: 1024, pixels: 1 << 18 };
 
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 13] = [
     "decode = \"image\"\nops = [{ random_resized_crop = { size = 16 } }, { random_flip = {} }]",
     "decode = \"image\"\nops = [{ resize = { size = 20 } }, { center_crop = { size = [9, 31] } }]\ndtype = \"f16\"\n\
      layout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }",
@@ -31,6 +31,8 @@ const COLUMNS: [&str; 12] = [
     "decode = \"float\"",
     "decode = \"text\"\nmax_bytes = 100",
     "decode = \"category\"\nnames = [\"a\", \"b\"]",
+    "decode = \"mask\"\nfollows = \"image\"\n[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\
+     ops = [{ random_affine = { degrees = 30, scale = [0.5, 2.0] } }, { pad = 3 }, { random_resized_crop = 16 }]",
 ];
 
 /// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a
@@ -67,16 +69,23 @@ fn decode(data: &[u8]) {
     let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1, blocks: 1 };
     let job = JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).expect("a valid job");
     let decoder = Decoder::new(&job, ["cat", "dog"]).expect("a valid job").with_limits(LIMITS);
-    let sample_bytes = usize::try_from(job.columns[0].max_bytes()).expect("a small sample");
-    let is_fixed = job.columns[0].sample_shape().is_some();
+    let bytes_of = |column: &Column| usize::try_from(column.max_bytes()).expect("a small sample");
     let decode = |before: u8| {
-        let (mut sample, mut value) = (vec![before; sample_bytes], Bytes::new());
+        let mut samples: Vec<(Vec<u8>, Bytes)> =
+            job.columns.iter().map(|column| (vec![before; bytes_of(column)], Bytes::new())).collect();
         let fields = |name: &str| Some(if name == "xml" { annotation.clone() } else { field.clone() }.into());
         let key = SampleKey { epoch: 1, id: SampleId(3), sample_in_record: 0 };
-        let target = if is_fixed { FieldTarget::Fixed(&mut sample) } else { FieldTarget::Ragged(&mut value) };
-        decoder.decode_sample(key, &fields, &mut [target])?;
-        assert!(value.len() <= sample_bytes, "{} bytes where {sample_bytes} fit", value.len());
-        Ok::<_, BadSampleCause>(if is_fixed { sample } else { value.into() })
+        let is_fixed = |column: &Column| column.sample_shape().is_some();
+        let mut targets = Vec::new();
+        for ((sample, value), column) in samples.iter_mut().zip(&job.columns) {
+            targets.push(if is_fixed(column) { FieldTarget::Fixed(sample) } else { FieldTarget::Ragged(value) });
+        }
+        decoder.decode_sample(key, &fields, &mut targets)?;
+        let value = |((sample, value), column): ((Vec<u8>, Bytes), &Column)| {
+            assert!(value.len() <= sample.len(), "{} bytes where {} fit", value.len(), sample.len());
+            if is_fixed(column) { sample } else { value.into() }
+        };
+        Ok::<Vec<Vec<u8>>, BadSampleCause>(samples.into_iter().zip(&job.columns).map(value).collect())
     };
     match (decode(0), decode(0xff)) {
         (Ok(first), Ok(second)) => assert!(first == second, "it decodes differently, or not all of it is written"),
@@ -135,5 +144,6 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds.push(seed(7, "", include_bytes!("../../../worker/tests/data/tensor/deflated.npz")));
     seeds.push(seed(8, "", include_bytes!("../../../worker/tests/data/tensor/fortran.npy")));
     seeds.push(seed(8, "", include_bytes!("../../../worker/tests/data/tensor/single.npz")));
+    seeds.extend(pictures.iter().filter(|picture| picture.starts_with(b"\x89PNG")).map(|mask| seed(12, "", mask)));
     seeds
 }

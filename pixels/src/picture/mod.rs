@@ -10,6 +10,7 @@ mod counts;
 mod crop;
 mod exif;
 mod gif;
+mod indices;
 mod jpeg;
 mod library;
 mod png;
@@ -21,6 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use counts::PictureCounts;
 use exif::Upright;
+pub use indices::IndexPng;
 pub use resample::Resampler;
 use spdl_jpeg::Deviations;
 

@@ -8,8 +8,8 @@ use spdl_core::{
     job::{
         BadSamples, BoxClassColumn, BytesColumn, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox,
         DType, EpochEnd, FloatColumn, Grayscale, ImageColumn, ImageLayout, ImageOp, IntColumn, Job, JsonColumn,
-        Normalise, NumberOrRange, OrderParams, RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize,
-        Returns, Size, TensorColumn, TensorEncoding, TextColumn, Transform,
+        MaskColumn, Normalise, NumberOrRange, OrderParams, RandomFlip, RandomInvert, RandomPosterize,
+        RandomResizedCrop, Resize, Returns, Size, TensorColumn, TensorEncoding, TextColumn, Transform,
     },
     messages::*,
     trace::*,
@@ -71,6 +71,8 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         Just(ColumnKind::Float(FloatColumn)),
         any::<u32>().prop_map(|max_bytes| ColumnKind::Text(TextColumn(BytesColumn { max_bytes }))),
         option::of(vec(text(), 0..4)).prop_map(|names| ColumnKind::Category(CategoryColumn { names })),
+        (text(), any::<u16>(), any::<[u32; 2]>())
+            .prop_map(|(follows, ignore_index, size)| { ColumnKind::Mask(MaskColumn { follows, ignore_index, size }) }),
         (vec(any::<u32>(), 0..4), option::of(any::<u32>()), encoding, option::of(text())).prop_map(
             |(shape, max_rows, encoding, array)| ColumnKind::Tensor(TensorColumn { shape, max_rows, encoding, array })
         ),

@@ -8,6 +8,7 @@
 mod cause;
 mod column;
 mod draw;
+mod followed;
 mod geometry;
 mod memory;
 mod number;
@@ -137,7 +138,8 @@ impl Decoder {
         }
         let classes = Arc::new(numbers);
         let prepare = |column: &Column| {
-            let decoder = column::decoder(&ColumnSetup { job: &job.name, column, classes: &classes })?;
+            let decoder =
+                column::decoder(&ColumnSetup { job: &job.name, column, columns: &job.columns, classes: &classes })?;
             let is_ragged = !matches!(column.kind.shape(), SampleShape::Fixed(_));
             Ok(Prepared { column: column.clone(), decoder, is_ragged, function: Function::of(column) })
         };

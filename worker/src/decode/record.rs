@@ -1,5 +1,7 @@
-//! The fields of the record that holds a sample, and the sample's bounding box. An annotation is parsed once per
+//! The fields of the record that holds a sample, and the sample's bounding box. What several columns need is made once for each
 //! sample.
+
+use std::rc::Rc;
 
 use smallvec::SmallVec;
 use spdl_core::job::DType;
@@ -10,6 +12,7 @@ use spdl_shard::{
 
 use super::{
     cause::{BadSampleProblem, reason},
+    followed::FollowedPlan,
     geometry::PixelBox,
 };
 
@@ -36,11 +39,13 @@ pub(crate) struct SampleRecord<'r> {
     fields: &'r dyn RecordFields,
     sample: u32,
     annotations: SmallVec<[(String, Annotation); 1]>,
+    /// What becomes of the pictures of columns that others follow, by the column's number.
+    plans: SmallVec<[(usize, Rc<FollowedPlan>); 1]>,
 }
 
 impl<'r> SampleRecord<'r> {
     pub(crate) fn new(fields: &'r dyn RecordFields, sample: u32) -> Self {
-        Self { fields, sample, annotations: SmallVec::new() }
+        Self { fields, sample, annotations: SmallVec::new(), plans: SmallVec::new() }
     }
 
     /// Returns the first of these fields that the record has, with its name.
@@ -50,6 +55,16 @@ impl<'r> SampleRecord<'r> {
             let fields = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
             BadSampleProblem::Missing { fields }
         })
+    }
+
+    /// Returns what becomes of the picture of column number `column`, if that is known.
+    pub(crate) fn plan_of(&self, column: usize) -> Option<Rc<FollowedPlan>> {
+        self.plans.iter().find(|(known, _)| *known == column).map(|(_, plan)| plan.clone())
+    }
+
+    /// Keeps what becomes of the picture of column number `column`.
+    pub(crate) fn keep_plan(&mut self, column: usize, plan: Rc<FollowedPlan>) {
+        self.plans.push((column, plan));
     }
 
     /// Returns the sample's object in the annotation in field `name`.

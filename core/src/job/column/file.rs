@@ -7,7 +7,7 @@ use serde::{
     de::{DeserializeSeed, Error, IntoDeserializer, MapAccess, Visitor},
 };
 
-use super::{Column, DecodeFile, KindName};
+use super::{Column, ColumnKind, DecodeFile, KindName};
 use crate::job::{DType, KeyProblem, ReturnsFile, Transform};
 
 /// One `[[column]]` of a job file.
@@ -32,12 +32,25 @@ pub struct ColumnFile {
 }
 
 impl ColumnFile {
-    /// Converts the column as it is written, without checking its values.
-    pub(in crate::job) fn read(&self) -> Result<Column, KeyProblem> {
+    /// Converts how the column is decoded, without what that takes over from a column that it follows.
+    pub(in crate::job) fn kind(&self) -> Result<ColumnKind, KeyProblem> {
+        self.decode.read()
+    }
+
+    /// Converts the column as it is written, without checking its values. `kinds` has the kinds of all columns of the job,
+    /// by name.
+    pub(in crate::job) fn read(
+        &self,
+        mut kind: ColumnKind,
+        kinds: &[(&str, ColumnKind)],
+    ) -> Result<Column, KeyProblem> {
         if self.returns.is_some() && self.transform.is_none() {
             return Err(("returns", "is only for a column with `transform`".to_owned()));
         }
-        let kind = self.decode.read()?;
+        if let Some(followed) = kind.follows() {
+            let followed = kinds.iter().find(|(name, _)| *name == followed);
+            kind.follow(followed.map(|(_, kind)| kind))?;
+        }
         let takes = self.dtype.unwrap_or(kind.dtypes()[0]);
         let (transform, dtype) = match &self.transform {
             None => (None, takes),

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::ColumnKind;
 use crate::job::{DType, KeyProblem};
 
 /// A kind of column, as a job describes it. Its decoder is in the worker's file of the same name.
@@ -21,6 +22,19 @@ pub trait Kind: Serialize + DeserializeOwned {
     /// The key that is wrong, and what is wrong with it.
     fn read(keys: &Self::Keys) -> Result<Self, KeyProblem>;
 
+    /// Returns the name of the column whose changes its values follow, if they do.
+    fn follows(&self) -> Option<&str> {
+        None
+    }
+
+    /// Takes over what depends on the column that it [follows](Self::follows).
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it, if a column of this kind cannot be followed.
+    fn follow(&mut self, _followed: &ColumnKind) -> Result<(), KeyProblem> {
+        Ok(())
+    }
+
     /// Returns the types that the elements can have, the default first.
     fn dtypes(&self) -> &'static [DType];
 
@@ -32,6 +46,12 @@ pub trait Kind: Serialize + DeserializeOwned {
     /// # Errors
     /// The key that is wrong, and what is wrong with it.
     fn check(&self, dtype: DType) -> Result<(), KeyProblem>;
+}
+
+/// Returns the problem of a column that follows one which is no picture.
+pub(super) fn not_an_image(name: &str, followed: &ColumnKind) -> KeyProblem {
+    let kind = followed.name();
+    ("follows", format!("is `{name}`, a column of decode = \"{kind}\"; it has to be of decode = \"image\""))
 }
 
 /// The keys of a kind in a job file.

@@ -19,6 +19,7 @@ pub use self::bytes::BytesKeys;
 pub use self::category::CategoryKeys;
 pub use self::image::{ImageKeys, ImageLayout, Normalise};
 pub use self::json::JsonKeys;
+pub use self::mask::MaskKeys;
 pub use self::tensor::{TensorEncoding, TensorKeys};
 pub use self::text::TextKeys;
 pub use file::ColumnFile;
@@ -129,6 +130,24 @@ macro_rules! column_kinds {
                 match self { $(Self::$Kind(kind) => kind.shape(),)* $(Self::$NewKind(kind) => kind.shape(),)* }
             }
 
+            /// Returns the name of the column whose changes the values follow, if they do.
+            #[must_use]
+            pub fn follows(&self) -> Option<&str> {
+                match self { $(Self::$Kind(kind) => kind.follows(),)* $(Self::$NewKind(kind) => kind.follows(),)* }
+            }
+
+            /// Takes over what depends on the column that it follows, which is of the kind `followed` if the job has it.
+            fn follow(&mut self, followed: Option<&Self>) -> Result<(), KeyProblem> {
+                let Some(name) = self.follows() else { return Ok(()) };
+                let Some(followed) = followed else {
+                    return Err(("follows", format!("is `{name}`, and the job has no such column")));
+                };
+                match self {
+                    $(Self::$Kind(kind) => kind.follow(followed),)*
+                    $(Self::$NewKind(kind) => kind.follow(followed),)*
+                }
+            }
+
             /// Checks the kind of a column with elements of type `dtype`.
             pub(super) fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
                 if !self.dtypes().contains(&dtype) {
@@ -200,6 +219,8 @@ column_kinds! {
         text::Text(TextColumn),
         /// The number of a name.
         category::Category(CategoryColumn),
+        /// The class of each pixel of a picture.
+        mask::Mask(MaskColumn),
     }
 }
 
@@ -306,16 +327,23 @@ impl Column {
         self.transform.as_ref().map_or(self.dtype, |transform| transform.takes)
     }
 
-    /// Checks the values of all keys.
+    /// Checks the values of all keys, for a job with these columns.
     ///
     /// # Errors
     /// The key that is wrong, and what is wrong with it.
-    pub(super) fn check(&self) -> Result<(), KeyProblem> {
+    pub(super) fn check(&self, columns: &[Self]) -> Result<(), KeyProblem> {
         if self.name.is_empty() {
             return Err(("name", "is empty".to_owned()));
         }
         if self.from.is_empty() || self.from.iter().any(String::is_empty) {
             return Err(("from", format!("is `{}`; name a field, or several as `jpg|png`", self.from.join("|"))));
+        }
+        if let Some(name) = self.kind.follows() {
+            let mut expected = self.kind.clone();
+            expected.follow(columns.iter().find(|column| column.name == name).map(|column| &column.kind))?;
+            if expected != self.kind {
+                return Err(("follows", format!("is `{name}`, which the column does not fit")));
+            }
         }
         self.kind.check(self.decoded_dtype())?;
         self.transform.as_ref().map_or(Ok(()), |transform| transform.check(&self.kind.shape(), self.dtype))

@@ -67,7 +67,7 @@ impl ColumnDecoder for ImageDecoder {
         let needed_bytes = decode_bytes + spdl_operations::memory_bytes(decode.size, then);
         let _permit = resources.memory.take(needed_bytes).map_err(|never| too_much(needed_bytes, never))?;
         resources.counts.count(&picture);
-        let DecodeScratch { picture: picture_scratch, rgb, operation } = scratch;
+        let DecodeScratch { picture: picture_scratch, rgb, operation, .. } = scratch;
         let kept_bytes = resources.memory.kept_bytes();
         rgb.size = decode.size;
         let pixels = rgb.pixels.to_mut();

@@ -8,13 +8,14 @@ mod float;
 mod image;
 mod int;
 mod json;
+mod mask;
 mod tensor;
 mod text;
 
 use std::{collections::HashMap, sync::Arc};
 
 use spdl_core::job::{Column, ColumnKind, DType};
-use spdl_operations::{OperationScratch, RgbPicture};
+use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
 use spdl_pixels::PictureScratch;
 use spdl_shard::format::Content;
 pub use tensor::read_numpy;
@@ -36,6 +37,7 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Float(_) => Box::new(float::FloatDecoder(dtype)),
         ColumnKind::Text(column) => Box::new(text::TextDecoder::new(column)),
         ColumnKind::Category(column) => Box::new(category::CategoryDecoder::new(column, setup)?),
+        ColumnKind::Mask(column) => Box::new(mask::MaskDecoder::new(column, setup)),
         ColumnKind::BoxClass(_) => Box::new(box_class::BoxClassDecoder::new(setup)?),
     })
 }
@@ -73,6 +75,8 @@ pub(super) struct ColumnSetup<'a> {
     /// The job's name.
     pub(super) job: &'a str,
     pub(super) column: &'a Column,
+    /// All columns of the job.
+    pub(super) columns: &'a [Column],
     /// The dataset's classes with their numbers.
     pub(super) classes: &'a Arc<HashMap<String, i64>>,
 }
@@ -107,4 +111,6 @@ pub(super) struct DecodeScratch {
     /// The picture that operations change.
     pub(super) rgb: RgbPicture<'static>,
     pub(super) operation: OperationScratch,
+    /// The mask that operations move.
+    pub(super) indices: IndexPicture,
 }

@@ -5,6 +5,7 @@ mod failures;
 mod formats;
 mod geometry;
 mod golden;
+mod masks;
 mod numbers;
 mod odd;
 
