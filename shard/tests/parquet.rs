@@ -16,7 +16,10 @@ use object_store::{GetOptions, GetResult, ObjectStore, ObjectStoreExt};
 use parquet::{
     basic::Compression,
     data_type::{ByteArray, ByteArrayType, FloatType, Int64Type},
-    file::{properties::WriterProperties, writer::SerializedFileWriter},
+    file::{
+        properties::{WriterProperties, WriterPropertiesBuilder},
+        writer::SerializedFileWriter,
+    },
     schema::parser::parse_message_type,
 };
 use proptest::prelude::*;
@@ -50,12 +53,12 @@ fn picture(row: usize, bytes: usize) -> Option<Vec<u8>> {
 
 /// Writes row groups of these numbers of rows, with pictures of about so many bytes.
 fn written(groups: &[usize], picture_bytes: usize, compression: Compression) -> Vec<u8> {
-    let properties = WriterProperties::builder()
-        .set_compression(compression)
-        .set_dictionary_enabled(false)
-        .set_data_page_size_limit(picture_bytes * 4)
-        .set_write_batch_size(2)
-        .build();
+    let properties = WriterProperties::builder().set_compression(compression).set_dictionary_enabled(false);
+    written_with(groups, picture_bytes, properties)
+}
+
+fn written_with(groups: &[usize], picture_bytes: usize, properties: WriterPropertiesBuilder) -> Vec<u8> {
+    let properties = properties.set_data_page_size_limit(picture_bytes * 4).set_write_batch_size(2).build();
     let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).unwrap();
     let mut row = 0;
@@ -214,6 +217,29 @@ async fn only_the_columns_of_a_job_are_read_and_one_record_takes_a_page() {
             "record {record}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_picture_behind_a_full_dictionary_is_read_without_the_dictionary() {
+    let folder = tempfile::tempdir().unwrap();
+    let properties = WriterProperties::builder().set_dictionary_page_size_limit(200_000);
+    let file = written_with(&[100, 60], 20_000, properties);
+    fs::write(folder.path().join("a.parquet"), &file).unwrap();
+    indexed(folder.path()).await;
+    let store = at(folder.path());
+    let manifest = store.manifest().await.unwrap();
+    let index = store.index(&manifest.shard(0)).await.unwrap();
+    let mut without = 0;
+    for record in 0..160 {
+        let row = index.record(record);
+        let range = row.field("picture").unwrap().range().unwrap();
+        let (rows, read) = decoded(&store, &*index, &[range]).await;
+        let content = rows.open(record, index.field_number(&row, "picture").unwrap()).unwrap();
+        let expected = picture(record as usize, 20_000).map(|picture| Content::File(picture.into()));
+        assert_eq!(content, expected, "record {record}");
+        without += u32::from(read < 150_000);
+    }
+    assert!((120..150).contains(&without), "{without} of 160; the others refer to the dictionaries");
 }
 
 #[tokio::test]

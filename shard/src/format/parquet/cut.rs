@@ -20,6 +20,9 @@ pub(super) struct Chunk {
     pub(super) at: u64,
     /// At least one, with rows counted in the row group.
     pub(super) pages: Vec<Page>,
+    /// How many of the pages, from the first on, hold references to the dictionary. A writer goes over to plain values
+    /// once the dictionary is full, as it soon is with pictures.
+    pub(super) coded_pages: usize,
     /// Whether the pages are known one by one.
     pub(super) has_page_index: bool,
     /// Bytes that the decoded values take, or a little more.
@@ -71,7 +74,8 @@ impl Segments {
             let first = chunk.pages.partition_point(|page| page.first_row <= rows.start) - 1;
             let last = chunk.pages.partition_point(|page| page.first_row < rows.end);
             let before = first.checked_sub(1).map_or(0, |before| chunk.pages[before].end);
-            let dictionary_bytes = (chunk.dictionary.end - chunk.dictionary.start) as u32;
+            let is_coded = first < chunk.coded_pages;
+            let dictionary_bytes = if is_coded { (chunk.dictionary.end - chunk.dictionary.start) as u32 } else { 0 };
             let stored = u64::from(chunk.pages[last - 1].end - before);
             let share = u128::from(chunk.decoded_bytes) * u128::from(rows.end - rows.start);
             let decoded = share.div_ceil(group.rows.into()) as u64;
@@ -130,23 +134,26 @@ impl Segments {
     }
 }
 
-/// Cuts the rows of a row group at the borders between the pages of its largest column, if all pages are known.
+/// Cuts the rows of a row group at the borders between the pages of its largest column, if all pages are known. One border
+/// is where that column's values no longer refer to its dictionary: a value behind it is read without the dictionary.
 fn cut_rows(group: &RowGroup, target_bytes: u64) -> Vec<Range<u32>> {
     if group.rows == 0 {
         return Vec::new();
     }
     let whole = 0..group.rows;
     let bytes: u64 = group.chunks.iter().map(Chunk::bytes).sum();
-    let largest = group.chunks.iter().filter(|chunk| chunk.has_page_index).max_by_key(|chunk| chunk.bytes());
-    let is_known = group.chunks.iter().all(|chunk| chunk.has_page_index);
-    let Some(largest) = largest.filter(|_| bytes > target_bytes && is_known) else { return vec![whole] };
+    let largest = group.chunks.iter().max_by_key(|chunk| chunk.bytes());
+    let Some(largest) = largest.filter(|_| group.chunks.iter().all(|chunk| chunk.has_page_index)) else {
+        return vec![whole];
+    };
     let stored = largest.pages.last().map_or(1, |page| page.end).max(1);
     let (mut cuts, mut start, mut before, mut used) = (Vec::new(), 0, 0, 0_u64);
-    for page in &largest.pages {
+    for (number, page) in largest.pages.iter().enumerate() {
         // The other columns take as much of their rows as the largest does.
         let share = u128::from(bytes) * u128::from(page.end - before) / u128::from(stored);
         let share = share as u64;
-        if used > 0 && used + share > target_bytes && page.first_row > start {
+        let is_full = used > 0 && used + share > target_bytes;
+        if (is_full || number == largest.coded_pages) && page.first_row > start {
             cuts.push(start..page.first_row);
             (start, used) = (page.first_row, 0);
         }
@@ -166,6 +173,7 @@ mod tests {
             codec: Codec::None,
             at: dictionary.end,
             dictionary,
+            coded_pages: pages.len(),
             pages: pages.iter().map(|(end, first_row)| Page { end: *end, first_row: *first_row }).collect(),
             has_page_index: true,
             decoded_bytes: 0,
@@ -195,6 +203,18 @@ mod tests {
         assert_eq!(ends, [(400, 0), (800, 4), (10, 0), (400, 8), (800, 12), (10, 0), (20, 10)]);
         let blocks: Vec<_> = segments.blocks(1000).iter().map(|block| (block.first_record, block.records)).collect();
         assert_eq!(blocks, [(0, 8), (8, 8)]);
+    }
+
+    #[test]
+    fn a_row_group_is_cut_where_a_writer_went_over_to_plain_values_and_these_need_no_dictionary() {
+        let mut pictures = chunk(&[(5, 0), (400, 4), (800, 8)], 100..1100);
+        pictures.coded_pages = 1;
+        let labels = chunk(&[(10, 0)], 5000..5030);
+        let segments = cut(&[RowGroup { rows: 12, chunks: vec![pictures, labels] }], 10_000);
+        assert_eq!(segments.segments.iter().map(|segment| segment.first_row).collect::<Vec<_>>(), [0, 4]);
+        let dictionaries: Vec<_> = segments.runs.iter().map(|run| run.dictionary_bytes).collect();
+        assert_eq!(dictionaries, [1000, 30, 0, 30]);
+        assert_eq!(segments.blocks(10_000).len(), 1);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use parquet::{
-    basic::{CompressionCodec, Encoding},
+    basic::{CompressionCodec, Encoding, PageType},
     file::{
         metadata::{
             ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
@@ -76,7 +76,7 @@ impl Footer {
     pub fn parse(footer: &[u8], file_bytes: u64) -> Result<Self, String> {
         let options = ParquetMetaDataOptions::new()
             .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
-            .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll);
+            .with_encoding_stats_as_mask(false);
         let parse = || {
             let metadata = ParquetMetaDataReader::decode_metadata_with_options(footer, Some(&options));
             let metadata = metadata.map_err(|error| format!("has a damaged footer: {error}"))?;
@@ -217,11 +217,12 @@ impl Footer {
         let decoded_bytes = decoded_bytes(column, chunk, rows);
         if let Some((first, pages)) = offsets.and_then(|offsets| known_pages(offsets, &range, rows)) {
             let dictionary = range.start..first;
-            return Ok(Chunk { codec, dictionary, at: first, pages, has_page_index: true, decoded_bytes });
+            let coded_pages = coded_pages(chunk, pages.len());
+            return Ok(Chunk { codec, dictionary, at: first, pages, coded_pages, has_page_index: true, decoded_bytes });
         }
         let pages = vec![Page { end: (range.end - range.start) as u32, first_row: 0 }];
         let at = range.start;
-        Ok(Chunk { codec, dictionary: at..at, at, pages, has_page_index: false, decoded_bytes })
+        Ok(Chunk { codec, dictionary: at..at, at, pages, coded_pages: 1, has_page_index: false, decoded_bytes })
     }
 }
 
@@ -247,6 +248,22 @@ fn known_pages(offsets: &[u8], chunk: &Range<u64>, rows: u32) -> Option<(u64, Ve
         pages.push(Page { end: u32::try_from(at - first).ok()?, first_row });
     }
     (first >= chunk.start && at == chunk.end).then_some((first, pages))
+}
+
+/// Returns how many of a chunk's `pages`, from the first on, may refer to its dictionary. Writers begin with such pages, and
+/// end with plain ones once the dictionary is full.
+fn coded_pages(chunk: &ColumnChunkMetaData, pages: usize) -> usize {
+    let stated = chunk.page_encoding_stats().map_or(&[][..], Vec::as_slice).iter();
+    let data = stated.filter(|stats| matches!(stats.page_type, PageType::DATA_PAGE | PageType::DATA_PAGE_V2));
+    let (mut coded, mut plain) = (0, 0);
+    for stats in data {
+        let count = usize::try_from(stats.count).unwrap_or(0);
+        match stats.encoding {
+            Encoding::PLAIN => plain += count,
+            _ => coded += count,
+        }
+    }
+    if coded + plain == pages { coded } else { pages }
 }
 
 /// Returns the bytes that the decoded values take, or a little more.
