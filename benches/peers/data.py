@@ -15,6 +15,7 @@ class Settings:
     cores: int  # threads or processes that may work
     batch: int = 64  # pictures
     size: int = 224  # pixels
+    whole: bool = False  # pictures are resized, in place of a random resized crop and a random flip
     slow_ms: int = 0  # delay of one object in a hundred
     address: str = ""  # of the peer's own servers
     columns: int = 0  # of numbers, in place of pictures with labels

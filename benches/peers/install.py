@@ -1,16 +1,22 @@
 """Installs each peer once in its own virtual environment under target/peers/venvs, from the package index that pip is
-configured with. Peers that need PyTorch share one copy of it: it takes more than 5 GB."""
+configured with. Peers that need PyTorch share one copy of it, without the gigabytes of CUDA libraries that it requires."""
 
 import functools
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 
-# Environments that others build on.
-LAYERS = {"torch": ["torch==2.15.0", "torchvision==0.29.2", "numpy", "pillow"]}
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tests/python"))
+
+import suite_venv  # noqa: E402
+
+# Environments that others build on: packages, and those of them that are installed without what they require.
+LAYERS = {"torch": [*suite_venv.TORCH_IMPORTS, "numpy"]}
+BARE = {"torch": suite_venv.TORCH}
 
 
 class Failed(Exception):
@@ -26,7 +32,7 @@ def environment(
     below = environment(home, layer, tuple(LAYERS[layer])) if layer else None
     venv = home / name
     python, done = venv / "bin/python", venv / "complete"
-    wanted = "\n".join([sys.version, str(layer), *requirements])
+    wanted = "\n".join([sys.version, str(layer), *requirements, *BARE.get(name, ())])
     if done.exists() and done.read_text() == wanted:
         return python
     print(f"installing {name}", file=sys.stderr, flush=True)
@@ -34,9 +40,12 @@ def environment(
     _run([sys.executable, "-m", "venv", str(venv)])
     if below:
         (_site(venv) / "layer.pth").write_text(f"{_site(below.parent.parent)}\n")
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
     if requirements:
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
         _run([*pip, *requirements], env=os.environ | (hook(venv) if hook else {}))
+    if name in BARE:
+        _run([*pip, "--no-deps", *BARE[name]])
+        _without_cuda(_site(venv))
     done.write_text(wanted)
     return python
 
@@ -46,6 +55,14 @@ def versions(python: pathlib.Path, packages: list[str]) -> dict[str, str]:
     code = "import importlib.metadata as m, json, sys; print(json.dumps({p: m.version(p) for p in sys.argv[1:]}))"
     output = subprocess.run([str(python), "-c", code, *packages], check=True, capture_output=True, text=True).stdout
     return json.loads(output)
+
+
+def _without_cuda(packages: pathlib.Path) -> None:
+    """Makes torch load without CUDA's libraries, and pip not install them for what builds on it."""
+    suite_venv.stand_in(packages / "torch/lib")
+    for about in packages.glob("torch-*.dist-info/METADATA"):
+        kept = re.sub(r"^Requires-Dist: (cuda|nvidia|triton).*\n", "", about.read_text(), flags=re.MULTILINE)
+        about.write_text(kept)
 
 
 def _site(venv: pathlib.Path) -> pathlib.Path:

@@ -18,10 +18,13 @@ BINARIES = ROOT / "target/release"
 # The commit that the binaries were built from.
 COMMIT = BINARIES / "peers-trainer.commit"
 # Memory for slots and cached blocks of our pipeline. The default is 1 GiB; this is what the demo's data needs to run at
-# full speed.
+# full speed. Pages of Parquet hold several pictures, so that it takes more to keep those that are in use.
 MEMORY_BYTES = 128 << 20
+PAGES_MEMORY_BYTES = 256 << 20
 # Pictures in a shard when objects are slow.
 SMALL_SHARD = 20
+# Formats of others that ours reads where they lie: the peer that writes the files, and the field with the pictures.
+FORMATS = {"parquet": ("parquet_hf", "image.bytes"), "mds": ("streaming", "image"), "tfrecord": ("tfdata", "image")}
 
 
 class Peer:
@@ -80,18 +83,23 @@ class Peer:
 
 class Ours:
     """This project's loader: in the trainer's process, or with a coordinator and a worker and the trainer on the local
-    queue; over shards with the original pictures, or crop-ready ones."""
+    queue; over shards with the original pictures, over crop-ready ones, or over the files of another format."""
 
-    slow = f"a shard of {SMALL_SHARD} pictures"
-
-    def __init__(self, name: str, data: Data, slow_objects: bool) -> None:
-        self.name, self.data = name, data
-        self.remote, self.ready = name.startswith("cluster"), name.endswith("ready")
-        where = "worker and local queue" if self.remote else "in process"
-        self.title = f"spdl-cluster, {'crop-ready' if self.ready else 'plain'} shards, {where}"
+    def __init__(self, name: str, venvs: pathlib.Path, data: Data, slow_objects: bool) -> None:
+        self.name, self.venvs, self.data = name, venvs, data
+        where, _, what = name.partition("_")
+        self.remote, self.ready = where == "cluster", what == "ready"
+        self.writer, self.image = FORMATS.get(what, (None, "jpg"))
+        self.memory_bytes = PAGES_MEMORY_BYTES if what == "parquet" else MEMORY_BYTES
+        self.slow = "" if self.writer else f"a shard of {SMALL_SHARD} pictures"
+        kind = {"": "plain shards", "ready": "crop-ready shards", "parquet": "Parquet", "mds": "MDS"}.get(what, "TFRecord")
+        self.title = f"spdl-cluster, {kind}, {'worker and local queue' if self.remote else 'in process'}"
         # There have to be several slow objects, in a store that can be delayed.
         self.small_shards = slow_objects
-        self.format = ("crop-ready" if self.ready else "plain") + ("-small-shards" if slow_objects else "")
+        if self.writer:
+            self.format = what
+        else:
+            self.format = ("crop-ready" if self.ready else "plain") + ("-small-shards" if slow_objects else "")
 
     def install(self) -> dict[str, str]:
         version = subprocess.run(
@@ -101,6 +109,13 @@ class Ours:
         return {"spdl-cluster": f"{version.split()[-1]} {commit}".strip()}
 
     def prepare(self) -> None:
+        if self.writer:
+            peer = Peer(self.writer, self.venvs, self.data)
+            peer.install()
+            peer.prepare()
+            index = [BINARIES / "spdl-ctl", "index", self.data.format(self.format), "--out", self.dataset, "--force"]
+            run(index)
+            return
         options = ["--crop-ready"] if self.ready else []
         options += ["--records-per-shard", SMALL_SHARD] if self.small_shards else []
         once(
@@ -109,11 +124,18 @@ class Ours:
             lambda folder: run([BINARIES / "spdl-ctl", "pack", self.data.pictures, folder, "--json", *options]),
         )
 
+    @property
+    def dataset(self) -> pathlib.Path:
+        """The folder with the manifest."""
+        return self.data.format(f"{self.format}-manifest" if self.writer else self.format)
+
     def job(self, folder: pathlib.Path, settings: Settings) -> pathlib.Path:
         """Writes the job file. Epochs continue within a batch, and there are more of them than a run can finish."""
-        path = folder / "peers.toml"
+        path, size = folder / "peers.toml", settings.size
+        crop = f"{{ random_resized_crop = {{ size = {size} }} }}, {{ random_flip = {{}} }}"
+        operations = f"{{ resize = [{size}, {size}] }}" if settings.whole else crop
         path.write_text(f"""name = "peers"
-dataset = {json.dumps(settings.address or str(self.data.format(self.format)))}
+dataset = {json.dumps(settings.address or str(self.dataset))}
 seed = 17
 global_batch = {settings.batch}
 epochs = 100000
@@ -121,13 +143,13 @@ epoch_end = "continuous"
 
 [[column]]
 name = "image"
-from = "jpg"
+from = {json.dumps(self.image)}
 decode = "image"
-ops = [{{ random_resized_crop = {{ size = {settings.size} }} }}, {{ random_flip = {{}} }}]
+ops = [{operations}]
 
 [[column]]
 name = "label"
-from = "cls"
+from = {json.dumps("label" if self.writer else "cls")}
 decode = "int"
 """)
         return path
@@ -166,7 +188,7 @@ decode = "int"
             "--listen",
             "127.0.0.1:0",
         ]
-        command += ["--socket", folder / "worker.sock", "--cores", settings.cores, "--memory", MEMORY_BYTES]
+        command += ["--socket", folder / "worker.sock", "--cores", settings.cores, "--memory", self.memory_bytes]
         first_line(command, messages)
         run([BINARIES / "spdl-ctl", "job", "submit", self.job_file, "--coord", coordinator, "--certs", certs / "admin"])
         client = {"SPDL_COORD": coordinator, "SPDL_JOB": "peers", "SPDL_CERTS": str(certs / "client")}
@@ -185,11 +207,12 @@ decode = "int"
         command += ["--step-ms", timing.step_ms, "--batch", settings.batch, "--size", settings.size]
         if self.remote:
             return [*command, "cluster"]
-        return [*command, "local", self.job_file, "--cores", settings.cores, "--memory-bytes", MEMORY_BYTES]
+        return [*command, "local", self.job_file, "--cores", settings.cores, "--memory-bytes", self.memory_bytes]
 
 
-OURS = ["cluster", "cluster_ready", "local", "local_ready"]
-PEERS = sorted(path.stem for path in (HERE / "peer").glob("*.py") if path.stem not in ("__init__", "pictures_torch"))
+OURS = ["cluster", "cluster_ready", "local", "local_ready", *(f"cluster_{name}" for name in FORMATS)]
+SHARED = ("__init__", "parquet", "pictures_torch")
+PEERS = sorted(path.stem for path in (HERE / "peer").glob("*.py") if path.stem not in SHARED)
 
 
 def build() -> None:

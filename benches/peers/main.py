@@ -44,7 +44,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--peers", default=",".join(loaders.PEERS), help="names, with commas between, or none (default: all)"
     )
-    parser.add_argument("--ours", default=",".join(loaders.OURS), help="our own ways to run, or none (default: all)")
+    parser.add_argument("--ours", default=",".join(loaders.OURS[:4]), help=f"our own ways to run: {', '.join(loaders.OURS)}, or none")
     parser.add_argument("--images", type=int, default=2000, help="pictures, of about 107 KB each (default 2000)")
     parser.add_argument("--repeats", type=int, default=5, help="rounds, in which every loader runs once (default 5)")
     parser.add_argument(
@@ -94,7 +94,7 @@ def prepare(args: argparse.Namespace, data: Data, results: pathlib.Path) -> list
     if not args.no_build:
         loaders.build()
     loaders.once(data, "pictures", lambda folder: make_pictures(folder, args.images))
-    everybody = [loaders.Ours(name, data, args.slow_objects) for name in args.ours]
+    everybody = [loaders.Ours(name, args.home / "venvs", data, args.slow_objects) for name in args.ours]
     everybody += [loaders.Peer(name, args.home / "venvs", data) for name in args.peers]
     ready = []
     for loader in everybody:
@@ -166,7 +166,7 @@ def report(args: argparse.Namespace, results: pathlib.Path, settings: Settings) 
     )
     if args.slow_objects:
         setting += f"; one object in a hundred {args.slow_ms} ms late, a step of {args.step_ms:.0f} ms"
-    against = ["cluster", "cluster_ready"]
+    against = [name for name in args.ours if name.startswith("cluster")]
     print(setting, table.markdown(summary, against, args.slow_objects), sep="\n\n")
     everything = {"setting": setting, "images": args.images, "python": platform.python_version(), "loaders": summary}
     picture = draw(args, results, everything)

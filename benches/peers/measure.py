@@ -163,7 +163,8 @@ def figures(record: dict, samples: list, peak: int, files: int, started_ns: int,
     steady = [index for index, moment in enumerate(times) if moment >= times[0] + timing.warm_s * 1e9]
     if len(steady) < 3:
         raise Failed(f"gave {len(steady)} batches in {timing.seconds:.0f} s")
-    first, last = steady[0], steady[-1]
+    # Counted from the last batch before them, so that a pause before their first one counts too.
+    first, last = max(0, steady[0] - 1), steady[-1]
     images = (last - first) * settings.batch
     used_s, all_used_s = (growth(samples, times[first], times[last], column) for column in (1, 2))
     seconds = (times[last] - times[first]) / 1e9

@@ -22,6 +22,9 @@ def batches(data: Data, settings: Settings):
         encoded, labels = fn.readers.file(
             file_root=str(data.pictures), random_shuffle=True, initial_fill=1000, name="files"
         )
+        if settings.whole:
+            images = fn.decoders.image(encoded, device="cpu", output_type=types.RGB, use_fast_idct=True)
+            return fn.resize(images, size=[settings.size] * 2, interp_type=types.INTERP_LINEAR, antialias=True), labels
         images = fn.decoders.image_random_crop(
             encoded,
             device="cpu",

@@ -35,6 +35,8 @@ def batches(data: Data, settings: Settings):
     def decode(sample, rng: numpy.random.Generator):
         index, (path, label) = sample
         image = Image.open(io.BytesIO(read(index, path, settings)))
+        if settings.whole:
+            return numpy.asarray(image.convert("RGB").resize(size, Image.Resampling.BILINEAR)), label
         w, h, x, y = random_resized_crop(*image.size)
         image = image.convert("RGB").resize(size, Image.Resampling.BILINEAR, box=(x, y, x + w, y + h))
         if rng.random() < 0.5:

@@ -27,7 +27,7 @@ def prepare(data: Data) -> None:
 def batches(data: Data, settings: Settings):
     import litdata
 
-    decode = decoder("torchvision", settings.size)
+    decode = decoder("torchvision", settings)
 
     class Pictures(litdata.StreamingDataset):
         def __getitem__(self, index):

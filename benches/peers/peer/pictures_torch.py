@@ -3,14 +3,17 @@
 import io
 
 
-def decoder(which: str, size: int):
-    """Returns a function from a JPEG's bytes to a tensor: a random resized crop, antialiased, and a random flip. The
-    order of its dimensions is the one that needs no further copy."""
+def decoder(which: str, settings):
+    """Returns a function from a JPEG's bytes to a tensor: a random resized crop, antialiased, and a random flip, or the
+    whole picture resized. The order of its dimensions is the one that needs no further copy."""
     import torch
     from torchvision.transforms import InterpolationMode, v2
 
-    crop = v2.RandomResizedCrop(size, interpolation=InterpolationMode.BILINEAR, antialias=True)
-    transform = v2.Compose([crop, v2.RandomHorizontalFlip()])
+    how = {"interpolation": InterpolationMode.BILINEAR, "antialias": True}
+    if settings.whole:
+        transform = v2.Resize((settings.size, settings.size), **how)
+    else:
+        transform = v2.Compose([v2.RandomResizedCrop(settings.size, **how), v2.RandomHorizontalFlip()])
     if which == "pil":
         import numpy
         from PIL import Image

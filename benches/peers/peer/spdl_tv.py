@@ -18,7 +18,7 @@ def batches(data: Data, settings: Settings):
 
     # The pipeline provides the threads, so PyTorch must not start its own.
     torch.set_num_threads(1)
-    decode_bytes = decoder("torchvision", settings.size)
+    decode_bytes = decoder("torchvision", settings)
 
     def decode(sample):
         index, (path, label) = sample

@@ -28,7 +28,7 @@ def batches(data: Data, settings: Settings):
     from streaming import StreamingDataset
     from streaming.base.util import clean_stale_shared_memory
 
-    decode = decoder("torchvision", settings.size)
+    decode = decoder("torchvision", settings)
 
     class Pictures(StreamingDataset):
         def __getitem__(self, index):

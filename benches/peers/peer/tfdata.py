@@ -35,6 +35,10 @@ def dataset(data: Data, settings: Settings, antialias: bool = False):
 
     def decode(record):
         example = tf.io.parse_single_example(record, features)
+        if settings.whole:
+            image = tf.io.decode_jpeg(example["image"], channels=3, dct_method="INTEGER_FAST")
+            image = tf.image.resize(image, [settings.size, settings.size], antialias=antialias)
+            return tf.cast(tf.round(image), tf.uint8), example["label"]
         shape = tf.io.extract_jpeg_shape(example["image"])
         begin, size, _ = tf.image.sample_distorted_bounding_box(
             shape,

@@ -19,7 +19,7 @@ def prepare(data: Data) -> None:
 class Pictures:
     def __init__(self, data: Data, settings: Settings, which: str) -> None:
         self.samples, self.settings = data.samples, settings
-        self.decode = decoder(which, settings.size)
+        self.decode = decoder(which, settings)
 
     def __len__(self) -> int:
         return len(self.samples)

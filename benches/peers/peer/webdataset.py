@@ -48,7 +48,7 @@ def batches(data: Data, settings: Settings):
         wds.tarfile_to_samples(),
         wds.shuffle(500),
         wds.to_tuple("jpg", "cls"),
-        wds.map_tuple(decoder("torchvision", settings.size), int),
+        wds.map_tuple(decoder("torchvision", settings), int),
         wds.batched(settings.batch, partial=False),
     )
     return iter(loader(dataset, settings, batch_size=None, drop_last=False))

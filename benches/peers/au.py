@@ -1,0 +1,233 @@
+"""The command `benches/peers/run --au`: how many cores each loader needs to keep an emulated accelerator busy.
+
+An accelerator that takes a batch computes for a step's time, which here is a sleep, and then asks for the next batch. Its
+utilisation (AU) is the time that it computes over all time, as MLPerf Storage defines it. The machine is too small to feed a
+whole accelerator, so the step's time is stretched, to the shortest with which the AU reaches the workload's bar: n cores that
+feed an accelerator of a step f times as long are n x f cores for one."""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import signal
+import statistics
+import subprocess
+import sys
+
+import install
+import loaders
+import main
+import measure
+import table
+from data import Data, Settings
+from install import Failed
+
+#: How much longer a step is made, where its AU is below the bar, and how often.
+STRETCH, TRIES = 1.06, 6
+#: Memory for slots and blocks of our loader: a batch takes up to 60 MB.
+MEMORY_BYTES = 512 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """What an accelerator needs. Bytes, batch, step and bar are those of MLPerf Storage."""
+
+    title: str
+    batch: int
+    step_s: float
+    least_au: float
+    pictures: int
+    size: int
+    whole: bool
+    #: Pictures of the demo that are put together to one, and the JPEG's quality, which give the bytes.
+    tiles: int
+    quality: int
+    peers: tuple[str, ...]
+
+    @property
+    def per_s(self) -> float:
+        """Samples per second that keep one accelerator busy all the time."""
+        return self.batch / self.step_s
+
+
+WORKLOADS = {
+    "retinanet": Workload(
+        "RetinaNet on a B200: JPEGs of 1000x750, resized to 800x800",
+        24, 0.04755, 0.85, 400, 800, True, 2, 91,
+        ("tfdata", "torch_tv", "dali", "grain", "litdata"),
+    ),
+    "resnet50": Workload(
+        "ResNet-50 on an H100: JPEGs of 500x375, random resized crops of 224",
+        400, 0.224, 0.90, 2000, 224, False, 1, 0,
+        ("tfdata", "torch_tv", "dali", "grain", "litdata"),
+    ),
+}  # fmt: skip
+COLUMNS = [
+    ("cores / accelerator", "cores", "{:.2f}"),
+    ("AU", "au", "{:.3f}"),
+    ("step ms", "step_ms", "{:.0f}"),
+    ("samples/s without steps", "free_per_s", "{:,.0f}"),
+    ("CPU s / 1,000", "cpu_s_per_1000", "{:.2f}"),
+    ("peak MB", "peak_mb", "{:,.0f}"),
+]
+
+
+def run() -> None:
+    args = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    measure.adopt_orphans()
+    cores = sorted(os.sched_getaffinity(0))[: args.cores]
+    os.sched_setaffinity(0, cores)
+    if not args.no_build:
+        loaders.build()
+    runs, versions = [], {}
+    for name in args.workloads:
+        workload = WORKLOADS[name]
+        settings = Settings(cores=len(cores), batch=workload.batch, size=workload.size, whole=workload.whole)
+        contestants = prepare(workload, Data(args.home / "data" / f"au-{name}"), args)
+        for number in range(args.repeats):
+            for loader in contestants if number % 2 == 0 else contestants[::-1]:
+                main.warm_cache(loader)
+                about = {"workload": name, "loader": loader.title, "round": number}
+                runs.append(about | measured(loader, workload, settings, args))
+                measure.progress(f"{name}: {loader.title}: {text(runs[-1])}")
+        versions |= {package: version for loader in contestants for package, version in loader.versions.items()}
+    print(f"{len(cores)} cores of {main.processor()}; medians of {args.repeats} rounds in turns", end="\n\n")
+    for name in args.workloads:
+        print(WORKLOADS[name].title, markdown([run for run in runs if run["workload"] == name]), sep="\n\n", end="\n\n")
+    print("- versions: " + ", ".join(f"{package} {version}" for package, version in sorted(versions.items())))
+    if args.json:
+        print(json.dumps({"versions": versions, "runs": runs}))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="benches/peers/run --au", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workloads", default=",".join(WORKLOADS), help="names, with commas between (default: all)")
+    parser.add_argument("--peers", help="names, with commas between, or none (default: all of the workload)")
+    parser.add_argument("--ours", default="cluster", help=f"{', '.join(loaders.OURS)} (default cluster)")
+    parser.add_argument("--repeats", type=int, default=1, help="rounds (default 1)")
+    parser.add_argument("--warm", type=float, default=3, help="seconds that are not measured (default 3)")
+    parser.add_argument("--seconds", type=float, default=15, help="seconds measured after them (default 15)")
+    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="cores that everything is pinned to")
+    parser.add_argument("--quiet", type=float, default=30, help="waits so many seconds for a quiet machine")
+    parser.add_argument("--no-build", action="store_true", help="takes our binaries as they are")
+    parser.add_argument("--home", type=pathlib.Path, default=main.HOME, help="environments and data")
+    parser.add_argument("--json", action="store_true", help="the last line is a JSON object with every run")
+    args = parser.parse_args()
+    args.workloads = args.workloads.split(",")
+    for name in args.workloads:
+        if name not in WORKLOADS:
+            parser.error(f"--workloads: there is no `{name}`, but {', '.join(WORKLOADS)}")
+    return args
+
+
+def prepare(workload: Workload, data: Data, args: argparse.Namespace) -> list:
+    """Returns the loaders that can run, installed and with their data, ours first."""
+    loaders.once(data, "pictures", lambda folder: write_pictures(workload, folder, args.home / "venvs"))
+    peers = workload.peers if args.peers is None else [name for name in args.peers.split(",") if name != "none"]
+    everybody = [loaders.Ours(name, args.home / "venvs", data, False) for name in args.ours.split(",")]
+    for loader in everybody:
+        loader.memory_bytes = MEMORY_BYTES
+    everybody += [loaders.Peer(name, args.home / "venvs", data) for name in peers]
+    ready = []
+    for loader in everybody:
+        try:
+            loader.versions = loader.install()
+            loader.prepare()
+            ready.append(loader)
+        except (Failed, OSError, subprocess.SubprocessError) as error:
+            measure.progress(f"{loader.title}: {error}")
+    return ready
+
+
+def write_pictures(workload: Workload, folder: pathlib.Path, venvs: pathlib.Path) -> None:
+    """Writes pictures of the workload's size: those of the demo, or several of them put together."""
+    if workload.tiles == 1:
+        return main.make_pictures(folder, workload.pictures)
+    small = folder.with_name("small-pictures")
+    main.make_pictures(small, workload.pictures)
+    python = install.environment(venvs, "torch", tuple(install.LAYERS["torch"]))
+    loaders.run([python, __file__, "--tile", small, folder, workload.tiles, workload.quality, workload.pictures])
+
+
+def tile(small: str, folder: str, tiles: str, quality: str, count: str) -> None:
+    """Puts `tiles` x `tiles` pictures together to one, `count` times."""
+    from PIL import Image
+
+    width, height, draw = 500, 375, random.Random(17)
+    paths = sorted(pathlib.Path(small).rglob("*.jpg"))
+    for number in range(int(count)):
+        side = int(tiles)
+        whole = Image.new("RGB", (side * width, side * height))
+        for place in range(side * side):
+            part = Image.open(draw.choice(paths))
+            part = part.transpose(Image.Transpose.ROTATE_90) if part.width < part.height else part
+            whole.paste(part, (place % side * width, place // side * height))
+        home = pathlib.Path(folder) / f"class-{number % 10}"
+        home.mkdir(parents=True, exist_ok=True)
+        whole.save(home / f"{number:06}.jpg", quality=int(quality))
+
+
+def measured(loader, workload: Workload, settings: Settings, args: argparse.Namespace) -> dict:
+    """Returns the loader's figures at the shortest step with which it reaches the bar."""
+    try:
+        free = measure_one(loader, settings, args, 0)
+        stretch = workload.least_au * workload.per_s / free["images_per_s"]
+        for _ in range(TRIES):
+            step_s = workload.step_s * stretch
+            figures = measure_one(loader, settings, args, step_s * 1000)
+            au = figures["images_per_s"] / settings.batch * step_s
+            if au >= workload.least_au:
+                about = {"au": au, "step_ms": step_s * 1000, "free_per_s": free["images_per_s"]}
+                return figures | about | {"cores": settings.cores * stretch}
+            stretch *= STRETCH
+        raise Failed(f"an AU of {au:.2f} with steps {stretch / STRETCH:.1f} times as long")
+    except Failed as error:
+        return {"error": str(error)}
+
+
+def measure_one(loader, settings: Settings, args: argparse.Namespace, step_ms: float) -> dict:
+    """Returns the figures of a run that other programs did not disturb."""
+    for _ in range(3):
+        measure.wait_for_quiet(args.quiet)
+        figures = measure.measure(loader, settings, measure.Timing(args.warm, args.seconds, step_ms))
+        if table.is_good(figures):
+            return figures
+    raise Failed(f"others used {figures['others_cores']:.1f} cores")
+
+
+def text(run: dict) -> str:
+    return run["error"] if "error" in run else f"{run['cores']:.2f} cores per accelerator"
+
+
+def markdown(runs: list[dict]) -> str:
+    """Returns a line for each loader, with how many times the cores of the first it needs."""
+    titles = list(dict.fromkeys(run["loader"] for run in runs))
+    lines = ["| loader | " + " | ".join(title for title, _, _ in COLUMNS) + " | it / ours |"]
+    lines.append("|---" + "|---:" * (len(COLUMNS) + 1) + "|")
+    first = None
+    for title in titles:
+        own = [run for run in runs if run["loader"] == title]
+        good = [run for run in own if "error" not in run]
+        if not good:
+            lines.append(f"| {title} | {own[-1]['error']}" + " |" * (len(COLUMNS) + 1))
+            continue
+        medians = {key: statistics.median(run[key] for run in good) for _, key, _ in COLUMNS}
+        first = first or medians["cores"]
+        cells = [form.format(medians[key]) for _, key, form in COLUMNS]
+        lines.append(f"| {title} | " + " | ".join(cells) + f" | {medians['cores'] / first:.2f} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--tile"]:
+        tile(*sys.argv[2:])
+    else:
+        try:
+            run()
+        except (Failed, OSError, subprocess.SubprocessError) as error:
+            sys.exit(f"benches/peers/run --au: {error}")
