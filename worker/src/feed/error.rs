@@ -30,8 +30,8 @@ pub enum FeedError {
     /// The memory budget has no room for the minimum number of slots.
     #[error(
         "a batch for rank {rank} of job `{job}` takes {slot_bytes} bytes and room for {least} is needed, but of the worker's \
-         {budget_bytes} bytes {free_bytes} are left for batches; raise its memory budget, or make the batch or `max_bytes` \
-         smaller"
+         {budget_bytes} bytes {free_bytes} are left for batches; raise its memory budget to {enough_bytes} bytes, or \
+         make the batch or `max_bytes` smaller"
     )]
     Memory {
         /// Name of the job.
@@ -44,6 +44,10 @@ pub enum FeedError {
         least: u32,
         /// Bytes that are left for slabs.
         free_bytes: u64,
+        /// Bytes for slabs if there were no other ranks.
+        slab_bytes: u64,
+        /// The memory budget that would be enough.
+        enough_bytes: u64,
         /// The whole memory budget.
         budget_bytes: u64,
     },
@@ -182,7 +186,9 @@ impl FeedError {
         match self {
             Self::Fetch(error) => error.is_retryable(),
             Self::Dataset { source, .. } => source.is_retryable(),
-            Self::Memory { .. } | Self::Slab { .. } | Self::Panicked { .. } => true,
+            // Once other ranks have gone there may be room.
+            Self::Memory { slot_bytes, least, slab_bytes, .. } => slot_bytes * u64::from(*least) <= *slab_bytes,
+            Self::Slab { .. } | Self::Panicked { .. } => true,
             _ => false,
         }
     }

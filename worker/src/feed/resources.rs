@@ -292,6 +292,8 @@ impl Resources {
                     slot_bytes: stride,
                     least,
                     free_bytes,
+                    slab_bytes: for_slabs,
+                    enough_bytes: Budget::memory_for(taken.slab_bytes + stride * u64::from(least), 0),
                     budget_bytes: self.budget.memory_bytes,
                 });
             }
