@@ -28,6 +28,31 @@ pub struct Warp {
     pub size: [u32; 2],
 }
 
+impl Warp {
+    /// Returns the edges of the upright box round a box that is warped: left, top, right and bottom. `None` if it has no place
+    /// in the result.
+    #[must_use]
+    pub fn bounds_of(&self, [left, top, right, bottom]: [f64; 4]) -> Option<[f64; 4]> {
+        let [a, b, c, d, e, f, g, h] = self.factors.map(f64::from);
+        // The inverse of the matrix of factors, without its determinant.
+        let to = [
+            [e - f * h, c * h - b, b * f - c * e],
+            [f * g - d, a - c * g, c * d - a * f],
+            [d * h - e * g, b * g - a * h, a * e - b * d],
+        ];
+        let mut bounds = [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY];
+        for [x, y] in [[left, top], [right, top], [right, bottom], [left, bottom]] {
+            let [u, v, w] = to.map(|[p, q, r]| p * x + q * y + r);
+            let [x, y] = [u / w, v / w];
+            if !x.is_finite() || !y.is_finite() {
+                return None;
+            }
+            bounds = [bounds[0].min(x), bounds[1].min(y), bounds[2].max(x), bounds[3].max(y)];
+        }
+        Some(bounds)
+    }
+}
+
 /// Pixels whose places are computed at a time.
 const RUN: usize = 64;
 

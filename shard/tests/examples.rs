@@ -6,10 +6,10 @@ use serde_json::Value;
 use spdl_core::{
     Fingerprint,
     job::{
-        BadSamples, BytesColumn, BytesKeys, CategoryKeys, CenterCrop, ColumnFile, ColumnKind, CropBox,
-        DEFAULT_BAD_FRACTION, DType, DatasetFacts, DecodeFile, EpochEnd, ImageKeys, ImageLayout, ImageOp, JobFile,
-        JsonKeys, MaskKeys, NoKeys, Normalise, OrderFile, RandomFlip, RandomResizedCrop, Resize, ReturnsFile, Size,
-        TensorEncoding, TensorKeys, TextKeys,
+        BadSamples, BoxFormat, BoxLabelsKeys, BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys, CenterCrop,
+        ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DType, DatasetFacts, DecodeFile, EpochEnd, ImageKeys,
+        ImageLayout, ImageOp, JobFile, JsonKeys, MaskKeys, NoKeys, Normalise, OrderFile, RandomFlip, RandomResizedCrop,
+        Resize, ReturnsFile, Size, TensorEncoding, TensorKeys, TextKeys,
     },
 };
 
@@ -48,6 +48,20 @@ fn with_every_key() -> JobFile {
         DecodeFile::Float(NoKeys {}),
         DecodeFile::Text(TextKeys { max_bytes: Some(1) }),
         DecodeFile::Category(CategoryKeys { names: Some(vec![String::new()]) }),
+        DecodeFile::Boxes(BoxesKeys {
+            follows: Some(String::new()),
+            stored_as: Some(BoxStorage::Coco),
+            max_rows: Some(1),
+            format: Some(BoxFormat::Xyxy),
+            normalised: Some(true),
+            min_visible: Some(0.0),
+            min_size: Some(0.0),
+        }),
+        DecodeFile::BoxLabels(BoxLabelsKeys {
+            follows: Some(String::new()),
+            key: Some(String::new()),
+            names: Some(vec![String::new()]),
+        }),
         DecodeFile::Mask(MaskKeys { follows: Some(String::new()), ignore_index: Some(1) }),
         DecodeFile::Tensor(TensorKeys {
             shape: Some(vec![1]),
@@ -120,6 +134,8 @@ fn the_first_example_explains_every_key_and_value() {
         serde_json::to_value([BadSamples::Substitute, BadSamples::Mask, BadSamples::Fail]),
         serde_json::to_value(DType::ALL),
         serde_json::to_value([TensorEncoding::Numpy, TensorEncoding::Raw]),
+        serde_json::to_value([BoxFormat::Xyxy, BoxFormat::Xywh, BoxFormat::Cxcywh]),
+        serde_json::to_value([BoxStorage::Voc, BoxStorage::Coco]),
         serde_json::to_value([ImageLayout::Nhwc, ImageLayout::Nchw]),
         Ok(with_every_key()
             .column

@@ -46,6 +46,7 @@ def main(picture: str, shard: str, records: int) -> None:
             fields = {
                 "jpg": jpg,
                 "seg.png": mask,
+                "objects.json": json.dumps([{"bbox": [5 * box, 7, 60, 40], "category_id": box} for box in range(record % 3)]).encode(),
                 "cls": str(record % 1000).encode(),
                 "json": json.dumps({"camera": {"exposure": record / 8}}).encode(),
                 "txt": f"picture number {record}".encode(),

@@ -277,7 +277,7 @@ mod tests {
         (
             "decode = \"int\"",
             "decode = \"integer\"",
-            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask",
+            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask, boxes, box_labels",
         ),
         ("decode = \"int\"", "", "column label: `decode` is missing"),
         (

@@ -18,9 +18,10 @@ mod transform;
 
 pub use check::MAX_COLUMNS;
 pub use column::{
-    BoxClassColumn, BytesColumn, BytesKeys, CategoryColumn, CategoryKeys, Column, ColumnFile, ColumnKind, DecodeFile,
-    FloatColumn, ImageColumn, ImageKeys, ImageLayout, IntColumn, JsonColumn, JsonKeys, Kind, KindKeys, MaskColumn,
-    MaskKeys, NoKeys, Normalise, SampleShape, TensorColumn, TensorEncoding, TensorKeys, TextColumn, TextKeys,
+    BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxLabelsKeys, BoxStorage, BoxesColumn, BoxesKeys, BytesColumn,
+    BytesKeys, CategoryColumn, CategoryKeys, Column, ColumnFile, ColumnKind, DecodeFile, FloatColumn, ImageColumn,
+    ImageKeys, ImageLayout, IntColumn, JsonColumn, JsonKeys, Kind, KindKeys, MaskColumn, MaskKeys, NoKeys, Normalise,
+    SampleShape, TensorColumn, TensorEncoding, TensorKeys, TextColumn, TextKeys,
 };
 pub use dtype::DType;
 pub use file::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, JobFile, MAX_JOB_FILE_BYTES, OrderFile};

@@ -17,7 +17,7 @@ use crate::{
 
 const LIMITS: PictureLimits = PictureLimits { side_pixels: 1024, pixels: 1 << 18 };
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "decode = \"image\"\nops = [{ random_resized_crop = { size = 16 } }, { random_flip = {} }]",
     "decode = \"image\"\nops = [{ resize = { size = 20 } }, { center_crop = { size = [9, 31] } }]\ndtype = \"f16\"\n\
      layout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }",
@@ -33,6 +33,9 @@ const COLUMNS: [&str; 13] = [
     "decode = \"category\"\nnames = [\"a\", \"b\"]",
     "decode = \"mask\"\nfollows = \"image\"\n[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\
      ops = [{ random_affine = { degrees = 30, scale = [0.5, 2.0] } }, { pad = 3 }, { random_resized_crop = 16 }]",
+    "decode = \"image\"\nops = [{ random_perspective = 0.9 }, { random_resized_crop = 16 }]\n[[column]]\n\
+     name = \"boxes\"\nfrom = \"xml\"\ndecode = \"boxes\"\nfollows = \"c\"\nstored_as = \"coco\"\nmax_rows = 20\n[[column]]\n\
+     name = \"labels\"\nfrom = \"xml\"\ndecode = \"box_labels\"\nfollows = \"boxes\"",
 ];
 
 /// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a
@@ -144,6 +147,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds.push(seed(7, "", include_bytes!("../../../worker/tests/data/tensor/deflated.npz")));
     seeds.push(seed(8, "", include_bytes!("../../../worker/tests/data/tensor/fortran.npy")));
     seeds.push(seed(8, "", include_bytes!("../../../worker/tests/data/tensor/single.npz")));
+    let boxes = r#"[{"bbox": [3, 2, 9, 7.5], "category_id": 4}, {"bbox": [0, 0, 24, 16], "category_id": "dog"}]"#;
+    seeds.push(seed(13, boxes, &pictures[0]));
     seeds.extend(pictures.iter().filter(|picture| picture.starts_with(b"\x89PNG")).map(|mask| seed(12, "", mask)));
     seeds
 }

@@ -6,10 +6,11 @@ use spdl_core::{
     history::StageRate,
     insight::{Measured, Presence, RankWindow, WorkerWindow},
     job::{
-        BadSamples, BoxClassColumn, BytesColumn, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox,
-        DType, EpochEnd, FloatColumn, Grayscale, ImageColumn, ImageLayout, ImageOp, IntColumn, Job, JsonColumn,
-        MaskColumn, Normalise, NumberOrRange, OrderParams, RandomFlip, RandomInvert, RandomPosterize,
-        RandomResizedCrop, Resize, Returns, Size, TensorColumn, TensorEncoding, TextColumn, Transform,
+        BadSamples, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn, CategoryColumn,
+        CenterCrop, ColorJitter, Column, ColumnKind, CropBox, DType, EpochEnd, FloatColumn, Grayscale, ImageColumn,
+        ImageLayout, ImageOp, IntColumn, Job, JsonColumn, MaskColumn, Normalise, NumberOrRange, OrderParams,
+        RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize, Returns, Size, TensorColumn,
+        TensorEncoding, TextColumn, Transform,
     },
     messages::*,
     trace::*,
@@ -71,6 +72,24 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         Just(ColumnKind::Float(FloatColumn)),
         any::<u32>().prop_map(|max_bytes| ColumnKind::Text(TextColumn(BytesColumn { max_bytes }))),
         option::of(vec(text(), 0..4)).prop_map(|names| ColumnKind::Category(CategoryColumn { names })),
+        (text(), 0..5_usize, any::<u32>(), float(), float()).prop_map(
+            |(follows, number, max_rows, min_visible, min_size)| {
+                use BoxStorage::*;
+                let format = [BoxFormat::Xyxy, BoxFormat::Xywh, BoxFormat::Cxcywh][number % 3];
+                ColumnKind::Boxes(BoxesColumn {
+                    follows,
+                    stored_as: [Voc, Coco, Xyxy, Xywh, Cxcywh][number],
+                    max_rows,
+                    format,
+                    normalised: number % 2 == 0,
+                    min_visible,
+                    min_size,
+                })
+            }
+        ),
+        (text(), text(), option::of(vec(text(), 0..4)), any::<u32>()).prop_map(|(follows, key, names, max_rows)| {
+            ColumnKind::BoxLabels(BoxLabelsColumn { follows, key, names, max_rows })
+        }),
         (text(), any::<u16>(), any::<[u32; 2]>())
             .prop_map(|(follows, ignore_index, size)| { ColumnKind::Mask(MaskColumn { follows, ignore_index, size }) }),
         (vec(any::<u32>(), 0..4), option::of(any::<u32>()), encoding, option::of(text())).prop_map(

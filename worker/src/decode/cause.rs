@@ -49,6 +49,7 @@ impl BadSampleCause {
             BadSampleProblem::TooLarge { field, .. } => (field, "is too large a picture"),
             BadSampleProblem::GrowsTooLarge { field, .. } => (field, "becomes too large a picture"),
             BadSampleProblem::TooMuchMemory { field, .. } => (field, "takes too much memory to decode"),
+            BadSampleProblem::Boxes { field, .. } => (field, "has no boxes that the column can hold"),
             BadSampleProblem::MaskSize { field, .. } => (field, "is a mask of another size than the picture"),
             BadSampleProblem::Malformed { field, .. } => (field, "is not what its format has there"),
             BadSampleProblem::NotANumber { field, .. } => (field, "is not a whole number"),
@@ -98,6 +99,8 @@ pub enum BadSampleProblem {
     TooMuchMemory { field: String, width: u32, height: u32, needed_bytes: u64, max_bytes: u64 },
     #[error("field `{field}` is a mask of {width}x{height}, and the picture has {picture_width}x{picture_height}")]
     MaskSize { field: String, width: u32, height: u32, picture_width: u32, picture_height: u32 },
+    #[error("field `{field}` {problem}")]
+    Boxes { field: String, problem: String },
     #[error("field `{field}` {problem}")]
     Malformed { field: String, problem: String },
     #[error("field `{field}` is \"{text}\", not a whole number")]

@@ -82,6 +82,17 @@ impl ImageAxis {
         self.size = size;
     }
 
+    /// Returns where two places of the picture are on the axis, and the range in which something is visible.
+    fn moved(&self, (low, high): (f64, f64), reversed: bool) -> ((f64, f64), (f64, f64)) {
+        let (step, size) = (self.step(), f64::from(self.size));
+        let seen = (self.visible.0.max(self.origin), self.visible.1.min(self.origin + self.extent));
+        let range = |(low, high): (f64, f64)| {
+            let (low, high) = ((low - self.origin) / step, (high - self.origin) / step);
+            if reversed { (size - high, size - low) } else { (low, high) }
+        };
+        (range((low, high)), range(seen))
+    }
+
     /// Returns the span to resample; `None` if no part of the picture is visible.
     fn span(&self) -> Option<AxisSpan> {
         let step = self.step();
@@ -107,6 +118,32 @@ impl ImageAxis {
 /// A sample's bounding box, in pixels of the upright picture: left, top, right, bottom.
 pub(crate) type PixelBox = [f32; 4];
 
+/// A box on its way to its place in the result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct MovedBox {
+    /// Left, top, right and bottom.
+    pub(crate) edges: [f64; 4],
+    /// The share of its area that is left.
+    pub(crate) visible: f64,
+}
+
+impl MovedBox {
+    pub(crate) const fn new(edges: [f64; 4]) -> Self {
+        Self { edges, visible: 1.0 }
+    }
+
+    /// Clips the box to a rectangle, after it was moved to `edges`; `None` if nothing is left.
+    pub(crate) fn clipped(self, edges: [f64; 4], bounds: [f64; 4]) -> Option<Self> {
+        let [left, top] = [0, 1].map(|at| edges[at].max(bounds[at]));
+        let [right, bottom] = [2, 3].map(|at| edges[at].min(bounds[at]));
+        let area = (edges[2] - edges[0]) * (edges[3] - edges[1]);
+        // Also leaves out what is not finite.
+        let is_left = left < right && top < bottom && area.is_finite();
+        let visible = self.visible * ((right - left) * (bottom - top) / area);
+        is_left.then_some(Self { edges: [left, top, right, bottom], visible })
+    }
+}
+
 /// The canvas that steps work on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Canvas {
@@ -125,6 +162,14 @@ impl Canvas {
     /// Returns its width and height.
     pub(crate) const fn size(&self) -> [u32; 2] {
         [self.x.size, self.y.size]
+    }
+
+    /// Returns where a box of the picture is on the canvas as it is seen; `None` if nothing of it is visible.
+    pub(crate) fn moved(&self, moved: MovedBox) -> Option<MovedBox> {
+        let [left, top, right, bottom] = moved.edges;
+        let ((left, right), across) = self.x.moved((left, right), self.mirrored);
+        let ((top, bottom), down) = self.y.moved((top, bottom), self.flipped);
+        moved.clipped([left, top, right, bottom], [across.0, down.0, across.1, down.1])
     }
 
     /// Returns where the pixels of the canvas come from.

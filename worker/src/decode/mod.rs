@@ -5,6 +5,7 @@
 //! the job, the record and the [`SampleKey`], never on the thread, the machine's vector instructions or earlier
 //! samples.
 
+mod boxes;
 mod cause;
 mod column;
 mod draw;

@@ -46,7 +46,7 @@ impl PictureOps {
             let (field, pixels) = ("picture".to_owned(), limits.pixels);
             return Err(BadSampleProblem::GrowsTooLarge { field, width, height, pixels });
         }
-        let PicturePlan { decode, then } = plan;
+        let PicturePlan { decode, then, .. } = plan;
         if !decode.is_identity(picture.size) {
             spdl_operations::run(&[PixelOp::Resample(decode)], picture, scratch);
         }

@@ -11,6 +11,7 @@ use spdl_shard::{
 };
 
 use super::{
+    boxes::KeptBoxes,
     cause::{BadSampleProblem, reason},
     followed::FollowedPlan,
     geometry::PixelBox,
@@ -41,11 +42,13 @@ pub(crate) struct SampleRecord<'r> {
     annotations: SmallVec<[(String, Annotation); 1]>,
     /// What becomes of the pictures of columns that others follow, by the column's number.
     plans: SmallVec<[(usize, Rc<FollowedPlan>); 1]>,
+    /// The boxes of columns, by the column's number.
+    boxes: SmallVec<[(usize, Rc<KeptBoxes>); 1]>,
 }
 
 impl<'r> SampleRecord<'r> {
     pub(crate) fn new(fields: &'r dyn RecordFields, sample: u32) -> Self {
-        Self { fields, sample, annotations: SmallVec::new(), plans: SmallVec::new() }
+        Self { fields, sample, annotations: SmallVec::new(), plans: SmallVec::new(), boxes: SmallVec::new() }
     }
 
     /// Returns the first of these fields that the record has, with its name.
@@ -67,8 +70,29 @@ impl<'r> SampleRecord<'r> {
         self.plans.push((column, plan));
     }
 
+    /// Returns the boxes of column number `column`, if they are known.
+    pub(crate) fn boxes_of(&self, column: usize) -> Option<Rc<KeptBoxes>> {
+        self.boxes.iter().find(|(known, _)| *known == column).map(|(_, boxes)| boxes.clone())
+    }
+
+    /// Keeps the boxes of column number `column`.
+    pub(crate) fn keep_boxes(&mut self, column: usize, boxes: Rc<KeptBoxes>) {
+        self.boxes.push((column, boxes));
+    }
+
     /// Returns the sample's object in the annotation in field `name`.
     pub(crate) fn object(&mut self, name: &str) -> Result<&VocObject, BadSampleProblem> {
+        let sample = self.sample;
+        let objects = &self.annotation(name)?.objects;
+        objects.get(sample as usize).ok_or_else(|| BadSampleProblem::BoxMissing {
+            field: name.to_owned(),
+            index: sample,
+            boxes: objects.len(),
+        })
+    }
+
+    /// Returns the annotation in field `name`.
+    pub(crate) fn annotation(&mut self, name: &str) -> Result<&Annotation, BadSampleProblem> {
         let known = self.annotations.iter().position(|(field, _)| field == name);
         let at = match known {
             Some(at) => at,
@@ -80,12 +104,7 @@ impl<'r> SampleRecord<'r> {
                 self.annotations.len() - 1
             }
         };
-        let objects = &self.annotations[at].1.objects;
-        objects.get(self.sample as usize).ok_or_else(|| BadSampleProblem::BoxMissing {
-            field: name.to_owned(),
-            index: self.sample,
-            boxes: objects.len(),
-        })
+        Ok(&self.annotations[at].1)
     }
 
     /// Returns the sample's bounding box in the annotation in field `name`.

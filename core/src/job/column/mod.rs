@@ -15,6 +15,8 @@ use serde::{
     },
 };
 
+pub use self::box_labels::BoxLabelsKeys;
+pub use self::boxes::{BoxFormat, BoxStorage, BoxesKeys};
 pub use self::bytes::BytesKeys;
 pub use self::category::CategoryKeys;
 pub use self::image::{ImageKeys, ImageLayout, Normalise};
@@ -221,6 +223,10 @@ column_kinds! {
         category::Category(CategoryColumn),
         /// The class of each pixel of a picture.
         mask::Mask(MaskColumn),
+        /// The bounding boxes in a picture.
+        boxes::Boxes(BoxesColumn),
+        /// A number for each bounding box, such as its class.
+        box_labels::BoxLabels(BoxLabelsColumn),
     }
 }
 

@@ -45,7 +45,7 @@ impl ColumnDecoder for ImageDecoder {
             let [width, height] = picture.stored;
             BadSampleProblem::TooMuchMemory { field: field.to_owned(), width, height, needed_bytes, max_bytes }
         };
-        let PicturePlan { decode, then } = &plan;
+        let PicturePlan { decode, then, .. } = &plan;
         if then.is_empty() {
             let Some((stored, frame)) = decode.frame(picture.orientation, picture.stored) else {
                 writer.blacken(out);

@@ -74,7 +74,7 @@ fn number(array: &Array, dtype: DType, field: &str, out: &mut [u8]) -> Result<()
 }
 
 /// Returns a whole number, or the error that has one beyond the range; `None` if numbers of this type have a fraction.
-fn whole(dtype: DType, element: &[u8]) -> Option<Result<i64, u64>> {
+pub(super) fn whole(dtype: DType, element: &[u8]) -> Option<Result<i64, u64>> {
     let mut wide = [0; 8];
     wide[..element.len()].copy_from_slice(element);
     // The bytes of the number's own width, little-endian, with its sign in front.

@@ -2,6 +2,8 @@
 //! [`decoder`] lists them.
 
 mod box_class;
+mod box_labels;
+mod boxes;
 mod bytes;
 mod category;
 mod float;
@@ -22,7 +24,7 @@ pub use tensor::read_numpy;
 
 use super::{
     BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,
-    record::SampleRecord,
+    boxes::FollowedBoxes, record::SampleRecord,
 };
 
 /// Returns the decoder of a column.
@@ -38,6 +40,8 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Text(column) => Box::new(text::TextDecoder::new(column)),
         ColumnKind::Category(column) => Box::new(category::CategoryDecoder::new(column, setup)?),
         ColumnKind::Mask(column) => Box::new(mask::MaskDecoder::new(column, setup)),
+        ColumnKind::Boxes(_) => Box::new(boxes::BoxesDecoder(FollowedBoxes::new(&setup.column.name, setup.columns))),
+        ColumnKind::BoxLabels(column) => Box::new(box_labels::BoxLabelsDecoder::new(column, setup)),
         ColumnKind::BoxClass(_) => Box::new(box_class::BoxClassDecoder::new(setup)?),
     })
 }

@@ -187,7 +187,7 @@ mod tests {
             }
             let mut draw = Draw::new(0, 0, id);
             let outcome = plan([width, height], &ops, &mut draw, &mut |_| Ok([0.0, 0.0, 1000.0, 1000.0]));
-            if let Ok(PicturePlan { decode: plan, then }) = outcome {
+            if let Ok(PicturePlan { decode: plan, then, .. }) = outcome {
                 proptest::prop_assert!(then.is_empty());
                 for (span, picture) in [(plan.x, width), (plan.y, height)] {
                     let Some(span) = span else { continue };

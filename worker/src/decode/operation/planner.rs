@@ -2,6 +2,7 @@
 
 use std::iter;
 
+use smallvec::SmallVec;
 use spdl_core::job::{Fill, ImageOp, PaddingMode, WarpInterpolation};
 use spdl_operations::{PadWith, PixelOp};
 use spdl_pixels::ResamplePlan;
@@ -10,7 +11,7 @@ use super::affine::{Affine, warp};
 use crate::decode::{
     cause::BadSampleProblem,
     draw::Draw,
-    geometry::{Canvas, PixelBox},
+    geometry::{Canvas, MovedBox, PixelBox},
 };
 
 /// Returns the sample's bounding box in the annotation in a field.
@@ -23,9 +24,41 @@ pub(in crate::decode) struct PicturePlan {
     pub(in crate::decode) decode: ResamplePlan,
     /// What is done with the decoded pixels.
     pub(in crate::decode) then: Vec<PixelOp>,
+    /// The geometry of `decode`, and of each resampling in `then`.
+    canvases: SmallVec<[Canvas; 1]>,
 }
 
 impl PicturePlan {
+    /// Returns the width and height of the result.
+    pub(in crate::decode) fn size(&self) -> [u32; 2] {
+        self.then.iter().fold(self.decode.size, |size, op| op.output_size(size))
+    }
+
+    /// Returns where a box of the picture is in the result; `None` if nothing of it is left.
+    pub(in crate::decode) fn moved(&self, moved: MovedBox) -> Option<MovedBox> {
+        let mut canvases = self.canvases.iter();
+        let mut next = |moved: MovedBox| canvases.next().expect("a canvas for each resampling").moved(moved);
+        let mut moved = next(moved)?;
+        let mut size = self.decode.size;
+        for op in &self.then {
+            let after = op.output_size(size);
+            let [width, height] = after.map(f64::from);
+            let bounds = [0.0, 0.0, width, height];
+            match op {
+                PixelOp::Resample(_) => moved = next(moved)?,
+                PixelOp::Warp(warp) => moved = moved.clipped(warp.bounds_of(moved.edges)?, bounds)?,
+                PixelOp::Pad { sides: [left, top, ..], .. } => {
+                    let [across, down] = [*left, *top].map(f64::from);
+                    let [left, top, right, bottom] = moved.edges;
+                    moved.edges = [left + across, top + down, right + across, bottom + down];
+                }
+                _ => {}
+            }
+            size = after;
+        }
+        Some(moved)
+    }
+
     /// Returns the first size of the decoded picture that has more than `pixels` pixels.
     pub(in crate::decode) fn too_large(&self, pixels: u64) -> Option<[u32; 2]> {
         let mut size = self.decode.size;
@@ -45,13 +78,14 @@ pub(in crate::decode) struct Planner<'a> {
     /// What decoding does, once a step has changed values.
     decode: Option<ResamplePlan>,
     then: Vec<PixelOp>,
+    canvases: SmallVec<[Canvas; 1]>,
     /// The geometry since the last step that changed values.
     canvas: Canvas,
 }
 
 impl<'a> Planner<'a> {
     pub(super) fn new(size: [u32; 2], draw: &'a mut Draw, box_of: BoxOf<'a>) -> Self {
-        Self { draw, box_of, decode: None, then: Vec::new(), canvas: Canvas::new(size) }
+        Self { draw, box_of, decode: None, then: Vec::new(), canvases: SmallVec::new(), canvas: Canvas::new(size) }
     }
 
     /// Adds the steps of operations.
@@ -120,15 +154,18 @@ impl<'a> Planner<'a> {
         let size = self.size();
         if self.decode.is_none() {
             self.decode = Some(self.canvas.plan());
+            self.canvases.push(self.canvas);
         } else if self.canvas != Canvas::new(size) {
             self.then.push(PixelOp::Resample(self.canvas.plan()));
+            self.canvases.push(self.canvas);
         }
         self.canvas = Canvas::new(size);
     }
 
     pub(super) fn finish(mut self) -> PicturePlan {
         self.end_geometry();
-        PicturePlan { decode: self.decode.expect("the geometry has ended"), then: self.then }
+        let decode = self.decode.expect("the geometry has ended");
+        PicturePlan { decode, then: self.then, canvases: self.canvases }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the public API of the decoder: from a job file and fields to the bytes of columns.
 
+mod boxes;
 mod draws;
 mod failures;
 mod formats;

@@ -1,0 +1,195 @@
+//! The bounding boxes of a sample: read from its record, moved as the picture is, clipped and filtered.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use serde_json::Value;
+use spdl_core::job::{BoxFormat, BoxStorage, BoxesColumn, Column, ColumnKind};
+use spdl_pixels::PictureLimits;
+use spdl_shard::format::{Array, Content};
+
+use super::{
+    BadSampleProblem, SampleKey,
+    cause::reason,
+    column::read_numpy,
+    followed::{FollowedPicture, FollowedPlan},
+    geometry::MovedBox,
+    number::float_of,
+    record::SampleRecord,
+};
+
+/// Most bytes of an array of boxes.
+const MAX_ARRAY_BYTES: usize = 1 << 26;
+
+/// A `boxes` column.
+pub(super) struct FollowedBoxes {
+    /// Number of the column in the job.
+    number: usize,
+    from: Vec<String>,
+    pub(super) column: BoxesColumn,
+    picture: FollowedPicture,
+}
+
+/// The boxes of a sample that are kept.
+pub(super) struct KeptBoxes {
+    /// Number of boxes that the record has.
+    pub(super) count: usize,
+    /// The kept ones, in order: their numbers in the record, and what the column holds.
+    pub(super) kept: Vec<(usize, [f32; 4])>,
+}
+
+/// Returns the problem of boxes in a field.
+pub(super) fn wrong(field: &str, problem: impl std::fmt::Display) -> BadSampleProblem {
+    BadSampleProblem::Boxes { field: field.to_owned(), problem: reason(problem) }
+}
+
+impl FollowedBoxes {
+    /// Finds the column of this name. A valid job has it.
+    pub(super) fn new(name: &str, columns: &[Column]) -> Self {
+        let found = columns.iter().enumerate().find_map(|(number, column)| match &column.kind {
+            ColumnKind::Boxes(boxes) if column.name == name => {
+                let picture = FollowedPicture::new(&boxes.follows, columns);
+                Some(Self { number, from: column.from.clone(), column: boxes.clone(), picture })
+            }
+            _ => None,
+        });
+        found.unwrap_or_else(|| panic!("a valid job has a boxes column `{name}`"))
+    }
+
+    /// Returns the fields that it reads.
+    pub(super) fn fields(&self) -> Vec<&str> {
+        self.from.iter().map(String::as_str).chain(self.picture.fields()).collect()
+    }
+
+    /// Returns the boxes of the sample that are kept. They are made once for each record.
+    pub(super) fn kept(
+        &self,
+        seed: u64,
+        key: SampleKey,
+        record: &mut SampleRecord<'_>,
+        limits: PictureLimits,
+    ) -> Result<Rc<KeptBoxes>, BadSampleProblem> {
+        if let Some(boxes) = record.boxes_of(self.number) {
+            return Ok(boxes);
+        }
+        let followed = self.picture.plan(seed, key, record, limits)?;
+        let (field, content) = record.first_of(&self.from)?;
+        let boxes = self.stored(field, content, record)?;
+        let placed =
+            boxes.iter().enumerate().filter_map(|(number, edges)| Some((number, self.place(*edges, &followed)?)));
+        let kept = KeptBoxes { count: boxes.len(), kept: placed.collect() };
+        let max_rows = self.column.max_rows;
+        if kept.kept.len() > max_rows as usize {
+            return Err(wrong(field, format_args!("has {} boxes to keep; `max_rows` is {max_rows}", kept.kept.len())));
+        }
+        let kept = Rc::new(kept);
+        record.keep_boxes(self.number, kept.clone());
+        Ok(kept)
+    }
+
+    /// Reads the boxes that the record has: left, top, right and bottom, in pixels of the upright picture.
+    fn stored(
+        &self,
+        field: &str,
+        content: Content,
+        record: &mut SampleRecord<'_>,
+    ) -> Result<Vec<[f64; 4]>, BadSampleProblem> {
+        let boxes: Vec<[f64; 4]> = match self.column.stored_as {
+            BoxStorage::Voc => {
+                let objects = &record.annotation(field)?.objects;
+                objects
+                    .iter()
+                    .map(|object| [object.xmin, object.ymin, object.xmax, object.ymax].map(f64::from))
+                    .collect()
+            }
+            BoxStorage::Coco => {
+                let annotations = coco(&content.into_file(), field)?;
+                let numbered = annotations.iter().enumerate();
+                let boxes = numbered.map(|(number, annotation)| {
+                    let bbox = bbox(annotation);
+                    let bbox = bbox
+                        .ok_or_else(|| wrong(field, format_args!("annotation {number} has no `bbox` of 4 numbers")));
+                    bbox.map(|[x, y, width, height]| [x, y, x + width, y + height])
+                });
+                boxes.collect::<Result<_, _>>()?
+            }
+            format => {
+                let array = array(content, field)?;
+                let element = array.dtype.bytes();
+                if array.elements.len() % (4 * element) != 0
+                    || array.shape.last().is_some_and(|last| array.shape.len() > 1 && *last != 4)
+                {
+                    let shape = &array.shape;
+                    return Err(wrong(field, format_args!("holds an array of {shape:?}, and a box has 4 numbers")));
+                }
+                let numbers: Vec<f64> =
+                    array.elements.chunks_exact(element).map(|bytes| float_of(array.dtype, bytes)).collect();
+                numbers
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|[a, b, c, d]| match format {
+                        BoxStorage::Xywh => [*a, *b, a + c, b + d],
+                        BoxStorage::Cxcywh => [a - c / 2.0, b - d / 2.0, a + c / 2.0, b + d / 2.0],
+                        _ => [*a, *b, *c, *d],
+                    })
+                    .collect()
+            }
+        };
+        let is_wrong = |[left, top, right, bottom]: &[f64; 4]| {
+            ![left, top, right, bottom].iter().all(|edge| edge.is_finite()) || right < left || bottom < top
+        };
+        match boxes.iter().position(is_wrong) {
+            Some(number) => {
+                let [left, top, right, bottom] = boxes[number];
+                Err(wrong(field, format_args!("has box {number} with x {left}..{right}, y {top}..{bottom}")))
+            }
+            None => Ok(boxes),
+        }
+    }
+
+    /// Returns where a box is in the result, if enough of it is left.
+    fn place(&self, edges: [f64; 4], followed: &FollowedPlan) -> Option<[f32; 4]> {
+        let column = &self.column;
+        let MovedBox { edges: [left, top, right, bottom], visible } = followed.plan.moved(MovedBox::new(edges))?;
+        let (width, height) = (right - left, bottom - top);
+        let least = f64::from(column.min_size);
+        if visible < f64::from(column.min_visible) || width < least || height < least {
+            return None;
+        }
+        let numbers = match column.format {
+            BoxFormat::Xyxy => [left, top, right, bottom],
+            BoxFormat::Xywh => [left, top, width, height],
+            BoxFormat::Cxcywh => [left + width / 2.0, top + height / 2.0, width, height],
+        };
+        let [columns, rows] = followed.plan.size().map(f64::from);
+        let by = if column.normalised { [columns, rows, columns, rows] } else { [1.0; 4] };
+        Some(std::array::from_fn(|at| (numbers[at] / by[at]) as f32))
+    }
+}
+
+/// Returns the array that a field has, also as a `.npy` file.
+pub(super) fn array(content: Content, field: &str) -> Result<Array, BadSampleProblem> {
+    match content {
+        Content::Array(array) => Ok(array),
+        Content::File(file) => read_numpy(&file, None, MAX_ARRAY_BYTES).map_err(|problem| wrong(field, problem)),
+    }
+}
+
+/// Returns the annotations in JSON: a list, or an object that has one as `annotations`.
+pub(super) fn coco(file: &Bytes, field: &str) -> Result<Vec<Value>, BadSampleProblem> {
+    let mut document: Value = serde_json::from_slice(file)
+        .map_err(|error| BadSampleProblem::NotJson { field: field.to_owned(), reason: reason(error) })?;
+    if let Value::Object(object) = &mut document {
+        document = object.remove("annotations").unwrap_or(Value::Null);
+    }
+    let Value::Array(annotations) = document else {
+        return Err(wrong(field, "has no list of annotations"));
+    };
+    Ok(annotations)
+}
+
+fn bbox(annotation: &Value) -> Option<[f64; 4]> {
+    let numbers: Option<Vec<f64>> = annotation.get("bbox")?.as_array()?.iter().map(Value::as_f64).collect();
+    numbers?.try_into().ok()
+}
