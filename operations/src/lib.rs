@@ -9,6 +9,7 @@ mod histogram;
 mod hue;
 mod indices;
 mod lookup;
+mod mirror;
 mod pad;
 mod place;
 mod planes;
@@ -24,6 +25,9 @@ pub use pad::PadWith;
 use points::ValueTables;
 use spdl_pixels::{ResamplePlan, Resampler};
 pub use warp::{Sampling, Warp};
+
+/// Bytes that are copied at a time: whole blocks of pixels, which fit into a core's nearest cache twice.
+const RUN_BYTES: usize = 12 * 1024;
 
 /// An RGB picture of one byte per channel.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -98,6 +102,23 @@ impl RgbPicture<'_> {
         if self.pixels.len() > bytes {
             self.pixels = Cow::default();
         }
+    }
+
+    /// Changes the pixels where they are. The caller's are copied to `result` first, a run at a time, so that each run is changed
+    /// while it is in the nearest cache.
+    fn change(&mut self, result: &mut Vec<u8>, mut change: impl FnMut(&mut [u8])) {
+        let theirs = match &mut self.pixels {
+            Cow::Owned(own) => return change(own),
+            Cow::Borrowed(theirs) => *theirs,
+        };
+        result.clear();
+        result.reserve(theirs.len());
+        for run in theirs.chunks(RUN_BYTES) {
+            let start = result.len();
+            result.extend_from_slice(run);
+            change(&mut result[start..]);
+        }
+        self.take(result, self.size);
     }
 
     /// Takes the result of an operation as the picture, and leaves the memory of the picture for the next result.
@@ -190,7 +211,7 @@ pub fn run(ops: &[PixelOp], picture: &mut RgbPicture<'_>, scratch: &mut Operatio
             }
             _ => {}
         }
-        tables.write(picture);
+        tables.write(picture, &mut scratch.result);
         let size = op.output_size(picture.size);
         let result = &mut scratch.result;
         match op {
@@ -198,9 +219,9 @@ pub fn run(ops: &[PixelOp], picture: &mut RgbPicture<'_>, scratch: &mut Operatio
                 let mean = grey::mean(&picture.pixels);
                 tables.then(&points::blend(mean, *factor));
             }
-            PixelOp::Saturation(factor) => grey::saturate(picture.pixels.to_mut(), *factor, 1.0 - factor),
-            PixelOp::Hue(turn) => hue::turn(picture.pixels.to_mut(), *turn),
-            PixelOp::Grayscale => grey::grayscale(picture.pixels.to_mut()),
+            PixelOp::Saturation(factor) => picture.change(result, |rgb| grey::saturate(rgb, *factor, 1.0 - factor)),
+            PixelOp::Hue(turn) => picture.change(result, |rgb| hue::turn(rgb, *turn)),
+            PixelOp::Grayscale => picture.change(result, grey::grayscale),
             PixelOp::Sharpness(factor) => {
                 sharpness::sharpen(&picture.pixels, size, *factor, result);
                 picture.take(result, size);
@@ -227,7 +248,7 @@ pub fn run(ops: &[PixelOp], picture: &mut RgbPicture<'_>, scratch: &mut Operatio
             _ => unreachable!("{op:?} is a table"),
         }
     }
-    tables.write(picture);
+    tables.write(picture, &mut scratch.result);
 }
 
 /// Paints a rectangle that is inside of the picture.

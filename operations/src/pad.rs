@@ -61,11 +61,12 @@ pub(super) fn pad(picture: &RgbPicture<'_>, [left, top, right, bottom]: [u32; 4]
     let outside: Vec<Option<usize>> =
         (0..left as usize).chain(left as usize + width..out_width).map(|x| place(x, left, width)).collect();
     let (before, after) = outside.split_at(left as usize);
+    let blank = fill.repeat(if matches!(with, PadWith::Constant(_)) { out_width } else { 0 });
     out.clear();
     out.reserve(out_width * out_height * 3);
     for y in 0..out_height {
         let Some(y) = place(y, top, height) else {
-            out.extend(fill.iter().cycle().take(out_width * 3));
+            out.extend_from_slice(&blank);
             continue;
         };
         let row = &picture.pixels[y * width * 3..][..width * 3];

@@ -2,10 +2,7 @@
 
 use spdl_pixels::{AxisSpan, ResamplePlan};
 
-use super::{RgbPicture, wide::wide};
-
-/// Pixels that are mirrored at a time.
-const RUN: usize = 16;
+use super::{RgbPicture, mirror::mirror};
 
 /// Writes what the plan makes of the picture to `out`, if it changes no pixel but its place; otherwise returns `false`.
 pub(super) fn place(picture: &RgbPicture<'_>, plan: &ResamplePlan, out: &mut Vec<u8>) -> bool {
@@ -17,45 +14,29 @@ pub(super) fn place(picture: &RgbPicture<'_>, plan: &ResamplePlan, out: &mut Vec
         (if reversed { span.size - span.place - span.pixels } else { span.place }) as usize
     };
     let [to_left, to_top] = [at(x, plan.mirrored), at(y, plan.flipped)];
-    if columns < width || rows < height {
-        out.clear();
+    let from_bytes = picture.size[0] as usize * 3;
+    out.clear();
+    out.reserve(width * height * 3);
+    out.resize(to_top * width * 3, 0);
+    for row in 0..rows {
+        let from_row = top + if plan.flipped { rows - 1 - row } else { row };
+        let from = &picture.pixels[from_row * from_bytes + left * 3..][..columns * 3];
+        out.resize(out.len() + to_left * 3, 0);
+        let start = out.len();
+        // Copying costs less than writing zeros that are overwritten: it is what brings the row into the nearest cache.
+        out.extend_from_slice(from);
+        if plan.mirrored {
+            mirror(from, &mut out[start..]);
+        }
+        out.resize(out.len() + (width - to_left - columns) * 3, 0);
     }
     out.resize(width * height * 3, 0);
-    let from_bytes = picture.size[0] as usize * 3;
-    for row in 0..rows {
-        let from = &picture.pixels[(top + row) * from_bytes + left * 3..][..columns * 3];
-        let to_row = to_top + if plan.flipped { rows - 1 - row } else { row };
-        let to = &mut out[(to_row * width + to_left) * 3..][..columns * 3];
-        if plan.mirrored {
-            mirror(from, to);
-        } else {
-            to.copy_from_slice(from);
-        }
-    }
     true
 }
 
 /// Returns the first pixel that a span shows, if it shows each pixel as it is.
 fn first(span: AxisSpan) -> Option<usize> {
     (span.extent == f64::from(span.pixels) && span.from.fract() == 0.0).then_some(span.from as usize)
-}
-
-wide! {
-    /// Writes the pixels of a row from the last to the first.
-    fn mirror(from: &[u8], to: &mut [u8]) {
-        let (to_runs, to_rest) = to.as_chunks_mut::<{ 3 * RUN }>();
-        let (from_rest, from_runs) = from.as_rchunks::<{ 3 * RUN }>();
-        for (to, from) in to_runs.iter_mut().zip(from_runs.iter().rev()) {
-            for at in 0..RUN {
-                for channel in 0..3 {
-                    to[at * 3 + channel] = from[(RUN - 1 - at) * 3 + channel];
-                }
-            }
-        }
-        for (to, from) in to_rest.as_chunks_mut::<3>().0.iter_mut().zip(from_rest.as_chunks::<3>().0.iter().rev()) {
-            *to = *from;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -54,16 +54,11 @@ impl ValueTables {
     }
 
     /// Writes the values, and starts again with tables that change nothing.
-    pub(super) fn write(&mut self, picture: &mut RgbPicture<'_>) {
+    pub(super) fn write(&mut self, picture: &mut RgbPicture<'_>, result: &mut Vec<u8>) {
         if self.is_identity {
             return;
         }
-        let rgb = picture.pixels.to_mut();
-        if self.is_shared {
-            map_all(&self.of[0], rgb);
-        } else {
-            map_each(&self.of, rgb);
-        }
+        picture.change(result, |rgb| if self.is_shared { map_all(&self.of[0], rgb) } else { map_each(&self.of, rgb) });
         *self = Self::default();
     }
 }
@@ -133,9 +128,9 @@ mod tests {
             tables.then(&next);
         }
         let mut picture = RgbPicture { pixels: rgb.into(), size: [256, 1] };
-        tables.write(&mut picture);
+        tables.write(&mut picture, &mut Vec::new());
         assert_eq!(picture.pixels, expected);
-        tables.write(&mut picture);
+        tables.write(&mut picture, &mut Vec::new());
         assert_eq!(picture.pixels, expected, "nothing is written twice");
     }
 
@@ -144,7 +139,7 @@ mod tests {
         let mut picture = RgbPicture { pixels: vec![1, 2, 3, 4, 5, 6].into(), size: [2, 1] };
         let mut tables = ValueTables::default();
         tables.then_each(&[invert(), posterize(8), posterize(0)]);
-        tables.write(&mut picture);
+        tables.write(&mut picture, &mut Vec::new());
         assert_eq!(*picture.pixels, [254, 2, 0, 251, 5, 0]);
     }
 

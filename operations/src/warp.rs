@@ -63,13 +63,12 @@ pub(super) fn warp(picture: &RgbPicture<'_>, warp: &Warp, out: &mut Vec<u8>) {
     out.resize(width * height * 3, 0);
     let source =
         Source { rgb: &picture.pixels, width: picture.size[0] as i32, height: picture.size[1] as i32, fill: warp.fill };
-    let mut places = [[0.0; RUN]; 2];
     for (y, row) in out.chunks_exact_mut(width * 3).enumerate() {
         for (run, pixels) in row.as_chunks_mut::<3>().0.chunks_mut(RUN).enumerate() {
-            find_places(&warp.factors, (run * RUN) as f32 + 0.5, y as f32 + 0.5, &mut places);
+            let first = [(run * RUN) as f32 + 0.5, y as f32 + 0.5];
             match warp.sampling {
-                Sampling::Nearest => nearest(&source, &places, pixels),
-                Sampling::Bilinear => bilinear(&source, &places, pixels),
+                Sampling::Nearest => nearest(&source, &warp.factors, first, pixels),
+                Sampling::Bilinear => bilinear(&source, &warp.factors, first, pixels),
             }
         }
     }
@@ -80,12 +79,11 @@ pub(super) fn warp_indices((values, size): (&[u16], [u32; 2]), warp: &Warp, out:
     let [width, height] = warp.size.map(|side| side as usize);
     out.clear();
     out.resize(width * height, beyond);
-    let mut places = [[0.0; RUN]; 2];
     let mut pixels = [0; RUN];
     for (y, row) in out.chunks_exact_mut(width).enumerate() {
         for (run, numbers) in row.chunks_mut(RUN).enumerate() {
-            find_places(&warp.factors, (run * RUN) as f32 + 0.5, y as f32 + 0.5, &mut places);
-            nearest_pixels(size.map(|side| side as i32), &places, &mut pixels);
+            let first = [(run * RUN) as f32 + 0.5, y as f32 + 0.5];
+            nearest_pixels(size.map(|side| side as i32), &warp.factors, first, &mut pixels);
             for (number, pixel) in numbers.iter_mut().zip(pixels) {
                 *number = values.get(pixel as usize).copied().unwrap_or(beyond);
             }
@@ -137,18 +135,27 @@ impl Source<'_> {
     }
 }
 
-wide! {
-    /// Computes the places of a run of pixels: columns and rows, where whole numbers are the middles of pixels.
-    fn find_places(factors: &[f32; 8], x: f32, y: f32, places: &mut [[f32; RUN]; 2]) {
-        let [a, b, c, d, e, f, g, h] = *factors;
-        let [columns, rows] = places;
-        let (column, row, scale) = (b * y + c, e * y + f, h * y + 1.0);
+/// Computes the places of a run of pixels: columns and rows, where whole numbers are the middles of pixels.
+#[inline(always)]
+fn find_places([a, b, c, d, e, f, g, h]: &[f32; 8], [x, y]: [f32; 2]) -> [[f32; RUN]; 2] {
+    let (column, row, scale) = (b * y + c, e * y + f, h * y + 1.0);
+    let mut places = [[0.0; RUN]; 2];
+    let [columns, rows] = &mut places;
+    if (*g, *h) == (0.0, 0.0) {
+        // Dividing by 1 takes as long as everything else.
+        for at in 0..RUN {
+            let x = x + at as f32;
+            columns[at] = (a * x + column) - 0.5;
+            rows[at] = (d * x + row) - 0.5;
+        }
+    } else {
         for at in 0..RUN {
             let x = x + at as f32;
             columns[at] = (a * x + column) / (g * x + scale) - 0.5;
             rows[at] = (d * x + row) / (g * x + scale) - 0.5;
         }
     }
+    places
 }
 
 /// Brings a place that is far beyond the border, or none, to where it fits an integer.
@@ -166,9 +173,10 @@ fn nearest_whole(value: f32) -> i32 {
 }
 
 wide! {
-    /// Finds the numbers of the pixels that are nearest to places; beyond the border it is the greatest number there is.
-    fn nearest_pixels(size: [i32; 2], places: &[[f32; RUN]; 2], pixels: &mut [u32; RUN]) {
-        let ([width, height], [columns, rows]) = (size, places);
+    /// Finds the numbers of the pixels that are nearest to the places of a run; beyond the border it is the greatest number
+    /// there is.
+    fn nearest_pixels(size: [i32; 2], factors: &[f32; 8], first: [f32; 2], pixels: &mut [u32; RUN]) {
+        let ([width, height], [columns, rows]) = (size, find_places(factors, first));
         for at in 0..RUN {
             let (x, y) = (nearest_whole(bounded(columns[at])), nearest_whole(bounded(rows[at])));
             let is_inside = (x >= 0) & (y >= 0) & (x < width) & (y < height);
@@ -177,19 +185,30 @@ wide! {
     }
 }
 
-fn nearest(source: &Source<'_>, places: &[[f32; RUN]; 2], out: &mut [[u8; 3]]) {
+/// Takes the nearest pixels. Copying is not in a function with vector instructions, where the compiler would gather the pixels
+/// with them, which takes longer.
+fn nearest(source: &Source<'_>, factors: &[f32; 8], first: [f32; 2], out: &mut [[u8; 3]]) {
     let mut pixels = [0; RUN];
-    nearest_pixels([source.width, source.height], places, &mut pixels);
+    nearest_pixels([source.width, source.height], factors, first, &mut pixels);
     let fill = source.fill.unwrap_or_default();
-    let rgb = source.rgb.as_chunks::<3>().0;
-    for (color, pixel) in out.iter_mut().zip(pixels) {
-        *color = rgb.get(pixel as usize).copied().unwrap_or(fill);
+    // Four bytes are copied at a time; the next pixel overwrites the fourth.
+    let mut run = [0; RUN * 3 + 1];
+    let count = out.len().min(RUN);
+    for (at, pixel) in pixels[..count].iter().enumerate() {
+        let offset = *pixel as usize * 3;
+        let color = &mut run[at * 3..at * 3 + 4];
+        if let Some(four) = source.rgb.get(offset..offset + 4) {
+            color.copy_from_slice(four);
+        } else {
+            color[..3].copy_from_slice(source.rgb.get(offset..offset + 3).unwrap_or(&fill));
+        }
     }
+    out.as_flattened_mut().copy_from_slice(&run[..count * 3]);
 }
 
 wide! {
-    fn bilinear(source: &Source<'_>, places: &[[f32; RUN]; 2], out: &mut [[u8; 3]]) {
-        let [columns, rows] = places;
+    fn bilinear(source: &Source<'_>, factors: &[f32; 8], first: [f32; 2], out: &mut [[u8; 3]]) {
+        let [columns, rows] = find_places(factors, first);
         let (lefts, tops) = (columns.map(|place| bounded(place).floor()), rows.map(|place| bounded(place).floor()));
         let (mut rights, mut belows) = ([0.0; RUN], [0.0; RUN]);
         let mut offsets = [0_u32; RUN];
@@ -205,15 +224,8 @@ wide! {
             are_inner &= is_inner | (at >= out.len());
             offsets[at] = if is_inner { place as u32 * 3 } else { u32::MAX };
         }
-        let row_bytes = source.width as usize * 3;
         let mut taps = [[0_u32; RUN]; 4];
-        for at in 0..out.len() {
-            let offset = offsets[at] as usize;
-            let seven = |offset: usize| source.rgb.get(offset..).and_then(<[u8]>::first_chunk::<7>);
-            let Some((upper, lower)) = seven(offset).zip(seven(offset.saturating_add(row_bytes))) else { continue };
-            [taps[0][at], taps[1][at]] = two_pixels(upper);
-            [taps[2][at], taps[3][at]] = two_pixels(lower);
-        }
+        find_taps(source, &offsets[..out.len().min(RUN)], &mut taps);
         let mut colors = [[0_u8; RUN]; 3];
         for (channel, values) in colors.iter_mut().enumerate() {
             for at in 0..RUN {
@@ -239,6 +251,19 @@ wide! {
                 source.at_border([x, y], [rights[at], belows[at]])
             };
         }
+    }
+}
+
+/// Reads the four pixels around each place, if all are there. It is a function of its own for the same reason as [`nearest`].
+#[inline(never)]
+fn find_taps(source: &Source<'_>, offsets: &[u32], taps: &mut [[u32; RUN]; 4]) {
+    let row_bytes = source.width as usize * 3;
+    for (at, offset) in offsets.iter().enumerate() {
+        let offset = *offset as usize;
+        let seven = |offset: usize| source.rgb.get(offset..).and_then(<[u8]>::first_chunk::<7>);
+        let Some((upper, lower)) = seven(offset).zip(seven(offset.saturating_add(row_bytes))) else { continue };
+        [taps[0][at], taps[1][at]] = two_pixels(upper);
+        [taps[2][at], taps[3][at]] = two_pixels(lower);
     }
 }
 

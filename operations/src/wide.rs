@@ -1,4 +1,4 @@
-//! Compiles a function twice: for every processor, and for those with AVX2, where it is run if the processor has it. The
+//! Compiles a function for every processor, for those with AVX2 and for those with AVX-512, and runs what the processor has. The
 //! results are the same, because no instruction that rounds otherwise is used.
 
 /// Defines a function whose loops the compiler vectorises for the processor that it runs on.
@@ -8,6 +8,16 @@ macro_rules! wide {
         $vis fn $name($($arg: $ty),*) $(-> $returns)? {
             #[inline(always)]
             fn portable($($arg: $ty),*) $(-> $returns)? $body
+            #[cfg(target_arch = "x86_64")]
+            if $crate::wide::has_avx512() {
+                #[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl")]
+                fn avx512($($arg: $ty),*) $(-> $returns)? {
+                    portable($($arg),*)
+                }
+                // SAFETY: the processor has AVX2 and these parts of AVX-512.
+                #[allow(unsafe_code)]
+                return unsafe { avx512($($arg),*) };
+            }
             #[cfg(target_arch = "x86_64")]
             if std::arch::is_x86_feature_detected!("avx2") {
                 #[target_feature(enable = "avx2")]
@@ -24,6 +34,17 @@ macro_rules! wide {
 }
 
 pub(super) use wide;
+
+/// Returns whether the processor has the parts of AVX-512 that every server with it has.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(super) fn has_avx512() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+}
 
 /// Converts a value to a level from 0 to 255; parts of a level are cut off. Unlike `as u8`, it takes the processor few
 /// instructions for many values at a time.

@@ -152,7 +152,7 @@ class Transform:
 
         Raises `DataError` if it is none.
         """
-        if not hasattr(image, "__array_interface__") and hasattr(image, "numpy"):
+        if not hasattr(image, "__array_struct__") and hasattr(image, "numpy"):
             image = image.numpy()
         return self._native.apply(image, epoch, id)
 

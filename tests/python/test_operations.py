@@ -265,6 +265,16 @@ def test_the_seed_the_epoch_and_the_sample_decide_what_is_drawn() -> None:
         assert not numpy.array_equal(another, made)
 
 
+def test_pictures_with_gaps_and_tensors_are_taken() -> None:
+    picture = pictures(17, 31)[0]
+    for steps in (["grayscale"], always("random_flip"), [{"random_crop": 9}]):
+        transform = ops.transform(steps)
+        for view in (picture[::2, ::-1], picture[:, 3:20], numpy.asfortranarray(picture), picture[..., ::-1]):
+            whole = numpy.ascontiguousarray(view)
+            assert numpy.array_equal(transform(view), transform(whole))
+            assert numpy.array_equal(transform(torch.from_numpy(whole)), transform(whole))
+
+
 def nested(depth: int) -> Any:
     """Returns operations within operations."""
     return "grayscale" if depth == 0 else {"random_apply": [nested(depth - 1)]}

@@ -1,8 +1,18 @@
 //! A job's operations on arrays: `spdl_cluster.ops.transform`.
 
-use std::{borrow::Cow, cell::RefCell, ptr, slice};
+use std::{
+    borrow::Cow,
+    cell::RefCell,
+    ffi::{c_char, c_int},
+    ptr, slice,
+};
 
-use pyo3::{prelude::*, pybacked::PyBackedBytes, types::PyDict};
+use pyo3::{
+    intern,
+    prelude::*,
+    pybacked::PyBackedBytes,
+    types::{PyCapsule, PyCapsuleMethods},
+};
 use spdl_core::job::ImageOp;
 use spdl_operations::{OperationScratch, RgbPicture};
 use spdl_pixels::PictureLimits;
@@ -34,9 +44,14 @@ impl NativeTransform {
     fn apply<'py>(&self, image: &Bound<'py, PyAny>, epoch: u64, id: u64) -> PyResult<Bound<'py, PyAny>> {
         let py = image.py();
         let (pixels, [height, width]) = pixels(image)?;
+        let (address, bytes) = pixels.place();
         let result = py.detach(|| {
+            // SAFETY: `pixels` lives until the call ends, and has so many bytes there, which are initialised. Another thread may
+            // write to them, as with NumPy's own functions, which release the lock too; bytes have no invalid values.
+            #[allow(unsafe_code)]
+            let pixels = unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(address), bytes) };
             SCRATCH.with_borrow_mut(|scratch| {
-                let mut picture = RgbPicture { pixels: Cow::Borrowed(pixels.bytes()), size: [width, height] };
+                let mut picture = RgbPicture { pixels: Cow::Borrowed(pixels), size: [width, height] };
                 self.0.apply([epoch, id], &mut picture, scratch, PictureLimits::default())?;
                 scratch.shrink_to(KEPT_BYTES);
                 let [width, height] = picture.size.map(|side| side as usize);
@@ -48,58 +63,76 @@ impl NativeTransform {
     }
 }
 
+/// What NumPy's array interface tells C programs about an array: the `PyArrayInterface` of `__array_struct__`.
+#[repr(C)]
+struct ArrayStruct {
+    /// Always 2.
+    two: c_int,
+    dimensions: c_int,
+    typekind: c_char,
+    itemsize: c_int,
+    flags: c_int,
+    shape: *const isize,
+    strides: *const isize,
+    data: *const u8,
+}
+
+/// The flag of an array in row-major order without gaps.
+const IS_DENSE: c_int = 1;
+
 /// The bytes of an array.
-enum Pixels {
-    /// Memory of the array, and how long it is. The caller keeps the array.
-    Shared(usize, usize),
+enum Pixels<'py> {
+    /// Memory of the array, how long it is, and what keeps the array.
+    Shared(usize, usize, #[expect(dead_code, reason = "it is only kept")] Bound<'py, PyCapsule>),
     /// A copy, if the array has gaps.
     Copied(PyBackedBytes),
 }
 
-impl Pixels {
-    fn bytes(&self) -> &[u8] {
+impl Pixels<'_> {
+    /// Returns where they are, and how many.
+    fn place(&self) -> (usize, usize) {
         match self {
-            // SAFETY: NumPy's array interface says that an array without strides has so many bytes there, which are initialised.
-            // The array lives until the call ends. Another thread may write to it, as with NumPy's own functions, which release
-            // the lock too; bytes have no invalid values.
-            #[allow(unsafe_code)]
-            Self::Shared(address, bytes) => unsafe {
-                slice::from_raw_parts(ptr::with_exposed_provenance(*address), *bytes)
-            },
-            Self::Copied(bytes) => bytes,
+            Self::Shared(address, bytes, _) => (*address, *bytes),
+            Self::Copied(bytes) => (bytes.as_ptr().expose_provenance(), bytes.len()),
         }
     }
 }
 
 /// Returns the bytes of a picture, and its height and width.
-fn pixels(image: &Bound<'_, PyAny>) -> PyResult<(Pixels, [u32; 2])> {
+fn pixels<'py>(image: &Bound<'py, PyAny>) -> PyResult<(Pixels<'py>, [u32; 2])> {
     let wrong = |found: String| {
         let problem = "`transform` takes pictures as bytes with the shape [height, width, 3]";
         Err(ErrorKind::Data.error(image.py(), &format!("{problem}, and this is {found}"), None))
     };
-    let Some(interface) = image.getattr_opt("__array_interface__")?.and_then(|found| found.cast_into::<PyDict>().ok())
-    else {
+    let capsule = image.getattr_opt(intern!(image.py(), "__array_struct__"))?;
+    let Some(capsule) = capsule.and_then(|found| found.cast_into::<PyCapsule>().ok()) else {
         return wrong(format!("a `{}`", image.get_type().name()?));
     };
-    let entry = |name: &str| interface.get_item(name);
-    let typestr: String = entry("typestr")?.map_or(Ok(String::new()), |found| found.extract())?;
-    let shape: Vec<usize> = entry("shape")?.map_or(Ok(Vec::new()), |found| found.extract())?;
-    let size = match shape[..] {
-        [height, width, 3] if typestr == "|u1" => u32::try_from(height).ok().zip(u32::try_from(width).ok()),
+    let found = capsule.pointer_checked(None)?.cast::<ArrayStruct>();
+    // SAFETY: NumPy's array interface says that the capsule has this struct, as long as it lives, and that `shape` has as many
+    // sides as the array has dimensions.
+    #[allow(unsafe_code)]
+    let (array, shape) = unsafe {
+        let array = found.as_ref();
+        let dimensions = usize::try_from(array.dimensions).unwrap_or(0);
+        (array, if dimensions == 0 { &[] } else { slice::from_raw_parts(array.shape, dimensions) })
+    };
+    let is_bytes = array.two == 2 && array.typekind as u8 == b'u' && array.itemsize == 1;
+    let size = match *shape {
+        [height, width, 3] if is_bytes => u32::try_from(height).ok().zip(u32::try_from(width).ok()),
         _ => None,
     };
     let Some((height, width)) = size.filter(|(height, width)| *height > 0 && *width > 0) else {
-        return wrong(format!("{typestr} {shape:?}"));
+        return wrong(format!("{}{} {shape:?}", char::from(array.typekind as u8), array.itemsize));
     };
     let bytes = height as usize * width as usize * 3;
-    let is_dense = entry("strides")?.is_none_or(|strides| strides.is_none());
-    let data = entry("data")?.and_then(|data| data.extract::<(usize, bool)>().ok());
-    let pixels = match data {
-        Some((address, _)) if is_dense && address != 0 => Pixels::Shared(address, bytes),
-        _ => Pixels::Copied(image.call_method0("tobytes")?.extract()?),
+    let pixels = if array.flags & IS_DENSE != 0 {
+        Pixels::Shared(array.data.expose_provenance(), bytes, capsule)
+    } else {
+        Pixels::Copied(image.call_method0("tobytes")?.extract()?)
     };
-    if pixels.bytes().len() != bytes {
-        return wrong(format!("{} bytes", pixels.bytes().len()));
+    if pixels.place().1 != bytes {
+        return wrong(format!("{} bytes", pixels.place().1));
     }
     Ok((pixels, [height, width]))
 }

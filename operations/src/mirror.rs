@@ -1,0 +1,103 @@
+//! Mirrors rows, with shuffles where the processor has them. All ways give the same.
+#![allow(unsafe_code)]
+
+/// Writes the pixels of a row from the last to the first. Both have as many bytes.
+pub(super) fn mirror(from: &[u8], to: &mut [u8]) {
+    assert_eq!(from.len(), to.len(), "bytes of a row");
+    #[cfg(target_arch = "x86_64")]
+    {
+        if super::lookup::has_vbmi() {
+            // SAFETY: the processor has these instructions.
+            return unsafe { x86::mirror_vbmi(from, to) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has these instructions.
+            return unsafe { x86::mirror_avx2(from, to) };
+        }
+    }
+    one_by_one(from, to);
+}
+
+fn one_by_one(from: &[u8], to: &mut [u8]) {
+    for (to, from) in to.as_chunks_mut::<3>().0.iter_mut().zip(from.as_chunks::<3>().0.iter().rev()) {
+        *to = *from;
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::one_by_one;
+
+    /// Returns the places of the bytes of a vector whose pixels are mirrored. The first byte, which belongs to no whole pixel,
+    /// becomes the last one; the next vector overwrites it.
+    const fn places<const BYTES: usize>() -> [u8; BYTES] {
+        let mut places = [0; BYTES];
+        let mut at = 0;
+        while at + 1 < BYTES {
+            places[at] = (BYTES - 3 - at / 3 * 3 + at % 3) as u8;
+            at += 1;
+        }
+        places
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx2")]
+    pub(super) fn mirror_vbmi(mut from: &[u8], mut to: &mut [u8]) {
+        const PLACES: [u8; 64] = places();
+        // SAFETY: 64 bytes are read from an array of as many.
+        let places = unsafe { _mm512_loadu_si512(PLACES.as_ptr().cast()) };
+        while let (Some(last), Some(first)) = (from.last_chunk::<64>(), to.first_chunk_mut::<64>()) {
+            // SAFETY: 64 bytes are read from an array of as many, and written to one.
+            unsafe {
+                let values = _mm512_loadu_si512(last.as_ptr().cast());
+                _mm512_storeu_si512(first.as_mut_ptr().cast(), _mm512_permutexvar_epi8(places, values));
+            }
+            from = &from[..from.len() - 63];
+            to = &mut to[63..];
+        }
+        mirror_avx2(from, to);
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn mirror_avx2(mut from: &[u8], mut to: &mut [u8]) {
+        const PLACES: [u8; 16] = places();
+        // SAFETY: 16 bytes are read from an array of as many.
+        let places = unsafe { _mm_loadu_si128(PLACES.as_ptr().cast()) };
+        while let (Some(last), Some(first)) = (from.last_chunk::<16>(), to.first_chunk_mut::<16>()) {
+            // SAFETY: 16 bytes are read from an array of as many, and written to one.
+            unsafe {
+                let values = _mm_loadu_si128(last.as_ptr().cast());
+                _mm_storeu_si128(first.as_mut_ptr().cast(), _mm_shuffle_epi8(values, places));
+            }
+            from = &from[..from.len() - 15];
+            to = &mut to[15..];
+        }
+        one_by_one(from, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_ways_give_the_same() {
+        for pixels in (0..50).chain([63, 64, 65, 500]) {
+            let row: Vec<u8> = (0..pixels * 3).map(|at| (at * 37 + at / 11) as u8).collect();
+            let with = |mirror: &dyn Fn(&[u8], &mut [u8])| {
+                let mut mirrored = vec![9; row.len()];
+                mirror(&row, &mut mirrored);
+                mirrored
+            };
+            let expected: Vec<u8> = row.chunks_exact(3).rev().flatten().copied().collect();
+            assert_eq!(with(&one_by_one), expected, "{pixels}");
+            assert_eq!(with(&mirror), expected, "{pixels}");
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx2") {
+                // SAFETY: the processor has these instructions.
+                assert_eq!(with(&|from, to| unsafe { x86::mirror_avx2(from, to) }), expected, "{pixels}");
+            }
+        }
+    }
+}
