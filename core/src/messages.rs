@@ -337,6 +337,8 @@ pub struct CacheStats {
     pub used_bytes: u64,
     /// The most bytes of blocks that they hold.
     pub limit_bytes: u64,
+    /// Bytes of the blocks that are in use or soon will be, which take their room from the others.
+    pub window_bytes: u64,
     /// Bytes of all blocks of the datasets that are open.
     pub dataset_bytes: u64,
     /// The most bytes that may be held of those that are fetched for one use.

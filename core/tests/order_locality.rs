@@ -78,6 +78,8 @@ fn a_block_is_alive_for_no_longer_than_its_samples_and_three_halves_of_a_window(
             let key = (offset % lanes, plan.at(epoch, offset).block);
             let range = alive.entry(key).or_insert((offset / lanes, 0));
             range.1 = offset / lanes;
+            let until = plan.in_use_until(Position::new(epoch, offset)).offset / lanes;
+            assert!(until - range.0 <= u64::from(BLOCK) + 4 * window, "{} to {until}", range.0);
         }
         let longest = alive.values().map(|(first, last)| last - first).max().unwrap();
         assert!(longest <= u64::from(BLOCK) + 3 * window, "{longest} samples");

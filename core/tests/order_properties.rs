@@ -91,6 +91,22 @@ proptest! {
     }
 
     #[test]
+    fn a_block_is_used_in_its_lane_until_the_end_of_its_use_and_not_after(plan in plans(), epoch in any::<u64>()) {
+        let lanes = u64::from(plan.lanes());
+        let mut last = BTreeMap::new();
+        for offset in 0..plan.samples() / lanes * lanes {
+            let (lane, at) = (offset % lanes, Position::new(epoch, offset));
+            last.insert((lane, plan.at(epoch, offset).block), at);
+            let until = plan.in_use_until(at);
+            prop_assert!(at < until && until <= Position::new(epoch, plan.samples()), "{} until {}", at, until);
+        }
+        for (lane, offset) in (0..plan.samples() / lanes * lanes).map(|offset| (offset % lanes, offset)) {
+            let until = plan.in_use_until(Position::new(epoch, offset));
+            prop_assert!(last[&(lane, plan.at(epoch, offset).block)] < until, "from {} until {}", offset, until);
+        }
+    }
+
+    #[test]
     fn every_policy_delivers_exactly_the_samples_it_promises(plan in plans(), batch in batches()) {
         let (n, b) = (plan.samples(), u64::from(batch.global_batch));
         let steps: Vec<_> = plan.steps(Position::START, &batch).collect();

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use spdl_core::messages::CacheStats;
 use spdl_worker::budget::DiskBudget;
 
 use crate::fixture::{FeedSettings, StorageFixture};
@@ -53,4 +54,30 @@ async fn a_cache_that_is_too_small_or_cannot_be_had_is_done_without() {
         fs::read_dir(folder.path().join("small")).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
     assert!(kept <= 100_000, "{kept}");
     assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "not a folder");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_memory_for_a_part_of_the_dataset_that_part_of_an_epoch_comes_from_memory() {
+    const SAMPLES: u64 = 900;
+    const EPOCHS: u64 = 5;
+    let fixture = StorageFixture::new(SAMPLES as u32, 90).await;
+    let blocks = || fixture.proxy.requests().iter().filter(|request| request.path.ends_with(".tar")).count();
+    let mut rank = fixture.feed(&fixture.url, EPOCHS as u32 + 1, &FeedSettings::default()).await;
+    let (mut fetched, mut window_bytes) = (vec![0], 0);
+    for batch in 1..=SAMPLES / 4 * EPOCHS {
+        assert!(rank.next().await.unwrap());
+        let CacheStats { used_bytes, limit_bytes, window_bytes: window, .. } = rank.resources.cache_stats();
+        assert!(used_bytes <= limit_bytes, "{used_bytes} of {limit_bytes} bytes");
+        window_bytes = window_bytes.max(window);
+        if batch.is_multiple_of(SAMPLES / 4) {
+            fetched.push(blocks());
+        }
+    }
+    let CacheStats { limit_bytes, dataset_bytes, .. } = rank.resources.cache_stats();
+    let kept = (limit_bytes - window_bytes) as f64 / dataset_bytes as f64;
+    assert!((0.3..0.8).contains(&kept), "{kept} of the dataset is kept, which shows nothing");
+    for epoch in fetched.windows(2).skip(2) {
+        let hits = 1.0 - (epoch[1] - epoch[0]) as f64 / (SAMPLES / 2) as f64;
+        assert!(hits >= 0.98 * kept, "{hits} of the blocks came from memory, {kept} is kept: {fetched:?}");
+    }
 }

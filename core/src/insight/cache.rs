@@ -5,49 +5,69 @@ use super::{Change, WorkerWindow};
 /// Returns by how much more comes from the store for a rank that gets `part` times as much of the cache.
 pub(super) fn fetched_factor(worker: &WorkerWindow, change: &Change, part: f64) -> f64 {
     let limit_bytes = worker.cache.limit_bytes as f64;
-    let missed_with = |bytes: f64| missed(bytes / (worker.cache.dataset_bytes as f64).max(1.0));
-    let before = missed_with(limit_bytes);
-    let more = if before > 0.0 { missed_with(part * (limit_bytes + change.memory_bytes)) / before } else { 1.0 };
+    let before = missed(worker, limit_bytes);
+    let more = if before > 0.0 { missed(worker, part * (limit_bytes + change.memory_bytes)) / before } else { 1.0 };
     change.fetched * more
 }
 
-/// Returns which part of a dataset's bytes is not in a cache that holds `fraction` of the dataset, where each epoch has an
-/// order of its own and what was not used for longest goes first.
-fn missed(fraction: f64) -> f64 {
-    let left = 1.0 - fraction.clamp(0.0, 1.0);
-    // A block at `x` of one epoch and at `y` of the next, both from 0 to 1, has `1 - x + x y` of the dataset between its
-    // uses. This is the area in which that is more than `fraction`.
-    if left > 0.0 { left * (1.0 - left.ln()) } else { 0.0 }
+/// Returns which part of a dataset's bytes is not in a cache of `bytes` in which the blocks in use have room, and beside them
+/// the blocks that came first.
+fn missed(worker: &WorkerWindow, bytes: f64) -> f64 {
+    let dataset_bytes = worker.cache.dataset_bytes as f64;
+    let window_bytes = (worker.cache.window_bytes as f64).min(bytes);
+    if bytes >= dataset_bytes {
+        return 0.0;
+    }
+    // Of the blocks in use, the same part is kept as of all others.
+    1.0 - ((bytes - window_bytes) / (dataset_bytes - window_bytes)).clamp(0.0, 1.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mix::splitmix64;
+    use crate::{messages::CacheStats, mix::splitmix64};
 
-    /// Returns which part of the blocks is missed by a cache that holds `kept` of `blocks`.
-    fn missed_in_simulation(kept: usize, blocks: usize) -> f64 {
+    const BLOCKS: usize = 200;
+
+    /// Returns which part of the blocks is missed by a cache that has room for `room` of them, where each of the last
+    /// `window` blocks is in use, and of the others those that came first are kept.
+    fn missed_in_simulation(room: usize, window: usize) -> f64 {
         const EPOCHS: u64 = 30;
-        let mut last_use = vec![0; blocks];
-        let (mut now, mut misses) = (0, 0);
+        let (mut came, mut in_use) = (Vec::<usize>::new(), std::collections::VecDeque::new());
+        let mut misses = 0;
         for epoch in 0..=EPOCHS {
-            let mut order: Vec<usize> = (0..blocks).collect();
+            let mut order: Vec<usize> = (0..BLOCKS).collect();
             order.sort_by_key(|block| splitmix64(splitmix64(epoch) ^ *block as u64));
             for block in order {
-                let used_since = last_use.iter().filter(|at| **at > last_use[block]).count();
-                misses += u64::from(epoch > 0 && used_since >= kept);
-                now += 1;
-                last_use[block] = now;
+                in_use.push_back(block);
+                if in_use.len() > window {
+                    in_use.pop_front();
+                }
+                if came.contains(&block) {
+                    continue;
+                }
+                misses += u64::from(epoch > 0);
+                came.push(block);
+                while came.len() > room {
+                    let last = came.iter().rposition(|block| !in_use.contains(block)).expect("a block makes room");
+                    came.remove(last);
+                }
             }
         }
-        misses as f64 / (EPOCHS * blocks as u64) as f64
+        misses as f64 / (EPOCHS * BLOCKS as u64) as f64
     }
 
     #[test]
     fn the_part_that_a_cache_misses_is_that_of_a_simulated_cache() {
-        for kept in [0, 25, 50, 100, 150, 190, 200] {
-            let (predicted, simulated) = (missed(kept as f64 / 200.0), missed_in_simulation(kept, 200));
-            assert!((predicted - simulated).abs() < 0.02, "{kept} of 200: {predicted} {simulated}");
+        for (room, window) in [(25, 20), (50, 5), (50, 40), (100, 1), (100, 50), (150, 30), (190, 60), (200, 30)] {
+            let cache =
+                CacheStats { dataset_bytes: BLOCKS as u64, window_bytes: window as u64, ..CacheStats::default() };
+            let worker = WorkerWindow { cache, ..WorkerWindow::default() };
+            let (predicted, simulated) = (missed(&worker, room as f64), missed_in_simulation(room, window));
+            assert!(
+                (predicted - simulated).abs() < 0.02,
+                "{room} of {BLOCKS}, {window} in use: {predicted} {simulated}"
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One epoch of the shuffled stream: the spans and windows of its lanes. The order of a lane is built on its first use.
 
-use std::sync::OnceLock;
+use std::{ops::Range, sync::OnceLock};
 
 use super::{
     deal::Deal,
@@ -25,6 +25,12 @@ impl EpochOrder {
         self.lanes[lane as usize]
             .get_or_init(|| LaneOrder::new(deal, seed, self.epoch, lane, window))
             .line_place(deal, lane_offset)
+    }
+
+    /// Returns the end of the offsets of `lane` at which the block of the sample at `lane_offset` may be in use. The order
+    /// of the lane must have been used.
+    pub(super) fn in_use_until(&self, lane: u32, lane_offset: u64) -> u64 {
+        self.lanes[lane as usize].get().expect("the sample was looked up").in_use_until(lane_offset)
     }
 }
 
@@ -65,11 +71,24 @@ impl LaneOrder {
         }
     }
 
+    /// Returns the place of a sample among the lane's spans, and the number of the span that holds it.
     #[inline]
-    fn line_place(&self, deal: &Deal, lane_offset: u64) -> (usize, u64) {
+    fn span_place(&self, lane_offset: u64) -> (usize, u64) {
         let [straight, brick] = &self.windows;
         let place = straight.permute(brick.permute(lane_offset));
-        let span = self.starts.partition_point(|&start| start <= place) - 1;
+        (self.starts.partition_point(|&start| start <= place) - 1, place)
+    }
+
+    fn in_use_until(&self, lane_offset: u64) -> u64 {
+        let [straight, brick] = &self.windows;
+        let (span, _) = self.span_place(lane_offset);
+        let end = self.starts.get(span + 1).copied().unwrap_or(straight.len);
+        brick.window_of(straight.window_of(end - 1).1.end - 1).1.end
+    }
+
+    #[inline]
+    fn line_place(&self, deal: &Deal, lane_offset: u64) -> (usize, u64) {
+        let (span, place) = self.span_place(lane_offset);
         let dealt = self.dealt[span] as usize;
         (dealt, deal.block_range(dealt).start.max(self.first) + (place - self.starts[span]))
     }
@@ -94,16 +113,21 @@ impl Windows {
         [(0, start), (1, shifted)].map(|(pass, start)| Self { key: window_key.with(pass), start, size, len })
     }
 
+    /// Returns the number and the offsets of the window that holds `offset`.
+    #[inline]
+    fn window_of(&self, offset: u64) -> (u64, Range<u64>) {
+        if offset < self.start {
+            return (0, 0..self.start);
+        }
+        let window = (offset - self.start) / self.size;
+        let first = self.start + window * self.size;
+        (window + 1, first..self.len.min(first + self.size))
+    }
+
     #[inline]
     fn permute(&self, offset: u64) -> u64 {
-        let (window, first, end) = if offset < self.start {
-            (0, 0, self.start)
-        } else {
-            let window = (offset - self.start) / self.size;
-            let first = self.start + window * self.size;
-            (window + 1, first, self.len.min(first + self.size))
-        };
-        first + self.key.with(window).permute(end - first, offset - first)
+        let (window, Range { start, end }) = self.window_of(offset);
+        start + self.key.with(window).permute(end - start, offset - start)
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use self::{deal::Deal, epoch::EpochOrder};
-use crate::{SampleId, view::SampleSet};
+use crate::{Position, SampleId, view::SampleSet};
 
 /// The version of the order that this code computes.
 pub const ORDER_VERSION: u32 = 1;
@@ -199,6 +199,24 @@ impl Plan {
     #[must_use]
     pub fn at(&self, epoch: u64, offset: u64) -> Located {
         self.at_leased(epoch, offset, &mut self.lease(epoch))
+    }
+
+    /// Returns the end of the positions of this epoch at which the block of the sample at `at` may be in use: no later
+    /// sample of its lane is of this block. A block that the deal cuts in two is in use in another lane at another time.
+    ///
+    /// # Panics
+    /// If the offset of `at` is not below [`samples`](Self::samples).
+    #[must_use]
+    pub fn in_use_until(&self, at: Position) -> Position {
+        let PlanInner { params, deal, .. } = &*self.0;
+        let mut lease = self.lease(at.epoch);
+        let (block, index) = self.in_block(at.epoch, at.offset, &mut lease);
+        if !params.shuffle {
+            return Position::new(at.epoch, at.offset - u64::from(index) + deal.block_samples(block));
+        }
+        let (lane, lane_offset) = deal.lane_of(at.offset);
+        let rounds = lease.0.in_use_until(lane, lane_offset);
+        Position::new(at.epoch, rounds.saturating_mul(u64::from(self.lanes())).min(deal.samples()))
     }
 
     /// Returns a sample with its block.

@@ -234,9 +234,10 @@ fn store_stats() -> impl Strategy<Value = StoreStats> {
 }
 
 fn cache_stats() -> impl Strategy<Value = CacheStats> {
-    any::<[u64; 4]>().prop_map(|[used_bytes, limit_bytes, dataset_bytes, transit_bytes]| CacheStats {
+    any::<[u64; 5]>().prop_map(|[used_bytes, limit_bytes, window_bytes, dataset_bytes, transit_bytes]| CacheStats {
         used_bytes,
         limit_bytes,
+        window_bytes,
         dataset_bytes,
         transit_bytes,
     })

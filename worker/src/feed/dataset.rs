@@ -26,8 +26,9 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use super::FeedError;
 use crate::fetch::{
-    BlockContent, BlockKey, BlockPlace, FetchError, MERGE_GAP_BYTES, MemoryCache, ObjectRead, Pieces, RetrySettings,
-    RetryingStore, ShardObject, ShardSource, ShardsBase, StoreClient, read_all,
+    BlockContent, BlockKey, BlockPlace, FetchError, Fetcher, LeastRecentlyUsed, MERGE_GAP_BYTES, MemoryCache,
+    ObjectRead, Pieces, RetrySettings, RetryingStore, ShardObject, ShardSource, ShardsBase, StoreClient, WorkingWindow,
+    read_all,
 };
 
 /// Number of datasets that stay open although no rank reads them.
@@ -288,6 +289,11 @@ impl DatasetView {
         BlockPlace { key: self.block_key(number), shard, range: block.offset..block.offset + block.bytes }
     }
 
+    /// Returns the empty working window of a rank that begins to read the dataset.
+    pub(crate) fn working_window(&self, fetcher: &Arc<Fetcher>) -> WorkingWindow {
+        WorkingWindow::new(fetcher.clone(), self.key)
+    }
+
     /// Returns the cache key of block `number`.
     pub(crate) const fn block_key(&self, number: u32) -> BlockKey {
         BlockKey { dataset: self.key, block: number }
@@ -413,7 +419,7 @@ type IndexCell = Arc<OnceCell<Arc<dyn ShardIndex>>>;
 /// Caches record indexes by dataset and shard, within a budget.
 #[derive(Debug)]
 struct Indexes {
-    cache: Mutex<MemoryCache<(Fingerprint, u32), IndexCell>>,
+    cache: Mutex<MemoryCache<(Fingerprint, u32), IndexCell, LeastRecentlyUsed>>,
 }
 
 /// Keeps a record index in memory while it is in use.

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     budget::{Budget, MemoryShares},
     decode::{DecodeMemory, PictureCounts},
-    fetch::{FetchSettings, Fetcher},
+    fetch::{CachedBytes, FetchSettings, Fetcher},
     transform::{TransformSettings, Transforms},
     tuning::Tuning,
 };
@@ -235,9 +235,9 @@ impl Resources {
     /// Returns what the caches of blocks hold.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
-        let (used_bytes, limit_bytes) = self.fetcher.cached_bytes();
+        let CachedBytes { used_bytes, limit_bytes, window_bytes } = self.fetcher.cached_bytes();
         let (dataset_bytes, transit_bytes) = (self.datasets.bytes_in_use(), self.fetcher.transit_bytes());
-        CacheStats { used_bytes, limit_bytes, dataset_bytes, transit_bytes }
+        CacheStats { used_bytes, limit_bytes, window_bytes, dataset_bytes, transit_bytes }
     }
 
     /// Returns the object of a store whose requests take much longer than all others, if there is one.

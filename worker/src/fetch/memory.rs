@@ -1,30 +1,33 @@
-//! The bookkeeping of a cache with a byte budget: its entries, their holds and the order of eviction. It does no I/O.
+//! The bookkeeping of a cache with a byte budget: its entries and their holds. It does no I/O. Which entries make room is
+//! decided by a policy of [`super::eviction`].
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    hash::Hash,
+use std::{collections::HashMap, hash::Hash};
+
+use spdl_core::Fingerprint;
+
+use super::{
+    BlockKey,
+    eviction::{Demand, Eviction, FirstCome, IdleValue},
 };
 
-/// A cache of values of known size, by key. Values with holds stay; of the others the least recently used is evicted
-/// first. `used_bytes` exceeds `budget_bytes` only if the budget shrinks below the values with holds.
+/// A cache of values of known size, by key. Values with holds stay; of the others the policy `E` evicts. `used_bytes`
+/// exceeds `budget_bytes` only if the budget shrinks below the values with holds.
 #[derive(Debug)]
-pub(crate) struct MemoryCache<K, V> {
+pub(crate) struct MemoryCache<K, V, E> {
     budget_bytes: u64,
     used_bytes: u64,
     next: u64,
     current: HashMap<K, u64>,
-    entries: HashMap<u64, CachedBlock<K, V>>,
-    /// Entries without holds, by the time of their last use.
-    idle: BTreeMap<u64, u64>,
+    entries: HashMap<u64, CachedValue<K, V>>,
+    eviction: E,
 }
 
 #[derive(Debug)]
-struct CachedBlock<K, V> {
+struct CachedValue<K, V> {
     key: K,
     value: V,
     bytes: u64,
     holds: u32,
-    idle_since: u64,
 }
 
 /// The state of an entry after a hold on it was released.
@@ -36,7 +39,7 @@ pub(crate) enum Released {
     Idle,
 }
 
-impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
+impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
     pub(crate) fn new(budget_bytes: u64) -> Self {
         Self {
             budget_bytes,
@@ -44,7 +47,7 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
             next: 0,
             current: HashMap::new(),
             entries: HashMap::new(),
-            idle: BTreeMap::new(),
+            eviction: E::default(),
         }
     }
 
@@ -53,7 +56,7 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
         let id = *self.current.get(key)?;
         let entry = self.entries.get_mut(&id).expect("a current entry exists");
         if entry.holds == 0 {
-            self.idle.remove(&entry.idle_since);
+            self.eviction.remove(&entry.idle(id));
         }
         entry.holds += 1;
         Some((id, &entry.value))
@@ -65,30 +68,43 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
         if !self.make_room(bytes) {
             return None;
         }
-        let id = self.tick();
+        self.next += 1;
+        let id = self.next;
         self.used_bytes += bytes;
         self.current.insert(key, id);
-        self.entries.insert(id, CachedBlock { key, value, bytes, holds: 1, idle_since: 0 });
+        self.entries.insert(id, CachedValue { key, value, bytes, holds: 1 });
         Some(id)
     }
 
     /// Releases one hold.
     pub(crate) fn release(&mut self, id: u64) -> Released {
-        let now = self.tick();
         let entry = self.entries.get_mut(&id).expect("a held entry exists");
         assert!(entry.holds > 0, "released more often than held");
         entry.holds -= 1;
         if entry.holds > 0 {
             return Released::Nothing;
         }
-        if self.current.get(&entry.key) != Some(&id) {
+        let idle = entry.idle(id);
+        if self.current.get(&idle.key) != Some(&id) {
             self.drop_entry(id);
             return Released::Nothing;
         }
-        entry.idle_since = now;
-        self.idle.insert(now, id);
+        self.eviction.add(idle);
         self.trim();
         if self.entries.contains_key(&id) { Released::Idle } else { Released::Nothing }
+    }
+
+    /// Gives a value that was added with no bytes its size, and evicts others as needed. `false` if the values with holds leave
+    /// no room, or if the value is gone.
+    pub(crate) fn reserve(&mut self, id: u64, bytes: u64) -> bool {
+        if !self.entries.contains_key(&id) || !self.make_room(bytes) {
+            return false;
+        }
+        let entry = self.entries.get_mut(&id).expect("a value with holds makes no room");
+        assert!(entry.holds > 0 && entry.bytes == 0, "{} holds, {} bytes", entry.holds, entry.bytes);
+        entry.bytes = bytes;
+        self.used_bytes += bytes;
+        true
     }
 
     /// Lowers the size of a value that takes less than was expected when it was added.
@@ -96,8 +112,14 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
         if let Some(entry) = self.entries.get_mut(&id)
             && bytes < entry.bytes
         {
+            if entry.holds == 0 {
+                self.eviction.remove(&entry.idle(id));
+            }
             self.used_bytes -= entry.bytes - bytes;
             entry.bytes = bytes;
+            if entry.holds == 0 {
+                self.eviction.add(entry.idle(id));
+            }
         }
     }
 
@@ -106,7 +128,7 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
         if let Some(id) = self.current.remove(key) {
             let entry = &self.entries[&id];
             if entry.holds == 0 {
-                self.idle.remove(&entry.idle_since);
+                self.eviction.remove(&entry.idle(id));
                 self.drop_entry(id);
             }
         }
@@ -138,36 +160,27 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
         self.used_bytes
     }
 
-    fn tick(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-
     fn make_room(&mut self, bytes: u64) -> bool {
-        let idle_bytes: u64 = if self.used_bytes + bytes <= self.budget_bytes {
-            return true;
-        } else {
-            self.idle.values().map(|id| self.entries[id].bytes).sum()
-        };
+        let idle_bytes = self.eviction.idle_bytes(Demand::NewValue);
         if self.used_bytes - idle_bytes + bytes > self.budget_bytes {
             return false;
         }
         while self.used_bytes + bytes > self.budget_bytes {
-            self.evict_oldest();
+            assert!(self.evict(Demand::NewValue), "{idle_bytes} bytes may make room");
         }
         true
     }
 
     fn trim(&mut self) {
-        while self.used_bytes > self.budget_bytes && !self.idle.is_empty() {
-            self.evict_oldest();
-        }
+        while self.used_bytes > self.budget_bytes && self.evict(Demand::SmallerBudget) {}
     }
 
-    fn evict_oldest(&mut self) {
-        let (_, id) = self.idle.pop_first().expect("something is idle");
+    /// Evicts one value; `false` if none may be.
+    fn evict(&mut self, demand: Demand) -> bool {
+        let Some(id) = self.eviction.take_first(demand) else { return false };
         self.current.remove(&self.entries[&id].key);
         self.drop_entry(id);
+        true
     }
 
     fn drop_entry(&mut self, id: u64) {
@@ -176,14 +189,71 @@ impl<K: Copy + Eq + Hash, V> MemoryCache<K, V> {
     }
 }
 
+/// What the blocks in memory are used for.
+impl<V> MemoryCache<BlockKey, V, FirstCome> {
+    /// Notes that one more rank reads a dataset.
+    pub(crate) fn enter(&mut self, dataset: Fingerprint) {
+        self.eviction.enter(dataset);
+    }
+
+    /// Notes that a rank does not read a dataset any more.
+    pub(crate) fn leave(&mut self, dataset: Fingerprint) {
+        self.eviction.leave(dataset);
+    }
+
+    /// Notes that a plan uses a block soon, whether it is here or not.
+    pub(crate) fn plan(&mut self, key: BlockKey) {
+        self.eviction.plan(key);
+    }
+
+    /// Notes that a plan does not use a block soon any more.
+    pub(crate) fn unplan(&mut self, key: BlockKey) {
+        let idle = self.current.get(&key).map(|id| (id, &self.entries[id]));
+        let idle = idle.filter(|(_, entry)| entry.holds == 0).map(|(id, entry)| entry.idle(*id));
+        self.eviction.unplan(key, idle);
+    }
+
+    /// Returns the bytes of blocks in use, or soon in use by a plan.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        self.used_bytes - self.eviction.kept_bytes()
+    }
+}
+
+impl<K: Copy, V> CachedValue<K, V> {
+    const fn idle(&self, id: u64) -> IdleValue<K> {
+        IdleValue { id, key: self.key, bytes: self.bytes }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fetch::eviction::LeastRecentlyUsed;
     use proptest::prelude::*;
+
+    const fn block(dataset: u8, block: u32) -> BlockKey {
+        BlockKey { dataset: Fingerprint(dataset as u128), block }
+    }
+
+    /// Adds blocks of 10 bytes and uses each once.
+    fn fill(cache: &mut MemoryCache<BlockKey, (), FirstCome>, keys: impl IntoIterator<Item = BlockKey>) {
+        for key in keys {
+            if let Some(id) = cache.hold(&key).map(|(id, _)| id).or_else(|| cache.insert(key, 10, ())) {
+                cache.release(id);
+            }
+        }
+    }
+
+    fn kept(cache: &MemoryCache<BlockKey, (), FirstCome>, dataset: u8) -> Vec<u32> {
+        let keys = cache.current.keys().filter(|key| key.dataset == block(dataset, 0).dataset);
+        let mut kept: Vec<u32> = keys.map(|key| key.block).collect();
+        kept.sort_unstable();
+        kept
+    }
 
     #[test]
     fn the_least_recently_used_goes_first_and_what_is_held_stays() {
-        let mut cache = MemoryCache::new(30);
+        let mut cache = MemoryCache::<_, _, LeastRecentlyUsed>::new(30);
         let ids: Vec<u64> = (0..3).map(|key| cache.insert(key, 10, key).unwrap()).collect();
         cache.release(ids[1]);
         cache.release(ids[0]);
@@ -197,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_retired_value_is_found_no_more_and_counts_until_its_holder_is_done() {
-        let mut cache = MemoryCache::new(10);
+        let mut cache = MemoryCache::<_, _, LeastRecentlyUsed>::new(10);
         let id = cache.insert(1, 10, "wrong").unwrap();
         cache.retire(&1);
         assert!(cache.hold(&1).is_none());
@@ -206,35 +276,134 @@ mod tests {
         assert!(cache.insert(1, 10, "right").is_some());
     }
 
+    #[test]
+    fn what_came_first_stays_from_epoch_to_epoch_and_what_came_last_goes_with_the_room() {
+        let mut cache = MemoryCache::new(60);
+        cache.enter(block(0, 0).dataset);
+        for epoch in 0..5 {
+            fill(&mut cache, (0..20).map(|number| block(0, (number * (2 * epoch + 1) + epoch) % 20)));
+            assert_eq!(kept(&cache, 0)[..5], [0, 1, 2, 3, 4], "in epoch {epoch}");
+        }
+        cache.set_budget(30);
+        assert_eq!(kept(&cache, 0), [0, 1, 2]);
+        assert_eq!(cache.used_bytes(), 30);
+    }
+
+    #[test]
+    fn a_block_that_a_plan_uses_soon_makes_no_room_unless_the_budget_shrinks() {
+        let mut cache = MemoryCache::new(30);
+        cache.enter(block(0, 0).dataset);
+        cache.plan(block(0, 2));
+        cache.plan(block(0, 2));
+        fill(&mut cache, [0, 1, 2, 3].map(|number| block(0, number)));
+        assert_eq!(kept(&cache, 0), [0, 2, 3], "1 made room");
+        assert_eq!(cache.window_bytes(), 10);
+        let holds = [4, 5].map(|number| cache.insert(block(0, number), 10, ()));
+        assert!(holds.iter().all(Option::is_some) && cache.insert(block(0, 6), 10, ()).is_none());
+        assert_eq!(kept(&cache, 0), [2, 4, 5]);
+        cache.unplan(block(0, 2));
+        assert!(cache.insert(block(0, 6), 10, ()).is_none(), "another rank uses it");
+        cache.set_budget(20);
+        assert_eq!(kept(&cache, 0), [4, 5], "the budget is a limit for plans, too");
+        cache.unplan(block(0, 2));
+        for hold in holds.into_iter().flatten() {
+            cache.release(hold);
+        }
+        fill(&mut cache, [block(0, 7)]);
+        assert_eq!(kept(&cache, 0), [4, 7], "a block that no plan uses makes room");
+    }
+
+    #[test]
+    fn a_block_that_a_plan_is_done_with_is_one_of_those_that_may_go() {
+        let mut cache = MemoryCache::new(30);
+        cache.enter(block(0, 0).dataset);
+        cache.plan(block(0, 1));
+        fill(&mut cache, [0, 1, 2].map(|number| block(0, number)));
+        cache.unplan(block(0, 1));
+        assert_eq!(cache.window_bytes(), 0);
+        fill(&mut cache, [3, 4, 5].map(|number| block(0, number)));
+        assert_eq!(kept(&cache, 0), [0, 1, 5]);
+    }
+
+    #[test]
+    fn datasets_in_use_share_the_room_and_one_that_nobody_reads_any_more_gives_its_own() {
+        let mut cache = MemoryCache::new(100);
+        let read = |cache: &mut MemoryCache<_, _, _>, dataset, blocks| {
+            fill(cache, (0..blocks).map(|number| block(dataset, number)));
+        };
+        cache.enter(block(0, 0).dataset);
+        read(&mut cache, 0, 30);
+        assert_eq!(kept(&cache, 0).len(), 10);
+        cache.enter(block(1, 0).dataset);
+        read(&mut cache, 1, 30);
+        let shares = [0, 1].map(|dataset| kept(&cache, dataset).len());
+        assert!(shares.iter().all(|blocks| (4..=6).contains(blocks)), "{shares:?}");
+        cache.enter(block(2, 0).dataset);
+        for _ in 0..3 {
+            (0..3).for_each(|dataset| read(&mut cache, dataset, if dataset == 2 { 2 } else { 30 }));
+        }
+        assert_eq!(kept(&cache, 2), [0, 1], "all that it has");
+        cache.leave(block(0, 0).dataset);
+        cache.leave(block(2, 0).dataset);
+        read(&mut cache, 1, 30);
+        assert_eq!([0, 1, 2].map(|dataset| kept(&cache, dataset).len()), [0, 10, 0]);
+        cache.leave(block(1, 0).dataset);
+        assert!(cache.hold(&block(1, 0)).is_some(), "nobody needs the room");
+    }
+
+    /// Returns a key of one of two datasets.
+    fn any_block(number: u32) -> BlockKey {
+        block((number % 2) as u8, number)
+    }
+
     proptest! {
         #[test]
         fn the_budget_is_never_exceeded_and_no_byte_is_lost(
-            steps in proptest::collection::vec((0u8..5, 0u32..12, 1u64..40), 1..200),
+            steps in proptest::collection::vec((0u8..9, 0u32..12, 1u64..40), 1..300),
         ) {
             let mut cache = MemoryCache::new(100);
             let mut held: Vec<u64> = Vec::new();
-            for (step, key, bytes) in steps {
+            let (mut plans, mut readers) = (Vec::new(), Vec::new());
+            for (step, number, bytes) in steps {
+                let key = any_block(number);
                 match step {
                     0 | 1 => match cache.hold(&key).map(|(id, _)| id) {
                         Some(id) => held.push(id),
-                        None => held.extend(cache.insert(key, bytes, ())),
+                        None if bytes % 2 == 0 => held.extend(cache.insert(key, bytes, ())),
+                        None => {
+                            let id = cache.insert(key, 0, ()).unwrap();
+                            let has_room = cache.used_bytes() + bytes <= 100;
+                            prop_assert!(cache.reserve(id, bytes) || !has_room);
+                            held.push(id);
+                        }
                     },
                     2 if !held.is_empty() => {
-                        cache.release(held.swap_remove(key as usize % held.len()));
+                        cache.release(held.swap_remove(number as usize % held.len()));
                     }
-                    3 if !held.is_empty() => cache.shrink(held[key as usize % held.len()], bytes),
+                    3 if !held.is_empty() => cache.shrink(held[number as usize % held.len()], bytes),
+                    4 => {
+                        cache.plan(key);
+                        plans.push(key);
+                    }
+                    5 if !plans.is_empty() => cache.unplan(plans.swap_remove(number as usize % plans.len())),
+                    6 => {
+                        cache.enter(key.dataset);
+                        readers.push(key.dataset);
+                    }
+                    7 if !readers.is_empty() => cache.leave(readers.swap_remove(number as usize % readers.len())),
                     _ => cache.retire(&key),
                 }
-                prop_assert!(cache.used_bytes() <= 100);
+                prop_assert!(cache.used_bytes() <= 100 && cache.window_bytes() <= cache.used_bytes());
             }
             for id in held.drain(..) {
                 cache.release(id);
             }
-            for key in 0..12 {
-                cache.retire(&key);
-            }
+            plans.drain(..).for_each(|key| cache.unplan(key));
+            readers.drain(..).for_each(|dataset| cache.leave(dataset));
+            prop_assert_eq!(cache.window_bytes(), 0);
+            (0..12).for_each(|number| cache.retire(&any_block(number)));
             prop_assert_eq!(cache.used_bytes(), 0);
-            prop_assert!(cache.entries.is_empty() && cache.idle.is_empty());
+            prop_assert!(cache.entries.is_empty() && cache.eviction.is_empty());
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Fetches the bytes of blocks: from memory, from the disk cache, or from the store.
 //!
-//! A block is fetched whole and kept if there is room for it beside the blocks in use. If there is no room, only the
-//! records that a batch needs are fetched, for one use. So every memory budget makes progress, and a large one fetches
-//! nothing twice. Dropping a future stops its work.
+//! A block is fetched whole if there is room for it beside the blocks in use, and it stays for as long as the plan uses it.
+//! After that, what came first of a dataset is kept. If there is no room, only the records that a batch needs are fetched,
+//! for one use. So every memory budget makes progress, and a large one fetches nothing twice. Dropping a future stops its
+//! work.
 
 mod admission;
 mod attempt;
 mod client;
 mod disk;
 mod error;
+mod eviction;
 #[cfg(test)]
 pub mod flaky;
 mod hedge;
@@ -20,6 +22,7 @@ mod pieces;
 mod retrying;
 mod slowest;
 mod units;
+mod window;
 
 use std::{
     ops::Range,
@@ -49,6 +52,8 @@ pub(crate) use client::StoreClient;
 pub use disk::CacheInUse;
 use disk::DiskCache;
 pub use error::FetchError;
+use eviction::FirstCome;
+pub(crate) use eviction::LeastRecentlyUsed;
 pub(crate) use memory::MemoryCache;
 use memory::Released;
 pub(crate) use object::{ObjectRead, ShardSource, read_all};
@@ -61,6 +66,7 @@ use spdl_shard::format::DecodedBlock;
 use spdl_wire::spans;
 use units::{ReadState, current_batch};
 pub(crate) use units::{for_batch, for_batch_now};
+pub(crate) use window::WorkingWindow;
 
 use crate::budget::DiskBudget;
 
@@ -117,10 +123,21 @@ impl FetchSettings {
     }
 }
 
+/// What the caches of blocks hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CachedBytes {
+    /// Bytes of blocks in them.
+    pub used_bytes: u64,
+    /// The most bytes of blocks in them.
+    pub limit_bytes: u64,
+    /// Bytes of blocks that are in use, or that a plan uses soon.
+    pub window_bytes: u64,
+}
+
 /// Fetches blocks and caches them, for all ranks of a process.
 #[derive(Debug)]
 pub struct Fetcher {
-    memory: Mutex<MemoryCache<BlockKey, Arc<Load>>>,
+    memory: Mutex<BlockMemory>,
     admission: Box<dyn Admission>,
     disk: Option<Arc<DiskCache>>,
     transit: Arc<Semaphore>,
@@ -128,6 +145,8 @@ pub struct Fetcher {
     single_use_bytes: AtomicU64,
     requests: Arc<StoreClient>,
 }
+
+type BlockMemory = MemoryCache<BlockKey, Arc<Load>, FirstCome>;
 
 #[derive(Debug)]
 struct Load {
@@ -140,6 +159,8 @@ enum LoadState {
     Pending,
     Ready(BlockContent),
     Failed(FetchError),
+    /// There is no room for the block.
+    NoRoom,
 }
 
 /// Keeps a block in memory, or keeps its load going. A load is cancelled when its last hold is dropped.
@@ -165,13 +186,15 @@ impl Drop for BlockHold {
 }
 
 impl BlockHold {
-    async fn bytes(self) -> Result<BlockBytes, FetchError> {
+    /// Waits for the bytes of the block; `None` if there is no room for it.
+    async fn bytes(self) -> Result<Option<BlockBytes>, FetchError> {
         let mut state = self.load.state.subscribe();
         let state = state.wait_for(|state| !matches!(state, LoadState::Pending)).await;
         let state = state.expect("the sender is held").clone();
         match state {
-            LoadState::Ready(content) => Ok(BlockBytes { content, _guard: Guard::Held(self) }),
+            LoadState::Ready(content) => Ok(Some(BlockBytes { content, _guard: Guard::Held(self) })),
             LoadState::Failed(error) => Err(error),
+            LoadState::NoRoom => Ok(None),
             LoadState::Pending => unreachable!("waited for another state"),
         }
     }
@@ -260,7 +283,8 @@ impl Fetcher {
         self.memory.lock().used_bytes()
     }
 
-    /// Starts to fetch a block that will be needed; `None` if there is no room for it. Must be called inside a tokio
+    /// Starts to fetch a block that will be needed; `None` if the blocks in use leave no room at all. A block takes its room
+    /// when it is its turn to be read, so that what is read ahead displaces no others before. Must be called inside a tokio
     /// runtime.
     #[must_use]
     pub fn prefetch(self: &Arc<Self>, key: BlockKey, place: impl FnOnce() -> BlockPlace) -> Option<BlockHold> {
@@ -270,7 +294,7 @@ impl Fetcher {
         }
         let place = place();
         let load = Arc::new(Load { state: watch::Sender::new(LoadState::Pending), task: OnceLock::new() });
-        let id = memory.insert(key, place.bytes(), load.clone())?;
+        let id = memory.insert(key, 0, load.clone())?;
         drop(memory);
         let span = place.span();
         let loading = for_batch(current_batch(), self.clone().load(place, id, load.clone()));
@@ -286,7 +310,7 @@ impl Fetcher {
         Some(BlockBytes { content, _guard: Guard::Held(hold) })
     }
 
-    fn hold(self: &Arc<Self>, memory: &mut MemoryCache<BlockKey, Arc<Load>>, key: BlockKey) -> Option<BlockHold> {
+    fn hold(self: &Arc<Self>, memory: &mut BlockMemory, key: BlockKey) -> Option<BlockHold> {
         let (id, load) = memory.hold(&key)?;
         Some(BlockHold { fetcher: self.clone(), key, id, load: load.clone() })
     }
@@ -309,19 +333,18 @@ impl Fetcher {
         StoreStats { cache_faults, single_use_bytes, ..self.requests.stats() }
     }
 
-    /// Returns the bytes of blocks that the caches hold, and the most that they hold: of memory or of the disk, which has
-    /// what memory has, too.
+    /// Returns what the caches of blocks hold: that of memory or of the disk, which has what memory has, too.
     #[must_use]
-    pub fn cached_bytes(&self) -> (u64, u64) {
+    pub fn cached_bytes(&self) -> CachedBytes {
         let memory = {
             let memory = self.memory.lock();
             let is_loaded = |load: &Arc<Load>| matches!(*load.state.borrow(), LoadState::Ready(_));
-            (memory.bytes_of(is_loaded), memory.budget_bytes())
+            let used_bytes = memory.bytes_of(is_loaded);
+            CachedBytes { used_bytes, limit_bytes: memory.budget_bytes(), window_bytes: memory.window_bytes() }
         };
-        self.disk.as_ref().map_or(memory, |disk| {
-            let disk = disk.bytes();
-            if disk.1 > memory.1 { disk } else { memory }
-        })
+        let disk = self.disk.as_ref().map(|disk| disk.bytes());
+        let disk = disk.map(|(used_bytes, limit_bytes)| CachedBytes { used_bytes, limit_bytes, window_bytes: 0 });
+        disk.filter(|disk| disk.limit_bytes > memory.limit_bytes).unwrap_or(memory)
     }
 
     /// Returns the object whose requests took much longer than all others lately, if there is one.
@@ -349,6 +372,11 @@ impl Fetcher {
                 limits.ahead.acquire().await
             }
         };
+        if !self.memory.lock().reserve(id, place.bytes()) {
+            load.state.send_replace(LoadState::NoRoom);
+            self.memory.lock().retire_entry(&place.key, id);
+            return;
+        }
         match self.whole(&place).await {
             Ok(block) => {
                 if let BlockContent::Decoded(records) = &block.content {
@@ -406,8 +434,10 @@ impl Fetcher {
         wanted: Vec<Range<u64>>,
     ) -> Result<BlockBytes, FetchError> {
         let known = self.hold(&mut self.memory.lock(), place.key);
-        if let Some(hold) = known {
-            return hold.bytes().await;
+        if let Some(hold) = known
+            && let Some(bytes) = hold.bytes().await?
+        {
+            return Ok(bytes);
         }
         let wanted = pieces::merge(wanted, place.shard.merge_gap_bytes());
         let bytes = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
@@ -416,8 +446,9 @@ impl Fetcher {
         let whole_bytes = bytes(&place.shard.parts(place.range.clone()).await?);
         if self.admission.admits(whole_bytes, wanted_bytes)
             && let Some(hold) = self.prefetch(place.key, || place.clone())
+            && let Some(bytes) = hold.bytes().await?
         {
-            return hold.bytes().await;
+            return Ok(bytes);
         }
         self.in_transit(place, wanted, wanted_bytes).instrument(place.span()).await
     }

@@ -41,7 +41,7 @@ pub(crate) fn worker(name: &str) -> Value {
             "p50_ns": 1_500_000, "p90_ns": 2_000_000, "p99_ns": 9_000_000 }],
         "windows": [window(1, 9.0), window(10, 6.25), window(60, 9.0)],
         "uptime_ms": 70_000, "cpu_ns": 7,
-        "cache": { "used_bytes": 1, "limit_bytes": 2, "transit_bytes": 1, "dataset_bytes": 3 }, "slow_object": null,
+        "cache": { "used_bytes": 1, "limit_bytes": 2, "window_bytes": 1, "transit_bytes": 1, "dataset_bytes": 3 }, "slow_object": null,
         "store": { "requests": 9, "answers": 9, "first_byte_ns": 40000000, "retries": 1, "timeouts": 0, "refusals": 0, "hedges": 2, "hedge_wins": 1,
             "wrong_bytes": 0, "cache_faults": 0, "single_use_bytes": 0, "outage_ms": 0 },
         "tuned": [

@@ -41,7 +41,7 @@ use self::{
     records::FetchedGroup,
 };
 use super::{FeedError, driver::Feed, progress::Wait, scheduler::DecodeRequest};
-use crate::fetch::{BlockHold, for_batch, for_batch_now};
+use crate::fetch::{BlockHold, WorkingWindow, for_batch, for_batch_now};
 
 /// A sample of a batch, from the plan to its entry in the slot.
 #[derive(Clone, Copy, Debug)]
@@ -147,19 +147,22 @@ impl PlannedBatch {
 
 /// The batches of a rank that are planned and not being filled yet.
 pub(super) struct PlannedBatches {
-    feed: Arc<Feed>,
     is_first: bool,
     ahead: VecDeque<PlannedBatch>,
+    window: WorkingWindow,
+    feed: Arc<Feed>,
 }
 
 impl PlannedBatches {
-    pub(super) const fn new(feed: Arc<Feed>) -> Self {
-        Self { feed, is_first: true, ahead: VecDeque::new() }
+    pub(super) fn new(feed: Arc<Feed>) -> Self {
+        let window = feed.dataset.working_window(&feed.resources.fetcher);
+        Self { is_first: true, ahead: VecDeque::new(), window, feed }
     }
 
     /// Plans the batch of a step and starts to fetch its blocks.
     pub(super) fn prepare(&mut self, step: Step) {
         let mut batch = PlannedBatch::plan(&self.feed, step);
+        self.window.add(batch.groups.iter().map(|group| (group[0].block, self.feed.plan.in_use_until(group[0].at))));
         // The first batch does not wait for whole blocks, as a trainer is waiting for it.
         if !std::mem::take(&mut self.is_first) {
             batch.prefetch(&self.feed);
@@ -171,6 +174,8 @@ impl PlannedBatches {
     pub(super) fn take(&mut self, step: Step) -> PlannedBatch {
         let planned = self.ahead.pop_front().expect("a step is prepared before it is filled");
         assert_eq!(planned.step, step, "steps are filled in the order in which they were prepared");
+        // The blocks of the batches that are being filled have holds.
+        self.window.advance(step.from);
         planned
     }
 }

@@ -1,0 +1,66 @@
+//! The working window of a rank: the blocks that its plan has in use.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use spdl_core::{Fingerprint, Position};
+
+use super::{BlockKey, Fetcher};
+
+/// The blocks of a dataset that the plan of one rank has in use. While it exists, the rank reads the dataset; a block in
+/// it makes no room for others.
+#[derive(Debug)]
+pub(crate) struct WorkingWindow {
+    fetcher: Arc<Fetcher>,
+    dataset: Fingerprint,
+    /// The position from which on a block is not used any more.
+    until: HashMap<u32, Position>,
+    ends: BTreeSet<(Position, u32)>,
+}
+
+impl WorkingWindow {
+    /// Creates the empty window of a rank that begins to read a dataset.
+    pub(crate) fn new(fetcher: Arc<Fetcher>, dataset: Fingerprint) -> Self {
+        fetcher.memory.lock().enter(dataset);
+        Self { fetcher, dataset, until: HashMap::new(), ends: BTreeSet::new() }
+    }
+
+    /// Adds blocks, each with the position from which on it is not used any more.
+    pub(crate) fn add(&mut self, blocks: impl Iterator<Item = (u32, Position)>) {
+        let mut memory = self.fetcher.memory.lock();
+        for (block, until) in blocks {
+            match self.until.insert(block, until) {
+                None => memory.plan(BlockKey { dataset: self.dataset, block }),
+                Some(before) => {
+                    self.ends.remove(&(before, block));
+                    self.until.insert(block, until.max(before));
+                }
+            }
+            self.ends.insert((self.until[&block], block));
+        }
+    }
+
+    /// Removes the blocks that no batch at or after `position` uses.
+    pub(crate) fn advance(&mut self, position: Position) {
+        let mut memory = self.fetcher.memory.lock();
+        while let Some((until, block)) = self.ends.first().copied()
+            && until <= position
+        {
+            self.ends.pop_first();
+            self.until.remove(&block);
+            memory.unplan(BlockKey { dataset: self.dataset, block });
+        }
+    }
+}
+
+impl Drop for WorkingWindow {
+    fn drop(&mut self) {
+        let mut memory = self.fetcher.memory.lock();
+        for block in self.until.keys() {
+            memory.unplan(BlockKey { dataset: self.dataset, block: *block });
+        }
+        memory.leave(self.dataset);
+    }
+}
