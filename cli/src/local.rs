@@ -33,10 +33,14 @@ use spdl_core::{
     order::{Plan, PlanError},
     tuning::TuningSettings,
 };
-use spdl_shard::store::{DatasetStore, StoreError};
+use spdl_shard::{
+    dataset::DatasetError,
+    store::{DatasetStore, StoreError},
+    view::evaluate,
+};
 use spdl_worker::{
     budget::{Budget, BudgetError},
-    feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer},
+    feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer, StoreAccess},
     transform::TransformSettings,
 };
 
@@ -60,6 +64,9 @@ pub enum LocalError {
     /// The dataset cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The view cannot be evaluated.
+    #[error(transparent)]
+    View(#[from] DatasetError),
     /// The dataset cannot be ordered, or its epochs hold no batch of the requested size.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -205,7 +212,13 @@ impl LocalBuilder {
         let store = DatasetStore::open_pinned(&self.job.dataset).await?;
         let manifest = store.manifest().await?;
         self.job.dataset = store.pinned_url(&self.job.dataset);
-        let mut job = self.job.freeze(&manifest.facts())?;
+        let (mut facts, mut set) = (manifest.facts(), None);
+        if let Some(view) = &mut self.job.view {
+            let evaluated = evaluate(&store, &manifest, view, &|_| ()).await?;
+            (view.samples, facts) = (Some(evaluated.samples), evaluated.facts);
+            set = Some(evaluated.set);
+        }
+        let mut job = self.job.freeze(&facts)?;
         if let Some(epochs) = self.epochs {
             job.epochs = epochs;
             job.check()?;
@@ -219,10 +232,16 @@ impl LocalBuilder {
             return Err(ClientError::from(Refusal::WorldTooLarge { world, global_batch }).into());
         }
         let (start, reason) = start_of(self.start, &job, global_batch)?;
-        Plan::new(&manifest.block_samples(), job.seed, job.order)?.check(&job.batches(global_batch))?;
+        let blocks = manifest.block_samples();
+        let plan = match &set {
+            None => Plan::new(&blocks, job.seed, job.order),
+            Some(set) => Plan::of_view(&blocks, set, job.seed, job.order),
+        };
+        plan?.check(&job.batches(global_batch))?;
         let session = Session { id: SessionId(0), job, world, global_batch, start };
         // The job's functions may run: the caller chose the job, and they run with the caller's rights.
-        let access = Access { transforms: Some(self.transforms), tuning: self.tuning, ..Access::default() };
+        let stores = StoreAccess { views: set.into_iter().collect(), ..StoreAccess::default() };
+        let access = Access { stores, transforms: Some(self.transforms), tuning: self.tuning, ..Access::default() };
         let resources = Resources::with_access("in-process", self.budget, access)?;
         let request =
             FeedRequest { session: session.clone(), rank, from: start, slots: self.slots, slab: SlabKind::Private };

@@ -19,11 +19,14 @@ pub fn read_job_file(path: &Path) -> Result<JobFile, JobError> {
     Ok(resolve_dataset(JobFile::parse(&text, &shown)?, path))
 }
 
-/// Returns the same job, in which a relative `dataset` is resolved against the folder of the job file at `path`.
+/// Returns the same job, in which a relative `dataset` and a relative list of keys are resolved against the folder of the job file at `path`.
 #[must_use]
 pub fn resolve_dataset(mut job: JobFile, path: &Path) -> JobFile {
-    let is_relative = !job.dataset.is_empty() && !job.dataset.contains("://") && Path::new(&job.dataset).is_relative();
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
+    if let (Some(folder), Some(keys)) = (&folder, job.view.as_mut().and_then(|view| view.keys.as_mut())) {
+        *keys = folder.join(&*keys).display().to_string();
+    }
+    let is_relative = !job.dataset.is_empty() && !job.dataset.contains("://") && Path::new(&job.dataset).is_relative();
     if let Some(folder) = folder.filter(|_| is_relative) {
         // `./data` and `data` must compare as the same dataset.
         let parts = folder.components().chain(Path::new(&job.dataset).components());

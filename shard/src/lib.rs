@@ -16,6 +16,8 @@ pub mod manifest;
 #[cfg(feature = "store")]
 pub mod store;
 mod temporary;
+#[cfg(feature = "store")]
+pub mod view;
 pub mod voc;
 
 #[cfg(feature = "store")]

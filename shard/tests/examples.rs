@@ -79,6 +79,7 @@ fn with_every_key() -> JobFile {
         returns: Some(ReturnsFile { dtype: Some(DType::U8), shape: Some(vec![1]), max_bytes: Some(1) }),
     };
     JobFile {
+        view: None,
         name: String::new(),
         dataset: String::new(),
         seed: 0,

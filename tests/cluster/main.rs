@@ -10,3 +10,4 @@ mod same_stream;
 mod stage_times;
 mod trace;
 mod tuning;
+mod view;

@@ -41,6 +41,7 @@ fn session() -> Box<Session> {
         name: "bench".into(),
         dataset: "/data".into(),
         dataset_fingerprint: Fingerprint(1),
+        view: None,
         samples: 1,
         seed: 1,
         global_batch: 64,

@@ -30,6 +30,7 @@ fn session() -> Box<Session> {
         name: "job".into(),
         dataset: "data".into(),
         dataset_fingerprint: Fingerprint(1),
+        view: None,
         samples: 10,
         seed: 1,
         global_batch: 2,

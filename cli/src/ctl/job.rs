@@ -12,7 +12,10 @@ use spdl_core::{
     job::{Column, EpochEnd, Job, SampleShape, job_file_schema},
     messages::{FromCoordinator, ToCoordinator},
 };
-use spdl_shard::store::DatasetStore;
+use spdl_shard::{
+    store::{DatasetStore, StoreOptions},
+    view::save_view,
+};
 
 use super::{
     CtlError, Outcome,
@@ -116,8 +119,15 @@ pub(crate) fn run(args: JobArgs) -> Outcome {
 /// Submits a job file and returns the job's name. Reading the file has made a relative dataset path absolute, because
 /// the coordinator and the workers run in other folders.
 pub(crate) async fn submit(connection: &Connection, path: &Path) -> Result<String, CtlError> {
-    let file = job_file::read(path)?;
+    let mut file = job_file::read(path)?;
     file.check()?;
+    if let Some(view) = file.view.as_mut().filter(|view| view.samples.is_none()) {
+        let store = DatasetStore::open_pinned(&file.dataset).await?;
+        let manifest = store.manifest().await?;
+        let evaluated = job_file::evaluated(&store, &manifest, view).await?;
+        let folder = DatasetStore::create_with(&file.dataset, &StoreOptions::from_env())?;
+        save_view(&folder, &manifest, &evaluated.set).await?;
+    }
     let toml = toml::to_string(&file).expect("a job file serialises");
     connection.ask(&ToCoordinator::SubmitJob { toml, origin: path.display().to_string() }).await?;
     Ok(file.name)
@@ -180,6 +190,7 @@ fn show(job: &Job) -> Result<(), CtlError> {
         ("job", job.name.clone()),
         ("dataset", job.dataset.clone()),
         ("", format!("{}, fingerprint {}", report::count(job.samples, "sample", "samples"), job.dataset_fingerprint)),
+        ("view", job.view.map_or_else(|| "all samples".to_owned(), |view| format!("samples {view}"))),
         ("seed", job.seed.to_string()),
         ("global batch", report::count(job.global_batch.into(), "sample", "samples")),
         ("epochs", format!("{}; {end}", report::grouped(job.epochs))),

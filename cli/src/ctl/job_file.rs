@@ -1,18 +1,27 @@
 //! Opens a job file and its dataset, for `plan`, `replay` and `audit`.
 
 use spdl_shard::read_job_file;
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use spdl_core::{
     Position,
     job::{Job, JobFile},
     messages::Refusal,
-    order::{BatchParams, Plan},
+    order::{BatchParams, OrderParams, Plan, PlanError},
     redact,
+    view::{SampleSet, ViewFile},
 };
-use spdl_shard::{manifest::Manifest, store::DatasetStore};
+use spdl_shard::{
+    dataset::DatasetError,
+    manifest::Manifest,
+    store::DatasetStore,
+    view::{EvaluatedView, evaluate, open_view},
+};
 
-use super::CtlError;
+use super::{CtlError, output, progress::ProgressLine};
 
 /// The argument that names a job file.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,6 +35,21 @@ pub(crate) struct OpenJob {
     pub(crate) job: Job,
     pub(crate) manifest: Manifest,
     pub(crate) plan: Plan,
+    /// The samples of the view, if the job has one.
+    view: Option<Arc<SampleSet>>,
+}
+
+fn plan_of(
+    job: &Job,
+    manifest: &Manifest,
+    view: Option<&Arc<SampleSet>>,
+    order: OrderParams,
+) -> Result<Plan, PlanError> {
+    let blocks = manifest.block_samples();
+    match view {
+        None => Plan::new(&blocks, job.seed, order),
+        Some(view) => Plan::of_view(&blocks, view, job.seed, order),
+    }
 }
 
 /// Reads a job file.
@@ -40,14 +64,40 @@ pub(crate) async fn open(path: &Path) -> Result<OpenJob, CtlError> {
     let store = DatasetStore::open_pinned(&file.dataset).await?;
     let manifest = store.manifest().await?;
     file.dataset = store.pinned_url(&file.dataset);
-    let job = file.freeze(&manifest.facts())?;
-    let plan = Plan::new(&manifest.block_samples(), job.seed, job.order)?;
-    Ok(OpenJob { job, manifest, plan })
+    let (facts, view) = match &mut file.view {
+        None => (manifest.facts(), None),
+        Some(view) => {
+            let evaluated = evaluated(&store, &manifest, view).await?;
+            (evaluated.facts, Some(evaluated.set))
+        }
+    };
+    OpenJob::new(file.freeze(&facts)?, manifest, view)
+}
+
+/// Evaluates a view, with a progress bar, and notes its result in it. A result that is noted already must be the same.
+pub(crate) async fn evaluated(
+    store: &DatasetStore,
+    manifest: &Manifest,
+    view: &mut ViewFile,
+) -> Result<EvaluatedView, CtlError> {
+    let bar = ProgressLine::of_dataset(false, "evaluating view");
+    let evaluated = evaluate(store, manifest, view, &|progress| bar.dataset_at(progress)).await?;
+    if evaluated.missing_keys > 0 {
+        output::warn(&format!("no record has {} of the keys of `view.keys`", evaluated.missing_keys));
+    }
+    match view.samples.replace(evaluated.samples) {
+        Some(samples) if samples != evaluated.samples => {
+            let problem = format!("is {samples}; evaluating it gives {}", evaluated.samples);
+            Err(DatasetError::View { key: "samples", problem }.into())
+        }
+        _ => Ok(evaluated),
+    }
 }
 
 /// Opens the dataset of a job that a coordinator has frozen; refuses a dataset with another fingerprint.
 pub(crate) async fn open_frozen(job: Job) -> Result<OpenJob, CtlError> {
-    let manifest = DatasetStore::open(&job.dataset)?.manifest().await?;
+    let store = DatasetStore::open(&job.dataset)?;
+    let manifest = store.manifest().await?;
     let facts = manifest.facts();
     if facts.fingerprint != job.dataset_fingerprint {
         return Err(CtlError::DatasetDiffers {
@@ -57,11 +107,24 @@ pub(crate) async fn open_frozen(job: Job) -> Result<OpenJob, CtlError> {
             ours: job.dataset_fingerprint,
         });
     }
-    let plan = Plan::new(&manifest.block_samples(), job.seed, job.order)?;
-    Ok(OpenJob { job, manifest, plan })
+    let view = match job.view {
+        None => None,
+        Some(view) => Some(open_view(&store, &manifest, view).await?),
+    };
+    OpenJob::new(job, manifest, view)
 }
 
 impl OpenJob {
+    fn new(job: Job, manifest: Manifest, view: Option<Arc<SampleSet>>) -> Result<Self, CtlError> {
+        let plan = plan_of(&job, &manifest, view.as_ref(), job.order)?;
+        Ok(Self { job, manifest, plan, view })
+    }
+
+    /// Returns the plan that the job would have with other parameters of the order.
+    pub(crate) fn plan_with(&self, order: OrderParams) -> Result<Plan, PlanError> {
+        plan_of(&self.job, &self.manifest, self.view.as_ref(), order)
+    }
+
     /// Refuses a start that is not in the stream, by the coordinator's rules.
     pub(crate) fn check_start(&self, global_batch: u32, start: Position) -> Result<(), CtlError> {
         let problem = self.job.start_problem(global_batch, start);

@@ -169,6 +169,10 @@ fn print_costs(open: &OpenJob, costs: &Costs) -> Result<(), CtlError> {
         report::count(open.plan.samples(), "sample", "samples"),
         report::count(open.manifest.block_count().into(), "block", "blocks"),
     )?;
+    if let Some(view) = &open.job.view {
+        let all = report::count(open.manifest.samples(), "sample", "samples");
+        outln!("the view keeps {} of {all}; samples = \"{view}\"", report::grouped(open.plan.samples()))?;
+    }
     outln!(
         "looked at {}, {}, {}; {}, windows of {window}",
         report::count(*steps, "step", "steps"),

@@ -33,6 +33,7 @@ pub(crate) fn job() -> Job {
         name: "train".into(),
         dataset: "data".into(),
         dataset_fingerprint: Fingerprint(1),
+        view: None,
         samples: 50,
         seed: 0,
         global_batch: 8,

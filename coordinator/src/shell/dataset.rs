@@ -7,7 +7,7 @@ use std::{
 };
 
 use spdl_core::{
-    Stores,
+    Fingerprint, Stores,
     job::{DatasetFacts, Job, JobError, JobFile},
     messages::Refusal,
     redact,
@@ -15,6 +15,7 @@ use spdl_core::{
 use spdl_shard::{
     FormatError,
     store::{DatasetStore, StoreError},
+    view::{open_view, view_facts},
 };
 use tokio::{
     sync::Semaphore,
@@ -70,7 +71,8 @@ impl DatasetChecks {
         file.check().map_err(|error| named(error.to_string()))?;
         self.limits.stores.admit(&file.dataset).map_err(named)?;
         let _permit = self.permits.acquire().await.expect("it is never closed");
-        let reading = facts(file.dataset.clone(), self.limits.clone());
+        let view = file.view.as_ref().and_then(|view| view.samples);
+        let reading = facts(file.dataset.clone(), view, self.limits.clone());
         let facts = match tokio::time::timeout(MANIFEST_TIMEOUT, AbortOnDrop(tokio::spawn(reading))).await {
             Ok(Ok(facts)) => facts,
             Ok(Err(_)) => Err(format!("dataset `{}`: {PANICKED}", file.dataset)),
@@ -103,8 +105,12 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// Returns the facts about a dataset, and the URL by which the job names it.
-async fn facts(dataset: String, limits: DatasetLimits) -> Result<(DatasetFacts, String), String> {
+/// Returns the facts about a dataset, or about an evaluated view of it, and the URL by which the job names it.
+async fn facts(
+    dataset: String,
+    view: Option<Fingerprint>,
+    limits: DatasetLimits,
+) -> Result<(DatasetFacts, String), String> {
     let text = |error: StoreError| match (&error, error.hint()) {
         // The error does not reveal what the file is instead.
         (StoreError::Format { url, source: FormatError::WrongMagic { .. } }, _) => format!("`{url}` is not a manifest"),
@@ -119,5 +125,9 @@ async fn facts(dataset: String, limits: DatasetLimits) -> Result<(DatasetFacts, 
     if manifest.base().is_some() {
         limits.stores.admit(&shards).map_err(|problem| format!("`{dataset}` has its shards elsewhere: {problem}"))?;
     }
-    Ok((manifest.facts(), store.pinned_url(&dataset)))
+    let facts = match view {
+        None => manifest.facts(),
+        Some(view) => view_facts(&manifest, &*open_view(&store, &manifest, view).await.map_err(text)?),
+    };
+    Ok((facts, store.pinned_url(&dataset)))
 }

@@ -12,6 +12,7 @@ pub fn job() -> Job {
         name: "train".into(),
         dataset: "data".into(),
         dataset_fingerprint: Fingerprint(1),
+        view: None,
         samples: 100,
         seed: 0,
         global_batch: 24,

@@ -188,6 +188,10 @@ fn column_differences(ours: &[Column], theirs: &[Column]) -> Vec<String> {
     differing.map(|(old, _)| format!("column `{}`", old.name)).collect()
 }
 
+fn view_text(job: &Job) -> String {
+    job.view.map_or_else(|| "all samples".to_owned(), |view| format!("samples {view}"))
+}
+
 /// Builds the refusal for a submitted job that differs from the existing job of the same name.
 fn differs(existing: &JobState, submitted: &Job) -> Refusal {
     let ours = &existing.job;
@@ -199,6 +203,7 @@ fn differs(existing: &JobState, submitted: &Job) -> Refusal {
             format!("fingerprint {}", ours.dataset_fingerprint),
             format!("fingerprint {}", submitted.dataset_fingerprint),
         ),
+        ("view", view_text(ours), view_text(submitted)),
         ("seed", ours.seed.to_string(), submitted.seed.to_string()),
         ("shuffle", ours.order.shuffle.to_string(), submitted.order.shuffle.to_string()),
         ("order.lanes", ours.order.lanes.to_string(), submitted.order.lanes.to_string()),

@@ -14,6 +14,7 @@ pub fn job(name: &str) -> Job {
         name: name.to_owned(),
         dataset: "/data/pictures".to_owned(),
         dataset_fingerprint: Fingerprint(0xfeed),
+        view: None,
         samples: 10_000,
         seed: 17,
         global_batch: 96,

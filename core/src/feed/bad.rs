@@ -216,6 +216,7 @@ mod tests {
             name: "train".into(),
             dataset: "data".into(),
             dataset_fingerprint: Fingerprint(1),
+            view: None,
             samples: 1000,
             seed: 0,
             global_batch: 8,

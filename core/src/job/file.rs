@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::view::ViewFile;
+
 use super::{
     BadSamples, Column, ColumnFile, ColumnKind, DatasetFacts, EpochEnd, Job, JobError, KeyProblem, OrderParams,
     check::{JobKeys, wrong},
@@ -44,6 +46,9 @@ pub struct JobFile {
     /// How well samples are shuffled, against what it costs to read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderFile>,
+    /// Which samples of the dataset are delivered; without, all are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<ViewFile>,
     /// The columns of a batch, in order: a [[column]] table for each, 1 to 64 of them.
     pub column: Vec<ColumnFile>,
 }
@@ -109,13 +114,21 @@ impl JobFile {
         reader::read(table).map_err(|fault| JobError::Value { origin: origin.to_owned(), problem: fault.problem })
     }
 
-    /// Checks every key and freezes the order for a dataset.
+    /// Checks every key and freezes the order for a dataset. A view has to be evaluated, and the facts are its own.
     ///
     /// # Errors
     /// [`JobError::Key`] for the first invalid value, [`JobError::Empty`] for a dataset without samples,
     /// [`JobError::NoBatch`] if the samples never fill a batch.
     pub fn freeze(&self, facts: &DatasetFacts) -> Result<Job, JobError> {
         let columns = self.check()?;
+        let view = match &self.view {
+            None => None,
+            Some(view) => Some(view.samples.ok_or_else(|| {
+                let problem = "is not evaluated: `spdl-ctl job submit` does that, or set `samples` to what \
+                               `spdl-ctl plan` prints";
+                wrong(&self.name, "`view`", problem)
+            })?),
+        };
         let mut order = OrderParams::default_for(facts, self.global_batch, self.shuffle);
         let written = self.order.unwrap_or_default();
         order.lanes = written.lanes.unwrap_or(order.lanes);
@@ -124,6 +137,7 @@ impl JobFile {
             name: self.name.clone(),
             dataset: self.dataset.clone(),
             dataset_fingerprint: facts.fingerprint,
+            view,
             samples: facts.samples,
             seed: self.seed,
             global_batch: self.global_batch,
@@ -164,6 +178,9 @@ impl JobFile {
             columns: &columns,
         }
         .check()?;
+        if let Some(view) = &self.view {
+            view.check().map_err(|(key, problem)| wrong(&self.name, format!("`view.{key}`"), problem))?;
+        }
         Ok(columns)
     }
 }

@@ -7,6 +7,7 @@ mod check;
 mod column;
 mod dtype;
 mod file;
+mod form;
 mod named;
 mod operation;
 mod reader;
@@ -58,19 +59,21 @@ pub enum BadSamples {
     Fail,
 }
 
-/// The facts about a dataset that creating a job needs; they come from the manifest.
+/// The facts about a dataset that creating a job needs; they come from the manifest. Of a job with a view they are those of
+/// the samples that it keeps, and of the blocks that hold them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatasetFacts {
     /// Fingerprint of the manifest.
     pub fingerprint: Fingerprint,
-    /// Number of samples in the dataset.
+    /// Number of samples.
     pub samples: u64,
-    /// Number of blocks in the dataset.
+    /// Number of blocks.
     pub blocks: u64,
 }
 
 /// A valid, frozen job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "form::JobForm", into = "form::JobForm")]
 pub struct Job {
     /// The name that users give it: 1 to 128 of `[A-Za-z0-9._-]`.
     pub name: String,
@@ -78,7 +81,9 @@ pub struct Job {
     pub dataset: String,
     /// Fingerprint of the dataset's manifest.
     pub dataset_fingerprint: Fingerprint,
-    /// Number of samples in the dataset.
+    /// Fingerprint of the samples of the dataset that the job delivers; `None` if these are all.
+    pub view: Option<Fingerprint>,
+    /// Number of samples of an epoch: those of the dataset, or of the view.
     pub samples: u64,
     /// Seed of the order and of the transforms.
     pub seed: u64,
@@ -167,13 +172,17 @@ pub enum JobError {
 
 impl Job {
     /// Returns the fingerprint of everything that decides which samples come at which position and what their bytes
-    /// are: dataset, columns, seed, order, policy for bad samples. Batch size, epochs and name are not part of it, so
+    /// are: dataset, view, columns, seed, order, policy for bad samples. Batch size, epochs and name are not part of it, so
     /// that a resumed run may change them.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         let identity =
             (&self.dataset_fingerprint, self.samples, self.seed, &self.order, &self.bad_samples, &self.columns);
-        Fingerprint::of(&serde_json::to_vec(&identity).expect("plain data serialises"))
+        let bytes = match &self.view {
+            None => serde_json::to_vec(&identity),
+            Some(view) => serde_json::to_vec(&(identity, view)),
+        };
+        Fingerprint::of(&bytes.expect("plain data serialises"))
     }
 
     /// Returns whether the job is an evaluation: it delivers every sample exactly once, in the dataset's order. Such a

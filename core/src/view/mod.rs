@@ -1,13 +1,15 @@
 //! Views: a dataset seen through a filter that is evaluated once, when the job is created.
 //!
-//! An [`Expression`] says which records are kept. The result of evaluating a view is a [`SampleSet`]: the samples that are
-//! delivered. The order counts only those; see [`Plan::of_view`](crate::order::Plan::of_view).
+//! A [`ViewFile`] is the `[view]` table of a job file. The result of evaluating it is a [`SampleSet`]: the samples that
+//! the job delivers. The order counts only those; see [`Plan::of_view`](crate::order::Plan::of_view).
 
 mod chunk;
 mod expression;
+mod file;
 mod sample_set;
 
 pub use expression::{Expression, ExpressionError, Value};
+pub use file::ViewFile;
 pub use sample_set::{SampleSet, SampleSetBuilder};
 
 /// The most bytes of an encoded [`SampleSet`]: 64 MiB, which hold any view of 500 million samples, and views of many more

@@ -23,7 +23,12 @@ pub struct SampleSet {
     chunks: Box<[Chunk]>,
     /// Samples of the set before each chunk, and all of them at the end.
     before: Box<[u64]>,
+    /// The chunk that holds each 4,096th sample of the set: where the search for those that follow it begins.
+    hints: Box<[u32]>,
 }
+
+/// Samples between two hints at the chunk that holds them.
+const HINT_SAMPLES: u64 = 4096;
 
 impl SampleSet {
     /// Returns the number of samples in the set.
@@ -52,7 +57,10 @@ impl SampleSet {
     #[must_use]
     pub fn select(&self, nth: u64) -> SampleId {
         assert!(nth < self.len(), "sample {nth} of {}", self.len());
-        let chunk = self.before.partition_point(|before| *before <= nth) - 1;
+        let hint = (nth / HINT_SAMPLES) as usize;
+        let last = self.hints.get(hint + 1).map_or(self.chunks.len(), |chunk| *chunk as usize + 1);
+        let first = self.hints[hint] as usize;
+        let chunk = first + self.before[first..last].partition_point(|before| *before <= nth) - 1;
         let place = self.chunks[chunk].select((nth - self.before[chunk]) as u32);
         SampleId(chunk as u64 * CHUNK_SAMPLES + u64::from(place))
     }
@@ -134,7 +142,11 @@ impl SampleSet {
             sum += u64::from(chunk.len());
             sum
         }));
-        Self { universe, chunks: chunks.into(), before: before.into() }
+        let mut hints = Vec::new();
+        for (chunk, end) in (0..).zip(&before[1..]) {
+            hints.resize(end.div_ceil(HINT_SAMPLES) as usize, chunk);
+        }
+        Self { universe, chunks: chunks.into(), before: before.into(), hints: hints.into() }
     }
 }
 

@@ -225,7 +225,7 @@ async fn decompressed(at: &DatasetStore, open: &OpenShard) -> Result<Bytes, Stor
 }
 
 /// Returns the bytes of `range` of the shard, from pieces that lie one after the other.
-fn slice(pieces: &[(u64, Bytes)], range: Range<u64>) -> Option<Bytes> {
+pub(crate) fn slice(pieces: &[(u64, Bytes)], range: Range<u64>) -> Option<Bytes> {
     let mut found = BytesMut::new();
     for (start, bytes) in pieces {
         let end = start + bytes.len() as u64;

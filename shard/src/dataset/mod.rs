@@ -27,6 +27,7 @@ mod verify;
 
 pub(crate) use blocks::BlockCutter;
 pub(crate) use catalog::Catalog;
+pub(crate) use fields::slice;
 pub use folder::Overwrite;
 pub use index::{IndexOptions, OldMetadata, ShardList, index, index_until};
 pub use listing::{ListedObject, Listing};
@@ -134,6 +135,30 @@ pub enum DatasetError {
     /// The pipeline that does the work cannot start.
     #[error(transparent)]
     Pipeline(#[from] BuildError),
+    /// A key of a view is wrong.
+    #[error("`view.{key}` {problem}")]
+    View {
+        /// The key.
+        key: &'static str,
+        /// What is wrong with it, and what would be right.
+        problem: String,
+    },
+    /// It cannot be decided whether a view keeps a record.
+    #[error("shard `{shard}`, record `{record}`: {problem}")]
+    Undecided {
+        /// Its shard.
+        shard: String,
+        /// Its key.
+        record: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A view keeps nothing.
+    #[error("`view` keeps none of the {samples} samples of the dataset")]
+    EmptyView {
+        /// The samples of the dataset.
+        samples: u64,
+    },
     /// The work ended before it was complete because it was asked to stop.
     #[error("`{url}` was not finished: it was stopped, and nothing of it is left")]
     Stopped {

@@ -25,6 +25,7 @@ use crate::{
     manifest::{BlockFacts, MANIFEST_NAME, Manifest, ManifestBuilder, ShardFacts},
     store::{DatasetStore, STAGED_SUFFIX, StoreError},
     tar::TAR_SUFFIX,
+    view::is_view_name,
 };
 
 /// Lists what a killed run may have left behind.
@@ -168,7 +169,7 @@ pub(super) async fn refuse_manifest(to: &DatasetStore) -> Result<(), DatasetErro
 pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, DatasetError> {
     to.remove_temporaries(|name| {
         let name = name.strip_suffix(STAGED_SUFFIX).unwrap_or(name);
-        name == MANIFEST_NAME || name == UNFINISHED_NAME || name.ends_with(INDEX_SUFFIX) || is_packed(name)
+        is_own(name) || name.ends_with(INDEX_SUFFIX) || is_packed(name)
     })?;
     let mut manifest = match to.manifest().await {
         Ok(manifest) => Some(manifest),
@@ -222,9 +223,9 @@ fn is_staged_index(name: &str) -> bool {
     name.strip_suffix(STAGED_SUFFIX).is_some_and(|index| index.ends_with(INDEX_SUFFIX))
 }
 
-/// Returns whether this is the manifest, or the list of what may be left over.
+/// Returns whether this is the manifest, the list of what may be left over, or an evaluated view.
 pub(super) fn is_own(name: &str) -> bool {
-    name == MANIFEST_NAME || name == UNFINISHED_NAME
+    name == MANIFEST_NAME || name == UNFINISHED_NAME || is_view_name(name)
 }
 
 /// Returns whether this is a shard that `pack` writes, under its own or its staged name.

@@ -153,6 +153,7 @@ impl FeedConfig {
             name: "made".into(),
             dataset: "memory".into(),
             dataset_fingerprint: Fingerprint(1),
+            view: None,
             samples,
             seed: 0,
             global_batch: self.samples,

@@ -203,6 +203,7 @@ fn dataset(number: usize, dice: &mut Dice) -> JobDataset {
         name: format!("train{number}"),
         dataset: "data".into(),
         dataset_fingerprint: Fingerprint(1 + number as u128),
+        view: None,
         samples,
         seed,
         global_batch,

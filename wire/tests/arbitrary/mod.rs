@@ -132,10 +132,12 @@ fn job() -> impl Strategy<Value = Job> {
     let bad = prop_oneof![Just(BadSamples::Substitute), Just(BadSamples::Mask), Just(BadSamples::Fail)];
     let names = (text(), text(), any::<u128>(), any::<u64>(), any::<u64>());
     let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64);
-    (names, numbers, order(), vec(column(), 0..4)).prop_map(|(names, numbers, order, columns)| Job {
+    let view = option::of(any::<u128>());
+    (names, numbers, order(), vec(column(), 0..4), view).prop_map(|(names, numbers, order, columns, view)| Job {
         name: names.0,
         dataset: names.1,
         dataset_fingerprint: Fingerprint(names.2),
+        view: view.map(Fingerprint),
         samples: names.3,
         seed: names.4,
         global_batch: numbers.0,
@@ -143,7 +145,8 @@ fn job() -> impl Strategy<Value = Job> {
         epoch_end: numbers.2,
         bad_samples: numbers.3,
         max_bad_fraction: numbers.4,
-        order,
+        // Version 2 is the form of an order with a view.
+        order: OrderParams { version: if view.is_some() || order.version == 2 { 1 } else { order.version }, ..order },
         columns,
     })
 }

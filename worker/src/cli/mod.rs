@@ -335,7 +335,8 @@ pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
     StoreOptions::from_env().check().map_err(|error| CliError::Store(Box::new(error)))?;
     let allow = Allow::uids(args.allow_uids.iter().copied());
     let socket = args.socket_path(&name, &allow)?;
-    let stores = StoreAccess { retry: args.retry()?, stores: args.stores.iter().cloned().collect(), wrap: None };
+    let stores =
+        StoreAccess { retry: args.retry()?, stores: args.stores.iter().cloned().collect(), ..StoreAccess::default() };
     let (transforms, tuning) = (args.transforms()?, args.tuning()?);
     let access = Access { stores, transforms, tuning, journal: args.journal(socket.as_deref()) };
     let resources = Resources::with_access(&name, args.budget()?, access)?;

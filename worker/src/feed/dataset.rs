@@ -15,12 +15,14 @@ use spdl_core::{
     Fingerprint, SampleId, Stores,
     job::{Job, OrderParams},
     order::Plan,
+    view::SampleSet,
 };
 use spdl_shard::{
     blocking,
     format::{Compressed, ObjectRange, ShardIndex, StoredObject},
     manifest::{Block, MANIFEST_NAME, Manifest},
     store::{DatasetStore, StoreError, StoreLayer},
+    view::open_view,
 };
 use tokio::sync::{OnceCell, Semaphore};
 
@@ -58,6 +60,8 @@ pub struct StoreAccess {
     pub retry: RetrySettings,
     /// The stores that datasets may lie in. Default: any.
     pub stores: Stores,
+    /// Views that this process evaluated. All others are read from the folder of the dataset's manifest.
+    pub views: Vec<Arc<SampleSet>>,
     /// Wraps every store that shards are read from, for example with a throttle or with faults.
     pub wrap: Option<WrapStore>,
 }
@@ -104,6 +108,9 @@ impl Datasets {
     }
 }
 
+/// The seed, the order and the view of a plan.
+type PlanKey = (u64, OrderParams, Option<Fingerprint>);
+
 /// One open dataset.
 #[derive(Debug)]
 pub(crate) struct OpenDataset {
@@ -119,7 +126,9 @@ pub(crate) struct OpenDataset {
     /// Bytes of all shards.
     bytes: u64,
     fingerprint: Fingerprint,
-    plans: Mutex<Vec<(u64, OrderParams, Plan)>>,
+    plans: Mutex<Vec<(PlanKey, Plan)>>,
+    /// The views that this process evaluated, by their fingerprints.
+    views: Vec<(Fingerprint, Arc<SampleSet>)>,
     indexes: Arc<Indexes>,
     requests: Arc<StoreClient>,
     /// The URL as it is written in the job.
@@ -169,6 +178,7 @@ impl OpenDataset {
             bytes,
             fingerprint: actual,
             plans,
+            views: access.views.iter().map(|set| (set.fingerprint(), set.clone())).collect(),
             indexes,
             requests,
             url,
@@ -180,19 +190,38 @@ impl OpenDataset {
         &self.manifest
     }
 
-    /// Returns the plan of `job`.
-    pub(crate) fn plan(&self, job: &Job) -> Result<Plan, FeedError> {
-        let mut plans = self.plans.lock();
-        if let Some((.., plan)) = plans.iter().find(|(seed, order, _)| (*seed, *order) == (job.seed, job.order)) {
-            return Ok(plan.clone());
+    /// Returns the plan of `job`. The samples of a view are read once, with its first plan.
+    pub(crate) async fn plan(&self, job: &Job) -> Result<Plan, FeedError> {
+        let key = (job.seed, job.order, job.view);
+        let known =
+            |plans: &[(PlanKey, Plan)]| plans.iter().find(|(other, _)| *other == key).map(|(_, plan)| plan.clone());
+        if let Some(plan) = known(&self.plans.lock()) {
+            return Ok(plan);
         }
-        let plan = Plan::new(&self.manifest.block_samples(), job.seed, job.order)
-            .map_err(|source| FeedError::Order { job: job.name.clone(), source: Arc::new(source) })?;
+        let blocks = self.manifest.block_samples();
+        let plan = match job.view {
+            None => Plan::new(&blocks, job.seed, job.order),
+            Some(view) => Plan::of_view(&blocks, &self.view(job, view).await?, job.seed, job.order),
+        };
+        let plan = plan.map_err(|source| FeedError::Order { job: job.name.clone(), source: Arc::new(source) })?;
+        let mut plans = self.plans.lock();
+        // Another rank may have been faster; ranks share the cache of one plan.
+        if let Some(plan) = known(&plans) {
+            return Ok(plan);
+        }
         if plans.len() >= KEPT_PLANS {
             plans.remove(0);
         }
-        plans.push((job.seed, job.order, plan.clone()));
+        plans.push((key, plan.clone()));
         Ok(plan)
+    }
+
+    async fn view(&self, job: &Job, view: Fingerprint) -> Result<Arc<SampleSet>, FeedError> {
+        if let Some((_, set)) = self.views.iter().find(|(samples, _)| *samples == view) {
+            return Ok(set.clone());
+        }
+        let read = again(&self.requests, || open_view(&self.store, &self.manifest, view)).await;
+        read.map_err(|source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) })
     }
 
     /// Returns the object that is shard number `shard`; `None` if the shard consists of several.

@@ -150,7 +150,7 @@ impl FeedDriver {
     pub(super) async fn open(&self) -> Result<Feed, FeedError> {
         let Self { resources, session, rank, layout, progress, .. } = self;
         let dataset = resources.datasets.open(&session.job).await?;
-        let plan = dataset.plan(&session.job)?;
+        let plan = dataset.plan(&session.job).await?;
         let order = |source| FeedError::Order { job: session.job.name.clone(), source: Arc::new(source) };
         plan.check(&session.batches()).map_err(order)?;
         let decoder = Decoder::new(&session.job, dataset.manifest().classes())?

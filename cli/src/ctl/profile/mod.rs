@@ -21,7 +21,6 @@ use spdl_core::{
     Position,
     insight::Diagnosis,
     job::{Job, OrderParams},
-    order::Plan,
 };
 use spdl_worker::{
     feed::DEFAULT_SLOTS,
@@ -247,7 +246,7 @@ async fn measure_all(
 /// Computes what the order of the job would cost a node with another window.
 fn order_costs(open: &OpenJob, nodes: u32, window: u64) -> Costs {
     let order = OrderParams { window, ..open.job.order };
-    let plan = Plan::new(&open.manifest.block_samples(), open.job.seed, order).expect("a smaller window is valid");
+    let plan = open.plan_with(order).expect("a smaller window is valid");
     let steps = plan.steps(Position::START, &open.batches(None)).take_while(|step| step.from.epoch == 0);
     Costs::of(&plan, &open.manifest, steps, &NodeRanks { world: nodes, ranks: 0..1, ranks_per_node: 1 })
 }

@@ -1,0 +1,216 @@
+//! Evaluates a view for all records of a dataset, with bounded memory.
+
+use std::{collections::HashSet, sync::Arc};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use spdl_core::{
+    Fingerprint, SampleId,
+    job::{DatasetFacts, KeyProblem},
+    view::{SampleSet, SampleSetBuilder, SetError, ViewFile},
+};
+
+use super::{
+    block::{BlockResult, OpenBlock, SharedReads, ViewRules},
+    field::KEY_NAME,
+    stored::view_facts,
+};
+use crate::{
+    dataset::{DatasetError, DatasetProgress, MemoryBound},
+    manifest::Manifest,
+    store::DatasetStore,
+};
+
+/// Number of shards whose indexes are read ahead.
+const SHARDS_AT_ONCE: usize = 2;
+/// Number of blocks that are read and evaluated at once, if the bound on memory allows it.
+const BLOCKS_AT_ONCE: usize = 8;
+/// Bytes of memory for each byte that is read: what it becomes when it is decoded.
+const MEMORY_FACTOR: u64 = 4;
+/// The most bytes of a list of keys.
+const MAX_KEYS_BYTES: u64 = 1 << 30;
+/// The most keys of a list, and the most different values of a field that has to be unique: 500 MiB of memory.
+const MAX_HASHES: usize = 1 << 24;
+
+/// The result of evaluating a view.
+#[derive(Clone, Debug)]
+pub struct EvaluatedView {
+    /// The samples that it keeps.
+    pub set: Arc<SampleSet>,
+    /// The fingerprint of the set.
+    pub samples: Fingerprint,
+    /// The facts that creating a job needs.
+    pub facts: DatasetFacts,
+    /// Bytes of shards that were read.
+    pub bytes: u64,
+    /// Number of wanted keys that no record has.
+    pub missing_keys: u64,
+}
+
+/// The wanted keys, by their hashes.
+pub(super) struct Keys(HashSet<u128>);
+
+impl Keys {
+    fn read(path: &str) -> Result<Self, KeyProblem> {
+        let wrong = |problem: String| ("keys", format!("`{path}` {problem}"));
+        let unreadable = |error: std::io::Error| wrong(format!("cannot be read: {error}"));
+        let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
+        if bytes > MAX_KEYS_BYTES {
+            return Err(wrong(format!("has {bytes} bytes; the most is {MAX_KEYS_BYTES}")));
+        }
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let keys: HashSet<u128> = lines.map(|key| Fingerprint::of(key.as_bytes()).0).take(MAX_HASHES + 1).collect();
+        if keys.is_empty() || keys.len() > MAX_HASHES {
+            return Err(wrong(format!("has no keys, or more than {MAX_HASHES}")));
+        }
+        Ok(Self(keys))
+    }
+
+    /// Returns the hash of a key if it is wanted.
+    pub(super) fn find(&self, key: &str) -> Option<u128> {
+        let hash = Fingerprint::of(key.as_bytes()).0;
+        self.0.contains(&hash).then_some(hash)
+    }
+}
+
+/// Finds the samples that a view keeps. `at` is the folder of the manifest. Of formats with columns only those columns are
+/// read that the view names, of others only those fields, with what lies between near ones.
+///
+/// # Errors
+/// If the view is invalid, names a field that no record has, or compares a value with one of another type; if it keeps
+/// no sample; and if the dataset cannot be read.
+pub async fn evaluate(
+    at: &DatasetStore,
+    manifest: &Manifest,
+    view: &ViewFile,
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
+) -> Result<EvaluatedView, DatasetError> {
+    let problem = |(key, problem): KeyProblem| DatasetError::View { key, problem };
+    view.check().map_err(problem)?;
+    let filter = view.filter().map_err(problem)?;
+    let names = filter.iter().flat_map(|filter| filter.names().map(str::to_owned)).chain(view.unique.clone());
+    let keys = view.keys.as_deref().map(Keys::read).transpose().map_err(problem)?;
+    let rules = Arc::new(ViewRules { names: names.collect(), file: view.clone(), filter, keys });
+    let (shards, manifest, memory) = (at.shards(manifest)?, Arc::new(manifest.clone()), MemoryBound::new());
+    let (shards, manifest, memory) = (&shards, &manifest, &memory);
+    let blocks = stream::iter(0..manifest.shard_count())
+        .map(|shard| async move { Ok::<_, DatasetError>((shard, at.index(&manifest.shard(shard)).await?)) })
+        .buffered(SHARDS_AT_ONCE)
+        .map_ok(|(shard, index)| {
+            let reads = Arc::<SharedReads>::default();
+            let open = move |number| {
+                let (block, manifest) = (manifest.block(number), manifest.clone());
+                Ok::<_, DatasetError>(OpenBlock { manifest, index: index.clone(), reads: reads.clone(), block })
+            };
+            stream::iter(manifest.shard_blocks(shard)).map(open)
+        })
+        .try_flatten();
+    let evaluated = blocks.map_ok(|block| {
+        let rules = Arc::clone(&rules);
+        async move {
+            let ranges = block.ranges(&rules);
+            let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+            let _memory = memory.take(bytes * MEMORY_FACTOR).await;
+            let records = block.block.records;
+            Ok((records, block.evaluate(shards, rules, ranges).await?))
+        }
+    });
+    let mut evaluated = std::pin::pin!(evaluated.try_buffered(BLOCKS_AT_ONCE));
+    let mut tally = ViewTally::new(&rules);
+    let total_records = Some(manifest.records());
+    while let Some((records, block)) = evaluated.try_next().await? {
+        tally.records += u64::from(records);
+        let is_full = tally.add(block)?;
+        let (records, bytes) = (tally.records, tally.bytes);
+        progress(DatasetProgress { records, bytes, total_records, ..DatasetProgress::default() });
+        if is_full {
+            break;
+        }
+    }
+    tally.finish(manifest)
+}
+
+/// Adds up what was found in blocks, in their order.
+struct ViewTally<'r> {
+    rules: &'r ViewRules,
+    set: SampleSetBuilder,
+    unique: HashSet<u128>,
+    keys: HashSet<u128>,
+    has: Vec<bool>,
+    fields: Vec<String>,
+    records: u64,
+    bytes: u64,
+}
+
+impl<'r> ViewTally<'r> {
+    fn new(rules: &'r ViewRules) -> Self {
+        Self {
+            rules,
+            set: SampleSetBuilder::default(),
+            unique: HashSet::new(),
+            keys: HashSet::new(),
+            has: vec![false; rules.names.len()],
+            fields: Vec::new(),
+            records: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Adds a block; returns whether the view needs no more.
+    fn add(&mut self, block: BlockResult) -> Result<bool, DatasetError> {
+        self.bytes += block.bytes;
+        self.keys.extend(block.keys);
+        for (has, more) in self.has.iter_mut().zip(block.has) {
+            *has |= more;
+        }
+        if self.fields.is_empty() {
+            self.fields = block.fields;
+        }
+        let most = self.rules.file.first.unwrap_or(u64::MAX);
+        for record in block.kept {
+            if record.identity.is_some_and(|identity| !self.unique.insert(identity)) {
+                continue;
+            }
+            if self.unique.len() > MAX_HASHES {
+                let problem = format!("has more than {MAX_HASHES} different values");
+                return Err(DatasetError::View { key: "unique", problem });
+            }
+            for sample in 0..u64::from(record.samples) {
+                if self.set.len() == most {
+                    return Ok(true);
+                }
+                self.set.keep(SampleId(record.first_sample + sample)).map_err(too_long)?;
+            }
+        }
+        Ok(self.set.len() == most)
+    }
+
+    fn finish(self, manifest: &Manifest) -> Result<EvaluatedView, DatasetError> {
+        if let Some(name) = self.has.iter().position(|has| !has).filter(|_| !self.fields.is_empty()) {
+            return Err(self.no_field(name));
+        }
+        let missing_keys = self.rules.keys.as_ref().map_or(0, |keys| keys.0.len() - self.keys.len()) as u64;
+        if self.set.is_empty() {
+            return Err(DatasetError::EmptyView { samples: manifest.samples() });
+        }
+        let set = self.set.finish(manifest.samples()).map_err(too_long)?;
+        let (samples, facts) = (set.fingerprint(), view_facts(manifest, &set));
+        Ok(EvaluatedView { set: Arc::new(set), samples, facts, bytes: self.bytes, missing_keys })
+    }
+
+    /// Returns the error that no record has the field called by this name.
+    fn no_field(&self, name: usize) -> DatasetError {
+        let mut fields = self.fields.clone();
+        fields.sort();
+        let called = &self.rules.names[name];
+        let problem = format!("no record has the field `{called}`; there are {}, and `{KEY_NAME}`", fields.join(", "));
+        match self.rules.filter.as_ref().filter(|filter| name < filter.names().len()) {
+            Some(filter) => DatasetError::View { key: "where", problem: filter.name_error(name, problem).to_string() },
+            None => DatasetError::View { key: "unique", problem: format!("is `{called}`: {problem}") },
+        }
+    }
+}
+
+fn too_long(error: SetError) -> DatasetError {
+    DatasetError::View { key: "where", problem: format!("keeps too many samples: their set {error}") }
+}

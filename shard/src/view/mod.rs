@@ -1,0 +1,14 @@
+//! Evaluates views of datasets, and keeps their results beside the manifest.
+//!
+//! [`evaluate`] finds the samples that a [`ViewFile`](spdl_core::view::ViewFile) keeps: it reads the fields that the view
+//! names and no others. The result is kept in the dataset's folder as `view-FINGERPRINT.spdl`, where workers read it as
+//! they read the manifest and the indexes.
+
+mod block;
+mod evaluate;
+mod field;
+mod stored;
+
+pub use evaluate::{EvaluatedView, evaluate};
+pub(crate) use stored::is_view_name;
+pub use stored::{open_view, save_view, view_facts};
