@@ -219,7 +219,8 @@ wide! {
             let (x, y) = (nearest_whole(lefts[at]), nearest_whole(tops[at]));
             rights[at] = columns[at] - lefts[at];
             belows[at] = rows[at] - tops[at];
-            let place = y * source.width + x;
+            // Of a place outside of a large picture the product may not be a number at all; it is not inner.
+            let place = y.wrapping_mul(source.width).wrapping_add(x);
             let is_inner = (x >= 0) & (y >= 0) & (x < source.width - 1) & (y < source.height - 1) & (place < last);
             are_inner &= is_inner | (at >= out.len());
             offsets[at] = if is_inner { place as u32 * 3 } else { u32::MAX };
