@@ -20,6 +20,10 @@ const PICTURES: u64 = 12;
 /// What the commands call a folder in a store.
 const BUCKET: &str = "s3://bucket/photos";
 
+/// The column that others follow.
+const FOLLOWED: &str =
+    "[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ resize = [64, 64] }]\n";
+
 /// A row of the table.
 struct Row {
     /// The arguments of `spdl-ctl`.
@@ -67,7 +71,7 @@ fn write_data(folder: &Path) {
     let pictures = pictures(&path("photos"));
     assert_eq!(pictures.len() as u64, PICTURES);
     let [mut list, mut captions] = [String::new(), "file\tcaption\n".to_owned()];
-    let mut names = String::new();
+    let (mut names, mut images, mut annotations) = (String::new(), Vec::new(), Vec::new());
     for (number, picture) in pictures.iter().enumerate() {
         let relative = picture.strip_prefix(path("photos")).unwrap();
         let beside = path("captioned").join(relative);
@@ -78,12 +82,19 @@ fn write_data(folder: &Path) {
         names += &format!("JPEGImages/{number:06}.jpg\n");
         let object = "<object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>20</xmax><ymax>20</ymax></bndbox></object>";
         write(path("voc/Annotations").join(format!("{number:06}.xml")), format!("<annotation>{object}</annotation>"));
+        images.push(serde_json::json!({ "id": number, "file_name": relative.display().to_string() }));
+        let bbox = [10, 10, 30, 20];
+        annotations
+            .push(serde_json::json!({ "image_id": number, "category_id": 3, "bbox": bbox, "segmentation": [bbox] }));
         fs::create_dir_all(path("voc/JPEGImages")).unwrap();
         fs::copy(picture, path(&format!("voc/JPEGImages/{number:06}.jpg"))).unwrap();
     }
     write(path("files.tsv"), list);
     write(path("captions.tsv"), captions);
     write(path("voc/files.txt"), names);
+    let categories = [serde_json::json!({ "id": 3, "name": "cat" })];
+    let coco = serde_json::json!({ "images": images, "annotations": annotations, "categories": categories });
+    write(path("instances.json"), coco.to_string());
     for (name, option) in [("shards/part-0.tar", "-cf"), ("compressed/part-0.tar.gz", "-czf")] {
         fs::create_dir_all(path(name).parent().unwrap()).unwrap();
         let mut tar = std::process::Command::new("tar");
@@ -133,9 +144,10 @@ async fn what_users_have_is_read_by_the_commands_of_the_table() {
             assert_eq!(verified["faults"].as_array().map(Vec::len), Some(0), "{command:?}");
 
             let job = work.path().join("job.toml");
+            let followed = if column.contains("follows = \"image\"") { FOLLOWED } else { "" };
             let text = format!(
                 "name = \"job\"\ndataset = {dataset:?}\nglobal_batch = 4\nepochs = 1\nbad_samples = \"fail\"\n\
-                 [[column]]\nname = \"it\"\n{column}"
+                 {followed}[[column]]\nname = \"it\"\n{column}"
             );
             fs::write(&job, text).unwrap();
             let replayed = run(spdl_ctl().arg("replay").arg(&job).args(["--all", "--json"]));

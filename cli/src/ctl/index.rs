@@ -21,8 +21,9 @@ pub(crate) struct IndexArgs {
     #[arg(long, value_parser = parse_format)]
     format: Option<&'static dyn Format>,
     /// For loose files: a table with a row for each record, and any fields. A list of paths, tab-separated values with a
-    /// header line that names a column `file`, or JSON lines (`.jsonl`) with the key `file`. Paths are relative to the
-    /// folder. Only these files are indexed, with those that have their stems.
+    /// header line that names a column `file`, JSON lines (`.jsonl`) with the key `file`, or COCO's annotations (`.json`),
+    /// which become the field `objects`. Paths are relative to the folder. Only these files are indexed, with those that
+    /// have their stems.
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
     /// Folder or URL for the manifest and the record indexes, when the shards' folder is read-only: the manifest names

@@ -7,6 +7,8 @@
 
 #[cfg(feature = "store")]
 mod build;
+#[cfg(feature = "store")]
+mod coco;
 mod index;
 #[cfg(feature = "store")]
 mod records;

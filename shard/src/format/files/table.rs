@@ -10,6 +10,7 @@ use std::{
 
 use serde_json::Value;
 
+use super::coco;
 use crate::dataset::{DatasetError, at_line, read_text};
 
 /// Names of the column with the files' paths.
@@ -55,8 +56,8 @@ struct TableRow {
 pub(super) type RowFields = Vec<(String, String)>;
 
 impl FileTable {
-    /// Reads the table at `path`: JSON lines if the name ends in `.jsonl`, `.ndjson` or `.json`, tab-separated values
-    /// otherwise.
+    /// Reads the table at `path`: JSON lines or a document like COCO's if the name ends in `.jsonl`, `.ndjson` or `.json`,
+    /// tab-separated values otherwise.
     ///
     /// # Errors
     /// If it cannot be read, a row has the wrong number of columns or is no JSON object, or two rows have one file.
@@ -76,6 +77,9 @@ impl FileTable {
             rows: vec![],
         };
         if is_json {
+            if coco::is_coco(&table.text) {
+                table.text = coco::to_lines(path, &table.text)?;
+            }
             table.read_json()?
         } else {
             table.read_tabs()?
