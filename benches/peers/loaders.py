@@ -18,9 +18,11 @@ BINARIES = ROOT / "target/release"
 # The commit that the binaries were built from.
 COMMIT = BINARIES / "peers-trainer.commit"
 # Memory for slots and cached blocks of our pipeline. The default is 1 GiB; this is what the demo's data needs to run at
-# full speed. Pages of Parquet hold several pictures, so that it takes more to keep those that are in use.
+# full speed. Pages of Parquet hold several pictures, so that it takes more, and blocks of few pages, to keep those that
+# are in use.
 MEMORY_BYTES = 128 << 20
 PAGES_MEMORY_BYTES = 256 << 20
+PAGES_BLOCK = "1MiB"
 # Pictures in a shard when objects are slow.
 SMALL_SHARD = 20
 # Formats of others that ours reads where they lie: the peer that writes the files, and the field with the pictures.
@@ -113,8 +115,9 @@ class Ours:
             peer = Peer(self.writer, self.venvs, self.data)
             peer.install()
             peer.prepare()
-            index = [BINARIES / "spdl-ctl", "index", self.data.format(self.format), "--out", self.dataset, "--force"]
-            run(index)
+            options = ["--block-size", PAGES_BLOCK] if self.format == "parquet" else []
+            files = self.data.format(self.format)
+            run([BINARIES / "spdl-ctl", "index", files, "--out", self.dataset, "--force", *options])
             return
         options = ["--crop-ready"] if self.ready else []
         options += ["--records-per-shard", SMALL_SHARD] if self.small_shards else []
