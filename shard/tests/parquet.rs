@@ -1,18 +1,18 @@
 //! Parquet as a dataset: what is read to index it, which bytes a job's columns need, and hostile and damaged files.
 #![cfg(feature = "store")]
 
+mod counting;
+
 use std::{
     fs,
     ops::Range,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use bytes::Bytes;
-use object_store::{GetOptions, GetResult, ObjectStore, ObjectStoreExt};
+use counting::counted;
+use object_store::ObjectStoreExt;
 use parquet::{
     basic::Compression,
     data_type::{ByteArray, ByteArrayType, FloatType, Int64Type},
@@ -30,7 +30,7 @@ use spdl_shard::{
         Array, Content, Format, OpenError, ShardIndex, format_called,
         parquet::{Footer, RowFacts},
     },
-    store::{DatasetStore, StoreLayer, StoreOptions},
+    store::{DatasetStore, StoreOptions},
 };
 
 const SCHEMA: &str = "message rows { optional binary picture; required int64 label; optional group scores (LIST) { \
@@ -96,44 +96,12 @@ fn written_with(groups: &[usize], picture_bytes: usize, properties: WriterProper
     writer.into_inner().unwrap()
 }
 
-/// A store that counts the bytes that are read.
-#[derive(Debug)]
-struct Counting {
-    inner: Arc<dyn ObjectStore>,
-    bytes: Arc<AtomicU64>,
-}
-
-impl std::fmt::Display for Counting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "counting {}", self.inner)
-    }
-}
-
-#[async_trait::async_trait]
-impl StoreLayer for Counting {
-    fn inner(&self) -> &dyn ObjectStore {
-        &self.inner
-    }
-
-    async fn get_opts(
-        &self,
-        location: &object_store::path::Path,
-        options: GetOptions,
-    ) -> object_store::Result<GetResult> {
-        let got = self.inner.get_opts(location, options).await?;
-        self.bytes.fetch_add(got.range.end - got.range.start, Relaxed);
-        Ok(got)
-    }
-}
-
 #[tokio::test]
 async fn less_than_a_thousandth_of_a_dataset_is_read_to_index_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = written(&[160, 160, 80], 100_000, Compression::UNCOMPRESSED);
     fs::write(folder.path().join("a.parquet"), &file).unwrap();
-    let bytes = Arc::new(AtomicU64::new(0));
-    let counted = bytes.clone();
-    let from = at(folder.path()).through(|inner| Arc::new(Counting { inner, bytes: counted }).layered());
+    let (from, bytes) = counted(at(folder.path()), "");
     let report = index(&from, &at(folder.path()), &IndexOptions::default(), &quiet).await.unwrap();
     assert_eq!((report.samples, report.shards), (400, 1));
     assert!((4..=7).contains(&report.blocks), "blocks of about 8 MiB: {report:?}");

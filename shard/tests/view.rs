@@ -1,17 +1,16 @@
 //! Views of datasets of every kind of format: which records they keep, what is read for them, and what is refused.
 #![cfg(feature = "store")]
 
+mod counting;
+
 use std::{
     fs,
     path::Path,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, atomic::Ordering::Relaxed},
 };
 
 use bytes::Bytes;
-use object_store::{GetOptions, GetResult, ObjectStore};
+use counting::counted;
 use parquet::{
     data_type::{ByteArray, ByteArrayType, FloatType, Int64Type},
     file::{properties::WriterProperties, writer::SerializedFileWriter},
@@ -21,7 +20,7 @@ use spdl_core::{SampleId, view::ViewFile};
 use spdl_shard::{
     dataset::{DatasetProgress, IndexOptions, index},
     manifest::Manifest,
-    store::{DatasetStore, StoreLayer, StoreOptions},
+    store::{DatasetStore, StoreOptions},
     view::{EvaluatedView, evaluate, open_view, save_view},
 };
 
@@ -152,45 +151,11 @@ async fn rows_are_kept_by_their_columns() {
     assert_eq!(again.samples, found.samples);
 }
 
-/// A store that counts the bytes that are read.
-#[derive(Debug)]
-struct Counting {
-    inner: Arc<dyn ObjectStore>,
-    bytes: Arc<AtomicU64>,
-}
-
-impl std::fmt::Display for Counting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "counting {}", self.inner)
-    }
-}
-
-#[async_trait::async_trait]
-impl StoreLayer for Counting {
-    fn inner(&self) -> &dyn ObjectStore {
-        &self.inner
-    }
-
-    async fn get_opts(
-        &self,
-        location: &object_store::path::Path,
-        options: GetOptions,
-    ) -> object_store::Result<GetResult> {
-        let got = self.inner.get_opts(location, options).await?;
-        if location.as_ref().ends_with(".parquet") {
-            self.bytes.fetch_add(got.range.end - got.range.start, Relaxed);
-        }
-        Ok(got)
-    }
-}
-
 #[tokio::test]
 async fn only_the_columns_of_the_view_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let manifest = rows(folder.path()).await;
-    let bytes = Arc::new(AtomicU64::new(0));
-    let counted = bytes.clone();
-    let store = at(folder.path()).through(|inner| Arc::new(Counting { inner, bytes: counted }).layered());
+    let (store, bytes) = counted(at(folder.path()), ".parquet");
     let seen = Mutex::new(Vec::new());
     let progress = |at: DatasetProgress| seen.lock().unwrap().push((at.records, at.total_records));
     let found = evaluate(&store, &manifest, &filter("width >= 256"), &progress).await.unwrap();
