@@ -8,10 +8,8 @@ feed an accelerator of a step f times as long are n x f cores for one."""
 import argparse
 import dataclasses
 import json
-import os
 import pathlib
 import random
-import signal
 import statistics
 import subprocess
 import sys
@@ -76,16 +74,13 @@ COLUMNS = [
 
 def run() -> None:
     args = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    measure.adopt_orphans()
-    cores = sorted(os.sched_getaffinity(0))[: args.cores]
-    os.sched_setaffinity(0, cores)
+    cores = measure.begin(args.cores)
     if not args.no_build:
         loaders.build()
     runs, versions = [], {}
     for name in args.workloads:
         workload = WORKLOADS[name]
-        settings = Settings(cores=len(cores), batch=workload.batch, size=workload.size, whole=workload.whole)
+        settings = Settings(cores=cores, batch=workload.batch, size=workload.size, whole=workload.whole)
         contestants = prepare(workload, Data(args.home / "data" / f"au-{name}"), args)
         for number in range(args.repeats):
             for loader in contestants if number % 2 == 0 else contestants[::-1]:
@@ -94,7 +89,7 @@ def run() -> None:
                 runs.append(about | measured(loader, workload, settings, args))
                 measure.progress(f"{name}: {loader.title}: {text(runs[-1])}")
         versions |= {package: version for loader in contestants for package, version in loader.versions.items()}
-    print(f"{len(cores)} cores of {main.processor()}; medians of {args.repeats} rounds in turns", end="\n\n")
+    print(f"{cores} cores of {main.processor()}; medians of {args.repeats} rounds in turns", end="\n\n")
     for name in args.workloads:
         print(WORKLOADS[name].title, markdown([run for run in runs if run["workload"] == name]), sep="\n\n", end="\n\n")
     print("- versions: " + ", ".join(f"{package} {version}" for package, version in sorted(versions.items())))
@@ -109,14 +104,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--workloads", default=",".join(WORKLOADS), help="names, with commas between (default: all)")
     parser.add_argument("--peers", help="names, with commas between, or none (default: all of the workload)")
     parser.add_argument("--ours", default="cluster", help=f"{', '.join(loaders.OURS)} (default cluster)")
-    parser.add_argument("--repeats", type=int, default=1, help="rounds (default 1)")
-    parser.add_argument("--warm", type=float, default=3, help="seconds that are not measured (default 3)")
-    parser.add_argument("--seconds", type=float, default=15, help="seconds measured after them (default 15)")
-    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="cores that everything is pinned to")
-    parser.add_argument("--quiet", type=float, default=30, help="waits so many seconds for a quiet machine")
-    parser.add_argument("--no-build", action="store_true", help="takes our binaries as they are")
     parser.add_argument("--home", type=pathlib.Path, default=main.HOME, help="environments and data")
-    parser.add_argument("--json", action="store_true", help="the last line is a JSON object with every run")
+    measure.add_options(parser, repeats=1, warm=3, seconds=15, quiet=30)
     args = parser.parse_args()
     args.workloads = args.workloads.split(",")
     for name in args.workloads:

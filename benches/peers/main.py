@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import platform
-import signal
 import subprocess
 import sys
 import time
@@ -22,12 +21,8 @@ HOME = loaders.ROOT / "target/peers"
 
 def main() -> None:
     args = arguments()
-    # On SIGTERM, end all child processes too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    measure.adopt_orphans()
-    cores = sorted(os.sched_getaffinity(0))[: args.cores]
-    os.sched_setaffinity(0, cores)
-    settings = Settings(cores=len(cores), slow_ms=args.slow_ms if args.slow_objects else 0)
+    cores = measure.begin(args.cores)
+    settings = Settings(cores=cores, slow_ms=args.slow_ms if args.slow_objects else 0)
     data = Data(args.home / "data" / str(args.images))
     results = args.results or args.home / "results.jsonl"
     if not args.results:

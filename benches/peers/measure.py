@@ -1,6 +1,7 @@
 """Measures one run of one loader from outside: its trainer's process and its servers, with all their child
 processes."""
 
+import argparse
 import ctypes
 import dataclasses
 import json
@@ -37,6 +38,29 @@ class Timing:
 def adopt_orphans() -> None:
     """Makes this process the parent of orphaned grandchildren, so that all of them are counted."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def add_options(parser: argparse.ArgumentParser, *, repeats: int, warm: float, seconds: float, quiet: float) -> None:
+    """Adds the options that programs have in common which measure loaders in rounds; the numbers are the defaults."""
+    parser.add_argument("--repeats", type=int, default=repeats, help=f"rounds (default {repeats})")
+    parser.add_argument("--warm", type=float, default=warm, help=f"seconds that are not measured (default {warm})")
+    parser.add_argument(
+        "--seconds", type=float, default=seconds, help=f"seconds measured after them (default {seconds})"
+    )
+    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="cores that everything is pinned to")
+    parser.add_argument("--quiet", type=float, default=quiet, help="waits so many seconds for a quiet machine")
+    parser.add_argument("--no-build", action="store_true", help="takes our binaries and our package as they are")
+    parser.add_argument("--json", action="store_true", help="the last line is a JSON object with every run")
+
+
+def begin(cores: int) -> int:
+    """Pins this process and its children to so many cores, and has it end all of them on SIGTERM. Returns how many cores
+    they are."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    adopt_orphans()
+    pinned = sorted(os.sched_getaffinity(0))[:cores]
+    os.sched_setaffinity(0, pinned)
+    return len(pinned)
 
 
 class Tree:

@@ -3,9 +3,7 @@ turns, on the same cores, as batches of numpy arrays."""
 
 import argparse
 import json
-import os
 import pathlib
-import signal
 import statistics
 import subprocess
 import sys
@@ -34,10 +32,7 @@ COLUMNS = [
 
 def run() -> None:
     args = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    measure.adopt_orphans()
-    cores = sorted(os.sched_getaffinity(0))[: args.cores]
-    os.sched_setaffinity(0, cores)
+    cores = measure.begin(args.cores)
     data = Data(args.home / "data" / f"rows-{rows.ROWS}")
     data.home.mkdir(parents=True, exist_ok=True)
     contestants = [loaders.Peer(f"rows.{name}", args.home / "venvs", data) for name in args.loaders]
@@ -45,7 +40,7 @@ def run() -> None:
     runs = []
     for number in range(args.repeats):
         for columns in args.columns:
-            settings = Settings(cores=len(cores), batch=BATCH, columns=columns)
+            settings = Settings(cores=cores, batch=BATCH, columns=columns)
             for loader in contestants if number % 2 == 0 else contestants[::-1]:
                 main.warm_cache(loader)
                 measure.wait_for_quiet(args.quiet)
@@ -55,7 +50,7 @@ def run() -> None:
     titles = [loader.title for loader in contestants]
     others = statistics.median(run.get("others_cores", 0) for run in runs)
     setting = (
-        f"{rows.ROWS:,} rows of {len(rows.COLUMNS)} columns, batches of {BATCH}, {len(cores)} cores of {main.processor()}; "
+        f"{rows.ROWS:,} rows of {len(rows.COLUMNS)} columns, batches of {BATCH}, {cores} cores of {main.processor()}; "
         f"medians of {args.repeats} rounds in turns; other programs used {others:.1f} cores"
     )
     versions = {package: version for loader in contestants for package, version in loader.versions.items()}
@@ -69,14 +64,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benches/peers/run --rows", description=__doc__)
     parser.add_argument("--loaders", default=",".join(LOADERS), help="names, with commas between (default: all)")
     parser.add_argument("--columns", default="2,20", help="numbers of columns to read (default 2,20)")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds (default 3)")
-    parser.add_argument("--warm", type=float, default=2, help="seconds that are not measured (default 2)")
-    parser.add_argument("--seconds", type=float, default=5, help="seconds measured after them (default 5)")
-    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="cores that everything is pinned to")
-    parser.add_argument("--quiet", type=float, default=10, help="waits so many seconds for a quiet machine")
-    parser.add_argument("--no-build", action="store_true", help="takes our package and spdl-ctl as they are")
     parser.add_argument("--home", type=pathlib.Path, default=main.HOME, help="environment and data")
-    parser.add_argument("--json", action="store_true", help="the last line is a JSON object with every run")
+    measure.add_options(parser, repeats=3, warm=2, seconds=5, quiet=10)
     args = parser.parse_args()
     args.loaders, args.columns = args.loaders.split(","), [int(count) for count in args.columns.split(",")]
     for name in args.loaders:
