@@ -43,7 +43,7 @@ pub struct ViewFile {
     /// The number of samples that are kept, in the order of the dataset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<u64>,
-    /// The fingerprint of the samples that are kept. Whoever creates the job evaluates the view and sets it.
+    /// The fingerprint of the samples that are kept. Set when the job is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub samples: Option<Fingerprint>,
