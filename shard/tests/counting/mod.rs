@@ -9,7 +9,7 @@ use object_store::{GetOptions, GetResult, ObjectStore};
 use spdl_shard::store::{DatasetStore, StoreLayer};
 
 /// Returns `store`, and the count of the bytes that are read through it from objects whose paths end in `suffix`.
-pub fn counted(store: DatasetStore, suffix: &'static str) -> (DatasetStore, Arc<AtomicU64>) {
+pub(crate) fn counted(store: DatasetStore, suffix: &'static str) -> (DatasetStore, Arc<AtomicU64>) {
     let bytes = Arc::<AtomicU64>::default();
     let counter = bytes.clone();
     (store.through(|inner| Arc::new(Counting { inner, suffix, bytes: counter }).layered()), bytes)
