@@ -3,12 +3,14 @@
 usage: validate.py [FOLDER_OF_BINARIES]      needs the packages kubernetes-validate and jsonpatch
 
 Checks each resource as it is written, then each overlay with its patches applied. With the binaries, checks that each flag in
-a manifest is a flag of the binary. If kubectl is installed, checks everything as its kustomize renders it, too. The resources of
-the Prometheus operator, which Kubernetes has no schema of, are checked against the pods and the rules that they refer to.
+a manifest is a flag of the binary. If kubectl is installed, checks everything as its kustomize renders it, too. Kubernetes has no
+schema of the resources of the Prometheus operator and of KEDA: the former are checked against the pods and the rules that they
+refer to, the latter against `schemas`. What scales workers is checked against those workers and the metrics that there are.
 """
 
 import copy
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -16,11 +18,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import jsonpatch
+import jsonschema
 import kubernetes_validate
 import yaml
 
 HERE = pathlib.Path(__file__).resolve().parent
 OPERATOR = "monitoring.coreos.com/v1"
+KEDA = "keda.sh/v1alpha1"
 ROOT_CONTAINERS = {"own-socket-folder"}
 Resource = dict[str, Any]
 flags_of: dict[str, str] = {}
@@ -30,14 +34,18 @@ def main(binaries: str | None = None) -> None:
     count = 0
     subprocess.run([sys.executable, HERE / "monitoring/generate.py", "--check"], check=True)
     for path in sorted(HERE.rglob("kustomization.yaml")):
-        for resource in render(path.parent):
+        resources = render(path.parent)
+        for resource in resources:
             check(resource, str(path.relative_to(HERE)), binaries)
             count += 1
+        check_scaling(resources, str(path.relative_to(HERE)))
         if kubectl := shutil.which("kubectl"):
             rendered = subprocess.run([kubectl, "kustomize", path.parent], check=True, capture_output=True).stdout
-            for resource in yaml.safe_load_all(rendered):
+            resources = list(yaml.safe_load_all(rendered))
+            for resource in resources:
                 check(resource, f"{path.relative_to(HERE)} as kubectl renders it", binaries)
                 count += 1
+            check_scaling(resources, f"{path.relative_to(HERE)} as kubectl renders it")
     for path in sorted(HERE.glob("example-*.yaml")):
         for resource in yaml.safe_load_all(path.read_text()):
             check(resource, path.name, binaries)
@@ -59,6 +67,10 @@ def render(folder: pathlib.Path) -> list[Resource]:
         operations = yaml.safe_load((folder / patch["path"]).read_text())
         targets = [r for r in resources if matches(r, patch["target"])]
         demand(len(targets) == 1, f"{folder}: {patch['path']} has {len(targets)} targets")
+        if isinstance(operations, dict):
+            demand(operations["$patch"] == "delete" and matches(operations, patch["target"]), f"{folder}: {patch['path']}")
+            resources.remove(targets[0])
+            continue
         targets[0].update(jsonpatch.apply_patch(copy.deepcopy(targets[0]), operations))
     return resources
 
@@ -71,10 +83,9 @@ def check(resource: Resource, origin: str, binaries: str | None) -> None:
     name = f"{origin}: {resource['kind']} {resource['metadata']['name']}"
     if resource["apiVersion"] == OPERATOR:
         return check_of_operator(name, resource)
-    try:
-        kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
-    except kubernetes_validate.ValidationError as error:
-        sys.exit(f"{name}: {error.message}")
+    if resource["apiVersion"] == KEDA:
+        return check_of_keda(name, resource)
+    check_schema(name, resource)
     for pod in pods(resource):
         for container in pod.get("initContainers", []) + pod["containers"]:
             check_container(f"{name}: container {container['name']}", pod, container)
@@ -83,6 +94,68 @@ def check(resource: Resource, origin: str, binaries: str | None) -> None:
         if resource["kind"] != "Job":
             for container in pod["containers"]:
                 demand({"livenessProbe", "readinessProbe"} <= container.keys(), f"{name}: no probes")
+
+
+def check_schema(name: str, resource: Resource) -> None:
+    try:
+        kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
+    except kubernetes_validate.ValidationError as error:
+        sys.exit(f"{name}: {error.message}")
+
+
+def check_of_keda(name: str, resource: Resource) -> None:
+    demand(resource["kind"] == "ScaledObject", f"{name}: no schema for this kind")
+    try:
+        jsonschema.validate(resource["spec"], yaml.safe_load((HERE / "schemas/scaled-object.yaml").read_text()))
+    except jsonschema.ValidationError as error:
+        sys.exit(f"{name}: {error.json_path}: {error.message}")
+    check_schema(name, autoscaler_of(resource))
+
+
+def autoscaler_of(resource: Resource) -> Resource:
+    """Returns the HorizontalPodAutoscaler that KEDA makes of a ScaledObject, as far as it is written there."""
+    spec = resource["spec"]
+    (trigger,) = spec["triggers"]
+    target = {"type": trigger["metricType"], "averageValue": trigger["metadata"]["threshold"]}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": resource["metadata"],
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment"} | spec["scaleTargetRef"],
+            "minReplicas": spec["minReplicaCount"],
+            "maxReplicas": spec["maxReplicaCount"],
+            "metrics": [{"type": "External", "external": {"metric": {"name": trigger["metadata"]["query"]}, "target": target}}],
+            "behavior": spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"],
+        },
+    }
+
+
+def check_scaling(resources: list[Resource], origin: str) -> None:
+    """Checks what scales workers: its target, its metric, the cores of a worker, up at once and down by one in five minutes."""
+    for resource in resources:
+        if resource["kind"] not in ("ScaledObject", "HorizontalPodAutoscaler"):
+            continue
+        name = f"{origin}: {resource['kind']} {resource['metadata']['name']}"
+        spec = (autoscaler_of(resource) if resource["kind"] == "ScaledObject" else resource)["spec"]
+        demand(spec["minReplicas"] < spec["maxReplicas"], f"{name} scales nothing")
+        workers = [r for r in resources if matches(r, spec["scaleTargetRef"])]
+        demand(len(workers) == 1 and "replicas" not in workers[0]["spec"], f"{name}: no workers, or with a fixed number")
+        (pod,) = pods(workers[0])
+        (container,) = pod["containers"]
+        (metric,) = spec["metrics"]
+        external = metric["external"]
+        (measured,) = re.findall(r"\bspdl_\w+", external["metric"]["name"])
+        documented = (HERE.parent / "docs/guide/observe.md").read_text()
+        demand(f"| `{measured}` | gauge |" in documented, f"{name}: no metric {measured}")
+        cores = external["target"]["averageValue"]
+        demand(f"--cores={cores}" in container["args"], f"{name} is for {cores} cores, {container['args']}")
+        demand(container["resources"]["requests"]["cpu"] == cores, f"{name}: the workers ask for other cores")
+        demand("--no-socket" in container["args"], f"{name}: the workers do not count as the pool")
+        up, down = spec["behavior"]["scaleUp"], spec["behavior"]["scaleDown"]
+        demand(up["stabilizationWindowSeconds"] == 0, f"{name} waits before it goes up")
+        one = [{"type": "Pods", "value": 1, "periodSeconds": 300}]
+        demand(down["policies"] == one and down["stabilizationWindowSeconds"] == 300, f"{name} goes down too fast")
 
 
 def check_of_operator(name: str, resource: Resource) -> None:

@@ -89,6 +89,17 @@ def cases() -> dict[str, tuple[list[Any], Call, Call | None]]:
         "random_crop": ([{"random_crop": 192}], v2.RandomCrop(192), albu.RandomCrop(192, 192, p=1)),
         "random_resized_crop": ([{"random_resized_crop": 160}], v2.RandomResizedCrop(160, antialias=True), albu.RandomResizedCrop((160, 160), interpolation=cv2.INTER_AREA, p=1)),
         "resize": ([{"resize": [128, 128]}], lambda x: functional.resize(x, [128, 128], antialias=True), albu.Resize(128, 128, interpolation=cv2.INTER_AREA, p=1)),
+        # OpenCV, on which Albumentations builds, does not antialias with these weights.
+        "resize, bicubic": (
+            [{"resize": {"size": [128, 128], "interpolation": "bicubic"}}],
+            lambda x: functional.resize(x, [128, 128], v2.InterpolationMode.BICUBIC, antialias=True),
+            None,
+        ),
+        "resize, lanczos": (
+            [{"resize": {"size": [128, 128], "interpolation": "lanczos"}}],
+            lambda x: functional.resize(x, [128, 128], v2.InterpolationMode.LANCZOS),
+            None,
+        ),
         "random_rotation, nearest": (
             [{"random_rotation": [15, 15]}],
             lambda x: functional.rotate(x, 15, fill=0),
@@ -111,6 +122,7 @@ def cases() -> dict[str, tuple[list[Any], Call, Call | None]]:
         ),
         "rand_augment": (["rand_augment"], v2.RandAugment(), None),
         "trivial_augment_wide": (["trivial_augment_wide"], v2.TrivialAugmentWide(), None),
+        "aug_mix": (["aug_mix"], v2.AugMix(), None),
         "flip, jitter, grey, solarize": (augment, theirs, others),
     }
 

@@ -22,7 +22,7 @@ COMMIT = BINARIES / "peers-trainer.commit"
 # are in use.
 MEMORY_BYTES = 128 << 20
 PAGES_MEMORY_BYTES = 256 << 20
-PAGES_BLOCK = "1MiB"
+INDEX_OPTIONS = {"parquet": ["--block-size", "1MiB"], "npz": ["--format", "files"]}
 # Pictures in a shard when objects are slow.
 SMALL_SHARD = 20
 # Formats of others that ours reads where they lie: the peer that writes the files, and the field with the pictures.
@@ -115,9 +115,8 @@ class Ours:
             peer = Peer(self.writer, self.venvs, self.data)
             peer.install()
             peer.prepare()
-            options = ["--block-size", PAGES_BLOCK] if self.format == "parquet" else []
-            files = self.data.format(self.format)
-            run([BINARIES / "spdl-ctl", "index", files, "--out", self.dataset, "--force", *options])
+            command = [BINARIES / "spdl-ctl", "index", self.data.format(self.format), "--out", self.dataset, "--force"]
+            run([*command, *INDEX_OPTIONS.get(self.format, [])])
             return
         options = ["--crop-ready"] if self.ready else []
         options += ["--records-per-shard", SMALL_SHARD] if self.small_shards else []
@@ -134,9 +133,7 @@ class Ours:
 
     def job(self, folder: pathlib.Path, settings: Settings) -> pathlib.Path:
         """Writes the job file. Epochs continue within a batch, and there are more of them than a run can finish."""
-        path, size = folder / "peers.toml", settings.size
-        crop = f"{{ random_resized_crop = {{ size = {size} }} }}, {{ random_flip = {{}} }}"
-        operations = f"{{ resize = [{size}, {size}] }}" if settings.whole else crop
+        path = folder / "peers.toml"
         path.write_text(f"""name = "peers"
 dataset = {json.dumps(settings.address or str(self.dataset))}
 seed = 17
@@ -144,7 +141,15 @@ global_batch = {settings.batch}
 epochs = 100000
 epoch_end = "continuous"
 
-[[column]]
+{self.columns(settings)}""")
+        return path
+
+    def columns(self, settings: Settings) -> str:
+        """Returns the job's columns: pictures with labels."""
+        size = settings.size
+        crop = f"{{ random_resized_crop = {{ size = {size} }} }}, {{ random_flip = {{}} }}"
+        operations = f"{{ resize = [{size}, {size}] }}" if settings.whole else crop
+        return f"""[[column]]
 name = "image"
 from = {json.dumps(self.image)}
 decode = "image"
@@ -154,8 +159,11 @@ ops = [{operations}]
 name = "label"
 from = {json.dumps("label" if self.writer else "cls")}
 decode = "int"
-""")
-        return path
+"""
+
+    def check(self, settings: Settings) -> list:
+        """Returns the trainer's options that say what a batch has to be."""
+        return ["--size", settings.size]
 
     def start_servers(self, settings: Settings, folder: pathlib.Path, messages) -> tuple[Settings, dict[str, str]]:
         if self.small_shards:
@@ -207,7 +215,7 @@ decode = "int"
             "--seconds",
             timing.seconds,
         ]
-        command += ["--step-ms", timing.step_ms, "--batch", settings.batch, "--size", settings.size]
+        command += ["--step-ms", timing.step_ms, "--batch", settings.batch, *self.check(settings)]
         if self.remote:
             return [*command, "cluster"]
         return [*command, "local", self.job_file, "--cores", settings.cores, "--memory-bytes", self.memory_bytes]

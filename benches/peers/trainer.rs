@@ -4,6 +4,7 @@
 use std::{
     fs,
     path::PathBuf,
+    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -32,9 +33,15 @@ struct TrainerCli {
     /// Pictures in a batch.
     #[arg(long)]
     batch: usize,
-    /// Width and height of a picture.
+    /// Width and height of the pictures in the column `image`, which have labels.
+    #[arg(long, required_unless_present = "array")]
+    size: Option<usize>,
+    /// A column of arrays, in place of pictures.
+    #[arg(long, requires = "elements", conflicts_with = "size")]
+    array: Option<String>,
+    /// Elements of one of its arrays.
     #[arg(long)]
-    size: usize,
+    elements: Option<u64>,
     #[command(subcommand)]
     from: From,
 }
@@ -86,7 +93,8 @@ async fn take<S: Source<Batch = Batch, Error = ClientError>>(
         if cli.step_ms > 0.0 {
             let due = now + Duration::from_secs_f64(cli.step_ms / 1000.0).as_nanos();
             let left = u64::try_from(due.saturating_sub(clock_ns()))?;
-            tokio::time::sleep(Duration::from_nanos(left)).await;
+            // The timer of tokio is no finer than a millisecond, and a step may be shorter.
+            thread::sleep(Duration::from_nanos(left));
         }
     }
     fs::write(&cli.record, serde_json::to_string(&serde_json::json!({ "times": times, "waits": waits }))?)?;
@@ -94,13 +102,29 @@ async fn take<S: Source<Batch = Batch, Error = ClientError>>(
     Ok(())
 }
 
-/// Checks that the batch is a full batch of square pictures of bytes, with labels.
+/// Checks that the batch is a full one.
 fn check(batch: &Batch, cli: &TrainerCli) -> Result<(), Failure> {
+    match (&cli.array, cli.size) {
+        (Some(name), _) => check_arrays(batch, name, cli),
+        (None, size) => check_pictures(batch, size.unwrap_or_default(), cli),
+    }
+}
+
+/// Checks that a column has an array of the right size for each sample.
+fn check_arrays(batch: &Batch, name: &str, cli: &TrainerCli) -> Result<(), Failure> {
+    let shape = batch.column(name)?.shape();
+    let elements = |shape: &[usize]| shape[1..].iter().product::<usize>() as u64;
+    let is_right = |shape: &Vec<usize>| shape.first() == Some(&cli.batch) && Some(elements(shape)) == cli.elements;
+    if shape.as_ref().is_some_and(is_right) { Ok(()) } else { Err(format!("a batch of {shape:?}").into()) }
+}
+
+/// Checks that the pictures are square and of bytes, with labels.
+fn check_pictures(batch: &Batch, size: usize, cli: &TrainerCli) -> Result<(), Failure> {
     let (images, labels) = (batch.column("image")?, batch.column("label")?);
     let bytes: &[u8] = images.as_slice()?;
-    let first = &bytes[..cli.size * cli.size * 3];
+    let first = &bytes[..size * size * 3];
     let mean = first.iter().map(|&byte| f64::from(byte)).sum::<f64>() / first.len() as f64;
-    let right = images.shape() == Some(vec![cli.batch, cli.size, cli.size, 3]) && labels.len() == cli.batch;
+    let right = images.shape() == Some(vec![cli.batch, size, size, 3]) && labels.len() == cli.batch;
     if !right || !(1.0..254.0).contains(&mean) {
         return Err(format!("a batch of {:?}, mean {mean}", images.shape()).into());
     }

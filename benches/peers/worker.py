@@ -64,12 +64,19 @@ def take(batches, settings: Settings, warm_s: float, seconds: float, step_ms: fl
 
 def check(batch, settings: Settings) -> None:
     """Checks that the peer does the same work as the others: a full batch of square pictures of bytes, with labels; or of
-    columns of numbers."""
+    columns of numbers or arrays."""
     if settings.columns:
         columns = {name: (column.shape, str(column.dtype)) for name, column in batch.items() if name[0] in "if"}
         kinds = sorted({kind for _, kind in columns.values()})
         assert len(columns) == settings.columns and kinds == ["float32", "int64"], f"a batch of {columns}"
         assert {shape for shape, _ in columns.values()} == {(settings.batch,)}, f"a batch of {columns}"
+        return
+    if settings.arrays:
+        from arrays import ARRAYS
+
+        right = {name: ((settings.batch, *shape), kind) for name, (kind, shape) in ARRAYS[settings.arrays].columns.items()}
+        given = {name: (tuple(value.shape), str(value.dtype).rsplit(".", 1)[-1]) for name, value in batch.items()}
+        assert given == right, f"a batch of {given}"
         return
     images, labels = batch
     shape, kind = tuple(images.shape), str(images.dtype).rsplit(".", 1)[-1]

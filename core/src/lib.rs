@@ -16,6 +16,7 @@ mod batch_id;
 pub mod client;
 pub mod coordinator;
 pub mod coordinators;
+pub mod elementary;
 pub mod feed;
 mod fingerprint;
 pub mod hex128;
@@ -30,6 +31,7 @@ pub mod mix;
 #[doc(hidden)]
 pub mod mutations;
 pub mod order;
+pub mod peers;
 mod position;
 mod receipt;
 pub mod recent;

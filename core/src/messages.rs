@@ -10,6 +10,7 @@ use crate::{
     Fingerprint, Position, Receipt, SampleId, Stage,
     insight::Measured,
     job::Job,
+    peers::{PeerMap, PeerStats},
     trace::{TraceOrder, TracePart, TraceProgress},
     tuning::TuningStatus,
 };
@@ -171,6 +172,10 @@ pub struct WorkerHeartbeat {
     pub tuning: Box<TuningStatus>,
     /// Samples found bad since the last heartbeat that was answered.
     pub bad_samples: Vec<BadSample>,
+    /// The version of the map of workers that it has; 0 for none.
+    pub peer_map: u64,
+    /// What it exchanged with other workers.
+    pub peers: PeerStats,
 }
 
 /// A worker's statistics of one of its ranks.
@@ -445,6 +450,8 @@ pub enum FromCoordinator {
         liveness_ms: u64,
         /// What to record for a trace.
         trace: Option<TraceOrder>,
+        /// Which workers hold which blocks of the runs whose ranks it serves, if its map has another version.
+        peers: Option<Box<PeerMap>>,
     },
     /// The rank takes part in a session.
     Joined {

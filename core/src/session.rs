@@ -1,7 +1,8 @@
 //! Checks whether a session that a peer sent can be served, and computes the layout of its batches.
 
 use crate::{
-    job::JobError,
+    Position,
+    job::{Column, JobError},
     layout::{ALIGN, Entry, Layout},
     messages::Session,
     order::BatchParams,
@@ -58,6 +59,20 @@ impl Session {
             return Err(SessionError::TooLarge { entries, bytes });
         }
         Ok(())
+    }
+
+    /// Returns the bytes beside a slot that a batch of a rank which starts at `from` takes for samples that others are mixed
+    /// with, and that are not in the batch. At the end of an epoch it can be more.
+    #[must_use]
+    pub fn partner_bytes(&self, rank: u32, from: Position) -> u64 {
+        let Some(mix) = &self.job.mix else { return 0 };
+        let (batches, samples) = (self.batches(), self.job.samples);
+        let lanes = if self.job.order.shuffle { self.job.order.lanes } else { 1 };
+        let steps = [from, Position::START].into_iter().filter_map(|from| batches.step(samples, from));
+        let partners = steps.map(|step| mix.params.partners_elsewhere(&step, lanes, samples, rank, self.world));
+        let fixed = self.job.columns.iter().filter(|column| column.sample_shape().is_some());
+        let sample_bytes: u64 = fixed.map(Column::max_bytes).sum();
+        partners.max().unwrap_or(0) as u64 * sample_bytes
     }
 
     /// Returns the layout of the session's batches. The session must have been [checked](Self::check).

@@ -22,7 +22,8 @@ fn peak_resident_bytes() -> u64 {
 #[test]
 fn ten_billion_samples_in_a_million_blocks_take_less_than_200_megabytes() {
     let blocks = vec![SAMPLES_PER_BLOCK; BLOCKS];
-    let facts = DatasetFacts { fingerprint: Fingerprint(0), samples: 10_000_000_000, blocks: BLOCKS as u64 };
+    let facts =
+        DatasetFacts { fingerprint: Fingerprint(0), samples: 10_000_000_000, blocks: BLOCKS as u64, has_classes: true };
     let order = OrderParams::default_for(&facts, 4096, true);
     let plan = Plan::new(&blocks, 1, order).unwrap();
     assert_eq!(plan.samples(), 10_000_000_000);

@@ -208,6 +208,16 @@ ROWS: dict[str, list[Panel]] = {
             },
         ),
         (
+            "Cores",
+            "timeseries",
+            "short",
+            "In the budgets of the workers, and how many the ranks need to not wait for CPU.",
+            {
+                "spdl_coordinator_worker_cores": "there",
+                "spdl_coordinator_worker_cores + spdl_wanted_cores": "needed",
+            },
+        ),
+        (
             "Requests to the coordinator",
             "timeseries",
             "reqps",

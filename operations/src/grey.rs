@@ -1,6 +1,7 @@
 //! The grey picture, as torchvision weights the channels, and what blends with it.
 
 use super::{
+    pass::Pass,
     planes::{BLOCK, ChangeBlock, Ways, each_block},
     wide::{level, whole_level, wide},
 };
@@ -23,8 +24,8 @@ fn greys([reds, greens, blues]: &[[u8; BLOCK]; 3]) -> [u8; BLOCK] {
 
 wide! {
     /// Makes the channels equal.
-    pub(super) fn grayscale(rgb: &mut [u8]) {
-        each_block(rgb, &Grayscale);
+    pub(super) fn grayscale(pass: &mut Pass<'_>) {
+        each_block(pass, &Grayscale);
     }
 }
 
@@ -50,8 +51,8 @@ pub(super) fn mean(rgb: &[u8]) -> f32 {
 
 wide! {
     /// Blends the values with the grey ones.
-    pub(super) fn saturate(rgb: &mut [u8], own: f32, other: f32) {
-        each_block(rgb, &Saturate { own, other });
+    pub(super) fn saturate(pass: &mut Pass<'_>, own: f32, other: f32) {
+        each_block(pass, &Saturate { own, other });
     }
 }
 

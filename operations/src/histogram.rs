@@ -49,11 +49,11 @@ pub(super) fn histograms(rgb: &[u8]) -> [[u32; 256]; 3] {
 impl ValueTables {
     /// Returns the least and the greatest value of each channel after these operations.
     pub(super) fn extremes(&self, raw: [[u8; 3]; 2], rgb: &[u8]) -> [[u8; 3]; 2] {
-        if self.is_identity() {
+        if matches!(self, Self::Identity) {
             return raw;
         }
         // A table need not be monotonic, so every value counts.
-        let histograms = self.mapped(&histograms(rgb));
+        let histograms = self.mapped(histograms(rgb));
         let first = |channel: usize| histograms[channel].iter().position(|count| *count > 0).unwrap_or(255) as u8;
         let last = |channel: usize| histograms[channel].iter().rposition(|count| *count > 0).unwrap_or(0) as u8;
         [std::array::from_fn(first), std::array::from_fn(last)]

@@ -100,6 +100,8 @@ fn places(span: AxisSpan, reversed: bool) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use spdl_pixels::resize::Filter;
+
     use super::*;
     use crate::{PadWith, RgbPicture, Sampling, Warp};
 
@@ -126,6 +128,7 @@ mod tests {
             mirrored,
             flipped,
             size: [6, 5],
+            filter: Filter::default(),
         };
         let mut cases = vec![vec![PixelOp::Warp(warp)], vec![PixelOp::Invert]];
         for with in [PadWith::Constant([255; 3]), PadWith::Edge, PadWith::Reflect, PadWith::Symmetric] {
@@ -147,13 +150,20 @@ mod tests {
     #[test]
     fn a_pixel_takes_the_number_at_its_middle_and_what_is_beyond_takes_none() {
         let (mut indices, _) = pictures();
-        let plan =
-            ResamplePlan { x: span(0, 9, 1, 4), y: span(0, 7, 0, 1), mirrored: false, flipped: false, size: [4, 1] };
+        let plan = ResamplePlan {
+            x: span(0, 9, 1, 4),
+            y: span(0, 7, 0, 1),
+            mirrored: false,
+            flipped: false,
+            size: [4, 1],
+            filter: Filter::default(),
+        };
         let x = plan.x.map(|span| AxisSpan { pixels: 3, ..span });
         let y = plan.y.map(|span| AxisSpan { pixels: 1, ..span });
         indices.resample(&ResamplePlan { x, y, ..plan });
         assert_eq!(indices.values, [255, (3 * 9 + 1) * 4, (3 * 9 + 4) * 4, (3 * 9 + 7) * 4]);
-        let nothing = ResamplePlan { x: None, y: None, mirrored: false, flipped: false, size: [2, 1] };
+        let nothing =
+            ResamplePlan { x: None, y: None, mirrored: false, flipped: false, size: [2, 1], filter: Filter::default() };
         indices.resample(&nothing);
         assert_eq!((indices.values, indices.size), (vec![255; 2], [2, 1]));
     }

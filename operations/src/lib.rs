@@ -1,8 +1,10 @@
 //! The operations on an RGB picture that is decoded: pure functions of its pixels and their parameters. What is drawn, the
 //! caller draws.
 //!
-//! Operations on single values are composed to one table for each channel, and written in one pass.
+//! Operations on single values are composed to one table for each channel, and written in one pass. What mixes two samples is
+//! apart: it works on their values in a batch.
 
+mod aug_mix;
 mod blur;
 mod grey;
 mod histogram;
@@ -10,7 +12,9 @@ mod hue;
 mod indices;
 mod lookup;
 mod mirror;
+mod mix;
 mod pad;
+mod pass;
 mod place;
 mod planes;
 mod points;
@@ -21,13 +25,12 @@ mod wide;
 use std::{borrow::Cow, mem};
 
 pub use indices::{IndexPicture, index_memory_bytes};
+pub use mix::{MixedValues, Taken, mix};
 pub use pad::PadWith;
+use pass::{Pass, write_across};
 use points::ValueTables;
 use spdl_pixels::{ResamplePlan, Resampler};
 pub use warp::{Sampling, Warp};
-
-/// Bytes that are copied at a time: whole blocks of pixels, which fit into a core's nearest cache twice.
-const RUN_BYTES: usize = 12 * 1024;
 
 /// An RGB picture of one byte per channel.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,6 +89,23 @@ pub enum PixelOp {
     Warp(Warp),
     /// Crops, resizes, pads with black and mirrors.
     Resample(ResamplePlan),
+    /// Adds up the weighted values of the picture and of those that chains of operations make of it. The weights are not
+    /// negative, and add up to about 1.
+    Mix {
+        /// The weight of the picture.
+        own: f32,
+        /// The chains.
+        chains: Vec<MixedChain>,
+    },
+}
+
+/// Operations whose result is mixed with the picture that they begin with. They keep its size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MixedChain {
+    /// The weight of the result.
+    pub weight: f32,
+    /// The operations, in order.
+    pub ops: Vec<PixelOp>,
 }
 
 /// Buffers that are reused for the next picture.
@@ -94,6 +114,14 @@ pub struct OperationScratch {
     /// The result of an operation that does not work in place.
     result: Vec<u8>,
     resampler: Resampler,
+    mix: Option<Box<MixScratch>>,
+}
+
+/// Buffers of mixes: those of the chains, and sums of values.
+#[derive(Debug, Default)]
+struct MixScratch {
+    chain: OperationScratch,
+    sums: Vec<f32>,
 }
 
 impl RgbPicture<'_> {
@@ -104,30 +132,28 @@ impl RgbPicture<'_> {
         }
     }
 
-    /// Changes the pixels where they are. The caller's are copied to `result` first, a run at a time, so that each run is changed
-    /// while it is in the nearest cache.
-    fn change(&mut self, result: &mut Vec<u8>, mut change: impl FnMut(&mut [u8])) {
-        let theirs = match &mut self.pixels {
-            Cow::Owned(own) => return change(own),
-            Cow::Borrowed(theirs) => *theirs,
-        };
-        result.clear();
-        result.reserve(theirs.len());
-        for run in theirs.chunks(RUN_BYTES) {
-            let start = result.len();
-            result.extend_from_slice(run);
-            change(&mut result[start..]);
+    /// Changes the pixels: where they are, or from the caller's to `result`.
+    fn change(&mut self, result: &mut Vec<u8>, change: impl FnOnce(&mut Pass<'_>)) {
+        match &mut self.pixels {
+            Cow::Owned(own) => change(&mut Pass::in_place(own)),
+            Cow::Borrowed(theirs) => {
+                write_across(theirs, result, change);
+                self.take(result, self.size);
+            }
         }
-        self.take(result, self.size);
     }
 
     /// Takes the result of an operation as the picture, and leaves the memory of the picture for the next result.
     fn take(&mut self, result: &mut Vec<u8>, size: [u32; 2]) {
-        let before = mem::replace(&mut self.pixels, Cow::Owned(mem::take(result)));
-        if let Cow::Owned(before) = before {
-            *result = before;
+        let next = mem::take(result);
+        mem::replace(self, RgbPicture { pixels: Cow::Owned(next), size }).recycle(result);
+    }
+
+    /// Leaves the memory of the picture for the next result, if it is not the caller's.
+    fn recycle(self, result: &mut Vec<u8>) {
+        if let Cow::Owned(pixels) = self.pixels {
+            *result = pixels;
         }
-        self.size = size;
     }
 }
 
@@ -138,6 +164,7 @@ impl OperationScratch {
             self.result = Vec::new();
         }
         self.resampler.shrink_to(bytes);
+        self.mix = self.mix.take().filter(|mix| mix.sums.capacity() * size_of::<f32>() <= bytes);
     }
 }
 
@@ -179,6 +206,10 @@ pub fn memory_bytes(size: [u32; 2], ops: &[PixelOp]) -> u64 {
         let more = match op {
             PixelOp::Resample(plan) => bytes(after) + plan.scratch_bytes(before),
             PixelOp::Sharpness(_) | PixelOp::Pad { .. } | PixelOp::Warp(_) => bytes(after),
+            PixelOp::Mix { chains, .. } => {
+                let chain = chains.iter().map(|chain| memory_bytes(before, &chain.ops)).max();
+                bytes(after) + bytes(before) * size_of::<f32>() as u64 + chain.unwrap_or(0)
+            }
             PixelOp::Blur(weights) => bytes(after) + (u64::from(before[0]) + 2 * weights.len() as u64) * 12,
             _ => 0,
         };
@@ -205,7 +236,7 @@ pub fn run(ops: &[PixelOp], picture: &mut RgbPicture<'_>, scratch: &mut Operatio
                 continue;
             }
             PixelOp::Equalize => {
-                let histograms = tables.mapped(&histogram::histograms(&picture.pixels));
+                let histograms = tables.mapped(histogram::histograms(&picture.pixels));
                 tables.then_each(&histograms.map(|histogram| points::equalize(&histogram)));
                 continue;
             }
@@ -219,8 +250,8 @@ pub fn run(ops: &[PixelOp], picture: &mut RgbPicture<'_>, scratch: &mut Operatio
                 let mean = grey::mean(&picture.pixels);
                 tables.then(&points::blend(mean, *factor));
             }
-            PixelOp::Saturation(factor) => picture.change(result, |rgb| grey::saturate(rgb, *factor, 1.0 - factor)),
-            PixelOp::Hue(turn) => picture.change(result, |rgb| hue::turn(rgb, *turn)),
+            PixelOp::Saturation(factor) => picture.change(result, |pass| grey::saturate(pass, *factor, 1.0 - factor)),
+            PixelOp::Hue(turn) => picture.change(result, |pass| hue::turn(pass, *turn)),
             PixelOp::Grayscale => picture.change(result, grey::grayscale),
             PixelOp::Sharpness(factor) => {
                 sharpness::sharpen(&picture.pixels, size, *factor, result);
@@ -237,6 +268,11 @@ pub fn run(ops: &[PixelOp], picture: &mut RgbPicture<'_>, scratch: &mut Operatio
             }
             PixelOp::Pad { sides, with } => {
                 pad::pad(picture, *sides, *with, result);
+                picture.take(result, size);
+            }
+            PixelOp::Mix { own, chains } => {
+                let MixScratch { chain, sums } = &mut **scratch.mix.get_or_insert_default();
+                aug_mix::mix(picture, *own, chains, chain, sums, result);
                 picture.take(result, size);
             }
             PixelOp::Resample(plan) => {

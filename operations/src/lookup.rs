@@ -1,30 +1,41 @@
 //! Looks values up in tables of 256, many at a time where the processor can. All ways give the same.
 #![allow(unsafe_code)]
 
-/// Replaces each value by what the table has for it.
-pub(super) fn map_all(table: &[u8; 256], values: &mut [u8]) {
+use super::pass::Pass;
+
+/// Gives each value what the table has for it.
+pub(super) fn map_all(table: &[u8; 256], pass: &mut Pass<'_>) {
+    map_one_by_one([table; 3], &mut pass.take_to_line());
     #[cfg(target_arch = "x86_64")]
     {
         if has_vbmi() {
             // SAFETY: the processor has these instructions.
-            return unsafe { x86::map_all_vbmi(table, values) };
+            return unsafe { x86::map_all_vbmi(table, pass) };
         }
         if is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has these instructions.
-            return unsafe { x86::map_all_avx2(table, values) };
+            return unsafe { x86::map_all_avx2(table, pass) };
         }
     }
-    map_one_by_one(table, values);
+    map_one_by_one([table; 3], pass);
 }
 
-/// Replaces each value by what its channel's table has for it.
-pub(super) fn map_each(tables: &[[u8; 256]; 3], rgb: &mut [u8]) {
+/// Gives each value what its channel's table has for it.
+pub(super) fn map_each([red, green, blue]: &[[u8; 256]; 3], pass: &mut Pass<'_>) {
+    let mut head = pass.take_to_line();
+    // The line may begin with any channel.
+    let tables = match head.count() % 3 {
+        0 => [red, green, blue],
+        1 => [green, blue, red],
+        _ => [blue, red, green],
+    };
+    map_one_by_one([red, green, blue], &mut head);
     #[cfg(target_arch = "x86_64")]
     if has_vbmi() {
         // SAFETY: the processor has these instructions.
-        return unsafe { x86::map_each_vbmi(tables, rgb) };
+        return unsafe { x86::map_each_vbmi(tables, pass) };
     }
-    map_pixels(tables, rgb);
+    map_one_by_one(tables, pass);
 }
 
 /// Returns whether the processor shuffles 64 bytes at a time.
@@ -35,13 +46,17 @@ pub(super) fn has_vbmi() -> bool {
         && is_x86_feature_detected!("avx512vbmi")
 }
 
-fn map_one_by_one(table: &[u8; 256], values: &mut [u8]) {
-    values.iter_mut().for_each(|value| *value = table[usize::from(*value)]);
-}
-
-fn map_pixels([red, green, blue]: &[[u8; 256]; 3], rgb: &mut [u8]) {
-    for [r, g, b] in rgb.as_chunks_mut::<3>().0 {
-        (*r, *g, *b) = (red[usize::from(*r)], green[usize::from(*g)], blue[usize::from(*b)]);
+/// Looks up what is left, with the tables in turn.
+fn map_one_by_one(tables: [&[u8; 256]; 3], pass: &mut Pass<'_>) {
+    while let Some(mut pixel) = pass.block::<3>() {
+        let [first, second, third] = *pixel.values();
+        let found = [(0, first), (1, second), (2, third)].map(|(table, value)| tables[table][usize::from(value)]);
+        pixel.write(found);
+    }
+    for table in tables {
+        let Some(mut value) = pass.block::<1>() else { break };
+        let [own] = *value.values();
+        value.write([table[usize::from(own)]]);
     }
 }
 
@@ -49,13 +64,13 @@ fn map_pixels([red, green, blue]: &[[u8; 256]; 3], rgb: &mut [u8]) {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{map_one_by_one, map_pixels};
+    use super::{Pass, map_one_by_one};
 
     /// Bytes of three vectors, whose first one is of the first channel.
     const PERIOD: usize = 3 * 64;
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn map_all_avx2(table: &[u8; 256], values: &mut [u8]) {
+    pub(super) fn map_all_avx2(table: &[u8; 256], pass: &mut Pass<'_>) {
         // A shuffle looks 16 values up, and gives 0 for those that are negative. So 16 is taken from all values before each next
         // part of the table, and a part has the differences to the one before.
         let parts: [__m256i; 16] = std::array::from_fn(|part| {
@@ -65,10 +80,9 @@ mod x86 {
             _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(part.as_ptr().cast()) })
         });
         let (sixteen, half) = (_mm256_set1_epi8(16), _mm256_set1_epi8(-128));
-        let (chunks, rest) = values.as_chunks_mut::<32>();
-        for chunk in chunks {
+        while let Some(mut block) = pass.block::<32>() {
             // SAFETY: 32 bytes are read from an array of as many.
-            let mut low = unsafe { _mm256_loadu_si256(chunk.as_ptr().cast()) };
+            let mut low = unsafe { _mm256_loadu_si256(block.values().as_ptr().cast()) };
             let mut high = _mm256_xor_si256(low, half);
             let mut found = [_mm256_setzero_si256(); 2];
             for part in 0..8 {
@@ -78,44 +92,42 @@ mod x86 {
                 high = _mm256_subs_epi8(high, sixteen);
             }
             // SAFETY: 32 bytes are written to an array of as many.
-            unsafe { _mm256_storeu_si256(chunk.as_mut_ptr().cast(), _mm256_xor_si256(found[0], found[1])) };
+            unsafe { _mm256_storeu_si256(block.results().as_mut_ptr().cast(), _mm256_xor_si256(found[0], found[1])) };
         }
-        map_one_by_one(table, rest);
+        map_one_by_one([table; 3], pass);
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-    pub(super) fn map_all_vbmi(table: &[u8; 256], values: &mut [u8]) {
+    pub(super) fn map_all_vbmi(table: &[u8; 256], pass: &mut Pass<'_>) {
         let parts = load(table);
-        let (chunks, rest) = values.as_chunks_mut::<64>();
-        for chunk in chunks {
+        while let Some(mut block) = pass.block::<64>() {
             // SAFETY: 64 bytes are read from an array of as many.
-            let found = look_up(&parts, unsafe { _mm512_loadu_si512(chunk.as_ptr().cast()) });
+            let found = look_up(&parts, unsafe { _mm512_loadu_si512(block.values().as_ptr().cast()) });
             // SAFETY: 64 bytes are written to an array of as many.
-            unsafe { _mm512_storeu_si512(chunk.as_mut_ptr().cast(), found) };
+            unsafe { _mm512_storeu_si512(block.results().as_mut_ptr().cast(), found) };
         }
-        map_one_by_one(table, rest);
+        map_one_by_one([table; 3], pass);
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-    pub(super) fn map_each_vbmi(tables: &[[u8; 256]; 3], rgb: &mut [u8]) {
-        let parts = tables.each_ref().map(|table| load(table));
-        // Bit 0 of the masks is the first byte of a vector; the first vector's is of the first channel.
+    pub(super) fn map_each_vbmi(tables: [&[u8; 256]; 3], pass: &mut Pass<'_>) {
+        let parts = tables.map(|table| load(table));
+        // Bit 0 of the masks is the first byte of a vector.
         let every_third = (0..64).step_by(3).fold(0_u64, |mask, at| mask | 1 << at);
-        let (periods, rest) = rgb.as_chunks_mut::<PERIOD>();
-        for period in periods {
-            for (at, chunk) in period.as_chunks_mut::<64>().0.iter_mut().enumerate() {
-                // SAFETY: 64 bytes are read from an array of as many.
-                let values = unsafe { _mm512_loadu_si512(chunk.as_ptr().cast()) };
+        while let Some(mut period) = pass.block::<PERIOD>() {
+            for at in 0..3 {
                 // A vector is one byte longer than 21 pixels, so the next one begins with the next channel.
-                let [first, second, third] = [at % 3, (at + 1) % 3, (at + 2) % 3];
+                let [first, second, third] = [at, (at + 1) % 3, (at + 2) % 3];
+                // SAFETY: 64 bytes are read from a part of an array, which has as many there.
+                let values = unsafe { _mm512_loadu_si512(period.values().as_ptr().add(at * 64).cast()) };
                 let found = look_up(&parts[first], values);
                 let found = _mm512_mask_blend_epi8(every_third << 1, found, look_up(&parts[second], values));
                 let found = _mm512_mask_blend_epi8(every_third << 2, found, look_up(&parts[third], values));
-                // SAFETY: 64 bytes are written to an array of as many.
-                unsafe { _mm512_storeu_si512(chunk.as_mut_ptr().cast(), found) };
+                // SAFETY: 64 bytes are written to a part of an array, which has as many there.
+                unsafe { _mm512_storeu_si512(period.results().as_mut_ptr().add(at * 64).cast(), found) };
             }
         }
-        map_pixels(tables, rest);
+        map_one_by_one(tables, pass);
     }
 
     #[inline]
@@ -139,6 +151,7 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pass::write_across;
 
     #[test]
     fn all_ways_give_what_the_table_has() {
@@ -146,19 +159,40 @@ mod tests {
         let tables: [[u8; 256]; 3] = [table(3), table(7), table(29)];
         for pixels in [0, 1, 5, 21, 22, 63, 64, 65, 128, 1000] {
             let rgb: Vec<u8> = (0..pixels * 3).map(|at| (at * 37 + at / 11) as u8).collect();
-            let with = |change: &dyn Fn(&mut [u8])| {
-                let mut rgb = rgb.clone();
-                change(&mut rgb);
-                rgb
+            let expected = |tables: [&[u8; 256]; 3]| -> Vec<u8> {
+                rgb.iter().enumerate().map(|(at, value)| tables[at % 3][usize::from(*value)]).collect()
             };
-            let (all, each) = (with(&|rgb| map_one_by_one(&tables[0], rgb)), with(&|rgb| map_pixels(&tables, rgb)));
-            assert_eq!(with(&|rgb| map_all(&tables[0], rgb)), all, "{pixels}");
-            assert_eq!(with(&|rgb| map_each(&tables, rgb)), each, "{pixels}");
+            let [red, green, blue] = &tables;
+            let check = |change: &dyn Fn(&mut Pass<'_>), expected: &[u8]| {
+                let mut changed = rgb.clone();
+                let mut pass = Pass::in_place(&mut changed);
+                change(&mut pass);
+                assert_eq!(pass.count(), 0);
+                assert_eq!(changed, expected, "{pixels} in place");
+                write_across(&rgb, &mut changed, change);
+                assert_eq!(changed, expected, "{pixels}");
+            };
+            check(&|pass| map_one_by_one([red, green, blue], pass), &expected([red, green, blue]));
+            check(&|pass| map_each(&tables, pass), &expected([red, green, blue]));
+            check(&|pass| map_all(red, pass), &expected([red; 3]));
             #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("avx2") {
                 // SAFETY: the processor has these instructions.
-                assert_eq!(with(&|rgb| unsafe { x86::map_all_avx2(&tables[0], rgb) }), all, "{pixels}");
+                check(&|pass| unsafe { x86::map_all_avx2(red, pass) }, &expected([red; 3]));
             }
+        }
+    }
+
+    #[test]
+    fn each_channel_keeps_its_table_wherever_a_line_begins() {
+        let tables: [[u8; 256]; 3] = [1, 2, 3].map(|by| std::array::from_fn(|at| (at as u8).wrapping_add(by)));
+        let mut memory = vec![0; 1000];
+        for start in 0..64 {
+            memory.fill(100);
+            map_each(&tables, &mut Pass::in_place(&mut memory[start..]));
+            assert!(memory[..start].iter().all(|value| *value == 100));
+            let is_right = |(at, value): (usize, &u8)| usize::from(*value) == 101 + at % 3;
+            assert!(memory[start..].iter().enumerate().all(is_right), "{start}");
         }
     }
 }

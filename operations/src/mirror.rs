@@ -1,8 +1,10 @@
 //! Mirrors rows, with shuffles where the processor has them. All ways give the same.
 #![allow(unsafe_code)]
 
-/// Writes the pixels of a row from the last to the first. Both have as many bytes.
-pub(super) fn mirror(from: &[u8], to: &mut [u8]) {
+use std::mem::MaybeUninit;
+
+/// Writes the pixels of a row from the last to the first: all bytes of `to`, which has as many.
+pub(super) fn mirror(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     assert_eq!(from.len(), to.len(), "bytes of a row");
     #[cfg(target_arch = "x86_64")]
     {
@@ -18,15 +20,15 @@ pub(super) fn mirror(from: &[u8], to: &mut [u8]) {
     one_by_one(from, to);
 }
 
-fn one_by_one(from: &[u8], to: &mut [u8]) {
+fn one_by_one(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     for (to, from) in to.as_chunks_mut::<3>().0.iter_mut().zip(from.as_chunks::<3>().0.iter().rev()) {
-        *to = *from;
+        *to = from.map(MaybeUninit::new);
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::*;
+    use std::{arch::x86_64::*, mem::MaybeUninit};
 
     use super::one_by_one;
 
@@ -43,7 +45,7 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx2")]
-    pub(super) fn mirror_vbmi(mut from: &[u8], mut to: &mut [u8]) {
+    pub(super) fn mirror_vbmi(mut from: &[u8], mut to: &mut [MaybeUninit<u8>]) {
         const PLACES: [u8; 64] = places();
         // SAFETY: 64 bytes are read from an array of as many.
         let places = unsafe { _mm512_loadu_si512(PLACES.as_ptr().cast()) };
@@ -56,11 +58,18 @@ mod x86 {
             from = &from[..from.len() - 63];
             to = &mut to[63..];
         }
-        mirror_avx2(from, to);
+        let left = from.len();
+        let is_left = (1_u64 << left) - 1;
+        let places = _mm512_sub_epi8(places, _mm512_set1_epi8((64 - left) as i8));
+        // SAFETY: only the bytes that are left are read and written, of which both slices have as many.
+        unsafe {
+            let values = _mm512_maskz_loadu_epi8(is_left, from.as_ptr().cast());
+            _mm512_mask_storeu_epi8(to.as_mut_ptr().cast(), is_left, _mm512_permutexvar_epi8(places, values));
+        }
     }
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn mirror_avx2(mut from: &[u8], mut to: &mut [u8]) {
+    pub(super) fn mirror_avx2(mut from: &[u8], mut to: &mut [MaybeUninit<u8>]) {
         const PLACES: [u8; 16] = places();
         // SAFETY: 16 bytes are read from an array of as many.
         let places = unsafe { _mm_loadu_si128(PLACES.as_ptr().cast()) };
@@ -80,23 +89,25 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pass::write_all;
+
+    fn mirrored(row: &[u8], mirror: impl Fn(&[u8], &mut [MaybeUninit<u8>])) -> Vec<u8> {
+        let mut mirrored = Vec::new();
+        write_all(&mut mirrored, row.len(), |to| mirror(row, to));
+        mirrored
+    }
 
     #[test]
     fn all_ways_give_the_same() {
         for pixels in (0..50).chain([63, 64, 65, 500]) {
             let row: Vec<u8> = (0..pixels * 3).map(|at| (at * 37 + at / 11) as u8).collect();
-            let with = |mirror: &dyn Fn(&[u8], &mut [u8])| {
-                let mut mirrored = vec![9; row.len()];
-                mirror(&row, &mut mirrored);
-                mirrored
-            };
             let expected: Vec<u8> = row.chunks_exact(3).rev().flatten().copied().collect();
-            assert_eq!(with(&one_by_one), expected, "{pixels}");
-            assert_eq!(with(&mirror), expected, "{pixels}");
+            assert_eq!(mirrored(&row, one_by_one), expected, "{pixels}");
+            assert_eq!(mirrored(&row, mirror), expected, "{pixels}");
             #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("avx2") {
                 // SAFETY: the processor has these instructions.
-                assert_eq!(with(&|from, to| unsafe { x86::mirror_avx2(from, to) }), expected, "{pixels}");
+                assert_eq!(mirrored(&row, |from, to| unsafe { x86::mirror_avx2(from, to) }), expected, "{pixels}");
             }
         }
     }

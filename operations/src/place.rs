@@ -1,8 +1,12 @@
 //! Moves whole pixels: crops, pads with black and mirrors.
 
+use std::mem::MaybeUninit;
+
 use spdl_pixels::{AxisSpan, ResamplePlan};
 
-use super::{RgbPicture, mirror::mirror};
+use super::{RgbPicture, mirror::mirror, pass::write_all};
+
+const BLACK: MaybeUninit<u8> = MaybeUninit::new(0);
 
 /// Writes what the plan makes of the picture to `out`, if it changes no pixel but its place; otherwise returns `false`.
 pub(super) fn place(picture: &RgbPicture<'_>, plan: &ResamplePlan, out: &mut Vec<u8>) -> bool {
@@ -15,22 +19,31 @@ pub(super) fn place(picture: &RgbPicture<'_>, plan: &ResamplePlan, out: &mut Vec
     };
     let [to_left, to_top] = [at(x, plan.mirrored), at(y, plan.flipped)];
     let from_bytes = picture.size[0] as usize * 3;
-    out.clear();
-    out.reserve(width * height * 3);
-    out.resize(to_top * width * 3, 0);
-    for row in 0..rows {
-        let from_row = top + if plan.flipped { rows - 1 - row } else { row };
-        let from = &picture.pixels[from_row * from_bytes + left * 3..][..columns * 3];
-        out.resize(out.len() + to_left * 3, 0);
-        let start = out.len();
-        // Copying costs less than writing zeros that are overwritten: it is what brings the row into the nearest cache.
-        out.extend_from_slice(from);
+    let rows_from = picture.pixels.chunks_exact(from_bytes).skip(top).take(rows);
+    let place_row = |to: &mut [MaybeUninit<u8>], from: &[u8]| {
+        let (before, to) = to.split_at_mut(to_left * 3);
+        let (to, after) = to.split_at_mut(columns * 3);
+        before.fill(BLACK);
+        after.fill(BLACK);
+        let from = &from[left * 3..][..columns * 3];
         if plan.mirrored {
-            mirror(from, &mut out[start..]);
+            mirror(from, to);
+        } else {
+            to.write_copy_of_slice(from);
         }
-        out.resize(out.len() + (width - to_left - columns) * 3, 0);
-    }
-    out.resize(width * height * 3, 0);
+    };
+    write_all(out, width * height * 3, |out| {
+        let (above, out) = out.split_at_mut(to_top * width * 3);
+        let (out, below) = out.split_at_mut(rows * width * 3);
+        above.fill(BLACK);
+        below.fill(BLACK);
+        let to = out.chunks_exact_mut(width * 3);
+        if plan.flipped {
+            to.zip(rows_from.rev()).for_each(|(to, from)| place_row(to, from));
+        } else {
+            to.zip(rows_from).for_each(|(to, from)| place_row(to, from));
+        }
+    });
     true
 }
 
@@ -41,7 +54,7 @@ fn first(span: AxisSpan) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use spdl_pixels::Resampler;
+    use spdl_pixels::{Resampler, resize::Filter};
 
     use super::*;
 
@@ -67,7 +80,14 @@ mod tests {
             (span(7, 33, 4, 40), span(1, 8, 2, 11)),
         ] {
             for (mirrored, flipped) in [(false, false), (true, false), (false, true), (true, true)] {
-                let plan = ResamplePlan { x, y, mirrored, flipped, size: [x.unwrap().size, y.unwrap().size] };
+                let plan = ResamplePlan {
+                    x,
+                    y,
+                    mirrored,
+                    flipped,
+                    size: [x.unwrap().size, y.unwrap().size],
+                    filter: Filter::default(),
+                };
                 let (mut placed, mut resampled) = (vec![9; 5000], Vec::new());
                 assert!(place(&picture, &plan, &mut placed));
                 plan.resample(&picture.pixels, picture.size, &mut Resampler::default(), &mut resampled);
@@ -80,6 +100,7 @@ mod tests {
             mirrored: false,
             flipped: false,
             size: [70, 9],
+            filter: Filter::default(),
         };
         assert!(!place(&picture, &scaled, &mut Vec::new()));
     }

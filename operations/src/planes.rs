@@ -1,5 +1,9 @@
 //! Runs of pixels, with each channel by itself, so that the compiler computes many pixels at a time.
 
+use std::mem::MaybeUninit;
+
+use super::pass::Pass;
+
 /// Pixels of a block.
 pub(super) const BLOCK: usize = 256;
 /// Bytes of a block.
@@ -14,22 +18,25 @@ pub(super) trait ChangeBlock {
 
 /// Changes all blocks of a picture. The last block is filled up.
 #[inline(always)]
-pub(super) fn each_block(rgb: &mut [u8], change: &impl ChangeBlock) {
+pub(super) fn each_block(pass: &mut Pass<'_>, change: &impl ChangeBlock) {
+    each_whole_block(pass, change);
+    let rest = pass.count();
+    if rest > 0 {
+        let mut last = [0; BYTES];
+        last[..rest].copy_from_slice(pass.values());
+        each_whole_block(&mut Pass::in_place(&mut last), change);
+        pass.finish(&last[..rest]);
+    }
+}
+
+#[inline(always)]
+fn each_whole_block(pass: &mut Pass<'_>, change: &impl ChangeBlock) {
     let ways = Ways::detect();
     let mut planes = [[0; BLOCK]; 3];
-    let (blocks, rest) = rgb.as_chunks_mut::<BYTES>();
-    for block in blocks {
-        ways.split(block, &mut planes);
+    while let Some(mut block) = pass.block::<BYTES>() {
+        ways.split(block.values(), &mut planes);
         change.change(&mut planes);
-        ways.join(&planes, block);
-    }
-    if !rest.is_empty() {
-        let mut block = [0; BYTES];
-        block[..rest.len()].copy_from_slice(rest);
-        ways.split(&block, &mut planes);
-        change.change(&mut planes);
-        ways.join(&planes, &mut block);
-        rest.copy_from_slice(&block[..rest.len()]);
+        ways.join(&planes, block.results());
     }
 }
 
@@ -71,7 +78,7 @@ impl Ways {
 
     /// Writes the channels of a block.
     #[inline(always)]
-    fn join(self, planes: &[[u8; BLOCK]; 3], block: &mut [u8; BYTES]) {
+    fn join(self, planes: &[[u8; BLOCK]; 3], block: &mut [MaybeUninit<u8>; BYTES]) {
         #[cfg(target_arch = "x86_64")]
         if self.has_vbmi {
             // SAFETY: the processor has these instructions.
@@ -82,7 +89,9 @@ impl Ways {
             return;
         }
         for at in 0..BLOCK {
-            [block[at * 3], block[at * 3 + 1], block[at * 3 + 2]] = [planes[0][at], planes[1][at], planes[2][at]];
+            for channel in 0..3 {
+                block[at * 3 + channel].write(planes[channel][at]);
+            }
         }
     }
 }
@@ -90,7 +99,7 @@ impl Ways {
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod vbmi {
-    use std::arch::x86_64::*;
+    use std::{arch::x86_64::*, mem::MaybeUninit};
 
     use super::{BLOCK, BYTES};
 
@@ -154,7 +163,8 @@ mod vbmi {
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn store(bytes: &mut [u8; VECTOR], vector: __m512i) {
+    fn store<Byte>(bytes: &mut [Byte; VECTOR], vector: __m512i) {
+        const { assert!(size_of::<Byte>() == 1) };
         // SAFETY: 64 bytes are written to an array of as many.
         unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), vector) }
     }
@@ -179,7 +189,7 @@ mod vbmi {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-    pub(super) fn join(planes: &[[u8; BLOCK]; 3], block: &mut [u8; BYTES]) {
+    pub(super) fn join(planes: &[[u8; BLOCK]; 3], block: &mut [MaybeUninit<u8>; BYTES]) {
         let (vectors, _) = block.as_chunks_mut::<VECTOR>();
         for (at, three) in vectors.as_chunks_mut::<3>().0.iter_mut().enumerate() {
             let [r, g, b] = planes.each_ref().map(|plane| load(&plane.as_chunks::<VECTOR>().0[at]));
@@ -195,6 +205,7 @@ mod vbmi {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pass::{write_across, write_all};
 
     #[test]
     fn channels_are_taken_apart_and_put_together() {
@@ -211,8 +222,8 @@ mod tests {
             for at in 0..BLOCK {
                 assert_eq!([planes[0][at], planes[1][at], planes[2][at]], block[at * 3..at * 3 + 3], "{ways:?}");
             }
-            let mut joined = [0; BYTES];
-            ways.join(&planes, &mut joined);
+            let mut joined = Vec::new();
+            write_all(&mut joined, BYTES, |joined| ways.join(&planes, joined.first_chunk_mut().unwrap()));
             assert!(joined == block, "{ways:?}");
         }
     }
@@ -230,7 +241,10 @@ mod tests {
         for pixels in [0, 1, 255, 256, 257, 1000] {
             let mut rgb: Vec<u8> = (0..pixels * 3).map(|at| (at % 200) as u8).collect();
             let expected: Vec<u8> = rgb.iter().map(|value| value + 1).collect();
-            each_block(&mut rgb, &Increment);
+            let mut across = Vec::new();
+            write_across(&rgb, &mut across, |pass| each_block(pass, &Increment));
+            assert_eq!(across, expected);
+            each_block(&mut Pass::in_place(&mut rgb), &Increment);
             assert_eq!(rgb, expected);
         }
     }

@@ -5,47 +5,50 @@ use super::{
     lookup::{map_all, map_each},
 };
 
-/// A table for each channel, composed of those of several operations.
-pub(super) struct ValueTables {
-    of: [[u8; 256]; 3],
-    is_identity: bool,
-    /// Whether all channels have the same table.
-    is_shared: bool,
-}
-
-impl Default for ValueTables {
-    fn default() -> Self {
-        Self { of: [table(|value| value); 3], is_identity: true, is_shared: true }
-    }
+/// Tables of values, composed of those of several operations.
+#[derive(Default)]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, and it is not moved")]
+pub(super) enum ValueTables {
+    /// Nothing changes.
+    #[default]
+    Identity,
+    /// One table for all channels.
+    Shared([u8; 256]),
+    /// A table for each channel.
+    Each([[u8; 256]; 3]),
 }
 
 impl ValueTables {
     /// Appends an operation that is the same for all channels.
     pub(super) fn then(&mut self, next: &[u8; 256]) {
-        self.is_identity = false;
-        for own in self.of.as_flattened_mut() {
-            *own = next[usize::from(*own)];
+        match self {
+            Self::Identity => *self = Self::Shared(*next),
+            Self::Shared(table) => append(table, next),
+            Self::Each(tables) => tables.iter_mut().for_each(|table| append(table, next)),
         }
     }
 
     /// Appends an operation with a table for each channel.
     pub(super) fn then_each(&mut self, next: &[[u8; 256]; 3]) {
-        self.is_identity = false;
-        self.is_shared &= next[0] == next[1] && next[1] == next[2];
-        for (own, next) in self.of.iter_mut().zip(next) {
-            own.iter_mut().for_each(|own| *own = next[usize::from(*own)]);
-        }
-    }
-
-    /// Returns whether nothing changes.
-    pub(super) const fn is_identity(&self) -> bool {
-        self.is_identity
+        let mut tables = match self {
+            _ if next[0] == next[1] && next[1] == next[2] => return self.then(&next[0]),
+            Self::Identity => return *self = Self::Each(*next),
+            Self::Shared(table) => [*table; 3],
+            Self::Each(tables) => *tables,
+        };
+        tables.iter_mut().zip(next).for_each(|(table, next)| append(table, next));
+        *self = Self::Each(tables);
     }
 
     /// Returns the histograms of the picture's channels after these operations.
-    pub(super) fn mapped(&self, histograms: &[[u32; 256]; 3]) -> [[u32; 256]; 3] {
+    pub(super) fn mapped(&self, histograms: [[u32; 256]; 3]) -> [[u32; 256]; 3] {
+        let tables = match self {
+            Self::Identity => return histograms,
+            Self::Shared(table) => [table; 3],
+            Self::Each(tables) => tables.each_ref(),
+        };
         let mut mapped = [[0; 256]; 3];
-        for ((mapped, table), histogram) in mapped.iter_mut().zip(&self.of).zip(histograms) {
+        for ((mapped, table), histogram) in mapped.iter_mut().zip(tables).zip(histograms) {
             for (value, count) in table.iter().zip(histogram) {
                 mapped[usize::from(*value)] += count;
             }
@@ -55,12 +58,18 @@ impl ValueTables {
 
     /// Writes the values, and starts again with tables that change nothing.
     pub(super) fn write(&mut self, picture: &mut RgbPicture<'_>, result: &mut Vec<u8>) {
-        if self.is_identity {
-            return;
+        match self {
+            Self::Identity => return,
+            Self::Shared(table) => picture.change(result, |pass| map_all(table, pass)),
+            Self::Each(tables) => picture.change(result, |pass| map_each(tables, pass)),
         }
-        picture.change(result, |rgb| if self.is_shared { map_all(&self.of[0], rgb) } else { map_each(&self.of, rgb) });
-        *self = Self::default();
+        *self = Self::Identity;
     }
+}
+
+/// Appends a table to another.
+fn append(table: &mut [u8; 256], next: &[u8; 256]) {
+    table.iter_mut().for_each(|value| *value = next[usize::from(*value)]);
 }
 
 fn table(of: impl Fn(u8) -> u8) -> [u8; 256] {

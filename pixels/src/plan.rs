@@ -1,6 +1,6 @@
 //! Which pixels of a picture become which pixels of the result.
 
-use crate::{AxisSpan, Frame, Orientation, PixelWriter, Resampler};
+use crate::{AxisSpan, Frame, Orientation, PixelWriter, Resampler, resize::Filter};
 
 /// Crops, a change of size, padding and mirroring, in one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,6 +15,8 @@ pub struct ResamplePlan {
     pub flipped: bool,
     /// Width and height of the result.
     pub size: [u32; 2],
+    /// How pixels of a decoded picture are weighted. Decoding has none but the default.
+    pub filter: Filter,
 }
 
 impl ResamplePlan {
@@ -54,11 +56,11 @@ impl ResamplePlan {
         out.resize(writer.bytes(), 0);
         let Some(([x, y], frame)) = self.frame(Orientation::default(), size) else { return };
         if writer.takes_as_is(&frame) {
-            resampler.resample(rgb, size, x, y, out);
+            resampler.resample(rgb, size, (x, y), self.filter, out);
             return;
         }
         let mut resampled = vec![0; x.pixels as usize * y.pixels as usize * 3];
-        resampler.resample(rgb, size, x, y, &mut resampled);
+        resampler.resample(rgb, size, (x, y), self.filter, &mut resampled);
         writer.write(&resampled, &frame, out);
     }
 
@@ -67,6 +69,6 @@ impl ResamplePlan {
     #[must_use]
     pub fn scratch_bytes(&self, size: [u32; 2]) -> u64 {
         let (Some(x), Some(y)) = (self.x, self.y) else { return 0 };
-        Resampler::scratch_bytes(size, [x, y]) + u64::from(x.pixels) * u64::from(y.pixels) * 3
+        Resampler::scratch_bytes(size, [x, y], self.filter) + u64::from(x.pixels) * u64::from(y.pixels) * 3
     }
 }

@@ -31,13 +31,53 @@ pub struct Area {
     pub height: f64,
 }
 
-/// How pixels are weighted. Where the picture becomes smaller, the filter's support grows with the scale.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// How pixels are weighted, as in PIL. Where the picture becomes smaller, the filter's support grows with the scale.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Filter {
+    /// No weights: the pixel at the place of each one's middle.
+    Nearest,
+    /// All pixels in the area of one of the result weigh the same.
+    Box,
     /// A triangle, called bilinear in PIL.
+    #[default]
     Bilinear,
-    /// A cubic spline; sharper.
+    /// A triangle of the four pixels around, however much smaller the picture becomes.
+    PlainBilinear,
+    /// A cosine window of the support of a triangle.
+    Hamming,
+    /// A cubic spline, called bicubic in PIL; sharper.
     CatmullRom,
+    /// A sinc over three pixels on each side, called Lanczos in PIL; the sharpest.
+    Lanczos3,
+}
+
+impl Filter {
+    const fn algorithm(self) -> ResizeAlg {
+        match self {
+            Self::Nearest => ResizeAlg::Nearest,
+            Self::Box => ResizeAlg::Convolution(FilterType::Box),
+            Self::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
+            Self::PlainBilinear => ResizeAlg::Interpolation(FilterType::Bilinear),
+            Self::Hamming => ResizeAlg::Convolution(FilterType::Hamming),
+            Self::CatmullRom => ResizeAlg::Convolution(FilterType::CatmullRom),
+            Self::Lanczos3 => ResizeAlg::Convolution(FilterType::Lanczos3),
+        }
+    }
+
+    /// Returns whether it has negative weights, so that values can be beyond the range and are cut off: then it shows which
+    /// axis comes first.
+    pub(crate) const fn overshoots(self) -> bool {
+        matches!(self, Self::CatmullRom | Self::Lanczos3)
+    }
+
+    /// Returns half the width of its support, in pixels of the larger of the picture and the result; at least 1.
+    pub(crate) const fn support(self) -> u64 {
+        match self {
+            Self::Nearest | Self::Box | Self::Bilinear | Self::PlainBilinear | Self::Hamming => 1,
+            Self::CatmullRom => 2,
+            Self::Lanczos3 => 3,
+        }
+    }
 }
 
 /// Resizes pictures, and reuses its buffers.
@@ -75,12 +115,8 @@ impl Resizer {
             .unwrap_or_else(|error| panic!("{columns:?} and {rows:?} of {whole:?}: {error}"));
         let mut target = TypedImage::<U8x3>::from_buffer(width, height, out)
             .unwrap_or_else(|error| panic!("{width}x{height}: {error}"));
-        let filter = match filter {
-            Filter::Bilinear => FilterType::Bilinear,
-            Filter::CatmullRom => FilterType::CatmullRom,
-        };
         let options = ResizeOptions::new()
-            .resize_alg(ResizeAlg::Convolution(filter))
+            .resize_alg(filter.algorithm())
             .crop(area.left, area.top, area.width, area.height)
             .use_alpha(false);
         self.0
@@ -105,6 +141,16 @@ fn rgb_bytes([width, height]: [u32; 2]) -> Option<usize> {
 mod tests {
     use super::*;
 
+    const FILTERS: [Filter; 7] = [
+        Filter::Nearest,
+        Filter::Box,
+        Filter::Bilinear,
+        Filter::PlainBilinear,
+        Filter::Hamming,
+        Filter::CatmullRom,
+        Filter::Lanczos3,
+    ];
+
     /// Returns a resizer that uses no vector instructions.
     #[allow(unsafe_code)]
     fn portable() -> Resizer {
@@ -128,7 +174,7 @@ mod tests {
             ([(7, 8), (159, 160)], [0.0, 0.0, 1.0, 1.0], [9, 3]),
         ] {
             let area = Area { left, top, width: area_width, height: area_height };
-            for filter in [Filter::Bilinear, Filter::CatmullRom] {
+            for filter in FILTERS {
                 let [portable, vector] = [portable(), Resizer::default()].map(|mut resizer| {
                     let mut out = vec![0; rgb_bytes(size).unwrap()];
                     resizer.resize(picture, readable, area, filter, &mut out, size);

@@ -25,12 +25,12 @@ __all__ = [
     "NativeLoader",
     "NativeOp",
     "NativePipeline",
-    "NativeTransform",
     "PipelineStageStats",
     "Prediction",
     "Reply",
     "SlabMemory",
     "StreamPosition",
+    "Transform",
     "__version__",
     "pack_pictures",
     "set_log_level",
@@ -186,6 +186,8 @@ class NativeLoader:
         sharers: int,
         cores: float | None,
         memory_bytes: int | None,
+        cache_dir: str | None,
+        cache_bytes: int | None,
         requests: int | None,
         read_ahead: int | None,
         transform_timeout: float | None,
@@ -327,19 +329,19 @@ class NativeOp:
     def __call__(self, item: Any) -> Any: ...
 
 @final
-class NativeTransform:
-    """The operations of an `image` column of a job."""
-
-    def __new__(cls, ops: Sequence[Any], seed: int) -> NativeTransform: ...
-    def apply(self, image: Any, epoch: int, id: int) -> Any: ...
-
-@final
 class Reply:
     """Where an operation that answers later puts its result. Only the first answer counts."""
 
     def done(self, result: Any) -> None: ...
     def done_many(self, results: list[Any]) -> None: ...
     def failed(self, exception: BaseException) -> None: ...
+
+@final
+class Transform:
+    """The operations of an `image` column of a job, on arrays; `transform` makes it."""
+
+    def __new__(cls, ops: Sequence[Any], seed: int) -> Transform: ...
+    def __call__(self, image: Any, /, *, epoch: int = 0, id: int = 0) -> Any: ...
 
 @final
 class LoopTasks:

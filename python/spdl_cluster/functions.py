@@ -28,9 +28,10 @@ _IN_A_MODULE = "put it into a separate module (in a notebook, a cell that begins
 def named(job: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the job with each function replaced by its name."""
     named = dict(job)
-    columns = named.get("column")
-    if isinstance(columns, (list, tuple)):
-        named["column"] = [_named_in(column) if isinstance(column, Mapping) else column for column in columns]
+    for kind, subject, key in (("column", "name", "transform"), ("function", "call", "call")):
+        tables = named.get(kind)
+        if isinstance(tables, (list, tuple)):
+            named[kind] = [_named_in(table, kind, subject, key) if isinstance(table, Mapping) else table for table in tables]
     return named
 
 
@@ -47,13 +48,14 @@ def program() -> Program | None:
     return Program(False, os.path.abspath(path), list(sys.argv))
 
 
-def _named_in(column: Mapping[str, Any]) -> dict[str, Any]:
-    named = dict(column)
-    function = named.get("transform")
-    where = f"column `{column.get('name', '?')}`: `transform`"
+def _named_in(table: Mapping[str, Any], kind: str, subject: str, key: str) -> dict[str, Any]:
+    named = dict(table)
+    function = named.get(key)
+    called = table.get(subject, "?")
+    where = f"{kind} `{getattr(called, '__qualname__', called)}`: `{key}`"
     if callable(function):
-        named["transform"] = _name(function, where)
-    name = named.get("transform")
+        named[key] = _name(function, where)
+    name = named.get(key)
     if isinstance(name, str) and name.startswith("__main__:") and program() is None:
         path = name.partition(":")[2]
         raise SettingError(
@@ -69,7 +71,7 @@ def _name(function: Callable[..., Any], where: str) -> str:
         what = f"`{path}`" if path else f"a `{type(function).__name__}`"
         raise SettingError(
             f"{where} is {what}, which has no name that other processes could find it by",
-            "functions are called in processes of their own: define it with `def` at the top level of a module",
+            "functions are called in processes of their own: define it with `def` or `class` at the top level of a module, and give fixed values as `arguments`",
         )
     try:
         found: Any = functools.reduce(getattr, path.split("."), sys.modules[module])

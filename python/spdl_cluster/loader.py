@@ -405,6 +405,8 @@ def local(
     slots: int | None = None,
     cores: float | None = None,
     memory_bytes: int | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
     requests: int | None = None,
     read_ahead: int | None = None,
     transform_timeout: float | None = None,
@@ -428,6 +430,9 @@ def local(
     cores: processor cores for decoding, a number above 0, not a percentage. Default 40 % of the node's, shared by the
         ranks on it (`LOCAL_WORLD_SIZE`). More cores make the trainer's own work on the CPU slower.
     memory_bytes: bytes for slots and cached data. Default 1 GiB. More leave less for the trainer.
+    cache_dir: folder that caches data of a remote store. Ranks and workers of a node can share one, and it outlives them.
+        Default: none, data is not cached on disk.
+    cache_bytes: the most bytes of that folder, with what others cache there. Default 64 GiB. More fill the disk.
     requests: the most requests to stores in flight, 1 to 512. Default: tuned by what is measured.
     read_ahead: steps whose data is fetched ahead, 1 to 512. Default: tuned by what is measured.
     transform_timeout: seconds that a function of the job (`transform`) may take for a sample; a sample that takes
@@ -448,6 +453,8 @@ def local(
         sharers=environment.local_world(),
         cores=cores,
         memory_bytes=memory_bytes,
+        cache_dir=None if cache_dir is None else os.fspath(cache_dir),
+        cache_bytes=cache_bytes,
         requests=requests,
         read_ahead=read_ahead,
         transform_timeout=transform_timeout,

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from . import _native
+from ._native import Transform
 from .errors import SettingError
 
 __all__ = [
@@ -137,29 +138,6 @@ def resize(size: tuple[int, int] | int, *, crop: Literal["centre"] | None = None
     return NativeOperation("resize", _native.NativeOp.resize(sides, crops_centre=crop is not None))
 
 
-class Transform:
-    """The operations of an `image` column of a job, on arrays; `transform` makes it."""
-
-    def __init__(self, native: _native.NativeTransform) -> None:
-        """Not for callers: use `transform`."""
-        self._native = native
-
-    def __call__(self, image: Any, /, *, epoch: int = 0, id: int = 0) -> Any:
-        """Returns a new picture; other threads of Python run meanwhile. The seed, the epoch and the sample's id decide what is
-        drawn, and nothing else does.
-
-        image: an array of NumPy's or a tensor of torch's, of bytes with the shape height, width, 3; it is not changed.
-
-        Raises `DataError` if it is none.
-        """
-        if not hasattr(image, "__array_struct__") and hasattr(image, "numpy"):
-            image = image.numpy()
-        return self._native.apply(image, epoch, id)
-
-    def __repr__(self) -> str:
-        return "<spdl_cluster.ops.transform>"
-
-
 def transform(ops: Sequence[dict[str, Any] | str], *, seed: int = 0) -> Transform:
     """Returns the operations of an `image` column of a job, as a function of decoded pictures: arrays of bytes with the shape
     height, width, 3.
@@ -170,7 +148,7 @@ def transform(ops: Sequence[dict[str, Any] | str], *, seed: int = 0) -> Transfor
     ops: as in a job file. Lists that a job refuses are refused; the last one need not give a fixed size.
     seed: a job with this seed draws the same for a sample.
     """
-    return Transform(_native.NativeTransform(ops, seed))
+    return Transform(ops, seed)
 
 
 class ToDevice:

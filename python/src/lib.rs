@@ -30,7 +30,7 @@ mod _native {
     #[pymodule_export]
     use crate::pictures::pack_pictures;
     #[pymodule_export]
-    use crate::pipeline::{LoopTasks, NativeArray, NativeOp, NativePipeline, NativeTransform, Reply};
+    use crate::pipeline::{LoopTasks, NativeArray, NativeOp, NativePipeline, Reply, Transform};
     #[pymodule_export]
     use crate::values::{ColumnType, LoaderFacts, LoaderStart, PipelineStageStats, SlabMemory, StreamPosition};
 

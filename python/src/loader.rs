@@ -214,7 +214,7 @@ impl NativeLoader {
     /// Makes the loader of a rank whose pipeline runs in this process. `ranks()` returns rank and world when the loader
     /// is opened. `sharers` processes share the node's default budget of cores.
     #[staticmethod]
-    #[pyo3(signature = (job, ranks, *, start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, requests, read_ahead, transform_timeout, program, log_every, device, device_options))]
+    #[pyo3(signature = (job, ranks, *, start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, cache_dir, cache_bytes, requests, read_ahead, transform_timeout, program, log_every, device, device_options))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn local(
         job: &Bound<'_, PyAny>,
@@ -227,6 +227,8 @@ impl NativeLoader {
         sharers: u32,
         cores: Option<f64>,
         memory_bytes: Option<u64>,
+        cache_dir: Option<PathBuf>,
+        cache_bytes: Option<u64>,
         requests: Option<u32>,
         read_ahead: Option<u32>,
         transform_timeout: Option<f64>,
@@ -240,6 +242,7 @@ impl NativeLoader {
         let log_every = seconds(py, "log_every", log_every)?;
         let transforms = open::transforms(py, seconds(py, "transform_timeout", transform_timeout)?, program)?;
         let tuning = open::tuning(py, requests, read_ahead)?;
+        let disk = open::disk(py, cache_dir, cache_bytes)?;
         let options = ProcessOptions {
             start,
             epochs,
@@ -249,6 +252,7 @@ impl NativeLoader {
             sharers,
             cores,
             memory_bytes,
+            disk,
             tuning,
             transforms,
         };

@@ -1,7 +1,7 @@
 //! Opens a loader: over a cluster, or in this process. The settings are kept, so that a state can be set before it is
 //! opened.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, path::PathBuf, time::Duration};
 
 use pyo3::prelude::*;
 use spdl_cli::local;
@@ -15,7 +15,10 @@ use spdl_core::{
     tuning::{Setting, TuningSettings},
 };
 use spdl_gpu::{DeviceError, LoaderExt};
-use spdl_worker::transform::{Program, ProgramCode, TransformSettings};
+use spdl_worker::{
+    budget::{Budget, DEFAULT_DISK_BYTES, DiskBudget},
+    transform::{Program, ProgramCode, TransformSettings},
+};
 
 use crate::{
     batch_memory::BatchMemory,
@@ -297,6 +300,7 @@ pub(crate) struct ProcessOptions {
     pub(crate) sharers: u32,
     pub(crate) cores: Option<f64>,
     pub(crate) memory_bytes: Option<u64>,
+    pub(crate) disk: Option<DiskBudget>,
     pub(crate) tuning: TuningSettings,
     pub(crate) transforms: TransformSettings,
 }
@@ -305,9 +309,10 @@ impl ProcessOptions {
     /// Returns the job's name and its pipeline.
     pub(crate) fn source(self, job: JobFile) -> Result<(String, BatchSource), ClientError> {
         let name = job.name.clone();
-        let mut budget = spdl_worker::budget::Budget::default();
+        let mut budget = Budget::default();
         budget.cores = self.cores.unwrap_or(budget.cores / f64::from(self.sharers.max(1)));
         budget.memory_bytes = self.memory_bytes.unwrap_or(budget.memory_bytes);
+        budget.disk = self.disk;
         let mut builder = local::builder(job).budget(budget).tuning(self.tuning).transforms(self.transforms);
         if let Some(start) = self.start {
             builder = builder.start(start.parse::<StartFrom>()?);
@@ -336,6 +341,15 @@ pub(crate) fn tuning(py: Python<'_>, requests: Option<u32>, read_ahead: Option<u
         .check()
         .map_err(|(value, problem)| ErrorKind::Setting.error(py, &format!("setting `{value}`: {problem}"), None))?;
     Ok(settings)
+}
+
+/// Returns the disk cache, if there is to be one.
+pub(crate) fn disk(py: Python<'_>, directory: Option<PathBuf>, bytes: Option<u64>) -> PyResult<Option<DiskBudget>> {
+    if directory.is_none() && bytes.is_some() {
+        let problem = "setting `cache_bytes`: it is the size of `cache_dir`: give that folder, too";
+        return Err(ErrorKind::Setting.error(py, problem, None));
+    }
+    Ok(directory.map(|directory| DiskBudget { directory, bytes: bytes.unwrap_or(DEFAULT_DISK_BYTES) }))
 }
 
 /// Returns how functions of the job are called: by this interpreter, with the module path of this process.

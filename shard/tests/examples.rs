@@ -6,10 +6,11 @@ use serde_json::Value;
 use spdl_core::{
     Fingerprint,
     job::{
-        BadSamples, BoxFormat, BoxLabelsKeys, BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys, CenterCrop,
-        ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DType, DatasetFacts, DecodeFile, EpochEnd, ImageKeys,
-        ImageLayout, ImageOp, JobFile, JsonKeys, MaskKeys, NoKeys, Normalise, OrderFile, RandomFlip, RandomResizedCrop,
-        Resize, ReturnsFile, Size, TensorEncoding, TensorKeys, TextKeys,
+        ArgumentsFile, BadSamples, BoxFormat, BoxLabelsKeys, BoxStorage, BoxesKeys, BytesColumn, BytesKeys,
+        CategoryKeys, CenterCrop, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DType, DatasetFacts,
+        DecodeFile, EpochEnd, FunctionFile, GeometryKeys, ImageKeys, ImageLayout, ImageOp, ImageSizeKeys,
+        Interpolation, JobFile, JsonKeys, MaskKeys, NoKeys, Normalise, OneHotKeys, OrderFile, RandomFlip,
+        RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, TensorEncoding, TensorKeys, TextKeys,
     },
 };
 
@@ -33,8 +34,14 @@ fn with_every_key() -> JobFile {
     let size = Size::Square(1);
     let ops = vec![
         ImageOp::CropBox(CropBox { field: String::new(), margin: 0.0 }),
-        ImageOp::RandomResizedCrop(RandomResizedCrop { size, scale: [0.0; 2], ratio: [0.0; 2] }),
-        ImageOp::Resize(Resize { size }),
+        ImageOp::RandomResizedCrop(RandomResizedCrop {
+            size,
+            scale: [0.0; 2],
+            ratio: [0.0; 2],
+            interpolation: Interpolation::Box,
+            antialias: true,
+        }),
+        ImageOp::Resize(Resize { size, interpolation: Interpolation::Box, antialias: true }),
         ImageOp::CenterCrop(CenterCrop { size }),
         ImageOp::RandomFlip(RandomFlip { p: 0.0 }),
     ];
@@ -57,11 +64,14 @@ fn with_every_key() -> JobFile {
             min_visible: Some(0.0),
             min_size: Some(0.0),
         }),
+        DecodeFile::OneHot(OneHotKeys { classes: Some(1), names: Some(vec![String::new()]) }),
         DecodeFile::BoxLabels(BoxLabelsKeys {
             follows: Some(String::new()),
             key: Some(String::new()),
             names: Some(vec![String::new()]),
         }),
+        DecodeFile::Geometry(GeometryKeys { follows: Some(String::new()) }),
+        DecodeFile::ImageSize(ImageSizeKeys { follows: Some(String::new()) }),
         DecodeFile::Mask(MaskKeys { follows: Some(String::new()), ignore_index: Some(1) }),
         DecodeFile::Tensor(TensorKeys {
             shape: Some(vec![1]),
@@ -76,10 +86,17 @@ fn with_every_key() -> JobFile {
         decode,
         dtype: Some(DType::U8),
         transform: Some(String::new()),
-        returns: Some(ReturnsFile { dtype: Some(DType::U8), shape: Some(vec![1]), max_bytes: Some(1) }),
+        arguments: Some(ArgumentsFile::default()),
+        returns: Some(ReturnsFile {
+            dtype: Some(DType::U8),
+            shape: Some(vec![1]),
+            max_rows: Some(1),
+            max_bytes: Some(1),
+        }),
     };
     JobFile {
         view: None,
+        mix: None,
         name: String::new(),
         dataset: String::new(),
         seed: 0,
@@ -91,6 +108,20 @@ fn with_every_key() -> JobFile {
         shuffle: true,
         order: Some(OrderFile { lanes: Some(1), window: Some(1) }),
         column: kinds.map(column).into(),
+        function: vec![FunctionFile {
+            call: String::new(),
+            arguments: Some(ArgumentsFile::default()),
+            fields: vec![String::new()],
+            max_bytes: Some(1),
+            columns: vec![String::new()],
+            returns: vec![ReturnedFile {
+                name: String::new(),
+                dtype: Some(DType::U8),
+                shape: Some(vec![1]),
+                max_rows: Some(1),
+                max_bytes: Some(1),
+            }],
+        }],
     }
 }
 
@@ -112,7 +143,7 @@ fn mentions(text: &str, word: &str) -> bool {
 
 #[test]
 fn every_job_file_that_ships_is_valid() {
-    let facts = DatasetFacts { fingerprint: Fingerprint(1), samples: 1_281_167, blocks: 14_000 };
+    let facts = DatasetFacts { fingerprint: Fingerprint(1), samples: 1_281_167, blocks: 14_000, has_classes: true };
     let files = job_files();
     assert!(files.len() >= 5, "{files:?}");
     for (path, text) in files {

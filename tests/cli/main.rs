@@ -10,3 +10,4 @@ mod replaced;
 mod runs;
 mod status;
 mod top;
+mod warm;

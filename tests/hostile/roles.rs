@@ -20,8 +20,7 @@ fn a_certificate_of_the_wrong_role_or_cluster_is_refused_by_name() {
     let other = ClusterCa::open_or_create(other.path()).unwrap();
     attacked.runtime.block_on(async {
         for (port, at, role, may) in [
-            (worker, Role::Worker, Role::Worker, "only: client, admin"),
-            (worker, Role::Worker, Role::Coordinator, "only: client, admin"),
+            (worker, Role::Worker, Role::Coordinator, "only: worker, client, admin"),
             (coordinator, Role::Coordinator, Role::Coordinator, "only: worker, client, admin"),
         ] {
             let endpoint = attacked.endpoint(&attacked.identity(role));

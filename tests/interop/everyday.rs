@@ -117,7 +117,7 @@ fn the_imagenet_example_is_replayed_unchanged_and_in_parts_where_memory_is_short
     write(path("picture.jpg"), Pictures::new().picture(3, 0));
     write(
         path("captions.py"),
-        "import numpy\n\ndef tokens(text, sample):\n    return numpy.resize(numpy.frombuffer(text, 'u1'), 77).astype('i4')\n",
+        "import numpy\n\ndef tokens(text, sample, model):\n    return numpy.resize(numpy.frombuffer(text, 'u1'), 77).astype('i4')\n",
     );
     fs::create_dir(path("dataset")).unwrap();
     let arguments = [path("picture.jpg"), path("dataset/part-0.tar"), "2100".into()];

@@ -5,6 +5,7 @@ mod elsewhere;
 mod everyday;
 mod foreign;
 mod hub;
+mod loose;
 mod mds;
 mod own_data;
 mod parquet;

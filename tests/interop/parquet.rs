@@ -43,6 +43,10 @@ const COLUMNS: &[(&str, &str, &str)] = &[
     ("v", "image.bytes", "decode = \"bytes\""),
     ("w", "image.path", "decode = \"bytes\""),
     ("x", "points.x", "decode = \"tensor\"\ndtype = \"f64\"\nshape = []\nmax_rows = 8"),
+    ("y", "nested", "decode = \"tensor\"\ndtype = \"i64\"\nshape = [2, 2]"),
+    ("z", "objects.bbox", "decode = \"tensor\"\ndtype = \"f64\"\nshape = [2]\nmax_rows = 8"),
+    ("each", "each.bbox", "decode = \"tensor\"\ndtype = \"f64\"\nshape = [2]\nmax_rows = 8"),
+    ("category", "each.category", "decode = \"tensor\"\ndtype = \"i64\"\nshape = []\nmax_rows = 8"),
 ];
 
 fn job_file(path: &Path, dataset: &str, keys: &str, columns: &[(&str, &str, &str)]) {
@@ -66,7 +70,7 @@ fn every_type_encoding_and_compression_is_what_pyarrow_reads() {
     assert!(COLUMNS.iter().all(|(_, field, _)| fields[*field] == written["rows"]), "{fields:?}");
     let notes = report["notes"].to_string();
     assert!(notes.contains("column `words` of `codec=brotli/part-012.parquet` is left out: lists of text"), "{notes}");
-    assert!(notes.contains("column `nested`") && notes.contains("lists of lists are not read"), "{notes}");
+    assert!(notes.contains("column `deep`") && notes.contains("lists of lists of lists are not read"), "{notes}");
     let verified = run(ctl().arg("verify").arg(&dataset).arg("--json")).json();
     assert_eq!((&verified["records"], verified["faults"].as_array().unwrap().len()), (&written["rows"], 0));
 
@@ -96,6 +100,10 @@ fn every_type_encoding_and_compression_is_what_pyarrow_reads() {
         &[of_the_batch, "codec=brotli/part-012.parquet", "no field `maybe`"],
     );
     refused(("gaps", "gaps", "decode = \"tensor\"\ndtype = \"i64\"\nshape = [2]"), &[of_the_batch, "no field `gaps`"]);
+    for field in ["uneven", "holes"] {
+        let column = (field, field, "decode = \"tensor\"\ndtype = \"i64\"\nshape = [1]\nmax_rows = 2");
+        refused(column, &[of_the_batch, &format!("no field `{field}`")]);
+    }
     refused(
         ("f", "float64", "decode = \"int\""),
         &["field `float64`", "it holds f64 [], and the column expects a whole number"],
@@ -167,8 +175,34 @@ fn a_damaged_file_is_named_with_the_row_group_and_the_column() {
         .error(&["part-001.parquet", "is no Parquet file"]);
 }
 
-/// Writes pictures as Parquet, and a job of them.
-fn pictures(folder: &Path) -> PathBuf {
+#[test]
+fn boxes_of_a_detection_dataset_are_read_as_datasets_writes_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dataset, out) = (pictures(folder.path(), "detection"), folder.path().join("out"));
+    run(ctl().arg("index").arg(&dataset).arg("--json")).json();
+    let boxes =
+        "decode = \"boxes\"\nfollows = \"image\"\nstored_as = \"xywh\"\nmax_rows = 8\nmin_visible = 0\nmin_size = 0";
+    let job = folder.path().join("job.toml");
+    let keys = "global_batch = 16\nepochs = 1\nshuffle = false\nbad_samples = \"fail\"";
+    let columns = [
+        ("image", "image.bytes", "decode = \"image\"\nops = [{ resize = [64, 96] }]"),
+        ("boxes", "objects.bbox", boxes),
+        ("labels", "objects.category", "decode = \"box_labels\"\nfollows = \"boxes\""),
+        ("each_boxes", "each.bbox", boxes),
+        ("each_labels", "each.category", "decode = \"box_labels\"\nfollows = \"each_boxes\""),
+    ];
+    job_file(&job, &dataset.display().to_string(), keys, &columns);
+    run(ctl().arg("replay").arg(&job).args(["--all", "--json", "--out"]).arg(&out)).json();
+    let pairs = ["boxes=expected", "each_boxes=expected", "labels=objects.category", "each_labels=objects.category"];
+    let paths = [dataset.display().to_string(), out.display().to_string()];
+    let arguments = paths.into_iter().chain(pairs.map(str::to_owned));
+    let checked = run_script(&python_with(PYARROW), "tests/interop/check_parquet.py", arguments);
+    assert_eq!(checked["different"], Value::Array(vec![]), "{checked}");
+    assert!(checked["compared"].as_object().unwrap().values().all(|rows| *rows == PICTURES), "{checked}");
+}
+
+/// Writes pictures as Parquet, as the command `what` of the script does.
+fn pictures(folder: &Path, what: &str) -> PathBuf {
     let (pictures, dataset) = (folder.join("pictures"), folder.join("set"));
     write_pictures(&pictures, PICTURES);
     let mut files: Vec<PathBuf> = Vec::new();
@@ -179,7 +213,7 @@ fn pictures(folder: &Path) -> PathBuf {
             if path.is_dir() { folders.push(path) } else { files.push(path) }
         }
     }
-    let arguments = ["pictures".into(), dataset.clone().into_os_string()].into_iter();
+    let arguments = [what.into(), dataset.clone().into_os_string()].into_iter();
     run_script(
         &python_with(PYARROW),
         "tests/interop/write_parquet.py",
@@ -197,7 +231,7 @@ fn picture_job(path: &Path, dataset: &str) {
 #[tokio::test]
 async fn a_job_of_pictures_in_parquet_is_the_same_on_disk_on_s3_and_at_every_world_size() {
     let folder = tempfile::tempdir().unwrap();
-    let dataset = pictures(folder.path());
+    let dataset = pictures(folder.path(), "pictures");
     let report = run(ctl().arg("index").arg(&dataset).args(["--block-size", "64KiB", "--json"])).json();
     assert_eq!((&report["samples"], &report["shards"]), (&Value::from(PICTURES), &Value::from(3)));
     assert!(report["blocks"].as_u64().unwrap() > 3, "row groups are cut at their pages: {report}");

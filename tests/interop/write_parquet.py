@@ -1,6 +1,6 @@
 """Writes Parquet files with pyarrow, in every combination of page version, encoding and compression, and one with pictures.
 
-usage: write_parquet.py types FOLDER | write_parquet.py pictures FOLDER PICTURE...
+usage: write_parquet.py types FOLDER | write_parquet.py pictures FOLDER PICTURE... | write_parquet.py detection FOLDER PICTURE...
 """
 
 import json
@@ -10,6 +10,7 @@ import sys
 import numpy
 import pyarrow
 import pyarrow.parquet
+from write_imagenet import jpeg_size
 
 ROWS = 50
 
@@ -44,7 +45,15 @@ def table(seed: int) -> pyarrow.Table:
     columns["maybe"] = pyarrow.array([None if row % 3 == 0 else row for row in range(ROWS)], pyarrow.int64())
     columns["gaps"] = pyarrow.array([[1, None] if row % 4 == 0 else [row, 1] for row in range(ROWS)])
     columns["words"] = [["no", "field"]] * ROWS
-    columns["nested"] = [[[1, 2], [3, 4]]] * ROWS
+    columns["nested"] = [[[row, 2], [3, seed]] for row in range(ROWS)]
+    pairs = [[[float(item), row / 8] for item in list] for row, list in enumerate(lists)]
+    objects = [{"bbox": pair, "category": list} for pair, list in zip(pairs, lists, strict=True)]
+    columns["objects"] = pyarrow.array(objects)
+    each = [[{"bbox": box, "category": row} for box in pair] for row, pair in enumerate(pairs)]
+    columns["each"] = pyarrow.array(each)
+    columns["uneven"] = [[[1, 2], [3]] if row % 4 == 0 else [[], []] if row % 4 == 1 else [[row]] for row in range(ROWS)]
+    columns["holes"] = [[[1, None]] if row % 4 == 0 else [None] if row % 4 == 1 else [[row], [2]] for row in range(ROWS)]
+    columns["deep"] = [[[[1, 2]]]] * ROWS
     return pyarrow.table(columns)
 
 
@@ -98,6 +107,38 @@ def pictures(folder: pathlib.Path, *files: str) -> dict:
     return {"rows": len(rows)}
 
 
+def detection(folder: pathlib.Path, *files: str) -> dict:
+    """Writes pictures with boxes as `datasets` does: lists of boxes and of classes, and the same as lists of objects. `expected`
+    has the boxes in pictures of 96x64."""
+    rows = []
+    for row, file in enumerate(sorted(files)):
+        jpg = pathlib.Path(file).read_bytes()
+        height, width = jpeg_size(jpg)
+        eighths = [[left, 1, 2, 1 + left] for left in range(row % 5)]
+        boxes = [[x * width / 8, y * height / 8, w * width / 8, h * height / 8] for x, y, w, h in eighths]
+        classes = [7 * row + x for x, *_ in eighths]
+        rows.append(
+            {
+                "image": {"bytes": jpg, "path": f"{row}.jpg"},
+                "objects": {"bbox": boxes, "category": classes},
+                "each": [{"bbox": box, "category": number} for box, number in zip(boxes, classes, strict=True)],
+                "expected": [[x * 12.0, y * 8.0, (x + w) * 12.0, (y + h) * 8.0] for x, y, w, h in eighths],
+            }
+        )
+    box, number = pyarrow.list_(pyarrow.float32(), 4), pyarrow.int64()
+    schema = pyarrow.schema(
+        [
+            ("image", pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])),
+            ("objects", pyarrow.struct([("bbox", pyarrow.list_(box)), ("category", pyarrow.list_(number))])),
+            ("each", pyarrow.list_(pyarrow.struct([("bbox", pyarrow.list_(pyarrow.float64())), ("category", number)]))),
+            ("expected", pyarrow.list_(box)),
+        ]
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), folder / "train.parquet", write_page_index=True)
+    return {"rows": len(rows)}
+
+
 if __name__ == "__main__":
     command, folder, *arguments = sys.argv[1:]
-    print(json.dumps({"types": types, "pictures": pictures}[command](pathlib.Path(folder), *arguments)))
+    print(json.dumps({"types": types, "pictures": pictures, "detection": detection}[command](pathlib.Path(folder), *arguments)))

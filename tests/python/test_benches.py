@@ -1,10 +1,11 @@
-"""Runs the benchmark of pipelines with this package alone, for a moment: that it works, not what it measures. Of that of rows,
-checks the table."""
+"""Runs the benchmark of pipelines with this package alone, for a moment: that it works, not what it measures. Of those of rows
+and of accelerators, checks the tables and how they are made of measurements."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -63,3 +64,79 @@ def test_the_benchmark_of_rows_reports_every_loader_with_its_ratio(monkeypatch: 
         "| 20 | theirs | it does not run | | | | |",
     ]
     assert {line.count("|") for line in lines} == {8}
+
+
+def test_the_benchmark_of_accelerators_finds_the_shortest_step_that_reaches_the_bar(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(PEERS))
+    au: Any = importlib.import_module("au")
+    data: Any = importlib.import_module("data")
+    workload = au.WORKLOADS["retinanet"]
+    steps = []
+
+    def figures(_loader: object, settings: Any, _args: object, step_ms: float) -> dict[str, float]:
+        """Returns the figures of a loader that gives a batch each 100 ms, and takes 20 ms of each step."""
+        steps.append(step_ms)
+        period_s = max(0.1, step_ms / 1000 + 0.02)
+        per_s = settings.batch / period_s
+        return {"images_per_s": per_s, "cpu_s_per_1000": 1.0, "peak_mb": 2.0}
+
+    monkeypatch.setattr(au, "measure_one", figures)
+    settings = data.Settings(cores=2, batch=workload.batch)
+    run = au.measured(None, workload, settings, None)
+    assert len(steps) > 3 and steps[0] == 0 and run["step_ms"] == steps[-1] and run["free_per_s"] == settings.batch / 0.1
+    assert workload.least_au <= run["au"] < workload.least_au + 0.05
+    assert run["cores"] == pytest.approx(2 * run["step_ms"] / 1000 / workload.step_s)
+
+    def hurried(*given: Any) -> dict[str, float]:
+        """Returns the figures of a loader that is slower where nobody waits."""
+        return figures(*given) | ({} if given[3] else {"images_per_s": settings.batch / 0.4})
+
+    steps.clear()
+    monkeypatch.setattr(au, "measure_one", hurried)
+    run = au.measured(None, workload, settings, None)
+    assert run["step_ms"] == steps[-1] < 0.7 * steps[1] and run["au"] >= workload.least_au
+    never = figures
+    monkeypatch.setattr(au, "measure_one", lambda *given: never(*given) | {"images_per_s": 1.0 if given[3] else 500.0})
+    assert "an AU of" in au.measured(None, workload, settings, None)["error"]
+
+
+def test_the_table_of_accelerators_compares_each_loader_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(PEERS))
+    au: Any = importlib.import_module("au")
+    good = {"au": 0.9, "step_ms": 38.0, "free_per_s": 1000.0, "cpu_s_per_1000": 1.5, "peak_mb": 300.0}
+    runs = [
+        good | {"loader": "ours", "cores": 2.0},
+        good | {"loader": "theirs", "cores": 5.0},
+        good | {"loader": "theirs", "cores": 7.0},
+        {"loader": "broken", "error": "it does not run"},
+    ]
+    lines = au.markdown(runs).splitlines()
+    assert lines[2:] == [
+        "| ours | 2.00 | 0.900 | 38 | 1,000 | 1.50 | 300 | 1.00 |",
+        "| theirs | 6.00 | 0.900 | 38 | 1,000 | 1.50 | 300 | 3.00 |",
+        "| broken | it does not run | | | | | | |",
+    ]
+    assert {line.count("|") for line in lines} == {9}
+
+
+def test_the_arrays_of_accelerators_have_the_bytes_that_are_stated_and_columns_in_our_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.syspath_prepend(str(PEERS))
+    au: Any = importlib.import_module("au")
+    arrays: Any = importlib.import_module("arrays")
+    tomllib = pytest.importorskip("tomllib")
+    data: Any = importlib.import_module("data")
+    bytes_of = {"u8": 1, "i32": 4, "f32": 4}
+    stated = {"flux": 2_164_832, "dlrm": 40 * 4, "cosmoflow": 2_828_486 + 16, "unet3d": 146_600_000 // 16}
+    assert set(stated) == {name for name, workload in au.WORKLOADS.items() if workload.pictures is None}
+    for name, sample_bytes in stated.items():
+        workload = au.WORKLOADS[name]
+        ours = arrays.OurArrays(workload.peers[0], tmp_path, data.Data(tmp_path / f"au-{name}"), 1 << 30)
+        job = tomllib.loads(ours.job(tmp_path, au.settings_of(name, 2)).read_text())
+        assert job["global_batch"] == workload.batch
+        assert [column["name"] for column in job["column"]] == list(arrays.ARRAYS[name].columns)
+        sizes = [bytes_of[column["dtype"]] * math.prod(column["shape"]) for column in job["column"]]
+        assert sum(sizes) == sample_bytes, name

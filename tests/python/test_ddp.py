@@ -8,53 +8,17 @@ import json
 import os
 import pathlib
 import select
-import signal
 import subprocess
-import sys
 import time
 from typing import Any
 
 import pytest
 from conftest import LIMIT_S, PICTURES, Cluster, MakeJob
+from torchrun import finish, kill, torchrun
 
 torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "python/examples/train_ddp.py"
-
-
-def torchrun(world: int, *arguments: object, **variables: str) -> subprocess.Popen[str]:
-    """Starts the example on `world` ranks, in a new process group."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
-    return subprocess.Popen(
-        [*command, str(EXAMPLE), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    """Waits for the end, asserts success, and returns the output."""
-    try:
-        output, errors = process.communicate(timeout=LIMIT_S)
-    finally:
-        kill(process)
-    assert process.returncode == 0, f"{output}\n{errors}"
-    return output
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """Kills torchrun and all its ranks, which are in separate sessions, with SIGKILL."""
-    children = pathlib.Path(f"/proc/{process.pid}/task").glob("*/children")
-    ranks = [int(rank) for text in children for rank in text.read_text().split()]
-    for group in (process.pid, *ranks):
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    process.wait()
 
 
 def steps(text: str) -> list[dict[str, Any]]:
@@ -100,7 +64,7 @@ class Gate:
 
 
 def test_the_example_of_the_readme_trains_on_the_demos_data() -> None:
-    output = finish(torchrun(2, "--demo", "--pictures", 96)).splitlines()
+    output = finish(torchrun(EXAMPLE, 2, "--demo", "--pictures", 96)).splitlines()
     assert output[-1].startswith("saw 192 samples in 2 epochs on 2 ranks, 0 of them twice; "), output
     # Each epoch ends with the whole validation set.
     for epoch, line in enumerate(output[-3:-1]):
@@ -122,7 +86,7 @@ def test_training_killed_in_the_middle_goes_on_at_any_world_size(
         traces = tmp_path / f"trace-{launch}"
         traces.mkdir()
         gate = Gate(traces / f"0-of-{world}.jsonl") if world < 3 else None
-        process = torchrun(world, "--checkpoint", checkpoint, "--every", 2, "--trace", traces, **variables)
+        process = torchrun(EXAMPLE, world, "--checkpoint", checkpoint, "--every", 2, "--trace", traces, **variables)
         if gate:
             try:
                 gate.pass_steps(process, 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from spdl_cluster import ops
 numpy = pytest.importorskip("numpy")
 torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 functional = pytest.importorskip("torchvision.transforms.v2.functional")
+Image = pytest.importorskip("PIL.Image")
 
 #: Heights and widths, among them the smallest and odd ones.
 SIZES = [(1, 1), (1, 9), (9, 1), (2, 2), (3, 3), (17, 31), (64, 96)]
@@ -102,6 +104,55 @@ def test_an_operation_gives_what_torchvision_gives(steps: list[Any], function: F
             found = difference(transform(picture), torchvision(function, picture))
             assert found <= 1, f"{steps} of {height}x{width}: {found} levels"
             assert numpy.array_equal(picture, before), "the picture is the caller's"
+
+
+#: Heights and widths before and after. In none of them does the area of a pixel end in the middle of another one, which `box` can count
+#: to either side after rounding.
+RESIZES = [
+    ((37, 53), [16, 16]),
+    ((37, 53), [90, 41]),
+    ((64, 96), [32, 48]),
+    ((9, 1), [4, 7]),
+    ((3, 3), [50, 2]),
+    ((300, 400), [223, 211]),
+    ((300, 401), [7, 5]),
+    ((5, 6), [5, 90]),
+]
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"])
+@pytest.mark.parametrize(("before", "after"), RESIZES)
+def test_a_resize_gives_what_torchvision_gives_for_a_picture_of_pillow(mode: str, before: tuple[int, int], after: list[int]) -> None:
+    transform = ops.transform([{"resize": {"size": after, "interpolation": mode}}])
+    for picture in pictures(*before):
+        theirs = functional.resize(Image.fromarray(picture), after, functional.InterpolationMode(mode))
+        found = difference(transform(picture), numpy.asarray(theirs))
+        assert found <= (0 if mode == "nearest" else 1), f"{mode} of {before} to {after}: {found} levels"
+
+
+@pytest.mark.parametrize(("before", "after"), RESIZES)
+def test_a_resize_without_antialiasing_gives_what_torchvision_gives(before: tuple[int, int], after: list[int]) -> None:
+    transform = ops.transform([{"resize": {"size": after, "antialias": False}}])
+    for picture in pictures(*before):
+        theirs = torchvision(lambda x: functional.resize(x, after, antialias=False), picture)
+        assert difference(transform(picture), theirs) <= 1, f"{before} to {after}"
+
+
+def test_what_comes_before_and_after_a_resize_of_other_weights_keeps_its_place() -> None:
+    picture = pictures(300, 400)[1]
+    box = {"random_resized_crop": {"size": 64, "scale": [1.0, 1.0], "ratio": [4 / 3, 4 / 3], "interpolation": "bicubic"}}
+    cut = ops.transform([{"center_crop": [120, 200]}, *always("random_flip"), {"resize": {"size": 60, "interpolation": "lanczos"}}, {"pad": 2}])
+    theirs = Image.fromarray(picture).crop((100, 90, 300, 210)).transpose(Image.Transpose.FLIP_LEFT_RIGHT).resize((100, 60), Image.Resampling.LANCZOS)
+    assert difference(cut(picture)[2:-2, 2:-2], numpy.asarray(theirs)) <= 1
+    whole = Image.fromarray(picture).resize((64, 64), Image.Resampling.BICUBIC)
+    assert difference(ops.transform([box])(picture), numpy.asarray(whole)) <= 1
+    boxed = ops.transform([{"letterbox": {"size": 64, "interpolation": "box"}}])(picture)
+    assert difference(boxed[8:56], numpy.asarray(Image.fromarray(picture).resize((64, 48), Image.Resampling.BOX))) <= 1
+
+
+def test_antialiasing_can_be_left_out_only_where_that_is_defined() -> None:
+    with pytest.raises(spdl_cluster.SettingError, match="`antialias` is false; only `nearest` and `bilinear`"):
+        ops.transform([{"resize": {"size": 9, "interpolation": "lanczos", "antialias": False}}])
 
 
 #: Operations whose pixels come from places that are computed, with parameters of torchvision's. A place in the middle of two
@@ -194,6 +245,43 @@ def test_augmentations_give_one_of_torchvisions(name: str) -> None:
     # To take the lowest bit away changes no value by more than a level.
     assert names >= set(theirs._AUGMENTATION_SPACE) - {"Identity", "Posterize"}, set(theirs._AUGMENTATION_SPACE) - names
     assert ("Rotate", 1) in seen and ("Rotate", -1) in seen
+
+
+@pytest.mark.parametrize("all_ops", [True, False])
+def test_a_mix_is_one_of_the_picture_and_what_torchvision_makes_of_it(all_ops: bool) -> None:
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    theirs = v2.AugMix(all_ops=all_ops)
+    space = theirs._AUGMENTATION_SPACE if all_ops else theirs._PARTIAL_AUGMENTATION_SPACE
+    transform = ops.transform([{"aug_mix": {"severity": 4, "mixture_width": 1, "chain_depth": 1, "all_ops": all_ops}}])
+    picture = pictures(33, 47)[1]
+    tensor = torch.from_numpy(picture).permute(2, 0, 1).contiguous()
+    made: dict[str, list[Any]] = {}
+    for which, (magnitudes, signed) in space.items():
+        values = magnitudes(10, 33, 47)
+        for value in {0.0} if values is None else {float(value) for value in values[:4]}:
+            for magnitude in (value, -value) if signed else (value,):
+                change = theirs._apply_image_or_video_transform(tensor, which, magnitude, interpolation="bilinear", fill=theirs._fill)
+                made.setdefault(which, []).append(change.permute(1, 2, 0).numpy().astype(float))
+    own = picture.astype(float)
+    seen, shares = set(), []
+    for sample in range(300):
+        ours = transform(picture, id=sample)
+        matches = []
+        for which, candidates in made.items():
+            for candidate in candidates:
+                # The share of the operation's picture that explains the result best; parts of a level were cut off.
+                change, result = candidate - own, ours + 0.5 - own
+                share = float((change * result).sum() / max((change * change).sum(), 1.0))
+                mixed = numpy.trunc(own + change * min(max(share, 0.0), 1.0))
+                if numpy.abs(ours - mixed).max() <= 1:
+                    matches.append((which, share, numpy.abs(change).mean()))
+        assert matches, f"sample {sample} is no mix with one of torchvision's"
+        if len({which for which, _, _ in matches}) == 1:
+            seen.add(matches[0][0])
+        shares += [share for _, share, strength in matches[:1] if strength > 10]
+    # Of 4 bits or more, and of thresholds near the top, little changes.
+    assert seen >= set(space) - {"Posterize", "Solarize", "Color", "Sharpness"}, set(space) - seen
+    assert min(shares) < 0.1 and max(shares) > 0.9 and abs(statistics.mean(shares) - 0.5) < 0.1
 
 
 def test_crops_erasing_and_letterboxes() -> None:
@@ -309,6 +397,10 @@ def test_lists_and_pictures_that_make_no_sense_are_refused() -> None:
         ([{"rand_augment": {"magnitude": 31}}], "`magnitude` is 31, not below `num_magnitude_bins`, 31"),
         ([{"rand_augment": {"num_ops": 10**6}}], "`num_ops` is 1000000"),
         ([{"trivial_augment_wide": 1}], "`num_magnitude_bins` is 1"),
+        ([{"aug_mix": 11}], "`severity` is 11, not in 1..=10"),
+        ([{"aug_mix": {"mixture_width": 0}}], "`mixture_width` is 0, not in 1..=10"),
+        ([{"aug_mix": {"chain_depth": 0}}], "`chain_depth` is 0; give -1, or 1 to 10"),
+        ([{"aug_mix": {"alpha": 0}}], "`alpha` is 0, not in 0.001..1000"),
         ([{"random_apply": {"transforms": []}}], "`transforms` is empty"),
         ([{"random_apply": {"transforms": ["crop_box"]}}], "`transforms` has `crop_box`, which has to stand by itself"),
         ([{"random_apply": {"transforms": [{"random_invert": 2}]}}], "`transforms` has random_invert: `random_invert` has p = 2"),

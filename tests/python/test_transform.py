@@ -163,10 +163,137 @@ def test_a_function_that_cannot_be_loaded_is_named_before_any_batch(job: MakeJob
             loader.next()
 
 
+DESCRIBED = {
+    "call": "user_functions:described",
+    "fields": ["jpg", "cls"],
+    "columns": ["image", "label"],
+    "returns": [
+        {"name": "size", "dtype": "i64", "shape": []},
+        {"name": "image"},
+        {"name": "rows", "dtype": "i16", "shape": [2], "max_rows": 3},
+        {"name": "text", "max_bytes": 10},
+        {"name": "draw", "dtype": "f64", "shape": []},
+    ],
+}
+
+NUMBERS = [{"name": "a", "from": "cls", "decode": "int"}, {"name": "b", "from": "cls", "decode": "int", "dtype": "i32"}]
+SWAPPED = {"call": "user_functions:swapped", "columns": ["a", "b"], "returns": [{"name": "a", "dtype": "i32"}, {"name": "b", "dtype": "i64"}]}
+
+
+def test_a_function_takes_several_values_and_returns_several_columns(job: MakeJob) -> None:
+    with spdl_cluster.local(job(bad_samples="mask"), tensors="numpy") as loader:
+        plain = {i: (picture.copy(), label) for batch in loader for i, picture, label in zip(batch.ids.tolist(), batch["image"], batch["label"])}
+    made = job(function=[DESCRIBED], bad_samples="mask", max_bad_fraction=1.0)
+    runs = []
+    for given in (made, {**made, "function": [{**DESCRIBED, "call": user_functions.described}]}):
+        seen = 0
+        with spdl_cluster.local(given, tensors="numpy", cores=2) as loader:
+            for batch in loader:
+                assert list(batch) == ["image", "label", "size", "rows", "text", "draw"]
+                for at, sample in enumerate(batch.ids.tolist()):
+                    picture, label = plain[sample]
+                    if label == 3:
+                        assert batch.flags[at] and not batch["image"][at].any() and len(batch["rows"][at]) == 0
+                        continue
+                    assert (batch["image"][at] == picture // 2).all() and batch["label"][at] == label
+                    assert batch["rows"][at].tolist() == [[label, label]] * (label % 4)
+                    assert batch["text"][at].tobytes() == str(label).encode() * 2 and batch["size"][at] > 100
+                    assert batch["draw"][at] == numpy.random.Generator(numpy.random.PCG64([5, 0, sample])).random()
+                    seen += 1
+            stages = {stage["name"]: stage for stage in loader.stats()["stages"]}
+        with spdl_cluster.local(given, cores=1) as loader:
+            runs.append(digests(loader))
+        assert seen and stages["transform"]["items"] == seen, "one call for each good sample"
+    assert runs[0] == runs[1]
+
+
+def test_a_function_can_be_all_that_a_job_has(job: MakeJob) -> None:
+    returns = [{"name": "number", "dtype": "i64", "shape": []}]
+    made = {**job(), "function": [{"call": "user_functions:Wrong", "arguments": {"how": "none"}, "fields": ["cls"], "returns": returns}]}
+    del made["column"]
+    made |= {"bad_samples": "mask", "max_bad_fraction": 1.0}
+    with spdl_cluster.local(made, tensors="numpy") as loader:
+        for batch in loader:
+            assert list(batch) == ["number"] and (batch["number"] == (batch.flags == 0)).all()
+
+
+def test_columns_that_change_places_keep_their_types(job: MakeJob) -> None:
+    with spdl_cluster.local(job(*NUMBERS, function=[SWAPPED]), tensors="numpy") as loader:
+        for batch in loader:
+            assert (batch["a"].dtype, batch["b"].dtype) == (numpy.int32, numpy.int64)
+            assert (batch["a"] == batch["label"]).all() and (batch["b"] == batch["label"]).all()
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("none", "returned None"),
+        ("number", "returned a int, and its job declares a dict"),
+        ("lacks", "returned no `number`, which its job declares"),
+        ("more", "returned `other`, which its job does not declare"),
+        ("type", r"returned `number`: float32 \[\], and its column declares int64 \[\]"),
+        ("missing value", "returned `number`: None"),
+    ],
+)
+def test_what_is_not_declared_is_a_bad_sample(job: MakeJob, how: str, text: str) -> None:
+    returns = [{"name": "number", "dtype": "i64", "shape": []}]
+    function = {"call": "user_functions:Wrong", "arguments": {"how": how}, "fields": ["cls"], "returns": returns}
+    with spdl_cluster.local(job(function=[function], bad_samples="fail")) as loader:
+        with pytest.raises(spdl_cluster.DataError, match=f"column `number`: function `user_functions:Wrong` {text}"):
+            for _ in loader:
+                pass
+
+
+def test_functions_and_classes_get_the_arguments_of_the_job(job: MakeJob) -> None:
+    words = {"by": 10, "words": ["ab", "c"]}
+    made = job(
+        column("one", "shifted_by", arguments={"by": 7, "scale": 2.0}),
+        column("two", "Shift"),
+        {**column("three", ""), "transform": user_functions.Shift, "arguments": {**words, "by": 20}},
+        column("four", "Counted", arguments=words),
+        column("five", "Counted", arguments={"words": ["ab", "c"], "by": 10}),
+        bad_samples="fail",
+    )
+    with spdl_cluster.local(made) as loader:
+        for batch in loader:
+            label = batch["label"]
+            assert (batch["one"] == 2 * label + 7).all()
+            assert (batch["two"] == label + 1).all() and (batch["three"] == label + 23).all()
+            # Columns with the same class and arguments share one object.
+            assert (batch["four"] == 1).all() and (batch["five"] == 1).all()
+
+
+def test_an_object_that_raises_is_a_bad_sample_with_the_line(job: MakeJob) -> None:
+    made = job(column("other", "Shift", arguments={"by": 13}), bad_samples="fail")
+    with spdl_cluster.local(made) as loader:
+        with pytest.raises(spdl_cluster.DataError, match=r"`user_functions:Shift` at user_functions\.py:\d+ raised ValueError: three and thirteen"):
+            for _ in loader:
+                pass
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "text"),
+    [
+        ("Shift", {"by": -1}, "ValueError: -1 is negative"),
+        ("Shift", {"far": 1}, r"TypeError: .*__init__\(\) got an unexpected keyword argument 'far'"),
+        ("Silent", {}, "TypeError: objects of the class `Silent` cannot be called: it has no method `__call__`"),
+    ],
+)
+def test_a_class_whose_object_cannot_be_made_fails_the_job_before_any_batch(
+    job: MakeJob, function: str, arguments: dict[str, Any], text: str
+) -> None:
+    with spdl_cluster.local(job(column("other", function, arguments=arguments))) as loader:
+        with pytest.raises(spdl_cluster.DataError, match=f"`user_functions:{function}` cannot be loaded .*: {text}"):
+            loader.next()
+
+
 def test_a_job_that_makes_no_sense_is_refused_with_the_key(job: MakeJob) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"transform": "flip"}, "`transform` is `flip`; name a function as `package.module:function`"),
         ({"returns": {"shape": [0]}}, "`returns.shape`"),
+        ({"arguments": {"a b": 1}}, "`arguments` has `a b`, which is not a name in Python"),
+        ({"arguments": {"a": float("nan")}}, "`arguments` has a number that is not finite"),
+        ({"arguments": 3}, "arguments expects a table, not 3"),
     ]
     for keys, text in cases:
         with pytest.raises(spdl_cluster.SettingError, match=text):
@@ -208,7 +335,8 @@ def test_a_worker_gives_the_same_bytes_and_takes_its_processes_with_it(
     job: MakeJob, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
-    made = with_functions(job, name="remote")
+    made = with_functions(job, name="remote", function=[SWAPPED])
+    made["column"] += NUMBERS
     with spdl_cluster.local(made) as loader:
         expected = digests(loader)
     replayed = ctl_json("replay", write_job(made, tmp_path / "remote.toml"), "--all", "--python", sys.executable)

@@ -64,6 +64,87 @@ def process(label: numpy.int64, rng: numpy.random.Generator) -> int:
     return os.getpid()
 
 
+def shifted_by(label: numpy.int64, rng: numpy.random.Generator, by: int, scale: float = 1.0) -> int:
+    """Returns a number that depends on arguments of the job."""
+    return int(scale * label) + by
+
+
+def described(record: dict[str, Any], rng: numpy.random.Generator) -> dict[str, Any] | None:
+    """Returns columns of several kinds from a picture as it is stored, its class, and columns that are decoded."""
+    assert list(record) == ["jpg", "cls", "image", "label"]
+    if record["label"] == 3:
+        return None
+    label = int(record["cls"])
+    record["image"] //= 2
+    return {
+        "size": len(record["jpg"]),
+        "image": record["image"],
+        "rows": numpy.full((label % 4, 2), label, numpy.int16),
+        "text": record["cls"] * 2,
+        "draw": rng.random(),
+    }
+
+
+def swapped(record: dict[str, Any], rng: numpy.random.Generator) -> dict[str, Any]:
+    """Returns what it gets under the other names."""
+    return {"a": record["b"], "b": record["a"]}
+
+
+def same(record: dict[str, Any], rng: numpy.random.Generator) -> dict[str, Any]:
+    """Returns the labels and the boxes that it gets."""
+    return {name: record[name] for name in ("labels", "boxes")}
+
+
+class Wrong:
+    """Its objects return what no job declares."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def __call__(self, record: dict[str, Any], rng: numpy.random.Generator) -> Any:
+        if record["cls"] != b"3":
+            return {"number": 1}
+        results: dict[str, Any] = {
+            "none": None,
+            "number": 7,
+            "lacks": {},
+            "more": {"number": 1, "other": 2},
+            "type": {"number": numpy.float32(1.5)},
+            "missing value": {"number": None},
+        }
+        return results[self.how]
+
+
+class Shift:
+    """Its objects return a number that depends on arguments of the job."""
+
+    made = 0
+
+    def __init__(self, by: int = 1, words: tuple[str, ...] = ()) -> None:
+        if by < 0:
+            raise ValueError(f"{by} is negative")
+        self.by = by + sum(map(len, words))
+        type(self).made += 1
+
+    def __call__(self, label: numpy.int64, rng: numpy.random.Generator) -> int:
+        if label == 3 and self.by == 13:
+            raise ValueError("three and thirteen")
+        return int(label) + self.by
+
+
+class Counted(Shift):
+    """Its objects return how many of them their process has made."""
+
+    made = 0
+
+    def __call__(self, label: numpy.int64, rng: numpy.random.Generator) -> int:
+        return type(self).made
+
+
+class Silent:
+    """Its objects cannot be called."""
+
+
 class Picky:
     """Functions that fail for a class."""
 

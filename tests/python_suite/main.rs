@@ -9,6 +9,9 @@ use std::{
 
 use spdl_testkit::{processes::program, root, target};
 
+/// The tests that start torchrun.
+const UNDER_TORCHRUN: &[&str] = &["tests/python/test_ddp.py", "tests/python/test_objects.py"];
+
 /// The virtual environment of the tests.
 struct Environment {
     python: PathBuf,
@@ -74,13 +77,14 @@ fn pytest(arguments: &[&str]) {
 
 #[test]
 fn the_package_installs_and_its_tests_pass() {
-    pytest(&["tests/python", "--ignore", "tests/python/test_ddp.py"]);
+    let ignored = UNDER_TORCHRUN.iter().flat_map(|file| ["--ignore", file]);
+    pytest(&["tests/python"].into_iter().chain(ignored).collect::<Vec<_>>());
 }
 
 #[test]
 fn training_under_torchrun_is_killed_and_goes_on() {
-    // Without torch the whole file is skipped, which pytest reports as an error: no tests.
+    // Without torch the whole files are skipped, which pytest reports as an error: no tests.
     if ENVIRONMENT.no_torch.is_none() {
-        pytest(&["tests/python/test_ddp.py"]);
+        pytest(UNDER_TORCHRUN);
     }
 }

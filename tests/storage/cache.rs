@@ -3,9 +3,15 @@
 use std::fs;
 
 use spdl_core::messages::CacheStats;
+use spdl_testkit::proxy::ReceivedRequest;
 use spdl_worker::budget::DiskBudget;
 
 use crate::fixture::{FeedSettings, StorageFixture};
+
+/// Returns the number of requests for blocks.
+fn blocks(requests: &[ReceivedRequest]) -> usize {
+    requests.iter().filter(|request| request.path.ends_with(".tar")).count()
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_that_a_crash_left_in_the_cache_is_fetched_again_and_no_sample_is_wrong() {
@@ -16,13 +22,12 @@ async fn garbage_that_a_crash_left_in_the_cache_is_fetched_again_and_no_sample_i
     assert_eq!(fixture.run(1, &settings).await.unwrap().batches, expected);
     let asked = fixture.proxy.requests().len();
     assert_eq!(fixture.run(1, &settings).await.unwrap().batches, expected);
-    let blocks = |paths: &[spdl_testkit::proxy::ReceivedRequest]| {
-        paths.iter().filter(|request| request.path.ends_with(".tar")).count()
-    };
     assert_eq!(blocks(&fixture.proxy.requests()[asked..]), 0, "all blocks came from the disk");
 
     let asked = fixture.proxy.requests().len();
-    for (number, file) in fs::read_dir(cache.path()).unwrap().map(|file| file.unwrap().path()).enumerate() {
+    let files = fs::read_dir(cache.path()).unwrap().map(|file| file.unwrap());
+    let files = files.filter(|file| file.file_name().to_str().unwrap().starts_with("blk-"));
+    for (number, file) in files.map(|file| file.path()).enumerate() {
         let mut bytes = fs::read(&file).unwrap();
         match number % 3 {
             0 => bytes.fill(0),
@@ -35,6 +40,48 @@ async fn garbage_that_a_crash_left_in_the_cache_is_fetched_again_and_no_sample_i
     assert_eq!(delivered.batches, expected);
     assert_eq!(blocks(&fixture.proxy.requests()[asked..]), 12);
     assert_eq!((delivered.store.cache_faults, delivered.store.wrong_bytes), (12, 0), "the store was not to blame");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_at_once_share_a_cache_on_disk_and_what_one_has_read_the_others_find() {
+    let fixture = StorageFixture::new(24, 6).await;
+    let cache = tempfile::tempdir().unwrap();
+    let settings = FeedSettings::with_disk(cache.path());
+    let expected = fixture.undisturbed(2).await;
+    let mut first = fixture.feed(&fixture.url, 2, &settings).await;
+    for _ in 0..6 {
+        assert!(first.next().await.unwrap());
+    }
+    let asked = blocks(&fixture.proxy.requests());
+    assert_eq!(asked, 12, "each block once in an epoch");
+    assert_eq!(fixture.run(2, &settings).await.unwrap().batches, expected);
+    assert_eq!(first.rest().await.unwrap().batches, expected);
+    assert_eq!(blocks(&fixture.proxy.requests()), asked, "nothing came from the store again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_room_on_disk_for_a_part_of_the_dataset_each_epoch_reads_only_the_rest() {
+    let fixture = StorageFixture::new(240, 24).await;
+    let cache = tempfile::tempdir().unwrap();
+    let dataset_bytes: u64 = fixture
+        .shards()
+        .iter()
+        .map(|shard| std::path::Path::new(&fixture.local()).join(shard).metadata().unwrap().len())
+        .sum();
+    let bytes = dataset_bytes / 2;
+    let disk = Some(DiskBudget { directory: cache.path().to_owned(), bytes });
+    // Each epoch in a process of its own, so that nothing comes from memory.
+    let mut fetched = Vec::new();
+    for _ in 0..3 {
+        let asked = fixture.proxy.requests().len();
+        fixture.run(1, &FeedSettings { disk: disk.clone(), ..FeedSettings::default() }).await.unwrap();
+        fetched.push(blocks(&fixture.proxy.requests()[asked..]));
+    }
+    let all = fetched[0] as f64;
+    for later in &fetched[1..] {
+        let hits = 1.0 - *later as f64 / all;
+        assert!((0.46..0.51).contains(&hits), "{hits} of the blocks came from the disk: {fetched:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -42,6 +42,7 @@ fn session() -> Box<Session> {
         dataset: "/data".into(),
         dataset_fingerprint: Fingerprint(1),
         view: None,
+        mix: None,
         samples: 1,
         seed: 1,
         global_batch: 64,
@@ -94,6 +95,8 @@ fn codecs(criterion: &mut Criterion) {
         slow_object: None,
         tuning: Default::default(),
         bad_samples: vec![],
+        peer_map: 0,
+        peers: Default::default(),
     };
     let heartbeat = ToCoordinator::WorkerHeartbeat(heartbeat);
     let filled = FromHome::Filled { sequence: 1000, slot: 3, used_bytes: BATCH_BYTES as u64 };

@@ -13,7 +13,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::codec::{self, CodecError, MAX_MESSAGE_BYTES};
-use spdl_core::messages::{FromCoordinator, FromHome, PROTOCOL_VERSION, ToCoordinator, ToHome};
+use spdl_core::{
+    messages::{FromCoordinator, FromHome, PROTOCOL_VERSION, ToCoordinator, ToHome},
+    peers::{BlockReply, BlockRequest},
+};
 
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 2] = *b"SP";
@@ -48,6 +51,16 @@ impl Message for ToHome {
 impl Message for FromHome {
     const NAME: &'static str = "message of a home";
     const MAX_BYTES: usize = 64 << 10;
+}
+
+impl Message for BlockRequest {
+    const NAME: &'static str = "request for a block";
+    const MAX_BYTES: usize = 128 << 10;
+}
+
+impl Message for BlockReply {
+    const NAME: &'static str = "reply to a request for a block";
+    const MAX_BYTES: usize = 64;
 }
 
 /// A frame that cannot be read or written.

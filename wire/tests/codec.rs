@@ -49,6 +49,16 @@ proptest! {
     }
 
     #[test]
+    fn messages_between_workers_survive(
+        request in arbitrary::block_request(),
+        reply in arbitrary::block_reply(),
+        flip in 1..=255_u8,
+    ) {
+        survives(&request, flip)?;
+        survives(&reply, flip)?;
+    }
+
+    #[test]
     fn messages_to_homes_survive(message in arbitrary::to_home(), flip in 1..=255_u8) {
         survives(&message, flip)?;
     }

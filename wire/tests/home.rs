@@ -31,6 +31,7 @@ fn session() -> Box<Session> {
         dataset: "data".into(),
         dataset_fingerprint: Fingerprint(1),
         view: None,
+        mix: None,
         samples: 10,
         seed: 1,
         global_batch: 2,

@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf};
 
 use spdl_core::{
     Fingerprint,
-    job::{ColumnKind, DType, DatasetFacts, Job, JobFile, TensorColumn, TensorEncoding},
+    job::{Arguments, ColumnKind, DType, DatasetFacts, Job, JobFile, TensorColumn, TensorEncoding},
 };
 use spdl_wire::codec;
 
@@ -76,7 +76,7 @@ transform = "pictures.colour:jitter"
 "#;
 
 fn everything() -> Job {
-    let facts = DatasetFacts { fingerprint: Fingerprint(0x1234_5678), samples: 1000, blocks: 40 };
+    let facts = DatasetFacts { fingerprint: Fingerprint(0x1234_5678), samples: 1000, blocks: 40, has_classes: true };
     JobFile::parse(EVERYTHING, "everything.toml").unwrap().freeze(&facts).unwrap()
 }
 
@@ -156,6 +156,23 @@ fn an_operation_of_a_later_release_is_refused_by_name_with_the_release_that_it_n
     let named = b"\x03cls\x00\x01\x05\x05twirl\x059.2.0\x02{}\x00\x00\x08\x08\x00";
     let error = codec::decode::<Job>(&patched(INT_COLUMN, named)).unwrap_err().to_string();
     assert!(error.contains("operation `twirl` needs spdl-cluster 9.2.0 or later"), "{error}");
+}
+
+#[test]
+fn a_function_with_arguments_travels_by_name_and_one_without_as_ever() {
+    let mut job = everything();
+    job.columns.retain(|column| column.name == "shorter");
+    let mut plain = Vec::new();
+    codec::encode(&job, &mut plain).unwrap();
+    assert!(!plain.windows(11).any(|bytes| bytes == b"transformed"), "{}", plain.escape_ascii());
+    let text = r#"{"model":"x"}"#.to_owned();
+    job.columns[0].transform.as_mut().unwrap().function.arguments = Arguments::from_text(text);
+    let mut bytes = Vec::new();
+    codec::encode(&job, &mut bytes).unwrap();
+    let named = b"\x03txt\x06\x0btransformed\x050.1.0";
+    assert!(bytes.windows(named.len()).any(|bytes| bytes == named), "{}", bytes.escape_ascii());
+    assert_eq!(codec::decode::<Job>(&bytes).unwrap(), job);
+    assert_eq!(serde_json::from_str::<Job>(&serde_json::to_string(&job).unwrap()).unwrap(), job);
 }
 
 #[test]

@@ -10,6 +10,8 @@ use crate::decode::DecodeLimits;
 pub const DEFAULT_CORE_FRACTION: f64 = 0.4;
 /// Default memory of a worker, in bytes.
 pub const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
+/// Default size of a disk cache, in bytes.
+pub const DEFAULT_DISK_BYTES: u64 = 64 << 30;
 /// Minimum memory of a worker, in bytes.
 pub const MIN_MEMORY_BYTES: u64 = 16 << 20;
 /// Maximum bytes of records that are fetched for one batch without being cached.
@@ -42,9 +44,9 @@ pub struct BudgetError {
 /// The folder and the size of the disk cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskBudget {
-    /// The folder; created if it does not exist. Two workers must not share one.
+    /// The folder; created if it does not exist. Several processes of a node can share it.
     pub directory: PathBuf,
-    /// Maximum bytes of all blocks in the folder. When raised, the disk fills up.
+    /// Maximum bytes of all blocks in the folder, those of other processes included. When raised, the disk fills up.
     pub bytes: u64,
 }
 

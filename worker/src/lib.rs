@@ -1,5 +1,6 @@
 //! The crate of `spdl-worker`: fetching, decoding, batching and serving samples.
 
+mod allocator;
 pub mod budget;
 pub mod cli;
 pub mod decode;

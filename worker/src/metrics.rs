@@ -11,6 +11,7 @@ use prometheus_client::{
 use spdl_core::histogram::DurationBuckets;
 use spdl_core::{
     messages::{RankStats, StageStats, StoreStats},
+    peers::PeerStats,
     tuning::{Tunable, TunedValue},
 };
 use spdl_wire::rejections::Rejections;
@@ -83,6 +84,8 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
         single(name, help, current.into());
     }
     single("spdl_worker_ranks", "Ranks served", ranks.len() as f64);
+    let help = "Workers, this one among them, that read or have read the blocks of its ranks' sessions";
+    single("spdl_worker_peers", help, resources.fetcher.peers().count() as f64);
     let help = "1 while the coordinator answers heartbeats";
     single("spdl_worker_coordinator_up", help, f64::from(u8::from(is_accepted)));
     let family = Family::<[(&str, &str); 1], Counter>::default();
@@ -94,6 +97,7 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
     registry.register("spdl_worker_peers_rejected", help, family);
     pictures(&mut registry, resources.pictures());
     stores(&mut registry, &resources.store_stats());
+    peers(&mut registry, &resources.fetcher.peers().stats());
     let cpu = RealCounter::default();
     cpu.inc_by(resources.cpu_time().as_secs_f64());
     registry.register("spdl_worker_cpu_seconds", "CPU time of the process", cpu);
@@ -121,13 +125,15 @@ fn pictures(registry: &mut Registry, counts: &PictureCounts) {
     registry.register("spdl_worker_odd_pictures", help, family);
 }
 
+fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
+    let counter = Counter::<u64>::default();
+    counter.inc_by(value);
+    registry.register(name, help, counter);
+}
+
 fn stores(registry: &mut Registry, stats: &StoreStats) {
     let StoreStats { retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = *stats;
-    let mut counter = |name: &str, help: &str, value: u64| {
-        let counter = Counter::<u64>::default();
-        counter.inc_by(value);
-        registry.register(name, help, counter);
-    };
+    let mut counter = |name: &str, help: &str, value: u64| counter(registry, name, help, value);
     counter("spdl_worker_store_requests", "Requests to stores, hedges among them", stats.requests);
     counter("spdl_worker_store_answers", "Requests to stores that were answered in the end", stats.answers);
     counter("spdl_worker_store_retries", "Requests that were made again because the last one failed", retries);
@@ -151,6 +157,18 @@ fn stores(registry: &mut Registry, stats: &StoreStats) {
     gauge.set(stats.outage_ms as f64 / 1e3);
     let help = "How long requests for an object have failed, the longest of all objects";
     registry.register("spdl_worker_store_outage_seconds", help, gauge);
+}
+
+fn peers(registry: &mut Registry, stats: &PeerStats) {
+    let PeerStats { received_blocks, received_bytes, sent_blocks, sent_bytes, misses, failures, late } = *stats;
+    let mut counter = |name: &str, help: &str, value: u64| counter(registry, name, help, value);
+    counter("spdl_worker_peer_received_blocks", "Blocks, or parts of them, from other workers", received_blocks);
+    counter("spdl_worker_peer_received_bytes", "Bytes of blocks from other workers", received_bytes);
+    counter("spdl_worker_peer_sent_blocks", "Blocks, or parts of them, sent to other workers", sent_blocks);
+    counter("spdl_worker_peer_sent_bytes", "Bytes of blocks sent to other workers", sent_bytes);
+    counter("spdl_worker_peer_misses", "Requests to workers that did not have the block", misses);
+    counter("spdl_worker_peer_failures", "Requests to workers that failed", failures);
+    counter("spdl_worker_peer_late", "Requests to workers that were late, so that the store was asked, too", late);
 }
 
 fn stages(registry: &mut Registry, stages: &[StageStats]) {

@@ -32,6 +32,10 @@ pub(super) const PROFILE: &str = "Examples:
   spdl-ctl profile job.toml --step-ms 180 --world 16 --ranks-per-node 8
   spdl-ctl profile job.toml --rate 2500 --cores 40% --json";
 
+pub(super) const WARM: &str = "Examples:
+  spdl-ctl warm job.toml --cache-dir /var/cache/spdl --cache-bytes 2TiB
+  spdl-ctl warm job.toml --cache-dir /scratch/spdl --world 16 --ranks-per-node 8 --node 1";
+
 pub(super) const PULL: &str = "Examples:
   spdl-ctl pull --coord node-0:7400 --job train --certs certs/client
   spdl-ctl pull --coord node-0:7400 --job train --certs certs/client --rank 1 --world 4 --steps 100 --json
@@ -55,6 +59,10 @@ pub(super) const TOP: &str = "Examples:
   spdl-ctl top --coord node-0:7400 --certs certs/admin
   spdl-ctl top --coord node-0:7400 --certs certs/admin --interval 5
   spdl-ctl top --coord node-0:7400 --certs certs/admin --once     # one frame as text, for scripts";
+
+pub(super) const SCALE: &str = "Examples:
+  spdl-ctl scale --dry-run --coord node-0:7400 --certs certs/admin
+  spdl-ctl scale --dry-run --coord node-0:7400 --certs certs/admin --worker-cores 16 --min 2 --max 40 --json";
 
 pub(super) const TRACE: &str = "Examples:
   spdl-ctl trace --coord node-0:7400 --certs certs/admin --out trace.json    # ten seconds; open it in https://ui.perfetto.dev

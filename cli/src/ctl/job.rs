@@ -223,6 +223,13 @@ fn column_text(column: &Column) -> String {
         SampleShape::Rows { row, max_rows } => format!("[up to {max_rows}, {}", &format!("{row:?}")[1..]),
         SampleShape::Bytes { max_bytes } => format!("up to {} of bytes", report::bytes(max_bytes.into())),
     };
-    let transform = column.transform.as_ref().map_or_else(String::new, |made| format!(", by {}", made.function));
-    format!("{}: {} {shape} from {}{transform}", column.name, column.dtype.name(), column.from.join("|"))
+    let origin = match (&column.transform, column.returned()) {
+        (_, Some(returned)) => {
+            let takes = returned.call.takes().into_iter().map(|taken| taken.name).collect::<Vec<_>>().join(", ");
+            format!("{takes}, by {}", returned.call.function)
+        }
+        (Some(transform), None) => format!("{}, by {}", column.from.join("|"), transform.function),
+        (None, None) => column.from.join("|"),
+    };
+    format!("{}: {} {shape} from {origin}", column.name, column.dtype.name())
 }

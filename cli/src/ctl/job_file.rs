@@ -20,6 +20,7 @@ use spdl_shard::{
     store::DatasetStore,
     view::{EvaluatedView, evaluate, open_view},
 };
+use spdl_worker::feed::StoreAccess;
 
 use super::{CtlError, output, progress::ProgressLine};
 
@@ -130,6 +131,11 @@ impl OpenJob {
         let problem = self.job.start_problem(global_batch, start);
         problem
             .map_or(Ok(()), |cause| Err(Refusal::StartOutOfRange { job: self.job.name.clone(), start, cause }.into()))
+    }
+
+    /// Returns how the job's dataset is read: the samples of its view need not be stored.
+    pub(crate) fn stores(&self) -> StoreAccess {
+        StoreAccess { views: self.view.iter().cloned().collect(), ..StoreAccess::default() }
     }
 
     /// Returns the bytes of all blocks of the dataset.

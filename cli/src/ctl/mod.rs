@@ -26,6 +26,7 @@ mod pull;
 mod replay;
 mod report;
 mod run;
+mod scale;
 mod status;
 mod table;
 mod tally;
@@ -33,6 +34,7 @@ mod top;
 mod trace;
 mod unpack;
 mod verify;
+mod warm;
 mod working_set;
 
 use std::{io, process::ExitCode};
@@ -88,6 +90,9 @@ pub(crate) enum CtlCommand {
     /// Measures what this machine makes of a job, part by part, and recommends cores, memory and cache for a rate.
     #[command(after_help = examples::PROFILE)]
     Profile(profile::ProfileArgs),
+    /// Fills a node's cache on disk with what a job reads first, before a training starts.
+    #[command(after_help = examples::WARM)]
+    Warm(warm::WarmArgs),
     /// Pulls batches as a trainer does, without training, and shows statistics.
     #[command(after_help = examples::PULL)]
     Pull(pull::PullArgs),
@@ -103,6 +108,9 @@ pub(crate) enum CtlCommand {
     /// Shows the cluster live in a terminal: ranks and their waits, stages, and what limits them.
     #[command(after_help = examples::TOP)]
     Top(top::TopArgs),
+    /// Prints how many workers the ranks need, and why, for a platform that starts and stops workers.
+    #[command(after_help = examples::SCALE)]
+    Scale(scale::ScaleArgs),
     /// Records for some seconds what the workers and trainers of a job do, for Perfetto.
     #[command(after_help = examples::TRACE)]
     Trace(trace::TraceArgs),
@@ -185,11 +193,13 @@ impl CtlCommand {
             Self::Unpack(args) => unpack::run(&args),
             Self::Plan(args) => plan::run(&args),
             Self::Profile(args) => profile::run(&args),
+            Self::Warm(args) => warm::run(&args),
             Self::Pull(args) => pull::run(args),
             Self::Replay(args) => replay::run(&args),
             Self::Audit(args) => audit::run(&args),
             Self::Status(args) => status::run(&args, verbose > 0),
             Self::Top(args) => top::run(&args),
+            Self::Scale(args) => scale::run(&args),
             Self::Trace(args) => trace::run(&args),
             Self::Job(args) => job::run(args),
             Self::Run(args) => run::run(args),

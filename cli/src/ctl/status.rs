@@ -7,6 +7,7 @@ use spdl_core::{
     coordinator::{JobStatus, RankStatus, RunStatus, SessionStatus, Status, WorkerStatus},
     history::{StageRate, WINDOWS_MS},
     messages::{FromCoordinator, StageStats, StoreStats, ToCoordinator},
+    peers::PeerStats,
     tuning::{Tunable, TunedValue},
 };
 
@@ -275,6 +276,14 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
         }
     }
     StatusRow::new("  store".to_owned(), "").push(table, rest);
+    let PeerStats { received_blocks, sent_blocks, failures, late, .. } = worker.peers.unwrap_or_default();
+    let mut rest = format!("{} received, {sent_blocks} sent", report::count(received_blocks, "block", "blocks"));
+    for (number, what) in [(failures, "failed"), (late, "late")] {
+        if number > 0 {
+            rest.push_str(&format!(", {} {what}", report::count(number, "request", "requests")));
+        }
+    }
+    StatusRow::new("  peers".to_owned(), "").push(table, rest);
     let tuned: Vec<String> = worker.tuned.iter().map(tuned_value).collect();
     StatusRow::new("  tuned".to_owned(), "").push(table, tuned.join(", "));
 }

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 /// A job of 50 samples per epoch, two epochs, batches of 8: 6 steps per epoch, 12 in total.
 pub(crate) fn job() -> Job {
     let size = [2, 3];
-    let ops = vec![ImageOp::Resize(Resize { size: Size::HeightWidth(size) })];
+    let ops = vec![ImageOp::Resize(Resize::to(Size::HeightWidth(size)))];
     let image = ImageColumn { ops, layout: ImageLayout::Nhwc, normalise: None, size };
     let columns = [
         ("image", ColumnKind::Image(image), DType::F32),
@@ -34,6 +34,7 @@ pub(crate) fn job() -> Job {
         dataset: "data".into(),
         dataset_fingerprint: Fingerprint(1),
         view: None,
+        mix: None,
         samples: 50,
         seed: 0,
         global_batch: 8,

@@ -103,10 +103,16 @@ async fn serve(
     }
 }
 
-/// The number of open connections per remote address.
+/// The number of open connections, and those per remote address.
 #[derive(Default)]
 struct ConnectionLimits {
-    by_address: Mutex<HashMap<IpAddr, usize>>,
+    open: Mutex<OpenConnections>,
+}
+
+#[derive(Default)]
+struct OpenConnections {
+    total: usize,
+    by_address: HashMap<IpAddr, usize>,
 }
 
 /// Counts one connection against the limits until it is dropped.
@@ -118,25 +124,26 @@ struct ConnectionPermit {
 impl ConnectionLimits {
     /// Admits one more connection from `address`; returns `None` if there are too many.
     fn admit(limits: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
-        let mut by_address = limits.by_address.lock();
-        let total: usize = by_address.values().sum();
-        let here = by_address.get(&address).copied().unwrap_or_default();
-        if total >= MAX_CONNECTIONS || here >= MAX_CONNECTIONS_PER_ADDRESS {
+        let mut open = limits.open.lock();
+        let here = open.by_address.get(&address).copied().unwrap_or_default();
+        if open.total >= MAX_CONNECTIONS || here >= MAX_CONNECTIONS_PER_ADDRESS {
             return None;
         }
-        by_address.insert(address, here + 1);
+        open.by_address.insert(address, here + 1);
+        open.total += 1;
         Some(ConnectionPermit { limits: Arc::clone(limits), address })
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut by_address = self.limits.by_address.lock();
-        if let Some(here) = by_address.get_mut(&self.address) {
+        let mut open = self.limits.open.lock();
+        if let Some(here) = open.by_address.get_mut(&self.address) {
             *here -= 1;
             if *here == 0 {
-                by_address.remove(&self.address);
+                open.by_address.remove(&self.address);
             }
+            open.total -= 1;
         }
     }
 }
@@ -156,6 +163,7 @@ mod tests {
         places.pop();
         assert!(ConnectionLimits::admit(&limits, hostile).is_some());
         drop((places, permit));
-        assert!(limits.by_address.lock().is_empty());
+        let open = limits.open.lock();
+        assert!(open.by_address.is_empty() && open.total == 0);
     }
 }

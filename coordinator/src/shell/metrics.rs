@@ -113,6 +113,7 @@ pub(crate) fn text(
     single(&mut registry, "spdl_coordinator_workers_draining", "Workers alive that take no new ranks", draining as f64);
     let help = "1 while changes of the state cannot be written";
     single(&mut registry, "spdl_coordinator_state_failing", help, f64::from(u8::from(state_problem.is_some())));
+    scale(&mut registry, status);
     per_job(&mut registry, status);
     limits(&mut registry, status);
     gains(&mut registry, status);
@@ -123,6 +124,21 @@ pub(crate) fn text(
 }
 
 type Real = Gauge<f64, AtomicU64>;
+
+/// Registers what workers are scaled on. What is not known has no value, so that nothing is scaled.
+fn scale(registry: &mut Registry, status: &Status) {
+    let help =
+        "Cores that the ranks need to not wait for CPU, minus those of the workers; no value while it is not known";
+    if let Some(cores) = status.scale.wanted_cores {
+        single(registry, "spdl_wanted_cores", help, cores);
+    }
+    let help = "Cores that workers without a socket should have in all; no value while it is not known";
+    if let Some(cores) = status.scale.wanted_pool_cores {
+        single(registry, "spdl_wanted_pool_cores", help, cores);
+    }
+    let help = "Cores in the budgets of workers that take ranks";
+    single(registry, "spdl_coordinator_worker_cores", help, status.scale.worker_cores);
+}
 
 fn single(registry: &mut Registry, name: &str, help: &str, value: f64) {
     let gauge = Real::default();

@@ -1,5 +1,7 @@
 //! The conformance suite for every [`StateStore`], run by each implementation's tests.
 
+use std::sync::Arc;
+
 use spdl_core::{
     Fingerprint, Position, Receipt, SampleId,
     coordinator::{
@@ -34,7 +36,7 @@ fn session(id: u64, job: &str) -> SessionRecord {
         replaces: Some(SessionId(2)),
         superseded_by: None,
         is_reset: true,
-        ranks: vec![RankRecord {
+        ranks: vec![Arc::new(RankRecord {
             rank: 1,
             nonce: u64::MAX,
             client: "pid 3 on ä".to_owned(),
@@ -43,7 +45,7 @@ fn session(id: u64, job: &str) -> SessionRecord {
             acknowledged: Position::new(u64::MAX, 7),
             receipt: Some(Receipt(u128::MAX)),
             left: false,
-        }],
+        })],
     }
 }
 

@@ -13,6 +13,7 @@ pub fn job() -> Job {
         dataset: "data".into(),
         dataset_fingerprint: Fingerprint(1),
         view: None,
+        mix: None,
         samples: 100,
         seed: 0,
         global_batch: 24,

@@ -1,5 +1,7 @@
 //! The inputs and outputs of the core besides messages: peers, changes of the durable state.
 
+use std::sync::Arc;
+
 use crate::{
     Fingerprint, Position, Receipt, Role, SampleId,
     job::Job,
@@ -144,8 +146,26 @@ pub struct SessionRecord {
     /// Whether the run was reset: the next launch starts at the beginning.
     #[serde(default)]
     pub is_reset: bool,
-    /// The ranks that have joined.
-    pub ranks: Vec<RankRecord>,
+    /// The ranks that have joined. Shared with the records before and after this one, in which most ranks are the same.
+    #[serde(with = "shared")]
+    pub ranks: Vec<Arc<RankRecord>>,
+}
+
+/// Ranks are stored as if they were not shared.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::RankRecord;
+
+    pub(super) fn serialize<S: Serializer>(ranks: &[Arc<RankRecord>], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(ranks.iter().map(Arc::as_ref))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Arc<RankRecord>>, D::Error> {
+        Ok(Vec::<RankRecord>::deserialize(deserializer)?.into_iter().map(Arc::new).collect())
+    }
 }
 
 /// The join that superseded a session.

@@ -103,6 +103,7 @@ impl CoordinatorCore {
         self.job_or_failed(name)?;
         let state = self.jobs.remove(name).expect("it was found");
         for session in state.runs.into_values().flat_map(|run| run.sessions) {
+            self.uncount_session(session);
             self.sessions.remove(&session);
             self.history.forget(session);
         }

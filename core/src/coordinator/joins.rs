@@ -1,5 +1,7 @@
 //! Ranks: joining a session or opening a new one, heartbeats, leaving.
 
+use std::cell::Cell;
+
 use crate::{
     Position,
     job::{Job, is_name},
@@ -28,8 +30,11 @@ impl CoordinatorCore {
         let session = self.sessions.get_mut(&id).expect("it was just found or made");
         let rank = session.ranks.get_mut(&join.rank).expect("it has just joined");
         rank.heard_ms = self.now_ms;
-        rank.left = false;
-        rank.node = join.node.clone();
+        if rank.left || rank.node != join.node {
+            rank.left = false;
+            rank.node = join.node.clone();
+            session.changed.insert(join.rank);
+        }
         let reason = session.reason;
         let session = Session {
             id,
@@ -38,6 +43,7 @@ impl CoordinatorCore {
             global_batch: session.global_batch,
             start: session.start,
         };
+        self.count_rank(id, join.rank);
         let home = self.place(id, join.rank);
         Ok(FromCoordinator::Joined { session: Box::new(session), reason, home, heartbeat_ms: self.config.heartbeat_ms })
     }
@@ -222,6 +228,7 @@ impl CoordinatorCore {
         let session = self.sessions.get_mut(&id).expect("a session with a free rank is there");
         let rank = RankState::joined(join, session.start, self.now_ms);
         session.ranks.insert(join.rank, rank);
+        session.changed.insert(join.rank);
         self.persist_session(id);
         id
     }
@@ -266,6 +273,11 @@ impl CoordinatorCore {
             superseded_by: None,
             is_reset: false,
             ranks: [(join.rank, RankState::joined(join, start, self.now_ms))].into(),
+            opened_ms: self.now_ms,
+            listed_homes: None,
+            punctual_until_ms: Cell::new(0),
+            recorded: Vec::new(),
+            changed: [join.rank].into(),
             dirty: true,
             persisted_ms: self.now_ms,
         };
@@ -295,9 +307,9 @@ impl CoordinatorCore {
         let alive = session.ranks.values().filter(|rank| rank.is_alive(now_ms, liveness_ms)).count();
         let (run, by) = (session.run_name(), successor.session);
         session.superseded_by = Some(successor);
-        for rank in session.ranks.values_mut() {
-            rank.home = None;
-        }
+        session.ranks.values_mut().for_each(RankState::leave_home);
+        self.uncount_session(id);
+        self.home_changes += 1;
         self.log(ClusterNote::SessionSuperseded { session: id, run, successor: by, alive });
         self.persist_session(id);
     }
@@ -328,9 +340,12 @@ impl CoordinatorCore {
         let rank = session.ranks.get_mut(&heartbeat.rank).expect("it has just been looked up");
         if !rank.left {
             rank.left = true;
-            rank.home = None;
+            session.changed.insert(heartbeat.rank);
+            rank.leave_home();
+            self.home_changes += 1;
             let is_last = session.ranks.values().all(|rank| rank.left);
             let ended = is_last.then(|| (session.run_name(), session.acknowledged()));
+            self.count_rank(heartbeat.session, heartbeat.rank);
             self.persist_session(heartbeat.session);
             if let Some((run, acknowledged)) = ended {
                 self.log(ClusterNote::SessionEnded { session: heartbeat.session, run, acknowledged });
@@ -356,8 +371,13 @@ impl CoordinatorCore {
         rank.unreachable.retain(|_, until_ms| *until_ms > self.now_ms);
         let left = rank.left;
         let samples = self.jobs[&heartbeat.job].job.samples;
+        let before = (rank.acknowledged, rank.receipt);
         session.dirty |= rank.hear(heartbeat, samples, self.now_ms);
+        if before != (rank.acknowledged, rank.receipt) {
+            session.changed.insert(heartbeat.rank);
+        }
         self.history.note_rank(self.now_ms, session, heartbeat.rank, samples);
+        self.count_rank(heartbeat.session, heartbeat.rank);
         self.job(&heartbeat.job)?;
         Ok(left)
     }

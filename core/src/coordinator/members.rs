@@ -7,11 +7,13 @@ use crate::{
         WorkerHeartbeat, WorkerId,
     },
     mutations::{Mutation, mutated},
+    peers::PeerStats,
     tuning::TuningStatus,
 };
 
 use super::{
-    Candidate, ClusterNote, ConnectionId, CoordinatorCore, MAX_WORKERS, WorkerGone, over_limit, session::RankState,
+    Candidate, ClusterNote, ConnectionId, CoordinatorCore, MAX_WORKERS, WorkerGone, over_limit, peers::PeerNews,
+    session::RankState,
 };
 
 /// A worker that is alive.
@@ -23,6 +25,8 @@ pub(super) struct WorkerRecord {
     /// When its first heartbeat arrived.
     pub(super) joined_ms: u64,
     pub(super) heard_ms: u64,
+    /// The ranks alive that it is home to.
+    pub(super) alive_ranks: u32,
     pub(super) connection: ConnectionId,
     pub(super) ranks: Vec<RankStats>,
     pub(super) stages: Vec<StageStats>,
@@ -32,6 +36,7 @@ pub(super) struct WorkerRecord {
     pub(super) history: WorkerHistory,
     pub(super) cpu_ns: u64,
     pub(super) store: StoreStats,
+    pub(super) peers: PeerStats,
     pub(super) cache: CacheStats,
     pub(super) slow_object: Option<Box<SlowObject>>,
     pub(super) tuning: Box<TuningStatus>,
@@ -48,6 +53,12 @@ impl WorkerRecord {
         }
     }
 
+    fn note(&mut self) {
+        let mut history = std::mem::take(&mut self.history);
+        history.note(self.uptime_ms, &self.totals());
+        self.history = history;
+    }
+
     /// Returns what the worker did in the last seconds.
     pub(super) fn window(&self) -> Option<WorkerWindow> {
         self.history.window(&self.home.name, self.cores, self.uptime_ms, &self.totals())
@@ -62,7 +73,10 @@ impl CoordinatorCore {
     ) -> Result<FromCoordinator, Refusal> {
         super::limits::check_heartbeat(&heartbeat)?;
         let id = heartbeat.home.worker;
-        self.remove_predecessors(&heartbeat.home);
+        // Another worker with this address is an earlier process of it, and dead even if its silence was not noticed yet.
+        if let Some(before) = self.watch.at(heartbeat.home.quic).filter(|before| *before != id) {
+            self.remove_worker(before, WorkerGone::Restarted);
+        }
         match self.workers.get(&id) {
             None if self.workers.len() >= MAX_WORKERS => {
                 return Err(over_limit("the number of workers", self.workers.len() + 1, MAX_WORKERS));
@@ -77,18 +91,16 @@ impl CoordinatorCore {
             }
             Some(_) => {}
         }
-        for stats in &heartbeat.ranks {
-            self.settle(id, &heartbeat.home.name, stats.session, stats.rank);
-        }
         for bad in heartbeat.bad_samples {
             self.record_bad_sample(&heartbeat.home.name, bad);
         }
-        let joined_ms = self.workers.get(&id).map_or(self.now_ms, |worker| worker.joined_ms);
-        let mut history =
-            self.workers.get_mut(&id).map(|worker| std::mem::take(&mut worker.history)).unwrap_or_default();
         self.history.note_worker(self.now_ms, id, &heartbeat.stages);
+        let mut before = self.workers.remove(&id);
+        let history = before.as_mut().map(|worker| std::mem::take(&mut worker.history));
+        let served: Vec<(SessionId, u32)> = heartbeat.ranks.iter().map(|stats| (stats.session, stats.rank)).collect();
         let mut worker = WorkerRecord {
-            joined_ms,
+            joined_ms: before.as_ref().map_or(self.now_ms, |worker| worker.joined_ms),
+            alive_ranks: before.as_ref().map_or(0, |worker| worker.alive_ranks),
             home: heartbeat.home,
             cores: heartbeat.cores,
             draining: heartbeat.draining,
@@ -97,58 +109,76 @@ impl CoordinatorCore {
             ranks: heartbeat.ranks,
             stages: heartbeat.stages,
             uptime_ms: heartbeat.uptime_ms,
-            history: WorkerHistory::default(),
+            history: history.unwrap_or_default(),
             cpu_ns: heartbeat.cpu_ns,
             store: *heartbeat.store,
+            peers: heartbeat.peers,
             cache: heartbeat.cache,
             slow_object: heartbeat.slow_object,
             tuning: heartbeat.tuning,
         };
-        history.note(worker.uptime_ms, &worker.totals());
-        worker.history = history;
+        worker.note();
+        if before.as_ref().is_none_or(|before| self.may_attract(before, &worker)) {
+            self.watch.changed_ms = self.now_ms;
+        }
+        self.watch.hear(&worker, before.as_ref(), self.config.liveness_ms);
         self.workers.insert(id, worker);
+        for (session, rank) in served {
+            self.settle(id, session, rank);
+        }
+        let PeerNews { heartbeat_ms, peers } = self.peer_news(id, heartbeat.peer_map);
         Ok(FromCoordinator::WorkerAcknowledged {
-            heartbeat_ms: self.config.heartbeat_ms,
+            heartbeat_ms,
             liveness_ms: self.config.liveness_ms,
             trace: self.trace_order_of_worker(id),
+            peers,
         })
     }
 
-    /// Removes workers with the same address as `home`: they are earlier processes of that worker, and dead even if
-    /// their silence was not noticed yet.
-    fn remove_predecessors(&mut self, home: &Home) {
-        let before: Vec<WorkerId> = self
-            .workers
-            .iter()
-            .filter(|(id, worker)| **id != home.worker && worker.home.quic == home.quic)
-            .map(|(id, _)| *id)
-            .collect();
-        for worker in before {
-            self.remove_worker(worker, WorkerGone::Restarted);
-        }
+    /// Returns whether a worker may be a better home than `before` for a rank, which its load does not show.
+    fn may_attract(&self, before: &WorkerRecord, worker: &WorkerRecord) -> bool {
+        let is_same = before.draining == worker.draining
+            && before.cores.total_cmp(&worker.cores).is_eq()
+            && before.home.node == worker.home.node;
+        !is_same || !self.is_punctual(before)
     }
 
     /// Keeps a rank at the worker that reports serving it, after a restart of the coordinator.
-    fn settle(&mut self, worker: WorkerId, name: &str, session: SessionId, rank: u32) {
-        let rank = self.sessions.get_mut(&session).and_then(|session| session.ranks.get_mut(&rank));
-        if let Some(rank) = rank.filter(|rank| rank.is_settling && rank.home.is_none()) {
-            rank.home = Some(worker);
-            rank.last_home = Some(name.to_owned());
-            rank.looked_ms = self.now_ms;
-            rank.is_settling = false;
+    fn settle(&mut self, worker: WorkerId, session: SessionId, rank: u32) {
+        let found = self.sessions.get_mut(&session).and_then(|session| session.ranks.get_mut(&rank));
+        if let Some(found) = found.filter(|rank| rank.is_settling && rank.home.is_none()) {
+            found.home = Some(worker);
+            found.last_home = Some(self.workers[&worker].home.name.clone());
+            found.looked_ms = self.now_ms;
+            found.home_since_ms = self.now_ms;
+            found.is_settling = false;
+            self.home_changes += 1;
+            self.count_rank(session, rank);
+        }
+    }
+
+    /// Removes a worker of which nothing is heard any more.
+    pub(super) fn remove_silent_worker(&mut self, id: WorkerId, cause: WorkerGone) {
+        if !mutated(Mutation::DeadHome) {
+            self.remove_worker(id, cause);
         }
     }
 
     pub(super) fn remove_worker(&mut self, id: WorkerId, cause: WorkerGone) {
         let Some(worker) = self.workers.remove(&id) else { return };
+        self.watch.leave(&worker);
+        self.watch.changed_ms = self.now_ms;
         let mut homeless = 0;
         for rank in self.sessions.values_mut().flat_map(|session| session.ranks.values_mut()) {
             if rank.home == Some(id) {
                 rank.home = None;
                 homeless += u32::from(!rank.left);
             }
+            rank.counted_at = rank.counted_at.filter(|at| *at != id);
+            rank.homes_before.retain(|before| *before != id);
             rank.unreachable.remove(&id);
         }
+        self.home_changes += 1;
         self.log(ClusterNote::WorkerGone { worker: worker.home.name, cause, homeless });
     }
 
@@ -159,26 +189,38 @@ impl CoordinatorCore {
         if let Some(home) = current.filter(|_| mutated(Mutation::DeadHome)) {
             return Some(self.workers[&home].home.clone());
         }
+        let is_compared = self.is_compared(state);
         let choice = match current.filter(|id| !self.workers[id].draining && self.is_within_reach(state, *id)) {
-            // Not at every heartbeat: the comparison visits all ranks.
+            // Not at every heartbeat: the comparison visits all workers.
             Some(home) if !self.is_due(state.looked_ms) => return Some(self.workers[&home].home.clone()),
+            Some(home) if is_compared => Some(home),
             Some(home) => self.better(state, home).or(Some(home)),
             None if state.is_settling && self.now_ms <= self.started_ms + self.config.liveness_ms => return None,
             None => {
-                let all = self.candidates();
-                let near: Vec<Candidate<'_>> =
-                    all.iter().filter(|c| self.is_within_reach(state, c.worker)).cloned().collect();
+                let near = self.candidates(|id, _| self.is_within_reach(state, id));
                 // An unreachable worker is better than none: the fault may pass, and the rank keeps trying.
                 let choice = self.placement.choose(&state.node, &near).or(current);
-                choice.or_else(|| self.placement.choose(&state.node, &all))
+                choice.or_else(|| self.placement.choose(&state.node, &self.candidates(|_, _| true)))
             }
         };
         let now_ms = self.now_ms;
         let state = self.sessions.get_mut(&session).and_then(|session| session.ranks.get_mut(&rank));
         let state = state.expect("it was found above");
-        state.home = choice;
+        if !is_compared {
+            // With a worker out of reach, not all were compared.
+            state.compared_ms = Some(now_ms).filter(|_| state.unreachable.is_empty());
+        }
+        if state.home != choice {
+            state.leave_home();
+            state.home = choice;
+            state.home_since_ms = now_ms;
+            self.home_changes += 1;
+        }
         state.looked_ms = now_ms;
         state.is_settling = false;
+        self.count_rank(session, rank);
+        let state = self.sessions.get_mut(&session).and_then(|session| session.ranks.get_mut(&rank));
+        let state = state.expect("it was found above");
         let home = choice.map(|id| self.workers[&id].home.clone())?;
         let before = state.last_home.replace(home.name.clone()).filter(|before| *before != home.name);
         if let Some(before) = before {
@@ -190,14 +232,15 @@ impl CoordinatorCore {
     /// Returns a better home than `current` that has been present for long enough. A worker whose heartbeats are overdue may
     /// be dead: it looks idle, as its ranks have left it, but is no reason to move.
     fn better(&self, rank: &RankState, current: WorkerId) -> Option<WorkerId> {
-        let is_punctual = |worker: &WorkerRecord| self.now_ms <= worker.heard_ms + 2 * self.config.heartbeat_ms;
-        let is_there = |id: WorkerId| {
-            let worker = &self.workers[&id];
-            self.is_due(worker.joined_ms) && is_punctual(worker) && self.is_within_reach(rank, id)
+        let is_there = |id: WorkerId, worker: &WorkerRecord| {
+            self.is_due(worker.joined_ms) && self.is_punctual(worker) && self.is_within_reach(rank, id)
         };
-        let candidates = self.candidates().into_iter().filter(|c| c.worker == current || is_there(c.worker));
-        let candidates: Vec<Candidate<'_>> = candidates.collect();
+        let candidates = self.candidates(|id, worker| id == current || is_there(id, worker));
         self.placement.better(&rank.node, current, &candidates)
+    }
+
+    fn is_punctual(&self, worker: &WorkerRecord) -> bool {
+        self.now_ms <= worker.heard_ms + 2 * self.config.heartbeat_ms
     }
 
     /// Returns whether a state that began at `since_ms` has lasted long enough to move a rank.
@@ -209,25 +252,16 @@ impl CoordinatorCore {
         rank.unreachable.get(&worker).is_none_or(|until_ms| *until_ms <= self.now_ms)
     }
 
-    /// Lists the workers that accept ranks, with the number of ranks of each.
-    fn candidates(&self) -> Vec<Candidate<'_>> {
-        let mut candidates: Vec<Candidate<'_>> = self
-            .workers
-            .iter()
-            .filter(|(_, worker)| !worker.draining)
-            .map(|(id, worker)| Candidate { worker: *id, node: &worker.home.node, cores: worker.cores, ranks: 0 })
-            .collect();
-        let alive = self
-            .sessions
-            .values()
-            .filter(|session| session.superseded_by.is_none())
-            .flat_map(|session| session.ranks.values())
-            .filter(|rank| rank.is_alive(self.now_ms, self.config.liveness_ms));
-        for home in alive.filter_map(|rank| rank.home) {
-            if let Ok(at) = candidates.binary_search_by_key(&home, |candidate| candidate.worker) {
-                candidates[at].ranks += 1;
-            }
-        }
-        candidates
+    /// Lists those of the workers that accept ranks, with the number of ranks alive of each.
+    fn candidates(&self, is_wanted: impl Fn(WorkerId, &WorkerRecord) -> bool) -> Vec<Candidate<'_>> {
+        let accept = self.workers.iter().filter(|(id, worker)| !worker.draining && is_wanted(**id, worker));
+        accept
+            .map(|(id, WorkerRecord { home, cores, alive_ranks, .. })| Candidate {
+                worker: *id,
+                node: &home.node,
+                cores: *cores,
+                ranks: *alive_ranks,
+            })
+            .collect()
     }
 }

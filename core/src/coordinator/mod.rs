@@ -14,11 +14,14 @@ mod jobs;
 mod joins;
 mod ledger;
 mod limits;
+mod load;
 mod members;
 mod memory;
 mod note;
+mod peers;
 mod placement;
 mod runs;
+mod scale;
 mod session;
 mod status;
 #[doc(hidden)]
@@ -45,13 +48,15 @@ pub use ledger::{LEDGER_SAMPLES, Ledger, NAMED_SAMPLES};
 pub use memory::MemoryState;
 pub use note::{ClusterNote, LogLevel, WorkerGone};
 pub use placement::{Candidate, NearestThenLeastLoaded, Placement};
+pub use scale::ScaleStatus;
 pub use status::{
     BadSampleStatus, JobProblem, JobStatus, RankDiagnosis, RankStatus, RunStatus, ServedRank, SessionStatus, Status,
     WorkerStatus,
 };
 
 use self::{
-    events::Events, history::History, jobs::JobState, members::WorkerRecord, session::SessionState, trace::TraceState,
+    events::Events, history::History, jobs::JobState, load::Watch, members::WorkerRecord, session::SessionState,
+    trace::TraceState,
 };
 
 /// The largest number of jobs at one time.
@@ -106,6 +111,9 @@ pub struct CoordinatorCore {
     sessions: BTreeMap<SessionId, SessionState>,
     last_session: u64,
     workers: BTreeMap<WorkerId, WorkerRecord>,
+    watch: Watch,
+    /// Counts the changes of ranks' homes.
+    home_changes: u64,
     history: History,
     events: Events,
     last_trace: u64,
@@ -127,6 +135,8 @@ impl CoordinatorCore {
             sessions: BTreeMap::new(),
             last_session: durable.last_session,
             workers: BTreeMap::new(),
+            watch: Watch::default(),
+            home_changes: 0,
             history: History::default(),
             events: Events::default(),
             last_trace: 0,
@@ -226,10 +236,8 @@ impl CoordinatorCore {
     /// client that only lost its connection reconnects over another one.
     pub fn handle_closed(&mut self, now_ms: u64, connection: ConnectionId) {
         self.advance(now_ms);
-        let gone: Vec<WorkerId> =
-            self.workers.iter().filter(|(_, worker)| worker.connection == connection).map(|(id, _)| *id).collect();
-        for worker in gone.into_iter().filter(|_| !mutated(Mutation::DeadHome)) {
-            self.remove_worker(worker, WorkerGone::Disconnected);
+        for worker in self.watch.over(connection) {
+            self.remove_silent_worker(worker, WorkerGone::Disconnected);
         }
     }
 
@@ -278,16 +286,7 @@ impl CoordinatorCore {
                 rank.heard_ms += away_ms;
             }
         }
-        let liveness_ms = self.config.liveness_ms;
-        let silent: Vec<WorkerId> = self
-            .workers
-            .iter()
-            .filter(|(_, worker)| now_ms.saturating_sub(worker.heard_ms) > liveness_ms && !mutated(Mutation::DeadHome))
-            .map(|(id, _)| *id)
-            .collect();
-        for worker in silent {
-            self.remove_worker(worker, WorkerGone::Silent { liveness_ms });
-        }
+        self.end_silent();
     }
 
     fn persist_session(&mut self, id: SessionId) {

@@ -23,7 +23,7 @@ pub trait Placement: Send {
 
     /// Returns a home that is so much better than `current` that moving the rank is worth the interruption. `current`
     /// is one of the candidates and counts this rank. If ranks follow the advice one after the other, the moves must
-    /// end.
+    /// end. With fewer candidates there is no better home than with more.
     fn better(&self, node: &NodeId, current: WorkerId, candidates: &[Candidate<'_>]) -> Option<WorkerId>;
 }
 
@@ -45,27 +45,31 @@ pub struct NearestThenLeastLoaded;
 
 impl Placement for NearestThenLeastLoaded {
     fn choose(&self, node: &NodeId, candidates: &[Candidate<'_>]) -> Option<WorkerId> {
-        let load = |candidate: &Candidate<'_>| candidate.load(candidate.ranks.saturating_add(1));
-        candidates
-            .iter()
-            .min_by(|a, b| {
-                (a.node != node).cmp(&(b.node != node)).then(load(a).total_cmp(&load(b))).then(a.worker.cmp(&b.worker))
-            })
-            .map(|candidate| candidate.worker)
+        nearest_then_least_loaded(node, candidates.iter()).map(|candidate| candidate.worker)
     }
 
     fn better(&self, node: &NodeId, current: WorkerId, candidates: &[Candidate<'_>]) -> Option<WorkerId> {
-        let of = |id| candidates.iter().find(|candidate| candidate.worker == id);
-        let others: Vec<Candidate<'_>> = candidates.iter().filter(|other| other.worker != current).cloned().collect();
-        let best = self.choose(node, &others)?;
-        let (ours, theirs) = (of(current)?, of(best)?);
+        let ours = candidates.iter().find(|candidate| candidate.worker == current)?;
+        let theirs = nearest_then_least_loaded(node, candidates.iter().filter(|other| other.worker != current))?;
         let is_better = match (ours.node == node, theirs.node == node) {
             (false, true) => true,
             (true, false) => false,
             _ => theirs.load(theirs.ranks.saturating_add(1)) < ours.load(ours.ranks),
         };
-        is_better.then_some(best)
+        is_better.then_some(theirs.worker)
     }
+}
+
+fn nearest_then_least_loaded<'c, 'n: 'c>(
+    node: &NodeId,
+    candidates: impl Iterator<Item = &'c Candidate<'n>>,
+) -> Option<&'c Candidate<'n>> {
+    let key = |candidate: &Candidate<'_>| (candidate.node != node, candidate.load(candidate.ranks.saturating_add(1)));
+    let ordered = candidates.map(|candidate| (key(candidate), candidate));
+    let first = ordered.min_by(|((a_far, a_load), a), ((b_far, b_load), b)| {
+        a_far.cmp(b_far).then(a_load.total_cmp(b_load)).then(a.worker.cmp(&b.worker))
+    });
+    first.map(|(_, candidate)| candidate)
 }
 
 #[cfg(test)]

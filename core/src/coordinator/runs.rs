@@ -5,7 +5,7 @@ use crate::{
     messages::{BAD_SAMPLES_PAGE, FromCoordinator, Refusal, RunName},
 };
 
-use super::{ClusterNote, CoordinatorCore};
+use super::{ClusterNote, CoordinatorCore, session::RankState};
 
 /// The number of runs that a refusal names.
 const NAMED_RUNS: usize = 10;
@@ -33,9 +33,9 @@ impl CoordinatorCore {
         let acknowledged = session.acknowledged();
         let session = self.sessions.get_mut(&id).expect("it was just found");
         session.is_reset = true;
-        for rank in session.ranks.values_mut() {
-            rank.home = None;
-        }
+        session.ranks.values_mut().for_each(RankState::leave_home);
+        self.uncount_session(id);
+        self.home_changes += 1;
         self.persist_session(id);
         self.log(ClusterNote::RunReset { run: name, session: id, acknowledged });
         Ok(FromCoordinator::Done)

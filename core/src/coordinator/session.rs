@@ -1,7 +1,11 @@
 //! One session: the ranks of one launch of a trainer on a run of a job, what they have acknowledged and which workers
 //! serve them.
 
-use std::collections::BTreeMap;
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
     Position, Receipt,
@@ -13,7 +17,13 @@ use crate::{
     recent::RecentEvents,
 };
 
-use super::effect::{RankRecord, SessionRecord, Successor};
+use super::{
+    effect::{RankRecord, SessionRecord, Successor},
+    peers::ListedHomes,
+};
+
+/// The number of earlier homes of a rank that are kept.
+const MAX_HOMES_BEFORE: usize = 2;
 
 /// A session as the coordinator tracks it.
 #[derive(Clone, Debug)]
@@ -37,6 +47,16 @@ pub(super) struct SessionState {
     /// Whether the run was reset since: no launch resumes from this session.
     pub(super) is_reset: bool,
     pub(super) ranks: BTreeMap<u32, RankState>,
+    /// When it was opened, or restored.
+    pub(super) opened_ms: u64,
+    /// The homes of its ranks, for the workers.
+    pub(super) listed_homes: Option<ListedHomes>,
+    /// Up to then, in milliseconds, no rank is late that has not left.
+    pub(super) punctual_until_ms: Cell<u64>,
+    /// The ranks as they were in the last record, in order.
+    pub(super) recorded: Vec<Arc<RankRecord>>,
+    /// The ranks that have changed since.
+    pub(super) changed: BTreeSet<u32>,
     /// Whether the durable state is older than this one.
     pub(super) dirty: bool,
     pub(super) persisted_ms: u64,
@@ -59,14 +79,24 @@ pub(super) struct RankState {
     pub(super) recent: RecentEvents<(Position, u64)>,
     pub(super) transport: Option<Transport>,
     pub(super) home: Option<WorkerId>,
+    /// Workers alive that were its home before, the latest first.
+    pub(super) homes_before: Vec<WorkerId>,
     /// The name of its home, or of the last one that it had.
     pub(super) last_home: Option<String>,
     /// When a home was last chosen, or the current one last compared with others.
     pub(super) looked_ms: u64,
+    /// When the home was last compared with those of all other workers.
+    pub(super) compared_ms: Option<u64>,
+    /// When the rank joined, was restored or got another home.
+    pub(super) home_since_ms: u64,
     /// The workers that the rank reported as unreachable, and until when each report counts.
     pub(super) unreachable: BTreeMap<WorkerId, u64>,
     /// Whether the rank was read from the durable state, and no worker has yet reported that it serves the rank.
     pub(super) is_settling: bool,
+    /// The worker at which it counts as one of its ranks that are alive.
+    pub(super) counted_at: Option<WorkerId>,
+    /// Whether it is to be looked at once it may have been silent for too long.
+    pub(super) is_watched: bool,
 }
 
 /// What a rank did in the last seconds.
@@ -106,10 +136,37 @@ impl RankState {
             recent: RecentEvents::default(),
             transport: None,
             home: None,
+            homes_before: Vec::new(),
             last_home: None,
             looked_ms: now_ms,
+            compared_ms: None,
+            home_since_ms: now_ms,
             unreachable: BTreeMap::new(),
             is_settling: false,
+            counted_at: None,
+            is_watched: false,
+        }
+    }
+
+    fn record(&self, rank: u32) -> RankRecord {
+        RankRecord {
+            rank,
+            nonce: self.nonce,
+            client: self.client.clone(),
+            since_unix_s: self.since_unix_s,
+            node: self.node.clone(),
+            acknowledged: self.acknowledged,
+            receipt: self.receipt,
+            left: self.left,
+        }
+    }
+
+    /// Takes the rank's home away, and keeps in mind that it was its home.
+    pub(super) fn leave_home(&mut self) {
+        if let Some(home) = self.home.take() {
+            self.homes_before.retain(|before| *before != home);
+            self.homes_before.insert(0, home);
+            self.homes_before.truncate(MAX_HOMES_BEFORE);
         }
     }
 
@@ -142,15 +199,17 @@ impl RankState {
 impl SessionState {
     /// Restores a session of `job` from a record of this version or of a version without runs.
     pub(super) fn restored(record: SessionRecord, job: &Job, now_ms: u64) -> Self {
+        let mut recorded = record.ranks.clone();
+        recorded.sort_unstable_by_key(|rank| rank.rank);
         let ranks = record
             .ranks
             .into_iter()
             .map(|rank| {
                 let state = RankState {
                     nonce: rank.nonce,
-                    client: rank.client,
+                    client: rank.client.clone(),
                     since_unix_s: rank.since_unix_s,
-                    node: rank.node,
+                    node: rank.node.clone(),
                     acknowledged: rank.acknowledged,
                     receipt: rank.receipt,
                     left: rank.left,
@@ -159,10 +218,15 @@ impl SessionState {
                     recent: RecentEvents::default(),
                     transport: None,
                     home: None,
+                    homes_before: Vec::new(),
                     last_home: None,
                     looked_ms: now_ms,
+                    compared_ms: None,
+                    home_since_ms: now_ms,
                     unreachable: BTreeMap::new(),
                     is_settling: true,
+                    counted_at: None,
+                    is_watched: false,
                 };
                 (rank.rank, state)
             })
@@ -182,12 +246,24 @@ impl SessionState {
             superseded_by: record.superseded_by,
             is_reset: record.is_reset,
             ranks,
+            opened_ms: now_ms,
+            listed_homes: None,
+            punctual_until_ms: Cell::new(0),
+            recorded,
+            changed: BTreeSet::new(),
             dirty: false,
             persisted_ms: now_ms,
         }
     }
 
-    pub(super) fn record(&self) -> SessionRecord {
+    pub(super) fn record(&mut self) -> SessionRecord {
+        for rank in std::mem::take(&mut self.changed) {
+            let record = Arc::new(self.ranks[&rank].record(rank));
+            match self.recorded.binary_search_by_key(&rank, |recorded| recorded.rank) {
+                Ok(at) => self.recorded[at] = record,
+                Err(at) => self.recorded.insert(at, record),
+            }
+        }
         SessionRecord {
             id: self.id,
             job: self.job.clone(),
@@ -202,21 +278,15 @@ impl SessionState {
             replaces: self.replaces,
             superseded_by: self.superseded_by.clone(),
             is_reset: self.is_reset,
-            ranks: self
-                .ranks
-                .iter()
-                .map(|(&rank, state)| RankRecord {
-                    rank,
-                    nonce: state.nonce,
-                    client: state.client.clone(),
-                    since_unix_s: state.since_unix_s,
-                    node: state.node.clone(),
-                    acknowledged: state.acknowledged,
-                    receipt: state.receipt,
-                    left: state.left,
-                })
-                .collect(),
+            ranks: self.recorded.clone(),
         }
+    }
+
+    /// Returns whether the ranks of the next record are as they are.
+    #[cfg(test)]
+    pub(super) fn records_all(&self) -> bool {
+        let ranks: Vec<RankRecord> = self.ranks.iter().map(|(&rank, state)| state.record(rank)).collect();
+        self.clone().record().ranks.iter().map(Arc::as_ref).eq(&ranks)
     }
 
     /// Returns the last position that every rank has acknowledged; ranks that never joined count as at the start.
@@ -240,7 +310,13 @@ impl SessionState {
     /// Returns whether every rank that has not left was heard within half the liveness timeout. A rank that is later
     /// than that may be dead, so the session's free places are not given away.
     pub(super) fn is_punctual(&self, now_ms: u64, liveness_ms: u64) -> bool {
-        self.ranks.values().all(|rank| rank.left || rank.is_alive(now_ms, liveness_ms / 2))
+        if now_ms <= self.punctual_until_ms.get() {
+            return true;
+        }
+        // Whatever is heard meanwhile only makes it later.
+        let heard_ms = self.ranks.values().filter(|rank| !rank.left).map(|rank| rank.heard_ms).min();
+        self.punctual_until_ms.set(heard_ms.map_or(now_ms, |heard_ms| heard_ms + liveness_ms / 2));
+        now_ms <= self.punctual_until_ms.get()
     }
 
     /// Refuses a rank that continues a session which this one, the run's newest, has superseded, and which the

@@ -5,18 +5,19 @@ use std::collections::BTreeMap;
 use crate::{
     Position, Receipt, SampleId,
     history::{StageWindow, WINDOWS_MS},
-    insight::{Diagnosis, Limit, Remedy, Term, session_gains, session_verdict},
+    insight::{CoreDemand, Diagnosis, Limit, Remedy, Term, session_gains, session_verdict},
     job::{BadSamples, EpochEnd, OrderParams},
     messages::{
         CacheStats, PROTOCOL_VERSION, SlowObject, StageStats, Stall, StartReason, StoreStats, Transport, WorkerId,
     },
     order::BatchParams,
+    peers::PeerStats,
     redact,
     tuning::{TunedValue, TuningChange},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{CoordinatorCore, jobs::JobState, session::SessionState};
+use super::{CoordinatorCore, ScaleStatus, jobs::JobState, session::SessionState};
 
 /// The number of bad samples that are shown per job.
 const SHOWN_BAD_SAMPLES: usize = 20;
@@ -44,6 +45,9 @@ pub struct Status {
     pub job_problems: Vec<JobProblem>,
     pub sessions: Vec<SessionStatus>,
     pub workers: Vec<WorkerStatus>,
+    /// How many cores the ranks need, and why.
+    #[serde(default)]
+    pub scale: ScaleStatus,
 }
 
 /// A job file from which no job could be created, and why.
@@ -206,6 +210,9 @@ pub struct WorkerStatus {
     /// CPU time of the worker, in nanoseconds.
     pub cpu_ns: u64,
     pub store: StoreStats,
+    /// What the worker exchanged with other workers. Left out if there are more than 2,000 workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peers: Option<PeerStats>,
     pub cache: CacheStats,
     /// The object of a store whose requests take much longer than all others, if there is one.
     pub slow_object: Option<SlowObject>,
@@ -242,6 +249,7 @@ impl Status {
             job_problems: Vec::new(),
             sessions: Vec::new(),
             workers: Vec::new(),
+            scale: ScaleStatus::default(),
         }
     }
 
@@ -256,6 +264,13 @@ impl CoordinatorCore {
     /// Returns the status of the cluster at the time of the last event.
     #[must_use]
     pub fn status(&self) -> Status {
+        let mut demand = CoreDemand::default();
+        let sessions = self.sessions.values().map(|session| {
+            let diagnoses = self.diagnoses(session);
+            self.add_demand(session, &diagnoses, &mut demand);
+            self.session_status(session, &diagnoses)
+        });
+        let sessions = sessions.collect();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol_version: PROTOCOL_VERSION,
@@ -268,8 +283,9 @@ impl CoordinatorCore {
                 .iter()
                 .map(|(origin, problem)| JobProblem { origin: origin.clone(), problem: problem.clone() })
                 .collect(),
-            sessions: self.sessions.values().map(|session| self.session_status(session)).collect(),
+            sessions,
             workers: self.workers.keys().map(|id| self.worker_status(*id)).collect(),
+            scale: self.scale(demand),
         }
     }
 
@@ -331,8 +347,7 @@ impl CoordinatorCore {
         }
     }
 
-    fn session_status(&self, session: &SessionState) -> SessionStatus {
-        let diagnoses = self.diagnoses(session);
+    fn session_status(&self, session: &SessionState, diagnoses: &[Diagnosis]) -> SessionStatus {
         let is_short = session.ranks.len() > DETAILED_RANKS;
         let samples = self.jobs.get(&session.job).map_or(0, |state| state.job.samples);
         let ranks = session.ranks.iter().map(|(&rank, state)| {
@@ -373,8 +388,8 @@ impl CoordinatorCore {
             acknowledged: session.acknowledged(),
             superseded_by: session.superseded_by.as_ref().map(|successor| successor.session.0),
             is_reset: session.is_reset,
-            verdict: session_verdict(&diagnoses),
-            gains: session_gains(&diagnoses),
+            verdict: session_verdict(diagnoses),
+            gains: session_gains(diagnoses),
             ranks: ranks.collect(),
         }
     }
@@ -411,6 +426,7 @@ impl CoordinatorCore {
             uptime_ms: worker.uptime_ms,
             cpu_ns: worker.cpu_ns,
             store: worker.store,
+            peers: (!is_short).then_some(worker.peers),
             cache: worker.cache,
             slow_object: worker.slow_object.as_deref().cloned(),
             tuned: worker.tuning.values.clone(),

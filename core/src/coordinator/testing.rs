@@ -15,6 +15,7 @@ pub fn job(name: &str) -> Job {
         dataset: "/data/pictures".to_owned(),
         dataset_fingerprint: Fingerprint(0xfeed),
         view: None,
+        mix: None,
         samples: 10_000,
         seed: 17,
         global_batch: 96,
@@ -88,6 +89,8 @@ pub fn worker(id: u64, node: &str) -> WorkerHeartbeat {
         slow_object: None,
         tuning: Default::default(),
         bad_samples: Vec::new(),
+        peer_map: 0,
+        peers: Default::default(),
     }
 }
 

@@ -217,6 +217,7 @@ mod tests {
             dataset: "data".into(),
             dataset_fingerprint: Fingerprint(1),
             view: None,
+            mix: None,
             samples: 1000,
             seed: 0,
             global_batch: 8,

@@ -6,10 +6,12 @@
 //!   [`Limit`], or the cause why that resource is short, and the next one bounds what any remedy gives.
 //! - A [`Change`] asks what the rate would be with other resources.
 //! - [`session_gains`] asks that for twice as much of each resource.
+//! - A [`CoreDemand`] adds up the cores that ranks need to not wait for CPU.
 //! - [`diagnose`] finds all of that for one rank, and [`Diagnosis::verdict`] says it in one sentence.
 
 mod cache;
 mod cause;
+mod demand;
 mod diagnosis;
 mod gains;
 mod limit;
@@ -24,6 +26,7 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
+pub use demand::{CORES_USED, CoreDemand};
 pub use diagnosis::{Change, Diagnosis, Prediction, diagnose};
 pub use gains::{Remedy, session_gains};
 pub use limit::Limit;

@@ -110,6 +110,9 @@ impl Job {
             columns,
         }
         .check()?;
+        if let Some(mix) = &self.mix {
+            mix.check(columns).map_err(|(key, problem)| wrong(name, format!("`mix.{key}`"), problem))?;
+        }
         if self.samples == 0 {
             return Err(JobError::Empty { job: name.clone(), dataset: dataset.clone() });
         }
@@ -140,7 +143,7 @@ mod tests {
         let text = "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n\
             [[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ random_resized_crop = { size = 8 } }]\n\
             [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"";
-        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10 };
+        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, has_classes: true };
         JobFile::parse(text, "job.toml").unwrap().freeze(&facts).unwrap()
     }
 

@@ -2,12 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::view::ViewFile;
+use crate::{order::MixParams, view::ViewFile};
 
 use super::{
-    BadSamples, Column, ColumnFile, ColumnKind, DatasetFacts, EpochEnd, Job, JobError, KeyProblem, OrderParams,
+    BadSamples, Column, ColumnFile, ColumnKind, DatasetFacts, EpochEnd, FunctionFile, Job, JobError, KeyProblem, Mix,
+    MixFile, OrderParams,
     check::{JobKeys, wrong},
-    reader,
+    decoded_columns, reader,
 };
 
 /// Length of the longest text of a job file, in bytes.
@@ -49,8 +50,15 @@ pub struct JobFile {
     /// Which samples of the dataset are delivered; without, all are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<ViewFile>,
+    /// How samples are mixed in pairs; without, they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix: Option<MixFile>,
     /// The columns of a batch, in order: a [[column]] table for each, 1 to 64 of them.
+    #[serde(default)]
     pub column: Vec<ColumnFile>,
+    /// Functions that take several fields or columns and return several columns: a `[[function]]` table for each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub function: Vec<FunctionFile>,
 }
 
 /// The `[order]` table of a job file.
@@ -133,6 +141,8 @@ impl JobFile {
         let written = self.order.unwrap_or_default();
         order.lanes = written.lanes.unwrap_or(order.lanes);
         order.window = written.window.unwrap_or(order.window);
+        let lanes = if order.shuffle { order.lanes } else { 1 };
+        let mix = self.mix(&columns, MixParams::default_distance(lanes, self.global_batch))?;
         let job = Job {
             name: self.name.clone(),
             dataset: self.dataset.clone(),
@@ -146,10 +156,23 @@ impl JobFile {
             bad_samples: self.bad_samples,
             max_bad_fraction: self.max_bad_fraction.unwrap_or_else(|| default_bad_fraction(facts.samples)),
             order,
+            mix,
             columns,
         };
         job.check()?;
+        if !facts.has_classes {
+            for column in decoded_columns(&job.columns) {
+                column.check_without_classes(&job.columns).map_err(|(key, problem)| {
+                    wrong(&job.name, format!("column `{}`: `{key}`", column.name), problem)
+                })?;
+            }
+        }
         Ok(job)
+    }
+
+    fn mix(&self, columns: &[Column], distance: u32) -> Result<Option<Mix>, JobError> {
+        let of_key = |(key, problem): KeyProblem| wrong(&self.name, format!("`mix.{key}`"), problem);
+        self.mix.as_ref().map(|mix| mix.read(columns, distance).map_err(of_key)).transpose()
     }
 
     /// Checks everything that can be checked without the dataset.
@@ -167,7 +190,13 @@ impl JobFile {
         let read = |(column, (_, kind)): (&ColumnFile, &(&str, ColumnKind))| {
             column.read(kind.clone(), &kinds).map_err(|problem| of(column, problem))
         };
-        let columns = self.column.iter().zip(&kinds).map(read).collect::<Result<Vec<_>, _>>()?;
+        let decoded = self.column.iter().zip(&kinds).map(read).collect::<Result<Vec<_>, _>>()?;
+        let mut columns = decoded.clone();
+        for function in &self.function {
+            function.add(&decoded, &mut columns).map_err(|(key, problem)| {
+                wrong(&self.name, format!("function `{}`: `{key}`", function.call), problem)
+            })?;
+        }
         JobKeys {
             name: &self.name,
             dataset: &self.dataset,
@@ -178,6 +207,7 @@ impl JobFile {
             columns: &columns,
         }
         .check()?;
+        self.mix(&columns, 1)?;
         if let Some(view) = &self.view {
             view.check().map_err(|(key, problem)| wrong(&self.name, format!("`view.{key}`"), problem))?;
         }
@@ -193,7 +223,8 @@ mod tests {
         job::{DType, DecodeFile, ImageKeys},
     };
 
-    const FACTS: DatasetFacts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1_281_167, blocks: 14_000 };
+    const FACTS: DatasetFacts =
+        DatasetFacts { fingerprint: Fingerprint(7), samples: 1_281_167, blocks: 14_000, has_classes: true };
 
     fn example() -> String {
         r#"
@@ -261,6 +292,21 @@ mod tests {
     }
 
     #[test]
+    fn names_need_a_list_of_them() {
+        let facts = DatasetFacts { has_classes: false, ..FACTS };
+        let of = |decode: &str| {
+            let text = example().replace("decode = \"int\"", decode);
+            assert!(JobFile::parse(&text, "job.toml").unwrap().freeze(&FACTS).is_ok(), "{decode}");
+            JobFile::parse(&text, "job.toml").unwrap().freeze(&facts).map_err(|error| error.to_string())
+        };
+        let error = of("decode = \"category\"").unwrap_err();
+        assert!(error.contains("column `label`: `names` is missing, and the dataset lists no classes"), "{error}");
+        let error = of("decode = \"box_class\"").unwrap_err();
+        assert!(error.contains("column `label`: `decode` is `box_class`, and the dataset lists no classes"), "{error}");
+        assert!(of("decode = \"category\"\nnames = [\"cat\"]").is_ok() && of("decode = \"int\"").is_ok());
+    }
+
+    #[test]
     fn an_unknown_key_is_named() {
         let error = error_of(&example().replace("seed = 17", "sede = 17"));
         assert_eq!(error, "job file `job.toml`, line 4: there is no key `sede`; did you mean `seed`?");
@@ -294,7 +340,7 @@ mod tests {
         (
             "decode = \"int\"",
             "decode = \"integer\"",
-            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask, boxes, box_labels",
+            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask, boxes, box_labels, one_hot, geometry, image_size",
         ),
         ("decode = \"int\"", "", "column label: `decode` is missing"),
         (

@@ -1,15 +1,17 @@
 //! The form of a job in messages and in the coordinator's state.
 //!
-//! A job without a view has the form that it had before there were views. A view follows the order's parameters, whose
-//! version is then 2: a program that knows no views refuses such a job by that version, or cannot read it.
+//! A job without a view and without a mix has the form that it had before there were any. A view follows the order's parameters,
+//! whose version is then 2; where samples are mixed, the version is 3, and the view, if there is one, and the mix follow. A
+//! program that does not know them refuses such a job by that version, or cannot read it.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-use super::{BadSamples, Column, EpochEnd, Job, OrderParams};
+use super::{BadSamples, Column, EpochEnd, Job, Mix, OrderParams};
 use crate::Fingerprint;
 
-/// The version of the order's parameters that a view follows.
+/// The versions of the order's parameters that a view follows, and that a view and a mix follow.
 const VERSION_WITH_VIEW: u32 = 2;
+const VERSION_WITH_MIX: u32 = 3;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct JobForm {
@@ -30,6 +32,7 @@ pub(super) struct JobForm {
 struct OrderForm {
     order: OrderParams,
     view: Option<Fingerprint>,
+    mix: Option<Mix>,
 }
 
 /// The form in JSON.
@@ -41,13 +44,15 @@ struct NamedOrder {
     shuffle: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     view: Option<Fingerprint>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mix: Option<Mix>,
 }
 
 impl OrderForm {
     fn named(&self) -> NamedOrder {
         let OrderParams { version, lanes, window, shuffle } = self.order;
-        let version = if self.view.is_some() { VERSION_WITH_VIEW } else { version };
-        NamedOrder { version, lanes, window, shuffle, view: self.view }
+        let version = version_with(self.view.is_some(), self.mix.is_some()).unwrap_or(version);
+        NamedOrder { version, lanes, window, shuffle, view: self.view, mix: self.mix.clone() }
     }
 }
 
@@ -57,25 +62,36 @@ impl Serialize for OrderForm {
         if serializer.is_human_readable() {
             return named.serialize(serializer);
         }
-        let NamedOrder { version, lanes, window, shuffle, view } = named;
-        match view {
-            None => (version, lanes, window, shuffle).serialize(serializer),
-            Some(view) => (version, lanes, window, shuffle, view).serialize(serializer),
+        let NamedOrder { version, lanes, window, shuffle, view, mix } = named;
+        match (view, mix) {
+            (None, None) => (version, lanes, window, shuffle).serialize(serializer),
+            (Some(view), None) => (version, lanes, window, shuffle, view).serialize(serializer),
+            (view, Some(mix)) => (version, lanes, window, shuffle, view, mix).serialize(serializer),
         }
     }
 }
 
 impl<'de> Deserialize<'de> for OrderForm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let NamedOrder { version, lanes, window, shuffle, view } = match deserializer.is_human_readable() {
+        let NamedOrder { version, lanes, window, shuffle, view, mix } = match deserializer.is_human_readable() {
             true => NamedOrder::deserialize(deserializer)?,
-            false => deserializer.deserialize_tuple(5, OrderVisitor)?,
+            false => deserializer.deserialize_tuple(6, OrderVisitor)?,
         };
-        if (version == VERSION_WITH_VIEW) != view.is_some() {
-            return Err(D::Error::custom(format!("order version `{version}` does not fit its view")));
+        let extended = version_with(view.is_some(), mix.is_some());
+        if extended != [VERSION_WITH_VIEW, VERSION_WITH_MIX].contains(&version).then_some(version) {
+            return Err(D::Error::custom(format!("order version `{version}` does not fit its view and mix")));
         }
-        let version = if view.is_some() { crate::order::ORDER_VERSION } else { version };
-        Ok(Self { order: OrderParams { version, lanes, window, shuffle }, view })
+        let version = if extended.is_some() { crate::order::ORDER_VERSION } else { version };
+        Ok(Self { order: OrderParams { version, lanes, window, shuffle }, view, mix })
+    }
+}
+
+/// Returns the version of the order's parameters of a job with a view or a mix; `None` without both.
+const fn version_with(view: bool, mix: bool) -> Option<u32> {
+    match (view, mix) {
+        (_, true) => Some(VERSION_WITH_MIX),
+        (true, false) => Some(VERSION_WITH_VIEW),
+        (false, false) => None,
     }
 }
 
@@ -94,8 +110,12 @@ impl<'de> serde::de::Visitor<'de> for OrderVisitor {
         }
         let version = next(&mut parts)?;
         let (lanes, window, shuffle) = (next(&mut parts)?, next(&mut parts)?, next(&mut parts)?);
-        let view = if version == VERSION_WITH_VIEW { Some(next(&mut parts)?) } else { None };
-        Ok(NamedOrder { version, lanes, window, shuffle, view })
+        let (view, mix) = match version {
+            VERSION_WITH_VIEW => (Some(next(&mut parts)?), None),
+            VERSION_WITH_MIX => (next(&mut parts)?, Some(next(&mut parts)?)),
+            _ => (None, None),
+        };
+        Ok(NamedOrder { version, lanes, window, shuffle, view, mix })
     }
 }
 
@@ -112,7 +132,7 @@ impl From<Job> for JobForm {
             epoch_end: job.epoch_end,
             bad_samples: job.bad_samples,
             max_bad_fraction: job.max_bad_fraction,
-            order: OrderForm { order: job.order, view: job.view },
+            order: OrderForm { order: job.order, view: job.view, mix: job.mix },
             columns: job.columns,
         }
     }
@@ -133,6 +153,7 @@ impl From<JobForm> for Job {
             bad_samples: form.bad_samples,
             max_bad_fraction: form.max_bad_fraction,
             order: form.order.order,
+            mix: form.order.mix,
             columns: form.columns,
         }
     }

@@ -3,11 +3,14 @@
 //! [`JobFile`] is what a user wrote; [`Job`] is the valid result. A job is immutable: everything that decides the
 //! stream, the frozen order parameters included, is in its [fingerprint](Job::fingerprint).
 
+mod callable;
 mod check;
 mod column;
 mod dtype;
 mod file;
 mod form;
+mod function;
+mod mix;
 mod named;
 mod operation;
 mod reader;
@@ -17,21 +20,26 @@ mod size;
 mod start;
 mod transform;
 
+pub use callable::{Arguments, ArgumentsFile, Callable};
 pub use check::MAX_COLUMNS;
 pub use column::{
     BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxLabelsKeys, BoxStorage, BoxesColumn, BoxesKeys, BytesColumn,
-    BytesKeys, CategoryColumn, CategoryKeys, Column, ColumnFile, ColumnKind, DecodeFile, FloatColumn, ImageColumn,
-    ImageKeys, ImageLayout, IntColumn, JsonColumn, JsonKeys, Kind, KindKeys, MaskColumn, MaskKeys, NoKeys, Normalise,
-    SampleShape, TensorColumn, TensorEncoding, TensorKeys, TextColumn, TextKeys,
+    BytesKeys, CategoryColumn, CategoryKeys, Column, ColumnFile, ColumnKind, DecodeFile, FloatColumn, FunctionCall,
+    GeometryColumn, GeometryKeys, ImageColumn, ImageKeys, ImageLayout, ImageSizeColumn, ImageSizeKeys, IntColumn,
+    JsonColumn, JsonKeys, Kind, KindKeys, MaskColumn, MaskKeys, NoKeys, Normalise, OneHotColumn, OneHotKeys,
+    ReturnedColumn, ReturnedValue, SampleShape, TensorColumn, TensorEncoding, TensorKeys, TextColumn, TextKeys,
+    decoded_columns,
 };
 pub use dtype::DType;
 pub use file::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, JobFile, MAX_JOB_FILE_BYTES, OrderFile};
+pub use function::{FunctionFile, ReturnedFile};
+pub use mix::{Mix, MixFile};
 pub use operation::{
-    CenterCrop, ColorJitter, CropBox, Fill, GaussianBlur, Grayscale, ImageOp, Letterbox, NumberOrRange, Operation, Pad,
-    Padding, PaddingMode, RandAugment, RandomAdjustSharpness, RandomAffine, RandomApply, RandomAutocontrast,
-    RandomChoice, RandomCrop, RandomEqualize, RandomErasing, RandomFlip, RandomGrayscale, RandomInvert,
-    RandomPerspective, RandomPosterize, RandomResizedCrop, RandomRotation, RandomSolarize, RandomVerticalFlip, Resize,
-    TrivialAugmentWide, WarpInterpolation,
+    AugMix, CenterCrop, ColorJitter, CropBox, Fill, GaussianBlur, Grayscale, ImageOp, Interpolation, Letterbox,
+    NumberOrRange, Operation, Pad, Padding, PaddingMode, RandAugment, RandomAdjustSharpness, RandomAffine, RandomApply,
+    RandomAutocontrast, RandomChoice, RandomCrop, RandomEqualize, RandomErasing, RandomFlip, RandomGrayscale,
+    RandomInvert, RandomPerspective, RandomPosterize, RandomResizedCrop, RandomRotation, RandomSolarize,
+    RandomVerticalFlip, Resize, TrivialAugmentWide, WarpInterpolation,
 };
 #[cfg(feature = "schema")]
 pub use schema::job_file_schema;
@@ -69,6 +77,8 @@ pub struct DatasetFacts {
     pub samples: u64,
     /// Number of blocks.
     pub blocks: u64,
+    /// Whether it lists classes.
+    pub has_classes: bool,
 }
 
 /// A valid, frozen job.
@@ -99,6 +109,8 @@ pub struct Job {
     pub max_bad_fraction: f64,
     /// The order's parameters.
     pub order: OrderParams,
+    /// How samples are mixed; `None` if they are not.
+    pub mix: Option<Mix>,
     /// The columns of a batch, in order.
     pub columns: Vec<Column>,
 }
@@ -172,15 +184,16 @@ pub enum JobError {
 
 impl Job {
     /// Returns the fingerprint of everything that decides which samples come at which position and what their bytes
-    /// are: dataset, view, columns, seed, order, policy for bad samples. Batch size, epochs and name are not part of it, so
+    /// are: dataset, view, columns, seed, order, mix, policy for bad samples. Batch size, epochs and name are not part of it, so
     /// that a resumed run may change them.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         let identity =
             (&self.dataset_fingerprint, self.samples, self.seed, &self.order, &self.bad_samples, &self.columns);
-        let bytes = match &self.view {
-            None => serde_json::to_vec(&identity),
-            Some(view) => serde_json::to_vec(&(identity, view)),
+        let bytes = match (&self.view, &self.mix) {
+            (None, None) => serde_json::to_vec(&identity),
+            (Some(view), None) => serde_json::to_vec(&(identity, view)),
+            (view, Some(mix)) => serde_json::to_vec(&(identity, view, mix)),
         };
         Fingerprint::of(&bytes.expect("plain data serialises"))
     }

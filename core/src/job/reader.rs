@@ -171,8 +171,8 @@ impl Wrong {
     /// Describes what is wrong with the value of `subject`.
     fn text(&self, subject: &str) -> String {
         match self {
-            Self::Expects { found, .. } if subject == "column" && found == "a table" => {
-                "write [[column]] with two brackets: a job has a list of columns".to_owned()
+            Self::Expects { found, .. } if ["column", "function"].contains(&subject) && found == "a table" => {
+                format!("write [[{subject}]] with two brackets: a job has a list of {subject}s")
             }
             Self::Expects { expected, found, is_quoted_number } => {
                 let quotes = if *is_quoted_number { "; leave out the quotes" } else { "" };
@@ -255,6 +255,7 @@ fn wanted(expected: &dyn Expected, is_range: bool) -> String {
         "a boolean" => "true or false".to_owned(),
         "a string" => "a text in quotes".to_owned(),
         "a sequence" => "a list".to_owned(),
+        "a map" => "a table".to_owned(),
         "an array of length 3" => "a list of 3 numbers".to_owned(),
         "an array of length 2" => "a list of 2 numbers".to_owned(),
         text if text.starts_with("struct ") => "a table of keys".to_owned(),

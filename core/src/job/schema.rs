@@ -7,8 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, js
 use serde_json::{Map, Value};
 
 use super::{
-    ColumnFile, DType, Fill, ImageOp, JobFile, NumberOrRange, Padding, ReturnsFile, Size, column::KindName,
-    operation::step::StepFile,
+    ArgumentsFile, ColumnFile, DType, Fill, ImageOp, JobFile, NumberOrRange, Padding, ReturnsFile, Size,
+    column::KindName, operation::step::StepFile,
 };
 
 /// Returns the schema as the text of a file.
@@ -96,8 +96,10 @@ impl JsonSchema for ColumnFile {
             decode: KindName,
             /// Type of the elements.
             dtype: Option<DType>,
-            /// A function in Python that makes the value: `package.module:function`.
+            /// A function or a class in Python that makes the value: `package.module:function`.
             transform: Option<String>,
+            /// Keyword arguments of the function or the class.
+            arguments: Option<ArgumentsFile>,
             /// What the function returns, where it differs from what it takes.
             returns: Option<ReturnsFile>,
         }

@@ -3,12 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DType, KeyProblem, SampleShape,
+    Callable, DType, KeyProblem, SampleShape,
     check::{MAX_SAMPLE_BYTES, check_shape},
 };
-
-/// Length of the longest name of a function, in bytes.
-const MAX_FUNCTION_BYTES: usize = 256;
 
 /// The `returns` table of a column in a job file: what differs from what the function takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +18,9 @@ pub struct ReturnsFile {
     /// Shape of the array; empty for a scalar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<u32>>,
+    /// For arrays whose first dimension differs: the most rows of one sample; `shape` is that of a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rows: Option<u32>,
     /// For a bytes column without a shape: the most bytes of one sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u32>,
@@ -29,8 +29,8 @@ pub struct ReturnsFile {
 /// A function that is called with each sample's value after decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transform {
-    /// `package.module:function`.
-    pub function: String,
+    /// The function, or the class whose objects are called.
+    pub function: Callable,
     /// Type of the elements of its input, which the column's kind decodes.
     pub takes: DType,
     /// Its result; the type of the result's elements is the column's.
@@ -51,82 +51,117 @@ pub enum Returns {
         /// Upper limit of the bytes; a longer result is a bad sample.
         max_bytes: u32,
     },
+    /// An array whose first dimension differs.
+    Rows {
+        /// Shape of one row; empty for a scalar.
+        row: Vec<u32>,
+        /// Upper limit of the rows; a result with more is a bad sample.
+        max_rows: u32,
+    },
+}
+
+impl Returns {
+    /// Returns what a function returns, and the type of its elements. What is not written is as in its input, of that shape
+    /// with elements of type `takes`.
+    pub(super) fn read(file: &ReturnsFile, input: &SampleShape, takes: DType) -> Result<(Self, DType), KeyProblem> {
+        let returns = match (&file.shape, file.max_rows, input) {
+            (None, None, SampleShape::Bytes { max_bytes }) => {
+                Self::Ragged { max_bytes: file.max_bytes.unwrap_or(*max_bytes) }
+            }
+            _ if file.max_bytes.is_some() => {
+                return Err(("max_bytes", "is only for a bytes column without `returns.shape`".to_owned()));
+            }
+            (Some(row), Some(max_rows), _) => Self::Rows { row: row.clone(), max_rows },
+            (None, Some(max_rows), SampleShape::Rows { row, .. }) => Self::Rows { row: row.clone(), max_rows },
+            (None, Some(_), _) => return Err(("max_rows", "is for rows; add `shape`, that of one row".to_owned())),
+            (Some(shape), None, _) | (None, None, SampleShape::Fixed(shape)) => Self::Fixed { shape: shape.clone() },
+            (None, None, SampleShape::Rows { row, max_rows }) => Self::Rows { row: row.clone(), max_rows: *max_rows },
+        };
+        Ok((returns, file.dtype.unwrap_or(takes)))
+    }
+
+    /// Checks a result with elements of type `dtype`.
+    pub(super) fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
+        match self {
+            Self::Fixed { shape } => check_shape(shape, dtype).map_err(|problem| ("shape", problem)),
+            Self::Rows { row, max_rows } => {
+                check_shape(row, dtype).map_err(|problem| ("shape", problem))?;
+                if (1..=u64::from(MAX_SAMPLE_BYTES)).contains(&self.sample_shape().max_bytes(dtype)) {
+                    return Ok(());
+                }
+                let problem = format!("is {max_rows}, not 1 or more rows that make at most {MAX_SAMPLE_BYTES} bytes");
+                Err(("max_rows", problem))
+            }
+            Self::Ragged { max_bytes } if !(1..=MAX_SAMPLE_BYTES).contains(max_bytes) => {
+                Err(("max_bytes", format!("is {max_bytes}, not in 1..={MAX_SAMPLE_BYTES}")))
+            }
+            Self::Ragged { .. } if dtype != DType::U8 => {
+                Err(("dtype", "is for arrays; add `returns.shape`".to_owned()))
+            }
+            Self::Ragged { .. } => Ok(()),
+        }
+    }
+
+    /// Returns the shape of the result.
+    #[must_use]
+    pub fn sample_shape(&self) -> SampleShape {
+        match self {
+            Self::Fixed { shape } => SampleShape::Fixed(shape.clone()),
+            Self::Ragged { max_bytes } => SampleShape::Bytes { max_bytes: *max_bytes },
+            Self::Rows { row, max_rows } => SampleShape::Rows { row: row.clone(), max_rows: *max_rows },
+        }
+    }
+}
+
+/// Returns the key of a `returns` table as it is written for a column.
+fn of_column((key, problem): KeyProblem) -> KeyProblem {
+    let key = match key {
+        "dtype" => "returns.dtype",
+        "shape" => "returns.shape",
+        "max_rows" => "returns.max_rows",
+        "max_bytes" => "returns.max_bytes",
+        _ => "returns",
+    };
+    (key, problem)
 }
 
 impl Transform {
     /// Returns the function that makes a column's values from an input of that shape with elements of type `takes`, and
     /// the type of the column's elements.
     pub(super) fn read(
-        function: &str,
-        returns: ReturnsFile,
-        input: SampleShape,
+        function: Callable,
+        returns: &ReturnsFile,
+        input: &SampleShape,
         takes: DType,
     ) -> Result<(Self, DType), KeyProblem> {
-        let ReturnsFile { dtype, shape, max_bytes } = returns;
-        let returns = match (shape, input) {
-            (None, SampleShape::Bytes { max_bytes: most }) => Returns::Ragged { max_bytes: max_bytes.unwrap_or(most) },
-            _ if max_bytes.is_some() => {
-                let problem = "is only for a bytes column without `returns.shape`";
-                return Err(("returns.max_bytes", problem.to_owned()));
-            }
-            (Some(shape), _) | (None, SampleShape::Fixed(shape)) => Returns::Fixed { shape },
-            (None, SampleShape::Rows { .. }) => {
-                return Err(("returns.shape", "is missing; give the shape of the result".to_owned()));
-            }
-        };
-        Ok((Self { function: function.to_owned(), takes, returns }, dtype.unwrap_or(takes)))
+        let (returns, dtype) = Returns::read(returns, input, takes).map_err(of_column)?;
+        Ok((Self { function, takes, returns }, dtype))
     }
 
     /// Checks the function of a column with elements of type `dtype`, whose input has that shape.
     pub(super) fn check(&self, input: &SampleShape, dtype: DType) -> Result<(), KeyProblem> {
-        if !is_function(&self.function) {
-            let shown: String = self.function.chars().take(MAX_FUNCTION_BYTES).collect();
-            return Err(("transform", format!("is `{shown}`; name a function as `package.module:function`")));
-        }
-        match &self.returns {
-            Returns::Fixed { shape } => {
-                check_shape(shape, dtype).map_err(|problem| ("returns.shape", problem))?;
-            }
-            Returns::Ragged { max_bytes } if !(1..=MAX_SAMPLE_BYTES).contains(max_bytes) => {
-                return Err(("returns.max_bytes", format!("is {max_bytes}, not in 1..={MAX_SAMPLE_BYTES}")));
-            }
-            Returns::Ragged { .. } if dtype != DType::U8 => {
-                return Err(("returns.dtype", "is for arrays; add `returns.shape`".to_owned()));
-            }
-            Returns::Ragged { .. } => {
-                if !matches!(input, SampleShape::Bytes { .. }) || self.takes != DType::U8 {
-                    return Err(("returns", "can only be ragged for decode = \"bytes\"".to_owned()));
-                }
-            }
+        self.function.check("transform")?;
+        self.returns.check(dtype).map_err(of_column)?;
+        let is_bytes = matches!(input, SampleShape::Bytes { .. }) && self.takes == DType::U8;
+        if matches!(self.returns, Returns::Ragged { .. }) && !is_bytes {
+            return Err(("returns", "can only be bytes for decode = \"bytes\"".to_owned()));
         }
         Ok(())
     }
-}
-
-/// Returns whether `name` has the form `package.module:function`.
-fn is_function(name: &str) -> bool {
-    let is_name = |part: &str| {
-        let mut letters = part.chars();
-        letters.next().is_some_and(|first| first.is_alphabetic() || first == '_')
-            && letters.all(|letter| letter.is_alphanumeric() || letter == '_')
-    };
-    let is_path = |path: &str| path.split('.').all(is_name);
-    name.len() <= MAX_FUNCTION_BYTES
-        && name.split_once(':').is_some_and(|(module, function)| is_path(module) && is_path(function))
 }
 
 #[cfg(test)]
 mod tests {
     use crate::{
         Fingerprint,
-        job::{BytesColumn, Column, ColumnKind, DatasetFacts, IntColumn, Job, JobError, JobFile},
+        job::{Arguments, BytesColumn, Column, ColumnKind, DatasetFacts, IntColumn, Job, JobError, JobFile},
     };
 
     use super::*;
 
     fn job(columns: &str) -> Result<Job, JobError> {
         let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{columns}");
-        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10 };
+        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, has_classes: true };
         JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
     }
 
@@ -162,6 +197,11 @@ mod tests {
         let first = of("transform = \"a:b\"");
         assert_ne!(first, plain);
         assert_ne!(first, of("transform = \"a:c\""));
+        assert_eq!(first, of("transform = \"a:b\"\narguments = {}"));
+        let with_arguments = of("transform = \"a:b\"\narguments = { size = 3, name = \"x\" }");
+        assert_ne!(first, with_arguments);
+        assert_eq!(with_arguments, of("transform = \"a:b\"\narguments = { name = \"x\", size = 3 }"));
+        assert_ne!(with_arguments, of("transform = \"a:b\"\narguments = { name = \"x\", size = 3.0 }"));
         assert_ne!(first, of("transform = \"a:b\"\nreturns = { shape = [8, 24] }"));
         assert_eq!(first, of("transform = \"a:b\"\nreturns = { shape = [8, 8, 3], dtype = \"u8\" }"));
     }
@@ -174,6 +214,14 @@ mod tests {
             (image("transform = \"a..b:c\""), "`transform`"),
             (image(&format!("transform = \"a:{}\"", "b".repeat(300))), "`transform`"),
             (image("returns = { shape = [1] }"), "`returns` is only for a column with `transform`"),
+            (image("arguments = { size = 1 }"), "`arguments` is only for a column with `transform`"),
+            (
+                image("transform = \"a:b\"\narguments = { scale = [1.0, inf] }"),
+                "`arguments` has a number that is not finite",
+            ),
+            (image("transform = \"a:b\"\narguments = { \"a b\" = 1 }"), "`arguments` has `a b`, which is not a name"),
+            (image("transform = \"a:b\"\narguments = 3"), "column image: arguments expects a table, not 3"),
+            (image("transform = \"a:b\"\narguments = { at = 2026-11-23 }"), "not a date"),
             (image("transform = \"a:b\"\nreturns = { shape = [0] }"), "`returns.shape` is [0]"),
             (image("transform = \"a:b\"\nreturns = { shape = [65536, 65536] }"), "`returns.shape`"),
             (image("transform = \"a:b\"\nreturns = { shape = [1, 1, 1, 1, 1, 1, 1, 1, 1] }"), "`returns.shape`"),
@@ -204,7 +252,21 @@ mod tests {
         for (result, expected) in [
             (change(|kind, _| *kind = ColumnKind::Bytes(BytesColumn { max_bytes: 0 })), "`max_bytes`"),
             (change(|_, transform| transform.takes = DType::F32), "`dtype`"),
-            (change(|kind, transform| (*kind, transform.takes) = (ColumnKind::Int(IntColumn), DType::I64)), "ragged"),
+            (
+                change(|_, transform| transform.function.arguments = Arguments::from_text("[1]".to_owned())),
+                "`arguments` is not a JSON object",
+            ),
+            (
+                change(|_, transform| {
+                    transform.function.arguments =
+                        Arguments::from_text(format!("{{\"a\":\"{}\"}}", "x".repeat(1 << 16)));
+                }),
+                "`arguments` has 65544 bytes as JSON, more than 65536",
+            ),
+            (
+                change(|kind, transform| (*kind, transform.takes) = (ColumnKind::Int(IntColumn), DType::I64)),
+                "can only be bytes",
+            ),
         ] {
             let error = result.unwrap_err();
             assert!(error.contains(expected), "{expected}: {error}");

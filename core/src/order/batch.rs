@@ -44,6 +44,44 @@ fn rank_entries(global_batch: u32, rank: u32, world: u32) -> std::ops::Range<u64
     start(rank.into())..start(u64::from(rank) + 1)
 }
 
+/// Returns the rank of `world` that gets entry number `entry` of a batch.
+pub(super) fn rank_of_entry(global_batch: u32, entry: u64, world: u32) -> u32 {
+    // The largest rank whose entries start at or before this one; it is below `world`.
+    (((entry + 1) * u64::from(world) - 1) / u64::from(global_batch)) as u32
+}
+
+/// Returns q = gcd(L, B), the number of classes that a batch is sorted into: entry g is in class g mod q, as is its lane.
+pub(super) const fn classes(lanes: u32, global_batch: u32) -> u64 {
+    gcd(lanes, global_batch) as u64
+}
+
+/// Returns the offsets of the entries of a step that `rank` of `world` gets, in order; they count on past the end of the epoch.
+///
+/// # Panics
+/// If `rank` is not below `world`.
+pub(super) fn rank_offsets(
+    step: &Step,
+    lanes: u32,
+    rank: u32,
+    world: u32,
+) -> impl ExactSizeIterator<Item = u64> + use<> {
+    assert!(rank < world, "rank {rank} of {world}");
+    let classes = classes(lanes, step.global_batch);
+    let class_size = u64::from(step.global_batch) / classes;
+    let (entries, from) = (rank_entries(step.global_batch, rank, world), step.from.offset);
+    let (mut class, mut index) = (entries.start / class_size, entries.start % class_size);
+    let before = from % classes;
+    (0..(entries.end - entries.start) as usize).map(move |_| {
+        let first = if class >= before { class - before } else { class + classes - before };
+        let offset = from + first + index * classes;
+        index += 1;
+        if index == class_size {
+            (class, index) = (class + 1, 0);
+        }
+        offset
+    })
+}
+
 const fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -85,24 +123,9 @@ impl Plan {
     /// # Panics
     /// If `rank` is not below `world`.
     pub fn rank_items(&self, step: &Step, rank: u32, world: u32, items: &mut Vec<Item>) {
-        assert!(rank < world, "rank {rank} of {world}");
-        let size = u64::from(step.global_batch);
-        let classes = u64::from(gcd(self.lanes(), step.global_batch));
-        let class_size = size / classes;
-        let entries = rank_entries(step.global_batch, rank, world);
-        let (mut class, mut index) = (entries.start / class_size, entries.start % class_size);
-        let before = step.from.offset % classes;
         let mut lease = self.lease(step.from.epoch);
         items.clear();
-        items.reserve((entries.end - entries.start) as usize);
-        for _ in entries {
-            let first = if class >= before { class - before } else { class + classes - before };
-            items.push(self.item(step, step.from.offset + first + index * classes, &mut lease));
-            index += 1;
-            if index == class_size {
-                (class, index) = (class + 1, 0);
-            }
-        }
+        items.extend(rank_offsets(step, self.lanes(), rank, world).map(|counted| self.item(step, counted, &mut lease)));
     }
 
     /// Returns the entry of a step at offset `counted`, which counts on past the end of the epoch.
@@ -165,6 +188,12 @@ mod tests {
                     .all(|pair| world > 100 || pair[0].end == pair[1].start || pair[0] == pair[1])
             );
             assert_eq!((shares[0].start, shares.last().unwrap().end), (0, u64::from(global_batch)));
+            for rank in (0..world.min(100)).chain([world - 1]) {
+                let share = rank_entries(global_batch, rank, world);
+                for entry in [share.start, share.end - 1] {
+                    assert_eq!(rank_of_entry(global_batch, entry, world), rank, "entry {entry} of {global_batch}");
+                }
+            }
         }
     }
 }

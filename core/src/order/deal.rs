@@ -1,7 +1,10 @@
 //! The deal: the dataset's blocks in a keyed order, end to end on one line that is cut into lanes. It is fixed for the
 //! whole run.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use super::{
     Located, MAX_LANES, PlanError,
@@ -21,6 +24,8 @@ pub(super) struct Deal {
     blocks: Box<[u32]>,
     /// The place on the line where each dealt block starts, and N at the end.
     line_starts: Box<[u64]>,
+    /// For each block its place among `blocks`; 4 bytes per block, once somebody asks.
+    places: OnceLock<Box<[u32]>>,
     view: Option<ViewBlocks>,
 }
 
@@ -91,7 +96,7 @@ impl Deal {
         let dealt: Box<[u32]> =
             (0..blocks).map(|place| key.permute(u64::from(blocks), u64::from(place)) as u32).collect();
         let line_starts = starts(dealt.iter().map(|&block| u64::from(block_samples[block as usize])));
-        Ok(Self { lanes, samples, block_starts, blocks: dealt, line_starts, view: None })
+        Ok(Self { lanes, samples, block_starts, blocks: dealt, line_starts, places: OnceLock::new(), view: None })
     }
 
     pub(super) const fn samples(&self) -> u64 {
@@ -119,6 +124,28 @@ impl Deal {
         }
         let longer = self.samples % lanes;
         (((index + 1) * lanes).div_ceil(longer) as u32 - 1, round)
+    }
+
+    /// Returns the place of the line where a block of the dataset starts; `None` if it holds no sample of the deal.
+    pub(super) fn line_start(&self, block: u32) -> Option<u64> {
+        let block = match &self.view {
+            None => block as usize,
+            Some(view) => view.numbers.binary_search(&block).ok()?,
+        };
+        let places = self.places.get_or_init(|| {
+            let mut places = vec![0; self.blocks.len()];
+            for (place, block) in (0..).zip(&self.blocks) {
+                places[*block as usize] = place;
+            }
+            places.into()
+        });
+        Some(self.line_starts[*places.get(block)? as usize])
+    }
+
+    /// Returns the lane that owns a place of the line.
+    pub(super) fn lane_at(&self, place: u64) -> u32 {
+        let lane = ((u128::from(place) + 1) * u128::from(self.lanes) - 1) / u128::from(self.samples);
+        lane.min(u128::from(self.lanes) - 1) as u32
     }
 
     /// Returns the dealt block that holds a place of the line; an empty block holds none.

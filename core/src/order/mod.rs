@@ -6,13 +6,16 @@
 mod batch;
 mod deal;
 mod epoch;
+mod mixes;
 mod permutation;
+mod readers;
 #[cfg(test)]
 mod statistics;
 mod steps;
 mod substitutes;
 
 pub use batch::{Item, ItemKind};
+pub use mixes::{Cut, DrawnMix, MixMethod, MixParams, PastedArea, WHOLE_WEIGHT};
 pub use steps::{BatchParams, EpochEnd, Step};
 pub use substitutes::MAX_SUBSTITUTES;
 

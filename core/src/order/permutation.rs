@@ -19,6 +19,7 @@ pub(super) enum Purpose {
     WindowStart = 3,
     Window = 4,
     Substitute = 5,
+    Mix = 6,
 }
 
 /// A 64-bit key: a seed and a list of words, mixed.

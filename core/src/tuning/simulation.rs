@@ -93,17 +93,26 @@ impl SimulatedStore {
         rates.fold(0.0, f64::max)
     }
 
-    fn interval(&self, requests: u32, read_ahead: u32, draw: u64) -> Interval {
+    /// Returns an interval. What is counted in whole numbers leaves its fraction in `rests`, to be counted next time.
+    fn interval(&self, requests: u32, read_ahead: u32, draw: u64, rests: &mut [f64; 2]) -> Interval {
         let Use { answers, refusals, in_flight, is_held_back } = self.used(requests, read_ahead);
         let seconds = TICK_MS as f64 / 1e3;
         let deviation = 1.0 + self.noise * (2.0 * splitmix64(draw) as f64 / u64::MAX as f64 - 1.0);
         let answers = answers * seconds * deviation;
+        let counted = |amount: f64, rest: &mut f64| {
+            let amount = amount + *rest;
+            *rest = amount.fract();
+            amount as u64
+        };
+        let [answers_rest, refusals_rest] = rests;
+        let answered = counted(answers, answers_rest);
+        let refused = counted(refusals * seconds, refusals_rest);
         Interval {
             seconds,
-            samples: answers.round() as u64,
+            samples: answered,
             bytes: (answers * ANSWER_BYTES) as u64,
-            answers: answers.round() as u64,
-            refusals: (refusals * seconds).round() as u64,
+            answers: answered,
+            refusals: refused,
             failures: 0,
             in_flight,
             active: if refusals > 0.0 { (answers * self.latency_s / seconds).clamp(0.01, 1.0) } else { 1.0 },
@@ -127,11 +136,12 @@ pub(super) struct Simulation {
     pub(super) tuner: Tuner,
     now_ms: u64,
     draws: u64,
+    rests: [f64; 2],
 }
 
 impl Simulation {
     pub(super) fn new(tuner: Tuner, seed: u64) -> Self {
-        Self { tuner, now_ms: 0, draws: seed << 32 }
+        Self { tuner, now_ms: 0, draws: seed << 32, rests: [0.0; 2] }
     }
 
     /// Reads `store` for some seconds.
@@ -142,7 +152,7 @@ impl Simulation {
             let [requests, read_ahead] = Tunable::ALL.map(|value| self.tuner.current(value));
             self.now_ms += TICK_MS;
             self.draws += 1;
-            self.tuner.handle_interval(self.now_ms, &store.interval(requests, read_ahead, self.draws));
+            self.tuner.handle_interval(self.now_ms, &store.interval(requests, read_ahead, self.draws, &mut self.rests));
             course.rate += store.rate(requests, read_ahead) / ticks as f64;
             course.changes.extend(std::iter::from_fn(|| self.tuner.poll_change()));
         }

@@ -242,7 +242,9 @@ impl Tuner {
                 ((f64::from(current) * FINE_STEP).round() as u32).max(current + 1)
             }
             TrialKind::FewerRequests => {
-                ((f64::from(current) / FINE_STEP).round() as u32).min(current.saturating_sub(1))
+                // Where too little is read ahead to use all that may be in flight, the next fewer would change nothing.
+                let used = (self.measured.in_flight().ceil() as u32).min(current);
+                ((f64::from(used) / FINE_STEP).round() as u32).min(used.saturating_sub(1))
             }
             TrialKind::Relief => current / 2,
         };

@@ -17,7 +17,7 @@ use crate::{
 
 const LIMITS: PictureLimits = PictureLimits { side_pixels: 1024, pixels: 1 << 18 };
 
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 16] = [
     "decode = \"image\"\nops = [{ random_resized_crop = { size = 16 } }, { random_flip = {} }]",
     "decode = \"image\"\nops = [{ resize = { size = 20 } }, { center_crop = { size = [9, 31] } }]\ndtype = \"f16\"\n\
      layout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }",
@@ -36,6 +36,10 @@ const COLUMNS: [&str; 14] = [
     "decode = \"image\"\nops = [{ random_perspective = 0.9 }, { random_resized_crop = 16 }]\n[[column]]\n\
      name = \"boxes\"\nfrom = \"xml\"\ndecode = \"boxes\"\nfollows = \"c\"\nstored_as = \"coco\"\nmax_rows = 20\n[[column]]\n\
      name = \"labels\"\nfrom = \"xml\"\ndecode = \"box_labels\"\nfollows = \"boxes\"",
+    "decode = \"one_hot\"\nclasses = 5",
+    "decode = \"image\"\nops = [{ random_affine = { degrees = 30, shear = 20 } }, \"random_flip\", { letterbox = 16 }]\n[[column]]\n\
+     name = \"geometry\"\nfrom = \"jpg\"\ndecode = \"geometry\"\nfollows = \"c\"\n[[column]]\n\
+     name = \"size\"\nfrom = \"jpg\"\ndecode = \"image_size\"\nfollows = \"c\"",
 ];
 
 /// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a
@@ -69,7 +73,7 @@ fn decode(data: &[u8]) {
     let text = format!(
         "name = \"a\"\ndataset = \"b\"\nseed = 17\nglobal_batch = 1\n[[column]]\nname = \"c\"\nfrom = \"{from}\"\n{column}"
     );
-    let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1, blocks: 1 };
+    let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1, blocks: 1, has_classes: true };
     let job = JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).expect("a valid job");
     let decoder = Decoder::new(&job, ["cat", "dog"]).expect("a valid job").with_limits(LIMITS);
     let bytes_of = |column: &Column| usize::try_from(column.max_bytes()).expect("a small sample");

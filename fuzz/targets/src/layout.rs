@@ -18,7 +18,7 @@ fn column(name: &str, kind: ColumnKind, dtype: DType) -> Column {
 /// Returns layouts with fixed, ragged and mixed columns, of up to three samples.
 fn layout(kind: u8) -> Layout {
     let size = [2, 3];
-    let ops = vec![ImageOp::Resize(Resize { size: Size::HeightWidth(size) })];
+    let ops = vec![ImageOp::Resize(Resize::to(Size::HeightWidth(size)))];
     let image = ColumnKind::Image(ImageColumn { ops, layout: ImageLayout::Nhwc, normalise: None, size });
     let image = column("image", image, DType::F32);
     let text = column("text", ColumnKind::Bytes(BytesColumn { max_bytes: 64 }), DType::U8);

@@ -13,6 +13,7 @@ pub mod heap;
 mod input;
 mod layout;
 mod messages;
+mod operations;
 mod parquet;
 mod pem;
 mod session;
@@ -54,6 +55,8 @@ pub const ALL: &[FuzzTarget] = &[
     target("from_coordinator", messages::from_coordinator, messages::from_coordinator_seeds),
     target("to_home", messages::to_home, messages::to_home_seeds),
     target("from_home", messages::from_home, messages::from_home_seeds),
+    target("block_request", messages::block_request, messages::block_request_seeds),
+    target("block_reply", messages::block_reply, messages::block_reply_seeds),
     target("frames", messages::frames, messages::frames_seeds),
     target("session", session::read, session::seeds),
     target("coordinator", coordinator::read, coordinator::seeds),
@@ -73,6 +76,8 @@ pub const ALL: &[FuzzTarget] = &[
     target("voc", texts::voc, texts::voc_seeds),
     target("texts", texts::texts, texts::texts_seeds),
     target("pem", pem::read, pem::seeds),
+    // Limited to 32,768 pixels between operations, of which a few copies are in use at once.
+    target("operations", operations::read, operations::seeds),
     FuzzTarget { max_bytes: 16 << 20, ..target("decode", decode::read, decode::seeds) },
     // The TIFF reader applies our limits only after it has read its directories, for which it takes up to 256 MiB.
     FuzzTarget { max_bytes: 272 << 20, ..target("tiff", decode::tiff, decode::tiff_seeds) },

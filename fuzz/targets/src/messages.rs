@@ -8,9 +8,10 @@ use std::{
 
 use futures::FutureExt;
 use spdl_core::{
-    BatchId, Position, Receipt, SampleId, Stage,
+    BatchId, Fingerprint, Position, Receipt, SampleId, Stage,
     insight::{Measured, RankWindow, WorkerWindow},
     messages::*,
+    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerStats, Readers, SessionReaders},
     trace::*,
     tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
@@ -53,6 +54,14 @@ pub(crate) fn to_home(data: &[u8]) {
 
 pub(crate) fn from_home(data: &[u8]) {
     message::<FromHome>(data);
+}
+
+pub(crate) fn block_request(data: &[u8]) {
+    message::<BlockRequest>(data);
+}
+
+pub(crate) fn block_reply(data: &[u8]) {
+    message::<BlockReply>(data);
 }
 
 /// Checks that a stream of frames gives the same messages however its bytes are split.
@@ -213,6 +222,8 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
             })),
             tuning: Box::new(tuning()),
             bad_samples: vec![bad],
+            peer_map: 7,
+            peers: PeerStats { received_blocks: 3, ..PeerStats::default() },
         }),
         ToCoordinator::Join(join),
         ToCoordinator::RankHeartbeat(rank_heartbeat()),
@@ -254,10 +265,26 @@ pub(crate) fn to_coordinator_seeds() -> Vec<Vec<u8>> {
     encoded(&requests())
 }
 
+fn peer_map() -> PeerMap {
+    let readers = |homes: Vec<Option<u16>>| Readers { world: homes.len() as u32, global_batch: 96, homes };
+    let session = SessionReaders {
+        session: SessionId(1),
+        now: readers(vec![Some(0), None]),
+        before: vec![readers(vec![Some(0)])],
+    };
+    let worker = PeerAddress { worker: WorkerId(5), quic: ([127, 0, 0, 1], 7400).into() };
+    PeerMap { version: 9, workers: vec![worker], sessions: vec![session] }
+}
+
 fn replies() -> Vec<FromCoordinator> {
     let session = session::session();
     vec![
-        FromCoordinator::WorkerAcknowledged { heartbeat_ms: 1000, liveness_ms: 5000, trace: Some(trace_order()) },
+        FromCoordinator::WorkerAcknowledged {
+            heartbeat_ms: 1000,
+            liveness_ms: 5000,
+            trace: Some(trace_order()),
+            peers: Some(Box::new(peer_map())),
+        },
         FromCoordinator::Joined {
             session: Box::new(session.clone()),
             reason: StartReason::Beginning,
@@ -311,6 +338,21 @@ fn replies_of_home() -> Vec<FromHome> {
 
 pub(crate) fn from_home_seeds() -> Vec<Vec<u8>> {
     encoded(&replies_of_home())
+}
+
+pub(crate) fn block_request_seeds() -> Vec<Vec<u8>> {
+    encoded(&[BlockRequest {
+        session: SessionId(1),
+        dataset: Fingerprint(7),
+        block: 3,
+        parts: vec![0..1000, 2000..2500],
+        wanted: vec![0..10, 2100..2200],
+        is_for_owner: true,
+    }])
+}
+
+pub(crate) fn block_reply_seeds() -> Vec<Vec<u8>> {
+    encoded(&[BlockReply::Fetching, BlockReply::Block, BlockReply::Missing])
 }
 
 pub(crate) fn frames_seeds() -> Vec<Vec<u8>> {

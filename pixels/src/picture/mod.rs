@@ -26,7 +26,7 @@ pub use indices::IndexPng;
 pub use resample::Resampler;
 use spdl_jpeg::Deviations;
 
-use crate::{AxisSpan, Frame, Orientation, PixelWriter};
+use crate::{AxisSpan, Frame, Orientation, PixelWriter, resize::Filter};
 
 /// The limits on pictures that are decoded: a few bytes of a hostile picture can claim gigabytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +167,9 @@ impl OpenPicture<'_> {
         let [width, height] = self.stored;
         let result = if writer.takes_as_is(frame) { 0 } else { u64::from(x.pixels) * u64::from(y.pixels) * 3 };
         let rgb = rgb_bytes(self.stored);
-        let whole = |scratch: u64| rgb + scratch + Resampler::scratch_bytes([width, height], [x, y]) + result;
+        let whole = |scratch: u64| {
+            rgb + scratch + Resampler::scratch_bytes([width, height], [x, y], Filter::default()) + result
+        };
         match &self.source {
             PixelSource::Crop(jpeg) => crop::scratch_bytes(jpeg, [x, y], frame),
             PixelSource::Jpeg(jpeg) => whole(jpeg.scratch_bytes(self.stored)),
@@ -240,7 +242,7 @@ impl OpenPicture<'_> {
                     PixelSource::Png(png) => png.decode(pixels),
                     PixelSource::Library(library) => library.decode(pixels),
                 })?;
-                scratch.resampler.resample(&scratch.pixels, self.stored, x, y, out);
+                scratch.resampler.resample(&scratch.pixels, self.stored, (x, y), Filter::default(), out);
                 Ok(())
             }
         }

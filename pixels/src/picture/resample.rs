@@ -1,4 +1,4 @@
-//! Crops and resizes in one pass: antialiased bilinear as in PIL, where the triangle's support grows with the scale.
+//! Crops and resizes in one pass; where nothing else is asked for, antialiased bilinear as in PIL: the triangle's support grows with the scale.
 
 use crate::{
     AxisSpan,
@@ -7,7 +7,11 @@ use crate::{
 
 /// Resizes pictures, and reuses its buffers.
 #[derive(Debug, Default)]
-pub struct Resampler(Resizer);
+pub struct Resampler {
+    resizer: Resizer,
+    /// A picture that is resized in width and not yet in height.
+    narrowed: Vec<u8>,
+}
 
 impl Resampler {
     /// Writes `y.pixels` rows of `x.pixels` RGB pixels to `out`, from a picture of `width` x `height` RGB pixels.
@@ -15,33 +19,73 @@ impl Resampler {
         &mut self,
         pixels: &[u8],
         [width, height]: [u32; 2],
-        x: AxisSpan,
-        y: AxisSpan,
+        (x, y): (AxisSpan, AxisSpan),
+        filter: Filter,
         out: &mut [u8],
     ) {
+        if filter.overshoots() && (x.extent != f64::from(x.pixels)) && (y.extent != f64::from(y.pixels)) {
+            return self.resample_width_first(pixels, [width, height], (x, y), filter, out);
+        }
         let (left, area_width) = within(x, x.readable.1 - x.readable.0);
         let (top, area_height) = within(y, y.readable.1 - y.readable.0);
         let area = Area { left, top, width: area_width, height: area_height };
         let picture = Picture { pixels, width, height };
-        self.0.resize(picture, [x.readable, y.readable], area, Filter::Bilinear, out, [x.pixels, y.pixels]);
+        self.resizer.resize(picture, [x.readable, y.readable], area, filter, out, [x.pixels, y.pixels]);
+    }
+
+    /// The same, the width first as Pillow does.
+    fn resample_width_first(
+        &mut self,
+        pixels: &[u8],
+        size: [u32; 2],
+        (x, y): (AxisSpan, AxisSpan),
+        filter: Filter,
+        out: &mut [u8],
+    ) {
+        let whole = |pixels: u32| AxisSpan {
+            readable: (0, pixels),
+            from: 0.0,
+            extent: pixels.into(),
+            place: 0,
+            pixels,
+            size: pixels,
+        };
+        let (first, end) = y.readable;
+        let rows = AxisSpan { readable: y.readable, from: first.into(), ..whole(end - first) };
+        let mut narrowed = std::mem::take(&mut self.narrowed);
+        narrowed.resize(x.pixels as usize * rows.pixels as usize * 3, 0);
+        self.resample(pixels, size, (x, rows), filter, &mut narrowed);
+        let y = AxisSpan { readable: (0, rows.pixels), from: y.from - f64::from(first), ..y };
+        self.resample(&narrowed, [x.pixels, rows.pixels], (whole(x.pixels), y), filter, out);
+        self.narrowed = narrowed;
     }
 
     /// Writes one row of `x.pixels` RGB pixels to `out`, from a row of `width` pixels.
     pub(super) fn resample_row(&mut self, row: &[u8], width: u32, x: AxisSpan, out: &mut [u8]) {
         let whole = AxisSpan { readable: (0, 1), from: 0.0, extent: 1.0, place: 0, pixels: 1, size: 1 };
-        self.resample(row, [width, 1], x, whole, out);
+        self.resample(row, [width, 1], (x, whole), Filter::default(), out);
     }
 
     /// Returns the bytes that [`resample`](Self::resample) uses in addition to the picture and the result.
-    pub(crate) fn scratch_bytes([width, _]: [u32; 2], [x, y]: [AxisSpan; 2]) -> u64 {
-        let weights =
-            |span: AxisSpan| (span.extent.max(f64::from(span.pixels)) * 2.0 + 3.0 * f64::from(span.pixels)) as u64 * 10;
-        u64::from(width) * u64::from(y.pixels) * 3 + weights(x) + weights(y)
+    pub(crate) fn scratch_bytes([width, height]: [u32; 2], [x, y]: [AxisSpan; 2], filter: Filter) -> u64 {
+        let weights = |span: AxisSpan| {
+            let of_support = span.extent.max(f64::from(span.pixels)) * 2.0 * filter.support() as f64;
+            (of_support + 3.0 * f64::from(span.pixels)) as u64 * 10
+        };
+        let between = if filter.overshoots() {
+            u64::from(x.pixels) * u64::from(height)
+        } else {
+            u64::from(width) * u64::from(y.pixels)
+        };
+        between * 3 + weights(x) + weights(y)
     }
 
     /// Keeps at most `bytes` for the next picture.
     pub fn shrink_to(&mut self, bytes: usize) {
-        self.0.shrink_to(bytes);
+        if self.narrowed.capacity() > bytes {
+            self.narrowed = Vec::new();
+        }
+        self.resizer.shrink_to(bytes);
     }
 }
 

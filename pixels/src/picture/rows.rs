@@ -137,7 +137,7 @@ fn taps(y: AxisSpan) -> RowTaps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::resample::tests::span;
+    use crate::{picture::resample::tests::span, resize::Filter};
 
     struct Whole<'p>(std::slice::ChunksExact<'p, u8>);
 
@@ -164,7 +164,7 @@ mod tests {
             (span((7, 8), 7.0, 1.0, 9), span((159, 160), 159.0, 1.0, 3)),
         ] {
             let mut outs = [0, 1].map(|_| vec![0; (x.pixels * y.pixels * 3) as usize]);
-            Resampler::default().resample(&picture, [240, 160], x, y, &mut outs[0]);
+            Resampler::default().resample(&picture, [240, 160], (x, y), Filter::default(), &mut outs[0]);
             let mut rows = Whole(picture.chunks_exact(240 * 3));
             resample(&mut rows, [240, 160], [x, y], &mut Resampler::default(), &mut outs[1]).unwrap();
             assert!(outs[0] == outs[1], "{x:?} {y:?}");

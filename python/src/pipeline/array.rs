@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use pyo3::{
-    exceptions::PyBufferError,
-    prelude::*,
-    sync::PyOnceLock,
-    types::{PyCapsule, PyModule},
-};
+use pyo3::{exceptions::PyBufferError, prelude::*, sync::PyOnceLock, types::PyCapsule};
 use spdl_core::job::DType;
 use spdl_gpu::BatchPlacement;
 
@@ -104,15 +99,16 @@ impl Array {
     /// Returns the array as Python sees it: one of numpy if numpy is installed, otherwise a DLPack exporter. Both use this
     /// memory.
     pub(crate) fn into_object(mut self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-        static NUMPY: PyOnceLock<Option<Py<PyModule>>> = PyOnceLock::new();
+        static FROM_DLPACK: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
         let address = match &mut self.elements {
             Elements::Words(words) => words.as_mut_ptr().expose_provenance(),
             Elements::Bytes(bytes) => bytes.as_mut_ptr().expose_provenance(),
         };
         let view = TensorView::dense(self.dtype, self.shape.clone(), address);
         let exporter = NativeArray { owner: Arc::new(self), view }.into_pyobject(py)?.into_any();
-        match NUMPY.get_or_init(py, || py.import("numpy").ok().map(Bound::unbind)) {
-            Some(numpy) => numpy.bind(py).call_method1("from_dlpack", (exporter,)),
+        let find = || py.import("numpy").and_then(|numpy| numpy.getattr("from_dlpack")).ok().map(Bound::unbind);
+        match FROM_DLPACK.get_or_init(py, find) {
+            Some(from_dlpack) => from_dlpack.bind(py).call1((exporter,)),
             None => Ok(exporter),
         }
     }

@@ -26,7 +26,7 @@ pub(crate) use array::NativeArray;
 pub(crate) use calls::Reply;
 pub(crate) use native::NativeOp;
 pub(crate) use tasks::LoopTasks;
-pub(crate) use transform::NativeTransform;
+pub(crate) use transform::Transform;
 
 use crate::{
     errors::ErrorKind,

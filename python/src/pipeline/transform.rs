@@ -21,9 +21,9 @@ use spdl_worker::decode::PictureOps;
 use super::{array::Array, native::KEPT_BYTES};
 use crate::{errors::ErrorKind, job};
 
-/// The operations of an `image` column of a job.
-#[pyclass(frozen, module = "spdl_cluster._native")]
-pub(crate) struct NativeTransform(PictureOps);
+/// The operations of an `image` column of a job, on arrays; `transform` makes it.
+#[pyclass(frozen, module = "spdl_cluster.ops")]
+pub(crate) struct Transform(PictureOps);
 
 thread_local! {
     /// Buffers of the thread.
@@ -31,8 +31,8 @@ thread_local! {
 }
 
 #[pymethods]
-impl NativeTransform {
-    /// Reads a list of operations, as in a job.
+impl Transform {
+    /// Not for callers: use `transform`.
     #[new]
     fn new(py: Python<'_>, ops: &Bound<'_, PyAny>, seed: u64) -> PyResult<Self> {
         let ops = ImageOp::read_list(job::value(ops, "ops")?, "ops.transform")
@@ -40,8 +40,14 @@ impl NativeTransform {
         Ok(Self(PictureOps::new(ops, seed)))
     }
 
-    /// Applies the operations to a picture: an array of NumPy's of bytes with the shape height, width, 3.
-    fn apply<'py>(&self, image: &Bound<'py, PyAny>, epoch: u64, id: u64) -> PyResult<Bound<'py, PyAny>> {
+    /// Returns a new picture; other threads of Python run meanwhile. The seed, the epoch and the sample's id decide what is
+    /// drawn, and nothing else does.
+    ///
+    /// image: an array of NumPy's or a tensor of torch's, of bytes with the shape height, width, 3; it is not changed.
+    ///
+    /// Raises `DataError` if it is none.
+    #[pyo3(signature = (image, /, *, epoch=0, id=0))]
+    fn __call__<'py>(&self, image: &Bound<'py, PyAny>, epoch: u64, id: u64) -> PyResult<Bound<'py, PyAny>> {
         let py = image.py();
         let (pixels, [height, width]) = pixels(image)?;
         let (address, bytes) = pixels.place();
@@ -60,6 +66,10 @@ impl NativeTransform {
         });
         let problem = |problem: spdl_worker::decode::BadSampleProblem| problem.to_string();
         result.map_err(|error| ErrorKind::Data.error(py, &problem(error), None))?.into_object(py)
+    }
+
+    const fn __repr__(&self) -> &'static str {
+        "<spdl_cluster.ops.transform>"
     }
 }
 
@@ -104,7 +114,18 @@ fn pixels<'py>(image: &Bound<'py, PyAny>) -> PyResult<(Pixels<'py>, [u32; 2])> {
         let problem = "`transform` takes pictures as bytes with the shape [height, width, 3]";
         Err(ErrorKind::Data.error(image.py(), &format!("{problem}, and this is {found}"), None))
     };
-    let capsule = image.getattr_opt(intern!(image.py(), "__array_struct__"))?;
+    let array_struct = intern!(image.py(), "__array_struct__");
+    let mut capsule = image.getattr_opt(array_struct)?;
+    let from_tensor;
+    let mut array = image;
+    if capsule.is_none()
+        && let Some(to_array) = image.getattr_opt(intern!(image.py(), "numpy"))?
+    {
+        // A tensor of torch's; the array shares its memory.
+        from_tensor = to_array.call0()?;
+        array = &from_tensor;
+        capsule = array.getattr_opt(array_struct)?;
+    }
     let Some(capsule) = capsule.and_then(|found| found.cast_into::<PyCapsule>().ok()) else {
         return wrong(format!("a `{}`", image.get_type().name()?));
     };
@@ -112,24 +133,24 @@ fn pixels<'py>(image: &Bound<'py, PyAny>) -> PyResult<(Pixels<'py>, [u32; 2])> {
     // SAFETY: NumPy's array interface says that the capsule has this struct, as long as it lives, and that `shape` has as many
     // sides as the array has dimensions.
     #[allow(unsafe_code)]
-    let (array, shape) = unsafe {
-        let array = found.as_ref();
-        let dimensions = usize::try_from(array.dimensions).unwrap_or(0);
-        (array, if dimensions == 0 { &[] } else { slice::from_raw_parts(array.shape, dimensions) })
+    let (found, shape) = unsafe {
+        let found = found.as_ref();
+        let dimensions = usize::try_from(found.dimensions).unwrap_or(0);
+        (found, if dimensions == 0 { &[] } else { slice::from_raw_parts(found.shape, dimensions) })
     };
-    let is_bytes = array.two == 2 && array.typekind as u8 == b'u' && array.itemsize == 1;
+    let is_bytes = found.two == 2 && found.typekind as u8 == b'u' && found.itemsize == 1;
     let size = match *shape {
         [height, width, 3] if is_bytes => u32::try_from(height).ok().zip(u32::try_from(width).ok()),
         _ => None,
     };
     let Some((height, width)) = size.filter(|(height, width)| *height > 0 && *width > 0) else {
-        return wrong(format!("{}{} {shape:?}", char::from(array.typekind as u8), array.itemsize));
+        return wrong(format!("{}{} {shape:?}", char::from(found.typekind as u8), found.itemsize));
     };
     let bytes = height as usize * width as usize * 3;
-    let pixels = if array.flags & IS_DENSE != 0 {
-        Pixels::Shared(array.data.expose_provenance(), bytes, capsule)
+    let pixels = if found.flags & IS_DENSE != 0 {
+        Pixels::Shared(found.data.expose_provenance(), bytes, capsule)
     } else {
-        Pixels::Copied(image.call_method0("tobytes")?.extract()?)
+        Pixels::Copied(array.call_method0("tobytes")?.extract()?)
     };
     if pixels.place().1 != bytes {
         return wrong(format!("{} bytes", pixels.place().1));

@@ -131,6 +131,7 @@ impl Manifest {
             fingerprint: self.fingerprint(),
             samples: self.samples(),
             blocks: u64::from(self.sections.blocks),
+            has_classes: self.sections.classes > 0,
         }
     }
 

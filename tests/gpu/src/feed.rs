@@ -154,6 +154,7 @@ impl FeedConfig {
             dataset: "memory".into(),
             dataset_fingerprint: Fingerprint(1),
             view: None,
+            mix: None,
             samples,
             seed: 0,
             global_batch: self.samples,

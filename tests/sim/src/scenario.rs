@@ -204,6 +204,7 @@ fn dataset(number: usize, dice: &mut Dice) -> JobDataset {
         dataset: "data".into(),
         dataset_fingerprint: Fingerprint(1 + number as u128),
         view: None,
+        mix: None,
         samples,
         seed,
         global_batch,

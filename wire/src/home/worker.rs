@@ -28,6 +28,8 @@ use crate::{
 
 /// The roles that may attach.
 const CLIENTS: [Role; 2] = [Role::Client, Role::Admin];
+/// Those, and workers, which ask for blocks.
+const CLIENTS_AND_WORKERS: [Role; 3] = [Role::Worker, Role::Client, Role::Admin];
 /// The most connections that have not attached yet: over QUIC, and over the socket, where each takes a descriptor.
 const MAX_PENDING: usize = 256;
 const MAX_PENDING_LOCAL: usize = 64;
@@ -46,6 +48,24 @@ impl HomeListener {
     /// Starts listening. Call it in a tokio runtime.
     #[must_use]
     pub fn start(local: Option<LocalListener>, quic: Option<Endpoint>) -> Self {
+        Self::start_with(local, quic, None)
+    }
+
+    /// Does the same as [`start`](Self::start), and accepts workers, too, whose connections it returns.
+    #[must_use]
+    pub fn start_with_peers(
+        local: Option<LocalListener>,
+        quic: Option<Endpoint>,
+    ) -> (Self, mpsc::Receiver<Connection>) {
+        let (peers, connected) = mpsc::channel(MAX_PENDING);
+        (Self::start_with(local, quic, Some(peers)), connected)
+    }
+
+    fn start_with(
+        local: Option<LocalListener>,
+        quic: Option<Endpoint>,
+        peers: Option<mpsc::Sender<Connection>>,
+    ) -> Self {
         let (requests, arrived) = mpsc::channel(MAX_PENDING);
         let rejections = Arc::<Rejections>::default();
         let mut tasks = JoinSet::new();
@@ -53,7 +73,7 @@ impl HomeListener {
             tasks.spawn(listen_local(listener, requests.clone(), Arc::clone(&rejections)));
         }
         if let Some(endpoint) = quic {
-            tasks.spawn(listen_quic(endpoint, requests, Arc::clone(&rejections)));
+            tasks.spawn(listen_quic(endpoint, requests, peers, Arc::clone(&rejections)));
         }
         Self { arrived, rejections, _tasks: tasks }
     }
@@ -105,13 +125,19 @@ async fn listen_local(listener: LocalListener, requests: mpsc::Sender<AttachRequ
     }
 }
 
-async fn listen_quic(endpoint: Endpoint, requests: mpsc::Sender<AttachRequest>, rejections: Arc<Rejections>) {
+async fn listen_quic(
+    endpoint: Endpoint,
+    requests: mpsc::Sender<AttachRequest>,
+    peers: Option<mpsc::Sender<Connection>>,
+    rejections: Arc<Rejections>,
+) {
     let mut pending = PendingConnections::new(MAX_PENDING);
     while let Some(incoming) = endpoint.accept().await {
-        let (requests, rejections) = (requests.clone(), Arc::clone(&rejections));
+        let (requests, peers, rejections) = (requests.clone(), peers.clone(), Arc::clone(&rejections));
         pending.admit(incoming.remote_address().ip(), async move {
-            match open_control(incoming).await {
-                Ok(control) => arrive(control, None, requests, &rejections).await,
+            match open_control(incoming, peers).await {
+                Ok(Some(control)) => arrive(control, None, requests, &rejections).await,
+                Ok(None) => {}
                 Err(error) => {
                     let cause = match &error {
                         ChannelError::Quic(error) => RejectionCause::from(error),
@@ -124,19 +150,29 @@ async fn listen_quic(endpoint: Endpoint, requests: mpsc::Sender<AttachRequest>, 
     }
 }
 
-async fn open_control(incoming: quinn::Incoming) -> Result<Control, ChannelError> {
-    let (connection, peer) = quic::handshake(incoming, &CLIENTS, HANDSHAKE_TIMEOUT).await?;
+/// Returns the control channel of a client; `None` if the peer is a worker, whose connection is passed on to `workers`.
+async fn open_control(
+    incoming: quinn::Incoming,
+    workers: Option<mpsc::Sender<Connection>>,
+) -> Result<Option<Control>, ChannelError> {
+    let allowed = if workers.is_some() { &CLIENTS_AND_WORKERS[..] } else { &CLIENTS };
+    let (connection, peer) = quic::handshake(incoming, allowed, HANDSHAKE_TIMEOUT).await?;
+    if let Some(workers) = workers.filter(|_| peer.role == Role::Worker) {
+        // This fails only when the worker shuts down.
+        let _ = workers.send(connection).await;
+        return Ok(None);
+    }
     let opened = tokio::time::timeout(ATTACH_TIMEOUT, connection.accept_bi()).await;
     let Ok(Ok((write, read))) = opened else { return Err(ChannelError::Closed) };
     // Control messages overtake batches that are queued.
     let _ = write.set_priority(1);
     let who = format!("{} `{}` at {}", peer.role, peer.name, connection.remote_address());
-    Ok(Control {
+    Ok(Some(Control {
         frames: FrameReader::new(Inbound::Quic(read), Vec::new()),
         out: FrameWriter::new(Outbound::Quic(write)),
         connection: Some(connection),
         who,
-    })
+    }))
 }
 
 /// Reads the first message and passes the request on; a peer that sends anything else gets an error.

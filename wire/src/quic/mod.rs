@@ -2,6 +2,7 @@
 
 mod batch;
 mod error;
+mod peer;
 mod probe;
 mod request;
 mod settings;
@@ -27,6 +28,7 @@ use spdl_core::Role;
 
 pub use batch::{receive_batch, send_batch};
 pub use error::{Close, QuicError};
+pub use peer::{BlockSender, RequestedBlock, request_block, serve_blocks};
 pub use probe::until_closed;
 pub use request::{REQUEST_TIMEOUT, request, serve_requests};
 pub use settings::QuicSettings;

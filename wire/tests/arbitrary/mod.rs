@@ -6,13 +6,16 @@ use spdl_core::{
     history::StageRate,
     insight::{Measured, Presence, RankWindow, WorkerWindow},
     job::{
-        BadSamples, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn, CategoryColumn,
-        CenterCrop, ColorJitter, Column, ColumnKind, CropBox, DType, EpochEnd, FloatColumn, Grayscale, ImageColumn,
-        ImageLayout, ImageOp, IntColumn, Job, JsonColumn, MaskColumn, Normalise, NumberOrRange, OrderParams,
-        RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize, Returns, Size, TensorColumn,
-        TensorEncoding, TextColumn, Transform,
+        Arguments, BadSamples, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn,
+        Callable, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox, DType, EpochEnd, FloatColumn,
+        FunctionCall, GeometryColumn, Grayscale, ImageColumn, ImageLayout, ImageOp, ImageSizeColumn, IntColumn,
+        Interpolation, Job, JsonColumn, MaskColumn, Mix, Normalise, NumberOrRange, OneHotColumn, OrderParams,
+        RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize, ReturnedColumn, ReturnedValue, Returns,
+        Size, TensorColumn, TensorEncoding, TextColumn, Transform,
     },
     messages::*,
+    order::MixParams,
+    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerStats, Readers, SessionReaders},
     trace::*,
     tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
@@ -37,12 +40,22 @@ fn spread() -> impl Strategy<Value = NumberOrRange> {
     prop_oneof![float().prop_map(NumberOrRange::Number), [float(), float()].prop_map(NumberOrRange::Range),]
 }
 
+fn interpolation() -> impl Strategy<Value = Interpolation> {
+    use Interpolation::{Bicubic, Bilinear, Box, Hamming, Lanczos, Nearest};
+    proptest::sample::select(&[Nearest, Bilinear, Bicubic, Lanczos, Box, Hamming][..])
+}
+
 fn op() -> impl Strategy<Value = ImageOp> {
     prop_oneof![
         (text(), float()).prop_map(|(field, margin)| ImageOp::CropBox(CropBox { field, margin })),
-        (size(), [float(), float()], [float(), float()])
-            .prop_map(|(size, scale, ratio)| ImageOp::RandomResizedCrop(RandomResizedCrop { size, scale, ratio })),
-        size().prop_map(|size| ImageOp::Resize(Resize { size })),
+        (size(), [float(), float()], [float(), float()], interpolation(), any::<bool>()).prop_map(
+            |(size, scale, ratio, interpolation, antialias)| {
+                ImageOp::RandomResizedCrop(RandomResizedCrop { size, scale, ratio, interpolation, antialias })
+            }
+        ),
+        (size(), interpolation(), any::<bool>()).prop_map(|(size, interpolation, antialias)| {
+            ImageOp::Resize(Resize { size, interpolation, antialias })
+        }),
         size().prop_map(|size| ImageOp::CenterCrop(CenterCrop { size })),
         float().prop_map(|p| ImageOp::RandomFlip(RandomFlip { p })),
         (option::of(spread()), option::of(spread()), option::of(spread()), option::of(spread())).prop_map(
@@ -72,6 +85,8 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         Just(ColumnKind::Float(FloatColumn)),
         any::<u32>().prop_map(|max_bytes| ColumnKind::Text(TextColumn(BytesColumn { max_bytes }))),
         option::of(vec(text(), 0..4)).prop_map(|names| ColumnKind::Category(CategoryColumn { names })),
+        (any::<u32>(), option::of(vec(text(), 0..4)))
+            .prop_map(|(classes, names)| ColumnKind::OneHot(OneHotColumn { classes, names })),
         (text(), 0..5_usize, any::<u32>(), float(), float()).prop_map(
             |(follows, number, max_rows, min_visible, min_size)| {
                 use BoxStorage::*;
@@ -90,20 +105,47 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         (text(), text(), option::of(vec(text(), 0..4)), any::<u32>()).prop_map(|(follows, key, names, max_rows)| {
             ColumnKind::BoxLabels(BoxLabelsColumn { follows, key, names, max_rows })
         }),
+        text().prop_map(|follows| ColumnKind::Geometry(GeometryColumn { follows })),
+        text().prop_map(|follows| ColumnKind::ImageSize(ImageSizeColumn { follows })),
         (text(), any::<u16>(), any::<[u32; 2]>())
             .prop_map(|(follows, ignore_index, size)| { ColumnKind::Mask(MaskColumn { follows, ignore_index, size }) }),
+        (function_call(), any::<u32>())
+            .prop_map(|(call, number)| ColumnKind::Returned(ReturnedColumn { call, number })),
         (vec(any::<u32>(), 0..4), option::of(any::<u32>()), encoding, option::of(text())).prop_map(
             |(shape, max_rows, encoding, array)| ColumnKind::Tensor(TensorColumn { shape, max_rows, encoding, array })
         ),
     ]
 }
 
-fn transform() -> impl Strategy<Value = Transform> {
-    let returns = prop_oneof![
+fn returns() -> impl Strategy<Value = Returns> {
+    prop_oneof![
         vec(any::<u32>(), 0..4).prop_map(|shape| Returns::Fixed { shape }),
         any::<u32>().prop_map(|max_bytes| Returns::Ragged { max_bytes }),
-    ];
-    (text(), dtype(), returns).prop_map(|(function, takes, returns)| Transform { function, takes, returns })
+        (vec(any::<u32>(), 0..4), any::<u32>()).prop_map(|(row, max_rows)| Returns::Rows { row, max_rows }),
+    ]
+}
+
+fn callable() -> impl Strategy<Value = Callable> {
+    let arguments = prop_oneof![Just(String::new()), text()].prop_map(Arguments::from_text);
+    (text(), arguments).prop_map(|(name, arguments)| Callable { name, arguments })
+}
+
+fn function_call() -> impl Strategy<Value = FunctionCall> {
+    let returned = (text(), dtype(), returns()).prop_map(|(name, dtype, shape)| ReturnedValue { name, dtype, shape });
+    let taken = text().prop_map(|name| Column::new(&name, "x", ColumnKind::Int(IntColumn), DType::I32));
+    (callable(), vec(text(), 0..3), any::<u32>(), vec(taken, 0..3), vec(returned, 0..3)).prop_map(
+        |(function, fields, max_bytes, columns, returns)| FunctionCall {
+            function,
+            fields,
+            max_bytes,
+            columns,
+            returns,
+        },
+    )
+}
+
+fn transform() -> impl Strategy<Value = Transform> {
+    (callable(), dtype(), returns()).prop_map(|(function, takes, returns)| Transform { function, takes, returns })
 }
 
 fn dtype() -> impl Strategy<Value = DType> {
@@ -126,28 +168,44 @@ fn order() -> impl Strategy<Value = OrderParams> {
         .prop_map(|(version, lanes, window, shuffle)| OrderParams { version, lanes, window, shuffle })
 }
 
+fn mix() -> impl Strategy<Value = Mix> {
+    let numbers = (option::of(0.0..9.0), option::of(0.0..9.0), 0.0..1.0, 0.0..1.0, any::<u32>());
+    (vec(text(), 0..3), numbers).prop_map(|(columns, (mixup, cutmix, p, cutmix_p, distance))| Mix {
+        columns,
+        params: MixParams { mixup, cutmix, p, cutmix_p, distance },
+    })
+}
+
 fn job() -> impl Strategy<Value = Job> {
     let ends =
         prop_oneof![Just(EpochEnd::Drop), Just(EpochEnd::Pad), Just(EpochEnd::Continuous), Just(EpochEnd::Exact)];
     let bad = prop_oneof![Just(BadSamples::Substitute), Just(BadSamples::Mask), Just(BadSamples::Fail)];
     let names = (text(), text(), any::<u128>(), any::<u64>(), any::<u64>());
     let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64);
-    let view = option::of(any::<u128>());
-    (names, numbers, order(), vec(column(), 0..4), view).prop_map(|(names, numbers, order, columns, view)| Job {
-        name: names.0,
-        dataset: names.1,
-        dataset_fingerprint: Fingerprint(names.2),
-        view: view.map(Fingerprint),
-        samples: names.3,
-        seed: names.4,
-        global_batch: numbers.0,
-        epochs: numbers.1,
-        epoch_end: numbers.2,
-        bad_samples: numbers.3,
-        max_bad_fraction: numbers.4,
-        // Version 2 is the form of an order with a view.
-        order: OrderParams { version: if view.is_some() || order.version == 2 { 1 } else { order.version }, ..order },
-        columns,
+    let parts = (option::of(any::<u128>()), option::of(mix()));
+    (names, numbers, order(), vec(column(), 0..4), parts).prop_map(|(names, numbers, order, columns, (view, mix))| {
+        Job {
+            name: names.0,
+            dataset: names.1,
+            dataset_fingerprint: Fingerprint(names.2),
+            view: view.map(Fingerprint),
+            samples: names.3,
+            seed: names.4,
+            global_batch: numbers.0,
+            epochs: numbers.1,
+            epoch_end: numbers.2,
+            bad_samples: numbers.3,
+            max_bad_fraction: numbers.4,
+            // Versions 2 and 3 are the forms of an order with a view, and with a mix.
+            order: match order.version {
+                version if view.is_some() || mix.is_some() || [2, 3].contains(&version) => {
+                    OrderParams { version: 1, ..order }
+                }
+                _ => order,
+            },
+            mix,
+            columns,
+        }
     })
 }
 
@@ -342,10 +400,10 @@ fn tuning() -> impl Strategy<Value = TuningStatus> {
 
 fn worker_heartbeat() -> impl Strategy<Value = WorkerHeartbeat> {
     let lists = (vec(rank_stats(), 0..3), vec(stage_stats(), 0..3), vec(bad_sample(), 0..3));
-    let times = any::<[u64; 2]>();
+    let times = (any::<[u64; 3]>(), peer_stats());
     let stores = (store_stats(), cache_stats(), option::of(slow_object()), tuning());
     let parts = (home(), 0.0..1e3_f64, any::<bool>(), lists, stores, times);
-    parts.prop_map(|(home, cores, draining, lists, stores, [uptime_ms, cpu_ns])| {
+    parts.prop_map(|(home, cores, draining, lists, stores, ([uptime_ms, cpu_ns, peer_map], peers))| {
         let (ranks, stages, bad_samples) = lists;
         let (store, cache, slow_object, tuning) = stores;
         let (slow_object, tuning) = (slow_object.map(Box::new), Box::new(tuning));
@@ -362,6 +420,8 @@ fn worker_heartbeat() -> impl Strategy<Value = WorkerHeartbeat> {
             slow_object,
             tuning,
             bad_samples,
+            peer_map,
+            peers,
         }
     })
 }
@@ -520,11 +580,61 @@ fn refusal() -> impl Strategy<Value = Refusal> {
     ]
 }
 
+fn peer_stats() -> impl Strategy<Value = PeerStats> {
+    any::<[u64; 7]>().prop_map(|[received_blocks, received_bytes, sent_blocks, sent_bytes, misses, failures, late]| {
+        PeerStats { received_blocks, received_bytes, sent_blocks, sent_bytes, misses, failures, late }
+    })
+}
+
+pub(crate) fn block_request() -> impl Strategy<Value = BlockRequest> {
+    let ranges = || vec(any::<std::ops::Range<u64>>(), 0..4);
+    (any::<(u64, u128, u32)>(), ranges(), ranges(), any::<bool>()).prop_map(
+        |((session, dataset, block), parts, wanted, is_for_owner)| BlockRequest {
+            session: SessionId(session),
+            dataset: Fingerprint(dataset),
+            block,
+            parts,
+            wanted,
+            is_for_owner,
+        },
+    )
+}
+
+pub(crate) fn block_reply() -> impl Strategy<Value = BlockReply> {
+    prop_oneof![Just(BlockReply::Fetching), Just(BlockReply::Block), Just(BlockReply::Missing)]
+}
+
+fn readers() -> impl Strategy<Value = Readers> {
+    (any::<[u32; 2]>(), vec(option::of(any::<u16>()), 0..5)).prop_map(|([world, global_batch], homes)| Readers {
+        world,
+        global_batch,
+        homes,
+    })
+}
+
+fn peer_map() -> impl Strategy<Value = PeerMap> {
+    let worker = (any::<u64>(), any::<([u8; 4], u16)>())
+        .prop_map(|(worker, quic)| PeerAddress { worker: WorkerId(worker), quic: quic.into() });
+    let session = (any::<u64>(), readers(), vec(readers(), 0..3)).prop_map(|(session, now, before)| SessionReaders {
+        session: SessionId(session),
+        now,
+        before,
+    });
+    (any::<u64>(), vec(worker, 0..4), vec(session, 0..3)).prop_map(|(version, workers, sessions)| PeerMap {
+        version,
+        workers,
+        sessions,
+    })
+}
+
 pub(crate) fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
     prop_oneof![
-        (any::<u64>(), any::<u64>(), option::of(trace_order())).prop_map(|(heartbeat_ms, liveness_ms, trace)| {
-            FromCoordinator::WorkerAcknowledged { heartbeat_ms, liveness_ms, trace }
-        }),
+        (any::<[u64; 2]>(), option::of(trace_order()), option::of(peer_map())).prop_map(
+            |([heartbeat_ms, liveness_ms], trace, peers)| {
+                let peers = peers.map(Box::new);
+                FromCoordinator::WorkerAcknowledged { heartbeat_ms, liveness_ms, trace, peers }
+            }
+        ),
         (session(), reason(), option::of(home()), any::<u64>()).prop_map(|(session, reason, home, heartbeat_ms)| {
             FromCoordinator::Joined { session: Box::new(session), reason, home, heartbeat_ms }
         }),

@@ -23,11 +23,12 @@ use spdl_wire::{
 use tokio::net::TcpListener;
 
 use crate::{
+    allocator,
     budget::{Budget, DiskBudget, MIN_MEMORY_BYTES},
     feed::{Access, FeedError, Resources, StoreAccess},
     fetch::RetrySettings,
     http,
-    serve::{DEFAULT_RANKS, ServeError, Worker, WorkerSettings},
+    serve::{DEFAULT_PEER_REQUESTS, DEFAULT_RANKS, ServeError, Worker, WorkerSettings},
     size::{parse_bytes, parse_cores},
     transform::TransformSettings,
 };
@@ -70,11 +71,11 @@ pub struct WorkerArgs {
     /// to decode is a bad sample. When raised, less is left for the trainer and the page cache.
     #[arg(long, env = "SPDL_WORKER_MEMORY", value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
     pub memory: u64,
-    /// Directory that caches blocks of a remote store; default: none, blocks are not cached on disk. Two workers cannot
-    /// share one: the second does not start.
+    /// Directory that caches blocks of a remote store; default: none, blocks are not cached on disk. Workers and local
+    /// loaders of a node can share one.
     #[arg(long, env = "SPDL_WORKER_CACHE_DIR", value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
-    /// Maximum size of that directory. When raised, the disk fills up.
+    /// Maximum size of that directory, with what others cache there. When raised, the disk fills up.
     #[arg(long, env = "SPDL_WORKER_CACHE_BYTES", value_name = "SIZE", default_value = "64GiB", value_parser = parse_bytes)]
     pub cache_bytes: u64,
     /// Folders and URLs that datasets have to be in or below; default: anywhere that this worker can reach.
@@ -97,6 +98,10 @@ pub struct WorkerArgs {
     /// raised, a connection that hangs is given up later. When lowered, slow answers of a busy store are thrown away.
     #[arg(long, env = "SPDL_WORKER_STORE_SILENCE_S", value_name = "SECONDS", default_value_t = 10.0)]
     pub store_silence_s: f64,
+    /// Maximum number of blocks that one other worker is asked for at once, before the store is; 0 for none, and then other workers
+    /// get none from this one either. When raised, workers that read the same blocks load the network between them more.
+    #[arg(long, env = "SPDL_WORKER_PEER_REQUESTS", value_name = "N", default_value_t = DEFAULT_PEER_REQUESTS)]
+    pub peer_requests: usize,
     /// Call the Python functions that jobs name (`transform`). Everyone who may use this worker can then run any code
     /// that Python finds here, with the rights of this process. Without this or --python such jobs are refused.
     #[arg(long, env = "SPDL_WORKER_ALLOW_TRANSFORMS")]
@@ -284,9 +289,10 @@ impl WorkerArgs {
     }
 
     /// Returns the path of the journal of samples being decoded: in the cache directory, otherwise beside the socket.
-    fn journal(&self, socket: Option<&Path>) -> Option<PathBuf> {
+    fn journal(&self, name: &str, socket: Option<&Path>) -> Option<PathBuf> {
         let beside_socket = || Some(socket?.with_extension("decoding"));
-        self.cache_dir.as_ref().map(|folder| folder.join("spdl-worker.decoding")).or_else(beside_socket)
+        let in_cache = |folder: &PathBuf| folder.join(format!("spdl-worker-{name}.decoding"));
+        self.cache_dir.as_ref().map(in_cache).or_else(beside_socket)
     }
 
     fn socket_path(&self, name: &str, allow: &Allow) -> Result<Option<PathBuf>, CliError> {
@@ -315,6 +321,7 @@ impl WorkerArgs {
             coordinators: self.coord.clone(),
             node,
             ranks: self.ranks,
+            peer_requests: self.peer_requests,
         })
     }
 }
@@ -325,6 +332,7 @@ impl WorkerArgs {
 /// # Errors
 /// [`CliError`] if the worker cannot start.
 pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
+    allocator::use_one_arena();
     let os = |what: &str| {
         let what = what.to_owned();
         move |source| CliError::Os { what, source }
@@ -338,7 +346,7 @@ pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
     let stores =
         StoreAccess { retry: args.retry()?, stores: args.stores.iter().cloned().collect(), ..StoreAccess::default() };
     let (transforms, tuning) = (args.transforms()?, args.tuning()?);
-    let access = Access { stores, transforms, tuning, journal: args.journal(socket.as_deref()) };
+    let access = Access { stores, transforms, tuning, journal: args.journal(&name, socket.as_deref()) };
     let resources = Resources::with_access(&name, args.budget()?, access)?;
     let checked = resources.clone();
     tokio::task::spawn_blocking(move || checked.check_transforms()).await.expect("it does not panic")?;

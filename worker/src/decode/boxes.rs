@@ -2,9 +2,7 @@
 
 use std::rc::Rc;
 
-use bytes::Bytes;
-use serde_json::Value;
-use spdl_core::job::{BoxFormat, BoxStorage, BoxesColumn, Column, ColumnKind};
+use spdl_core::job::{BoxFormat, BoxStorage, BoxesColumn, Column};
 use spdl_pixels::PictureLimits;
 use spdl_shard::format::{Array, Content};
 
@@ -21,13 +19,13 @@ use super::{
 /// Most bytes of an array of boxes.
 const MAX_ARRAY_BYTES: usize = 1 << 26;
 
-/// A `boxes` column.
-pub(super) struct FollowedBoxes {
-    /// Number of the column in the job.
+/// Reads the boxes of a `boxes` column.
+pub(super) struct BoxReader {
+    /// Number of the column among those that are decoded.
     number: usize,
     from: Vec<String>,
-    pub(super) column: BoxesColumn,
     picture: FollowedPicture,
+    column: BoxesColumn,
 }
 
 /// The boxes of a sample that are kept.
@@ -43,37 +41,25 @@ pub(super) fn wrong(field: &str, problem: impl std::fmt::Display) -> BadSamplePr
     BadSampleProblem::Boxes { field: field.to_owned(), problem: reason(problem) }
 }
 
-impl FollowedBoxes {
-    /// Finds the column of this name. A valid job has it.
-    pub(super) fn new(name: &str, columns: &[Column]) -> Self {
-        let found = columns.iter().enumerate().find_map(|(number, column)| match &column.kind {
-            ColumnKind::Boxes(boxes) if column.name == name => {
-                let picture = FollowedPicture::new(&boxes.follows, columns);
-                Some(Self { number, from: column.from.clone(), column: boxes.clone(), picture })
-            }
-            _ => None,
-        });
-        found.unwrap_or_else(|| panic!("a valid job has a boxes column `{name}`"))
+impl BoxReader {
+    /// Reads the boxes of column number `number` of `columns`.
+    pub(super) fn new(number: usize, column: &BoxesColumn, columns: &[Column]) -> Self {
+        let picture = FollowedPicture::new(&column.follows, columns);
+        Self { number, from: columns[number].from.clone(), picture, column: column.clone() }
     }
 
-    /// Returns the fields that it reads.
-    pub(super) fn fields(&self) -> Vec<&str> {
-        self.from.iter().map(String::as_str).chain(self.picture.fields()).collect()
-    }
-
-    /// Returns the boxes of the sample that are kept. They are made once for each record.
-    pub(super) fn kept(
+    /// Returns the boxes of the sample that are kept.
+    pub(super) fn read(
         &self,
-        seed: u64,
-        key: SampleKey,
-        record: &mut SampleRecord<'_>,
+        key: (u64, SampleKey),
         limits: PictureLimits,
+        record: &mut SampleRecord<'_>,
     ) -> Result<Rc<KeptBoxes>, BadSampleProblem> {
-        if let Some(boxes) = record.boxes_of(self.number) {
-            return Ok(boxes);
+        if let Some(known) = record.boxes_of(self.number) {
+            return Ok(known);
         }
-        let followed = self.picture.plan(seed, key, record, limits)?;
         let (field, content) = record.first_of(&self.from)?;
+        let followed = self.picture.plan(key, limits, record)?;
         let boxes = self.stored(field, content, record)?;
         let placed =
             boxes.iter().enumerate().filter_map(|(number, edges)| Some((number, self.place(*edges, &followed)?)));
@@ -103,11 +89,10 @@ impl FollowedBoxes {
                     .collect()
             }
             BoxStorage::Coco => {
-                let annotations = coco(&content.into_file(), field)?;
-                let numbered = annotations.iter().enumerate();
-                let boxes = numbered.map(|(number, annotation)| {
-                    let bbox = bbox(annotation);
-                    let bbox = bbox
+                let annotations = record.coco(field)?;
+                let boxes = annotations.iter().enumerate().map(|(number, annotation)| {
+                    let bbox = annotation
+                        .bbox
                         .ok_or_else(|| wrong(field, format_args!("annotation {number} has no `bbox` of 4 numbers")));
                     bbox.map(|[x, y, width, height]| [x, y, x + width, y + height])
                 });
@@ -174,22 +159,4 @@ pub(super) fn array(content: Content, field: &str) -> Result<Array, BadSamplePro
         Content::Array(array) => Ok(array),
         Content::File(file) => read_numpy(&file, None, MAX_ARRAY_BYTES).map_err(|problem| wrong(field, problem)),
     }
-}
-
-/// Returns the annotations in JSON: a list, or an object that has one as `annotations`.
-pub(super) fn coco(file: &Bytes, field: &str) -> Result<Vec<Value>, BadSampleProblem> {
-    let mut document: Value = serde_json::from_slice(file)
-        .map_err(|error| BadSampleProblem::NotJson { field: field.to_owned(), reason: reason(error) })?;
-    if let Value::Object(object) = &mut document {
-        document = object.remove("annotations").unwrap_or(Value::Null);
-    }
-    let Value::Array(annotations) = document else {
-        return Err(wrong(field, "has no list of annotations"));
-    };
-    Ok(annotations)
-}
-
-fn bbox(annotation: &Value) -> Option<[f64; 4]> {
-    let numbers: Option<Vec<f64>> = annotation.get("bbox")?.as_array()?.iter().map(Value::as_f64).collect();
-    numbers?.try_into().ok()
 }

@@ -56,6 +56,7 @@ impl BadSampleCause {
             BadSampleProblem::NotAFloat { field, .. } => (field, "is not a number"),
             BadSampleProblem::NotText { field, .. } => (field, "is not UTF-8"),
             BadSampleProblem::NameUnknown { field, .. } => (field, "has a name that the column does not list"),
+            BadSampleProblem::NoSuchClass { field, .. } => (field, "has a class that the column does not have"),
             BadSampleProblem::OutOfRange { field, .. } => (field, "is out of range"),
             BadSampleProblem::NotJson { field, .. } => (field, "is not JSON"),
             BadSampleProblem::NoNumberAt { field, .. } => (field, "has no number at its path"),
@@ -111,6 +112,8 @@ pub enum BadSampleProblem {
     NotText { field: String, byte: usize },
     #[error("field `{field}` is \"{name}\", which is none of the column's names")]
     NameUnknown { field: String, name: String },
+    #[error("field `{field}` is of class {class}; the column has {classes} classes, from 0")]
+    NoSuchClass { field: String, class: i64, classes: u32 },
     #[error("field `{field}` is \"{text}\", outside the range of {dtype}")]
     OutOfRange { field: String, text: String, dtype: &'static str },
     #[error("field `{field}` is not JSON: {reason}")]

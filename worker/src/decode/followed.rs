@@ -1,21 +1,22 @@
-//! The picture of an `image` column that other columns follow, such as its mask: what becomes of it in a sample.
+//! The picture of an `image` column, as the columns that follow it need it, such as its mask: what becomes of it in a sample.
 
 use std::rc::Rc;
 
-use spdl_core::job::{Column, ColumnKind, ImageColumn, ImageOp};
-use spdl_pixels::PictureLimits;
+use spdl_core::job::{Column, ColumnKind, ImageOp};
+use spdl_pixels::{PictureError, PictureLimits};
 
 use super::{
-    BadSampleProblem, SampleKey,
+    SampleKey,
+    cause::BadSampleProblem,
     draw::Draw,
     operation::{self, PicturePlan},
     record::SampleRecord,
 };
 
-/// An `image` column that another column follows.
+/// An `image` column that other columns follow.
 pub(super) struct FollowedPicture {
-    /// Number of the column in the job.
-    column: usize,
+    /// Number of the column among those that are decoded.
+    number: usize,
     from: Vec<String>,
     ops: Vec<ImageOp>,
 }
@@ -32,46 +33,68 @@ impl FollowedPicture {
     /// Finds the column of this name. A valid job has it.
     pub(super) fn new(name: &str, columns: &[Column]) -> Self {
         let found = columns.iter().enumerate().find_map(|(number, column)| match &column.kind {
-            ColumnKind::Image(ImageColumn { ops, .. }) if column.name == name => {
-                Some(Self { column: number, from: column.from.clone(), ops: ops.clone() })
-            }
+            ColumnKind::Image(image) if column.name == name => Some(Self::of(number, column, &image.ops)),
             _ => None,
         });
         found.unwrap_or_else(|| panic!("a valid job has an image column `{name}` that others follow"))
     }
 
-    /// Returns the fields that planning reads.
-    pub(super) fn fields(&self) -> Vec<&str> {
-        self.from.iter().map(String::as_str).chain(self.ops.iter().filter_map(ImageOp::field)).collect()
+    /// The picture of column number `number`, with these operations.
+    pub(super) fn of(number: usize, column: &Column, ops: &[ImageOp]) -> Self {
+        Self { number, from: column.from.clone(), ops: ops.to_vec() }
     }
 
-    /// Returns what becomes of the picture in this sample: what the column itself draws. It is planned once for each record.
+    /// Returns the fields that planning reads besides those that the column comes from.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &str> {
+        self.ops.iter().filter_map(ImageOp::field)
+    }
+
+    /// Returns what the column draws for the picture of this sample. If no column needed that yet, the picture's header is read.
     pub(super) fn plan(
         &self,
-        seed: u64,
-        key: SampleKey,
-        record: &mut SampleRecord<'_>,
+        (seed, key): (u64, SampleKey),
         limits: PictureLimits,
+        record: &mut SampleRecord<'_>,
     ) -> Result<Rc<FollowedPlan>, BadSampleProblem> {
-        if let Some(plan) = record.plan_of(self.column) {
-            return Ok(plan);
+        if let Some(known) = record.plan_of(self.number) {
+            return Ok(known);
         }
         let (field, content) = record.first_of(&self.from)?;
         let bytes = content.into_file();
         if bytes.is_empty() {
             return Err(BadSampleProblem::Empty { field: field.to_owned() });
         }
-        let picture = spdl_pixels::open(&bytes, limits)
-            .map_err(|error| BadSampleProblem::of_picture(error, field, bytes.len(), limits))?;
-        let size = picture.seen();
+        let problem = |error: PictureError| BadSampleProblem::of_picture(error, field, bytes.len(), limits);
+        let picture = spdl_pixels::open(&bytes, limits).map_err(problem)?;
+        self.plan_of_size(picture.seen(), (seed, key), record)
+    }
+
+    /// Returns what the column draws for the picture of this sample, which has this width and height.
+    pub(super) fn plan_of_size(
+        &self,
+        size: [u32; 2],
+        (seed, key): (u64, SampleKey),
+        record: &mut SampleRecord<'_>,
+    ) -> Result<Rc<FollowedPlan>, BadSampleProblem> {
+        if let Some(known) = record.plan_of(self.number) {
+            return Ok(known);
+        }
         let mut draw = Draw::new(seed, key.epoch, key.id.0);
         let plan = operation::plan(size, &self.ops, &mut draw, &mut |field| record.pixel_box(field))?;
-        if let Some([width, height]) = plan.too_large(limits.pixels) {
-            let (field, pixels) = (field.to_owned(), limits.pixels);
-            return Err(BadSampleProblem::GrowsTooLarge { field, width, height, pixels });
-        }
-        let plan = Rc::new(FollowedPlan { size, plan });
-        record.keep_plan(self.column, plan.clone());
-        Ok(plan)
+        let planned = Rc::new(FollowedPlan { size, plan });
+        record.keep_plan(self.number, planned.clone());
+        Ok(planned)
     }
+}
+
+/// Returns the numbers of the columns of a batch in the order in which they are decoded: each after the one that it
+/// follows, so that a picture that cannot be read is the fault of its own column. `decoded` are all columns that are decoded.
+pub(super) fn decoding_order(columns: &[Column], decoded: &[Column]) -> Vec<usize> {
+    fn depth(column: &Column, decoded: &[Column]) -> usize {
+        let followed = column.kind.follows().and_then(|name| decoded.iter().find(|other| other.name == name));
+        followed.map_or(0, |followed| 1 + depth(followed, decoded))
+    }
+    let mut order: Vec<usize> = (0..columns.len()).collect();
+    order.sort_by_key(|number| depth(&columns[*number], decoded));
+    order
 }

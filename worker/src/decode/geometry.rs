@@ -2,7 +2,9 @@
 //! before the picture is decoded. All steps are separable, so a plan is two [`AxisSpan`] values. However many steps there
 //! are, pixels are resampled once, and only from the part of the picture that is needed.
 
-use spdl_pixels::{AxisSpan, ResamplePlan};
+use spdl_pixels::{AxisSpan, ResamplePlan, resize::Filter};
+
+use super::matrix::Matrix;
 
 /// A rectangle in whole pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +95,12 @@ impl ImageAxis {
         (range((low, high)), range(seen))
     }
 
+    /// Returns the factor and the summand that give for a place on the axis the place in the picture.
+    fn scale_and_origin(&self, reversed: bool) -> [f64; 2] {
+        let step = self.step();
+        if reversed { [-step, self.origin + step * f64::from(self.size)] } else { [step, self.origin] }
+    }
+
     /// Returns the span to resample; `None` if no part of the picture is visible.
     fn span(&self) -> Option<AxisSpan> {
         let step = self.step();
@@ -172,10 +180,24 @@ impl Canvas {
         moved.clipped([left, top, right, bottom], [across.0, down.0, across.1, down.1])
     }
 
+    /// Returns the matrix from places on the canvas as it is seen to places in the picture.
+    pub(crate) fn matrix(&self) -> Matrix {
+        let ([across, left], [down, top]) =
+            (self.x.scale_and_origin(self.mirrored), self.y.scale_and_origin(self.flipped));
+        Matrix::scaled_and_moved([across, down], [left, top])
+    }
+
     /// Returns where the pixels of the canvas come from.
     pub(crate) fn plan(&self) -> ResamplePlan {
         let Self { x, y, mirrored, flipped } = self;
-        ResamplePlan { x: x.span(), y: y.span(), mirrored: *mirrored, flipped: *flipped, size: self.size() }
+        ResamplePlan {
+            x: x.span(),
+            y: y.span(),
+            mirrored: *mirrored,
+            flipped: *flipped,
+            size: self.size(),
+            filter: Filter::default(),
+        }
     }
 
     /// Cuts a rectangle out of the canvas as it is seen.

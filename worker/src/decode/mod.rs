@@ -6,11 +6,14 @@
 //! samples.
 
 mod boxes;
+mod call;
 mod cause;
+mod coco;
 mod column;
 mod draw;
 mod followed;
 mod geometry;
+mod matrix;
 mod memory;
 mod number;
 mod operation;
@@ -29,10 +32,11 @@ use std::{
 use bytes::Bytes;
 use spdl_core::{
     SampleId,
-    job::{Column, DType, Job, SampleShape},
+    job::{Column, DType, Job, SampleShape, decoded_columns},
 };
 use spdl_shard::format::Content;
 
+use call::PreparedCall;
 pub use cause::{BadSampleCause, BadSampleProblem};
 pub use column::read_numpy;
 pub(crate) use memory::DecodeLimits;
@@ -45,7 +49,7 @@ use memory::MemoryPermit;
 pub(crate) use record::RecordFields;
 use record::SampleRecord;
 
-use crate::transform::{CallKey, Function, Lease};
+use crate::transform::Lease;
 
 thread_local! {
     static SCRATCH: RefCell<DecodeScratch> = RefCell::default();
@@ -73,7 +77,7 @@ pub enum FieldTarget<'a> {
 
 impl FieldTarget<'_> {
     /// Returns the place of a fixed column. A job's layout has such a place for every column of a fixed shape.
-    fn fixed(&mut self) -> &mut [u8] {
+    pub(crate) fn fixed(&mut self) -> &mut [u8] {
         match self {
             Self::Fixed(place) => place,
             Self::Ragged(_) => panic!("a column of a fixed shape has a ragged target"),
@@ -113,16 +117,18 @@ pub struct Decoder {
 
 struct DecoderInner {
     seed: u64,
-    columns: Vec<Prepared>,
+    /// The columns of the job; `None` for those that calls return.
+    columns: Vec<Option<Prepared>>,
+    /// Numbers of the columns, in the order in which they are decoded.
+    order: Vec<usize>,
+    calls: Vec<PreparedCall>,
 }
 
-struct Prepared {
+/// A value that is decoded.
+pub(super) struct Prepared {
     column: Column,
     decoder: Box<dyn ColumnDecoder>,
-    /// Whether the decoded value is ragged, before any function.
     is_ragged: bool,
-    /// The Python function that is called with the decoded value.
-    function: Option<Function>,
 }
 
 impl Decoder {
@@ -138,14 +144,24 @@ impl Decoder {
             }
         }
         let classes = Arc::new(numbers);
-        let prepare = |column: &Column| {
-            let decoder =
-                column::decoder(&ColumnSetup { job: &job.name, column, columns: &job.columns, classes: &classes })?;
+        let mut decoded: Vec<Column> = Vec::new();
+        for column in decoded_columns(&job.columns) {
+            if !decoded.iter().any(|known| known.name == column.name) {
+                decoded.push(column.clone());
+            }
+        }
+        let prepare = |column: &Column| -> Result<Prepared, DecoderError> {
+            // A field that a function takes is none of them, and no column follows it.
+            let number = decoded.iter().position(|known| known == column).unwrap_or(decoded.len());
+            let setup = ColumnSetup { job: &job.name, number, column, columns: &decoded, classes: &classes };
             let is_ragged = !matches!(column.kind.shape(), SampleShape::Fixed(_));
-            Ok(Prepared { column: column.clone(), decoder, is_ragged, function: Function::of(column) })
+            Ok(Prepared { column: column.clone(), decoder: column::decoder(&setup)?, is_ragged })
         };
-        let columns = job.columns.iter().map(prepare).collect::<Result<_, _>>()?;
-        let inner = Arc::new(DecoderInner { seed: job.seed, columns });
+        let of_column = |column: &Column| (!column.is_by_function()).then(|| prepare(column)).transpose();
+        let columns = job.columns.iter().map(of_column).collect::<Result<_, _>>()?;
+        let calls = PreparedCall::all(job, prepare)?;
+        let order = followed::decoding_order(&job.columns, &decoded);
+        let inner = Arc::new(DecoderInner { seed: job.seed, columns, order, calls });
         Ok(Self { inner, resources: DecodeResources::default(), transforms: None })
     }
 
@@ -192,18 +208,20 @@ impl Decoder {
     /// Returns every field that a column may read, which are the fields that a partial fetch of a record needs.
     pub fn field_names(&self) -> impl Iterator<Item = &str> {
         let mut names = BTreeSet::new();
-        for Prepared { column, decoder, .. } in &self.inner.columns {
-            names.extend(column.from.iter().map(String::as_str));
-            names.extend(decoder.fields());
+        for (_, prepared) in self.inner.prepared() {
+            names.extend(prepared.fields());
         }
         names.into_iter()
     }
 
     /// Returns for each column of the job the field that it is decoded from, if its values can be numbers.
     pub(crate) fn number_fields(&self) -> impl Iterator<Item = Option<&str>> {
-        self.inner.columns.iter().map(|Prepared { column, decoder, function, .. }| match &column.from[..] {
-            [name] if function.is_none() && decoder.takes_numbers() => Some(name.as_str()),
-            _ => None,
+        self.inner.columns.iter().map(|prepared| {
+            let Prepared { column, decoder, .. } = prepared.as_ref()?;
+            match &column.from[..] {
+                [name] if decoder.takes_numbers() => Some(name.as_str()),
+                _ => None,
+            }
         })
     }
 
@@ -215,31 +233,31 @@ impl Decoder {
     /// Returns whether a number of this type fits column number `column` of the job whatever its value, and its bytes are the
     /// column's.
     pub(crate) fn copies_numbers(&self, column: usize, dtype: DType) -> bool {
-        self.inner.columns[column].decoder.copies_numbers(dtype)
+        self.inner.columns[column].as_ref().is_some_and(|prepared| prepared.decoder.copies_numbers(dtype))
     }
 
     /// Writes a number into its place in column number `column` of the job, and returns whether it fits. If it does not,
     /// [`decode_record`](Self::decode_record) knows why.
     pub(crate) fn write_number(&self, column: usize, dtype: DType, element: &[u8], place: &mut [u8]) -> bool {
-        self.inner.columns[column].decoder.number(dtype, element, &mut FieldTarget::Fixed(place))
+        let prepared = self.inner.columns[column].as_ref();
+        prepared.is_some_and(|prepared| prepared.decoder.number(dtype, element, &mut FieldTarget::Fixed(place)))
     }
 
     /// Returns the cause of a bad sample whose field `field` has bytes that the dataset's format does not have there.
     pub(crate) fn malformed(&self, field: &str, problem: &str) -> BadSampleCause {
-        let reads = |prepared: &&Prepared| {
-            prepared.column.from.iter().any(|from| from == field) || prepared.decoder.fields().contains(&field)
-        };
-        let column = self.inner.columns.iter().find(reads).map(|prepared| prepared.column.name.clone());
+        let mut prepared = self.inner.prepared();
+        let reads = prepared.find(|(_, prepared)| prepared.fields().any(|name| name == field));
+        let column = reads.map(|(column, _)| column.to_owned());
         let problem = BadSampleProblem::Malformed { field: field.to_owned(), problem: cause::reason(problem) };
         BadSampleCause { column: column.unwrap_or_default(), problem }
     }
 
-    /// Decodes one sample. `field` returns the content of a field of its record, or `None` if the record has no such
+    /// Decodes one sample, and then calls its functions. `field` returns the content of a field of its record, or `None` if the record has no such
     /// field. `targets` has one entry per column of the job, in order. Columns with the same steps draw the same random
     /// numbers, so that a picture and its mask are cut alike.
     ///
     /// # Errors
-    /// [`BadSampleCause`] for the first column that cannot be decoded; the targets may then hold anything.
+    /// [`BadSampleCause`] for the first column that cannot be decoded, or else the first function that fails; the targets may then hold anything.
     ///
     /// # Panics
     /// If the targets do not match the job's columns, or if the job has functions and a feed did not create the
@@ -263,52 +281,40 @@ impl Decoder {
         assert_eq!(targets.len(), self.inner.columns.len(), "targets, one for each column");
         let mut record = SampleRecord::new(fields, key.sample_in_record);
         SCRATCH.with_borrow_mut(|scratch| {
-            for (nth, (prepared, target)) in self.inner.columns.iter().zip(targets).enumerate() {
-                let number = fields.number(nth);
+            for nth in &self.inner.order {
+                let (Some(prepared), target) = (&self.inner.columns[*nth], &mut targets[*nth]) else { continue };
+                let number = fields.number(*nth);
                 if number.is_some_and(|(dtype, element)| prepared.decoder.number(dtype, element, target)) {
                     continue;
                 }
-                self.decode_column(prepared, key, &mut record, scratch, target)
+                self.decode_value(prepared, key, &mut record, scratch, target)
                     .map_err(|problem| BadSampleCause { column: prepared.column.name.clone(), problem })?;
+            }
+            for call in &self.inner.calls {
+                self.call(call, key, &mut record, scratch, targets)
+                    .map_err(|problem| BadSampleCause { column: call.column.clone(), problem })?;
             }
             Ok(())
         })
     }
 }
 
-impl Decoder {
-    fn decode_column(
-        &self,
-        prepared: &Prepared,
-        key: SampleKey,
-        record: &mut SampleRecord<'_>,
-        scratch: &mut DecodeScratch,
-        target: &mut FieldTarget<'_>,
-    ) -> Result<(), BadSampleProblem> {
-        let Some(function) = &prepared.function else {
-            return self.decode_value(prepared, key, record, scratch, target);
-        };
-        let input = |place: &mut [u8]| {
-            if !prepared.is_ragged {
-                self.decode_value(prepared, key, record, scratch, &mut FieldTarget::Fixed(place))?;
-                return Ok(place.len());
-            }
-            let mut value = Bytes::new();
-            self.decode_value(prepared, key, record, scratch, &mut FieldTarget::Ragged(&mut value))?;
-            place[..value.len()].copy_from_slice(&value);
-            Ok(value.len())
-        };
-        let output = |returned: &[u8]| match target {
-            FieldTarget::Fixed(out) => out.copy_from_slice(returned),
-            FieldTarget::Ragged(value) => **value = Bytes::copy_from_slice(returned),
-        };
-        let bad =
-            |problem| BadSampleProblem::Function { function: function.name.clone(), problem: cause::reason(problem) };
-        let key = CallKey { seed: self.inner.seed, epoch: key.epoch, id: key.id.0 };
-        let transforms = self.transforms.as_ref().expect("a feed's decoder can call functions");
-        transforms.call(function, key, input, output, bad)
+impl DecoderInner {
+    /// Returns every value that is decoded, with the column that it is for.
+    fn prepared(&self) -> impl Iterator<Item = (&str, &Prepared)> {
+        let of_columns = self.columns.iter().flatten().map(|prepared| (prepared.column.name.as_str(), prepared));
+        of_columns.chain(self.calls.iter().flat_map(PreparedCall::prepared))
     }
+}
 
+impl Prepared {
+    /// Returns the fields that it may read.
+    fn fields(&self) -> impl Iterator<Item = &str> {
+        self.column.from.iter().map(String::as_str).chain(self.decoder.fields())
+    }
+}
+
+impl Decoder {
     fn decode_value(
         &self,
         Prepared { column, decoder, .. }: &Prepared,

@@ -13,6 +13,7 @@ use spdl_shard::{
 use super::{
     boxes::KeptBoxes,
     cause::{BadSampleProblem, reason},
+    coco::{self, CocoAnnotation},
     followed::FollowedPlan,
     geometry::PixelBox,
 };
@@ -40,15 +41,24 @@ pub(crate) struct SampleRecord<'r> {
     fields: &'r dyn RecordFields,
     sample: u32,
     annotations: SmallVec<[(String, Annotation); 1]>,
-    /// What becomes of the pictures of columns that others follow, by the column's number.
+    /// COCO's annotations, by field.
+    coco: SmallVec<[(String, Rc<[CocoAnnotation]>); 1]>,
+    /// What becomes of the pictures of `image` columns, by the column's number among those that are decoded.
     plans: SmallVec<[(usize, Rc<FollowedPlan>); 1]>,
-    /// The boxes of columns, by the column's number.
+    /// The boxes of columns, by the column's number among those that are decoded.
     boxes: SmallVec<[(usize, Rc<KeptBoxes>); 1]>,
 }
 
 impl<'r> SampleRecord<'r> {
     pub(crate) fn new(fields: &'r dyn RecordFields, sample: u32) -> Self {
-        Self { fields, sample, annotations: SmallVec::new(), plans: SmallVec::new(), boxes: SmallVec::new() }
+        Self {
+            fields,
+            sample,
+            annotations: SmallVec::new(),
+            coco: SmallVec::new(),
+            plans: SmallVec::new(),
+            boxes: SmallVec::new(),
+        }
     }
 
     /// Returns the first of these fields that the record has, with its name.
@@ -60,7 +70,7 @@ impl<'r> SampleRecord<'r> {
         })
     }
 
-    /// Returns what becomes of the picture of column number `column`, if that is known.
+    /// Returns what becomes of the picture of column number `column`, if that is kept.
     pub(crate) fn plan_of(&self, column: usize) -> Option<Rc<FollowedPlan>> {
         self.plans.iter().find(|(known, _)| *known == column).map(|(_, plan)| plan.clone())
     }
@@ -70,7 +80,7 @@ impl<'r> SampleRecord<'r> {
         self.plans.push((column, plan));
     }
 
-    /// Returns the boxes of column number `column`, if they are known.
+    /// Returns the boxes of column number `column`, if they are kept.
     pub(crate) fn boxes_of(&self, column: usize) -> Option<Rc<KeptBoxes>> {
         self.boxes.iter().find(|(known, _)| *known == column).map(|(_, boxes)| boxes.clone())
     }
@@ -89,6 +99,17 @@ impl<'r> SampleRecord<'r> {
             index: sample,
             boxes: objects.len(),
         })
+    }
+
+    /// Returns COCO's annotations in field `name`.
+    pub(crate) fn coco(&mut self, name: &str) -> Result<Rc<[CocoAnnotation]>, BadSampleProblem> {
+        if let Some((_, known)) = self.coco.iter().find(|(field, _)| field == name) {
+            return Ok(known.clone());
+        }
+        let file = self.first_of(&[name.to_owned()])?.1.into_file();
+        let annotations = Rc::from(coco::read(&file, name)?);
+        self.coco.push((name.to_owned(), Rc::clone(&annotations)));
+        Ok(annotations)
     }
 
     /// Returns the annotation in field `name`.

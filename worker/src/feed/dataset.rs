@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use spdl_core::{
     Fingerprint, SampleId, Stores,
     job::{Job, OrderParams},
+    messages::SessionId,
     order::Plan,
     view::SampleSet,
 };
@@ -28,9 +29,9 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use super::FeedError;
 use crate::fetch::{
-    BlockContent, BlockKey, BlockPlace, FetchError, Fetcher, LeastRecentlyUsed, MERGE_GAP_BYTES, MemoryCache,
-    ObjectRead, Pieces, RetrySettings, RetryingStore, ShardObject, ShardSource, ShardsBase, StoreClient, WorkingWindow,
-    read_all,
+    BlockContent, BlockKey, BlockPeers, BlockPlace, BlockSource, FetchError, Fetcher, LeastRecentlyUsed,
+    MERGE_GAP_BYTES, MemoryCache, ObjectRead, Peers, Pieces, RetrySettings, RetryingStore, ShardObject, ShardSource,
+    ShardsBase, StoreClient, WorkingWindow, read_all,
 };
 
 /// Number of datasets that stay open although no rank reads them.
@@ -285,6 +286,8 @@ pub(crate) struct DatasetView {
     fields: Option<Arc<[String]>>,
     /// Identifies the blocks with these fields in caches.
     key: Fingerprint,
+    /// What decides which other workers are asked for blocks; `None` if none are.
+    peers: Option<BlockPeers>,
 }
 
 impl Deref for DatasetView {
@@ -299,13 +302,27 @@ impl DatasetView {
     /// Creates the view of a job that reads `fields`.
     pub(crate) fn new(dataset: Arc<OpenDataset>, fields: &[String]) -> Self {
         if !dataset.manifest.format().is_columnar() {
-            return Self { key: dataset.fingerprint, dataset, fields: None };
+            return Self { key: dataset.fingerprint, dataset, fields: None, peers: None };
         }
         let mut fields = fields.to_vec();
         fields.sort();
         // No name has a control character, so that other fields have another text.
         let key = Fingerprint::of(format!("{}\n{}", dataset.fingerprint, fields.join("\n")).as_bytes());
-        Self { dataset, fields: Some(fields.into()), key }
+        Self { dataset, fields: Some(fields.into()), key, peers: None }
+    }
+
+    /// Lets blocks come from other workers of a session, and serves them to those. Not if the format is columnar: of its blocks no
+    /// bytes are kept.
+    pub(crate) fn shared(self, session: SessionId, plan: &Plan, peers: &Peers) -> Self {
+        if !peers.is_started() || self.fields.is_some() {
+            return self;
+        }
+        Self { peers: Some(BlockPeers::new(session, plan.clone())), ..self }
+    }
+
+    /// Returns the session with which the blocks are shared, and the blocks' dataset in caches.
+    pub(crate) fn shared_as(&self) -> Option<(SessionId, Fingerprint)> {
+        Some((self.peers.as_ref()?.session, self.key))
     }
 
     /// Returns where the bytes of block `number` lie.
@@ -315,7 +332,8 @@ impl DatasetView {
             Some(object) => Arc::new(object),
             None => Arc::new(IndexedShard { view: self.clone(), shard: block.shard }),
         };
-        BlockPlace { key: self.block_key(number), shard, range: block.offset..block.offset + block.bytes }
+        let (key, peers) = (self.block_key(number), self.peers.clone());
+        BlockPlace { key, shard, range: block.offset..block.offset + block.bytes, peers }
     }
 
     /// Returns the empty working window of a rank that begins to read the dataset.
@@ -326,6 +344,12 @@ impl DatasetView {
     /// Returns the cache key of block `number`.
     pub(crate) const fn block_key(&self, number: u32) -> BlockKey {
         BlockKey { dataset: self.key, block: number }
+    }
+}
+
+impl BlockSource for DatasetView {
+    fn place(&self, block: u32) -> Option<BlockPlace> {
+        (block < self.manifest.block_count()).then(|| self.place(block))
     }
 }
 

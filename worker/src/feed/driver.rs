@@ -21,11 +21,11 @@ use tracing::{Instrument, Span};
 
 use super::{
     FeedError, FeedEvent, FeedView, Resources,
-    batch::{FilledBatch, PlannedBatches, fill},
+    batch::{FilledBatch, Mixer, PlannedBatches, fill},
     dataset::DatasetView,
     progress::{FeedPhase, FeedProgress},
 };
-use crate::{decode::Decoder, transform::Lease};
+use crate::{decode::Decoder, fetch::BlockSource, transform::Lease};
 
 /// The data that all batches of one rank share.
 pub(super) struct Feed {
@@ -37,6 +37,8 @@ pub(super) struct Feed {
     pub(super) dataset: DatasetView,
     pub(super) plan: Plan,
     pub(super) decoder: Decoder,
+    /// How samples are mixed, if they are.
+    pub(super) mixer: Option<Mixer>,
     /// Fields of a record that the columns may read.
     pub(super) fields: Vec<String>,
     pub(super) progress: Arc<FeedProgress>,
@@ -92,6 +94,11 @@ impl FeedDriver {
         let mut read_ahead = self.resources.tuning.read_ahead();
         let steps = *read_ahead.borrow_and_update();
         let mut core = FeedCore::new(feed.plan.samples(), feed.session.batches(), from, self.slab.slots(), steps);
+        // Other workers can ask for the blocks as long as this lives.
+        let blocks: Arc<dyn BlockSource> = Arc::new(feed.dataset.clone());
+        if let Some((session, dataset)) = feed.dataset.shared_as() {
+            self.resources.fetcher.peers().add_source(session, dataset, &blocks);
+        }
         let mut planned = PlannedBatches::new(feed.clone());
         let mut filling = FuturesUnordered::new();
         let mut done = BTreeMap::new();
@@ -164,10 +171,11 @@ impl FeedDriver {
             job_fingerprint: session.job.fingerprint(),
             rank: *rank,
             layout: layout.clone(),
+            dataset: DatasetView::new(dataset, &fields).shared(session.id, &plan, resources.fetcher.peers()),
             plan,
-            dataset: DatasetView::new(dataset, &fields),
             fields,
             decoder,
+            mixer: Mixer::new(&session.job),
             progress: progress.clone(),
             has_good: AtomicBool::new(false),
             work: self.work,

@@ -6,11 +6,7 @@ use spdl_core::{Fingerprint, order::PlanError};
 use spdl_shard::store::StoreError;
 use spdl_wire::slab::SlabError;
 
-use crate::{
-    decode::DecoderError,
-    fetch::{CacheInUse, FetchError},
-    transform::TransformError,
-};
+use crate::{decode::DecoderError, fetch::FetchError, transform::TransformError};
 use spdl_core::feed::TooManyBad;
 
 /// The error of a rank that gets no more batches.
@@ -67,9 +63,6 @@ pub enum FeedError {
         /// The error of the operating system.
         cause: String,
     },
-    /// Another worker uses the disk cache.
-    #[error("{0}")]
-    Cache(Arc<CacheInUse>),
     /// The dataset lies in a store that this worker may not read.
     #[error("job `{job}`: {problem}")]
     Store {
@@ -191,11 +184,5 @@ impl FeedError {
             Self::Slab { .. } | Self::Panicked { .. } => true,
             _ => false,
         }
-    }
-}
-
-impl From<CacheInUse> for FeedError {
-    fn from(error: CacheInUse) -> Self {
-        Self::Cache(Arc::new(error))
     }
 }

@@ -37,6 +37,8 @@ use resources::SlabReservation;
 pub use resources::{Access, DEFAULT_SLOTS, MAX_SLOTS, Resources};
 pub use view::FeedView;
 
+pub use crate::fetch::DiskCacheState;
+
 use crate::tuning::Tuning;
 
 /// The kind of memory that the slots lie in.
@@ -135,14 +137,14 @@ struct Idle {
 
 impl Idle {
     fn new(resources: &Arc<Resources>, request: FeedRequest, work: FeedWork) -> Result<Self, FeedError> {
-        let FeedRequest { session, rank, slots, slab: kind, .. } = request;
+        let FeedRequest { session, rank, from, slots, slab: kind } = request;
         session.check(rank).map_err(|error| FeedError::Session {
             job: session.job.name.clone(),
             rank,
             problem: error.to_string(),
         })?;
         let layout = Arc::new(session.layout());
-        let reservation = resources.reserve(&session, rank, slots, &layout)?;
+        let reservation = resources.reserve(&session, rank, from, slots, &layout)?;
         let make = if kind == SlabKind::Shared { Slab::shared } else { Slab::private };
         let slab = make(reservation.slots, layout.slot_bytes()).map_err(|source| FeedError::Slab {
             job: session.job.name.clone(),

@@ -9,7 +9,7 @@ use std::{
 use parking_lot::Mutex;
 use spdl_core::feed::BadLedger;
 use spdl_core::{
-    Stage,
+    Position, Stage,
     histogram::DurationBuckets,
     layout::Layout,
     messages::{BadSample, CacheStats, Session, SlowObject, StageStats, StoreStats},
@@ -29,7 +29,7 @@ use super::{
 use crate::{
     budget::{Budget, MemoryShares},
     decode::{DecodeMemory, PictureCounts},
-    fetch::{CachedBytes, FetchSettings, Fetcher},
+    fetch::{CachedBytes, DiskCacheState, FetchSettings, Fetcher},
     transform::{TransformSettings, Transforms},
     tuning::Tuning,
 };
@@ -108,8 +108,7 @@ impl Resources {
     /// Creates threads and empty caches within `budget`, for the worker called `name`.
     ///
     /// # Errors
-    /// [`FeedError::Threads`] if the system starts no threads, [`FeedError::Cache`] if another worker uses the disk
-    /// cache.
+    /// [`FeedError::Threads`] if the system starts no threads.
     pub fn new(name: &str, budget: Budget) -> Result<Arc<Self>, FeedError> {
         Self::with_access(name, budget, Access::default())
     }
@@ -117,8 +116,7 @@ impl Resources {
     /// Does the same as [`new`](Self::new), with the given access to stores, functions and the journal.
     ///
     /// # Errors
-    /// [`FeedError::Threads`] if the system starts no threads, [`FeedError::Cache`] if another worker uses the disk
-    /// cache.
+    /// [`FeedError::Threads`] if the system starts no threads.
     pub fn with_access(name: &str, budget: Budget, access: Access) -> Result<Arc<Self>, FeedError> {
         let Access { stores: access, transforms, tuning, journal } = access;
         let tuning = Tuning::new(&tuning);
@@ -137,7 +135,7 @@ impl Resources {
             retry: access.retry.clone(),
             ..FetchSettings::new(shares.pool_bytes, shares.transit_bytes)
         };
-        let fetcher = Fetcher::new(settings, budget.disk.as_ref(), stages.fetch.clone())?;
+        let fetcher = Fetcher::new(settings, budget.disk.as_ref(), stages.fetch.clone());
         let memory =
             Arc::new(SharedMemory { bytes: shares.pool_bytes, taken: Mutex::default(), fetcher: fetcher.clone() });
         let lender = memory.clone();
@@ -240,6 +238,12 @@ impl Resources {
         CacheStats { used_bytes, limit_bytes, window_bytes, dataset_bytes, transit_bytes }
     }
 
+    /// Returns the state of the cache on disk, if there is one.
+    #[must_use]
+    pub fn disk_cache(&self) -> Option<DiskCacheState> {
+        self.fetcher.disk_cache()
+    }
+
     /// Returns the object of a store whose requests take much longer than all others, if there is one.
     #[must_use]
     pub fn slow_object(&self) -> Option<SlowObject> {
@@ -274,10 +278,12 @@ impl Resources {
         self: &Arc<Self>,
         session: &Session,
         rank: u32,
+        from: Position,
         wanted: u32,
         layout: &Layout,
     ) -> Result<SlabReservation, FeedError> {
         let stride = slot_stride(layout.slot_bytes()).expect("checked with the session") as u64;
+        let stride = stride + session.partner_bytes(rank, from);
         let wanted = if wanted == 0 { DEFAULT_SLOTS } else { wanted.min(MAX_SLOTS) };
         // Memory that may be lent to decoding is never used for slabs.
         let for_slabs = self.shares.pool_bytes.saturating_sub(self.shares.lent_bytes);

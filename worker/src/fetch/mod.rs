@@ -17,6 +17,7 @@ mod hedge;
 mod memory;
 mod object;
 mod outage;
+mod peers;
 mod permits;
 mod pieces;
 mod retrying;
@@ -26,6 +27,7 @@ mod window;
 
 use std::{
     ops::Range,
+    pin::pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -33,6 +35,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::future::{Either, select};
 use parking_lot::Mutex;
 use spdl_core::{
     Fingerprint,
@@ -41,7 +44,7 @@ use spdl_core::{
 };
 use spdl_pipeline::stats::StageCounters;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch},
     task::AbortHandle,
 };
 use tracing::{Instrument, Span};
@@ -49,7 +52,6 @@ use tracing::{Instrument, Span};
 use admission::{Admission, QuarterWanted};
 pub use client::RetrySettings;
 pub(crate) use client::StoreClient;
-pub use disk::CacheInUse;
 use disk::DiskCache;
 pub use error::FetchError;
 use eviction::FirstCome;
@@ -58,8 +60,10 @@ pub(crate) use memory::MemoryCache;
 use memory::Released;
 pub(crate) use object::{ObjectRead, ShardSource, read_all};
 pub use object::{ShardObject, ShardsBase};
-use permits::ReadUse;
+pub(crate) use peers::{BlockPeers, BlockSource, PeerLinks, Peers, serve_peer};
+use peers::{Need, Route};
 pub(crate) use permits::UsageTimes;
+use permits::{Permit, ReadUse};
 pub(crate) use pieces::{MERGE_GAP_BYTES, Pieces};
 pub(crate) use retrying::RetryingStore;
 use spdl_shard::format::DecodedBlock;
@@ -90,6 +94,8 @@ pub struct BlockPlace {
     pub(crate) shard: Arc<dyn ShardSource>,
     /// Byte range of the block in the shard.
     pub range: Range<u64>,
+    /// What decides which other workers are asked for it; `None` if none are.
+    pub(crate) peers: Option<BlockPeers>,
 }
 
 impl BlockPlace {
@@ -134,16 +140,34 @@ pub struct CachedBytes {
     pub window_bytes: u64,
 }
 
+/// The state of a cache on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskCacheState {
+    /// Bytes of the blocks in it.
+    pub used_bytes: u64,
+    /// The most bytes of blocks in it.
+    pub limit_bytes: u64,
+    /// Whether the last block that came had no room.
+    pub is_full: bool,
+    /// Whether nothing is written because the disk failed.
+    pub is_failing: bool,
+    /// Blocks that are still to be written.
+    pub to_write: usize,
+}
+
 /// Fetches blocks and caches them, for all ranks of a process.
 #[derive(Debug)]
 pub struct Fetcher {
     memory: Mutex<BlockMemory>,
     admission: Box<dyn Admission>,
     disk: Option<Arc<DiskCache>>,
+    /// Has a clone for each block that is to be written to the disk.
+    to_write: Arc<()>,
     transit: Arc<Semaphore>,
     transit_kib: u32,
     single_use_bytes: AtomicU64,
     requests: Arc<StoreClient>,
+    peers: Peers,
 }
 
 type BlockMemory = MemoryCache<BlockKey, Arc<Load>, FirstCome>;
@@ -245,26 +269,38 @@ impl BlockBytes {
 }
 
 impl Fetcher {
-    /// Creates a fetcher with empty memory, and opens the disk cache with what it holds.
-    ///
-    /// # Errors
-    /// [`CacheInUse`] if another worker uses the disk cache.
-    pub fn new(
-        settings: FetchSettings,
-        disk: Option<&DiskBudget>,
-        stage: Arc<StageCounters>,
-    ) -> Result<Arc<Self>, CacheInUse> {
-        let disk = disk.map(DiskCache::open).transpose()?.flatten().map(Arc::new);
+    /// Creates a fetcher with empty memory, and opens the disk cache with what it holds. If that cannot be used, logs a warning
+    /// and goes on without it.
+    pub fn new(settings: FetchSettings, disk: Option<&DiskBudget>, stage: Arc<StageCounters>) -> Arc<Self> {
+        let disk = disk.and_then(DiskCache::open).map(Arc::new);
         let transit_kib = u32::try_from(settings.transit_bytes / KIB).unwrap_or(u32::MAX >> 4).max(1);
-        Ok(Arc::new(Self {
+        Arc::new(Self {
             memory: Mutex::new(MemoryCache::new(settings.memory_bytes)),
             admission: Box::new(QuarterWanted),
             disk,
+            to_write: Arc::default(),
             transit: Arc::new(Semaphore::new(transit_kib as usize)),
             transit_kib,
             single_use_bytes: AtomicU64::new(0),
             requests: Arc::new(StoreClient::new(settings.requests as usize, settings.retry, stage)),
-        }))
+            peers: Peers::default(),
+        })
+    }
+
+    /// Notes that one more rank reads a dataset.
+    fn enter(&self, dataset: Fingerprint) {
+        self.memory.lock().enter(dataset);
+        if let Some(disk) = &self.disk {
+            disk.enter(dataset);
+        }
+    }
+
+    /// Notes that a rank does not read a dataset any more.
+    fn leave(&self, dataset: Fingerprint) {
+        self.memory.lock().leave(dataset);
+        if let Some(disk) = &self.disk {
+            disk.leave(dataset);
+        }
     }
 
     /// Changes the limit of bytes in memory; blocks in use stay until they are released.
@@ -320,6 +356,11 @@ impl Fetcher {
         &self.requests
     }
 
+    /// Returns what is known about the workers that read the same blocks.
+    pub(crate) const fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
     /// Returns the number of reads that wait for a request, or for memory.
     pub(crate) fn reads_waiting(&self) -> usize {
         self.requests.units().waiting()
@@ -347,6 +388,16 @@ impl Fetcher {
         disk.filter(|disk| disk.limit_bytes > memory.limit_bytes).unwrap_or(memory)
     }
 
+    /// Returns the state of the cache on disk, if there is one.
+    pub(crate) fn disk_cache(&self) -> Option<DiskCacheState> {
+        self.disk.as_ref().map(|disk| {
+            let (used_bytes, limit_bytes) = disk.bytes();
+            let to_write = Arc::strong_count(&self.to_write) - 1;
+            let (is_full, is_failing) = (disk.is_full(), disk.is_failing());
+            DiskCacheState { used_bytes, limit_bytes, is_full, is_failing, to_write }
+        })
+    }
+
     /// Returns the object whose requests took much longer than all others lately, if there is one.
     #[must_use]
     pub fn slow_object(&self) -> Option<SlowObject> {
@@ -363,21 +414,31 @@ impl Fetcher {
         self.requests.outage(dataset, wanted).map(|outage| outage.to_string())
     }
 
-    async fn load(self: Arc<Self>, place: BlockPlace, id: u64, load: Arc<Load>) {
+    /// Waits until it is the turn of a block to be read from the store ahead of need.
+    async fn ahead(&self) -> Permit<'_> {
         let limits = self.requests.limits();
-        let _ahead = match limits.ahead.try_acquire() {
+        match limits.ahead.try_acquire() {
             Some(permit) => permit,
             None => {
                 let _waiting = (self.requests.units().enter(ReadState::Ahead), limits.count(ReadUse::Waiting));
                 limits.ahead.acquire().await
             }
+        }
+    }
+
+    async fn load(self: Arc<Self>, place: BlockPlace, id: u64, load: Arc<Load>) {
+        let route = self.peers.route(&place, Need::Ahead).await;
+        // What another worker fetches takes no request of this one: two workers would wait for each other.
+        let turn = match route.owner {
+            Some(_) => Turn::Peer(self.peers.turn().await),
+            None => Turn::Store(self.ahead().await),
         };
         if !self.memory.lock().reserve(id, place.bytes()) {
             load.state.send_replace(LoadState::NoRoom);
             self.memory.lock().retire_entry(&place.key, id);
             return;
         }
-        match self.whole(&place).await {
+        match self.whole(&place, &route, turn).await {
             Ok(block) => {
                 if let BlockContent::Decoded(records) = &block.content {
                     self.memory.lock().shrink(id, records.bytes());
@@ -396,7 +457,7 @@ impl Fetcher {
     }
 
     /// Returns the whole block, from the disk if it is there.
-    async fn whole(&self, place: &BlockPlace) -> Result<WholeBlock, FetchError> {
+    async fn whole(&self, place: &BlockPlace, route: &Route, turn: Turn<'_>) -> Result<WholeBlock, FetchError> {
         let parts = place.shard.parts(place.range.clone()).await?;
         let mut discards = 0;
         if let Some(disk) = &self.disk {
@@ -408,18 +469,56 @@ impl Fetcher {
                 return Ok(WholeBlock { content, is_of_store: false, to_keep: None });
             }
         }
-        let pieces = place.shard.read(&parts, &self.requests).await?;
-        let to_keep =
-            self.disk.is_some().then(|| BlockToKeep { parts: parts.clone(), pieces: pieces.clone(), discards });
-        Ok(WholeBlock { content: place.shard.decode(parts, pieces).await?, is_of_store: true, to_keep })
+        let (pieces, is_of_store) = self.read(place, &parts, &parts, route, turn).await?;
+        let to_keep = self.disk.is_some().then(|| BlockToKeep {
+            parts: parts.clone(),
+            pieces: pieces.clone(),
+            discards,
+            _counted: self.to_write.clone(),
+        });
+        Ok(WholeBlock { content: place.shard.decode(parts, pieces).await?, is_of_store, to_keep })
+    }
+
+    /// Returns ranges of a block that consists of these parts, and whether they came from the store: other workers are asked
+    /// first, and while one is late the store is asked, too.
+    async fn read(
+        &self,
+        place: &BlockPlace,
+        parts: &[Range<u64>],
+        wanted: &[Range<u64>],
+        route: &Route,
+        turn: Turn<'_>,
+    ) -> Result<(Pieces, bool), FetchError> {
+        let from_store = async {
+            let _ahead = if matches!(turn, Turn::Peer(_)) { Some(self.ahead().await) } else { None };
+            Ok((place.shard.read(wanted, &self.requests).await?, true))
+        };
+        if route.is_empty() {
+            return from_store.await;
+        }
+        let late = Notify::new();
+        let (asking, from_store) = (pin!(self.peers.ask(route, place, parts, wanted, &late)), pin!(from_store));
+        match select(asking, pin!(late.notified())).await {
+            Either::Left((Some(pieces), _)) => Ok((pieces, false)),
+            Either::Left((None, _)) => from_store.await,
+            Either::Right(((), asking)) => {
+                self.peers.note_late();
+                match select(asking, from_store).await {
+                    Either::Left((Some(pieces), _)) => Ok((pieces, false)),
+                    Either::Left((None, from_store)) => from_store.await,
+                    Either::Right((read, _)) => read,
+                }
+            }
+        }
     }
 
     /// Writes a block that was read from the store to the disk.
     async fn keep_on_disk(&self, place: &BlockPlace, block: WholeBlock) {
-        if let (Some(disk), Some(BlockToKeep { parts, pieces, discards })) = (self.disk.clone(), block.to_keep) {
+        if let (Some(disk), Some(block)) = (self.disk.clone(), block.to_keep) {
             let key = place.key;
+            let write = move || disk.write(&key, &block.parts, &block.pieces, block.discards);
             // A failed write has already been logged, and a panic in it affects no block.
-            let _ = tokio::task::spawn_blocking(move || disk.write(&key, &parts, &pieces, discards)).await;
+            let _ = tokio::task::spawn_blocking(write).await;
         }
     }
 
@@ -470,8 +569,9 @@ impl Fetcher {
                 self.transit.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed")
             }
         };
+        let route = self.peers.route(place, Need::Now).await;
         let content = if is_whole {
-            let block = self.whole(place).await?;
+            let block = self.whole(place, &route, Turn::Taken).await?;
             if block.is_of_store {
                 self.single_use_bytes.fetch_add(bytes, Relaxed);
             }
@@ -479,8 +579,11 @@ impl Fetcher {
             self.keep_on_disk(place, block).await;
             content
         } else {
-            let pieces = place.shard.read(&wanted, &self.requests).await?;
-            self.single_use_bytes.fetch_add(bytes, Relaxed);
+            let parts = if route.is_empty() { Vec::new() } else { place.shard.parts(place.range.clone()).await? };
+            let (pieces, is_of_store) = self.read(place, &parts, &wanted, &route, Turn::Taken).await?;
+            if is_of_store {
+                self.single_use_bytes.fetch_add(bytes, Relaxed);
+            }
             place.shard.decode(wanted, pieces).await?
         };
         Ok(BlockBytes { content, _guard: Guard::Transit(permit) })
@@ -489,11 +592,23 @@ impl Fetcher {
     /// Removes a block whose bytes are wrong from memory and disk.
     pub fn discard(&self, key: &BlockKey) {
         self.requests.note_wrong_bytes();
+        self.peers.note_wrong(*key);
         self.memory.lock().retire(key);
         if let Some(disk) = &self.disk {
             disk.discard(key);
         }
     }
+}
+
+/// What entitles a read to be made at this time.
+#[allow(dead_code, reason = "permits are held to be dropped")]
+enum Turn<'f> {
+    /// A batch waits for it.
+    Taken,
+    /// One of the requests to stores that may be made ahead of need.
+    Store(Permit<'f>),
+    /// One of the blocks that other workers may be asked for at once.
+    Peer(SemaphorePermit<'f>),
 }
 
 /// A block that was read whole.
@@ -511,6 +626,8 @@ struct BlockToKeep {
     pieces: Pieces,
     /// How often the block had been discarded from the disk cache before it was fetched.
     discards: u32,
+    /// Counts it among those that are to be written.
+    _counted: Arc<()>,
 }
 
 #[cfg(test)]

@@ -19,15 +19,15 @@ use super::{
     *,
 };
 
-const BLOCK: u64 = 1000;
+pub(super) const BLOCK: u64 = 1000;
 
-struct FetchFixture {
-    store: Arc<FlakyStore>,
-    content: Vec<u8>,
+pub(super) struct FetchFixture {
+    pub(super) store: Arc<FlakyStore>,
+    pub(super) content: Vec<u8>,
     shard: Arc<ShardObject>,
 }
 
-async fn fixture(blocks: u64) -> FetchFixture {
+pub(super) async fn fixture(blocks: u64) -> FetchFixture {
     let content: Vec<u8> = (0..blocks * BLOCK).map(|at| (at * 31 % 251) as u8).collect();
     let inner = Arc::new(InMemory::new());
     let path = Path::from("a.tar");
@@ -44,13 +44,13 @@ async fn fixture(blocks: u64) -> FetchFixture {
 }
 
 impl FetchFixture {
-    fn block(&self, block: u32) -> BlockPlace {
+    pub(super) fn block(&self, block: u32) -> BlockPlace {
         let start = u64::from(block) * BLOCK;
         let key = BlockKey { dataset: Fingerprint(1), block };
-        BlockPlace { key, shard: self.shard.clone(), range: start..start + BLOCK }
+        BlockPlace { key, shard: self.shard.clone(), range: start..start + BLOCK, peers: None }
     }
 
-    fn fetcher(&self, memory_bytes: u64, disk: Option<&DiskBudget>) -> Arc<Fetcher> {
+    pub(super) fn fetcher(&self, memory_bytes: u64, disk: Option<&DiskBudget>) -> Arc<Fetcher> {
         let retry = RetrySettings {
             refusals: 2,
             first_delay: Duration::from_millis(1),
@@ -64,10 +64,9 @@ impl FetchFixture {
             disk,
             Arc::new(StageCounters::new(Stage::Fetch)),
         )
-        .unwrap()
     }
 
-    fn check(&self, bytes: &BlockBytes, range: Range<u64>) {
+    pub(super) fn check(&self, bytes: &BlockBytes, range: Range<u64>) {
         let expected = &self.content[range.start as usize..range.end as usize];
         assert_eq!(bytes.slice(range).unwrap(), expected);
     }

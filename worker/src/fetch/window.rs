@@ -23,7 +23,7 @@ pub(crate) struct WorkingWindow {
 impl WorkingWindow {
     /// Creates the empty window of a rank that begins to read a dataset.
     pub(crate) fn new(fetcher: Arc<Fetcher>, dataset: Fingerprint) -> Self {
-        fetcher.memory.lock().enter(dataset);
+        fetcher.enter(dataset);
         Self { fetcher, dataset, until: HashMap::new(), ends: BTreeSet::new() }
     }
 
@@ -61,6 +61,7 @@ impl Drop for WorkingWindow {
         for block in self.until.keys() {
             memory.unplan(BlockKey { dataset: self.dataset, block: *block });
         }
-        memory.leave(self.dataset);
+        drop(memory);
+        self.fetcher.leave(self.dataset);
     }
 }

@@ -11,6 +11,7 @@ use spdl_core::{
     backoff::Backoff,
     coordinators::{Addresses, LeaderDiscovery},
     messages::{FromCoordinator, Home, Refusal, ToCoordinator, WorkerHeartbeat},
+    peers::PeerMap,
     trace::TraceSource,
 };
 use spdl_pipeline::stats::nanoseconds;
@@ -88,6 +89,8 @@ impl Heartbeats {
                     }
                     let is_recorded = tokio::select! {
                         () = tokio::time::sleep(pause) => false,
+                        // The coordinator answers with the workers that read the same blocks.
+                        () = self.ranks.joined() => false,
                         // The start of draining is sent at once.
                         _ = draining.wait_for(|state| *state == Draining::Yes), if !is_draining => false,
                         () = coordinator_client.until_closed() => false,
@@ -100,6 +103,7 @@ impl Heartbeats {
                 }
                 Err(error) => {
                     self.is_accepted.send_replace(false);
+                    self.resources.fetcher.peers().set_coordinated(false);
                     if !is_loss_logged {
                         let coordinators = coordinator_client.coordinators();
                         tracing::warn!(%coordinators, %error, "no coordinator answers; the ranks are still served");
@@ -120,11 +124,16 @@ impl Heartbeats {
         bad_samples_sent: usize,
         is_draining: bool,
     ) -> (Duration, Option<String>) {
-        let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal } = read_reply(reply, bad_samples_sent);
+        let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal, peers } =
+            read_reply(reply, bad_samples_sent);
+        if let Some(map) = peers {
+            self.resources.fetcher.peers().set_map(*map);
+        }
         if are_bad_kept {
             self.resources.acknowledge_bad(bad_samples_sent);
         }
         self.is_accepted.send_replace(is_accepted);
+        self.resources.fetcher.peers().set_coordinated(is_accepted);
         if is_accepted && is_draining {
             self.draining.send_replace(Draining::Acknowledged);
         }
@@ -146,6 +155,8 @@ impl Heartbeats {
             slow_object: self.resources.slow_object().map(Box::new),
             tuning: Box::new(self.resources.tuning()),
             bad_samples: self.resources.bad_samples(BAD_PER_HEARTBEAT),
+            peer_map: self.resources.fetcher.peers().version(),
+            peers: self.resources.fetcher.peers().stats(),
         }
     }
 
@@ -173,6 +184,7 @@ struct HeartbeatReply {
     are_bad_kept: bool,
     pause_ms: u64,
     refusal: Option<String>,
+    peers: Option<Box<PeerMap>>,
 }
 
 fn read_reply(reply: FromCoordinator, bad_samples_sent: usize) -> HeartbeatReply {
@@ -181,11 +193,12 @@ fn read_reply(reply: FromCoordinator, bad_samples_sent: usize) -> HeartbeatReply
         are_bad_kept: false,
         pause_ms: REFUSED_MS,
         refusal: Some(cause),
+        peers: None,
     };
     match reply {
-        FromCoordinator::WorkerAcknowledged { heartbeat_ms, .. } => {
+        FromCoordinator::WorkerAcknowledged { heartbeat_ms, peers, .. } => {
             let pause_ms = if bad_samples_sent == BAD_PER_HEARTBEAT { *HEARTBEAT_MS.start() } else { heartbeat_ms };
-            HeartbeatReply { is_accepted: true, are_bad_kept: true, pause_ms, refusal: None }
+            HeartbeatReply { is_accepted: true, are_bad_kept: true, pause_ms, refusal: None, peers }
         }
         // The coordinator got the heartbeat but could not store the bad samples, so they are sent again.
         FromCoordinator::Refused(refusal @ (Refusal::Internal { .. } | Refusal::Unwritable { .. })) => {
@@ -202,10 +215,11 @@ mod tests {
     #[test]
     fn a_heartbeat_is_accepted_even_if_its_bad_samples_cannot_be_stored_and_they_are_sent_again() {
         let full = FromCoordinator::Refused(Refusal::Unwritable { cause: "the disk is full".to_owned() });
-        let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal } = read_reply(full, 3);
+        let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal, .. } = read_reply(full, 3);
         assert!(is_accepted && !are_bad_kept && pause_ms == REFUSED_MS, "a worker that ends need not wait");
         assert!(refusal.unwrap().contains("the disk is full"));
-        let accepted = FromCoordinator::WorkerAcknowledged { heartbeat_ms: 7, liveness_ms: 9, trace: None };
+        let accepted =
+            FromCoordinator::WorkerAcknowledged { heartbeat_ms: 7, liveness_ms: 9, trace: None, peers: None };
         assert!(read_reply(accepted, 3).are_bad_kept);
         assert!(!read_reply(FromCoordinator::Done, 0).is_accepted);
     }

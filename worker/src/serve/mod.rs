@@ -17,7 +17,7 @@ use std::{
 };
 
 use heartbeats::Heartbeats;
-use quinn::Endpoint;
+use quinn::{Connection, Endpoint};
 use ranks::Ranks;
 use spdl_core::{
     Role,
@@ -33,14 +33,21 @@ use spdl_wire::{
     rejections::Rejections,
 };
 use tokio::{
-    sync::watch,
+    sync::{mpsc, watch},
     task::{JoinHandle, JoinSet},
 };
 
-use crate::feed::Resources;
+use crate::{
+    feed::Resources,
+    fetch::{Fetcher, PeerLinks, serve_peer},
+};
 
 /// Default maximum number of ranks that a worker serves.
 pub const DEFAULT_RANKS: usize = 256;
+/// Default maximum number of blocks that one other worker is asked for at once.
+pub const DEFAULT_PEER_REQUESTS: usize = 8;
+/// Maximum number of connections from other workers.
+const MAX_PEERS: usize = 4096;
 /// How long each of the two notices to the coordinator may take: that the worker drains, and that it has left.
 const NOTICE_TIMEOUT: Duration = Duration::from_millis(300);
 /// How long clients are still served while they look for other homes.
@@ -79,6 +86,9 @@ pub struct WorkerSettings {
     pub node: NodeId,
     /// Maximum number of ranks served. Default: [`DEFAULT_RANKS`].
     pub ranks: usize,
+    /// Maximum number of blocks that one other worker is asked for at once. Default: [`DEFAULT_PEER_REQUESTS`]. With 0, blocks
+    /// come only from stores, and none are sent to other workers.
+    pub peer_requests: usize,
 }
 
 /// The error of a worker that cannot start.
@@ -121,6 +131,7 @@ pub struct Worker {
     heartbeats: Arc<Heartbeats>,
     heartbeat_task: JoinHandle<()>,
     serving: JoinHandle<()>,
+    serving_peers: Option<JoinHandle<()>>,
     shutdown: watch::Sender<Shutdown>,
     is_accepted: watch::Receiver<bool>,
     /// Whether all ranks have left since the worker started to drain.
@@ -134,7 +145,8 @@ impl Worker {
     /// # Errors
     /// [`ServeError`] if the worker cannot start.
     pub async fn start(settings: WorkerSettings, resources: Arc<Resources>) -> Result<Self, ServeError> {
-        let WorkerSettings { identity, listen, advertise, socket, allow, coordinators, node, ranks } = settings;
+        let WorkerSettings { identity, listen, advertise, socket, allow, coordinators, node, ranks, peer_requests } =
+            settings;
         if identity.role() != Role::Worker {
             return Err(ServeError::Role { name: identity.name().to_owned(), role: identity.role() });
         }
@@ -169,7 +181,15 @@ impl Worker {
             draining: watch::Sender::default(),
         });
         let (shutdown, shutdown_stage) = watch::channel(Shutdown::Running);
-        let listener = HomeListener::start(local, Some(endpoint.clone()));
+        let (listener, peers) = if peer_requests == 0 {
+            (HomeListener::start(local, Some(endpoint.clone())), None)
+        } else {
+            let links = PeerLinks::new(endpoint.clone(), peer_requests);
+            resources.fetcher.peers().start(home.worker, Box::new(links));
+            let (listener, peers) = HomeListener::start_with_peers(local, Some(endpoint.clone()));
+            (listener, Some(peers))
+        };
+        let serving_peers = peers.map(|peers| tokio::spawn(serve_peers(peers, resources.fetcher.clone())));
         let (health, rejections) = (Arc::<Health>::default(), Arc::clone(listener.rejections()));
         let (served, is_served) = watch::channel(false);
         let serving = tokio::spawn({
@@ -196,6 +216,7 @@ impl Worker {
             heartbeats,
             heartbeat_task,
             serving,
+            serving_peers,
             shutdown,
             is_accepted,
             is_served,
@@ -252,6 +273,9 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.heartbeat_task.abort();
         self.serving.abort();
+        if let Some(serving) = &self.serving_peers {
+            serving.abort();
+        }
         self.endpoint.close(0_u32.into(), b"worker has left");
     }
 }
@@ -285,6 +309,18 @@ async fn serve(
     }
     drop(listener);
     while served.join_next().await.is_some() {}
+}
+
+/// Serves blocks to the workers that connect, until none can any more.
+async fn serve_peers(mut connected: mpsc::Receiver<Connection>, fetcher: Arc<Fetcher>) {
+    let mut serving = JoinSet::new();
+    while let Some(connection) = connected.recv().await {
+        while serving.try_join_next().is_some() {}
+        if serving.len() < MAX_PEERS {
+            serving.spawn(serve_peer(connection, fetcher.clone()));
+        }
+    }
+    while serving.join_next().await.is_some() {}
 }
 
 /// Waits until the shutdown has reached `stage`, or its sender is gone.

@@ -7,6 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 use spdl_core::messages::{RankStats, Transport};
+use tokio::sync::Notify;
 
 use crate::feed::FeedView;
 
@@ -15,6 +16,7 @@ use crate::feed::FeedView;
 pub(crate) struct Ranks {
     limit: usize,
     permits: Mutex<Permits>,
+    joined: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +38,7 @@ pub(crate) struct RankPermit {
 
 impl Ranks {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, permits: Mutex::default() })
+        Arc::new(Self { limit, permits: Mutex::default(), joined: Notify::new() })
     }
 
     pub(crate) const fn limit(&self) -> usize {
@@ -56,6 +58,11 @@ impl Ranks {
         Some(RankPermit { ranks: self.clone(), number, state })
     }
 
+    /// Waits until a rank is served that was not served when this was last awaited. For one task.
+    pub(crate) async fn joined(&self) {
+        self.joined.notified().await;
+    }
+
     /// Returns the statistics of each rank that is being served.
     pub(crate) fn stats(&self) -> Vec<RankStats> {
         let permits = self.permits.lock();
@@ -68,6 +75,7 @@ impl RankPermit {
     /// Adds the rank to those that [`Ranks::stats`] reports.
     pub(crate) fn serve(&self, view: FeedView, transport: Transport) {
         assert!(self.state.set((view, transport)).is_ok(), "a permit is used once");
+        self.ranks.joined.notify_one();
     }
 }
 

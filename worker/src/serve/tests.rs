@@ -9,7 +9,8 @@ use std::{
 use spdl_core::{
     Fingerprint, Position, Stage,
     layout::Layout,
-    messages::{FromCoordinator, FromHome, Session, ToCoordinator, Transport, WorkerHeartbeat},
+    messages::{FromCoordinator, FromHome, Session, ToCoordinator, Transport, WorkerHeartbeat, WorkerId},
+    peers::{PeerAddress, PeerMap},
 };
 use spdl_testkit::{LONG, certs::ClusterCerts};
 use spdl_wire::home::{self, Attach, ChannelError, ClientReceiver, ClientSender};
@@ -38,6 +39,7 @@ impl WorkerFixture {
             coordinators: coordinator.to_string().parse().unwrap(),
             node: NodeId("here".into()),
             ranks: DEFAULT_RANKS,
+            peer_requests: DEFAULT_PEER_REQUESTS,
         }
     }
 
@@ -192,8 +194,8 @@ struct HeartbeatServer {
 }
 
 impl HeartbeatServer {
-    /// Starts a coordinator that refuses the first `refuse` heartbeats.
-    fn start(cluster: &WorkerFixture, listen: SocketAddr, refuse: usize) -> Self {
+    /// Starts a coordinator that refuses the first `refuse` heartbeats, and has this map for workers with another one.
+    fn start(cluster: &WorkerFixture, listen: SocketAddr, refuse: usize, map: PeerMap) -> Self {
         let endpoint =
             quic::server_endpoint(listen, &cluster.certs.identity(Role::Coordinator), &QuicSettings::default())
                 .unwrap();
@@ -201,11 +203,15 @@ impl HeartbeatServer {
         let (out, heard) = mpsc::unbounded_channel();
         let left = Arc::new(AtomicUsize::new(refuse));
         let answer = move |message| {
+            let known = if let ToCoordinator::WorkerHeartbeat(heartbeat) = &message { heartbeat.peer_map } else { 0 };
+            let peers = (known != map.version).then(|| Box::new(map.clone()));
             let is_answered = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
             let _ = out.send(message);
             std::future::ready(match is_answered {
                 Ok(_) => FromCoordinator::Done,
-                Err(_) => FromCoordinator::WorkerAcknowledged { heartbeat_ms: 20, liveness_ms: 1000, trace: None },
+                Err(_) => {
+                    FromCoordinator::WorkerAcknowledged { heartbeat_ms: 20, liveness_ms: 1000, trace: None, peers }
+                }
             })
         };
         let task = tokio::spawn(async move {
@@ -239,7 +245,7 @@ impl HeartbeatServer {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeats_report_ranks_and_each_bad_sample_until_it_is_acknowledged() {
     let (cluster, fixture) = (WorkerFixture::default(), FeedFixture::new(&[5], JOB));
-    let mut coordinator = HeartbeatServer::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 3);
+    let mut coordinator = HeartbeatServer::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 3, PeerMap::default());
     let means = resources(PLENTY, None);
     let worker = Worker::start(cluster.settings(coordinator.address), means.clone()).await.unwrap();
     let mut client = cluster.attach(&worker, "here", wish(fixture.session(1), 0)).await.unwrap();
@@ -256,9 +262,21 @@ async fn heartbeats_report_ranks_and_each_bad_sample_until_it_is_acknowledged() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_takes_the_map_of_its_peers_once() {
+    let cluster = WorkerFixture::default();
+    let peer = |worker| PeerAddress { worker: WorkerId(worker), quic: nowhere() };
+    let map = PeerMap { version: 7, workers: vec![peer(1), peer(2)], sessions: Vec::new() };
+    let mut coordinator = HeartbeatServer::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 1, map);
+    let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
+    assert_eq!(coordinator.heartbeat_with(|_| true).await.peer_map, 0);
+    coordinator.heartbeat_with(|heartbeat| heartbeat.peer_map == 7).await;
+    assert_eq!(worker.resources().fetcher.peers().count(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn serving_goes_on_while_the_coordinator_is_away() {
     let (cluster, fixture) = (WorkerFixture::default(), FeedFixture::new(&[], JOB));
-    let mut coordinator = HeartbeatServer::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
+    let mut coordinator = HeartbeatServer::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0, PeerMap::default());
     let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
     coordinator.heartbeat_with(|_| true).await;
     let mut is_accepted = worker.is_accepted();
@@ -273,7 +291,7 @@ async fn serving_goes_on_while_the_coordinator_is_away() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_leaves_drains_and_notifies_the_coordinator_and_its_clients() {
     let (cluster, fixture) = (WorkerFixture::default(), FeedFixture::new(&[], JOB));
-    let mut coordinator = HeartbeatServer::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0);
+    let mut coordinator = HeartbeatServer::start(&cluster, (Ipv4Addr::LOCALHOST, 0).into(), 0, PeerMap::default());
     let worker = Worker::start(cluster.settings(coordinator.address), resources(PLENTY, None)).await.unwrap();
     coordinator.heartbeat_with(|_| true).await;
     let mut clients = Vec::new();

@@ -1,51 +1,107 @@
 //! The description of a function that a Python process gets.
 
 use serde::Serialize;
-use spdl_core::job::{Column, DType, SampleShape, Transform};
+use serde_json::{Map, Value as JsonValue};
+use spdl_core::job::{Callable, Column, DType, FunctionCall, Job, ReturnedValue, SampleShape, Transform};
 
 /// A Python function, with the values that it takes and returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Function {
     /// `package.module:function`.
     pub(crate) name: String,
-    pub(crate) takes: Value,
-    pub(crate) returns: Value,
+    /// Its keyword arguments, or those of the class whose object is called.
+    arguments: Map<String, JsonValue>,
+    /// Whether it takes and returns dicts of values; without, it takes one value and returns one.
+    is_by_name: bool,
+    pub(crate) takes: Vec<Value>,
+    pub(crate) returns: Vec<Value>,
 }
 
-/// The type and size of an argument or of a returned value.
+/// The type, the size and the place of an argument or of a returned value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Value {
+    name: String,
     dtype: DType,
     /// Shape of an array; `None` if its first dimension differs, and for bytes.
     shape: Option<Vec<u32>>,
     /// Shape of a row of an array whose first dimension differs.
     row: Option<Vec<u32>>,
+    /// Size of a row, of one byte of bytes, or of the whole array.
+    unit: usize,
     /// Size of the value; the maximum if it differs.
     pub(crate) bytes: usize,
+    /// Where it begins in the memory for arguments, or in that for returned values.
+    pub(crate) at: usize,
+}
+
+/// Alignment of values in memory.
+const ALIGNMENT: usize = 64;
+
+/// A list of values that is being laid out.
+#[derive(Default)]
+struct Layout(Vec<Value>);
+
+impl Layout {
+    fn add(mut self, name: &str, dtype: DType, shape: SampleShape) -> Self {
+        let small = |bytes: u64| usize::try_from(bytes).expect("a checked job has small samples");
+        let bytes = small(shape.max_bytes(dtype));
+        let at = self.0.last().map_or(0, |last| (last.at + last.bytes).next_multiple_of(ALIGNMENT));
+        let (shape, row, unit) = match shape {
+            SampleShape::Fixed(shape) => (Some(shape), None, bytes),
+            SampleShape::Rows { row, .. } => {
+                let unit = small(SampleShape::Fixed(row.clone()).max_bytes(dtype));
+                (None, Some(row), unit)
+            }
+            SampleShape::Bytes { .. } => (None, None, 1),
+        };
+        self.0.push(Value { name: name.to_owned(), dtype, shape, row, unit, bytes, at });
+        self
+    }
 }
 
 impl Value {
-    fn new(dtype: DType, shape: SampleShape) -> Self {
-        let bytes = usize::try_from(shape.max_bytes(dtype)).expect("a checked job has small samples");
-        let (shape, row) = match shape {
-            SampleShape::Fixed(shape) => (Some(shape), None),
-            SampleShape::Rows { row, .. } => (None, Some(row)),
-            SampleShape::Bytes { .. } => (None, None),
-        };
-        Self { dtype, shape, row, bytes }
+    /// Returns whether a value can have this size.
+    pub(crate) fn fits(&self, bytes: usize) -> bool {
+        bytes <= self.bytes && if self.shape.is_some() { bytes == self.bytes } else { bytes.is_multiple_of(self.unit) }
     }
 }
 
 impl Function {
-    /// Returns the function of a column, if it has one.
-    pub(crate) fn of(column: &Column) -> Option<Self> {
-        let Transform { function, takes, .. } = column.transform.as_ref()?;
-        let (takes, returns) = (Value::new(*takes, column.kind.shape()), Value::new(column.dtype, column.shape()));
-        Some(Self { name: function.clone(), takes, returns })
+    /// Returns the functions of a job, with the names of their first columns.
+    pub(crate) fn all(job: &Job) -> Vec<(&str, Self)> {
+        let of = |column: &Column| match column.returned() {
+            Some(returned) => (returned.number == 0).then(|| Self::of_call(&returned.call)),
+            None => Self::of_column(column),
+        };
+        job.columns.iter().filter_map(|column| Some((column.name.as_str(), of(column)?))).collect()
     }
 
-    /// Returns the size of the larger one of argument and returned value.
+    /// Returns the function of a column that makes its values of the decoded ones, if it has one.
+    pub(crate) fn of_column(column: &Column) -> Option<Self> {
+        let Transform { function, takes, .. } = column.transform.as_ref()?;
+        let takes = Layout::default().add(&column.name, *takes, column.kind.shape());
+        let returns = Layout::default().add(&column.name, column.dtype, column.shape());
+        Some(Self::new(function, false, takes, returns))
+    }
+
+    /// Returns the function of a call.
+    pub(crate) fn of_call(call: &FunctionCall) -> Self {
+        let takes = |layout: Layout, column: Column| layout.add(&column.name, column.dtype, column.shape());
+        let takes = call.takes().into_iter().fold(Layout::default(), takes);
+        let returns = |layout: Layout, ReturnedValue { name, dtype, shape }: &ReturnedValue| {
+            layout.add(name, *dtype, shape.sample_shape())
+        };
+        Self::new(&call.function, true, takes, call.returns.iter().fold(Layout::default(), returns))
+    }
+
+    fn new(function: &Callable, is_by_name: bool, takes: Layout, returns: Layout) -> Self {
+        let arguments = function.arguments.values().expect("a checked job has valid arguments");
+        Self { name: function.name.clone(), arguments, is_by_name, takes: takes.0, returns: returns.0 }
+    }
+
+    /// Returns the size of the larger one of all arguments and all returned values.
     pub(super) fn largest_bytes(&self) -> usize {
-        self.takes.bytes.max(self.returns.bytes)
+        let end = |values: &[Value]| values.last().map_or(0, |last| last.at + last.bytes);
+        end(&self.takes).max(end(&self.returns))
     }
 }

@@ -25,7 +25,7 @@ use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
 pub use error::TransformError;
 pub(crate) use function::Function;
 pub(crate) use process::CallKey;
-use process::{CallError, PoolProcess};
+use process::{CallError, Called, PoolProcess};
 
 /// How often a sample is tried if the process dies on it.
 const MAX_TRIES: u32 = 2;
@@ -120,13 +120,14 @@ impl Transforms {
 
     /// Returns a lease to call the functions of `job`; `None` if it has none.
     pub(crate) fn lease(self: &Arc<Self>, job: &Job) -> Result<Option<Lease>, TransformError> {
-        let functions: Vec<_> = job.columns.iter().filter_map(Function::of).collect();
-        let Some(column) = job.columns.iter().find(|column| column.transform.is_some()) else { return Ok(None) };
+        let functions = Function::all(job);
+        let Some((column, first)) = functions.first() else { return Ok(None) };
         let Some(settings) = &self.settings else {
-            let function = functions[0].name.clone();
-            return Err(TransformError::Forbidden { job: job.name.clone(), column: column.name.clone(), function });
+            let (column, function) = ((*column).to_owned(), first.name.clone());
+            return Err(TransformError::Forbidden { job: job.name.clone(), column, function });
         };
         self.pool.lock().leases += 1;
+        let functions = functions.into_iter().map(|(_, function)| function).collect();
         Ok(Some(Lease { transforms: self.clone(), settings: settings.clone(), functions }))
     }
 }
@@ -163,15 +164,15 @@ impl Lease {
         Ok(())
     }
 
-    /// Calls a function. `input` writes the argument and returns its size; `output` reads the returned value. Blocks.
-    /// If the process dies, `input` is called again for the next try. Returns the error of `input`, or the error that
+    /// Calls a function. `input` writes the argument of a number and returns its size; `output` reads the returned value of a
+    /// number. Blocks. If the process dies, `input` is called again for the next try. Returns the error of `input`, or the error that
     /// `bad` makes of the failure's description.
     pub(crate) fn call<E>(
         &self,
         function: &Function,
         key: CallKey,
-        mut input: impl FnMut(&mut [u8]) -> Result<usize, E>,
-        mut output: impl FnMut(&[u8]),
+        mut input: impl FnMut(usize, &mut [u8]) -> Result<usize, E>,
+        mut output: impl FnMut(usize, &[u8]),
         bad: impl FnOnce(String) -> E,
     ) -> Result<(), E> {
         let mut idle = self.idle();
@@ -185,8 +186,8 @@ impl Lease {
             let stage = &self.transforms.stage;
             let called = member.work(|process| process.call(function, key, &self.settings, &mut input, &mut output));
             let how = match called {
-                Ok(took) => {
-                    stage.item(took, function.takes.bytes as u64);
+                Ok(Called { took, bytes }) => {
+                    stage.item(took, bytes);
                     self.give_back(member);
                     return Ok(());
                 }

@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 # A process may use one core of the worker's budget.
@@ -27,7 +28,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 MAX_PACKET_BYTES = 1 << 18
 MAX_REPLY_BYTES = 2048
 PR_SET_PDEATHSIG = 1
-CALL = struct.Struct("<IQQQQ")
+CALL = struct.Struct("<IQQQ")
 HALF = struct.Struct("<Q")
 DTYPES = {"u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "i8": "i1", "i16": "<i2", "i32": "<i4", "i64": "<i8"}
 DTYPES |= {"f16": "<f2", "f32": "<f4", "f64": "<f8", "bool": "?"}
@@ -41,23 +42,36 @@ class Function:
     """A function, with the values that it takes and returns."""
 
     def __init__(self, described: dict[str, Any]) -> None:
-        name, _, path = described["name"].partition(":")
-        self.call: Any = functools.reduce(getattr, path.split("."), module(name))
-        if not callable(self.call):
-            raise TypeError(f"it is a {type(self.call).__name__}, which cannot be called")
-        self.takes, self.returns = Value(described["takes"]), Value(described["returns"])
+        self.call, self.code = made(described["name"], described["arguments"])
+        self.takes = [Value(value) for value in described["takes"]]
+        self.returns = [Value(value) for value in described["returns"]]
+        self.is_by_name: bool = described["is_by_name"]
         self.is_reported = False
 
     def attach(self, memory: mmap.mmap) -> None:
-        """Maps argument and returned value to the memory, if it has room for them."""
+        """Maps arguments and returned values to the memory, if it has room for them."""
         half = len(memory) // 2
-        self.takes.attach(memory, 0, half)
-        self.returns.attach(memory, half, half)
+        for start, values in ((0, self.takes), (half, self.returns)):
+            for value in values:
+                value.attach(memory, start, half)
 
-    def run(self, seed: int, epoch: int, sample: int, count: int) -> int:
-        """Calls the function and returns the size of its result in bytes."""
+    def run(self, seed: int, epoch: int, sample: int, counts: list[int]) -> list[int]:
+        """Calls the function and returns the sizes of its results in bytes."""
         rng = numpy.random.Generator(numpy.random.PCG64([seed, epoch, sample]))
-        return self.returns.put(self.call(self.takes.read(count), rng))
+        arguments = [value.read(count) for value, count in zip(self.takes, counts)]
+        if not self.is_by_name:
+            return [self.returns[0].put(self.call(arguments[0], rng))]
+        result = self.call({value.name: argument for value, argument in zip(self.takes, arguments)}, rng)
+        if not isinstance(result, Mapping):
+            raise WrongReturn(kind(result) if result is None else f"{kind(result)}, and its job declares a dict")
+        for value in self.returns:
+            if value.name not in result:
+                raise WrongReturn(f"no `{value.name}`, which its job declares")
+        if len(result) != len(self.returns):
+            known = {value.name for value in self.returns}
+            other = next(name for name in result if name not in known)
+            raise WrongReturn(f"`{other}`, which its job does not declare")
+        return [value.put_by_name(result[value.name]) for value in self.returns]
 
     def describe(self, error: BaseException) -> str:
         """Describes an exception for the worker. The first one is also printed in full to standard error."""
@@ -72,40 +86,53 @@ class Function:
         """Returns the line in the function's own file where the exception occurred."""
         # The first two frames are those of this program.
         frames = traceback.extract_tb(error.__traceback__)[2:]
-        code = getattr(self.call, "__code__", None)
-        own = [frame for frame in frames if code is not None and frame.filename == code.co_filename] or list(frames)
+        own = [frame for frame in frames if self.code is not None and frame.filename == self.code.co_filename] or list(frames)
         return f"at {os.path.basename(own[-1].filename)}:{own[-1].lineno} " if own else ""
 
 
 class Value:
-    """An argument or returned value: an array of a fixed type and shape, or bytes. An argument may also be an array whose
-    first dimension differs."""
+    """An argument or returned value: an array of a fixed type and shape, an array whose first dimension differs, or bytes."""
 
     def __init__(self, described: dict[str, Any]) -> None:
+        self.name: str = described["name"]
         self.dtype = dtype_of(described["dtype"])
         self.shape = None if described["shape"] is None else tuple(described["shape"])
         self.row = None if described["row"] is None else tuple(described["row"])
+        self.unit: int = described["unit"]
         self.bytes: int = described["bytes"]
+        self.at: int = described["at"]
         self.memory: mmap.mmap | None = None
         self.start = 0
         self.array: Any = None
 
     def attach(self, memory: mmap.mmap, start: int, room: int) -> None:
-        self.memory, self.start, self.array = memory, start, None
-        if self.shape is not None and self.bytes <= room:
-            count = self.bytes // self.dtype.itemsize
-            self.array = numpy.frombuffer(memory, self.dtype, count, start).reshape(self.shape)
+        self.memory, self.start, self.array = memory, start + self.at, None
+        if self.shape is not None and self.at + self.bytes <= room:
+            self.array = self.view(self.bytes).reshape(self.shape)
+
+    def view(self, count: int) -> Any:
+        """Returns so many bytes as elements in one dimension."""
+        return numpy.frombuffer(self.memory, self.dtype, count // self.dtype.itemsize, self.start)
 
     def read(self, count: int) -> Any:
         if self.row is not None:
-            array = numpy.frombuffer(self.memory, self.dtype, count // self.dtype.itemsize, self.start)
-            return array.reshape(-1, *self.row)
+            return self.view(count).reshape(count // self.unit, *self.row)
         if self.shape is None:
             assert self.memory is not None
             return self.memory[self.start : self.start + count]
         return self.array.view() if self.shape else self.array[()]
 
+    def put_by_name(self, result: Any) -> int:
+        try:
+            return self.put(result)
+        except WrongReturn as error:
+            raise WrongReturn(f"`{self.name}`: {error}") from None
+
     def put(self, result: Any) -> int:
+        if result is None:
+            raise WrongReturn("None")
+        if self.row is not None:
+            return self.put_rows(result)
         if self.shape is None:
             return self.put_bytes(result)
         plain = isinstance(result, (bool, int, float)) and not self.shape
@@ -116,11 +143,21 @@ class Value:
         self.array[...] = array
         return self.bytes
 
+    def put_rows(self, result: Any) -> int:
+        array = numpy.asarray(result)
+        if array.dtype != self.dtype or array.ndim == 0 or array.shape[1:] != self.row:
+            declared = f"{self.dtype} [rows{''.join(f', {side}' for side in self.row or ())}]"
+            raise WrongReturn(f"{array.dtype} {list(array.shape)}, and its column declares {declared}")
+        if len(array) * self.unit > self.bytes:
+            raise WrongReturn(f"{len(array)} rows, and its column declares at most {self.bytes // self.unit}")
+        self.view(array.nbytes).reshape(array.shape)[...] = array
+        return len(array) * self.unit
+
     def put_bytes(self, result: Any) -> int:
         try:
             view = memoryview(result)
         except TypeError:
-            raise WrongReturn(f"a {type(result).__name__}, and its column declares bytes") from None
+            raise WrongReturn(f"{kind(result)}, and its column declares bytes") from None
         if view.itemsize != 1 or view.ndim != 1:
             raise WrongReturn(f"an array of {view.format} with {view.ndim} dimensions, and its column declares bytes")
         if view.nbytes > self.bytes:
@@ -128,6 +165,34 @@ class Value:
         assert self.memory is not None
         self.memory[self.start : self.start + view.nbytes] = view.tobytes()
         return view.nbytes
+
+
+def kind(result: Any) -> str:
+    """Names the type of an object."""
+    return "None" if result is None else f"a {type(result).__name__}"
+
+
+objects: dict[tuple[str, str], tuple[Any, Any]] = {}
+
+
+def made(name: str, arguments: dict[str, Any]) -> tuple[Any, Any]:
+    """Returns what is called for each sample, with its code if it has any. The process has one object for each class and its
+    arguments, whatever the number of columns."""
+    key = (name, json.dumps(arguments))
+    if key not in objects:
+        at, _, path = name.partition(":")
+        found: Any = functools.reduce(getattr, path.split("."), module(at))
+        if not callable(found):
+            raise TypeError(f"it is a {type(found).__name__}, which cannot be called")
+        if isinstance(found, type):
+            call = found(**arguments)
+            if not callable(call):
+                raise TypeError(f"objects of the class `{found.__name__}` cannot be called: it has no method `__call__`")
+            found = type(call).__call__
+        else:
+            call = functools.partial(found, **arguments) if arguments else found
+        objects[key] = (call, getattr(found, "__code__", None))
+    return objects[key]
 
 
 def dtype_of(name: str) -> Any:
@@ -163,10 +228,11 @@ class Process:
         return b"K"
 
     def call(self, body: bytes) -> bytes:
-        number, *key, count = CALL.unpack(body)
+        number, *key = CALL.unpack_from(body)
+        counts = [count for (count,) in HALF.iter_unpack(body[CALL.size :])]
         function = self.functions[number]
         try:
-            return b"K" + HALF.pack(function.run(*key, count))
+            return b"K" + b"".join(map(HALF.pack, function.run(*key, counts)))
         except BaseException as error:
             return failure(function.describe(error))
 

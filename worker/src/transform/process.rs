@@ -19,7 +19,7 @@ use rustix::{
 };
 use spdl_wire::slab::{Slab, SlotMut};
 
-use super::{Function, TransformError, TransformSettings};
+use super::{Function, TransformError, TransformSettings, function::Value};
 
 const PROGRAM: &str = include_str!("process.py");
 /// Maximum bytes of a reply.
@@ -37,7 +37,7 @@ pub(super) struct PoolProcess {
     functions: Vec<Function>,
 }
 
-/// Memory that both processes have mapped: the first slot holds the argument, the second the returned value.
+/// Memory that both processes have mapped: the first slot holds the arguments, the second the returned values.
 #[derive(Debug)]
 struct Memory {
     slab: Slab,
@@ -51,6 +51,15 @@ pub(crate) struct CallKey {
     pub(crate) seed: u64,
     pub(crate) epoch: u64,
     pub(crate) id: u64,
+}
+
+/// What a call took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Called {
+    /// How long the process worked.
+    pub(super) took: Duration,
+    /// Size of the arguments.
+    pub(super) bytes: u64,
 }
 
 /// The error of a call.
@@ -139,39 +148,42 @@ impl PoolProcess {
         Ok(())
     }
 
-    /// Calls `function`. `input` writes the argument and returns its size; `output` reads the returned value. Returns
-    /// how long the process took.
+    /// Calls `function`. `input` writes the argument of a number and returns its size; `output` reads the returned value of a
+    /// number.
     pub(super) fn call<E>(
         &mut self,
         function: &Function,
         key: CallKey,
         settings: &TransformSettings,
-        input: impl FnOnce(&mut [u8]) -> Result<usize, E>,
-        output: impl FnOnce(&[u8]),
-    ) -> Result<Duration, CallError<E>> {
+        mut input: impl FnMut(usize, &mut [u8]) -> Result<usize, E>,
+        mut output: impl FnMut(usize, &[u8]),
+    ) -> Result<Called, CallError<E>> {
         let number = self.load(function, settings).map_err(CallError::Unloadable)?;
         let memory = self.memory.as_mut().expect("there is room once a function is loaded");
-        let bytes = input(&mut memory.taken[..function.takes.bytes]).map_err(CallError::Input)?;
-        let mut request = Vec::with_capacity(36);
+        let mut request = Vec::with_capacity(28 + 8 * function.takes.len());
         request.extend(number.to_le_bytes());
-        for word in [key.seed, key.epoch, key.id, bytes as u64] {
+        for word in [key.seed, key.epoch, key.id] {
             request.extend(word.to_le_bytes());
+        }
+        let mut bytes = 0;
+        for (number, value) in function.takes.iter().enumerate() {
+            let count = input(number, &mut memory.taken[value.at..][..value.bytes]).map_err(CallError::Input)? as u64;
+            request.extend(count.to_le_bytes());
+            bytes += count;
         }
         let started = Instant::now();
         match self.ask(b'C', &request, None, settings.timeout) {
             Ok(Ok(reply)) => {
-                let count = reply.as_slice().try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
-                let count = usize::try_from(count).unwrap_or(usize::MAX);
                 let memory = self.memory.as_ref().expect("it was there before");
                 // A function can write anywhere in its process, so the reply is checked too.
-                match memory.returned.get(..count).filter(|_| count <= function.returns.bytes) {
-                    Some(returned) => {
-                        let took = started.elapsed();
-                        output(returned);
-                        Ok(took)
-                    }
-                    None => Err(CallError::Failed("spoiled the answers of its process".to_owned())),
+                let Some(counts) = counts_of(&reply, function) else {
+                    return Err(CallError::Failed("spoiled the answers of its process".to_owned()));
+                };
+                let took = started.elapsed();
+                for (number, (value, count)) in function.returns.iter().zip(counts).enumerate() {
+                    output(number, &memory.returned[value.at..][..count]);
                 }
+                Ok(Called { took, bytes })
             }
             Ok(Err(problem)) => Err(CallError::Failed(problem)),
             Err(NoReply::Slow) => Err(CallError::Slow),
@@ -251,6 +263,18 @@ impl PoolProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Reads the sizes of the values that a function returned; `None` if they cannot be.
+fn counts_of(reply: &[u8], function: &Function) -> Option<Vec<usize>> {
+    let (words, rest) = reply.as_chunks::<8>();
+    if words.len() != function.returns.len() || !rest.is_empty() {
+        return None;
+    }
+    let count = |(word, value): (&[u8; 8], &Value)| {
+        usize::try_from(u64::from_le_bytes(*word)).ok().filter(|count| value.fits(*count))
+    };
+    words.iter().zip(&function.returns).map(count).collect()
 }
 
 impl Drop for PoolProcess {

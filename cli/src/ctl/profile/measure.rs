@@ -17,7 +17,7 @@ use spdl_pipeline::stats::Recording;
 use spdl_wire::{slab::slot_stride, trace::Recorded};
 use spdl_worker::{
     budget::Budget,
-    feed::{Access, FeedError, FeedEvent, FeedRequest, HeldSamples, RankFeed, Resources, SlabKind},
+    feed::{Access, FeedError, FeedEvent, FeedRequest, HeldSamples, RankFeed, Resources, SlabKind, StoreAccess},
     transform::TransformSettings,
 };
 
@@ -163,6 +163,7 @@ impl Reading {
 /// A job and the budget to run it with.
 pub(super) struct Profiler {
     pub(super) job: Job,
+    pub(super) stores: StoreAccess,
     /// Number of nodes that share each global batch.
     pub(super) nodes: u32,
     pub(super) slots: u32,
@@ -227,7 +228,8 @@ impl Profiler {
 
     /// Creates threads and empty caches for `cores` cores.
     pub(super) fn resources(&self, cores: f64) -> Result<Arc<Resources>, CtlError> {
-        let access = Access { transforms: Some(self.transforms.clone()), ..Access::default() };
+        let access =
+            Access { stores: self.stores.clone(), transforms: Some(self.transforms.clone()), ..Access::default() };
         let budget = Budget { cores, memory_bytes: self.memory_bytes, disk: None };
         Resources::with_access(NAME, budget, access).map_err(feed_error)
     }

@@ -181,6 +181,7 @@ async fn profile(args: &ProfileArgs, cores: f64, memory_bytes: u64) -> Result<Pr
     let seconds = Duration::from_secs_f64(args.seconds);
     let profiler = Profiler {
         job: open.job.clone(),
+        stores: open.stores(),
         nodes,
         slots: args.slots,
         cores,
@@ -236,7 +237,7 @@ async fn measure_all(
     bar.inc(1);
     for variant in variants {
         bar.set_message(variant.name.clone());
-        let job = Job { columns: vec![variant.column], ..profiler.job.clone() };
+        let job = Job { columns: variant.columns, mix: None, ..profiler.job.clone() };
         measurements.push(profiler.decode(&resources, variant.part, variant.name, &job).await?);
         bar.inc(1);
     }

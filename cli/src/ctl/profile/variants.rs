@@ -1,36 +1,49 @@
 //! The columns of a job, each alone and with each of its operations alone.
 
-use spdl_core::job::{CenterCrop, Column, ColumnKind, ImageColumn, ImageKeys, ImageOp, Job, Kind, Size};
+use spdl_core::job::{CenterCrop, Column, ColumnKind, FunctionCall, ImageColumn, ImageKeys, ImageOp, Job, Kind, Size};
 
 use super::measure::Part;
 
-/// A column to measure.
+/// Columns to measure together, usually one.
 #[derive(Debug)]
 pub(super) struct Variant {
     pub(super) part: Part,
     pub(super) name: String,
-    pub(super) column: Column,
+    pub(super) columns: Vec<Column>,
 }
 
 /// Returns the columns of a job; after each column, what it is without its function and with each of its operations.
 pub(super) fn of(job: &Job) -> Vec<Variant> {
-    job.columns.iter().flat_map(of_column).collect()
+    let of = |column: &Column| match column.returned() {
+        None => of_column(column),
+        Some(returned) if returned.number == 0 => vec![of_call(&returned.call, &job.columns)],
+        Some(_) => Vec::new(),
+    };
+    job.columns.iter().flat_map(of).collect()
+}
+
+/// Returns the columns that a call returns, which are made together.
+fn of_call(call: &FunctionCall, columns: &[Column]) -> Variant {
+    let is_returned = |column: &&Column| column.returned().is_some_and(|returned| returned.call == *call);
+    let columns: Vec<Column> = columns.iter().filter(is_returned).cloned().collect();
+    let name = columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
+    Variant { part: Part::Column, name, columns }
 }
 
 fn of_column(column: &Column) -> Vec<Variant> {
-    let whole = Variant { part: Part::Column, name: column.name.clone(), column: column.clone() };
+    let whole = Variant { part: Part::Column, name: column.name.clone(), columns: vec![column.clone()] };
     let mut variants = vec![whole];
     let plain = Column { transform: None, dtype: column.decoded_dtype(), ..column.clone() };
     if let Some(transform) = &column.transform {
         let name = format!("without {}", transform.function);
-        variants.push(Variant { part: Part::Operation, name, column: plain.clone() });
+        variants.push(Variant { part: Part::Operation, name, columns: vec![plain.clone()] });
     }
     if let ColumnKind::Image(image) = &column.kind {
         for kind in operations(image) {
             let names: Vec<&str> = kind.ops.iter().map(ImageOp::name).collect();
             let name = names.join(" + ");
-            let column = Column { kind: ColumnKind::Image(kind), ..plain.clone() };
-            variants.push(Variant { part: Part::Operation, name, column });
+            let columns = vec![Column { kind: ColumnKind::Image(kind), ..plain.clone() }];
+            variants.push(Variant { part: Part::Operation, name, columns });
         }
     }
     variants
@@ -70,10 +83,10 @@ mod tests {
         let text = format!(
             "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n{keys}"
         );
-        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10 };
+        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, has_classes: true };
         let job = JobFile::parse(&text, "job.toml").unwrap().freeze(&facts).unwrap();
         let name = |variant: Variant| {
-            Job { columns: vec![variant.column], ..job.clone() }.check().unwrap();
+            Job { columns: variant.columns, mix: None, ..job.clone() }.check().unwrap();
             variant.name
         };
         of(&job).into_iter().map(name).collect()
@@ -86,6 +99,13 @@ mod tests {
         let ops = "ops = [{ resize = 72 }, { center_crop = 64 }]";
         assert_eq!(names(ops), ["image", "center_crop"], "the other one is the whole column");
         assert_eq!(names("ops = [{ resize = [64, 64] }]"), ["image"]);
+    }
+
+    #[test]
+    fn what_one_function_returns_is_measured_together() {
+        let keys = "ops = [{ center_crop = 64 }]\n[[function]]\ncall = \"a:b\"\nfields = [\"txt\"]\ncolumns = [\"image\"]\n\
+            returns = [{ name = \"image\" }, { name = \"length\", dtype = \"i64\", shape = [] }]";
+        assert_eq!(names(keys), ["image, length"]);
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub(crate) fn worker(name: &str) -> Value {
         "cache": { "used_bytes": 1, "limit_bytes": 2, "window_bytes": 1, "transit_bytes": 1, "dataset_bytes": 3 }, "slow_object": null,
         "store": { "requests": 9, "answers": 9, "first_byte_ns": 40000000, "retries": 1, "timeouts": 0, "refusals": 0, "hedges": 2, "hedge_wins": 1,
             "wrong_bytes": 0, "cache_faults": 0, "single_use_bytes": 0, "outage_ms": 0 },
+        "peers": { "received_blocks": 3, "received_bytes": 24_000_000, "sent_blocks": 1, "sent_bytes": 8_000_000, "misses": 5, "failures": 0, "late": 1 },
         "tuned": [
             { "value": "requests", "current": 128, "is_pinned": false },
             { "value": "read_ahead", "current": 16, "is_pinned": true },
@@ -125,6 +126,7 @@ fn details_are_stages_stores_and_what_is_over() {
         "decode 8 units 4 012 78 % busy, 13 % input, 9 % throttled",
         "p99 9.0 ms, 1 B/s, 1 failure",
         "store 9 requests, 1 retry, 2 hedges (1 won)",
+        "peers 3 blocks received, 1 sent, 1 request late",
         "tuned 128 requests, 16 steps ahead pinned",
     ] {
         assert!(full.iter().any(|line| line == expected), "`{expected}` is not in\n{full:#?}");

@@ -1,7 +1,10 @@
 //! The state in a real etcd: the conformance suite, long values, and former leaders.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -84,7 +87,7 @@ fn session(id: u64, world: u32) -> SessionRecord {
         replaces: None,
         superseded_by: None,
         is_reset: false,
-        ranks: (0..world).map(rank).collect(),
+        ranks: (0..world).map(rank).map(Arc::new).collect(),
     }
 }
 

@@ -26,7 +26,9 @@ fn unreachable(worker: u64) -> RankHeartbeat {
 #[test]
 fn a_worker_gets_the_interval_of_its_heartbeats() {
     let reply = CoordinatorWorld::new().worker(worker(1, "a"));
-    assert_eq!(reply, FromCoordinator::WorkerAcknowledged { heartbeat_ms: 1_000, liveness_ms: 5_000, trace: None });
+    let expected =
+        FromCoordinator::WorkerAcknowledged { heartbeat_ms: 1_000, liveness_ms: 5_000, trace: None, peers: None };
+    assert_eq!(reply, expected);
 }
 
 #[test]
@@ -273,4 +275,53 @@ fn when_the_coordinator_itself_was_away_no_worker_is_considered_dead() {
     assert!(world.core.status().sessions[0].ranks[0].is_alive);
     world.pass_ms(5_400);
     assert_eq!(world.core.status().workers.len(), 0, "from then on silence counts again");
+}
+
+#[test]
+fn a_worker_counts_by_the_address_and_the_connection_that_it_has_now() {
+    let mut world = CoordinatorWorld::new();
+    let known = |world: &CoordinatorWorld| -> Vec<String> {
+        world.core.status().workers.into_iter().map(|worker| worker.name).collect()
+    };
+    let mut moved = worker(1, "a");
+    world.worker(moved.clone());
+    let old = moved.home.quic;
+    moved.home.quic.set_port(7600);
+    let new = moved.home.quic;
+    world.worker(moved.clone());
+    let at = |id, quic| {
+        let mut other = worker(id, "b");
+        other.home.quic = quic;
+        other
+    };
+    world.worker(at(2, old));
+    assert_eq!(known(&world), ["worker-1", "worker-2"], "nobody has the old address any more");
+    world.worker(at(3, new));
+    assert_eq!(known(&world), ["worker-2", "worker-3"], "worker 1 was restarted as worker 3");
+    world.send_as(Role::Worker, 9, ToCoordinator::WorkerHeartbeat(at(2, old)));
+    world.close(2);
+    assert_eq!(known(&world), ["worker-2", "worker-3"], "it has another connection");
+    world.close(9);
+    assert_eq!(known(&world), ["worker-3"]);
+}
+
+#[test]
+fn a_rank_that_falls_silent_leaves_room_at_its_home_and_takes_it_again_when_it_is_heard() {
+    let mut world = CoordinatorWorld::new();
+    world.worker(worker(1, "a"));
+    let elsewhere = |rank, nonce| Join { node: NodeId("elsewhere".to_owned()), ..join(rank, 3, nonce) };
+    world.join(elsewhere(0, 10));
+    world.join(elsewhere(1, 11));
+    let counted = |world: &CoordinatorWorld| world.core.recount();
+    assert_eq!(counted(&world), [(WorkerId(1), 2, 2)]);
+    for _ in 0..6 {
+        world.pass_ms(1_000);
+        world.worker(worker(1, "a"));
+        world.heartbeat(heartbeat(1, 0, 10, 0)).unwrap();
+    }
+    assert_eq!(counted(&world), [(WorkerId(1), 1, 1)], "rank 1 is silent");
+    world.heartbeat(heartbeat(1, 1, 11, 0)).unwrap();
+    assert_eq!(counted(&world), [(WorkerId(1), 2, 2)]);
+    world.leave(heartbeat(1, 0, 10, 0));
+    assert_eq!(counted(&world), [(WorkerId(1), 1, 1)]);
 }

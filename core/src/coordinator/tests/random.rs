@@ -126,6 +126,10 @@ fn check_status(world: &CoordinatorWorld) -> Result<(), TestCaseError> {
             prop_assert!(session.superseded_by.is_none() || rank.home_worker.is_none());
         }
     }
+    prop_assert!(world.core.records_all(), "a change of a rank was not noted for its record");
+    for (worker, counted, alive) in world.core.recount() {
+        prop_assert_eq!(counted, alive, "ranks of {:?}", worker);
+    }
     let current = status.sessions.iter().filter(|session| session.superseded_by.is_none()).count();
     prop_assert!(current <= 1, "one job has one session");
     Ok(())

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, NoKeys, SampleShape};
+use super::{ColumnKind, Kind, NoKeys, SampleShape};
 use crate::job::{DType, KeyProblem};
 
 /// The class number of the sample's bounding box, by the dataset's class list.
@@ -17,6 +17,10 @@ impl Kind for BoxClassColumn {
 
     fn read(_: &NoKeys) -> Result<Self, KeyProblem> {
         Ok(Self)
+    }
+
+    fn check_without_classes(&self, _: Option<&ColumnKind>) -> Result<(), KeyProblem> {
+        Err(("decode", "is `box_class`, and the dataset lists no classes".to_owned()))
     }
 
     fn dtypes(&self) -> &'static [DType] {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CategoryColumn, ColumnKind, Kind, KindKeys, SampleShape};
+use super::{BoxStorage, CategoryColumn, ColumnKind, Kind, KindKeys, SampleShape, kind::no_names};
 use crate::job::{DType, KeyProblem};
 
 const DEFAULT_KEY: &str = "category_id";
@@ -66,6 +66,12 @@ impl Kind for BoxLabelsColumn {
         };
         self.max_rows = boxes.max_rows;
         Ok(())
+    }
+
+    fn check_without_classes(&self, followed: Option<&ColumnKind>) -> Result<(), KeyProblem> {
+        // Those of other forms can be numbers.
+        let has_names = matches!(followed, Some(ColumnKind::Boxes(boxes)) if boxes.stored_as == BoxStorage::Voc);
+        if has_names && self.names.is_none() { Err(no_names()) } else { Ok(()) }
     }
 
     fn dtypes(&self) -> &'static [DType] {

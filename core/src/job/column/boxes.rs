@@ -153,15 +153,21 @@ mod tests {
 
     const BOXES: &str = "follows = \"image\"\nstored_as = \"coco\"\nmax_rows = 9\n";
 
+    const FACTS: DatasetFacts =
+        DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, has_classes: true };
+
     fn job(boxes: &str, labels: &str) -> Result<Job, JobError> {
+        job_on(&FACTS, boxes, labels)
+    }
+
+    fn job_on(facts: &DatasetFacts, boxes: &str, labels: &str) -> Result<Job, JobError> {
         let text = format!(
             "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"image\"\nfrom = \"jpg\"\n\
              decode = \"image\"\nops = [{{ resize = [32, 48] }}]\n\
              [[column]]\nname = \"boxes\"\nfrom = \"json\"\ndecode = \"boxes\"\n{boxes}\
              [[column]]\nname = \"labels\"\nfrom = \"json\"\ndecode = \"box_labels\"\n{labels}"
         );
-        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10 };
-        JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
+        JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(facts))
     }
 
     #[test]
@@ -171,6 +177,17 @@ mod tests {
         assert_eq!(job.columns[2].shape(), SampleShape::Rows { row: vec![], max_rows: 9 });
         let back: Job = serde_json::from_slice(&serde_json::to_vec(&job).unwrap()).unwrap();
         assert_eq!(back, job);
+    }
+
+    #[test]
+    fn labels_that_are_names_need_names() {
+        let facts = DatasetFacts { has_classes: false, ..FACTS };
+        let (voc, labels) = (BOXES.replace("coco", "voc"), "follows = \"boxes\"\n");
+        let error = job_on(&facts, &voc, labels).unwrap_err().to_string();
+        assert!(error.contains("column `labels`: `names` is missing, and the dataset lists no classes"), "{error}");
+        assert!(job_on(&facts, &voc, &format!("{labels}names = [\"cat\"]\n")).is_ok());
+        assert!(job_on(&facts, BOXES, labels).is_ok(), "they can be numbers");
+        assert!(job(&voc, labels).is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, KindKeys, SampleShape};
+use super::{ColumnKind, Kind, KindKeys, SampleShape, kind::no_names};
 use crate::job::{DType, KeyProblem};
 
 /// Upper limits of the number of names, and of the bytes of one.
@@ -38,6 +38,10 @@ impl Kind for CategoryColumn {
 
     fn read(keys: &CategoryKeys) -> Result<Self, KeyProblem> {
         Ok(Self { names: keys.names.clone() })
+    }
+
+    fn check_without_classes(&self, _: Option<&ColumnKind>) -> Result<(), KeyProblem> {
+        if self.names.is_some() { Ok(()) } else { Err(no_names()) }
     }
 
     fn dtypes(&self) -> &'static [DType] {

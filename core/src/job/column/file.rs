@@ -8,7 +8,7 @@ use serde::{
 };
 
 use super::{Column, ColumnKind, DecodeFile, KindName};
-use crate::job::{DType, KeyProblem, ReturnsFile, Transform};
+use crate::job::{ArgumentsFile, Callable, DType, KeyProblem, ReturnsFile, Transform};
 
 /// One `[[column]]` of a job file.
 #[derive(Clone, Debug, Serialize)]
@@ -23,9 +23,12 @@ pub struct ColumnFile {
     /// Type of the elements.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<DType>,
-    /// A function in Python that makes the value: `package.module:function`.
+    /// A function or a class in Python that makes the value: `package.module:function`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transform: Option<String>,
+    /// Keyword arguments of the function or the class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<ArgumentsFile>,
     /// What the function returns, where it differs from what it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub returns: Option<ReturnsFile>,
@@ -44,8 +47,11 @@ impl ColumnFile {
         mut kind: ColumnKind,
         kinds: &[(&str, ColumnKind)],
     ) -> Result<Column, KeyProblem> {
-        if self.returns.is_some() && self.transform.is_none() {
-            return Err(("returns", "is only for a column with `transform`".to_owned()));
+        if self.transform.is_none() {
+            let alone = [("returns", self.returns.is_some()), ("arguments", self.arguments.is_some())];
+            if let Some((key, _)) = alone.into_iter().find(|(_, is_there)| *is_there) {
+                return Err((key, "is only for a column with `transform`".to_owned()));
+            }
         }
         if let Some(followed) = kind.follows() {
             let followed = kinds.iter().find(|(name, _)| *name == followed);
@@ -55,8 +61,9 @@ impl ColumnFile {
         let (transform, dtype) = match &self.transform {
             None => (None, takes),
             Some(function) => {
+                let function = Callable::read(function, self.arguments.as_ref())?;
                 let returns = self.returns.clone().unwrap_or_default();
-                let (transform, dtype) = Transform::read(function, returns, kind.shape(), takes)?;
+                let (transform, dtype) = Transform::read(function, &returns, &kind.shape(), takes)?;
                 (Some(transform), dtype)
             }
         };
@@ -72,6 +79,7 @@ struct CommonKeys {
     from: Option<String>,
     dtype: Option<DType>,
     transform: Option<String>,
+    arguments: Option<ArgumentsFile>,
     returns: Option<ReturnsFile>,
 }
 
@@ -85,7 +93,7 @@ static ALL_KEYS: LazyLock<Vec<&str>> = LazyLock::new(|| {
             keys.push(key);
         }
     }
-    keys.extend(["dtype", "transform", "returns"]);
+    keys.extend(["dtype", "transform", "arguments", "returns"]);
     keys
 });
 
@@ -112,10 +120,10 @@ impl<'de> Visitor<'de> for ColumnVisitor {
         };
         let mut common = CommonKeys::default();
         let decode = kind.read_keys(OwnKeys { map, kind, common: &mut common })?;
-        let CommonKeys { name, from, dtype, transform, returns } = common;
+        let CommonKeys { name, from, dtype, transform, arguments, returns } = common;
         let name = name.ok_or_else(|| A::Error::missing_field("name"))?;
         let from = from.ok_or_else(|| A::Error::missing_field("from"))?;
-        Ok(ColumnFile { name, from, decode, dtype, transform, returns })
+        Ok(ColumnFile { name, from, decode, dtype, transform, arguments, returns })
     }
 }
 
@@ -136,6 +144,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for OwnKeys<'_, A> {
                 "from" => self.common.from = Some(self.map.next_value()?),
                 "dtype" => self.common.dtype = Some(self.map.next_value()?),
                 "transform" => self.common.transform = Some(self.map.next_value()?),
+                "arguments" => self.common.arguments = Some(self.map.next_value()?),
                 "returns" => self.common.returns = Some(self.map.next_value()?),
                 own if self.kind.keys().contains(&own) => return seed.deserialize(own.into_deserializer()).map(Some),
                 other => return Err(not_a_key(other)),

@@ -8,13 +8,16 @@ use serde::{
     de::{EnumAccess, VariantAccess, Visitor},
 };
 
-use super::{Column, ColumnKind, DType, ENUM, TRANSFORMED, read_variant};
+use super::{Column, ColumnKind, DType, ENUM, NAMED, TRANSFORMED, read_named, read_variant};
 use crate::job::{
-    named::VariantId,
+    Arguments, Callable,
+    named::{Named, VariantId},
     transform::{Returns, Transform},
 };
 
 const TRANSFORMED_NAME: &str = "transformed";
+/// The first release that knows functions with arguments.
+const SINCE: &str = "0.1.0";
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "Column")]
@@ -31,6 +34,8 @@ enum KindForm<'a> {
     Transformed(TransformForm<'a>),
 }
 
+/// A function and the kind of its input. In messages, one without arguments that returns no rows is a [`PlainTransform`], and any
+/// other a [`Named`].
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "Transform")]
 struct TransformForm<'a> {
@@ -38,6 +43,15 @@ struct TransformForm<'a> {
     decoded: Cow<'a, ColumnKind>,
     takes: DType,
     returns: Cow<'a, Returns>,
+    #[serde(default, skip_serializing_if = "is_empty")]
+    arguments: Cow<'a, Arguments>,
+}
+
+/// The fields of [`TransformForm`] that had a number.
+type PlainTransform<'a> = (Cow<'a, str>, Cow<'a, ColumnKind>, DType, Cow<'a, Returns>);
+
+fn is_empty(arguments: &Arguments) -> bool {
+    arguments.is_empty()
 }
 
 impl Serialize for Column {
@@ -45,12 +59,15 @@ impl Serialize for Column {
         let decoded = Cow::Borrowed(&self.kind);
         let kind = match &self.transform {
             None => KindForm::Decoded(decoded),
-            Some(Transform { function, takes, returns }) => KindForm::Transformed(TransformForm {
-                function: Cow::Borrowed(function),
-                decoded,
-                takes: *takes,
-                returns: Cow::Borrowed(returns),
-            }),
+            Some(Transform { function: Callable { name, arguments }, takes, returns }) => {
+                KindForm::Transformed(TransformForm {
+                    function: Cow::Borrowed(name),
+                    decoded,
+                    takes: *takes,
+                    returns: Cow::Borrowed(returns),
+                    arguments: Cow::Borrowed(arguments),
+                })
+            }
         };
         let (name, from) = (Cow::Borrowed(self.name.as_str()), Cow::Borrowed(self.from.as_slice()));
         ColumnForm { name, from, kind, dtype: self.dtype }.serialize(serializer)
@@ -62,9 +79,9 @@ impl<'de> Deserialize<'de> for Column {
         let ColumnForm { name, from, kind, dtype } = ColumnForm::deserialize(deserializer)?;
         let (kind, transform) = match kind {
             KindForm::Decoded(kind) => (kind, None),
-            KindForm::Transformed(TransformForm { function, decoded, takes, returns }) => {
-                let transform = Transform { function: function.into_owned(), takes, returns: returns.into_owned() };
-                (decoded, Some(transform))
+            KindForm::Transformed(TransformForm { function, decoded, takes, returns, arguments }) => {
+                let function = Callable { name: function.into_owned(), arguments: arguments.into_owned() };
+                (decoded, Some(Transform { function, takes, returns: returns.into_owned() }))
             }
         };
         Ok(Self { name: name.into_owned(), from: from.into_owned(), kind: kind.into_owned(), dtype, transform })
@@ -75,8 +92,18 @@ impl Serialize for KindForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Decoded(kind) => kind.serialize(serializer),
-            Self::Transformed(transform) => {
+            Self::Transformed(transform) if serializer.is_human_readable() => {
                 serializer.serialize_newtype_variant(ENUM, TRANSFORMED, TRANSFORMED_NAME, transform)
+            }
+            Self::Transformed(TransformForm { function, decoded, takes, returns, arguments })
+                if arguments.is_empty() && !matches!(**returns, Returns::Rows { .. }) =>
+            {
+                let plain = (function, decoded, takes, returns);
+                serializer.serialize_newtype_variant(ENUM, TRANSFORMED, TRANSFORMED_NAME, &plain)
+            }
+            Self::Transformed(transform) => {
+                let named = Named::new(TRANSFORMED_NAME, SINCE, transform);
+                serializer.serialize_newtype_variant(ENUM, NAMED, "named", &named)
             }
         }
     }
@@ -100,7 +127,18 @@ impl<'de> Visitor<'de> for FormVisitor {
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<KindForm<'static>, A::Error> {
         let (id, variant) = data.variant()?;
         match id {
-            VariantId::Number(TRANSFORMED) => variant.newtype_variant().map(KindForm::Transformed),
+            VariantId::Number(TRANSFORMED) => {
+                let (function, decoded, takes, returns): PlainTransform<'static> = variant.newtype_variant()?;
+                let arguments = Cow::default();
+                Ok(KindForm::Transformed(TransformForm { function, decoded, takes, returns, arguments }))
+            }
+            VariantId::Number(NAMED) => {
+                let named: Named = variant.newtype_variant()?;
+                if named.name == TRANSFORMED_NAME {
+                    return named.fields("column with a function").map(KindForm::Transformed);
+                }
+                read_named(&named).map(|kind| KindForm::Decoded(Cow::Owned(kind)))
+            }
             VariantId::Name(name) if name == TRANSFORMED_NAME => variant.newtype_variant().map(KindForm::Transformed),
             id => read_variant(id, variant).map(|kind| KindForm::Decoded(Cow::Owned(kind))),
         }

@@ -35,6 +35,15 @@ pub trait Kind: Serialize + DeserializeOwned {
         Ok(())
     }
 
+    /// Checks the column for a dataset that lists no classes. `followed` is the kind of the column that it
+    /// [follows](Self::follows).
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    fn check_without_classes(&self, _followed: Option<&ColumnKind>) -> Result<(), KeyProblem> {
+        Ok(())
+    }
+
     /// Returns the types that the elements can have, the default first.
     fn dtypes(&self) -> &'static [DType];
 
@@ -52,6 +61,11 @@ pub trait Kind: Serialize + DeserializeOwned {
 pub(super) fn not_an_image(name: &str, followed: &ColumnKind) -> KeyProblem {
     let kind = followed.name();
     ("follows", format!("is `{name}`, a column of decode = \"{kind}\"; it has to be of decode = \"image\""))
+}
+
+/// Returns the problem of a column that looks names up where there are none.
+pub(super) fn no_names() -> KeyProblem {
+    ("names", "is missing, and the dataset lists no classes; write the names in the order of their numbers".to_owned())
 }
 
 /// The keys of a kind in a job file.

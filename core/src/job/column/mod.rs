@@ -19,9 +19,13 @@ pub use self::box_labels::BoxLabelsKeys;
 pub use self::boxes::{BoxFormat, BoxStorage, BoxesKeys};
 pub use self::bytes::BytesKeys;
 pub use self::category::CategoryKeys;
+pub use self::geometry::GeometryKeys;
 pub use self::image::{ImageKeys, ImageLayout, Normalise};
+pub use self::image_size::ImageSizeKeys;
 pub use self::json::JsonKeys;
 pub use self::mask::MaskKeys;
+pub use self::one_hot::OneHotKeys;
+pub use self::returned::{FunctionCall, ReturnedValue};
 pub use self::tensor::{TensorEncoding, TensorKeys};
 pub use self::text::TextKeys;
 pub use file::ColumnFile;
@@ -30,24 +34,27 @@ pub use kind::{Kind, KindKeys, NoKeys, SampleShape};
 use super::{
     DType, KeyProblem, Transform,
     named::{self, Named, VariantId},
-    transform::Returns,
 };
 
 macro_rules! column_kinds {
     (
         numbered { $($(#[$doc:meta])* $number:literal: $module:ident::$Kind:ident($Column:ident),)* }
         named { $($(#[$new_doc:meta])* $new_module:ident::$NewKind:ident($NewColumn:ident),)* }
+        made { $($(#[$made_doc:meta])* $made_module:ident::$MadeKind:ident($MadeColumn:ident),)* }
     ) => {
         $(mod $module;)*
         $(mod $new_module;)*
+        $(mod $made_module;)*
         $(pub use self::$module::$Column;)*
         $(pub use self::$new_module::$NewColumn;)*
+        $(pub use self::$made_module::$MadeColumn;)*
 
         /// How a field becomes a value of a column.
         #[derive(Clone, Debug, PartialEq)]
         pub enum ColumnKind {
             $($(#[$doc])* $Kind($Column),)*
             $($(#[$new_doc])* $NewKind($NewColumn),)*
+            $($(#[$made_doc])* $MadeKind($MadeColumn),)*
         }
 
         /// The keys of a `[[column]]` that depend on its `decode`.
@@ -112,30 +119,55 @@ macro_rules! column_kinds {
         }
 
         impl ColumnKind {
-            const NAMES: &[&str] = &[$($Column::NAME,)* $($NewColumn::NAME,)*];
+            const NAMES: &[&str] = &[$($Column::NAME,)* $($NewColumn::NAME,)* $($MadeColumn::NAME,)*];
 
             /// Returns the name of the kind in a job file.
             #[must_use]
             pub const fn name(&self) -> &'static str {
-                match self { $(Self::$Kind(_) => $Column::NAME,)* $(Self::$NewKind(_) => $NewColumn::NAME,)* }
+                match self {
+                    $(Self::$Kind(_) => $Column::NAME,)*
+                    $(Self::$NewKind(_) => $NewColumn::NAME,)*
+                    $(Self::$MadeKind(_) => $MadeColumn::NAME,)*
+                }
             }
 
             /// Returns the types that the elements can have, the default first.
             #[must_use]
             pub fn dtypes(&self) -> &'static [DType] {
-                match self { $(Self::$Kind(kind) => kind.dtypes(),)* $(Self::$NewKind(kind) => kind.dtypes(),)* }
+                match self {
+                    $(Self::$Kind(kind) => kind.dtypes(),)*
+                    $(Self::$NewKind(kind) => kind.dtypes(),)*
+                    $(Self::$MadeKind(kind) => kind.dtypes(),)*
+                }
             }
 
             /// Returns the shape of one sample, before any function.
             #[must_use]
             pub fn shape(&self) -> SampleShape {
-                match self { $(Self::$Kind(kind) => kind.shape(),)* $(Self::$NewKind(kind) => kind.shape(),)* }
+                match self {
+                    $(Self::$Kind(kind) => kind.shape(),)*
+                    $(Self::$NewKind(kind) => kind.shape(),)*
+                    $(Self::$MadeKind(kind) => kind.shape(),)*
+                }
             }
 
             /// Returns the name of the column whose changes the values follow, if they do.
             #[must_use]
             pub fn follows(&self) -> Option<&str> {
-                match self { $(Self::$Kind(kind) => kind.follows(),)* $(Self::$NewKind(kind) => kind.follows(),)* }
+                match self {
+                    $(Self::$Kind(kind) => kind.follows(),)*
+                    $(Self::$NewKind(kind) => kind.follows(),)*
+                    $(Self::$MadeKind(kind) => kind.follows(),)*
+                }
+            }
+
+            /// Checks the kind of a column for a dataset that lists no classes.
+            fn check_without_classes(&self, followed: Option<&Self>) -> Result<(), KeyProblem> {
+                match self {
+                    $(Self::$Kind(kind) => kind.check_without_classes(followed),)*
+                    $(Self::$NewKind(kind) => kind.check_without_classes(followed),)*
+                    $(Self::$MadeKind(kind) => kind.check_without_classes(followed),)*
+                }
             }
 
             /// Takes over what depends on the column that it follows, which is of the kind `followed` if the job has it.
@@ -147,6 +179,7 @@ macro_rules! column_kinds {
                 match self {
                     $(Self::$Kind(kind) => kind.follow(followed),)*
                     $(Self::$NewKind(kind) => kind.follow(followed),)*
+                    $(Self::$MadeKind(kind) => kind.follow(followed),)*
                 }
             }
 
@@ -155,7 +188,11 @@ macro_rules! column_kinds {
                 if !self.dtypes().contains(&dtype) {
                     return Err(("dtype", format!("cannot be {} for decode = \"{}\"", dtype.name(), self.name())));
                 }
-                match self { $(Self::$Kind(kind) => kind.check(dtype),)* $(Self::$NewKind(kind) => kind.check(dtype),)* }
+                match self {
+                    $(Self::$Kind(kind) => kind.check(dtype),)*
+                    $(Self::$NewKind(kind) => kind.check(dtype),)*
+                    $(Self::$MadeKind(kind) => kind.check(dtype),)*
+                }
             }
         }
 
@@ -168,7 +205,21 @@ macro_rules! column_kinds {
                         let named = Named::new($NewColumn::NAME, $NewColumn::SINCE, kind);
                         serializer.serialize_newtype_variant(ENUM, NAMED, "named", &named)
                     })*
+                    $(Self::$MadeKind(kind) if serializer.is_human_readable() => write_variant(serializer, NAMED, kind),)*
+                    $(Self::$MadeKind(kind) => {
+                        let named = Named::new($MadeColumn::NAME, $MadeColumn::SINCE, kind);
+                        serializer.serialize_newtype_variant(ENUM, NAMED, "named", &named)
+                    })*
                 }
+            }
+        }
+
+        /// Reads a kind without a number.
+        fn read_named<E: Error>(named: &Named) -> Result<ColumnKind, E> {
+            match named.name.as_str() {
+                $(name if name == $NewColumn::NAME => named.fields(WHAT).map(ColumnKind::$NewKind),)*
+                $(name if name == $MadeColumn::NAME => named.fields(WHAT).map(ColumnKind::$MadeKind),)*
+                _ => Err(named.unknown(WHAT)),
             }
         }
 
@@ -177,16 +228,11 @@ macro_rules! column_kinds {
         fn read_variant<'de, A: VariantAccess<'de>>(id: VariantId, variant: A) -> Result<ColumnKind, A::Error> {
             match id {
                 $(VariantId::Number($number) => read_kind(variant).map(ColumnKind::$Kind),)*
-                VariantId::Number(NAMED) => {
-                    let named: Named = variant.newtype_variant()?;
-                    match named.name.as_str() {
-                        $(name if name == $NewColumn::NAME => named.fields(WHAT).map(ColumnKind::$NewKind),)*
-                        _ => Err(named.unknown(WHAT)),
-                    }
-                }
+                VariantId::Number(NAMED) => read_named(&variant.newtype_variant()?),
                 VariantId::Number(number) => Err(named::no_such_number(WHAT, number)),
                 $(VariantId::Name(name) if name == $Column::NAME => read_kind(variant).map(ColumnKind::$Kind),)*
                 $(VariantId::Name(name) if name == $NewColumn::NAME => read_kind(variant).map(ColumnKind::$NewKind),)*
+                $(VariantId::Name(name) if name == $MadeColumn::NAME => read_kind(variant).map(ColumnKind::$MadeKind),)*
                 VariantId::Name(name) => Err(A::Error::custom(format!(
                     "{WHAT} `{}` is unknown to spdl-cluster {}: a later release knows it",
                     named::shown(&name),
@@ -227,6 +273,17 @@ column_kinds! {
         boxes::Boxes(BoxesColumn),
         /// A number for each bounding box, such as its class.
         box_labels::BoxLabels(BoxLabelsColumn),
+        /// A class, as a probability of each class.
+        one_hot::OneHot(OneHotColumn),
+        /// The matrix from places in the result to places in the picture.
+        geometry::Geometry(GeometryColumn),
+        /// The height and width of a picture before its operations.
+        image_size::ImageSize(ImageSizeColumn),
+    }
+    // These have no `decode` in a job file.
+    made {
+        /// What a function of the user's returns.
+        returned::Returned(ReturnedColumn),
     }
 }
 
@@ -304,10 +361,7 @@ impl Column {
     pub fn shape(&self) -> SampleShape {
         match &self.transform {
             None => self.kind.shape(),
-            Some(Transform { returns: Returns::Fixed { shape }, .. }) => SampleShape::Fixed(shape.clone()),
-            Some(Transform { returns: Returns::Ragged { max_bytes }, .. }) => {
-                SampleShape::Bytes { max_bytes: *max_bytes }
-            }
+            Some(transform) => transform.returns.sample_shape(),
         }
     }
 
@@ -333,6 +387,30 @@ impl Column {
         self.transform.as_ref().map_or(self.dtype, |transform| transform.takes)
     }
 
+    /// Checks the column of a job with these columns for a dataset that lists no classes.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    pub(super) fn check_without_classes(&self, columns: &[Self]) -> Result<(), KeyProblem> {
+        let followed = self.kind.follows().and_then(|name| decoded_named(name, columns));
+        self.kind.check_without_classes(followed.map(|column| &column.kind))
+    }
+
+    /// Returns what a function returns, if the column is that.
+    #[must_use]
+    pub const fn returned(&self) -> Option<&ReturnedColumn> {
+        match &self.kind {
+            ColumnKind::Returned(returned) => Some(returned),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a function of the user's makes its values.
+    #[must_use]
+    pub const fn is_by_function(&self) -> bool {
+        self.transform.is_some() || self.returned().is_some()
+    }
+
     /// Checks the values of all keys, for a job with these columns.
     ///
     /// # Errors
@@ -341,12 +419,27 @@ impl Column {
         if self.name.is_empty() {
             return Err(("name", "is empty".to_owned()));
         }
+        if let Some(returned) = self.returned() {
+            if self.transform.is_some() || !self.from.is_empty() {
+                return Err(("from", "is for columns that are decoded".to_owned()));
+            }
+            self.kind.check(self.dtype)?;
+            returned.check_in(&self.name, self.dtype, columns)?;
+            for taken in &returned.call.columns {
+                let first = decoded_named(&taken.name, columns);
+                if first != Some(taken) {
+                    return Err(("columns", format!("has `{}`, and another column has that name", taken.name)));
+                }
+                taken.check(columns)?;
+            }
+            return Ok(());
+        }
         if self.from.is_empty() || self.from.iter().any(String::is_empty) {
             return Err(("from", format!("is `{}`; name a field, or several as `jpg|png`", self.from.join("|"))));
         }
         if let Some(name) = self.kind.follows() {
             let mut expected = self.kind.clone();
-            expected.follow(columns.iter().find(|column| column.name == name).map(|column| &column.kind))?;
+            expected.follow(decoded_named(name, columns).map(|column| &column.kind))?;
             if expected != self.kind {
                 return Err(("follows", format!("is `{name}`, which the column does not fit")));
             }
@@ -354,4 +447,16 @@ impl Column {
         self.kind.check(self.decoded_dtype())?;
         self.transform.as_ref().map_or(Ok(()), |transform| transform.check(&self.kind.shape(), self.dtype))
     }
+}
+
+/// Returns the columns that are decoded for a job with these columns: those of them that no call returns, and then those that
+/// calls take, some of them more than once.
+pub fn decoded_columns(columns: &[Column]) -> impl Iterator<Item = &Column> {
+    let plain = columns.iter().filter(|column| column.returned().is_none());
+    plain.chain(columns.iter().filter_map(Column::returned).flat_map(|returned| &returned.call.columns))
+}
+
+/// Returns the column of this name, as it is decoded for a job with these columns.
+fn decoded_named<'c>(name: &str, columns: &'c [Column]) -> Option<&'c Column> {
+    decoded_columns(columns).find(|column| column.name == name)
 }

@@ -127,7 +127,7 @@ mod tests {
         let text = format!(
             "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"c\"\nfrom = \"npy\"\ndecode = \"tensor\"\n{keys}"
         );
-        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10 };
+        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, has_classes: true };
         JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
     }
 
@@ -147,10 +147,15 @@ mod tests {
     }
 
     #[test]
-    fn a_function_of_a_ragged_tensor_declares_the_shape_of_its_result() {
+    fn a_function_of_a_ragged_tensor_returns_such_rows_or_declares_another_shape() {
         let ragged = "shape = []\nmax_rows = 7\ndtype = \"u8\"\ntransform = \"a:b\"\n";
-        let error = job(ragged).unwrap_err().to_string();
-        assert!(error.contains("`returns.shape` is missing; give the shape of the result"), "{error}");
+        let shape = |returns: &str| job(&format!("{ragged}{returns}")).unwrap().columns[0].shape();
+        let rows = |row, max_rows| SampleShape::Rows { row, max_rows };
+        assert_eq!(shape(""), rows(vec![], 7));
+        assert_eq!(shape("returns = { max_rows = 9 }"), rows(vec![], 9));
+        assert_eq!(shape("returns = { shape = [2], max_rows = 3 }"), rows(vec![2], 3));
+        let error = job("shape = [3]\ntransform = \"a:b\"\nreturns = { max_rows = 3 }").unwrap_err().to_string();
+        assert!(error.contains("`returns.max_rows` is for rows; add `shape`"), "{error}");
         let error = job(&format!("{ragged}returns = {{ max_bytes = 7 }}")).unwrap_err().to_string();
         assert!(error.contains("`returns.max_bytes` is only for a bytes column"), "{error}");
         let column = &job(&format!("{ragged}returns = {{ shape = [7] }}")).unwrap().columns[0];

@@ -36,6 +36,30 @@ pub trait Operation: Serialize + DeserializeOwned {
     }
 }
 
+/// An operation that has a number in messages.
+pub(super) trait NumberedOperation: Operation + Sized {
+    /// Its keys when it got the number.
+    type Form: Serialize + DeserializeOwned + Into<Self>;
+
+    /// Returns those keys; `None` if the operation has values of later keys, and travels by its name.
+    fn form(&self) -> Option<Self::Form>;
+}
+
+/// Implements [`NumberedOperation`] for operations without later keys.
+macro_rules! without_later_keys {
+    ($($Op:ty),*) => {
+        $(impl NumberedOperation for $Op {
+            type Form = Self;
+
+            fn form(&self) -> Option<Self> {
+                Some(self.clone())
+            }
+        })*
+    };
+}
+
+without_later_keys!(super::CropBox, super::CenterCrop, super::RandomFlip);
+
 /// Checks the size of an operation's result.
 pub(super) fn check_size(size: Size) -> Result<(), KeyProblem> {
     let size = size.height_width();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fill, Operation, kind::check_size};
+use super::{Fill, Interpolation, Operation, kind::check_size, sampling::{antialias, is_default, is_default_antialias}};
 use crate::job::{KeyProblem, Size};
 
 /// Resizes the picture so that it fits, and pads what is left, half on each side.
@@ -15,12 +15,18 @@ pub struct Letterbox {
     /// Colour of what is added.
     #[serde(default)]
     pub fill: Fill,
+    /// How pixels are weighted.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub interpolation: Interpolation,
+    /// Whether the weights of a picture that becomes smaller take in all of its pixels.
+    #[serde(default = "antialias", skip_serializing_if = "is_default_antialias")]
+    pub antialias: bool,
 }
 
 impl Operation for Letterbox {
     const NAME: &'static str = "letterbox";
     const SINCE: &'static str = "0.1.0";
-    const KEYS: &'static [&'static str] = &["size", "fill"];
+    const KEYS: &'static [&'static str] = &["size", "fill", "interpolation", "antialias"];
     const EXAMPLE: &'static str = "{ size = 640 }";
 
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
@@ -28,6 +34,7 @@ impl Operation for Letterbox {
     }
 
     fn check(&self) -> Result<(), KeyProblem> {
+        self.interpolation.check(self.antialias)?;
         check_size(self.size)
     }
 }

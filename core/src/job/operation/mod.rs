@@ -16,10 +16,11 @@ use serde::{
 };
 
 pub use fill::Fill;
+use kind::NumberedOperation;
 pub use kind::Operation;
 pub use number_or_range::NumberOrRange;
 pub use padding::{Padding, PaddingMode};
-pub use sampling::WarpInterpolation;
+pub use sampling::{Interpolation, WarpInterpolation};
 
 use super::{
     KeyProblem,
@@ -100,7 +101,16 @@ macro_rules! operations {
         impl Serialize for ImageOp {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 match self {
-                    $(Self::$Op(op) => serializer.serialize_newtype_variant("ImageOp", $number, $Op::NAME, op),)*
+                    $(Self::$Op(op) if serializer.is_human_readable() => {
+                        serializer.serialize_newtype_variant("ImageOp", $number, $Op::NAME, op)
+                    })*
+                    $(Self::$Op(op) => match op.form() {
+                        Some(form) => serializer.serialize_newtype_variant("ImageOp", $number, $Op::NAME, &form),
+                        None => {
+                            let named = Named::new($Op::NAME, $Op::SINCE, op);
+                            serializer.serialize_newtype_variant("ImageOp", Self::NAMED, "named", &named)
+                        }
+                    },)*
                     $(Self::$NewOp(op) if serializer.is_human_readable() => {
                         serializer.serialize_newtype_variant("ImageOp", Self::NAMED, $NewOp::NAME, op)
                     })*
@@ -122,10 +132,14 @@ macro_rules! operations {
             fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<ImageOp, A::Error> {
                 let (id, variant) = data.variant()?;
                 match id {
-                    $(VariantId::Number($number) => variant.newtype_variant().map(ImageOp::$Op),)*
+                    $(VariantId::Number($number) => {
+                        let form: <$Op as NumberedOperation>::Form = variant.newtype_variant()?;
+                        Ok(ImageOp::$Op(form.into()))
+                    })*
                     VariantId::Number(ImageOp::NAMED) => {
                         let named: Named = variant.newtype_variant()?;
                         match named.name.as_str() {
+                            $(name if name == $Op::NAME => named.fields("operation").map(ImageOp::$Op),)*
                             $(name if name == $NewOp::NAME => named.fields("operation").map(ImageOp::$NewOp),)*
                             _ => Err(named.unknown("operation")),
                         }
@@ -151,6 +165,7 @@ operations! {
     }
     // A new operation is added here.
     named {
+        aug_mix::AugMix,
         color_jitter::ColorJitter,
         gaussian_blur::GaussianBlur,
         grayscale::Grayscale,

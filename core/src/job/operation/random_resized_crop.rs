@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Operation, kind::check_size};
+use super::{Interpolation, Operation,
+    kind::{NumberedOperation, check_size}, sampling::{antialias, is_default, is_default_antialias}};
 use crate::job::{KeyProblem, Size};
 
 /// Crops a random rectangle and resizes it (Szegedy et al., CVPR 2015; torchvision's sampling).
@@ -18,6 +19,12 @@ pub struct RandomResizedCrop {
     /// Range of the crop's aspect ratio (width / height).
     #[serde(default = "ratio")]
     pub ratio: [f32; 2],
+    /// How pixels are weighted.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub interpolation: Interpolation,
+    /// Whether the weights of a picture that becomes smaller take in all of its pixels.
+    #[serde(default = "antialias", skip_serializing_if = "is_default_antialias")]
+    pub antialias: bool,
 }
 
 const fn scale() -> [f32; 2] {
@@ -28,10 +35,28 @@ const fn ratio() -> [f32; 2] {
     [3.0 / 4.0, 4.0 / 3.0]
 }
 
+/// Size, scale and ratio.
+type Form = (Size, [f32; 2], [f32; 2]);
+
+impl From<Form> for RandomResizedCrop {
+    fn from((size, scale, ratio): Form) -> Self {
+        Self { size, scale, ratio, interpolation: Interpolation::Bilinear, antialias: true }
+    }
+}
+
+impl NumberedOperation for RandomResizedCrop {
+    type Form = Form;
+
+    fn form(&self) -> Option<Form> {
+        let form = (self.size, self.scale, self.ratio);
+        (*self == Self::from(form)).then_some(form)
+    }
+}
+
 impl Operation for RandomResizedCrop {
     const NAME: &'static str = "random_resized_crop";
     const SINCE: &'static str = "0.1.0";
-    const KEYS: &'static [&'static str] = &["size", "scale", "ratio"];
+    const KEYS: &'static [&'static str] = &["size", "scale", "ratio", "interpolation", "antialias"];
     const EXAMPLE: &'static str = "{ size = 224 }";
 
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
@@ -39,7 +64,7 @@ impl Operation for RandomResizedCrop {
     }
 
     fn check(&self) -> Result<(), KeyProblem> {
-        let Self { size, scale, ratio } = self;
+        let Self { size, scale, ratio, interpolation, antialias } = self;
         let ordered = |[low, high]: [f32; 2]| low > 0.0 && low <= high && high.is_finite();
         if !ordered(*scale) || scale[1] > 1.0 {
             return Err(("scale", format!("is {scale:?}; give [low, high] with 0 < low <= high <= 1")));
@@ -47,6 +72,7 @@ impl Operation for RandomResizedCrop {
         if !ordered(*ratio) {
             return Err(("ratio", format!("is {ratio:?}; give [low, high] with 0 < low <= high")));
         }
+        interpolation.check(*antialias)?;
         check_size(*size)
     }
 }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Operation, kind::check_size};
+use super::{Interpolation, Operation,
+    kind::{NumberedOperation, check_size}, sampling::{antialias, is_default, is_default_antialias}};
 use crate::job::{KeyProblem, Size};
 
 /// Resizes: one number gives the shorter side and keeps the aspect ratio, two give height and width.
@@ -12,12 +13,40 @@ use crate::job::{KeyProblem, Size};
 pub struct Resize {
     /// Size of the result.
     pub size: Size,
+    /// How pixels are weighted.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub interpolation: Interpolation,
+    /// Whether the weights of a picture that becomes smaller take in all of its pixels.
+    #[serde(default = "antialias", skip_serializing_if = "is_default_antialias")]
+    pub antialias: bool,
+}
+
+impl Resize {
+    /// Resizes with the default weights.
+    #[must_use]
+    pub const fn to(size: Size) -> Self {
+        Self { size, interpolation: Interpolation::Bilinear, antialias: true }
+    }
+}
+
+impl From<Size> for Resize {
+    fn from(size: Size) -> Self {
+        Self::to(size)
+    }
+}
+
+impl NumberedOperation for Resize {
+    type Form = Size;
+
+    fn form(&self) -> Option<Size> {
+        (*self == Self::to(self.size)).then_some(self.size)
+    }
 }
 
 impl Operation for Resize {
     const NAME: &'static str = "resize";
     const SINCE: &'static str = "0.1.0";
-    const KEYS: &'static [&'static str] = &["size"];
+    const KEYS: &'static [&'static str] = &["size", "interpolation", "antialias"];
     const EXAMPLE: &'static str = "{ size = 256 }";
 
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
@@ -28,6 +57,7 @@ impl Operation for Resize {
     }
 
     fn check(&self) -> Result<(), KeyProblem> {
+        self.interpolation.check(self.antialias)?;
         check_size(self.size)
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn is_coco(text: &str) -> bool {
     serde_json::from_str::<Keys>(text).is_ok()
 }
 
-/// Returns the document as JSON lines: one for each picture, with its size and its annotations as the list `objects`, in
+/// Returns the document as JSON lines: one for each picture, with its number, its size and its annotations as the list `objects`, in
 /// their order. Each has the name of its category as `category`, and no outline.
 pub(super) fn to_lines(path: &Path, text: &str) -> Result<String, DatasetError> {
     let wrong = |problem: String| DatasetError::Source { path: path.display().to_string(), problem };
@@ -76,6 +76,7 @@ pub(super) fn to_lines(path: &Path, text: &str) -> Result<String, DatasetError> 
         let objects = objects.collect::<Result<Vec<_>, _>>().map_err(|error| wrong(error.to_string()))?;
         let mut line = Map::new();
         line.insert("file".to_owned(), picture.file_name.clone().into());
+        line.insert("image_id".to_owned(), picture.id.clone());
         for (name, size) in [("width", picture.width), ("height", picture.height)] {
             line.extend(size.map(|size| (name.to_owned(), size.into())));
         }
@@ -115,8 +116,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                serde_json::json!({"file": "a.jpg", "width": 640, "height": 480, "objects": []}),
-                serde_json::json!({"file": "sub/b.jpg", "objects": [
+                serde_json::json!({"file": "a.jpg", "image_id": 7, "width": 640, "height": 480, "objects": []}),
+                serde_json::json!({"file": "sub/b.jpg", "image_id": 9, "objects": [
                     {"id": 1, "image_id": 9, "category_id": 3, "bbox": [1.5, 2, 3, 4], "category": "cat"},
                     {"id": 2, "image_id": 9, "category_id": 8, "bbox": [0, 0, 1, 1], "iscrowd": 1}]}),
             ]

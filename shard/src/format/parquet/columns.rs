@@ -71,8 +71,9 @@ pub(super) struct Column {
     pub(super) elements: Option<DType>,
     /// The definition level of a value that is there.
     pub(super) max_definition: u16,
-    /// The definition level of an element of the list, if the column is a list.
-    pub(super) list_definition: Option<u16>,
+    /// The definition levels of an element of the list, and of an element of a list in it, if the column is a list, or one
+    /// of lists.
+    pub(super) lists: Vec<u16>,
 }
 
 impl Column {
@@ -97,22 +98,25 @@ impl Column {
             Physical::Int96 => self.elements == Some(DType::I64),
             Physical::Float => self.elements == Some(DType::F32),
             Physical::Double => self.elements == Some(DType::F64),
-            Physical::ByteArray => self.elements.is_none() && self.list_definition.is_none(),
+            Physical::ByteArray => self.elements.is_none() && self.lists.is_empty(),
             Physical::FixedLenByteArray => {
                 (1..=MAX_FIXED_BYTES).contains(&self.length)
                     && match self.elements {
                         Some(elements) => elements == DType::F16 && self.length == 2,
-                        None => self.list_definition.is_none(),
+                        None => self.lists.is_empty(),
                     }
             }
         };
         let has_length = self.physical == Physical::FixedLenByteArray || self.length == 0;
-        let levels = self.list_definition.is_none_or(|list| (1..=self.max_definition).contains(&list));
-        fits && has_length && levels && self.max_definition <= MAX_DEFINITION
+        let levels = [&[0], &self.lists[..]].concat();
+        let rise = levels.is_sorted_by(|outer, inner| outer < inner) && levels.last() <= Some(&self.max_definition);
+        fits && has_length && rise && self.lists.len() <= MAX_LISTS && self.max_definition <= MAX_DEFINITION
     }
 }
 
 /// Upper limit of the bytes of a value of fixed length.
 pub(super) const MAX_FIXED_BYTES: u32 = 1 << 20;
+/// How deep lists can lie in lists.
+pub(super) const MAX_LISTS: usize = 2;
 /// Upper limit of the depth of a column.
 pub(super) const MAX_DEFINITION: u16 = 64;

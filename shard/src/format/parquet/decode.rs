@@ -69,8 +69,8 @@ impl DecodedBlock for DecodedRows {
             problem: problem.clone(),
             checksum: *checksum,
         })?;
-        let value = values.get((record - run.rows.start) as usize);
-        Ok(value.map(|bytes| column.content(bytes)))
+        let row = (record - run.rows.start) as usize;
+        Ok(values.get(row).map(|bytes| column.content(bytes, values.lists(row))))
     }
 
     fn number(&self, record: u32, nth: u32) -> Option<(DType, &[u8])> {
@@ -94,9 +94,15 @@ impl DecodedColumn {
         self.runs.get(at).filter(|run| run.rows.contains(&record))
     }
 
-    fn content(&self, value: Bytes) -> Content {
+    /// Returns the value of a row, which has so many lists in its list if it is one of lists.
+    fn content(&self, value: Bytes, lists: Option<u32>) -> Content {
         let Some(dtype) = self.elements else { return value.into() };
-        let shape = if self.is_list { vec![(value.len() / dtype.bytes()) as u64] } else { Vec::new() };
+        let elements = (value.len() / dtype.bytes()) as u64;
+        let shape = match lists.map(u64::from) {
+            Some(lists) if lists > 0 => vec![lists, elements / lists],
+            _ if self.is_list => vec![elements],
+            _ => Vec::new(),
+        };
         Array { dtype, shape, elements: value }.into()
     }
 }
@@ -110,7 +116,7 @@ pub(super) fn decode(
     let column = |column: &Column| DecodedColumn {
         runs: Vec::new(),
         elements: column.elements,
-        is_list: column.list_definition.is_some(),
+        is_list: !column.lists.is_empty(),
     };
     let mut columns: Vec<DecodedColumn> = index.columns.iter().map(column).collect();
     let is_there = |wanted: &Range<u64>| {
@@ -253,7 +259,7 @@ impl PageJob<'_> {
             ColumnReader::ByteArrayColumnReader(reader) => self.read(reader, ValueData::copied),
             ColumnReader::FixedLenByteArrayColumnReader(reader) => self.read(reader, |values| {
                 let is_right = values.iter().all(|value| value.len() == self.column.length as usize);
-                is_right.then(|| ValueData::of(values.iter().flat_map(|value| value.data().iter().copied()).collect()))
+                is_right.then(|| ValueData::of(values.iter().map(|value| value.data()).collect::<Vec<_>>().concat()))
             }),
         }
     }
@@ -297,7 +303,7 @@ fn descriptor(column: &Column) -> Result<ColumnDescriptor, ParquetError> {
         Physical::FixedLenByteArray => Type::FIXED_LEN_BYTE_ARRAY,
     };
     let leaf = SchemaType::primitive_type_builder("value", physical).with_length(column.length as i32).build()?;
-    let repetition = i16::from(column.list_definition.is_some());
+    let repetition = column.lists.len() as i16;
     let path = ColumnPath::new(vec!["value".to_owned()]);
     Ok(ColumnDescriptor::new(Arc::new(leaf), column.max_definition as i16, repetition, path))
 }

@@ -58,9 +58,10 @@ pub(super) fn write(
         let elements = column.elements.map_or(NO_ELEMENTS, |elements| elements as u8);
         file.extend([column.physical.code(), elements]);
         file.extend(column.max_definition.to_le_bytes());
-        file.extend(u32::from(column.list_definition.unwrap_or(NO_LIST)).to_le_bytes());
+        let [outer, inner] = [0, 1].map(|depth| column.lists.get(depth).copied());
+        file.extend(u32::from(outer.unwrap_or(NO_LIST)).to_le_bytes());
         file.extend(column.length.to_le_bytes());
-        file.extend([0; 4]);
+        file.extend(u32::from(inner.unwrap_or(0)).to_le_bytes());
     }
     for part in partitions.iter().flat_map(|(key, value)| [key, value]) {
         text.push_str(part);
@@ -255,8 +256,13 @@ fn column(entry: &[u8], texts: &mut Texts<'_>) -> Result<Column, FormatError> {
         NO_ELEMENTS => Some(None),
         code => DType::ALL.get(usize::from(code)).copied().map(Some),
     };
-    let list = u16::try_from(u32_at(entry, 8)).ok();
-    let (Some(physical), Some(elements), Some(list)) = (Physical::of(entry[4]), elements, list) else {
+    let lists = match [8, 16].map(|at| u16::try_from(u32_at(entry, at))) {
+        [Ok(NO_LIST), Ok(0)] => Some(vec![]),
+        [Ok(list), Ok(0)] => Some(vec![list]),
+        [Ok(outer), Ok(inner)] => Some(vec![outer, inner]),
+        _ => None,
+    };
+    let (Some(physical), Some(elements), Some(lists)) = (Physical::of(entry[4]), elements, lists) else {
         return Err(wrong(&format!("column `{name}` has an unknown type")));
     };
     let column = Column {
@@ -264,10 +270,10 @@ fn column(entry: &[u8], texts: &mut Texts<'_>) -> Result<Column, FormatError> {
         length: u32_at(entry, 12),
         elements,
         max_definition: u16::from_le_bytes([entry[6], entry[7]]),
-        list_definition: (list != NO_LIST).then_some(list),
+        lists,
         name,
     };
-    if column.is_consistent() && u32_at(entry, 16) == 0 {
+    if column.is_consistent() {
         return Ok(column);
     }
     Err(wrong(&format!("the type of column `{}` contradicts itself", column.name)))

@@ -1,12 +1,12 @@
 //! From a file's schema to the fields of its records.
 
 use parquet::{
-    basic::{ConvertedType, LogicalType, Type},
+    basic::{ConvertedType, LogicalType, Repetition, Type},
     schema::types::{ColumnDescriptor, SchemaDescriptor, Type as SchemaType},
 };
 use spdl_core::job::DType;
 
-use super::columns::{Column, MAX_DEFINITION, MAX_FIXED_BYTES, Physical};
+use super::columns::{Column, MAX_DEFINITION, MAX_FIXED_BYTES, MAX_LISTS, Physical};
 
 /// Upper limit of the length of a field's name, in bytes.
 const MAX_NAME_BYTES: usize = 1024;
@@ -25,9 +25,11 @@ impl Schema {
         for (number, leaf) in schema.columns().iter().enumerate() {
             let name = field_name(schema.root_schema(), leaf.path().parts());
             let column =
-                column(leaf, &name).and_then(|column| match found.columns.iter().any(|(_, c)| c.name == name) {
-                    true => Err("another column has the same name"),
-                    false => Ok(column),
+                column(leaf, &name, list_levels(schema.root_schema(), leaf.path().parts())).and_then(|column| {
+                    match found.columns.iter().any(|(_, c)| c.name == name) {
+                        true => Err("another column has the same name"),
+                        false => Ok(column),
+                    }
                 });
             match column {
                 Ok(column) => found.columns.push((number, column)),
@@ -61,6 +63,25 @@ fn field_name(root: &SchemaType, path: &[String]) -> String {
     names.join(".")
 }
 
+/// Returns the definition level of an element of each list on the way to a leaf.
+fn list_levels(root: &SchemaType, path: &[String]) -> Vec<u16> {
+    let (mut node, mut level, mut lists) = (root, 0, Vec::new());
+    for part in path {
+        let children = if node.is_group() { node.get_fields() } else { &[] };
+        let Some(child) = children.iter().find(|child| child.name() == part) else { break };
+        node = child;
+        match node.get_basic_info().repetition() {
+            Repetition::REQUIRED => {}
+            Repetition::OPTIONAL => level += 1,
+            Repetition::REPEATED => {
+                level += 1;
+                lists.push(level);
+            }
+        }
+    }
+    lists
+}
+
 fn is_list(node: &SchemaType) -> bool {
     let info = node.get_basic_info();
     node.is_group()
@@ -68,26 +89,25 @@ fn is_list(node: &SchemaType) -> bool {
 }
 
 /// Describes the column of a leaf, or returns why it is none.
-fn column(leaf: &ColumnDescriptor, name: &str) -> Result<Column, &'static str> {
+fn column(leaf: &ColumnDescriptor, name: &str, lists: Vec<u16>) -> Result<Column, &'static str> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(char::is_control) {
         return Err("it cannot be the name of a field");
     }
-    if leaf.max_rep_level() > 1 {
-        return Err("lists of lists are not read");
+    if leaf.max_rep_level() > MAX_LISTS as i16 {
+        return Err("lists of lists of lists are not read");
     }
     let max_definition = u16::try_from(leaf.max_def_level()).ok().filter(|level| *level <= MAX_DEFINITION);
     let max_definition = max_definition.ok_or("it is nested too deeply")?;
-    let list_definition = (leaf.max_rep_level() == 1).then(|| leaf.repeated_ancestor_def_level() as u16);
     let is_fixed = leaf.physical_type() == Type::FIXED_LEN_BYTE_ARRAY;
     let length = if is_fixed { u32::try_from(leaf.type_length()).unwrap_or(0) } else { 0 };
     if is_fixed && !(1..=MAX_FIXED_BYTES).contains(&length) {
         return Err("its values have no bytes, or too many");
     }
     let (physical, elements) = types(leaf)?;
-    if list_definition.is_some() && elements.is_none() {
+    if !lists.is_empty() && elements.is_none() {
         return Err("lists of text or bytes are not read");
     }
-    let column = Column { name: name.to_owned(), physical, length, elements, max_definition, list_definition };
+    let column = Column { name: name.to_owned(), physical, length, elements, max_definition, lists };
     if column.is_consistent() { Ok(column) } else { Err("its type contradicts itself") }
 }
 
@@ -142,6 +162,8 @@ mod tests {
             optional group scores (LIST) { repeated group list { optional float element; } }
             optional group points (LIST) { repeated group list { optional group element { required double x; required binary n; } } }
             optional group nested (LIST) { repeated group list { optional group element (LIST) { repeated group list { optional int64 element; } } } }
+            optional group objects (LIST) { repeated group list { optional group element { optional group bbox (LIST) { repeated group list { required float element; } } } } }
+            optional group deep (LIST) { repeated group list { required group element (LIST) { repeated group list { required group element (LIST) { repeated group list { required float element; } } } } } }
             optional group odd (LIST) { repeated int32 a; repeated int32 b; }
             optional group old (LIST) { repeated int32 array; }
             repeated int32 bare;
@@ -149,15 +171,16 @@ mod tests {
         }";
         let schema = Schema::of(&SchemaDescriptor::new(Arc::new(parse_message_type(schema).unwrap())));
         let names: Vec<_> = schema.columns.iter().map(|(number, column)| (*number, column.name.as_str())).collect();
-        let expected = ["plain", "image.bytes", "image.path", "scores", "points.x"];
-        assert_eq!(names[..5].iter().map(|(_, name)| *name).collect::<Vec<_>>(), expected);
-        assert_eq!(names[5..], [(7, "odd.a"), (8, "odd.b"), (9, "old"), (10, "bare")]);
-        let lists: Vec<_> = schema.columns.iter().map(|(_, column)| column.list_definition).collect();
-        assert_eq!(lists, [None, None, None, Some(2), Some(2), Some(2), Some(2), Some(2), Some(1)]);
+        let expected = ["plain", "image.bytes", "image.path", "scores", "points.x", "nested", "objects.bbox"];
+        assert_eq!(names[..7].iter().map(|(_, name)| *name).collect::<Vec<_>>(), expected);
+        assert_eq!(names[7..], [(9, "odd.a"), (10, "odd.b"), (11, "old"), (12, "bare")]);
+        let lists: Vec<_> = schema.columns.iter().map(|(_, column)| &column.lists[..]).collect();
+        let expected: [&[u16]; 11] = [&[], &[], &[], &[2], &[2], &[2, 4], &[2, 5], &[2], &[2], &[2], &[1]];
+        assert_eq!(lists, expected);
         let left_out: Vec<_> = schema.left_out.iter().map(|(name, reason)| (name.as_str(), *reason)).collect();
-        let [points, nested, money] = left_out[..] else { panic!("{left_out:?}") };
+        let [points, deep, money] = left_out[..] else { panic!("{left_out:?}") };
         assert_eq!(points, ("points.n", "lists of text or bytes are not read"));
-        assert_eq!(nested, ("nested", "lists of lists are not read"));
+        assert_eq!(deep, ("deep", "lists of lists of lists are not read"));
         assert!(money.0 == "money" && money.1.contains("decimals are not read"), "{money:?}");
     }
 }

@@ -1,6 +1,9 @@
 //! The decoded values of some rows of a column.
 
-use std::{collections::HashMap, ops::Range};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    ops::Range,
+};
 
 use bytes::Bytes;
 use parquet::data_type::ByteArray;
@@ -19,6 +22,8 @@ type Place = (u32, u32);
 pub(super) struct Values {
     data: Bytes,
     places: Places,
+    /// Of lists of lists: how many lists each row has. All lists of a row have the same length.
+    lists: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -43,7 +48,12 @@ impl Values {
             Places::Dense(_) => 0,
             Places::ByRow(places) => std::mem::size_of_val(places.as_slice()),
         };
-        (self.data.len() + places) as u64
+        (self.data.len() + places + size_of_val(self.lists.as_slice())) as u64
+    }
+
+    /// Returns the number of lists in the list of a row, if the column has lists of lists.
+    pub(super) fn lists(&self, row: usize) -> Option<u32> {
+        self.lists.get(row).copied()
     }
 
     /// Returns the value of a row, counted from the first; `None` if it has none.
@@ -81,26 +91,25 @@ impl ValueData {
 
     /// Copies values of different lengths, each value of a dictionary once. `None` if they are longer than 4 GiB.
     pub(super) fn copied(values: &[ByteArray]) -> Option<Self> {
-        let mut copied = Self::default();
-        copied.places.reserve_exact(values.len());
+        let mut places = Vec::with_capacity(values.len());
         let mut known: HashMap<(usize, usize), Place> = HashMap::new();
+        let (mut distinct, mut end) = (Vec::new(), 0_u32);
         for value in values {
             let value = value.data();
-            let key = (value.as_ptr() as usize, value.len());
-            let place = match known.get(&key) {
-                Some(place) => *place,
-                None => {
-                    let start = u32::try_from(copied.data.len()).ok()?;
-                    copied.data.extend_from_slice(value);
-                    u32::try_from(copied.data.len()).ok()?;
-                    let place = (start, value.len() as u32);
-                    known.insert(key, place);
-                    place
+            let length = u32::try_from(value.len()).ok()?;
+            let place = match known.entry((value.as_ptr() as usize, value.len())) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(entry) => {
+                    let place = (end, length);
+                    end = end.checked_add(length)?;
+                    distinct.push(value);
+                    *entry.insert(place)
                 }
             };
-            copied.places.push(place);
+            places.push(place);
         }
-        Some(copied)
+        // Of the right size from the beginning, as room that is not used would be part of no budget.
+        Some(Self { data: distinct.concat(), places })
     }
 
     /// Makes the values of rows of the values that are there. Levels are Parquet's, empty where the column has none.
@@ -126,16 +135,23 @@ impl ValueData {
         }
         let wrong = || format!("has other values than its {rows} rows");
         let max = column.max_definition as i16;
-        let by_row = match column.list_definition {
-            Some(list) => lists(rows, definitions, repetitions, [list as i16, max], width).ok_or_else(wrong)?,
-            None if definitions.iter().all(|level| *level == max) && width > 0 => {
+        let mut of_lists = Vec::new();
+        let by_row = match column.lists[..] {
+            [list] => lists(rows, definitions, repetitions, [list as i16, max], width).ok_or_else(wrong)?,
+            [outer, inner, ..] => {
+                let levels = [outer as i16, inner as i16, max];
+                let (by_row, counts) = nested(rows, definitions, repetitions, levels, width).ok_or_else(wrong)?;
+                of_lists = counts;
+                by_row
+            }
+            [] if definitions.iter().all(|level| *level == max) && width > 0 => {
                 if data.len() != rows * width {
                     return Err(wrong());
                 }
-                return Ok(Values { data: data.into(), places: Places::Dense(width) });
+                return Ok(Values { data: data.into(), places: Places::Dense(width), lists: of_lists });
             }
-            None if column.max_definition == 0 => (0..rows).map(place).collect::<Option<_>>().ok_or_else(wrong)?,
-            None => {
+            [] if column.max_definition == 0 => (0..rows).map(place).collect::<Option<_>>().ok_or_else(wrong)?,
+            [] => {
                 let mut value = 0;
                 let by_row = definitions.iter().map(|level| {
                     if *level < max {
@@ -151,7 +167,7 @@ impl ValueData {
         if by_row.len() != rows || !by_row.iter().all(is_inside) {
             return Err(wrong());
         }
-        Ok(Values { data: data.into(), places: Places::ByRow(by_row) })
+        Ok(Values { data: data.into(), places: Places::ByRow(by_row), lists: of_lists })
     }
 }
 
@@ -188,6 +204,80 @@ fn lists(
     Some(by_row)
 }
 
+/// A row of a column of lists of lists.
+#[derive(Clone, Copy, Debug)]
+struct NestedRow {
+    place: Place,
+    lists: u32,
+    /// Length of the first list, and of the last one so far.
+    lengths: [u32; 2],
+    /// Whether something in it is null, or its lists differ in length.
+    is_null: bool,
+}
+
+impl NestedRow {
+    /// Begins a list, or ends the row.
+    fn end_list(&mut self) {
+        match self.lists {
+            0 => {}
+            1 => self.lengths[0] = self.lengths[1],
+            _ => self.is_null |= self.lengths[0] != self.lengths[1],
+        }
+        self.lengths[1] = 0;
+    }
+
+    fn end(mut self) -> (Place, u32) {
+        self.end_list();
+        (if self.is_null { NULL } else { self.place }, self.lists)
+    }
+}
+
+/// Returns the places of lists of lists of elements of `width` bytes, and how many lists each row has. A row whose lists differ
+/// in length is null. `None` if the levels are not those of so many rows.
+fn nested(
+    rows: usize,
+    definitions: &[i16],
+    repetitions: &[i16],
+    [outer, inner, max]: [i16; 3],
+    width: usize,
+) -> Option<(Vec<Place>, Vec<u32>)> {
+    if definitions.len() != repetitions.len() {
+        return None;
+    }
+    let (mut by_row, mut counts) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    let mut at = 0_u32;
+    let mut last: Option<NestedRow> = None;
+    for (definition, repetition) in definitions.iter().zip(repetitions) {
+        if *repetition == 0 {
+            let ended =
+                last.replace(NestedRow { place: (at, 0), lists: 0, lengths: [0; 2], is_null: *definition < outer - 1 });
+            let (place, lists) = ended.map(NestedRow::end).unzip();
+            by_row.extend(place);
+            counts.extend(lists);
+        }
+        let row = last.as_mut()?;
+        if *definition < outer {
+            continue;
+        }
+        if *repetition < 2 {
+            row.end_list();
+            row.lists += 1;
+        }
+        if *definition < max {
+            // Anything but an empty list is null.
+            row.is_null |= *definition != inner - 1;
+            continue;
+        }
+        at = at.checked_add(width as u32)?;
+        row.place.1 += width as u32;
+        row.lengths[1] += 1;
+    }
+    let (place, lists) = last.map(NestedRow::end).unzip();
+    by_row.extend(place);
+    counts.extend(lists);
+    Some((by_row, counts))
+}
+
 /// Writes numbers as elements of `WIDTH` bytes.
 pub(super) fn elements_of<T: Copy, const WIDTH: usize>(values: &[T], to: impl Fn(T) -> [u8; WIDTH]) -> Vec<u8> {
     values.iter().map(|value| to(*value)).collect::<Vec<_>>().into_flattened()
@@ -201,5 +291,21 @@ pub(super) fn integers<T: Copy>(values: &[T], elements: DType, to: impl Fn(T) ->
         2 => elements_of(values, |value| (to(value) as u16).to_le_bytes()),
         4 => elements_of(values, |value| (to(value) as u32).to_le_bytes()),
         _ => elements_of(values, |value| to(value).to_le_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copied_values_take_no_more_than_their_bytes_and_a_value_of_a_dictionary_is_there_once() {
+        let page = Bytes::from((0..=255).cycle().take(10_000).collect::<Vec<u8>>());
+        let [long, short, none] = [0..9000, 9000..9100, 9100..9100].map(|range| ByteArray::from(page.slice(range)));
+        let values = [long.clone(), short.clone(), long, none, short];
+        let copied = ValueData::copied(&values).unwrap();
+        assert_eq!((copied.data.len(), copied.data.capacity()), (9100, 9100));
+        assert_eq!(copied.places, [(0, 9000), (9000, 100), (0, 9000), (9100, 0), (9000, 100)]);
+        assert_eq!(copied.data, page[..9100]);
     }
 }

@@ -70,6 +70,8 @@ impl World {
             slow_object: None,
             tuning: Default::default(),
             bad_samples,
+            peer_map: 0,
+            peers: Default::default(),
         };
         self.workers[worker].reported = reported;
         self.workers[worker].heartbeat_state = HeartbeatState::Asking { is_draining };

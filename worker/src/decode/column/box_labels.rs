@@ -3,37 +3,57 @@
 use std::{collections::HashMap, sync::Arc};
 
 use serde_json::Value;
-use spdl_core::job::{BoxLabelsColumn, BoxStorage, DType};
+use spdl_core::job::{BoxLabelsColumn, BoxStorage, ColumnKind, DType};
 
-use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, int::whole};
+use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget, int::whole};
 use crate::decode::{
-    boxes::{FollowedBoxes, array, coco, wrong},
+    boxes::{BoxReader, array, wrong},
     cause::{BadSampleProblem, quoted},
+    coco::CocoAnnotation,
     number::{float_of, out_of_range, write_float, write_integer, write_number},
 };
 
 /// Decodes to numbers of one type.
 pub(super) struct BoxLabelsDecoder {
-    boxes: FollowedBoxes,
+    boxes: BoxReader,
+    stored_as: BoxStorage,
     key: String,
     dtype: DType,
     numbers: Arc<HashMap<String, i64>>,
 }
 
 impl BoxLabelsDecoder {
-    pub(super) fn new(column: &BoxLabelsColumn, setup: &ColumnSetup<'_>) -> Self {
+    pub(super) fn new(column: &BoxLabelsColumn, setup: &ColumnSetup<'_>) -> Result<Self, DecoderError> {
+        let followed = setup.columns.iter().enumerate().find_map(|(number, other)| match &other.kind {
+            ColumnKind::Boxes(boxes) if other.name == column.follows => {
+                Some((BoxReader::new(number, boxes, setup.columns), boxes.stored_as))
+            }
+            _ => None,
+        });
+        let follows = &column.follows;
+        let (boxes, stored_as) = followed.unwrap_or_else(|| panic!("a valid job has a boxes column `{follows}`"));
         let numbers = match &column.names {
             Some(names) => Arc::new(names.iter().cloned().zip(0..).collect()),
+            None if setup.classes.is_empty() && stored_as == BoxStorage::Voc => {
+                let (job, column) = (setup.job.to_owned(), setup.column.name.clone());
+                return Err(DecoderError::NoNames { job, column });
+            }
             None => setup.classes.clone(),
         };
-        let boxes = FollowedBoxes::new(&column.follows, setup.columns);
-        Self { boxes, key: column.key.clone(), dtype: setup.column.decoded_dtype(), numbers }
+        Ok(Self { boxes, stored_as, key: column.key.clone(), dtype: setup.column.decoded_dtype(), numbers })
     }
 
     /// Writes the number of a name.
     fn name(&self, name: &str, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
         match self.numbers.get(name.trim()) {
             Some(number) => self.number(*number, field, out),
+            None if self.numbers.is_empty() => {
+                let name = quoted(name.trim().as_bytes());
+                Err(wrong(
+                    field,
+                    format_args!("has the name \"{name}\"; the column has no `names`, and the dataset no classes"),
+                ))
+            }
             None => {
                 Err(BadSampleProblem::NameUnknown { field: field.to_owned(), name: quoted(name.trim().as_bytes()) })
             }
@@ -48,7 +68,13 @@ impl BoxLabelsDecoder {
     }
 
     /// Writes the label of one of COCO's annotations.
-    fn label(&self, annotation: &Value, number: usize, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+    fn label(
+        &self,
+        annotation: &CocoAnnotation,
+        number: usize,
+        field: &str,
+        out: &mut [u8],
+    ) -> Result<(), BadSampleProblem> {
         match annotation.get(&self.key) {
             Some(Value::Number(label)) => write_number(label, self.dtype, field, out),
             Some(Value::Bool(label)) => self.number(i64::from(*label), field, out),
@@ -59,13 +85,9 @@ impl BoxLabelsDecoder {
 }
 
 impl ColumnDecoder for BoxLabelsDecoder {
-    fn fields(&self) -> Vec<&str> {
-        self.boxes.fields()
-    }
-
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, content, seed, key, record, resources, .. } = sample;
-        let boxes = self.boxes.kept(seed, key, record, resources.limits)?;
+        let boxes = self.boxes.read((seed, key), resources.limits, record)?;
         let fits = |labels: usize| {
             let count = boxes.count;
             if labels == count {
@@ -77,14 +99,14 @@ impl ColumnDecoder for BoxLabelsDecoder {
         let mut labels = vec![0; boxes.kept.len() * self.dtype.bytes()];
         let places = labels.chunks_exact_mut(self.dtype.bytes());
         let mut kept = boxes.kept.iter().map(|(number, _)| *number).zip(places);
-        match self.boxes.column.stored_as {
+        match self.stored_as {
             BoxStorage::Voc => {
                 let objects = &record.annotation(field)?.objects;
                 fits(objects.len())?;
                 kept.try_for_each(|(number, place)| self.name(&objects[number].class, field, place))?;
             }
             BoxStorage::Coco => {
-                let annotations = coco(&content.into_file(), field)?;
+                let annotations = record.coco(field)?;
                 fits(annotations.len())?;
                 kept.try_for_each(|(number, place)| self.label(&annotations[number], number, field, place))?;
             }

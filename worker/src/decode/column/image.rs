@@ -1,31 +1,27 @@
 //! The kind `image`: decodes a picture, applies the column's operations and writes the pixels.
 
-use spdl_core::job::{DType, ImageColumn, ImageOp};
+use spdl_core::job::ImageColumn;
 use spdl_pixels::{Frame, Orientation, PictureError, PixelWriter};
 
-use super::{ColumnDecoder, ColumnSample, DecodeScratch, FieldTarget};
-use crate::decode::{
-    cause::BadSampleProblem,
-    draw::Draw,
-    memory::NeverFits,
-    operation::{self, PicturePlan},
-};
+use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeScratch, FieldTarget};
+use crate::decode::{cause::BadSampleProblem, followed::FollowedPicture, memory::NeverFits, operation::PicturePlan};
 
 /// Decodes pictures to pixels of one type and size.
 pub(super) struct ImageDecoder {
-    ops: Vec<ImageOp>,
+    picture: FollowedPicture,
     writer: PixelWriter,
 }
 
 impl ImageDecoder {
-    pub(super) fn new(column: &ImageColumn, dtype: DType) -> Self {
-        Self { ops: column.ops.clone(), writer: PixelWriter::new(column, dtype) }
+    pub(super) fn new(column: &ImageColumn, setup: &ColumnSetup<'_>) -> Self {
+        let writer = PixelWriter::new(column, setup.column.decoded_dtype());
+        Self { picture: FollowedPicture::of(setup.number, setup.column, &column.ops), writer }
     }
 }
 
 impl ColumnDecoder for ImageDecoder {
     fn fields(&self) -> Vec<&str> {
-        self.ops.iter().filter_map(ImageOp::field).collect()
+        self.picture.fields().collect()
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
@@ -39,13 +35,13 @@ impl ColumnDecoder for ImageDecoder {
         let limits = resources.limits;
         let problem = |error: PictureError| BadSampleProblem::of_picture(error, field, bytes.len(), limits);
         let picture = spdl_pixels::open(&bytes, limits).map_err(problem)?;
-        let mut draw = Draw::new(seed, key.epoch, key.id.0);
-        let plan = operation::plan(picture.seen(), &self.ops, &mut draw, &mut |field| record.pixel_box(field))?;
+        let followed = self.picture.plan_of_size(picture.seen(), (seed, key), record)?;
+        let plan = &followed.plan;
         let too_much = |needed_bytes: u64, NeverFits { max_bytes }| {
             let [width, height] = picture.stored;
             BadSampleProblem::TooMuchMemory { field: field.to_owned(), width, height, needed_bytes, max_bytes }
         };
-        let PicturePlan { decode, then, .. } = &plan;
+        let PicturePlan { decode, then, .. } = plan;
         if then.is_empty() {
             let Some((stored, frame)) = decode.frame(picture.orientation, picture.stored) else {
                 writer.blacken(out);

@@ -38,6 +38,16 @@ impl ColumnDecoder for IntDecoder {
     }
 }
 
+/// Returns the whole number that a field holds.
+pub(super) fn whole_number(content: &Content, field: &str) -> Result<i64, BadSampleProblem> {
+    let mut out = [0; 8];
+    match content {
+        Content::Array(array) => number(array, DType::I64, field, &mut out)?,
+        Content::File(text) => int(text, DType::I64, field, &mut out)?,
+    }
+    Ok(i64::from_le_bytes(out))
+}
+
 /// Returns the array that a field has, also as a `.npy` file; otherwise the file, which is text.
 pub(super) fn array_or_text(content: Content, field: &str) -> Result<Content, BadSampleProblem> {
     match content {

@@ -22,10 +22,6 @@ impl MaskDecoder {
 }
 
 impl ColumnDecoder for MaskDecoder {
-    fn fields(&self) -> Vec<&str> {
-        self.picture.fields()
-    }
-
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let bytes = content.into_file();
@@ -33,7 +29,7 @@ impl ColumnDecoder for MaskDecoder {
             return Err(BadSampleProblem::Empty { field: field.to_owned() });
         }
         let limits = resources.limits;
-        let followed = self.picture.plan(seed, key, record, limits)?;
+        let followed = self.picture.plan((seed, key), limits, record)?;
         let problem = |error: PictureError| BadSampleProblem::of_picture(error, field, bytes.len(), limits);
         let png = IndexPng::open(&bytes, limits).map_err(problem)?;
         let [width, height] = png.size;

@@ -7,10 +7,13 @@ mod boxes;
 mod bytes;
 mod category;
 mod float;
+mod geometry;
 mod image;
+mod image_size;
 mod int;
 mod json;
 mod mask;
+mod one_hot;
 mod tensor;
 mod text;
 
@@ -24,14 +27,14 @@ pub use tensor::read_numpy;
 
 use super::{
     BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,
-    boxes::FollowedBoxes, record::SampleRecord,
+    record::SampleRecord,
 };
 
 /// Returns the decoder of a column.
 pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>, DecoderError> {
     let dtype = setup.column.decoded_dtype();
     Ok(match &setup.column.kind {
-        ColumnKind::Image(column) => Box::new(image::ImageDecoder::new(column, dtype)),
+        ColumnKind::Image(column) => Box::new(image::ImageDecoder::new(column, setup)),
         ColumnKind::Int(_) => Box::new(int::IntDecoder(dtype)),
         ColumnKind::Json(column) => Box::new(json::JsonDecoder(column.clone(), dtype)),
         ColumnKind::Bytes(column) => Box::new(bytes::BytesDecoder(column.clone())),
@@ -40,9 +43,13 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::Text(column) => Box::new(text::TextDecoder::new(column)),
         ColumnKind::Category(column) => Box::new(category::CategoryDecoder::new(column, setup)?),
         ColumnKind::Mask(column) => Box::new(mask::MaskDecoder::new(column, setup)),
-        ColumnKind::Boxes(_) => Box::new(boxes::BoxesDecoder(FollowedBoxes::new(&setup.column.name, setup.columns))),
-        ColumnKind::BoxLabels(column) => Box::new(box_labels::BoxLabelsDecoder::new(column, setup)),
+        ColumnKind::Boxes(column) => Box::new(boxes::BoxesDecoder::new(column, setup)),
+        ColumnKind::BoxLabels(column) => Box::new(box_labels::BoxLabelsDecoder::new(column, setup)?),
+        ColumnKind::OneHot(column) => Box::new(one_hot::OneHotDecoder::new(column, setup)),
+        ColumnKind::Geometry(column) => Box::new(geometry::GeometryDecoder::new(column, setup)),
+        ColumnKind::ImageSize(column) => Box::new(image_size::ImageSizeDecoder::new(column, setup)),
         ColumnKind::BoxClass(_) => Box::new(box_class::BoxClassDecoder::new(setup)?),
+        ColumnKind::Returned(_) => panic!("column `{}` is decoded, and a function returns it", setup.column.name),
     })
 }
 
@@ -78,8 +85,10 @@ pub(super) trait ColumnDecoder: Send + Sync {
 pub(super) struct ColumnSetup<'a> {
     /// The job's name.
     pub(super) job: &'a str,
+    /// Number of the column among those that are decoded.
+    pub(super) number: usize,
     pub(super) column: &'a Column,
-    /// All columns of the job.
+    /// All columns that are decoded: columns of the batch, and arguments of functions.
     pub(super) columns: &'a [Column],
     /// The dataset's classes with their numbers.
     pub(super) classes: &'a Arc<HashMap<String, i64>>,

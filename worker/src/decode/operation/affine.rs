@@ -1,9 +1,7 @@
 //! The matrices of affine changes, as torchvision defines them.
 
-use spdl_core::job::WarpInterpolation;
+use spdl_core::{elementary::sin_cos, job::WarpInterpolation};
 use spdl_operations::{PixelOp, Sampling, Warp};
-
-use crate::decode::draw::sin_cos;
 
 /// A change round the middle of the picture: a rotation, clockwise, of a picture that is sheared and scaled; then a move.
 #[derive(Clone, Copy, Debug, PartialEq)]

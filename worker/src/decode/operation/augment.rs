@@ -1,4 +1,4 @@
-//! The operations that `rand_augment` and `trivial_augment_wide` choose from, in torchvision's order.
+//! The operations that `rand_augment`, `trivial_augment_wide` and `aug_mix` choose from, in torchvision's order.
 
 use spdl_core::job::{Fill, WarpInterpolation};
 use spdl_operations::PixelOp;
@@ -26,7 +26,8 @@ pub(super) enum Augmentation {
 
 use Augmentation::*;
 
-const ALL: [Augmentation; 14] = [
+/// Those of `rand_augment` and `trivial_augment_wide`.
+pub(super) const ALL: &[Augmentation] = &[
     Identity,
     ShearX,
     ShearY,
@@ -43,6 +44,23 @@ const ALL: [Augmentation; 14] = [
     Equalize,
 ];
 
+/// Those of `aug_mix`, of which it may leave out the last four.
+const OF_MIXES: &[Augmentation] = &[
+    ShearX,
+    ShearY,
+    TranslateX,
+    TranslateY,
+    Rotate,
+    Posterize,
+    Solarize,
+    AutoContrast,
+    Equalize,
+    Brightness,
+    Color,
+    Contrast,
+    Sharpness,
+];
+
 /// The greatest strength of each operation; the least one is 0.
 pub(super) struct Space {
     /// Tangent of the angle.
@@ -53,15 +71,21 @@ pub(super) struct Space {
     pub(super) rotate: f64,
     /// What is added to factors of 1.
     pub(super) factor: f64,
-    /// Bits that are taken away.
-    pub(super) posterize: f64,
+    /// Bits that are left at the least strength, and those of them that are taken away at the greatest.
+    pub(super) posterize: [f64; 2],
     /// Number of different strengths.
     pub(super) bins: u32,
 }
 
 impl Augmentation {
-    pub(super) fn draw(planner: &mut Planner<'_>) -> Self {
-        ALL[planner.draw.below(ALL.len() as u32) as usize]
+    /// Draws one of these.
+    pub(super) fn draw(choices: &[Self], planner: &mut Planner<'_>) -> Self {
+        choices[planner.draw.below(choices.len() as u32) as usize]
+    }
+
+    /// Returns those of `aug_mix`: all, or those that change no colour by a factor, nor sharpen.
+    pub(super) const fn of_mixes(all_ops: bool) -> &'static [Self] {
+        if all_ops { OF_MIXES } else { OF_MIXES.split_at(OF_MIXES.len() - 4).0 }
     }
 
     /// Returns whether the operation can be of different strength.
@@ -107,8 +131,9 @@ impl Space {
             Contrast => planner.change(PixelOp::Contrast(factor)),
             Sharpness => planner.change(PixelOp::Sharpness(factor)),
             Posterize => {
-                let fewer = bin as f32 / ((self.bins - 1) as f32 / self.posterize as f32);
-                planner.change(PixelOp::Posterize((8.0 - fewer).round_ties_even() as u32));
+                let [bits, most] = self.posterize.map(|bits| bits as f32);
+                let fewer = bin as f32 / ((self.bins - 1) as f32 / most);
+                planner.change(PixelOp::Posterize((bits - fewer).round_ties_even() as u32));
             }
             Solarize => {
                 let threshold = 255.0 * f64::from(self.magnitude(1.0, 0.0, bin));

@@ -1,10 +1,10 @@
 //! The plan of `gaussian_blur`.
 
-use spdl_core::job::GaussianBlur;
+use spdl_core::{elementary::exp, job::GaussianBlur};
 use spdl_operations::PixelOp;
 
 use super::{PlanOperation, Planner};
-use crate::decode::{cause::BadSampleProblem, draw::exp};
+use crate::decode::cause::BadSampleProblem;
 
 impl PlanOperation for GaussianBlur {
     fn plan(&self, planner: &mut Planner<'_>) -> Result<(), BadSampleProblem> {

@@ -7,6 +7,7 @@
 
 mod affine;
 mod augment;
+mod dirichlet;
 mod planner;
 
 use spdl_core::job::ImageOp;
@@ -35,6 +36,7 @@ macro_rules! operations {
 }
 
 operations! {
+    aug_mix::AugMix,
     center_crop::CenterCrop,
     color_jitter::ColorJitter,
     crop_box::CropBox,
@@ -78,7 +80,7 @@ pub(super) fn plan(
 
 #[cfg(test)]
 mod tests {
-    use spdl_core::job::{CenterCrop, CropBox, RandomFlip, RandomResizedCrop, Resize, Size};
+    use spdl_core::job::{CenterCrop, CropBox, Interpolation, RandomFlip, RandomResizedCrop, Resize, Size};
     use spdl_pixels::ResamplePlan;
 
     use super::*;
@@ -96,7 +98,7 @@ mod tests {
     #[test]
     fn resize_and_center_crop_read_a_fraction_of_the_picture_once() {
         let ops = [
-            ImageOp::Resize(Resize { size: Size::Square(256) }),
+            ImageOp::Resize(Resize::to(Size::Square(256))),
             ImageOp::CenterCrop(CenterCrop { size: Size::HeightWidth([224, 224]) }),
         ];
         let plan = planned([500, 375], &ops);
@@ -110,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_crop_before_the_resize_hides_its_surroundings() {
-        let plan = planned([100, 100], &[crop_box(0.0), ImageOp::Resize(Resize { size: Size::HeightWidth([8, 8]) })]);
+        let plan = planned([100, 100], &[crop_box(0.0), ImageOp::Resize(Resize::to(Size::HeightWidth([8, 8])))]);
         let (x, y) = (plan.x.unwrap(), plan.y.unwrap());
         assert_eq!((x.readable, x.from, x.extent), ((10, 30), 10.0, 20.0));
         assert_eq!((y.readable, y.from, y.extent), ((20, 60), 20.0, 40.0));
@@ -118,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_box_is_widened_and_clipped() {
-        let plan = planned([40, 100], &[crop_box(0.5), ImageOp::Resize(Resize { size: Size::HeightWidth([8, 8]) })]);
+        let plan = planned([40, 100], &[crop_box(0.5), ImageOp::Resize(Resize::to(Size::HeightWidth([8, 8])))]);
         assert_eq!(plan.x.unwrap().readable, (0, 40));
         assert_eq!(plan.y.unwrap().readable, (0, 80));
     }
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn what_a_crop_cut_off_does_not_come_back_in_the_padding() {
         let ops = [
-            ImageOp::Resize(Resize { size: Size::HeightWidth([64, 64]) }),
+            ImageOp::Resize(Resize::to(Size::HeightWidth([64, 64]))),
             ImageOp::CenterCrop(CenterCrop { size: Size::Square(16) }),
             ImageOp::CenterCrop(CenterCrop { size: Size::Square(32) }),
         ];
@@ -154,7 +156,7 @@ mod tests {
     #[test]
     fn cutting_a_mirrored_canvas_is_cutting_its_other_side() {
         let flip = ImageOp::RandomFlip(RandomFlip { p: 1.0 });
-        let resize = ImageOp::Resize(Resize { size: Size::HeightWidth([7, 7]) });
+        let resize = ImageOp::Resize(Resize::to(Size::HeightWidth([7, 7])));
         let center = ImageOp::CenterCrop(CenterCrop { size: Size::Square(4) });
         let plain = planned([7, 7], std::slice::from_ref(&center));
         let mirrored = planned([7, 7], &[flip.clone(), center.clone()]);
@@ -174,9 +176,10 @@ mod tests {
             let ops: Vec<ImageOp> = steps.into_iter().map(|(kind, a, b, p)| match kind {
                 0 => ImageOp::RandomResizedCrop(RandomResizedCrop {
                     size: Size::HeightWidth([a, b]), scale: [0.08, 1.0], ratio: [0.75, 1.333],
+                    interpolation: Interpolation::Bilinear, antialias: true,
                 }),
-                1 => ImageOp::Resize(Resize { size: Size::Square(a) }),
-                2 => ImageOp::Resize(Resize { size: Size::HeightWidth([a, b]) }),
+                1 => ImageOp::Resize(Resize::to(Size::Square(a))),
+                2 => ImageOp::Resize(Resize::to(Size::HeightWidth([a, b]))),
                 3 => ImageOp::CenterCrop(CenterCrop { size: Size::HeightWidth([a, b]) }),
                 4 => crop_box(p),
                 _ => ImageOp::RandomFlip(RandomFlip { p }),

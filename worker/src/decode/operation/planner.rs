@@ -1,17 +1,18 @@
 //! The plan of a picture while operations add to it.
 
-use std::iter;
+use std::{iter, mem};
 
 use smallvec::SmallVec;
-use spdl_core::job::{Fill, ImageOp, PaddingMode, WarpInterpolation};
+use spdl_core::job::{Fill, ImageOp, Interpolation, PaddingMode, WarpInterpolation};
 use spdl_operations::{PadWith, PixelOp};
-use spdl_pixels::ResamplePlan;
+use spdl_pixels::{ResamplePlan, resize::Filter};
 
 use super::affine::{Affine, warp};
 use crate::decode::{
     cause::BadSampleProblem,
     draw::Draw,
     geometry::{Canvas, MovedBox, PixelBox},
+    matrix::Matrix,
 };
 
 /// Returns the sample's bounding box in the annotation in a field.
@@ -57,6 +58,25 @@ impl PicturePlan {
             size = after;
         }
         Some(moved)
+    }
+
+    /// Returns the matrix from places in the result to places in the upright picture. What padding reflects is not in it.
+    pub(in crate::decode) fn to_picture(&self) -> Matrix {
+        let mut canvases = self.canvases.iter();
+        let mut next = || canvases.next().expect("a canvas for each resampling").matrix();
+        let first = next();
+        let all = self.then.iter().fold(first, |before, op| match op {
+            PixelOp::Resample(_) => before.after(&next()),
+            PixelOp::Warp(warp) => {
+                let [a, b, c, d, e, f, g, h] = warp.factors.map(f64::from);
+                before.after(&Matrix([[a, b, c], [d, e, f], [g, h, 1.0]]))
+            }
+            PixelOp::Pad { sides: [left, top, ..], .. } => {
+                before.after(&Matrix::scaled_and_moved([1.0; 2], [-f64::from(*left), -f64::from(*top)]))
+            }
+            _ => before,
+        });
+        all.normalised()
     }
 
     /// Returns the first size of the decoded picture that has more than `pixels` pixels.
@@ -110,6 +130,28 @@ impl<'a> Planner<'a> {
         cut.ok_or_else(|| BadSampleProblem::BoxEmpty { field: field.to_owned() })
     }
 
+    /// Resizes to this height and width. Other weights than those of decoding are for the decoded picture.
+    pub(super) fn resize(&mut self, [height, width]: [u32; 2], interpolation: Interpolation, antialias: bool) {
+        let filter = match interpolation {
+            Interpolation::Bilinear if antialias => Filter::Bilinear,
+            Interpolation::Bilinear => Filter::PlainBilinear,
+            Interpolation::Nearest => Filter::Nearest,
+            Interpolation::Bicubic => Filter::CatmullRom,
+            Interpolation::Lanczos => Filter::Lanczos3,
+            Interpolation::Box => Filter::Box,
+            Interpolation::Hamming => Filter::Hamming,
+        };
+        if filter == Filter::default() {
+            return self.canvas.resize([height, width]);
+        }
+        if self.size() == [width, height] {
+            return;
+        }
+        self.end_geometry();
+        self.canvas.resize([height, width]);
+        self.resample(filter);
+    }
+
     /// Pads by so many pixels on the left, top, right and bottom.
     pub(super) fn pad(&mut self, sides: [u32; 4], fill: Fill, mode: PaddingMode) {
         let with = match mode {
@@ -150,16 +192,30 @@ impl<'a> Planner<'a> {
         self.canvas = Canvas::new(size);
     }
 
+    /// Returns the steps that `add` adds, which must keep the size and change values, in place of adding them.
+    pub(super) fn aside(&mut self, add: impl FnOnce(&mut Self)) -> Vec<PixelOp> {
+        self.end_geometry();
+        let before = mem::take(&mut self.then);
+        add(self);
+        mem::replace(&mut self.then, before)
+    }
+
     fn end_geometry(&mut self) {
         let size = self.size();
         if self.decode.is_none() {
             self.decode = Some(self.canvas.plan());
             self.canvases.push(self.canvas);
+            self.canvas = Canvas::new(size);
         } else if self.canvas != Canvas::new(size) {
-            self.then.push(PixelOp::Resample(self.canvas.plan()));
-            self.canvases.push(self.canvas);
+            self.resample(Filter::default());
         }
-        self.canvas = Canvas::new(size);
+    }
+
+    /// Adds the geometry since the last step that changed values as a step on the decoded picture.
+    fn resample(&mut self, filter: Filter) {
+        self.then.push(PixelOp::Resample(ResamplePlan { filter, ..self.canvas.plan() }));
+        self.canvases.push(self.canvas);
+        self.canvas = Canvas::new(self.size());
     }
 
     pub(super) fn finish(mut self) -> PicturePlan {

@@ -1,12 +1,15 @@
 //! The plan of `random_erasing`.
 
-use spdl_core::job::RandomErasing;
+use spdl_core::{
+    elementary::{exp, ln},
+    job::RandomErasing,
+};
 use spdl_operations::PixelOp;
 
 use super::{PlanOperation, Planner};
 use crate::decode::{
     cause::BadSampleProblem,
-    draw::{Draw, exp, ln},
+    draw::Draw,
     geometry::Rectangle,
 };
 

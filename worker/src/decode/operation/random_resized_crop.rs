@@ -1,12 +1,15 @@
 //! The plan of `random_resized_crop`: Szegedy et al., "Going deeper with convolutions" (CVPR 2015), sampled as
 //! torchvision's `RandomResizedCrop` does.
 
-use spdl_core::job::RandomResizedCrop;
+use spdl_core::{
+    elementary::{exp, ln},
+    job::RandomResizedCrop,
+};
 
 use super::{PlanOperation, Planner};
 use crate::decode::{
     cause::BadSampleProblem,
-    draw::{Draw, exp, ln},
+    draw::Draw,
     geometry::Rectangle,
 };
 
@@ -14,7 +17,7 @@ impl PlanOperation for RandomResizedCrop {
     fn plan(&self, planner: &mut Planner<'_>) -> Result<(), BadSampleProblem> {
         let crop = random_resized_crop(planner.size(), self.scale, self.ratio, planner.draw);
         planner.canvas().crop(crop);
-        planner.canvas().resize(self.size.height_width());
+        planner.resize(self.size.height_width(), self.interpolation, self.antialias);
         Ok(())
     }
 }

@@ -28,9 +28,18 @@ fn decoded(
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let image = image_column(ops, "");
     let job = job(&[&columns[..], &[&image]].concat());
-    let decoder = Decoder::new(&job, CLASSES).unwrap();
+    decoded_by(&Decoder::new(&job, CLASSES).unwrap(), &job, id, fields)
+}
+
+/// Decodes a record with a decoder for columns of which the last one is the picture.
+fn decoded_by(
+    decoder: &Decoder,
+    job: &Job,
+    id: u64,
+    fields: &[(&str, Content)],
+) -> Result<(Vec<[f32; 4]>, Vec<i64>), String> {
     let size = job.columns.last().unwrap().max_bytes() as usize;
-    let (mut values, mut image) = (vec![Bytes::new(); columns.len()], vec![0; size]);
+    let (mut values, mut image) = (vec![Bytes::new(); job.columns.len() - 1], vec![0; size]);
     let field = |name: &str| match name {
         "jpg" => Some(Bytes::from_static(CAT).into()),
         _ => fields.iter().find(|(field, _)| *field == name).map(|(_, content)| content.clone()),
@@ -229,17 +238,21 @@ fn boxes_and_labels_that_do_not_fit_are_bad_samples() {
     let found = decoded(ops, &coco, 0, &[("ann", Bytes::from(many).into())]).unwrap_err();
     assert_eq!(found, "column `boxes`: field `ann` has 10 boxes to keep; `max_rows` is 9");
     let arrays = [boxes_column("xyxy", ""), labels_column("classes", "")];
-    let found = decoded(ops, &arrays, 0, &[("ann", numbers(&[1.0, 2.0, 3.0])), ("classes", numbers(&[]))]).unwrap_err();
-    assert_eq!(found, "column `boxes`: field `ann` holds an array of [3], and a box has 4 numbers");
-    let found = decoded(ops, &arrays, 0, &[("ann", numbers(&[1.0, 2.0, 3.0, f32::NAN])), ("classes", numbers(&[1.0]))])
-        .unwrap_err();
-    assert_eq!(found, "column `boxes`: field `ann` has box 0 with x 1..3, y 2..NaN");
-    let found =
-        decoded(ops, &arrays, 0, &[("ann", numbers(&[1.0, 2.0, 3.0, 4.0])), ("classes", numbers(&[]))]).unwrap_err();
-    assert_eq!(found, "column `labels`: field `classes` has 0 labels, and there are 1 boxes");
-    let found =
-        decoded(ops, &arrays, 0, &[("ann", numbers(&[1.0, 2.0, 3.0, 4.0])), ("classes", numbers(&[1.0]))]).unwrap_err();
-    assert_eq!(found, "column `labels`: field `classes` holds f32, which are no whole numbers");
+    for (boxes, labels, expected) in [
+        (&[1.0, 2.0, 3.0][..], &[][..], "column `boxes`: field `ann` holds an array of [3], and a box has 4 numbers"),
+        (&[1.0, 2.0, 3.0, f32::NAN], &[1.0], "column `boxes`: field `ann` has box 0 with x 1..3, y 2..NaN"),
+        (&[1.0, 2.0, 3.0, 4.0], &[], "column `labels`: field `classes` has 0 labels, and there are 1 boxes"),
+        (&[1.0, 2.0, 3.0, 4.0], &[1.0], "column `labels`: field `classes` holds f32, which are no whole numbers"),
+    ] {
+        let fields = [("ann", numbers(boxes)), ("classes", numbers(labels))];
+        assert_eq!(decoded(ops, &arrays, 0, &fields).unwrap_err(), expected);
+    }
+    let unnamed = job(&[&coco[0], &coco[1], &image_column(ops, "")]);
+    let ann = r#"[{"bbox": [1, 2, 3, 4], "category_id": "cat"}]"#;
+    let found = decoded_by(&Decoder::new(&unnamed, []).unwrap(), &unnamed, 0, &[("ann", Bytes::from(ann).into())]);
+    let expected =
+        "column `labels`: field `ann` has the name \"cat\"; the column has no `names`, and the dataset no classes";
+    assert_eq!(found.unwrap_err(), expected);
 }
 
 #[test]

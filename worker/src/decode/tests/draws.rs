@@ -3,7 +3,7 @@
 use spdl_core::job::{ColumnKind, ImageOp};
 use spdl_operations::PixelOp;
 
-use super::{super::draw::Draw, super::operation, *};
+use super::{super::draw::Draw, super::operation, plan_numbers::PlanNumbers, *};
 use crate::decode::operation::PicturePlan;
 
 const SAMPLES: u64 = 24_000;
@@ -174,6 +174,33 @@ fn augmentations_are_drawn_uniformly() {
 }
 
 #[test]
+fn mixes_have_chains_of_random_length_and_operations_and_weights_that_add_up_to_one() {
+    let (mut depths, mut first, mut own) = ([0; 3], std::collections::BTreeMap::<String, u64>::new(), Vec::new());
+    for plan in plans("{ aug_mix = { severity = 1, mixture_width = 2 } }") {
+        let [PixelOp::Mix { own: of_picture, chains }] = &plan.then[..] else { panic!("{:?}", plan.then) };
+        assert_eq!(chains.len(), 2);
+        let sum = of_picture + chains.iter().map(|chain| chain.weight).sum::<f32>();
+        assert!((sum - 1.0).abs() < 1e-6, "{sum}");
+        own.push(f64::from(*of_picture));
+        for chain in chains {
+            depths[chain.ops.len() - 1] += 1;
+        }
+        let kind = match &chains[0].ops[0] {
+            // Of no strength, all of them change no place, in two ways to say so.
+            PixelOp::Warp(_) => "Warp".to_owned(),
+            op => format!("{op:?}"),
+        };
+        *first.entry(kind).or_default() += 1;
+    }
+    assert_uniform(&depths);
+    assert_uniform_in(&own, 0.0, 1.0);
+    let warps = first.remove("Warp").unwrap_or_default();
+    assert_happens(usize::try_from(warps).unwrap(), 5.0 / 13.0);
+    assert_eq!(first.len(), 8, "{first:?}");
+    assert_uniform(&first.into_values().collect::<Vec<_>>());
+}
+
+#[test]
 fn one_of_several_operations_is_chosen_by_its_weight() {
     let choice = "{ random_choice = { transforms = [\"grayscale\", { random_invert = 1 }, { random_equalize = 1 }], p = [1, 0, 3] } }";
     let counts = plans(choice).fold([0; 3], |mut counts, plan| {
@@ -198,37 +225,33 @@ fn one_of_several_operations_is_chosen_by_its_weight() {
 #[test]
 fn draws_never_change() {
     let digest = |ops: &str| {
-        let text: Vec<String> = plans(ops)
-            .take(200)
-            .map(|plan| {
-                let PicturePlan { decode, then, .. } = plan;
-                format!("PicturePlan {{ decode: {decode:?}, then: {then:?} }}")
-            })
-            .collect();
-        Fingerprint::of(text.join("\n").as_bytes()).to_string()
+        let mut numbers = PlanNumbers::default();
+        plans(ops).take(200).for_each(|plan| numbers.add(&plan));
+        numbers.digest()
     };
     let cases = [
         (
             "{ color_jitter = { brightness = 0.4, contrast = 0.4, saturation = 0.4, hue = 0.1 } }",
-            "1f2b91d2f6c8dcc6f0705b18604ef629",
+            "1abd5e923d5971ce1817f51d4c6d3063",
         ),
         (
             "{ gaussian_blur = 5 }, { random_crop = { size = 20, padding = 3 } }, \"random_erasing\"",
-            "f6233071bcc372fed7d9fd1dfc0fa65b",
+            "f50652235784386dfbdb383f9e6a49f8",
         ),
         (
             "{ random_rotation = 30 }, { random_affine = { degrees = 9, translate = [0.1, 0.2], scale = [0.5, 2], shear = 5 } }",
-            "ebbfd2c8ee52a1c9fa957412a9d592f5",
+            "9dd54f2ccc550009ad11d83b6e487c13",
         ),
-        ("{ random_perspective = { p = 1 } }, \"random_vertical_flip\"", "4b1614657081da49eeea8d426cee1a6d"),
-        ("\"rand_augment\", \"trivial_augment_wide\"", "26f954dbfafcf0b1c41fd1c08f2bd4a2"),
+        ("{ random_perspective = { p = 1 } }, \"random_vertical_flip\"", "592ca9aa3775df2ce0fe7b844f6805bf"),
+        ("\"rand_augment\", \"trivial_augment_wide\"", "9e15179293d3ccbfc59ee26c7adecfad"),
         (
             "{ random_apply = { transforms = [\"random_flip\"] } }, { random_choice = [\"grayscale\", \"random_flip\"] }",
-            "536d06752c43115d55bb9b6575a40291",
+            "3489eb4c132a089a2c163a3a52635ffb",
         ),
+        ("\"aug_mix\", { aug_mix = { alpha = 0.2, all_ops = false } }", "ac977d108930d4669dd36655afce5974"),
         (
             "\"random_flip\", \"random_grayscale\", { random_posterize = 4 }, \"random_invert\"",
-            "5ddea699e785705039d4725534756f7f",
+            "061ca1c5cc5cb6389dcae8c6d671542a",
         ),
     ];
     assert_eq!(cases.map(|(ops, _)| digest(ops)), cases.map(|(_, expected)| expected));
@@ -303,7 +326,7 @@ proptest::proptest! {
     #[test]
     fn parameters_that_a_job_accepts_work_on_pictures_of_every_size(
         width in 1u32..50, height in 1u32..50, id in 0u64..1000,
-        steps in proptest::collection::vec((0usize..16, [number(), number(), number(), number()]), 1..4),
+        steps in proptest::collection::vec((0usize..17, [number(), number(), number(), number()]), 1..4),
     ) {
         let ops: Vec<String> = steps.into_iter().map(|(kind, [a, b, c, d])| match kind {
             0 => format!("{{ color_jitter = {{ brightness = {a}, contrast = [{b}, {c}], saturation = {d}, hue = {b} }} }}"),
@@ -320,12 +343,13 @@ proptest::proptest! {
             11 => format!("{{ trivial_augment_wide = {{ num_magnitude_bins = {a}, interpolation = \"bilinear\", fill = {b} }} }}"),
             12 => format!("{{ random_apply = {{ transforms = [{{ random_adjust_sharpness = {a} }}, \"random_vertical_flip\"], p = {b} }} }}"),
             13 => format!("{{ random_choice = {{ transforms = [\"random_equalize\", \"random_autocontrast\"], p = [{a}, {b}] }} }}"),
+            15 => format!("{{ aug_mix = {{ severity = {a}, mixture_width = {b}, chain_depth = {c}, alpha = {d} }} }}"),
             14 => format!("{{ letterbox = {{ size = [{a}, {b}], fill = {c} }} }}"),
             _ => format!("{{ random_solarize = {a} }}, {{ random_posterize = {b} }}, {{ resize = [{c}, {d}] }}"),
         }).collect();
         let column = image_column(&format!("{}, {{ center_crop = 9 }}", ops.join(", ")), "");
         let text = format!("name = \"test\"\ndataset = \"here\"\nglobal_batch = 8\n[[column]]\n{column}");
-        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1000, blocks: 10 };
+        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1000, blocks: 10, has_classes: true };
         let Ok(job) = JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)) else { return Ok(()) };
         let ops = PictureOps::new(ops_of(&job), 5);
         let pixels: Vec<u8> = (0..width * height * 3).map(|at| (at * 37 % 256) as u8).collect();

@@ -114,7 +114,7 @@ fn a_mask_that_does_not_fit_its_picture_is_a_bad_sample() {
     assert_eq!(missing, "column `mask`: record has no field `seg.png`");
     let alone = self::job(&[MASK, &image_column("{ resize = [8, 8] }", "")]);
     let missing = decode(&alone, key(0), &[("seg.png", &mask)]).unwrap_err().to_string();
-    assert_eq!(missing, "column `mask`: record has no field `jpg` or `png`");
+    assert_eq!(missing, "column `image`: record has no field `jpg` or `png`");
 }
 
 #[test]

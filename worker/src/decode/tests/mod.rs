@@ -1,5 +1,6 @@
 //! Tests of the public API of the decoder: from a job file and fields to the bytes of columns.
 
+mod back;
 mod boxes;
 mod draws;
 mod failures;
@@ -9,6 +10,8 @@ mod golden;
 mod masks;
 mod numbers;
 mod odd;
+mod one_hot;
+mod plan_numbers;
 
 use std::io::Cursor;
 
@@ -35,7 +38,7 @@ fn job(columns: &[&str]) -> Job {
     for column in columns {
         text += &format!("[[column]]\n{column}\n");
     }
-    let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1000, blocks: 10 };
+    let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1000, blocks: 10, has_classes: true };
     JobFile::parse(&text, "job.toml").unwrap().freeze(&facts).unwrap()
 }
 

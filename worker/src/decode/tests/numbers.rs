@@ -23,7 +23,7 @@ impl RecordFields for Number {
 
 fn decoded(column: &str, array: &Array, is_at_hand: bool) -> Result<Vec<u8>, BadSampleCause> {
     let decoder = Decoder::new(&job(&[column]), CLASSES).unwrap();
-    let mut out = vec![0xaa; decoder.inner.columns[0].column.dtype.bytes()];
+    let mut out = vec![0xaa; decoder.inner.columns[0].as_ref().unwrap().column.dtype.bytes()];
     let record = Number { array: array.clone(), is_at_hand };
     decoder.decode_record(key(0), &record, &mut [FieldTarget::Fixed(&mut out)]).map(|()| out)
 }

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use spdl_core::{
     BatchId, SampleId,
     job::DType,
-    layout::{Entry, Header, Layout, Place, SlotParts, entry_flags},
+    layout::{Entry, FixedColumn, Header, Layout, Place, SlotParts, entry_flags},
     order::Step,
 };
 use spdl_shard::format::{Content, Record};
@@ -120,7 +120,7 @@ pub(super) fn decode_groups(
     undecoded
 }
 
-fn steal<T>(queue: &Stealer<T>) -> Option<T> {
+pub(super) fn steal<T>(queue: &Stealer<T>) -> Option<T> {
     loop {
         match queue.steal() {
             Steal::Success(next) => return Some(next),
@@ -230,24 +230,61 @@ pub(super) struct BatchBuffer {
     /// Values by column, then by entry; empty for fixed columns.
     ragged: Vec<Vec<Bytes>>,
     entries: usize,
+    partners: Partners,
 }
 
-/// The place of a sample in the slot.
-struct SamplePlace<'a> {
-    entry: &'a mut Entry,
+/// Samples that are decoded because others are mixed with them, and that are not part of the batch.
+#[derive(Debug)]
+struct Partners {
+    entries: Vec<Entry>,
+    /// Samples by column; empty for ragged columns.
+    fixed: Vec<Vec<u8>>,
+    /// Values by column, then by entry; empty for fixed columns.
+    ragged: Vec<Vec<Bytes>>,
+}
+
+/// The place of a sample in the slot, or beside it.
+pub(super) struct SamplePlace<'a> {
+    pub(super) entry: &'a mut Entry,
     /// One for each column.
-    targets: SmallVec<[FieldTarget<'a>; 4]>,
+    pub(super) targets: SmallVec<[FieldTarget<'a>; 4]>,
+}
+
+impl Partners {
+    fn new(layout: &Layout, count: usize) -> Self {
+        let fixed = |place: &Place| match place {
+            Place::Fixed { sample_bytes, .. } => vec![0; sample_bytes * count],
+            Place::Ragged { .. } => Vec::new(),
+        };
+        Self {
+            entries: vec![Entry { id: 0, offset: 0, epoch: 0, flags: 0, reserved: 0 }; count],
+            fixed: layout.columns().iter().map(|column| fixed(&column.place)).collect(),
+            ragged: ragged_values(layout, count),
+        }
+    }
+}
+
+/// Returns empty values for `entries` entries, by column; none for fixed columns.
+fn ragged_values(layout: &Layout, entries: usize) -> Vec<Vec<Bytes>> {
+    let values = |place: &Place| match place {
+        Place::Fixed { .. } => Vec::new(),
+        Place::Ragged { .. } => vec![Bytes::new(); entries],
+    };
+    layout.columns().iter().map(|column| values(&column.place)).collect()
 }
 
 impl BatchBuffer {
-    /// Creates the buffer of a batch with `entries` entries, of which the `invalid` ones hold no sample.
-    pub(super) fn new(layout: &Layout, slot: SlotMut, entries: usize, invalid: &[BatchSample]) -> Self {
-        let values = |place: &Place| match place {
-            Place::Fixed { .. } => Vec::new(),
-            Place::Ragged { .. } => vec![Bytes::new(); entries],
-        };
-        let ragged = layout.columns().iter().map(|column| values(&column.place)).collect();
-        let mut buffer = Self { slot, ragged, entries };
+    /// Creates the buffer of a batch with `entries` entries, of which the `invalid` ones hold no sample. The entries after those
+    /// of the batch are `partners`.
+    pub(super) fn new(
+        layout: &Layout,
+        slot: SlotMut,
+        entries: usize,
+        partners: usize,
+        invalid: &[BatchSample],
+    ) -> Self {
+        let ragged = ragged_values(layout, entries);
+        let mut buffer = Self { slot, ragged, entries, partners: Partners::new(layout, partners) };
         if !invalid.is_empty() {
             let mut places = buffer.places(layout);
             for sample in invalid {
@@ -262,15 +299,22 @@ impl BatchBuffer {
         layout.split(&mut self.slot, self.entries)
     }
 
-    /// Returns the places of all entries, each with those of its columns.
-    fn places(&mut self, layout: &Layout) -> Vec<Option<SamplePlace<'_>>> {
+    /// Returns the places of all entries, each with those of its columns; after them those of the partners.
+    pub(super) fn places(&mut self, layout: &Layout) -> Vec<Option<SamplePlace<'_>>> {
         let parts = layout.split(&mut self.slot, self.entries);
+        let partners = &mut self.partners;
         let place = |entry| Some(SamplePlace { entry, targets: SmallVec::new() });
-        let mut places: Vec<_> = parts.entries.iter_mut().map(place).collect();
-        for (fixed, ragged) in parts.columns.into_iter().zip(&mut self.ragged) {
+        let mut places: Vec<_> = parts.entries.iter_mut().chain(&mut partners.entries).map(place).collect();
+        let beside = partners.fixed.iter_mut().zip(&mut partners.ragged);
+        for ((fixed, ragged), (fixed_beside, ragged_beside)) in
+            parts.columns.into_iter().zip(&mut self.ragged).zip(beside)
+        {
             let targets: Box<dyn Iterator<Item = FieldTarget<'_>>> = match fixed {
-                Some(column) => Box::new(column.bytes.chunks_exact_mut(column.sample_bytes).map(FieldTarget::Fixed)),
-                None => Box::new(ragged.iter_mut().map(FieldTarget::Ragged)),
+                Some(FixedColumn { sample_bytes, bytes }) => {
+                    let beside = fixed_beside.chunks_exact_mut(sample_bytes);
+                    Box::new(bytes.chunks_exact_mut(sample_bytes).chain(beside).map(FieldTarget::Fixed))
+                }
+                None => Box::new(ragged.iter_mut().chain(ragged_beside).map(FieldTarget::Ragged)),
             };
             for (place, target) in places.iter_mut().flatten().zip(targets) {
                 place.targets.push(target);

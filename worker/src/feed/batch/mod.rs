@@ -8,12 +8,14 @@
 //!    [`mod@gather`] copies them column by column.
 //! 5. [`settle`] decides about the samples that were not decoded: other bytes, a substitute, or the end of the
 //!    job. Those to be decoded go back to 2.
-//! 6. [`BatchBuffer::finish`] writes the ragged columns and the header. The driver publishes the slot.
+//! 6. [`mod@mix`] mixes the samples in pairs, if the job has a mix.
+//! 7. [`BatchBuffer::finish`] writes the ragged columns and the header. The driver publishes the slot.
 
 mod decode;
 mod gather;
 mod gzip;
 mod held;
+mod mix;
 mod records;
 mod settle;
 
@@ -36,11 +38,18 @@ use spdl_wire::{slab::SlotMut, spans};
 use tracing::{Instrument, Span};
 
 pub use self::held::HeldSamples;
+pub(super) use self::mix::Mixer;
 use self::{
     decode::{BatchBuffer, Undecoded, decode_groups},
+    mix::PlannedMixes,
     records::FetchedGroup,
 };
-use super::{FeedError, driver::Feed, progress::Wait, scheduler::DecodeRequest};
+use super::{
+    FeedError,
+    driver::{Feed, FeedWork},
+    progress::Wait,
+    scheduler::DecodeRequest,
+};
 use crate::fetch::{BlockHold, WorkingWindow, for_batch, for_batch_now};
 
 /// A sample of a batch, from the plan to its entry in the slot.
@@ -110,6 +119,7 @@ pub(super) struct PlannedBatch {
     groups: Vec<Group>,
     /// Entries past the end of the epoch, which hold no sample.
     invalid: Vec<BatchSample>,
+    mixes: PlannedMixes,
     /// Keep the blocks in memory until the batch is filled.
     holds: Vec<BlockHold>,
     span: Span,
@@ -119,14 +129,15 @@ impl PlannedBatch {
     fn plan(feed: &Feed, step: Step) -> Self {
         let mut items = Vec::new();
         feed.plan.rank_items(&step, feed.rank, feed.session.world, &mut items);
-        let all = (0..).zip(&items).map(|(entry, item)| BatchSample::new(entry, item));
+        let mixes = feed.mixer.as_ref().map(|mixer| mixer.plan(feed, &items)).unwrap_or_default();
+        let all = (0..).zip(items.iter().chain(&mixes.partners)).map(|(entry, item)| BatchSample::new(entry, item));
         let (invalid, mut samples): (Vec<_>, Vec<_>) = all.partition(|sample| sample.flags & entry_flags::INVALID != 0);
         samples.sort_unstable_by_key(|sample| sample.id);
         let groups = samples.chunk_by(|a, b| a.block == b.block).map(Group::from).collect();
         let span = spans::batch(step.from);
         #[cfg(feature = "otlp")]
         spdl_wire::otlp::describe_batch(&span, feed.session.id, &feed.session.job.name, feed.rank);
-        Self { step, entries: items.len(), groups, invalid, holds: Vec::new(), span }
+        Self { step, entries: items.len(), groups, invalid, mixes, holds: Vec::new(), span }
     }
 
     /// Returns the span of everything that is done for the batch.
@@ -195,7 +206,7 @@ pub(super) async fn fill(
     planned: PlannedBatch,
     slot: SlotMut,
 ) -> Result<FilledBatch, FeedError> {
-    let PlannedBatch { step, entries, groups, invalid, holds, .. } = planned;
+    let PlannedBatch { step, entries, groups, invalid, mixes, holds, .. } = planned;
     let mut filling = Filling {
         feed: feed.clone(),
         sequence,
@@ -205,12 +216,31 @@ pub(super) async fn fill(
         ready: Vec::new(),
     };
     groups.into_iter().for_each(|group| filling.fetch(group));
-    let buffer = BatchBuffer::new(&feed.layout, slot, entries, &invalid);
-    let buffer = filling.run(buffer).await?;
+    let buffer = BatchBuffer::new(&feed.layout, slot, entries, mixes.partners.len(), &invalid);
+    let mut buffer = filling.run(buffer).await?;
     drop(holds);
+    if feed.work == FeedWork::All && !mixes.pairs.is_empty() {
+        buffer = mix(&feed, step.from, buffer, mixes).await?;
+    }
     let filled = buffer.finish(&feed, &step);
     feed.progress.forget_wait(sequence);
     Ok(filled)
+}
+
+/// Mixes the samples of a batch that is decoded.
+async fn mix(
+    feed: &Arc<Feed>,
+    at: Position,
+    mut buffer: BatchBuffer,
+    mixes: PlannedMixes,
+) -> Result<BatchBuffer, FeedError> {
+    let (feed, job, span) = (feed.clone(), feed.session.job.name.clone(), Span::current());
+    let mixed = tokio::task::spawn_blocking(move || {
+        let _entered = span.entered();
+        buffer.mix(&feed, feed.batch_id(at), &mixes.pairs);
+        buffer
+    });
+    mixed.await.map_err(|_| FeedError::Panicked { job })
 }
 
 /// A batch that is being filled.

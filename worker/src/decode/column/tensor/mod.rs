@@ -130,6 +130,12 @@ impl TensorDecoder {
             return Err(format!("it is no .npz file, so it has no array `{}`", quoted(name.as_bytes())));
         }
         let element = NpyElement::Number { dtype, is_big_endian: false };
+        // A list without lists does not show how long they are.
+        let shape = if elements.is_empty() && self.column.max_rows.is_some() && shape == [0] {
+            [0].into_iter().chain(self.column.shape.iter().map(|side| u64::from(*side))).collect()
+        } else {
+            shape
+        };
         self.check(&NpyHeader { element, is_fortran: false, shape })?;
         Ok(elements)
     }

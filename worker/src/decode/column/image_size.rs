@@ -1,0 +1,31 @@
+//! The kind `image_size`: the height and width of the upright picture.
+
+use spdl_core::job::{DType, ImageSizeColumn};
+
+use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget};
+use crate::decode::{cause::BadSampleProblem, followed::FollowedPicture, number::write_integer};
+
+/// Decodes to two whole numbers.
+pub(super) struct ImageSizeDecoder {
+    dtype: DType,
+    picture: FollowedPicture,
+}
+
+impl ImageSizeDecoder {
+    pub(super) fn new(column: &ImageSizeColumn, setup: &ColumnSetup<'_>) -> Self {
+        let picture = FollowedPicture::new(&column.follows, setup.columns);
+        Self { dtype: setup.column.decoded_dtype(), picture }
+    }
+}
+
+impl ColumnDecoder for ImageSizeDecoder {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        let [width, height] =
+            self.picture.plan((sample.seed, sample.key), sample.resources.limits, sample.record)?.size;
+        let places = target.fixed().chunks_exact_mut(self.dtype.bytes());
+        for (side, place) in [height, width].into_iter().zip(places) {
+            write_integer(side.into(), self.dtype, sample.field, || side.to_string(), place)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! The kind `one_hot`: 1 at the place of the sample's class, and 0 at all others.
+
+use std::{collections::HashMap, sync::Arc};
+
+use spdl_core::job::{DType, OneHotColumn};
+use spdl_shard::format::Content;
+
+use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, int};
+use crate::decode::{
+    cause::{self, BadSampleProblem},
+    number::write_float,
+};
+
+/// Decodes a class to a probability of each class.
+pub(super) struct OneHotDecoder {
+    dtype: DType,
+    classes: u32,
+    numbers: Arc<HashMap<String, i64>>,
+    /// Whether a field can only be a name.
+    is_named: bool,
+}
+
+impl OneHotDecoder {
+    pub(super) fn new(column: &OneHotColumn, setup: &ColumnSetup<'_>) -> Self {
+        let numbers = match &column.names {
+            Some(names) => Arc::new(names.iter().cloned().zip(0..).collect()),
+            None => setup.classes.clone(),
+        };
+        let dtype = setup.column.decoded_dtype();
+        Self { dtype, classes: column.classes, numbers, is_named: column.names.is_some() }
+    }
+
+    /// Returns the number of the class that a field holds: the number itself, or that of a name.
+    fn class(&self, content: Content, field: &str) -> Result<i64, BadSampleProblem> {
+        if self.is_named {
+            let text = content.into_file();
+            let unknown = || BadSampleProblem::NameUnknown { field: field.to_owned(), name: cause::quoted(&text) };
+            return self.number_of(&text).ok_or_else(unknown);
+        }
+        let content = int::array_or_text(content, field)?;
+        int::whole_number(&content, field).or_else(|problem| match &content {
+            Content::File(text) => self.number_of(text).ok_or(problem),
+            Content::Array(_) => Err(problem),
+        })
+    }
+
+    fn number_of(&self, name: &[u8]) -> Option<i64> {
+        self.numbers.get(std::str::from_utf8(name).ok()?.trim()).copied()
+    }
+}
+
+impl ColumnDecoder for OneHotDecoder {
+    fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
+        let ColumnSample { field, content, .. } = sample;
+        let class = self.class(content, field)?;
+        let Some(class) = u32::try_from(class).ok().filter(|class| *class < self.classes) else {
+            let (field, classes) = (field.to_owned(), self.classes);
+            return Err(BadSampleProblem::NoSuchClass { field, class, classes });
+        };
+        let out = target.fixed();
+        out.fill(0);
+        let bytes = self.dtype.bytes();
+        write_float(1.0, self.dtype, field, String::new, &mut out[class as usize * bytes..][..bytes])
+    }
+}

@@ -1,0 +1,176 @@
+//! Mixes the samples of a batch in pairs, once all are decoded: both change where they are. A partner that is no sample of the
+//! batch is decoded beside it.
+
+use std::collections::BTreeMap;
+
+use crossbeam_deque::Worker;
+use spdl_core::{
+    BatchId, Position,
+    job::{ColumnKind, ImageLayout, Job},
+    layout::entry_flags,
+    order::{Item, ItemKind, MixMethod, MixParams, WHOLE_WEIGHT},
+};
+use spdl_operations::{MixedValues, Taken, mix};
+use tracing::Span;
+
+use super::decode::{BatchBuffer, SamplePlace, steal, thread_index};
+use crate::feed::driver::Feed;
+
+/// How the columns of a job are mixed.
+#[derive(Debug)]
+pub(in crate::feed) struct Mixer {
+    params: MixParams,
+    seed: u64,
+    /// Height and width of all pictures that are mixed.
+    size: [u32; 2],
+    columns: Vec<MixedColumn>,
+}
+
+/// A column that is mixed.
+#[derive(Debug)]
+struct MixedColumn {
+    /// Its number in the job.
+    number: usize,
+    values: MixedValues,
+    /// Values of a pixel in a row, if it holds pictures.
+    pixel_values: Option<u32>,
+}
+
+/// Two samples of a batch that are mixed with each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct MixedPair {
+    /// Their entries; those from the number of entries on are partners that are not in the batch.
+    pub(super) entries: [u32; 2],
+    methods: [Option<MixMethod>; 2],
+}
+
+/// What is mixed in a batch.
+#[derive(Debug, Default)]
+pub(super) struct PlannedMixes {
+    pub(super) pairs: Vec<MixedPair>,
+    /// The partners that are no samples of the batch.
+    pub(super) partners: Vec<Item>,
+}
+
+impl Mixer {
+    /// Returns how a job's columns are mixed; `None` if they are not.
+    pub(in crate::feed) fn new(job: &Job) -> Option<Self> {
+        let mix = job.mix.as_ref()?;
+        let mut size = [1, 1];
+        let columns = job.columns.iter().enumerate().filter(|(_, column)| mix.has(&column.name));
+        let columns = columns.map(|(number, column)| {
+            let ColumnKind::Image(image) = &column.kind else {
+                let sides = column.sample_shape().expect("a mixed column has one shape");
+                let row_values = sides.iter().map(|side| *side as usize).product();
+                let values = MixedValues { dtype: column.dtype, row_values, rows: 1 };
+                return MixedColumn { number, values, pixel_values: None };
+            };
+            size = image.size;
+            let [height, width] = image.size;
+            let pixel_values = if image.layout == ImageLayout::Nhwc { 3 } else { 1 };
+            let row_values = (width * pixel_values) as usize;
+            let values = MixedValues { dtype: column.dtype, row_values, rows: height as usize };
+            MixedColumn { number, values, pixel_values: Some(pixel_values) }
+        });
+        let columns = columns.collect();
+        Some(Self { params: mix.params, seed: job.seed, size, columns })
+    }
+
+    /// Draws how the samples of a batch are mixed.
+    pub(super) fn plan(&self, feed: &Feed, items: &[Item]) -> PlannedMixes {
+        let samples = feed.plan.samples();
+        let mut mixes = PlannedMixes::default();
+        // Padding repeats samples of the epoch; what is in the batch twice gets a partner of its own.
+        let mut in_batch = BTreeMap::new();
+        let held = (0_u32..).zip(items).filter(|(_, item)| item.kind != ItemKind::Invalid);
+        for (entry, item) in held.clone() {
+            in_batch.entry((item.kind == ItemKind::Padding, item.at)).or_insert(entry);
+        }
+        for (entry, item) in held {
+            let Position { epoch, offset } = item.at;
+            let draw = |offset| self.params.draw(self.seed, epoch, offset, samples);
+            let Some(drawn) = draw(offset) else { continue };
+            let is_padding = item.kind == ItemKind::Padding;
+            let is_first = in_batch[&(is_padding, item.at)] == entry;
+            let at = Position::new(epoch, drawn.partner);
+            match in_batch.get(&(is_padding, at)).filter(|_| is_first) {
+                Some(partner) => {
+                    let other = draw(drawn.partner).map(|drawn| drawn.method);
+                    // A pair of which both are mixed is found twice.
+                    if other.is_none() || entry < *partner {
+                        let methods = [Some(drawn.method), other];
+                        mixes.pairs.push(MixedPair { entries: [entry, *partner], methods });
+                    }
+                }
+                None => {
+                    let partner = (items.len() + mixes.partners.len()) as u32;
+                    let located = feed.plan.at(epoch, drawn.partner);
+                    mixes.partners.push(Item { at, located, kind: ItemKind::Sample });
+                    mixes.pairs.push(MixedPair { entries: [entry, partner], methods: [Some(drawn.method), None] });
+                }
+            }
+        }
+        mixes
+    }
+
+    /// Mixes two samples.
+    fn mix(&self, [mut first, mut second]: [SamplePlace<'_>; 2], methods: &[Option<MixMethod>; 2], kept: &mut Vec<u8>) {
+        let is_empty = |place: &SamplePlace<'_>| place.entry.flags & (entry_flags::MASKED | entry_flags::INVALID) != 0;
+        // Nothing is taken of a sample that is masked, and it stays zero.
+        if is_empty(&first) || is_empty(&second) {
+            return;
+        }
+        for column in &self.columns {
+            let taken = [0, 1].map(|of| column.taken(methods[of], self.size));
+            let samples = [&mut first, &mut second].map(|place| place.targets[column.number].fixed());
+            mix(column.values, samples, &taken, kept);
+        }
+    }
+}
+
+impl MixedColumn {
+    /// Returns what a sample takes of its partner, in pictures of this height and width.
+    fn taken(&self, method: Option<MixMethod>, size: [u32; 2]) -> Taken {
+        let cut = match method {
+            None => return Taken::Nothing,
+            Some(MixMethod::Mixup(own)) => return Taken::Sum(own as f32 / WHOLE_WEIGHT as f32),
+            Some(MixMethod::Cutmix(cut)) => cut.area(size),
+        };
+        let Some(pixel_values) = self.pixel_values else { return Taken::Sum(cut.share_left(size)) };
+        let values = cut.columns.map(|column| (column * pixel_values) as usize);
+        Taken::Part { rows: cut.rows.map(|row| row as usize), values }
+    }
+}
+
+impl BatchBuffer {
+    /// Mixes the samples of a batch. Must not run on a decoding thread, as decoding must not.
+    pub(super) fn mix(&mut self, feed: &Feed, batch: BatchId, pairs: &[MixedPair]) {
+        let Some(mixer) = &feed.mixer else { return };
+        let mut places = self.places(&feed.layout);
+        let mut place = |entry: u32| places[entry as usize].take().expect("an entry is in one pair");
+        let queue = Worker::new_fifo();
+        pairs.iter().for_each(|pair| queue.push((pair.entries.map(&mut place), &pair.methods)));
+        let (pool, span) = (&feed.resources.pool, Span::current());
+        pool.in_place_scope(|scope| {
+            for _ in 0..pool.current_num_threads().min(pairs.len()) {
+                let (queue, span) = (queue.stealer(), &span);
+                scope.spawn(move |_| {
+                    let _entered = span.enter();
+                    let mut thread = feed.resources.threads.begin(thread_index(feed), batch);
+                    let mut kept = Vec::new();
+                    while let Some((places, methods)) = steal(&queue) {
+                        // The slot of a rank that is gone is never published.
+                        if feed.progress.is_cancelled() {
+                            continue;
+                        }
+                        mixer.mix(places, methods, &mut kept);
+                        let pause = feed.resources.throttle.pause_after(thread.end_item());
+                        if !pause.is_zero() {
+                            thread.pause(pause);
+                        }
+                    }
+                });
+            }
+        });
+    }
+}

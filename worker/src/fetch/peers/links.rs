@@ -1,0 +1,161 @@
+//! The connections to other workers, and how long they may take.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
+use parking_lot::Mutex;
+use quinn::{Connection, Endpoint};
+use spdl_core::{
+    Role,
+    messages::WorkerId,
+    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap},
+};
+use spdl_wire::quic::{self, QuicError};
+use tokio::sync::{Notify, Semaphore};
+
+use super::AskPeer;
+
+/// Limit for connecting to a worker.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// A worker that sends nothing for this long is late: the store is asked, too. A worker that fetches the block says so more often.
+const SILENCE: Duration = Duration::from_secs(1);
+/// A worker that has fetched for this long is late.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// A worker that sends fewer bytes of a block per second is late.
+const MIN_BYTES_PER_S: u64 = 16 << 20;
+/// A worker that was late, or could not be reached, is not asked for this long.
+const ASIDE: Duration = Duration::from_secs(10);
+
+/// Asks other workers over QUIC.
+#[derive(Debug)]
+pub(crate) struct PeerLinks {
+    endpoint: Endpoint,
+    /// Maximum number of requests to one worker at once.
+    requests: usize,
+    links: Mutex<HashMap<WorkerId, Arc<PeerLink>>>,
+}
+
+#[derive(Debug)]
+struct PeerLink {
+    connection: tokio::sync::Mutex<Option<Connection>>,
+    permits: Semaphore,
+    aside_until: Mutex<Option<Instant>>,
+    /// Notified when it is put aside.
+    put_aside: Notify,
+}
+
+impl PeerLinks {
+    pub(crate) fn new(endpoint: Endpoint, requests: usize) -> Self {
+        Self { endpoint, requests, links: Mutex::default() }
+    }
+
+    fn link(&self, worker: WorkerId) -> Arc<PeerLink> {
+        let new = || {
+            Arc::new(PeerLink {
+                connection: tokio::sync::Mutex::default(),
+                permits: Semaphore::new(self.requests),
+                aside_until: Mutex::default(),
+                put_aside: Notify::new(),
+            })
+        };
+        self.links.lock().entry(worker).or_insert_with(new).clone()
+    }
+}
+
+impl AskPeer for PeerLinks {
+    fn is_usable(&self, worker: WorkerId) -> bool {
+        self.links.lock().get(&worker).is_none_or(|link| !link.is_aside())
+    }
+
+    fn keep(&self, map: &PeerMap) {
+        self.links.lock().retain(|worker, _| map.workers.iter().any(|peer| peer.worker == *worker));
+    }
+
+    fn ask<'a>(
+        &'a self,
+        peer: PeerAddress,
+        request: &'a BlockRequest,
+        late: &'a Notify,
+    ) -> BoxFuture<'a, Result<Option<Bytes>, QuicError>> {
+        async move {
+            let link = self.link(peer.worker);
+            // Those that wait for their turn do not wait for a worker that is late.
+            let _permit = tokio::select! {
+                permit = link.permits.acquire() => permit.expect("the semaphore is never closed"),
+                () = link.put_aside.notified() => return Ok(None),
+            };
+            if link.is_aside() {
+                return Ok(None);
+            }
+            let deadline = Mutex::new(Instant::now() + SILENCE);
+            let mut asking = std::pin::pin!(link.ask(&self.endpoint, peer, request, &deadline));
+            let answer = loop {
+                let until = *deadline.lock();
+                tokio::select! {
+                    answer = &mut asking => break answer,
+                    () = tokio::time::sleep_until(until.into()) => {}
+                }
+                if *deadline.lock() <= Instant::now() {
+                    link.put_aside();
+                    late.notify_one();
+                    break asking.await;
+                }
+            };
+            if answer.is_err() {
+                link.put_aside();
+                *link.connection.lock().await = None;
+            }
+            answer
+        }
+        .boxed()
+    }
+}
+
+impl PeerLink {
+    fn is_aside(&self) -> bool {
+        self.aside_until.lock().is_some_and(|until| Instant::now() < until)
+    }
+
+    fn put_aside(&self) {
+        *self.aside_until.lock() = Some(Instant::now() + ASIDE);
+        self.put_aside.notify_waiters();
+    }
+
+    /// Asks once, and moves `deadline` on while the worker is at it.
+    async fn ask(
+        &self,
+        endpoint: &Endpoint,
+        peer: PeerAddress,
+        request: &BlockRequest,
+        deadline: &Mutex<Instant>,
+    ) -> Result<Option<Bytes>, QuicError> {
+        let connection = self.connection(endpoint, peer).await?;
+        let mut reply = quic::request_block(&connection, request).await?;
+        let fetched_by = Instant::now() + FETCH_TIMEOUT;
+        loop {
+            match reply.next().await? {
+                BlockReply::Fetching => *deadline.lock() = (Instant::now() + SILENCE).min(fetched_by),
+                BlockReply::Missing => return Ok(None),
+                BlockReply::Block => break,
+            }
+        }
+        let count: u64 = request.wanted.iter().map(|range| range.end - range.start).sum();
+        *deadline.lock() = Instant::now() + SILENCE + Duration::from_secs(count / MIN_BYTES_PER_S);
+        reply.bytes(usize::try_from(count).expect("there is room for the block")).await.map(Some)
+    }
+
+    async fn connection(&self, endpoint: &Endpoint, peer: PeerAddress) -> Result<Connection, QuicError> {
+        let mut connection = self.connection.lock().await;
+        if let Some(connection) = connection.as_ref().filter(|connection| connection.close_reason().is_none()) {
+            return Ok(connection.clone());
+        }
+        let connected = quic::connect(endpoint, peer.quic, Role::Worker, CONNECT_TIMEOUT).await?;
+        *connection = Some(connected.clone());
+        Ok(connected)
+    }
+}

@@ -1,0 +1,346 @@
+//! Blocks from other workers: who is asked for a block before the store is, and what is served to those that ask.
+//!
+//! All workers of a session name the same owner of a block, from the coordinator's map and the plan. The owner fetches it
+//! from the store, and the others ask the owner. Before the store, an owner asks workers that may have kept the block.
+//! Whatever a peer does or does not do, the store has the block.
+
+mod links;
+mod serve;
+
+use std::{
+    collections::HashSet,
+    fmt,
+    ops::Range,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use spdl_core::{
+    Fingerprint,
+    messages::{SessionId, WorkerId},
+    order::Plan,
+    peers::{BlockRequest, PeerAddress, PeerMap, PeerStats},
+};
+use spdl_wire::quic::QuicError;
+use tokio::{
+    sync::{Notify, Semaphore, watch},
+    time::timeout_at,
+};
+
+pub(crate) use self::{links::PeerLinks, serve::serve_peer};
+use super::{BlockKey, BlockPlace, pieces::Pieces};
+
+/// For so long after a rank began to read, blocks that are read ahead wait until all ranks of its session have homes. A step needs all
+/// ranks, so that little is lost.
+const OPENING: Duration = Duration::from_secs(2);
+/// For so long after a rank began to read, what its first batch needs waits until the session is in the map.
+const FIRST_MAP: Duration = Duration::from_secs(1);
+/// Maximum number of blocks that other workers are asked for at once.
+const ASKED_AT_ONCE: usize = 32;
+/// Maximum number of blocks that are sent to other workers at once.
+const SENT_AT_ONCE: usize = 16;
+/// Maximum number of blocks that are remembered because a peer had wrong bytes of them.
+const MAX_WRONG: usize = 10_000;
+
+/// Asks other workers for blocks.
+pub(crate) trait AskPeer: fmt::Debug + Send + Sync {
+    /// Returns whether the worker was neither late nor out of reach lately.
+    fn is_usable(&self, worker: WorkerId) -> bool;
+
+    /// Forgets the workers that are not in the map.
+    fn keep(&self, map: &PeerMap);
+
+    /// Returns the ranges that `request` wants, one after the other; `None` if the worker does not have them. Notifies `late`
+    /// once the worker is late, and goes on.
+    fn ask<'a>(
+        &'a self,
+        peer: PeerAddress,
+        request: &'a BlockRequest,
+        late: &'a Notify,
+    ) -> BoxFuture<'a, Result<Option<Bytes>, QuicError>>;
+}
+
+/// Blocks of a session that this worker reads.
+pub(crate) trait BlockSource: fmt::Debug + Send + Sync {
+    /// Returns where a block lies; `None` if there is no such block.
+    fn place(&self, block: u32) -> Option<BlockPlace>;
+}
+
+/// What a worker knows about the workers that read the same blocks.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    map: watch::Sender<Arc<PeerMap>>,
+    /// Whether the coordinator has answered the last heartbeat: otherwise no map is waited for.
+    is_coordinated: AtomicBool,
+    /// This worker, and its connections to others; without them it asks none and waits for none.
+    links: OnceLock<(WorkerId, Box<dyn AskPeer>)>,
+    sources: watch::Sender<Vec<Source>>,
+    /// Blocks of which a fetch had wrong bytes: the store is asked for them.
+    wrong: Mutex<HashSet<BlockKey>>,
+    asking: Semaphore,
+    sending: Semaphore,
+    counts: Counts,
+}
+
+/// The blocks of a dataset that ranks of a session read.
+#[derive(Clone, Debug)]
+struct Source {
+    session: SessionId,
+    dataset: Fingerprint,
+    blocks: Weak<dyn BlockSource>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    received_blocks: AtomicU64,
+    received_bytes: AtomicU64,
+    sent_blocks: AtomicU64,
+    sent_bytes: AtomicU64,
+    misses: AtomicU64,
+    failures: AtomicU64,
+    late: AtomicU64,
+}
+
+/// What decides who is asked for a block.
+#[derive(Clone, Debug)]
+pub(crate) struct BlockPeers {
+    pub(crate) session: SessionId,
+    plan: Plan,
+    /// When the rank began to read.
+    since: Instant,
+    /// Whether this worker fetches the block for others, and is not to ask another owner.
+    is_owner: bool,
+}
+
+impl BlockPeers {
+    /// Creates what a rank that begins to read knows.
+    pub(crate) fn new(session: SessionId, plan: Plan) -> Self {
+        Self { session, plan, since: Instant::now(), is_owner: false }
+    }
+}
+
+/// Whom to ask for a block before the store.
+#[derive(Debug, Default)]
+pub(super) struct Route {
+    /// The worker that fetches it, if this is another one.
+    pub(super) owner: Option<PeerAddress>,
+    /// Workers that may have it.
+    holders: Vec<PeerAddress>,
+}
+
+impl Route {
+    pub(super) fn is_empty(&self) -> bool {
+        self.owner.is_none() && self.holders.is_empty()
+    }
+}
+
+/// The time for which a block waits for the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// It is read ahead.
+    Ahead,
+    /// A batch waits for it.
+    Now,
+}
+
+impl Default for Peers {
+    fn default() -> Self {
+        Self {
+            map: watch::Sender::default(),
+            is_coordinated: AtomicBool::new(false),
+            links: OnceLock::new(),
+            sources: watch::Sender::default(),
+            wrong: Mutex::default(),
+            asking: Semaphore::new(ASKED_AT_ONCE),
+            sending: Semaphore::new(SENT_AT_ONCE),
+            counts: Counts::default(),
+        }
+    }
+}
+
+impl Peers {
+    /// Lets this process, which is worker `me`, ask others. Called at most once.
+    pub(crate) fn start(&self, me: WorkerId, links: Box<dyn AskPeer>) {
+        assert!(self.links.set((me, links)).is_ok(), "a process is one worker");
+    }
+
+    /// Returns whether others are asked at all.
+    pub(crate) fn is_started(&self) -> bool {
+        self.links.get().is_some()
+    }
+
+    /// Takes over the coordinator's map.
+    pub(crate) fn set_map(&self, map: PeerMap) {
+        if let Some((_, links)) = self.links.get() {
+            links.keep(&map);
+        }
+        self.map.send_replace(Arc::new(map));
+    }
+
+    /// Notes whether the coordinator has answered the last heartbeat.
+    pub(crate) fn set_coordinated(&self, is_coordinated: bool) {
+        self.is_coordinated.store(is_coordinated, Relaxed);
+    }
+
+    /// Returns the version of the map.
+    pub(crate) fn version(&self) -> u64 {
+        self.map.borrow().version
+    }
+
+    /// Returns the number of workers in the map.
+    pub(crate) fn count(&self) -> usize {
+        self.map.borrow().workers.len()
+    }
+
+    /// Adds the blocks of a dataset that a rank of a session reads, for others to ask for, as long as `blocks` exists.
+    pub(crate) fn add_source(&self, session: SessionId, dataset: Fingerprint, blocks: &Arc<dyn BlockSource>) {
+        let source = Source { session, dataset, blocks: Arc::downgrade(blocks) };
+        self.sources.send_modify(|sources| {
+            sources.retain(|source| source.blocks.strong_count() > 0);
+            sources.push(source);
+        });
+    }
+
+    /// Returns whom to ask for a block, once the map knows the block's session, or the time for that is over.
+    pub(super) async fn route(&self, place: &BlockPlace, need: Need) -> Route {
+        let (Some((me, links)), Some(peers)) = (self.links.get(), &place.peers) else { return Route::default() };
+        if self.wrong.lock().contains(&place.key) {
+            return Route::default();
+        }
+        let mut map = self.map.subscribe();
+        let is_known = |map: &Arc<PeerMap>| {
+            map.session(peers.session).is_some_and(|session| need == Need::Now || session.is_complete())
+        };
+        if self.is_coordinated.load(Relaxed) {
+            let until = peers.since + if need == Need::Now { FIRST_MAP } else { OPENING };
+            // What the map has when the time is over is better than nothing.
+            let _ = timeout_at(until.into(), map.wait_for(is_known)).await;
+        }
+        let map = map.borrow_and_update().clone();
+        let BlockPeers { session, plan, is_owner, .. } = peers;
+        let is_asked = |peer: &PeerAddress| peer.worker != *me && links.is_usable(peer.worker);
+        let owner = map.owner(*session, plan, place.key.block).filter(|owner| !is_owner && is_asked(owner));
+        let mut holders = map.holders(*session, plan, place.key.block);
+        holders.retain(|holder| is_asked(holder) && Some(*holder) != owner);
+        Route { owner, holders }
+    }
+
+    /// Waits until fewer than the maximum number of blocks are being asked for.
+    pub(super) async fn turn(&self) -> tokio::sync::SemaphorePermit<'_> {
+        self.asking.acquire().await.expect("the semaphore is never closed")
+    }
+
+    /// Asks the peers of a route one after the other for ranges of a block, which consists of these parts. `None` if no peer has
+    /// them. Notifies `late` if one is late, and goes on.
+    pub(super) async fn ask(
+        &self,
+        route: &Route,
+        place: &BlockPlace,
+        parts: &[Range<u64>],
+        wanted: &[Range<u64>],
+        late: &Notify,
+    ) -> Option<Pieces> {
+        let ((_, links), peers) = (self.links.get()?, place.peers.as_ref()?);
+        let mut request = BlockRequest {
+            session: peers.session,
+            dataset: place.key.dataset,
+            block: place.key.block,
+            parts: parts.to_vec(),
+            wanted: wanted.to_vec(),
+            // A block of which a part is wanted is not worth fetching.
+            is_for_owner: parts == wanted,
+        };
+        let count = |counter: &AtomicU64| counter.fetch_add(1, Relaxed);
+        for peer in route.owner.iter().chain(&route.holders) {
+            request.is_for_owner &= Some(*peer) == route.owner;
+            match links.ask(*peer, &request, late).await {
+                Ok(Some(bytes)) => {
+                    count(&self.counts.received_blocks);
+                    self.counts.received_bytes.fetch_add(bytes.len() as u64, Relaxed);
+                    return Some(cut(&bytes, wanted));
+                }
+                Ok(None) => drop(count(&self.counts.misses)),
+                Err(error) => {
+                    count(&self.counts.failures);
+                    tracing::debug!(peer = %peer.quic, block = place.key.block, %error, "a peer gives no block");
+                }
+            }
+        }
+        None
+    }
+
+    /// Counts a peer that was late, so that the store is asked, too.
+    pub(super) fn note_late(&self) {
+        self.counts.late.fetch_add(1, Relaxed);
+    }
+
+    fn note_sent(&self, bytes: u64) {
+        self.counts.sent_blocks.fetch_add(1, Relaxed);
+        self.counts.sent_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Notes that the bytes of a block were wrong, wherever they came from: from now on the store is asked for it.
+    pub(super) fn note_wrong(&self, key: BlockKey) {
+        let mut wrong = self.wrong.lock();
+        if self.is_started() && wrong.len() < MAX_WRONG {
+            wrong.insert(key);
+        }
+    }
+
+    /// Returns the place of a block that another worker asks this one for, as its owner; `None` if this worker is not the owner, or no
+    /// rank of the session reads the dataset here. A rank that is about to attach is waited for as long as
+    /// `patience` lasts.
+    async fn place_of_owner(&self, session: SessionId, key: BlockKey, patience: Duration) -> Option<BlockPlace> {
+        let (me, _) = self.links.get()?;
+        let find = |sources: &Vec<Source>| {
+            let mut fitting =
+                sources.iter().filter(|source| source.session == session && source.dataset == key.dataset);
+            fitting.find_map(|source| source.blocks.upgrade())
+        };
+        let mut sources = self.sources.subscribe();
+        let known = timeout_at((Instant::now() + patience).into(), sources.wait_for(|sources| find(sources).is_some()));
+        let blocks = find(&*known.await.ok()?.ok()?)?;
+        let mut place = blocks.place(key.block)?;
+        let peers = place.peers.as_mut()?;
+        let owner = self.map.borrow().owner(session, &peers.plan, key.block);
+        if owner.is_some_and(|owner| owner.worker != *me) {
+            return None;
+        }
+        peers.is_owner = true;
+        Some(place)
+    }
+
+    /// Returns what was counted since the start.
+    pub(crate) fn stats(&self) -> PeerStats {
+        let Counts { received_blocks, received_bytes, sent_blocks, sent_bytes, misses, failures, late } = &self.counts;
+        PeerStats {
+            received_blocks: received_blocks.load(Relaxed),
+            received_bytes: received_bytes.load(Relaxed),
+            sent_blocks: sent_blocks.load(Relaxed),
+            sent_bytes: sent_bytes.load(Relaxed),
+            misses: misses.load(Relaxed),
+            failures: failures.load(Relaxed),
+            late: late.load(Relaxed),
+        }
+    }
+}
+
+/// Cuts bytes into the ranges of the shard that they are, which have as many bytes together.
+fn cut(bytes: &Bytes, ranges: &[Range<u64>]) -> Pieces {
+    let mut at = 0;
+    let pieces = ranges.iter().map(|range| {
+        let start = at;
+        at += (range.end - range.start) as usize;
+        (range.start, bytes.slice(start..at))
+    });
+    Pieces::new(pieces.collect())
+}
+
+#[cfg(test)]
+mod tests;

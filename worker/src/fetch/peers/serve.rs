@@ -1,0 +1,126 @@
+//! Serves blocks to other workers: from memory, from the disk cache, or, for the blocks that this worker owns, from the
+//! store.
+
+use std::{ops::Range, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use quinn::Connection;
+use spdl_core::peers::{BlockReply, BlockRequest};
+use spdl_wire::{
+    frame::FrameError,
+    quic::{BlockSender, QuicError, serve_blocks},
+};
+
+use super::{
+    super::{BlockBytes, BlockKey, Fetcher},
+    OPENING,
+};
+
+/// How often a worker that fetches a block says so.
+const FETCHING_PERIOD: Duration = Duration::from_millis(250);
+/// Maximum number of ranges of one request.
+const MAX_RANGES: usize = 4096;
+/// Maximum bytes of one request.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// Bytes of a block, and what keeps them in memory.
+struct FoundBlock {
+    bytes: Vec<Bytes>,
+    _block: Option<BlockBytes>,
+}
+
+/// Answers the requests of another worker until its connection ends; returns how it ended.
+pub(crate) async fn serve_peer(connection: Connection, fetcher: Arc<Fetcher>) -> QuicError {
+    serve_blocks(connection, move |request, sender| answer(fetcher.clone(), request, sender)).await
+}
+
+async fn answer(fetcher: Arc<Fetcher>, request: BlockRequest, mut sender: BlockSender) -> Result<(), FrameError> {
+    let mut finding = std::pin::pin!(fetcher.find(&request));
+    let found = loop {
+        tokio::select! {
+            found = &mut finding => break found,
+            () = tokio::time::sleep(FETCHING_PERIOD) => sender.reply(&BlockReply::Fetching).await?,
+        }
+    };
+    let Some(found) = found else { return sender.reply(&BlockReply::Missing).await };
+    let peers = fetcher.peers();
+    let _permit = peers.sending.acquire().await.expect("the semaphore is never closed");
+    let bytes = found.bytes.iter().map(|bytes| bytes.len() as u64).sum();
+    sender.block(found.bytes.clone()).await?;
+    peers.note_sent(bytes);
+    Ok(())
+}
+
+impl Fetcher {
+    /// Returns what another worker wants of a block, if it is here or if this worker is the one to fetch it.
+    async fn find(self: &Arc<Self>, request: &BlockRequest) -> Option<FoundBlock> {
+        if !is_possible(request) {
+            return None;
+        }
+        let key = BlockKey { dataset: request.dataset, block: request.block };
+        if let Some(found) = self.in_memory(key).and_then(|block| FoundBlock::of(block, &request.wanted)) {
+            return Some(found);
+        }
+        if let Some(found) = self.on_disk(key, request).await {
+            return Some(found);
+        }
+        if !request.is_for_owner {
+            return None;
+        }
+        let place = self.peers().place_of_owner(request.session, key, OPENING).await?;
+        let hold = self.prefetch(key, || place)?;
+        let block = hold.bytes().await.ok()??;
+        FoundBlock::of(block, &request.wanted)
+    }
+
+    async fn on_disk(&self, key: BlockKey, request: &BlockRequest) -> Option<FoundBlock> {
+        let (disk, parts) = (self.disk.clone()?, request.parts.clone());
+        let pieces = tokio::task::spawn_blocking(move || disk.read(&key, &parts)).await.ok()??;
+        let bytes = request.wanted.iter().map(|range| pieces.slice(range.clone())).collect::<Option<_>>()?;
+        Some(FoundBlock { bytes, _block: None })
+    }
+}
+
+impl FoundBlock {
+    /// Returns these ranges of a block; `None` if its stored bytes were not kept, or are others.
+    fn of(block: BlockBytes, wanted: &[Range<u64>]) -> Option<Self> {
+        let bytes = wanted.iter().map(|range| block.slice(range.clone())).collect::<Option<_>>()?;
+        Some(Self { bytes, _block: Some(block) })
+    }
+}
+
+/// Whether a request can be meant: no range ends before it starts, each lies in a part, and all are within bounds.
+fn is_possible(BlockRequest { parts, wanted, .. }: &BlockRequest) -> bool {
+    let bytes = |ranges: &[Range<u64>]| {
+        ranges.iter().try_fold(0_u64, |sum, range| sum.checked_add(range.end.checked_sub(range.start)?))
+    };
+    let is_bounded =
+        |ranges: &[Range<u64>]| ranges.len() <= MAX_RANGES && bytes(ranges).is_some_and(|bytes| bytes <= MAX_BYTES);
+    let is_in_parts = |range: &Range<u64>| parts.iter().any(|part| part.start <= range.start && range.end <= part.end);
+    is_bounded(parts) && is_bounded(wanted) && wanted.iter().all(is_in_parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use spdl_core::{Fingerprint, messages::SessionId};
+
+    use super::*;
+
+    #[test]
+    #[allow(clippy::reversed_empty_ranges, clippy::single_range_in_vec_init)]
+    fn a_request_that_cannot_be_meant_is_recognised() {
+        let request = |parts: &[Range<u64>], wanted: &[Range<u64>]| BlockRequest {
+            session: SessionId(1),
+            dataset: Fingerprint(1),
+            block: 0,
+            parts: parts.to_vec(),
+            wanted: wanted.to_vec(),
+            is_for_owner: true,
+        };
+        assert!(is_possible(&request(&[0..10, 20..30], &[20..30, 2..3])));
+        assert!(!is_possible(&request(&[0..10, 20..30], &[8..22])), "between parts");
+        assert!(!is_possible(&request(&[0..10], &[9..8])));
+        assert!(!is_possible(&request(&[0..u64::MAX, 0..u64::MAX], &[])));
+        assert!(!is_possible(&request(&[0..10], &vec![0..1; MAX_RANGES + 1])));
+    }
+}
