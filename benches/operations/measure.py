@@ -40,6 +40,11 @@ def jitter(**factors: float) -> tuple[list[Any], Call]:
     return [{"color_jitter": {name: [value, value] for name, value in factors.items()}}], albu.ColorJitter(**ranges, p=1)
 
 
+def stacked(crops: Any) -> Any:
+    """Returns the pictures of a list in one array, if they are tensors."""
+    return torch.stack(crops) if isinstance(crops[0], torch.Tensor) else crops
+
+
 def cases() -> dict[str, tuple[list[Any], Call, Call | None]]:
     """Returns for each operation ours, torchvision's and Albumentations'."""
     three = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4}
@@ -86,6 +91,9 @@ def cases() -> dict[str, tuple[list[Any], Call, Call | None]]:
         "random_flip": ([{"random_flip": 1}], functional.horizontal_flip, albu.HorizontalFlip(p=1)),
         "random_vertical_flip": ([{"random_vertical_flip": 1}], functional.vertical_flip, albu.VerticalFlip(p=1)),
         "pad": ([{"pad": {"padding": 4, "padding_mode": "reflect"}}], lambda x: functional.pad(x, 4, padding_mode="reflect"), albu.Pad(4, border_mode=cv2.BORDER_REFLECT_101, p=1)),
+        # torchvision's crops of a tensor are views of it; a batch needs them in one array, as its documentation shows.
+        "five_crop": ([{"five_crop": 224}], lambda x: stacked(functional.five_crop(x, [224, 224])), None),
+        "ten_crop": ([{"ten_crop": 224}], lambda x: stacked(functional.ten_crop(x, [224, 224])), None),
         "random_crop": ([{"random_crop": 192}], v2.RandomCrop(192), albu.RandomCrop(192, 192, p=1)),
         "random_resized_crop": ([{"random_resized_crop": 160}], v2.RandomResizedCrop(160, antialias=True), albu.RandomResizedCrop((160, 160), interpolation=cv2.INTER_AREA, p=1)),
         "resize": ([{"resize": [128, 128]}], lambda x: functional.resize(x, [128, 128], antialias=True), albu.Resize(128, 128, interpolation=cv2.INTER_AREA, p=1)),

@@ -19,6 +19,7 @@ mod place;
 mod planes;
 mod points;
 mod sharpness;
+mod views;
 mod warp;
 mod wide;
 
@@ -30,6 +31,7 @@ pub use pad::PadWith;
 use pass::{Pass, write_across};
 use points::ValueTables;
 use spdl_pixels::{ResamplePlan, Resampler};
+pub use views::View;
 pub use warp::{Sampling, Warp};
 
 /// An RGB picture of one byte per channel.
@@ -89,6 +91,13 @@ pub enum PixelOp {
     Warp(Warp),
     /// Crops, resizes, pads with black and mirrors.
     Resample(ResamplePlan),
+    /// Cuts out parts, which lie one below the other in the result.
+    Views {
+        /// The parts, all inside of the picture.
+        views: Vec<View>,
+        /// Width and height of each part.
+        size: [u32; 2],
+    },
     /// Adds up the weighted values of the picture and of those that chains of operations make of it. The weights are not
     /// negative, and add up to about 1.
     Mix {
@@ -175,6 +184,7 @@ impl PixelOp {
         match self {
             Self::Resample(plan) => plan.size,
             Self::Warp(warp) => warp.size,
+            Self::Views { views, size: [width, height] } => [*width, height.saturating_mul(views.len() as u32)],
             Self::Pad { sides: [left, top, right, bottom], .. } => [
                 before[0].saturating_add(*left).saturating_add(*right),
                 before[1].saturating_add(*top).saturating_add(*bottom),
@@ -205,7 +215,7 @@ pub fn memory_bytes(size: [u32; 2], ops: &[PixelOp]) -> u64 {
         let after = op.output_size(before);
         let more = match op {
             PixelOp::Resample(plan) => bytes(after) + plan.scratch_bytes(before),
-            PixelOp::Sharpness(_) | PixelOp::Pad { .. } | PixelOp::Warp(_) => bytes(after),
+            PixelOp::Sharpness(_) | PixelOp::Pad { .. } | PixelOp::Views { .. } | PixelOp::Warp(_) => bytes(after),
             PixelOp::Mix { chains, .. } => {
                 let chain = chains.iter().map(|chain| memory_bytes(before, &chain.ops)).max();
                 bytes(after) + bytes(before) * size_of::<f32>() as u64 + chain.unwrap_or(0)
@@ -268,6 +278,10 @@ pub fn run(ops: &[PixelOp], picture: &mut RgbPicture<'_>, scratch: &mut Operatio
             }
             PixelOp::Pad { sides, with } => {
                 pad::pad(picture, *sides, *with, result);
+                picture.take(result, size);
+            }
+            PixelOp::Views { views, size: of_each } => {
+                views::cut(picture, views, *of_each, result);
                 picture.take(result, size);
             }
             PixelOp::Mix { own, chains } => {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -318,6 +318,26 @@ def test_crops_erasing_and_letterboxes() -> None:
     assert numpy.array_equal(ops.transform([{"letterbox": [64, 64]}])(picture)[14:49], resized)
 
 
+@pytest.mark.parametrize("size", [(17, 31), (16, 30), (15, 9), (40, 41)])
+@pytest.mark.parametrize("crop", [[15, 9], [8, 8], [1, 2]])
+def test_five_and_ten_crops_are_torchvisions(size: tuple[int, int], crop: list[int]) -> None:
+    picture = pictures(*size)[0]
+
+    def theirs(crops: Callable[[Any], Sequence[Any]]) -> Any:
+        return numpy.stack([made.permute(1, 2, 0).numpy() for made in crops(torch.from_numpy(picture).permute(2, 0, 1))])
+
+    made = ops.transform([{"five_crop": crop}])(picture)
+    assert made.shape == (5, *crop, 3)
+    assert numpy.array_equal(made, theirs(lambda x: functional.five_crop(x, crop)))
+    for flip in (False, True):
+        made = ops.transform([{"ten_crop": {"size": crop, "vertical_flip": flip}}])(picture)
+        assert numpy.array_equal(made, theirs(lambda x: functional.ten_crop(x, crop, vertical_flip=flip)))
+    inverted = ops.transform([{"random_invert": 1}, {"five_crop": crop}])(picture)
+    assert numpy.array_equal(255 - inverted, ops.transform([{"five_crop": crop}])(picture))
+    with pytest.raises(spdl_cluster.DataError, match="is smaller than the 99x2 of `five_crop`"):
+        ops.transform([{"five_crop": [2, 99]}])(picture)
+
+
 def test_some_and_one_of_several_operations() -> None:
     picture = pictures(17, 31)[0]
     invert_to_grey: list[Any] = [{"random_invert": 1}, "grayscale"]
@@ -386,6 +406,9 @@ def test_lists_and_pictures_that_make_no_sense_are_refused() -> None:
         ([{"pad": [1, 2, 3]}], "pad expects { padding = 4 }, not 3 entries"),
         ([{"pad": {"padding": 1, "fill": 256}}], "fill expects a whole number from 0 to 255"),
         ([{"pad": {"padding": 1, "fill": 1, "padding_mode": "edge"}}], '`fill` needs padding_mode = "constant"'),
+        ([{"five_crop": 0}], "`size` is \\[0, 0\\] pixels"),
+        ([{"five_crop": 8}, "random_flip"], "ops\\[0\\].five_crop: `five_crop` makes 5 pictures of one, so it has to be the last operation"),
+        ([{"random_apply": {"transforms": [{"ten_crop": 8}]}}], "`transforms` has `ten_crop`, which has to stand by itself"),
         ([{"random_crop": 0}], "`size` is \\[0, 0\\] pixels"),
         ([{"random_erasing": {"scale": [0.5, float("nan")]}}], "`scale` is \\[0.5, NaN\\]"),
         ([{"random_rotation": float("nan")}], "`degrees` is NaN"),

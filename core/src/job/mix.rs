@@ -114,6 +114,11 @@ impl Mix {
             if column.transform.is_some() {
                 return Err(format!("has `{name}`, which a function makes: what it returns cannot be mixed"));
             }
+            if image.pictures() > 1 {
+                return Err(format!(
+                    "has `{name}`, whose operations make several pictures of one: they cannot be mixed"
+                ));
+            }
             let [height, width] = image.size;
             match image_size {
                 Some([other_height, other_width]) if image.size != [other_height, other_width] => {
@@ -224,6 +229,11 @@ mod tests {
                 "mixup = 1",
                 &of_image("mask", "mask"),
                 "has `image`, which column `mask` follows: with decode = \"mask\"",
+            ),
+            (
+                "mixup = 1",
+                "[[column]]\nname = \"views\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ five_crop = 8 }]",
+                "has `views`, whose operations make several pictures of one",
             ),
             ("mixup = 1", second, "has pictures of 4x4 and of 8x8; they need one size"),
         ] {

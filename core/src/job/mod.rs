@@ -35,11 +35,11 @@ pub use file::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, JobFile, MAX_JOB_FILE_
 pub use function::{FunctionFile, ReturnedFile};
 pub use mix::{Mix, MixFile};
 pub use operation::{
-    AugMix, CenterCrop, ColorJitter, CropBox, Fill, GaussianBlur, Grayscale, ImageOp, Interpolation, Letterbox,
-    NumberOrRange, Operation, Pad, Padding, PaddingMode, RandAugment, RandomAdjustSharpness, RandomAffine, RandomApply,
-    RandomAutocontrast, RandomChoice, RandomCrop, RandomEqualize, RandomErasing, RandomFlip, RandomGrayscale,
-    RandomInvert, RandomPerspective, RandomPosterize, RandomResizedCrop, RandomRotation, RandomSolarize,
-    RandomVerticalFlip, Resize, TrivialAugmentWide, WarpInterpolation,
+    AugMix, CenterCrop, ColorJitter, CropBox, Fill, FiveCrop, GaussianBlur, Grayscale, ImageOp, Interpolation,
+    Letterbox, NumberOrRange, Operation, Pad, Padding, PaddingMode, RandAugment, RandomAdjustSharpness, RandomAffine,
+    RandomApply, RandomAutocontrast, RandomChoice, RandomCrop, RandomEqualize, RandomErasing, RandomFlip,
+    RandomGrayscale, RandomInvert, RandomPerspective, RandomPosterize, RandomResizedCrop, RandomRotation,
+    RandomSolarize, RandomVerticalFlip, Resize, TenCrop, TrivialAugmentWide, WarpInterpolation,
 };
 #[cfg(feature = "schema")]
 pub use schema::job_file_schema;

@@ -51,6 +51,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         "{aug_mix={severity=9,mixture_width=2,alpha=0.3}},{aug_mix={chain_depth=4,all_ops=false,interpolation=\"nearest\",fill=9}}",
         "{resize={size=[9,40],interpolation=\"lanczos\"}},{random_resized_crop={size=7,interpolation=\"box\"}},{letterbox={size=[30,9],interpolation=\"bicubic\"}},{resize={size=5,antialias=false}}",
         "{resize={size=[300,2],interpolation=\"bicubic\"}},{resize={size=3,interpolation=\"nearest\"}},{resize={size=[1,50],interpolation=\"hamming\"}}",
+        "{random_invert=1},{five_crop=[9,7]}",
+        "{resize=90},{ten_crop={size=40,vertical_flip=true}}",
         "\"grayscale\",{random_grayscale=1},{random_invert=1},{random_autocontrast=1},{pad={padding=5,padding_mode=\"symmetric\"}}",
     ]
     .iter()

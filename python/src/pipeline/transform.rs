@@ -40,7 +40,7 @@ impl Transform {
         Ok(Self(PictureOps::new(ops, seed)))
     }
 
-    /// Returns a new picture; other threads of Python run meanwhile. The seed, the epoch and the sample's id decide what is
+    /// Returns a new picture, or an array of those that `five_crop` or `ten_crop` makes of it; other threads of Python run meanwhile. The seed, the epoch and the sample's id decide what is
     /// drawn, and nothing else does.
     ///
     /// image: an array of NumPy's or a tensor of torch's, of bytes with the shape height, width, 3; it is not changed.
@@ -61,7 +61,11 @@ impl Transform {
                 self.0.apply([epoch, id], &mut picture, scratch, PictureLimits::default())?;
                 scratch.shrink_to(KEPT_BYTES);
                 let [width, height] = picture.size.map(|side| side as usize);
-                Ok(Array::of_u8(&[height, width, 3], picture.pixels.into_owned()))
+                let pixels = picture.pixels.into_owned();
+                Ok(match self.0.pictures() as usize {
+                    1 => Array::of_u8(&[height, width, 3], pixels),
+                    pictures => Array::of_u8(&[pictures, height / pictures, width, 3], pixels),
+                })
             })
         });
         let problem = |problem: spdl_worker::decode::BadSampleProblem| problem.to_string();

@@ -40,8 +40,8 @@ impl BadSampleCause {
             BadSampleProblem::Function { function, .. } => {
                 return format!("column `{column}`: function `{function}` fails");
             }
-            BadSampleProblem::TooSmall { .. } => {
-                return format!("column `{column}`: a picture is smaller than `random_crop`");
+            BadSampleProblem::TooSmall { operation, .. } => {
+                return format!("column `{column}`: a picture is smaller than `{operation}`");
             }
             BadSampleProblem::TooLong { field, .. } => (field, "is too long"),
             BadSampleProblem::Truncated { field, .. } => (field, "is cut off"),
@@ -88,9 +88,9 @@ pub enum BadSampleProblem {
     )]
     TooLarge { field: String, width: u32, height: u32, side_pixels: u32, pixels: u64 },
     #[error(
-        "a picture of {width}x{height} is smaller than the {columns}x{rows} of `random_crop`; pad_if_needed = true pads it"
+        "a picture of {width}x{height} is smaller than the {columns}x{rows} of `{operation}`; resize or pad it before"
     )]
-    TooSmall { width: u32, height: u32, columns: u32, rows: u32 },
+    TooSmall { width: u32, height: u32, columns: u32, rows: u32, operation: &'static str },
     #[error("field `{field}` is a picture that operations make {width}x{height}; the limit is {pixels} pixels")]
     GrowsTooLarge { field: String, width: u32, height: u32, pixels: u64 },
     #[error(

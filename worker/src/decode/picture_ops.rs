@@ -23,7 +23,13 @@ impl PictureOps {
         Self { ops, seed }
     }
 
-    /// Applies the operations to the picture of a sample.
+    /// Returns the number of pictures that the operations make of one.
+    #[must_use]
+    pub fn pictures(&self) -> u32 {
+        self.ops.last().map_or(1, ImageOp::pictures)
+    }
+
+    /// Applies the operations to the picture of a sample. Several pictures that they make of one lie one below the other.
     ///
     /// # Errors
     /// [`BadSampleProblem`] if an operation needs a record, or if the picture becomes larger than the limits.

@@ -111,15 +111,20 @@ fn write_pictures(
     layout: ImageLayout,
     prefix: &Path,
 ) -> Result<(), CtlError> {
+    let picture_bytes = height as usize * width as usize * 3;
     for entry in 0..view.len() {
-        let bytes = view.sample_bytes(index, entry);
-        let pixels = match layout {
-            ImageLayout::Nhwc => bytes.to_vec(),
-            ImageLayout::Nchw => interleave(bytes),
-        };
-        let path = PathBuf::from(format!("{}-{entry:05}.png", prefix.display()));
-        image::save_buffer(&path, &pixels, width, height, image::ExtendedColorType::Rgb8)
-            .map_err(|error| CtlError::WriteFile { path, source: io::Error::other(error) })?;
+        let pictures = view.sample_bytes(index, entry).chunks_exact(picture_bytes);
+        let is_one = pictures.len() == 1;
+        for (number, bytes) in pictures.enumerate() {
+            let pixels = match layout {
+                ImageLayout::Nhwc => bytes.to_vec(),
+                ImageLayout::Nchw => interleave(bytes),
+            };
+            let number = if is_one { String::new() } else { format!("-{number}") };
+            let path = PathBuf::from(format!("{}-{entry:05}{number}.png", prefix.display()));
+            image::save_buffer(&path, &pixels, width, height, image::ExtendedColorType::Rgb8)
+                .map_err(|error| CtlError::WriteFile { path, source: io::Error::other(error) })?;
+        }
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ColumnKind, Kind, KindKeys, SampleShape, kind::not_an_image};
+use super::{ColumnKind, Kind, KindKeys, SampleShape, kind::followed_picture};
 use crate::job::{DType, KeyProblem};
 
 /// Upper limit of `max_rows`.
@@ -119,7 +119,7 @@ impl Kind for BoxesColumn {
     }
 
     fn follow(&mut self, followed: &ColumnKind) -> Result<(), KeyProblem> {
-        if matches!(followed, ColumnKind::Image(_)) { Ok(()) } else { Err(not_an_image(&self.follows, followed)) }
+        followed_picture(&self.follows, followed).map(drop)
     }
 
     fn dtypes(&self) -> &'static [DType] {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ColumnKind, Kind, KindKeys, SampleShape, kind::not_an_image};
+use super::{ColumnKind, Kind, KindKeys, SampleShape, kind::followed_picture};
 use crate::job::{DType, KeyProblem};
 
 /// The keys of a `geometry` column in a job file.
@@ -42,7 +42,7 @@ impl Kind for GeometryColumn {
     }
 
     fn follow(&mut self, followed: &ColumnKind) -> Result<(), KeyProblem> {
-        if matches!(followed, ColumnKind::Image(_)) { Ok(()) } else { Err(not_an_image(&self.follows, followed)) }
+        followed_picture(&self.follows, followed).map(drop)
     }
 
     fn dtypes(&self) -> &'static [DType] {

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Kind, KindKeys, SampleShape};
-use crate::job::{DType, ImageOp, KeyProblem, operation::step};
+use crate::job::{
+    DType, ImageOp, KeyProblem,
+    operation::{self, step},
+};
 
 /// Order of an image's dimensions in the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,11 +60,17 @@ pub struct ImageColumn {
     pub layout: ImageLayout,
     /// Normalisation for float types; without it a float column holds `value / 255`.
     pub normalise: Option<Normalise>,
-    /// Height and width of the result.
+    /// Height and width of each picture.
     pub size: [u32; 2],
 }
 
 impl ImageColumn {
+    /// Returns the number of pictures in a sample: 1, unless the last operation makes several of one.
+    #[must_use]
+    pub fn pictures(&self) -> u32 {
+        self.ops.last().map_or(1, ImageOp::pictures)
+    }
+
     /// Returns the height and width that `ops` give to every picture; `None` if pictures differ in size.
     fn final_size(ops: &[ImageOp]) -> Option<[u32; 2]> {
         ops.iter().fold(None, |size, op| op.output_size(size))
@@ -88,14 +97,18 @@ impl Kind for ImageColumn {
 
     fn shape(&self) -> SampleShape {
         let [height, width] = self.size;
-        SampleShape::Fixed(match self.layout {
+        let mut shape = match self.layout {
             ImageLayout::Nhwc => vec![height, width, 3],
             ImageLayout::Nchw => vec![3, height, width],
-        })
+        };
+        if self.pictures() > 1 {
+            shape.insert(0, self.pictures());
+        }
+        SampleShape::Fixed(shape)
     }
 
     fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
-        self.ops.iter().try_for_each(ImageOp::check)?;
+        operation::check_all(&self.ops).map_err(|(_, problem)| problem)?;
         if Self::final_size(&self.ops) != Some(self.size) {
             return Err(("ops", format!("do not end in pictures of {:?} pixels", self.size)));
         }
@@ -108,5 +121,43 @@ impl Kind for ImageColumn {
             return Err(("normalise", "has a std of zero or a value that is not a number".to_owned()));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Fingerprint,
+        job::{DatasetFacts, Job, JobFile},
+    };
+
+    fn job(ops: &str, more: &str) -> Result<Job, String> {
+        let column = format!("[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ops}]\n");
+        let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{column}{more}");
+        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1000, blocks: 128, has_classes: true };
+        JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn several_pictures_of_one_are_the_first_dimension_and_the_last_operation() {
+        let shape = |ops: &str, more: &str| job(ops, more).unwrap().columns[0].sample_shape().unwrap();
+        assert_eq!(shape("{ center_crop = [8, 9] }", ""), [8, 9, 3]);
+        assert_eq!(shape("{ resize = 30 }, { five_crop = [8, 9] }", ""), [5, 8, 9, 3]);
+        assert_eq!(shape("{ ten_crop = 8 }", "layout = \"nchw\""), [10, 3, 8, 8]);
+        let error = job("{ five_crop = 8 }, \"random_flip\"", "").unwrap_err();
+        let expected = "column `image`: `five_crop` makes 5 pictures of one, so it has to be the last operation";
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn several_pictures_of_one_have_a_size_to_follow_but_no_places() {
+        let follower = |kind: &str| {
+            job("{ five_crop = 8 }", &format!("[[column]]\nname = \"other\"\nfrom = \"jpg\"\ndecode = \"{kind}\"\nfollows = \"image\""))
+        };
+        follower("image_size").unwrap();
+        for kind in ["mask", "geometry"] {
+            let error = follower(kind).unwrap_err();
+            assert!(error.contains("`follows` is `image`, whose operations make 5 pictures of one"), "{error}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::ColumnKind;
+use super::{ColumnKind, ImageColumn};
 use crate::job::{DType, KeyProblem};
 
 /// A kind of column, as a job describes it. Its decoder is in the worker's file of the same name.
@@ -57,10 +57,31 @@ pub trait Kind: Serialize + DeserializeOwned {
     fn check(&self, dtype: DType) -> Result<(), KeyProblem>;
 }
 
-/// Returns the problem of a column that follows one which is no picture.
-pub(super) fn not_an_image(name: &str, followed: &ColumnKind) -> KeyProblem {
-    let kind = followed.name();
-    ("follows", format!("is `{name}`, a column of decode = \"{kind}\"; it has to be of decode = \"image\""))
+/// Returns the `image` column that a column follows, which is `name`.
+///
+/// # Errors
+/// The problem of a column that follows another kind.
+pub(super) fn followed_image<'c>(name: &str, followed: &'c ColumnKind) -> Result<&'c ImageColumn, KeyProblem> {
+    let ColumnKind::Image(image) = followed else {
+        let kind = followed.name();
+        let problem = format!("is `{name}`, a column of decode = \"{kind}\"; it has to be of decode = \"image\"");
+        return Err(("follows", problem));
+    };
+    Ok(image)
+}
+
+/// Returns the `image` column whose places a column follows, which is `name`.
+///
+/// # Errors
+/// The problem of a column that follows another kind, or several pictures.
+pub(super) fn followed_picture<'c>(name: &str, followed: &'c ColumnKind) -> Result<&'c ImageColumn, KeyProblem> {
+    let image = followed_image(name, followed)?;
+    if image.pictures() > 1 {
+        let problem =
+            format!("is `{name}`, whose operations make {} pictures of one; follow one picture", image.pictures());
+        return Err(("follows", problem));
+    }
+    Ok(image)
 }
 
 /// Returns the problem of a column that looks names up where there are none.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ColumnKind, Kind, KindKeys, SampleShape, kind::not_an_image};
+use super::{ColumnKind, Kind, KindKeys, SampleShape, kind::followed_picture};
 use crate::job::{DType, KeyProblem};
 
 /// The class that by custom means "none of the classes", as in Pascal VOC.
@@ -53,8 +53,7 @@ impl Kind for MaskColumn {
     }
 
     fn follow(&mut self, followed: &ColumnKind) -> Result<(), KeyProblem> {
-        let ColumnKind::Image(image) = followed else { return Err(not_an_image(&self.follows, followed)) };
-        self.size = image.size;
+        self.size = followed_picture(&self.follows, followed)?.size;
         Ok(())
     }
 

@@ -15,6 +15,8 @@ pub trait Operation: Serialize + DeserializeOwned {
     const KEYS: &'static [&'static str];
     /// An example of its value in a job file, for errors.
     const EXAMPLE: &'static str;
+    /// The number of pictures that it makes of one. An operation that makes several has to be the last.
+    const PICTURES: u32 = 1;
 
     /// Returns the height and width after this step, given those before it (`None` if they differ from picture to
     /// picture). Most operations keep the size.
@@ -104,7 +106,7 @@ pub(super) fn check_nested(ops: &[ImageOp]) -> Result<(), KeyProblem> {
         return Err((key, format!("is nested more than {MAX_DEPTH} deep")));
     }
     for op in ops {
-        if op.field().is_some() {
+        if op.field().is_some() || op.pictures() > 1 {
             return Err((key, format!("has `{}`, which has to stand by itself", op.name())));
         }
         op.check().map_err(|(own, problem)| (key, format!("has {}: `{own}` {problem}", op.name())))?;

@@ -60,6 +60,12 @@ macro_rules! operations {
                 match self { $(Self::$Op(_) => $Op::NAME,)* $(Self::$NewOp(_) => $NewOp::NAME,)* }
             }
 
+            /// Returns the number of pictures that the step makes of one.
+            #[must_use]
+            pub const fn pictures(&self) -> u32 {
+                match self { $(Self::$Op(_) => $Op::PICTURES,)* $(Self::$NewOp(_) => $NewOp::PICTURES,)* }
+            }
+
             /// Returns the height and width after this step, given those before it (`None` if they differ from picture
             /// to picture).
             #[must_use]
@@ -167,6 +173,7 @@ operations! {
     named {
         aug_mix::AugMix,
         color_jitter::ColorJitter,
+        five_crop::FiveCrop,
         gaussian_blur::GaussianBlur,
         grayscale::Grayscale,
         letterbox::Letterbox,
@@ -187,8 +194,24 @@ operations! {
         random_rotation::RandomRotation,
         random_solarize::RandomSolarize,
         random_vertical_flip::RandomVerticalFlip,
+        ten_crop::TenCrop,
         trivial_augment_wide::TrivialAugmentWide,
     }
+}
+
+/// Checks a list of operations.
+///
+/// # Errors
+/// The number of the operation that is wrong, its key, and what is wrong with it.
+pub(super) fn check_all(ops: &[ImageOp]) -> Result<(), (usize, KeyProblem)> {
+    for (number, op) in ops.iter().enumerate() {
+        op.check().map_err(|problem| (number, problem))?;
+        if op.pictures() > 1 && number + 1 < ops.len() {
+            let problem = format!("makes {} pictures of one, so it has to be the last operation", op.pictures());
+            return Err((number, (op.name(), problem)));
+        }
+    }
+    Ok(())
 }
 
 struct OperationVisitor;

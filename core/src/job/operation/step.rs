@@ -43,9 +43,9 @@ impl ImageOp {
         let wrong = |problem: String| JobError::Value { origin: origin.to_owned(), problem };
         let StepsFile { ops } =
             reader::read(&toml::Table::from_iter([("ops".to_owned(), ops)])).map_err(|fault| wrong(fault.problem))?;
-        for (index, op) in ops.iter().enumerate() {
-            op.check().map_err(|(key, problem)| wrong(format!("ops[{index}].{}: `{key}` {problem}", op.name())))?;
-        }
+        super::check_all(&ops).map_err(|(index, (key, problem))| {
+            wrong(format!("ops[{index}].{}: `{key}` {problem}", ops[index].name()))
+        })?;
         Ok(ops)
     }
 }

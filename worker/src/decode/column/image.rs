@@ -9,13 +9,16 @@ use crate::decode::{cause::BadSampleProblem, followed::FollowedPicture, memory::
 /// Decodes pictures to pixels of one type and size.
 pub(super) struct ImageDecoder {
     picture: FollowedPicture,
+    /// Writes each of the pictures of a sample.
     writer: PixelWriter,
+    pictures: u32,
 }
 
 impl ImageDecoder {
     pub(super) fn new(column: &ImageColumn, setup: &ColumnSetup<'_>) -> Self {
         let writer = PixelWriter::new(column, setup.column.decoded_dtype());
-        Self { picture: FollowedPicture::of(setup.number, setup.column, &column.ops), writer }
+        let picture = FollowedPicture::of(setup.number, setup.column, &column.ops);
+        Self { picture, writer, pictures: column.pictures() }
     }
 }
 
@@ -28,7 +31,7 @@ impl ColumnDecoder for ImageDecoder {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let bytes = content.into_file();
         let (writer, out) = (&self.writer, target.fixed());
-        assert_eq!(out.len(), writer.bytes(), "bytes of a picture's place");
+        assert_eq!(out.len(), writer.bytes() * self.pictures as usize, "bytes of a sample's place");
         if bytes.is_empty() {
             return Err(BadSampleProblem::Empty { field: field.to_owned() });
         }
@@ -76,8 +79,13 @@ impl ColumnDecoder for ImageDecoder {
             None => pixels.fill(0),
         }
         spdl_operations::run(then, rgb, operation);
-        let frame = Frame { place: [0, 0], pixels: rgb.size, orientation: Orientation::default() };
-        writer.write(&rgb.pixels, &frame, out);
+        // Several pictures lie one below the other.
+        let [width, height] = [rgb.size[0], rgb.size[1] / self.pictures];
+        let frame = Frame { place: [0, 0], pixels: [width, height], orientation: Orientation::default() };
+        let each = rgb.pixels.chunks_exact(width as usize * height as usize * 3);
+        for (pixels, out) in each.zip(out.chunks_exact_mut(writer.bytes())) {
+            writer.write(pixels, &frame, out);
+        }
         rgb.shrink_to(kept_bytes);
         operation.shrink_to(kept_bytes);
         Ok(())

@@ -40,6 +40,7 @@ operations! {
     center_crop::CenterCrop,
     color_jitter::ColorJitter,
     crop_box::CropBox,
+    five_crop::FiveCrop,
     gaussian_blur::GaussianBlur,
     grayscale::Grayscale,
     letterbox::Letterbox,
@@ -63,6 +64,7 @@ operations! {
     random_solarize::RandomSolarize,
     random_vertical_flip::RandomVerticalFlip,
     resize::Resize,
+    ten_crop::TenCrop,
     trivial_augment_wide::TrivialAugmentWide,
 }
 

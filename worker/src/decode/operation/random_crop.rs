@@ -1,6 +1,6 @@
 //! The plan of `random_crop`.
 
-use spdl_core::job::RandomCrop;
+use spdl_core::job::{Operation, RandomCrop};
 
 use super::{PlanOperation, Planner};
 use crate::decode::{cause::BadSampleProblem, geometry::Rectangle};
@@ -14,7 +14,8 @@ impl PlanOperation for RandomCrop {
         let (across, down) = (columns.saturating_sub(width), rows.saturating_sub(height));
         if across > 0 || down > 0 {
             if !self.pad_if_needed {
-                return Err(BadSampleProblem::TooSmall { width, height, columns, rows });
+                let operation = Self::NAME;
+                return Err(BadSampleProblem::TooSmall { width, height, columns, rows, operation });
             }
             planner.pad([across, down, across, down], fill, padding_mode);
         }

@@ -12,6 +12,7 @@ mod numbers;
 mod odd;
 mod one_hot;
 mod plan_numbers;
+mod views;
 
 use std::io::Cursor;
 

@@ -1,7 +1,7 @@
 //! What plans hold, as numbers: what is drawn shows in them, and names in our code do not.
 
 use spdl_core::Fingerprint;
-use spdl_operations::{MixedChain, PadWith, PixelOp, Sampling};
+use spdl_operations::{MixedChain, PadWith, PixelOp, Sampling, View};
 use spdl_pixels::{ResamplePlan, resize::Filter};
 
 use crate::decode::operation::PicturePlan;
@@ -85,6 +85,13 @@ impl PlanNumbers {
             PixelOp::Resample(plan) => {
                 of(15, &[]);
                 self.resample(plan);
+            }
+            PixelOp::Views { views, size } => {
+                of(17, &[]);
+                self.whole(*size);
+                for View { place, mirrored, flipped } in views {
+                    self.whole(place.iter().copied().chain([u32::from(*mirrored), u32::from(*flipped)]));
+                }
             }
             PixelOp::Mix { own, chains } => {
                 of(16, &[*own]);
