@@ -338,6 +338,18 @@ def test_five_and_ten_crops_are_torchvisions(size: tuple[int, int], crop: list[i
         ops.transform([{"five_crop": [2, 99]}])(picture)
 
 
+def test_a_model_sees_ten_crops_of_a_batch_at_once(job: Any) -> None:
+    made = job(shuffle=False)
+    made["column"][0] |= {"ops": [{"resize": 40}, {"ten_crop": 32}], "layout": "nchw", "dtype": "f32"}
+    middles = job(shuffle=False)
+    middles["column"][0] |= {"ops": [{"resize": 40}, {"center_crop": 32}], "layout": "nchw", "dtype": "f32"}
+    with spdl_cluster.local(made, tensors="torch") as loader, spdl_cluster.local(middles, tensors="torch") as plain:
+        for batch, middle in zip(loader, plain, strict=True):
+            samples, crops = batch["image"].shape[:2]
+            assert batch["image"].shape == (24, 10, 3, 32, 32) and crops == 10
+            assert torch.equal(batch["image"].flatten(0, 1).view(samples, crops, -1)[:, 4].view(samples, 3, 32, 32), middle["image"])
+
+
 def test_some_and_one_of_several_operations() -> None:
     picture = pictures(17, 31)[0]
     invert_to_grey: list[Any] = [{"random_invert": 1}, "grayscale"]
