@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bad_samples;
+mod certificates;
 mod kill;
 mod large_pictures;
 mod launches;

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use spdl_core::{Role, coordinator::CoordinatorConfig, coordinators::Addresses};
 use spdl_shard::store::{StoreError, StoreOptions};
 use spdl_wire::{
-    certs::{CertError, ClusterCa, Identity, LEAF_VALIDITY},
+    certs::{CertError, ClusterCa, Identity},
     http::HttpListener,
     quic::{QuicError, QuicSettings, server_endpoint},
 };
@@ -290,7 +290,7 @@ fn identity(settings: &CoordinatorSettings, state: Option<&mut EmbeddedState>) -
             return Ok(identity);
         }
     };
-    Ok(ca.issue(Role::Coordinator, &settings.name, &settings.sans, LEAF_VALIDITY)?.identity()?)
+    Ok(ca.identity(Role::Coordinator, &settings.name, &settings.sans)?)
 }
 
 /// Creates the election in which a coordinator with its state in etcd takes part.

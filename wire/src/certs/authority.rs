@@ -4,7 +4,7 @@ use std::{
     fs, io,
     io::Write,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -13,10 +13,14 @@ use rcgen::{
     KeyUsagePurpose,
 };
 use rustix::fs::FlockOperation;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 use spdl_core::Role;
 
-use super::{CA_FILE, CA_KEY_FILE, CERTIFICATE_FILE, CertError, Identity, KEY_FILE};
+use super::{
+    CA_FILE, CA_KEY_FILE, CERTIFICATE_FILE, CertError, Identity, KEY_FILE,
+    renewal::{Origin, Subject},
+};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// How long a CA is valid.
@@ -34,6 +38,7 @@ const MAX_NAME_BYTES: usize = 64;
 /// The CA of one cluster.
 #[derive(Debug)]
 pub struct ClusterCa {
+    dir: PathBuf,
     ca_pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -72,7 +77,7 @@ impl ClusterCa {
             .map_err(|error| CertError::invalid(&key_path, format!("is not a key: {error}")))?;
         let issuer = Issuer::from_ca_cert_pem(&ca_pem, key)
             .map_err(|error| CertError::invalid(&ca_path, format!("is not a CA's certificate: {error}")))?;
-        Ok(Self { ca_pem, issuer })
+        Ok(Self { dir: dir.to_owned(), ca_pem, issuer })
     }
 
     /// Writes the key, then the certificate: a crash in between leaves a key that the next start uses.
@@ -95,6 +100,11 @@ impl ClusterCa {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         set_validity(&mut params, CA_VALIDITY)?;
         write(&dir.join(CA_FILE), &params.self_signed(&key)?.pem(), Secrecy::Public)
+    }
+
+    /// Reads the certificate of the CA in `dir`.
+    pub(super) fn pem_in(dir: &Path) -> Result<String, CertError> {
+        read(&dir.join(CA_FILE))
     }
 
     /// Returns the CA's certificate.
@@ -131,6 +141,15 @@ impl ClusterCa {
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Issued { ca_pem: self.ca_pem.clone(), certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
+
+    /// Issues the identity of this process. Endpoints that are made of it renew it by themselves.
+    ///
+    /// [`CertError::Issue`] for a name or a SAN that is not allowed in a certificate.
+    pub fn identity(&self, role: Role, name: &str, sans: &[String]) -> Result<Identity, CertError> {
+        let identity = self.issue(role, name, sans, LEAF_VALIDITY)?.identity()?;
+        let subject = Subject { role, name: name.to_owned(), sans: sans.to_vec() };
+        Ok(identity.of(Origin::Ca { dir: self.dir.clone(), subject }))
+    }
 }
 
 /// A certificate with its key, and the CA to verify it against.
@@ -152,17 +171,17 @@ impl std::fmt::Debug for Issued {
 
 impl Issued {
     /// Writes `ca.pem`, `cert.pem` and `key.pem` (readable only by the owner) into `dir`; replaces an older certificate
-    /// of the same cluster.
+    /// of the same cluster, which is one whose `ca.pem` has a CA in common.
     ///
     /// [`CertError::OtherCluster`] if another cluster's CA is there; [`CertError::Io`].
     pub fn write(&self, dir: &Path) -> Result<(), CertError> {
         make_dir(dir)?;
         let ca_path = dir.join(CA_FILE);
-        if ca_path.exists() {
-            if read(&ca_path)? != self.ca_pem {
-                return Err(CertError::OtherCluster { path: dir.to_owned() });
-            }
-        } else {
+        let before = if ca_path.exists() { Some(read(&ca_path)?) } else { None };
+        if before.as_ref().is_some_and(|before| !has_common_certificate(before, &self.ca_pem)) {
+            return Err(CertError::OtherCluster { path: dir.to_owned() });
+        }
+        if before.as_ref() != Some(&self.ca_pem) {
             write(&ca_path, &self.ca_pem, Secrecy::Public)?;
         }
         write(&dir.join(KEY_FILE), &self.key_pem, Secrecy::Secret)?;
@@ -175,6 +194,15 @@ impl Issued {
     pub fn identity(&self) -> Result<Identity, CertError> {
         Identity::from_pem(&self.ca_pem, &self.certificate_pem, &self.key_pem, Path::new("(issued)"))
     }
+}
+
+/// Returns whether a certificate is in both texts, which are PEM.
+fn has_common_certificate(one: &str, other: &str) -> bool {
+    let certificates = |pem: &str| -> Vec<CertificateDer<'static>> {
+        CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok).collect()
+    };
+    let others = certificates(other);
+    certificates(one).iter().any(|certificate| others.contains(certificate))
 }
 
 fn common_name(name: &str) -> DistinguishedName {

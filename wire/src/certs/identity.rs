@@ -1,7 +1,11 @@
 //! The certificate that a process presents to its peers, and the checks of theirs: mutual TLS 1.3 against the cluster's
 //! CA.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
@@ -10,11 +14,14 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::{NoServerSessionStorage, WebPkiClientVerifier},
 };
-use x509_parser::{extensions::GeneralName, prelude::X509Certificate};
+use x509_parser::{extensions::GeneralName, prelude::X509Certificate, time::ASN1Time};
 
 use spdl_core::Role;
 
-use super::{CA_FILE, CERTIFICATE_FILE, CertError, KEY_FILE};
+use super::{
+    CA_FILE, CERTIFICATE_FILE, CertError, KEY_FILE,
+    renewal::{self, Origin},
+};
 
 /// The protocol name that both sides must offer. The version is in the frames, where an error can name both versions.
 const ALPN: &[u8] = b"spdl";
@@ -31,11 +38,17 @@ pub struct Identity {
     ca_name: String,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    pub(super) ca_pem: String,
+    /// When the certificate begins and ends to be valid.
+    pub(super) validity: [SystemTime; 2],
+    /// Differs where any of the files differs.
+    pub(super) stamp: u64,
+    pub(super) origin: Option<Origin>,
 }
 
 impl Identity {
     /// Loads an identity from a directory with `ca.pem`, `cert.pem` and `key.pem`, or Kubernetes' `ca.crt`, `tls.crt`
-    /// and `tls.key`.
+    /// and `tls.key`. Endpoints that are made of it take over files that are renewed there.
     ///
     /// # Errors
     /// [`CertError`], naming the file.
@@ -44,7 +57,8 @@ impl Identity {
             FILE_NAMES.iter().find(|names| names.iter().all(|name| dir.join(name).exists())).ok_or_else(|| {
                 CertError::invalid(dir, "has no ca.pem, cert.pem and key.pem: make them with `spdl-ctl cert`")
             })?;
-        Self::load_files(&dir.join(ca), &dir.join(certificate), &dir.join(key))
+        let identity = Self::load_files(&dir.join(ca), &dir.join(certificate), &dir.join(key))?;
+        Ok(identity.of(Origin::Files(dir.to_owned())))
     }
 
     /// Loads an identity from three PEM files.
@@ -64,15 +78,22 @@ impl Identity {
         let list = |pem: &str| CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
         let authorities = list(ca).map_err(|error| invalid(format!("has a CA file that is not PEM: {error}")))?;
         let chain = list(certificate).map_err(|error| invalid(format!("is not PEM: {error}")))?;
+        let stamp = renewal::stamp([ca, certificate, key]);
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
             .map_err(|error| invalid(format!("has a key file without a key: {error}")))?;
         let leaf = chain.first().ok_or_else(|| invalid("holds no certificate".to_owned()))?;
         let (role, name) = names_of(leaf).map_err(invalid)?;
-        let ca_name = check_issuer(leaf, &authorities).map_err(invalid)?;
+        let (ca_name, validity) = check_issuer(leaf, &authorities).map_err(invalid)?;
         let configs = Configs { authorities, chain, key };
         let client = configs.client().map_err(|error| invalid(format!("cannot be used: {error}")))?;
         let server = configs.server().map_err(|error| invalid(format!("cannot be used: {error}")))?;
-        Ok(Self { role, name, ca_name, client: Arc::new(client), server: Arc::new(server) })
+        let (client, server, ca_pem) = (Arc::new(client), Arc::new(server), ca.to_owned());
+        Ok(Self { role, name, ca_name, client, server, ca_pem, validity, stamp, origin: None })
+    }
+
+    /// Returns the identity with the place that it comes from.
+    pub(super) fn of(self, origin: Origin) -> Self {
+        Self { origin: Some(origin), ..self }
     }
 
     /// Returns the role in the certificate.
@@ -91,6 +112,12 @@ impl Identity {
     #[must_use]
     pub fn ca_name(&self) -> &str {
         &self.ca_name
+    }
+
+    /// Returns when the certificate ends to be valid.
+    #[must_use]
+    pub const fn valid_until(&self) -> SystemTime {
+        self.validity[1]
     }
 
     pub(crate) fn client_config(&self) -> Arc<ClientConfig> {
@@ -166,8 +193,11 @@ pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Result<(Role, String
 }
 
 /// Checks what can be checked before a peer does: that this CA issued the certificate, and that it is valid now.
-/// Returns the CA's name.
-fn check_issuer(leaf: &CertificateDer<'_>, authorities: &[CertificateDer<'_>]) -> Result<String, String> {
+/// Returns the CA's name, and when the certificate begins and ends to be valid.
+fn check_issuer(
+    leaf: &CertificateDer<'_>,
+    authorities: &[CertificateDer<'_>],
+) -> Result<(String, [SystemTime; 2]), String> {
     let leaf = parse(leaf)?;
     for authority in authorities {
         let authority = parse(authority)?;
@@ -176,7 +206,9 @@ fn check_issuer(leaf: &CertificateDer<'_>, authorities: &[CertificateDer<'_>]) -
                 let (from, until) = (leaf.validity().not_before, leaf.validity().not_after);
                 return Err(format!("is valid from {from} until {until}, not now: issue another with `spdl-ctl cert`"));
             }
-            return Ok(authority.subject().to_string());
+            let time = |at: &ASN1Time| UNIX_EPOCH + Duration::from_secs(at.timestamp().max(0).unsigned_abs());
+            let validity = [&leaf.validity().not_before, &leaf.validity().not_after].map(time);
+            return Ok((authority.subject().to_string(), validity));
         }
     }
     Err(format!("was issued by `{}`, which is not the CA beside it: both must be of one cluster", leaf.issuer()))

@@ -6,6 +6,7 @@
 
 mod authority;
 mod identity;
+mod renewal;
 
 use std::{
     io,

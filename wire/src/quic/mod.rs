@@ -1,6 +1,7 @@
 //! QUIC between processes: endpoints, connections that check the peer's role, requests to the coordinator, and batches.
 
 mod batch;
+mod crypto;
 mod error;
 mod peer;
 mod probe;
@@ -13,17 +14,14 @@ use std::{
     time::Duration,
 };
 
-use quinn::{
-    ClientConfig, Connection, Endpoint, Incoming, ServerConfig, VarInt,
-    crypto::rustls::{QuicClientConfig, QuicServerConfig},
-    rustls::pki_types::CertificateDer,
-};
+use quinn::{ClientConfig, Connection, Endpoint, Incoming, ServerConfig, VarInt, rustls::pki_types::CertificateDer};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     certs::{self, Identity},
     frame::{self, FrameError, Message},
 };
+use crypto::Tls;
 use spdl_core::Role;
 
 pub use batch::{receive_batch, send_batch};
@@ -56,7 +54,8 @@ impl Message for Welcome {
     const MAX_BYTES: usize = 64;
 }
 
-/// Makes an endpoint that accepts connections, and that can [`connect`] as well.
+/// Makes an endpoint that accepts connections, and that can [`connect`] as well. Connections that begin after the identity's
+/// files were renewed use them.
 ///
 /// # Errors
 /// [`QuicError::Bind`]. Call it in a tokio runtime.
@@ -65,18 +64,19 @@ pub fn server_endpoint(
     identity: &Identity,
     settings: &QuicSettings,
 ) -> Result<Endpoint, QuicError> {
-    let crypto = QuicServerConfig::try_from(identity.server_config()).expect("TLS 1.3 with AES-128-GCM");
-    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    let tls = Tls::of(identity);
+    let mut config = ServerConfig::with_crypto(Arc::clone(&tls) as _);
     settings.limit_server(&mut config);
-    endpoint(listen, Some(config), identity, settings)
+    endpoint(listen, Some(config), tls, settings)
 }
 
-/// Makes an endpoint that only connects.
+/// Makes an endpoint that only connects. Connections that begin after the identity's files were renewed use them.
 ///
 /// # Errors
 /// [`QuicError::Bind`]. Call it in a tokio runtime.
 pub fn client_endpoint(identity: &Identity, settings: &QuicSettings) -> Result<Endpoint, QuicError> {
-    let any = |ip: IpAddr| endpoint(SocketAddr::new(ip, 0), None, identity, settings);
+    let tls = Tls::of(identity);
+    let any = |ip: IpAddr| endpoint(SocketAddr::new(ip, 0), None, Arc::clone(&tls), settings);
     // An IPv6 socket reaches IPv4 too, but some hosts have no IPv6.
     any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))
 }
@@ -84,7 +84,7 @@ pub fn client_endpoint(identity: &Identity, settings: &QuicSettings) -> Result<E
 fn endpoint(
     listen: SocketAddr,
     server: Option<ServerConfig>,
-    identity: &Identity,
+    tls: Arc<Tls>,
     settings: &QuicSettings,
 ) -> Result<Endpoint, QuicError> {
     let bind = |source| QuicError::Bind { address: listen, source };
@@ -92,8 +92,7 @@ fn endpoint(
     settings.size_buffers(&socket);
     let runtime = Arc::new(quinn::TokioRuntime);
     let mut endpoint = Endpoint::new(settings.endpoint(), server, socket, runtime).map_err(bind)?;
-    let crypto = QuicClientConfig::try_from(identity.client_config()).expect("TLS 1.3 with AES-128-GCM");
-    let mut client = ClientConfig::new(Arc::new(crypto));
+    let mut client = ClientConfig::new(tls);
     client.transport_config(settings.client_transport());
     endpoint.set_default_client_config(client);
     Ok(endpoint)
