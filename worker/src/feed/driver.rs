@@ -91,6 +91,8 @@ impl FeedDriver {
     /// Carries out the core's effects until the end of the stream.
     async fn feed(&self, from: Position, mut freed: mpsc::UnboundedReceiver<u32>) -> Result<FeedEvent, FeedError> {
         let feed = Arc::new(self.open_counted().await?);
+        // The dataset is open before the first request for a block: if that fails, it is not the dataset that is waited for.
+        self.progress.enter(FeedPhase::Filling);
         let mut read_ahead = self.resources.tuning.read_ahead();
         let steps = *read_ahead.borrow_and_update();
         let mut core = FeedCore::new(feed.plan.samples(), feed.session.batches(), from, self.slab.slots(), steps);
