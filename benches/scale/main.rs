@@ -1,5 +1,6 @@
-//! Measures how the costs of the coordinator grow with ranks, workers and jobs. Each size is measured in a process of its own,
-//! so that its memory is its own. Its state machine is driven directly: what QUIC and the disk cost is not in it.
+//! Measures how the costs of the coordinator grow with ranks, workers and jobs, and those of a dataset with its shards. Each size
+//! is measured in a process of its own, so that its memory is its own. The coordinator's state machine is driven directly: what
+//! QUIC and the disk cost is not in it.
 //!
 //! `cargo bench --bench scale [-- --json FILE]`
 
@@ -7,15 +8,18 @@
 mod arguments;
 mod coordinator;
 mod cost;
+mod dataset;
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use serde_json::Value;
 
 use coordinator::Size;
 
-/// The columns of the table, with the digits that are shown of each number.
-const COLUMNS: [(&str, usize); 12] = [
+/// The columns of a table, with the digits that are shown of each number.
+type Columns = [(&'static str, usize)];
+
+const OF_COORDINATOR: &Columns = &[
     ("ranks", 0),
     ("workers", 0),
     ("jobs", 0),
@@ -30,6 +34,18 @@ const COLUMNS: [(&str, usize); 12] = [
     ("resident_mb", 1),
 ];
 
+const OF_DATASET: &Columns = &[
+    ("shards", 0),
+    ("samples", 0),
+    ("manifest_mb", 1),
+    ("open_s", 3),
+    ("plan_s", 3),
+    ("first_us", 2),
+    ("sample_us", 2),
+    ("memory_mb", 1),
+    ("mapped_mb", 1),
+];
+
 fn main() {
     if !arguments::request_stats() {
         return;
@@ -41,28 +57,38 @@ fn main() {
         println!("{}", coordinator::run(*size));
         return;
     }
-    let mut measured: Vec<Value> = Vec::new();
-    for at in 0..Size::ALL.len() {
-        let row = in_process("--coordinator", at);
-        if at == 0 {
-            println!("{}", COLUMNS.map(|(name, _)| format!("{name:>22}")).concat());
-        }
-        println!(
-            "{}",
-            COLUMNS.map(|(name, digits)| format!("{:>22.digits$}", row[name].as_f64().expect("a number"))).concat()
-        );
-        measured.push(row);
+    if let Some(folder) = after("--dataset") {
+        println!("{}", dataset::run(Path::new(folder)));
+        return;
     }
+    let coordinator =
+        table(OF_COORDINATOR, (0..Size::ALL.len()).map(|at| in_process("--coordinator", &at.to_string())));
+    println!();
+    let datasets = dataset::SHARDS.map(|shards| {
+        let folder = tempfile::tempdir().expect("a folder");
+        dataset::write(folder.path(), shards);
+        folder
+    });
+    let datasets = datasets.iter().map(|folder| in_process("--dataset", folder.path().to_str().expect("UTF-8")));
+    let dataset = table(OF_DATASET, datasets);
     if let Some(path) = after("--json") {
-        let all = serde_json::json!({ "coordinator": measured });
+        let all = serde_json::json!({ "coordinator": coordinator, "dataset": dataset });
         std::fs::write(path, format!("{all:#}\n")).expect("the file is written");
     }
 }
 
+/// Prints rows as they are measured, and returns them.
+fn table(columns: &Columns, rows: impl Iterator<Item = Value>) -> Vec<Value> {
+    println!("{}", columns.iter().map(|(name, _)| format!("{name:>22}")).collect::<String>());
+    let shown =
+        |row: &Value, (name, digits): &(&str, usize)| format!("{:>22.digits$}", row[name].as_f64().expect("a number"));
+    rows.inspect(|row| println!("{}", columns.iter().map(|column| shown(row, column)).collect::<String>())).collect()
+}
+
 /// Measures one size in a process of its own.
-fn in_process(what: &str, at: usize) -> Value {
+fn in_process(what: &str, size: &str) -> Value {
     let program = std::env::current_exe().expect("this program");
-    let output = Command::new(program).args(["--bench", what, &at.to_string()]).output().expect("it starts");
+    let output = Command::new(program).args(["--bench", what, size]).output().expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("a line of JSON")
 }

@@ -3,6 +3,10 @@
 use std::fs;
 
 use spdl_core::messages::CacheStats;
+use spdl_shard::{
+    manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
+    store::DatasetStore,
+};
 use spdl_testkit::proxy::ReceivedRequest;
 use spdl_worker::budget::DiskBudget;
 
@@ -127,4 +131,76 @@ async fn with_memory_for_a_part_of_the_dataset_that_part_of_an_epoch_comes_from_
         let hits = 1.0 - (epoch[1] - epoch[0]) as f64 / (SAMPLES / 2) as f64;
         assert!(hits >= 0.98 * kept, "{hits} of the blocks came from memory, {kept} is kept: {fetched:?}");
     }
+}
+
+/// Returns the manifest with a name, and so many classes that it has 40 MB.
+fn with_many_classes(manifest: &Manifest, name: &str) -> Manifest {
+    let classes = (0..40_000).map(|number| format!("{number:01000}"));
+    let mut builder = ManifestBuilder::new(name).classes(classes);
+    for (number, shard) in (0..).zip(manifest.shards()) {
+        let blocks: Vec<BlockFacts> = manifest
+            .shard_blocks(number)
+            .map(|block| manifest.block(block))
+            .map(|block| BlockFacts {
+                offset: block.offset,
+                bytes: block.bytes.try_into().unwrap(),
+                first_record: block.first_record,
+                records: block.records,
+                samples: block.samples,
+            })
+            .collect();
+        let facts = ShardFacts {
+            url: shard.url.to_owned(),
+            bytes: shard.bytes,
+            etag: shard.etag.map(str::to_owned),
+            records: shard.records,
+            index_bytes: shard.index_bytes,
+            index_hash: shard.index_hash,
+        };
+        builder.shard(&facts, &blocks).unwrap();
+    }
+    builder.finish().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_manifest_is_kept_on_disk_and_read_again_only_if_it_changed_or_is_damaged() {
+    let fixture = StorageFixture::new(24, 6).await;
+    let manifest = DatasetStore::open(&fixture.local()).unwrap().manifest().await.unwrap();
+    let path = std::path::Path::new(&fixture.local()).join("manifest.spdl");
+    let upload = async |name: &str| {
+        let long = with_many_classes(&manifest, name);
+        fs::write(&path, long.bytes()).unwrap();
+        fixture.server.upload(std::path::Path::new(&fixture.local()), "set").await;
+        long.bytes().len()
+    };
+    let ranges = upload("first").await.div_ceil(8 << 20);
+    let cache = tempfile::tempdir().unwrap();
+    let settings = FeedSettings {
+        disk: Some(DiskBudget { directory: cache.path().to_owned(), bytes: 256 << 20 }),
+        ..FeedSettings::default()
+    };
+    let expected = fixture.undisturbed(1).await;
+    // Runs an epoch, and returns the number of ranges of the manifest that it asks the store for.
+    let asked = async || {
+        let before = fixture.proxy.requests().len();
+        let delivered = fixture.run(1, &settings).await.unwrap();
+        assert_eq!(delivered.batches, expected);
+        let requests = fixture.proxy.requests();
+        let manifests = requests[before..].iter().filter(|request| request.path.ends_with("manifest.spdl"));
+        (manifests.filter(|request| !request.range.is_empty()).count(), delivered.store.cache_faults)
+    };
+    assert_eq!(asked().await, (ranges, 0));
+    assert_eq!(asked().await, (0, 0), "it comes from the disk");
+
+    let longest = fs::read_dir(cache.path()).unwrap().map(|file| file.unwrap().path());
+    let longest = longest.max_by_key(|file| file.metadata().unwrap().len()).unwrap();
+    let mut bytes = fs::read(&longest).unwrap();
+    bytes[1_000_000] ^= 1;
+    fs::write(&longest, bytes).unwrap();
+    assert_eq!(asked().await, (1, 1), "a file of the cache was damaged");
+    assert_eq!(asked().await, (0, 0));
+
+    // The same content, so the same fingerprint, in another object.
+    upload("second").await;
+    assert_eq!(asked().await, (ranges, 0), "the manifest was written anew");
 }

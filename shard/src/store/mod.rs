@@ -25,6 +25,7 @@ use object_store::{ObjectStore, path::Path};
 use spdl_core::redact;
 
 use crate::{
+    blocking,
     format::ShardIndex,
     index::INDEX_SUFFIX,
     manifest::{BaseKind, MANIFEST_NAME, Manifest, Shard, base_between, folder_at},
@@ -250,8 +251,11 @@ impl DatasetStore {
     /// As for [`manifest`](Self::manifest), and if the manifest is longer.
     pub async fn manifest_within(&self, limit_bytes: u64) -> Result<Manifest, StoreError> {
         let limit_bytes = limit_bytes.min(MAX_MANIFEST_BYTES);
-        let bytes = self.read_when(MANIFEST_NAME, limit_bytes, Manifest::check_head).await?;
-        Manifest::open(bytes).map_err(|source| StoreError::Format { url: self.url_of(MANIFEST_NAME), source })
+        let object = self.read_kept(MANIFEST_NAME, limit_bytes, Manifest::check_head).await?;
+        let bytes = object.bytes();
+        let manifest = blocking(move || Manifest::open(bytes)).await;
+        object.give_back();
+        manifest.map_err(|source| StoreError::Format { url: self.url_of(MANIFEST_NAME), source })
     }
 
     /// Reads the index of `shard` and checks that the manifest was made with it. While a dataset is being

@@ -7,12 +7,75 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStoreExt};
 
 use super::{DatasetStore, StoreError};
-use crate::{FormatError, format::ObjectRange};
+use crate::{
+    FormatError, TemporaryError, blocking,
+    format::ObjectRange,
+    temporary::{MappedObject, MappedWriter, TemporaryFolder},
+};
 
 /// Size of the ranges in which objects are read, in bytes.
 pub(crate) const RANGE_BYTES: u64 = 8 << 20;
 /// Number of ranges of one object that are fetched at once. Each takes the memory of one range.
 const RANGES_AT_ONCE: usize = 4;
+/// Size from which on an object that is kept is mapped from a file, in bytes, so that it takes memory only where it is read.
+const MAPPED_BYTES: u64 = 32 << 20;
+
+/// A whole object that was read.
+pub(crate) enum WholeObject {
+    Memory(Bytes),
+    Mapped(MappedObject),
+}
+
+/// Takes the ranges of an object as they arrive.
+enum Collector {
+    Memory(BytesMut),
+    Mapped(MappedWriter),
+}
+
+impl WholeObject {
+    pub(crate) fn bytes(&self) -> Bytes {
+        match self {
+            Self::Memory(bytes) => bytes.clone(),
+            Self::Mapped(object) => object.bytes(),
+        }
+    }
+
+    /// Takes what was read of the object out of memory, if it can be read again.
+    pub(crate) fn give_back(&self) {
+        if let Self::Mapped(object) = self {
+            object.give_back();
+        }
+    }
+}
+
+impl Collector {
+    /// Creates a collector for `bytes` bytes: a file from `mapped_from` bytes on. Where none can be made, memory has to do.
+    async fn new(bytes: u64, mapped_from: u64) -> Self {
+        if bytes >= mapped_from
+            && let Ok(writer) = blocking(move || MappedWriter::create(&TemporaryFolder::of_system(), bytes)).await
+        {
+            return Self::Mapped(writer);
+        }
+        Self::Memory(BytesMut::with_capacity(usize::try_from(bytes).expect("the limit fits into memory")))
+    }
+
+    async fn append(self, range: Bytes) -> Result<Self, TemporaryError> {
+        match self {
+            Self::Memory(mut memory) => {
+                memory.extend_from_slice(&range);
+                Ok(Self::Memory(memory))
+            }
+            Self::Mapped(mut writer) => blocking(move || writer.append(&range).map(|()| Self::Mapped(writer))).await,
+        }
+    }
+
+    fn finish(self) -> Result<WholeObject, TemporaryError> {
+        match self {
+            Self::Memory(memory) => Ok(WholeObject::Memory(memory.freeze())),
+            Self::Mapped(writer) => writer.finish().map(WholeObject::Mapped),
+        }
+    }
+}
 
 /// Divides a range of an object into the ranges in which it is read, in order.
 pub(crate) fn split(range: Range<u64>) -> impl Iterator<Item = Range<u64>> + Send {
@@ -22,19 +85,29 @@ pub(crate) fn split(range: Range<u64>) -> impl Iterator<Item = Range<u64>> + Sen
 }
 
 impl DatasetStore {
-    /// Reads all of `relative`, which may have at most `limit_bytes`.
+    /// Reads all of `relative`, which may have at most `limit_bytes`, into memory.
     pub(crate) async fn read(&self, relative: &str, limit_bytes: u64) -> Result<Bytes, StoreError> {
-        self.read_when(relative, limit_bytes, |_, _| Ok(())).await
+        self.read_whole(relative, limit_bytes, u64::MAX, |_, _| Ok(())).await.map(|object| object.bytes())
     }
 
-    /// Reads all of `relative`, which may have at most `limit_bytes`. If the object is longer than one range,
+    /// Reads all of `relative`, which may have at most `limit_bytes`, to keep it. If the object is longer than one range,
     /// `begins_well` checks its first bytes, and gets its total size, before the rest is read.
-    pub(crate) async fn read_when(
+    pub(crate) async fn read_kept(
         &self,
         relative: &str,
         limit_bytes: u64,
         begins_well: impl FnOnce(&[u8], u64) -> Result<(), FormatError>,
-    ) -> Result<Bytes, StoreError> {
+    ) -> Result<WholeObject, StoreError> {
+        self.read_whole(relative, limit_bytes, MAPPED_BYTES, begins_well).await
+    }
+
+    async fn read_whole(
+        &self,
+        relative: &str,
+        limit_bytes: u64,
+        mapped_from: u64,
+        begins_well: impl FnOnce(&[u8], u64) -> Result<(), FormatError>,
+    ) -> Result<WholeObject, StoreError> {
         let path = self.path_of(relative);
         let answer = self.object.get(&path).await.map_err(|source| StoreError::of(&self.url_of(relative), source))?;
         let bytes = answer.meta.size;
@@ -42,19 +115,18 @@ impl DatasetStore {
             return Err(StoreError::TooLarge { url: self.url_of(relative), bytes, limit_bytes });
         }
         if bytes <= RANGE_BYTES {
-            return self.body(relative, answer, bytes).await;
+            return self.body(relative, answer, bytes).await.map(WholeObject::Memory);
         }
         let meta = answer.meta;
         let mut ranges = std::pin::pin!(self.stream(relative, meta));
         let first = ranges.try_next().await?.unwrap_or_default();
         begins_well(&first, bytes).map_err(|source| StoreError::Format { url: self.url_of(relative), source })?;
-        let mut all = BytesMut::with_capacity(usize::try_from(bytes).expect("the limit fits into memory"));
-        all.extend_from_slice(&first);
-        drop(first);
+        let unusable = |error| StoreError::Format { url: self.url_of(relative), source: FormatError::Temporary(error) };
+        let mut collector = Collector::new(bytes, mapped_from).await.append(first).await.map_err(unusable)?;
         while let Some(range) = ranges.try_next().await? {
-            all.extend_from_slice(&range);
+            collector = collector.append(range).await.map_err(unusable)?;
         }
-        Ok(all.freeze())
+        collector.finish().map_err(unusable)
     }
 
     /// Streams all of `relative`, which `meta` describes, as chunks in order. Memory is bounded by a few ranges.

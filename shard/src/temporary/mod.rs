@@ -1,10 +1,15 @@
-//! Data that does not fit into memory: bytes that are [spooled](Spool) and items that are [sorted](Sorter) in temporary
-//! files. The files have no name, so that nothing of them stays when the process ends, however it ends.
+//! Data that does not fit into memory: bytes that are [spooled](Spool), items that are [sorted](Sorter) and objects that are
+//! [read in place](MappedObject), in temporary files. The files have no name, so that nothing of them stays when the process
+//! ends, however it ends.
 
+#[cfg(feature = "store")]
+mod mapped;
 #[cfg(feature = "store")]
 mod sorter;
 mod spool;
 
+#[cfg(feature = "store")]
+pub(crate) use mapped::{MappedObject, MappedWriter};
 #[cfg(feature = "store")]
 pub(crate) use sorter::{Sorted, SortedItem, SortedItems, Sorter};
 pub(crate) use spool::Spool;

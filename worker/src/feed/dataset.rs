@@ -29,9 +29,9 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use super::FeedError;
 use crate::fetch::{
-    BlockContent, BlockKey, BlockPeers, BlockPlace, BlockSource, FetchError, Fetcher, LeastRecentlyUsed,
-    MERGE_GAP_BYTES, MemoryCache, ObjectRead, Peers, Pieces, RetrySettings, RetryingStore, ShardObject, ShardSource,
-    ShardsBase, StoreClient, WorkingWindow, read_all,
+    BlockContent, BlockKey, BlockPeers, BlockPlace, BlockSource, DiskCache, FetchError, Fetcher, KeptRanges,
+    LeastRecentlyUsed, MERGE_GAP_BYTES, MemoryCache, ObjectRead, Peers, Pieces, RetrySettings, RetryingStore,
+    ShardObject, ShardSource, ShardsBase, StoreClient, WorkingWindow, read_all,
 };
 
 /// Number of datasets that stay open although no rank reads them.
@@ -49,6 +49,8 @@ pub(crate) struct Datasets {
     open: Mutex<HashMap<DatasetKey, Arc<OnceCell<Arc<OpenDataset>>>>>,
     indexes: Arc<Indexes>,
     requests: Arc<StoreClient>,
+    /// Keeps manifests, too.
+    disk: Option<Arc<DiskCache>>,
     access: StoreAccess,
     /// Limits the blocks of columnar formats that are decoded at once, as each takes a core.
     decoding: Arc<Semaphore>,
@@ -79,9 +81,10 @@ impl fmt::Debug for StoreAccess {
 type DatasetKey = (String, Fingerprint);
 
 impl Datasets {
-    pub(crate) fn new(index_bytes: u64, threads: usize, requests: Arc<StoreClient>, access: StoreAccess) -> Self {
+    pub(crate) fn new(index_bytes: u64, threads: usize, fetcher: &Fetcher, access: StoreAccess) -> Self {
         let (indexes, decoding) = (Arc::new(Indexes::new(index_bytes)), Arc::new(Semaphore::new(threads)));
-        Self { open: Mutex::default(), indexes, requests, access, decoding }
+        let (requests, disk) = (fetcher.requests().clone(), fetcher.disk().cloned());
+        Self { open: Mutex::default(), indexes, requests, disk, access, decoding }
     }
 
     /// Returns the dataset of `job`. It is opened once, however many ranks ask for it.
@@ -124,6 +127,8 @@ pub(crate) struct OpenDataset {
     /// Where the shards lie, if not beside the manifest.
     base: Option<Arc<ShardsBase>>,
     manifest: Manifest,
+    /// Keeps the manifest on disk while the dataset is in use.
+    _kept: Option<Arc<KeptRanges>>,
     /// Bytes of all shards.
     bytes: u64,
     fingerprint: Fingerprint,
@@ -140,7 +145,7 @@ pub(crate) struct OpenDataset {
 impl OpenDataset {
     async fn open(
         job: &Job,
-        Datasets { indexes, requests, access, decoding, .. }: &Datasets,
+        Datasets { indexes, requests, disk, access, decoding, .. }: &Datasets,
     ) -> Result<Arc<Self>, FeedError> {
         let store_error = |source| FeedError::Dataset { url: job.dataset.clone(), source: Arc::new(source) };
         let url: Arc<str> = job.dataset.as_str().into();
@@ -149,7 +154,16 @@ impl OpenDataset {
         let store = bare.clone().through(|inner| {
             Arc::new(RetryingStore { inner, dataset: url.clone(), requests: requests.clone() }).layered()
         });
-        let manifest = again(requests, || store.manifest()).await.map_err(store_error)?;
+        let kept = disk.as_ref().map(|disk| Arc::new(KeptRanges::new(store.object(), &url, disk)));
+        let with_manifest = kept.iter().fold(store.clone(), |store, kept| store.through(|_| kept.clone().layered()));
+        let read = || async {
+            let read = with_manifest.manifest().await;
+            if let (Err(_), Some(kept)) = (&read, &kept) {
+                kept.discard().await;
+            }
+            read
+        };
+        let manifest = again(requests, read).await.map_err(store_error)?;
         let actual = manifest.fingerprint();
         if actual != job.dataset_fingerprint {
             return Err(FeedError::DatasetDiffers {
@@ -176,6 +190,7 @@ impl OpenDataset {
             shards,
             base,
             manifest,
+            _kept: kept,
             bytes,
             fingerprint: actual,
             plans,

@@ -150,7 +150,7 @@ impl Resources {
             pool,
             scheduler: DecodeScheduler::new(NearestToStarving, 2 * threads),
             throttle: CpuThrottle::new(&budget),
-            datasets: Datasets::new(shares.index_bytes, threads, fetcher.requests().clone(), access),
+            datasets: Datasets::new(shares.index_bytes, threads, &fetcher, access),
             fetcher,
             bad: Mutex::default(),
             threads: DecodeThreads::new(&stages.decode, threads),

@@ -14,6 +14,7 @@ mod eviction;
 #[cfg(test)]
 pub mod flaky;
 mod hedge;
+mod kept;
 mod memory;
 mod object;
 mod outage;
@@ -52,10 +53,11 @@ use tracing::{Instrument, Span};
 use admission::{Admission, QuarterWanted};
 pub use client::RetrySettings;
 pub(crate) use client::StoreClient;
-use disk::DiskCache;
+pub(crate) use disk::DiskCache;
 pub use error::FetchError;
 use eviction::FirstCome;
 pub(crate) use eviction::LeastRecentlyUsed;
+pub(crate) use kept::KeptRanges;
 pub(crate) use memory::MemoryCache;
 use memory::Released;
 pub(crate) use object::{ObjectRead, ShardSource, read_all};
@@ -386,6 +388,11 @@ impl Fetcher {
         let disk = self.disk.as_ref().map(|disk| disk.bytes());
         let disk = disk.map(|(used_bytes, limit_bytes)| CachedBytes { used_bytes, limit_bytes, window_bytes: 0 });
         disk.filter(|disk| disk.limit_bytes > memory.limit_bytes).unwrap_or(memory)
+    }
+
+    /// Returns the cache on disk, if there is one.
+    pub(crate) const fn disk(&self) -> Option<&Arc<DiskCache>> {
+        self.disk.as_ref()
     }
 
     /// Returns the state of the cache on disk, if there is one.
