@@ -13,6 +13,7 @@ pub mod files;
 mod mds;
 mod npy;
 pub mod parquet;
+mod protobuf;
 #[cfg(feature = "store")]
 mod read_shards;
 mod record_key;

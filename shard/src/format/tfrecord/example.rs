@@ -1,5 +1,4 @@
-//! Reads `tf.train.Example`, a message of Protocol Buffers, as their own parser does: fields may come in any order and more
-//! than once, and unknown ones are passed over.
+//! Reads `tf.train.Example`, a message of Protocol Buffers, as their own parser does: unknown fields are passed over.
 //!
 //! ```text
 //! Example   1: Features          Feature   1: BytesList   2: FloatList   3: Int64List, of which the last one counts
@@ -13,119 +12,10 @@ use bytes::Bytes;
 
 use spdl_core::job::DType;
 
-use crate::format::{Array, Content};
-
-/// How a field of a message is encoded.
-const VARINT: u64 = 0;
-const FIXED_64: u64 = 1;
-const DELIMITED: u64 = 2;
-const GROUP: u64 = 3;
-const GROUP_END: u64 = 4;
-const FIXED_32: u64 = 5;
-/// Most groups inside each other, as in the parser of Protocol Buffers.
-const MAX_DEPTH: u32 = 100;
-
-/// A field of a message.
-struct MessageField {
-    number: u64,
-    value: Value,
-}
-
-enum Value {
-    Number(u64),
-    /// Four bytes.
-    Fixed(Range<usize>),
-    /// A byte string, a message or packed numbers: where they lie.
-    Delimited(Range<usize>),
-    Unknown,
-}
-
-/// Reads the fields of the message that lies in a range of `bytes`.
-struct Message<'b> {
-    bytes: &'b [u8],
-    at: usize,
-}
-
-impl<'b> Message<'b> {
-    fn new(bytes: &'b [u8], range: Range<usize>) -> Self {
-        Self { bytes: &bytes[..range.end], at: range.start }
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..70).step_by(7) {
-            let byte = *self.bytes.get(self.at)?;
-            self.at += 1;
-            // The tenth byte has one bit of the number; its others are lost, as in other parsers.
-            number |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
-            if byte & 0x80 == 0 {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    fn take(&mut self, bytes: u64) -> Option<Range<usize>> {
-        let end = self.at.checked_add(usize::try_from(bytes).ok()?).filter(|end| *end <= self.bytes.len())?;
-        let taken = self.at..end;
-        self.at = end;
-        Some(taken)
-    }
-
-    /// Reads the next field; the inner `None` is the end of the message, the outer one an error.
-    fn next(&mut self) -> Option<Option<MessageField>> {
-        if self.at == self.bytes.len() {
-            return Some(None);
-        }
-        let (number, kind) = self.tag()?;
-        let value = match kind {
-            VARINT => Value::Number(self.varint()?),
-            FIXED_64 => self.take(8).map(|_| Value::Unknown)?,
-            FIXED_32 => Value::Fixed(self.take(4)?),
-            DELIMITED => {
-                let bytes = self.varint()?;
-                Value::Delimited(self.take(bytes)?)
-            }
-            GROUP => self.group(number).map(|()| Value::Unknown)?,
-            _ => return None,
-        };
-        Some(Some(MessageField { number, value }))
-    }
-
-    fn tag(&mut self) -> Option<(u64, u64)> {
-        let tag = self.varint().filter(|tag| *tag <= u64::from(u32::MAX))?;
-        (tag >> 3 > 0).then_some((tag >> 3, tag & 7))
-    }
-
-    /// Passes over a group, an old form of message that ends with a mark.
-    fn group(&mut self, number: u64) -> Option<()> {
-        let mut open = vec![number];
-        while let Some(&innermost) = open.last() {
-            let (number, kind) = self.tag()?;
-            match kind {
-                VARINT => {
-                    self.varint()?;
-                }
-                FIXED_64 => {
-                    self.take(8)?;
-                }
-                FIXED_32 => {
-                    self.take(4)?;
-                }
-                DELIMITED => {
-                    let bytes = self.varint()?;
-                    self.take(bytes)?;
-                }
-                GROUP if open.len() < MAX_DEPTH as usize => open.push(number),
-                GROUP_END if number == innermost => {
-                    open.pop();
-                }
-                _ => return None,
-            }
-        }
-        Some(())
-    }
-}
+use crate::format::{
+    Array, Content,
+    protobuf::{Message, Value},
+};
 
 /// Finds the features of an example: their names, and where in `example` their messages lie, in the order of their places.
 /// Of two with one name the later one counts.
@@ -241,7 +131,7 @@ fn add(feature: &[u8], list: Range<usize>, values: &mut Values) -> Option<()> {
             (1, Values::Integers(elements), Value::Number(number)) => elements.extend(number.to_le_bytes()),
             (1, Values::Integers(elements), Value::Delimited(packed)) => {
                 let mut numbers = Message::new(feature, packed);
-                while numbers.at < numbers.bytes.len() {
+                while !numbers.is_at_end() {
                     elements.extend(numbers.varint()?.to_le_bytes());
                 }
             }
