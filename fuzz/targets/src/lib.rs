@@ -5,6 +5,7 @@
 //! written, and reads back equal; the result does not depend on how the bytes are split; accepted input can be read
 //! from end to end; and at most a small multiple of the input plus a stated limit is allocated.
 
+mod array_record;
 mod coordinator;
 mod decode;
 mod files;
@@ -68,6 +69,13 @@ pub const ALL: &[FuzzTarget] = &[
     // The decompressors have tables and windows of their own, of up to 16 MiB and more.
     FuzzTarget { max_bytes: 160 << 20, ..target("decompress", formats::decompress, formats::decompress_seeds) },
     target("tfrecord", formats::tfrecord, formats::tfrecord_seeds),
+    // brotli and zstd have tables and windows of their own, as above; what a chunk becomes is limited by its index.
+    FuzzTarget {
+        max_bytes: 160 << 20,
+        max_bytes_per_byte: 1 << 17,
+        ..target("array_record", array_record::file, array_record::seeds)
+    },
+    target("array_record_index", array_record::index, array_record::index_seeds),
     // A page may decompress to 64 MiB more than its file states, and the library that reads footers has structs for bytes.
     FuzzTarget { max_bytes: 320 << 20, max_bytes_per_byte: 4096, ..target("parquet", parquet::file, parquet::seeds) },
     target("parquet_index", parquet::index, parquet::index_seeds),

@@ -6,6 +6,7 @@
 //!
 //! A new format is a module here and an entry in the table `FORMATS`.
 
+pub mod array_record;
 mod checksum;
 mod compressed;
 mod content;
@@ -41,7 +42,8 @@ use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
 /// All formats. Where no format is given for a folder, the first format of this table that recognises it counts.
-static FORMATS: [&dyn Format; 5] = [&tar::Tar, &mds::Mds, &parquet::Parquet, &tfrecord::TfRecord, &files::LooseFiles];
+static FORMATS: [&dyn Format; 6] =
+    [&tar::Tar, &mds::Mds, &parquet::Parquet, &tfrecord::TfRecord, &array_record::ArrayRecord, &files::LooseFiles];
 
 /// The format of manifests that name none.
 pub const DEFAULT_FORMAT: &dyn Format = &tar::Tar;

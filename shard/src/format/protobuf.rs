@@ -63,6 +63,12 @@ impl<'b> Message<'b> {
         self.at == self.bytes.len()
     }
 
+    /// Returns the bytes that were not read.
+    #[cfg(feature = "store")]
+    pub(super) fn rest(&self) -> &'b [u8] {
+        &self.bytes[self.at..]
+    }
+
     fn take(&mut self, bytes: u64) -> Option<Range<usize>> {
         let end = self.at.checked_add(usize::try_from(bytes).ok()?).filter(|end| *end <= self.bytes.len())?;
         let taken = self.at..end;

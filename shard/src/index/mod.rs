@@ -26,6 +26,12 @@ use crate::{
 /// The suffix that turns a shard's name into the name of its record index.
 pub const INDEX_SUFFIX: &str = ".idx";
 
+/// Returns whether an object's name is that of an index, or of one that is being replaced.
+#[cfg(feature = "store")]
+pub(crate) fn is_index(name: &str) -> bool {
+    name.strip_suffix(".new").unwrap_or(name).ends_with(INDEX_SUFFIX)
+}
+
 pub(crate) const KIND: FileKind = FileKind { name: "record index", magic: *b"SPDLIDX\n", version: 2 };
 /// The version without tables of segments, which is written if there are no tables.
 const VERSION_WITHOUT_TABLES: u32 = 1;

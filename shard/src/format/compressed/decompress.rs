@@ -32,8 +32,8 @@ impl Compressed {
 }
 
 impl Compression {
-    /// Decompresses all of `source` to the end of `out`, at most `max_bytes`.
-    fn decompress(
+    /// Decompresses all of `source` into `out`, which is empty, at most `max_bytes`.
+    pub(in crate::format) fn decompress(
         self,
         mut source: impl BufRead + Send,
         max_bytes: u64,

@@ -24,9 +24,74 @@ use crate::format::{
 /// What is wrong with the example, as words that follow its name.
 #[cfg(feature = "store")]
 pub fn features(example: &[u8]) -> Result<Vec<(String, Range<usize>)>, String> {
-    let wrong = || "is no `tf.train.Example`: its message is damaged, or another one".to_owned();
     let mut found: Vec<(String, Range<usize>)> = Vec::new();
     let mut known = std::collections::HashMap::new();
+    each_feature(example, |name, feature| match known.get(name) {
+        Some(&nth) => found[nth] = (name.to_owned(), feature),
+        None => {
+            known.insert(name, found.len());
+            found.push((name.to_owned(), feature));
+        }
+    })?;
+    found.sort_by_key(|(_, feature)| feature.start);
+    Ok(found)
+}
+
+/// Finds the feature of this name: where in `example` its message lies. Of two the later one counts.
+///
+/// # Errors
+/// What is wrong with the example, as words that follow its name.
+#[cfg(feature = "store")]
+pub(in crate::format) fn feature_named(example: &[u8], wanted: &str) -> Result<Option<Range<usize>>, String> {
+    let mut found = None;
+    each_feature(example, |name, feature| {
+        if name == wanted {
+            found = Some(feature);
+        }
+    })?;
+    Ok(found)
+}
+
+/// Returns whether a record is an example and can hardly be anything else: it has features, each with a name that a field can
+/// have, and nothing in it is unknown.
+#[cfg(feature = "store")]
+pub(in crate::format) fn is_example(record: &[u8]) -> bool {
+    let is_name = |name: &str| !name.is_empty() && !name.contains(char::is_control);
+    let is_feature = |feature: Range<usize>| {
+        let mut lists = Message::new(record, feature.clone());
+        while let Some(Some(list)) = lists.next() {
+            if !matches!((list.number, list.value), (1..=3, Value::Delimited(_))) {
+                return false;
+            }
+        }
+        values(&record[feature]).is_some()
+    };
+    let (mut has_features, mut is_all_known) = (false, true);
+    let read = each_feature(record, |name, feature| {
+        has_features = true;
+        is_all_known &= is_name(name) && is_feature(feature);
+    });
+    read.is_ok() && has_features && is_all_known && has_only_field_1(record)
+}
+
+/// Returns whether a message and the messages in it have no other fields than the first.
+#[cfg(feature = "store")]
+fn has_only_field_1(example: &[u8]) -> bool {
+    let mut message = Message::new(example, 0..example.len());
+    while let Some(Some(field)) = message.next() {
+        let (1, Value::Delimited(features)) = (field.number, field.value) else { return false };
+        let mut entries = Message::new(example, features);
+        while let Some(Some(entry)) = entries.next() {
+            let (1, Value::Delimited(_)) = (entry.number, entry.value) else { return false };
+        }
+    }
+    true
+}
+
+/// Calls `each` with the name of each feature, and where its message lies.
+#[cfg(feature = "store")]
+fn each_feature<'e>(example: &'e [u8], mut each: impl FnMut(&'e str, Range<usize>)) -> Result<(), String> {
+    let wrong = || "is no `tf.train.Example`: its message is damaged, or another one".to_owned();
     let mut message = Message::new(example, 0..example.len());
     while let Some(field) = message.next().ok_or_else(wrong)? {
         let (1, Value::Delimited(features)) = (field.number, field.value) else { continue };
@@ -34,27 +99,20 @@ pub fn features(example: &[u8]) -> Result<Vec<(String, Range<usize>)>, String> {
         while let Some(entry) = entries.next().ok_or_else(wrong)? {
             let (1, Value::Delimited(entry)) = (entry.number, entry.value) else { continue };
             let (name, feature) = entry_of(example, entry).ok_or_else(wrong)?;
-            match known.get(&name) {
-                Some(&nth) => found[nth] = (name, feature),
-                None => {
-                    known.insert(name.clone(), found.len());
-                    found.push((name, feature));
-                }
-            }
+            each(name, feature);
         }
     }
-    found.sort_by_key(|(_, feature)| feature.start);
-    Ok(found)
+    Ok(())
 }
 
 /// Reads an entry of the map: its key, and where its feature lies.
 #[cfg(feature = "store")]
-fn entry_of(example: &[u8], entry: Range<usize>) -> Option<(String, Range<usize>)> {
-    let (mut name, mut feature) = (String::new(), entry.end..entry.end);
+fn entry_of(example: &[u8], entry: Range<usize>) -> Option<(&str, Range<usize>)> {
+    let (mut name, mut feature) = ("", entry.end..entry.end);
     let mut fields = Message::new(example, entry);
     while let Some(field) = fields.next()? {
         match (field.number, field.value) {
-            (1, Value::Delimited(key)) => name = std::str::from_utf8(&example[key]).ok()?.to_owned(),
+            (1, Value::Delimited(key)) => name = std::str::from_utf8(&example[key]).ok()?,
             (2, Value::Delimited(value)) => feature = value,
             _ => {}
         }
@@ -187,6 +245,32 @@ mod tests {
         assert_eq!(content_of(&joined).unwrap(), expected);
         let replaced = [delimited(1, &delimited(1, b"abc")), joined].concat();
         assert_eq!(content_of(&replaced).unwrap(), expected);
+    }
+
+    #[test]
+    fn an_example_is_told_from_other_bytes_and_each_of_its_features_is_found_by_name() {
+        let numbers = delimited(3, &delimited(1, &[5]));
+        let example = delimited(1, &[entry("a", &numbers), entry("b", &[]), entry("a", &delimited(1, b""))].concat());
+        assert!(is_example(&example));
+        let found = |name| feature_named(&example, name).unwrap().map(|range| &example[range]);
+        assert_eq!([found("a"), found("b"), found("c")], [Some(&delimited(1, b"")[..]), Some(&[][..]), None]);
+        let sequence = [example.clone(), delimited(2, &delimited(1, &entry("c", b"")))].concat();
+        let others = [
+            vec![],
+            b"a text".to_vec(),
+            b"{\"a\": 1}".to_vec(),
+            b"\x81\xa1a\x01".to_vec(),
+            delimited(1, &[]),
+            delimited(1, b"text"),
+            delimited(1, &entry("", &numbers)),
+            delimited(1, &entry("line\n", &numbers)),
+            delimited(1, &entry("a", &delimited(4, b""))),
+            delimited(1, &[entry("a", &numbers), delimited(2, b"")].concat()),
+            sequence,
+        ];
+        for other in others {
+            assert!(!is_example(&other), "{}", other.escape_ascii());
+        }
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub use example::content;
 #[cfg(feature = "store")]
 pub use example::features;
 #[cfg(feature = "store")]
+pub(super) use example::{feature_named, is_example};
+#[cfg(feature = "store")]
 pub use frame::{FrameReader, WrongFrame};
 
 use std::{ops::Range, sync::Arc};

@@ -14,7 +14,7 @@ use crate::{
         files::is_hidden,
         read_shards::{ShardCatalog, read_shards},
     },
-    index::{INDEX_SUFFIX, IndexBuilder},
+    index::{IndexBuilder, is_index},
     manifest::ShardFacts,
     temporary::TemporaryFolder,
 };
@@ -22,11 +22,7 @@ use crate::{
 /// Returns whether a file's name is one that programs give to TFRecord files, such as `train.tfrecord-00000-of-00010`.
 pub(super) fn is_named_so(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
-    (name.contains(".tfrecord") || name.contains(".tfrec")) && !is_our_own(name)
-}
-
-fn is_our_own(name: &str) -> bool {
-    name.strip_suffix(".new").unwrap_or(name).ends_with(INDEX_SUFFIX)
+    (name.contains(".tfrecord") || name.contains(".tfrec")) && !is_index(name)
 }
 
 pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, DatasetError>> {
@@ -34,7 +30,7 @@ pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, Dat
         let has_names = scan.folder.iter().any(|object| is_named_so(object.name));
         scan.folder.retain(|object| match has_names {
             true => is_named_so(object.name),
-            false => !is_our_own(object.name) && !is_hidden(object.name),
+            false => !is_index(object.name) && !is_hidden(object.name),
         });
     }
     if let Err(error) = scan.refuse_boxes("is only for tars") {

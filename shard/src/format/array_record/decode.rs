@@ -1,0 +1,161 @@
+//! Decodes the chunks of a segment to the values of their records.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use spdl_core::job::DType;
+
+use super::{
+    END_BYTES, RecordFields,
+    chunk::{Chunk, Decompressor, Values},
+    index::ArrayRecordIndex,
+};
+use crate::format::{
+    Content, DecodedBlock, NumberRun, OpenError,
+    tfrecord::{content, feature_named},
+};
+
+/// Room for decoded records is reserved up to so many times the stored bytes, and grows beyond.
+const MAX_RESERVED_RATIO: u64 = 16;
+
+/// The decoded records of a block, or of some of its chunks.
+#[derive(Debug)]
+pub(super) struct DecodedChunks {
+    fields: RecordFields,
+    /// In the order of their records.
+    runs: Vec<DecodedRun>,
+}
+
+/// Records of neighbouring chunks.
+#[derive(Debug)]
+struct DecodedRun {
+    records: Range<u32>,
+    values: Bytes,
+    /// Where each record ends in the values. Those of damaged chunks are empty.
+    ends: Vec<u32>,
+    damaged: Vec<DamagedChunk>,
+}
+
+#[derive(Debug)]
+struct DamagedChunk {
+    records: Range<u32>,
+    problem: Arc<str>,
+    checksum: u32,
+}
+
+impl DecodedBlock for DecodedChunks {
+    fn bytes(&self) -> u64 {
+        self.runs.iter().map(|run| run.values.len() as u64 + END_BYTES * run.ends.len() as u64).sum()
+    }
+
+    fn open(&self, record: u32, nth: u32) -> Result<Option<Content>, OpenError> {
+        let at = self.runs.partition_point(|run| run.records.end <= record);
+        let run = self.runs.get(at).filter(|run| run.records.contains(&record)).ok_or(OpenError::Missing)?;
+        let value = run.value(record)?;
+        let RecordFields::Features(names) = &self.fields else { return Ok(Some(Content::File(value))) };
+        let name = names.get(nth as usize).ok_or(OpenError::Missing)?;
+        let feature = feature_named(&value, name)
+            .map_err(|problem| OpenError::Malformed(format!("is not there: the record {problem}")))?;
+        feature.map(|feature| content(&value.slice(feature)).map_err(OpenError::Malformed)).transpose()
+    }
+
+    fn number(&self, _record: u32, _nth: u32) -> Option<(DType, &[u8])> {
+        None
+    }
+
+    fn numbers(&self, _record: u32, _nth: u32) -> Option<NumberRun<'_>> {
+        None
+    }
+}
+
+impl DecodedRun {
+    fn value(&self, record: u32) -> Result<Bytes, OpenError> {
+        if let Some(chunk) = self.damaged.iter().find(|chunk| chunk.records.contains(&record)) {
+            return Err(OpenError::Damaged { problem: chunk.problem.clone(), checksum: chunk.checksum });
+        }
+        let number = (record - self.records.start) as usize;
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Ok(self.values.slice(start as usize..self.ends[number] as usize))
+    }
+}
+
+/// Decodes the chunks that lie in `ranges` of the shard, which are sorted and do not overlap.
+pub(super) fn decode(
+    index: &ArrayRecordIndex,
+    ranges: &[Range<u64>],
+    fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
+) -> DecodedChunks {
+    let mut runs = Vec::new();
+    let mut decompressor = Decompressor::new();
+    for range in ranges {
+        for segment in index.segments_in(range) {
+            let chunks = chunks_in(index, segment, range);
+            if !chunks.is_empty() {
+                runs.push(decode_run(index, segment, chunks, fetched, &mut decompressor));
+            }
+        }
+    }
+    DecodedChunks { fields: index.fields.clone(), runs }
+}
+
+/// Returns the chunks of a segment that lie in `range` of the shard.
+fn chunks_in(index: &ArrayRecordIndex, segment: usize, range: &Range<u64>) -> Range<u32> {
+    let chunks = index.chunks_of(segment);
+    let first = chunks.clone().find(|chunk| index.place(segment, *chunk).start >= range.start).unwrap_or(chunks.end);
+    let end = (first..chunks.end).find(|chunk| index.place(segment, *chunk).end > range.end);
+    first..end.unwrap_or(chunks.end)
+}
+
+/// Decodes neighbouring chunks of a segment.
+fn decode_run(
+    index: &ArrayRecordIndex,
+    segment: usize,
+    chunks: Range<u32>,
+    fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
+    decompressor: &mut Result<Decompressor, String>,
+) -> DecodedRun {
+    let last = chunks.end - 1;
+    let at = index.place(segment, chunks.start).start;
+    let stored = fetched(at..index.place(segment, last).end).unwrap_or_default();
+    let decoded: u64 = chunks.clone().map(|chunk| u64::from(index.chunk(chunk).decoded_bytes)).sum();
+    let reserved = decoded.min(MAX_RESERVED_RATIO * stored.len() as u64);
+    let records = index.records_of(chunks.start).start..index.records_of(last).end;
+    let mut values = Values { bytes: Vec::with_capacity(reserved as usize), ends: Vec::new() };
+    let mut damaged = Vec::new();
+    for number in chunks {
+        let place = index.place(segment, number);
+        let part = stored.get((place.start - at) as usize..(place.end - at) as usize);
+        let stored = part.map(|part| stored.slice_ref(part)).unwrap_or_default();
+        let result = match decompressor {
+            Ok(decompressor) => decode_chunk(index, number, stored.clone(), decompressor, &mut values),
+            Err(problem) => Err(problem.clone()),
+        };
+        if let Err(problem) = result {
+            let problem = format!("(chunk {number}, byte {}): its chunk {problem}", index.chunk(number).at);
+            let (records, checksum) = (index.records_of(number), crc32c::crc32c(&stored));
+            let end = values.bytes.len() as u32;
+            values.ends.extend(records.clone().map(|_| end));
+            damaged.push(DamagedChunk { records, problem: problem.into(), checksum });
+        }
+    }
+    values.bytes.shrink_to_fit();
+    values.ends.shrink_to_fit();
+    DecodedRun { records, values: values.bytes.into(), ends: values.ends, damaged }
+}
+
+/// Decodes chunk number `number`, which has these stored bytes.
+fn decode_chunk(
+    index: &ArrayRecordIndex,
+    number: u32,
+    stored: Bytes,
+    decompressor: &mut Decompressor,
+    values: &mut Values,
+) -> Result<(), String> {
+    let (indexed, records) = (index.chunk(number), index.records_of(number));
+    let chunk = Chunk::read(stored, indexed.at)?;
+    let found = (chunk.records, chunk.decoded_bytes);
+    if found != (u64::from(records.end - records.start), indexed.decoded_bytes.into()) {
+        return Err(format!("is another one than was indexed: it has {} records of {} bytes", found.0, found.1));
+    }
+    decompressor.records(&chunk, indexed.decoded_bytes.into(), values)
+}

@@ -1,0 +1,201 @@
+//! The index of an ArrayRecord file: where its chunks lie, in the file and in the shard, and what the fields of its records are.
+
+#[cfg(feature = "store")]
+use std::sync::Arc;
+use std::{collections::HashMap, ops::Range};
+
+use bytes::Bytes;
+
+use super::RecordFields;
+#[cfg(feature = "store")]
+use crate::format::DecodedBlock;
+use crate::{
+    envelope::{text, u32_at, u64_at},
+    format::{Field, ObjectRange, ObjectRole, Record, RecordKey, ShardIndex, StoredObject},
+    manifest::Shard,
+};
+
+/// Bytes of a chunk in the index.
+pub(super) const CHUNK_BYTES: usize = 16;
+
+/// The index of a file, which was checked when it was opened.
+#[derive(Debug)]
+pub(super) struct ArrayRecordIndex {
+    pub(super) bytes: Bytes,
+    /// Size of the file.
+    pub(super) file_bytes: u64,
+    /// Where the last chunk ends in the file.
+    pub(super) end: u64,
+    pub(super) shard_bytes: u64,
+    pub(super) records: u32,
+    /// The place of the chunks in `bytes`: a file can have one for each record, so that they are read where they lie.
+    pub(super) chunks: Range<usize>,
+    pub(super) segments: Vec<PlacedSegment>,
+    /// What the keys of all records begin with: its place in `bytes`.
+    pub(super) prefix: Range<usize>,
+    pub(super) fields: RecordFields,
+    pub(super) names: Vec<String>,
+    pub(super) by_name: HashMap<String, u32>,
+}
+
+/// Neighbouring chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PlacedSegment {
+    /// Offset in the shard.
+    pub(super) at: u64,
+    pub(super) first_chunk: u32,
+}
+
+/// A chunk of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct IndexedChunk {
+    /// Offset in the file.
+    pub(super) at: u64,
+    pub(super) first_record: u32,
+    /// Bytes of its records.
+    pub(super) decoded_bytes: u32,
+}
+
+impl ArrayRecordIndex {
+    pub(super) fn chunk_count(&self) -> u32 {
+        (self.chunks.len() / CHUNK_BYTES) as u32
+    }
+
+    pub(super) fn chunk(&self, number: u32) -> IndexedChunk {
+        let entry = &self.bytes[self.chunks.clone()][number as usize * CHUNK_BYTES..][..CHUNK_BYTES];
+        IndexedChunk { at: u64_at(entry, 0), first_record: u32_at(entry, 8), decoded_bytes: u32_at(entry, 12) }
+    }
+
+    /// Returns where a chunk lies in the file, with what fills it up behind the chunk.
+    pub(super) fn stored(&self, chunk: u32) -> Range<u64> {
+        let end = if chunk + 1 < self.chunk_count() { self.chunk(chunk + 1).at } else { self.end };
+        self.chunk(chunk).at..end
+    }
+
+    /// Returns the numbers of the records of a chunk.
+    pub(super) fn records_of(&self, chunk: u32) -> Range<u32> {
+        let next = chunk + 1;
+        let end = if next < self.chunk_count() { self.chunk(next).first_record } else { self.records };
+        self.chunk(chunk).first_record..end
+    }
+
+    /// Returns the numbers of the chunks of segment number `segment`.
+    pub(super) fn chunks_of(&self, segment: usize) -> Range<u32> {
+        let end = self.segments.get(segment + 1).map_or(self.chunk_count(), |next| next.first_chunk);
+        self.segments[segment].first_chunk..end
+    }
+
+    /// Returns the bytes that segment number `segment` takes in the shard.
+    pub(super) fn segment_bytes(&self, segment: usize) -> u64 {
+        let end = self.segments.get(segment + 1).map_or(self.shard_bytes, |next| next.at);
+        end - self.segments[segment].at
+    }
+
+    /// Returns where the chunks of a segment lie in the file.
+    pub(super) fn stored_segment(&self, segment: usize) -> Range<u64> {
+        let chunks = self.chunks_of(segment);
+        self.chunk(chunks.start).at..self.stored(chunks.end - 1).end
+    }
+
+    /// Returns the range of the shard in which a chunk of this segment lies.
+    pub(super) fn place(&self, segment: usize, chunk: u32) -> Range<u64> {
+        let PlacedSegment { at, first_chunk } = self.segments[segment];
+        let (first, stored) = (self.chunk(first_chunk).at, self.stored(chunk));
+        at + (stored.start - first)..at + (stored.end - first)
+    }
+
+    /// Returns the numbers of the segments of which bytes lie in `range` of the shard.
+    pub(super) fn segments_in(&self, range: &Range<u64>) -> Range<usize> {
+        let first = self.segments.partition_point(|segment| segment.at <= range.start).saturating_sub(1);
+        let end = self.segments.partition_point(|segment| segment.at < range.end);
+        first..end.max(first)
+    }
+
+    /// Returns the number of the chunk with this record, and that of its segment.
+    fn chunk_with(&self, record: u32) -> (usize, u32) {
+        let (mut first, mut end) = (0, self.chunk_count());
+        while end - first > 1 {
+            let middle = first + (end - first) / 2;
+            match self.chunk(middle).first_record <= record {
+                true => first = middle,
+                false => end = middle,
+            }
+        }
+        (self.segments.partition_point(|segment| segment.first_chunk <= first) - 1, first)
+    }
+}
+
+impl ShardIndex for ArrayRecordIndex {
+    fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    fn shard_bytes(&self) -> u64 {
+        self.shard_bytes
+    }
+
+    fn record_count(&self) -> u32 {
+        self.records
+    }
+
+    fn sample_count(&self) -> u32 {
+        self.records
+    }
+
+    fn locate(&self, sample: u32) -> (u32, u32) {
+        assert!(sample < self.records, "sample {sample} of {}", self.records);
+        (sample, 0)
+    }
+
+    fn record(&self, record: u32) -> Record<'_> {
+        assert!(record < self.records, "record {record} of {}", self.records);
+        Record {
+            index: self,
+            number: record,
+            key: RecordKey::Numbered(text(&self.bytes[self.prefix.clone()]), record),
+            first_sample: record,
+            samples: 1,
+            first_field: 0,
+            fields: self.names.len() as u32,
+        }
+    }
+
+    fn field(&self, record: &Record<'_>, nth: u32) -> Field<'_> {
+        let name = &self.names[nth as usize];
+        let (segment, chunk) = self.chunk_with(record.number);
+        let (range, records) = (self.place(segment, chunk), self.records_of(chunk));
+        let bytes = u32::try_from(range.end - range.start).expect("checked when the index is opened");
+        let shared_by = records.end - records.start;
+        Field { name, offset: range.start, bytes, shared_by, crc32c: None, value: None }
+    }
+
+    fn field_number(&self, _record: &Record<'_>, name: &str) -> Option<u32> {
+        self.by_name.get(name).copied()
+    }
+
+    fn plan(&self, shard: &Shard<'_>, ranges: &[Range<u64>]) -> Vec<ObjectRange> {
+        let (url, etag) = (shard.url.to_owned(), shard.etag.map(str::to_owned));
+        let object = StoredObject { url, bytes: self.file_bytes, etag, role: ObjectRole::File };
+        let mut plan: Vec<ObjectRange> = Vec::new();
+        for wanted in ranges {
+            for segment in self.segments_in(wanted) {
+                let (PlacedSegment { at, .. }, stored) = (self.segments[segment], self.stored_segment(segment));
+                let (start, end) = (wanted.start.max(at), wanted.end.min(at + (stored.end - stored.start)));
+                if start < end {
+                    let range = stored.start + (start - at)..stored.start + (end - at);
+                    plan.push(ObjectRange { object: object.clone(), range, at: start });
+                }
+            }
+        }
+        plan
+    }
+
+    #[cfg(feature = "store")]
+    fn decode(
+        &self,
+        ranges: &[Range<u64>],
+        fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
+    ) -> Option<Arc<dyn DecodedBlock>> {
+        Some(Arc::new(super::decode::decode(self, ranges, fetched)))
+    }
+}
