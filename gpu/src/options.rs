@@ -196,7 +196,7 @@ mod tests {
     use spdl_core::job::{BytesColumn, Column, ColumnKind, ImageColumn};
 
     fn layout() -> Layout {
-        let image = |layout| ColumnKind::Image(ImageColumn { ops: vec![], layout, normalise: None, size: [4, 5] });
+        let image = |layout| ColumnKind::Image(ImageColumn { layout, size: [4, 5], ..ImageColumn::default() });
         let columns = [
             ("image", image(ImageLayout::Nhwc), DType::U8),
             ("planes", image(ImageLayout::Nchw), DType::U8),

@@ -7,6 +7,7 @@
 //! All code that runs once for each pixel is in this crate, in `spdl-jpeg` and in `spdl-operations`, so that only they have to be compiled
 //! with all optimisations.
 
+mod luma;
 mod orientation;
 mod picture;
 mod plan;
@@ -14,6 +15,7 @@ pub mod resize;
 mod span;
 mod writer;
 
+pub use luma::{luma, make_gray};
 pub use orientation::Orientation;
 pub use picture::{IndexPng, OpenPicture, PictureCounts, PictureError, PictureLimits, PictureScratch, Resampler, open};
 pub use plan::ResamplePlan;

@@ -2,10 +2,10 @@
 //! the slot.
 
 use half::{bf16, f16};
-use spdl_core::job::{DType, ImageColumn, ImageLayout};
+use spdl_core::job::{DType, ImageColor, ImageColumn, ImageLayout};
 use spdl_jpeg::{Error, Output, OutputLayout, STRIP_PIXELS};
 
-use crate::Orientation;
+use crate::{Orientation, luma::luma};
 
 /// Maps channel and 8-bit value to the little-endian bytes of the column's type.
 type PixelTable<const N: usize> = Box<[[[u8; N]; 256]; 3]>;
@@ -19,6 +19,7 @@ enum Encoding {
 /// Writes the pixels of one column.
 pub struct PixelWriter {
     layout: ImageLayout,
+    color: ImageColor,
     encoding: Encoding,
     /// Width and height.
     size: [u32; 2],
@@ -48,9 +49,12 @@ impl PixelWriter {
     /// If `dtype` is none that a picture can have: u8, f16, bf16, f32.
     pub fn new(column: &ImageColumn, dtype: DType) -> Self {
         let [height, width] = column.size;
+        let channels = column.color.channels() as usize;
         let value = |channel: usize, byte: usize| {
             let value = byte as f32 / 255.0;
-            column.normalise.map_or(value, |by| (value - by.mean[channel]) / by.std[channel])
+            // Rows of the table that stand for no channel are not read.
+            let channel = channel.min(channels - 1);
+            column.normalise.as_ref().map_or(value, |by| (value - by.mean[channel]) / by.std[channel])
         };
         let encoding = match dtype {
             DType::U8 => Encoding::Bytes,
@@ -59,13 +63,23 @@ impl PixelWriter {
             DType::F32 => Encoding::Single(table(|c, v| value(c, v).to_le_bytes())),
             _ => unreachable!("a valid job has no picture of type {dtype:?}"),
         };
-        Self { layout: column.layout, encoding, size: [width, height] }
+        Self { layout: column.layout, color: column.color, encoding, size: [width, height] }
     }
 
     /// Creates the writer of an RGB picture of one byte per channel, with this width and height.
     #[must_use]
     pub const fn of_rgb(size: [u32; 2]) -> Self {
-        Self { layout: ImageLayout::Nhwc, encoding: Encoding::Bytes, size }
+        Self { layout: ImageLayout::Nhwc, color: ImageColor::Rgb, encoding: Encoding::Bytes, size }
+    }
+
+    /// Returns whether the channels are those of RGB.
+    #[must_use]
+    pub fn is_rgb(&self) -> bool {
+        self.color == ImageColor::Rgb
+    }
+
+    const fn channels(&self) -> usize {
+        self.color.channels() as usize
     }
 
     /// Returns the bytes of one sample.
@@ -76,12 +90,13 @@ impl PixelWriter {
             Encoding::Half(_) => 2,
             Encoding::Single(_) => 4,
         };
-        self.size[0] as usize * self.size[1] as usize * 3 * element
+        self.size[0] as usize * self.size[1] as usize * self.channels() * element
     }
 
     /// Returns whether the resampled pixels are the result without any conversion.
     pub(crate) fn takes_as_is(&self, frame: &Frame) -> bool {
         matches!(self.encoding, Encoding::Bytes)
+            && self.is_rgb()
             && self.layout == ImageLayout::Nhwc
             && frame.pixels == self.size
             && frame.orientation == Orientation::default()
@@ -96,16 +111,31 @@ impl PixelWriter {
         if frame.pixels != self.size {
             self.blacken(out);
         }
-        match &self.encoding {
-            Encoding::Bytes => self.place(rgb, frame, out, |_, value| [value]),
-            Encoding::Half(table) => self.place(rgb, frame, out, |c, value| table[c][usize::from(value)]),
-            Encoding::Single(table) => self.place(rgb, frame, out, |c, value| table[c][usize::from(value)]),
+        match self.color {
+            ImageColor::Rgb => self.write_as(rgb, frame, out, |rgb| rgb),
+            ImageColor::Bgr => self.write_as(rgb, frame, out, |[r, g, b]| [b, g, r]),
+            ImageColor::Gray => self.write_as(rgb, frame, out, |rgb| [luma(rgb)]),
         }
     }
 
-    /// Decodes a picture straight into its place; the rest of the result becomes black.
+    fn write_as<const C: usize>(
+        &self,
+        rgb: &[u8],
+        frame: &Frame,
+        out: &mut [u8],
+        channels: impl Fn([u8; 3]) -> [u8; C],
+    ) {
+        match &self.encoding {
+            Encoding::Bytes => self.place(rgb, frame, out, channels, |_, value| [value]),
+            Encoding::Half(table) => self.place(rgb, frame, out, channels, |c, value| table[c][usize::from(value)]),
+            Encoding::Single(table) => self.place(rgb, frame, out, channels, |c, value| table[c][usize::from(value)]),
+        }
+    }
+
+    /// Decodes a picture to RGB, straight into its place; the rest of the result becomes black.
     pub(crate) fn render(&self, frame: &Frame, out: &mut [u8], picture: impl RenderTo) -> Result<(), Error> {
         assert_eq!(out.len(), self.bytes(), "bytes of a sample");
+        assert!(self.is_rgb(), "{:?} is made of decoded pixels", self.color);
         if frame.pixels != self.size {
             self.blacken(out);
         }
@@ -155,9 +185,10 @@ impl PixelWriter {
     fn fill<const N: usize>(&self, out: &mut [u8], black: [[u8; N]; 3]) {
         let (elements, _) = out.as_chunks_mut::<N>();
         match self.layout {
+            ImageLayout::Nhwc if self.channels() == 1 => elements.fill(black[0]),
             ImageLayout::Nhwc => elements.as_chunks_mut::<3>().0.fill(black),
             ImageLayout::Nchw => {
-                let plane = elements.len() / 3;
+                let plane = elements.len() / self.channels();
                 for (plane, value) in elements.chunks_exact_mut(plane).zip(black) {
                     plane.fill(value);
                 }
@@ -165,27 +196,35 @@ impl PixelWriter {
         }
     }
 
-    fn place<const N: usize>(&self, rgb: &[u8], frame: &Frame, out: &mut [u8], encode: impl Fn(usize, u8) -> [u8; N]) {
+    fn place<const N: usize, const C: usize>(
+        &self,
+        rgb: &[u8],
+        frame: &Frame,
+        out: &mut [u8],
+        channels: impl Fn([u8; 3]) -> [u8; C],
+        encode: impl Fn(usize, u8) -> [u8; N],
+    ) {
         let [width, height] = frame.pixels.map(|side| side as usize);
         let row_elements = self.size[0] as usize;
         let (elements, _) = out.as_chunks_mut::<N>();
-        let plane = elements.len() / 3;
+        let plane = elements.len() / C;
+        let pixel = |at: usize| channels([rgb[at], rgb[at + 1], rgb[at + 2]]);
         for y in 0..height {
             let source = OutputRow::new(frame.orientation, width, height, y);
             let start = (frame.place[1] as usize + y) * row_elements + frame.place[0] as usize;
             match self.layout {
                 ImageLayout::Nhwc => {
-                    let (row, _) = elements[start * 3..(start + width) * 3].as_chunks_mut::<3>();
-                    for (x, pixel) in row.iter_mut().enumerate() {
-                        let at = source.at(x);
-                        *pixel = [encode(0, rgb[at]), encode(1, rgb[at + 1]), encode(2, rgb[at + 2])];
+                    let (row, _) = elements[start * C..(start + width) * C].as_chunks_mut::<C>();
+                    for (x, to) in row.iter_mut().enumerate() {
+                        let from = pixel(source.at(x));
+                        *to = std::array::from_fn(|channel| encode(channel, from[channel]));
                     }
                 }
                 ImageLayout::Nchw => {
-                    for channel in 0..3 {
+                    for channel in 0..C {
                         let row = &mut elements[channel * plane + start..][..width];
                         for (x, element) in row.iter_mut().enumerate() {
-                            *element = encode(channel, rgb[source.at(x) + channel]);
+                            *element = encode(channel, pixel(source.at(x))[channel]);
                         }
                     }
                 }

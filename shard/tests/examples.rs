@@ -8,9 +8,9 @@ use spdl_core::{
     job::{
         ArgumentsFile, BadSamples, BoxFormat, BoxLabelsKeys, BoxStorage, BoxesKeys, BytesColumn, BytesKeys,
         CategoryKeys, CenterCrop, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DType, DatasetFacts,
-        DecodeFile, EpochEnd, FunctionFile, GeometryKeys, ImageKeys, ImageLayout, ImageOp, ImageSizeKeys,
-        Interpolation, JobFile, JsonKeys, MaskKeys, NoKeys, Normalise, OneHotKeys, OrderFile, RandomFlip,
-        RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, TensorEncoding, TensorKeys, TextKeys,
+        DecodeFile, EpochEnd, Fill, FunctionFile, GeometryKeys, ImageColor, ImageKeys, ImageLayout, ImageOp,
+        ImageSizeKeys, Interpolation, JobFile, JsonKeys, MaskKeys, NoKeys, Normalise, OneHotKeys, OrderFile,
+        RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, TensorEncoding, TensorKeys, TextKeys,
     },
 };
 
@@ -45,9 +45,10 @@ fn with_every_key() -> JobFile {
         ImageOp::CenterCrop(CenterCrop { size }),
         ImageOp::RandomFlip(RandomFlip { p: 0.0 }),
     ];
-    let (layout, normalise) = (Some(ImageLayout::Nhwc), Some(Normalise { mean: [0.0; 3], std: [1.0; 3] }));
+    let (layout, normalise) = (Some(ImageLayout::Nhwc), Some(Normalise { mean: vec![0.0; 3], std: vec![1.0; 3] }));
+    let (color, background) = (Some(ImageColor::Rgb), Some(Fill([0; 3])));
     let kinds = [
-        DecodeFile::Image(ImageKeys { ops, layout, normalise }),
+        DecodeFile::Image(ImageKeys { ops, layout, normalise, color, background }),
         DecodeFile::Int(NoKeys {}),
         DecodeFile::Json(JsonKeys { path: Some(String::new()) }),
         DecodeFile::Bytes(BytesKeys { max_bytes: Some(1) }),

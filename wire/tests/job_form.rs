@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf};
 
 use spdl_core::{
     Fingerprint,
-    job::{Arguments, ColumnKind, DType, DatasetFacts, Job, JobFile, TensorColumn, TensorEncoding},
+    job::{Arguments, ColumnKind, DType, DatasetFacts, ImageColor, Job, JobFile, TensorColumn, TensorEncoding},
 };
 use spdl_wire::codec;
 
@@ -138,6 +138,19 @@ fn a_kind_and_a_type_without_a_number_travel_by_name() {
     codec::encode(&job, &mut bytes).unwrap();
     let named = b"\x03cls\x06\x06tensor\x050.1.0\x2b{\"shape\":[2],\"encoding\":\"raw\",\"array\":null}\x07\x03u16";
     assert!(bytes == patched(INT_COLUMN, named), "{}", bytes.escape_ascii());
+    assert_eq!(codec::decode::<Job>(&bytes).unwrap(), job);
+}
+
+#[test]
+fn a_picture_with_keys_later_than_its_number_travels_by_name() {
+    let mut job = everything();
+    job.columns.retain(|column| column.name == "small");
+    let ColumnKind::Image(image) = &mut job.columns[0].kind else { panic!("{job:?}") };
+    (image.color, image.normalise) = (ImageColor::Gray, None);
+    let mut bytes = Vec::new();
+    codec::encode(&job, &mut bytes).unwrap();
+    let text = bytes.escape_ascii().to_string();
+    assert!(text.contains(r#"image\x050.1.0"#) && text.contains(r#"\"color\":\"gray\""#), "{text}");
     assert_eq!(codec::decode::<Job>(&bytes).unwrap(), job);
 }
 

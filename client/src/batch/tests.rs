@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use spdl_core::{
-    job::{BytesColumn, Column, ColumnKind, DType, ImageColumn, ImageLayout, IntColumn},
+    job::{BytesColumn, Column, ColumnKind, DType, ImageColumn, IntColumn},
     layout::{Place, entry_flags},
 };
 use spdl_wire::slab::Slab;
@@ -20,7 +20,7 @@ impl FreeSlot for FreedSlots {
 
 /// The columns of the tests: an image of 2 x 3 pixels, a text and a label.
 pub(crate) fn columns() -> Vec<Column> {
-    let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size: [2, 3] };
+    let image = ImageColumn { size: [2, 3], ..ImageColumn::default() };
     [
         ("image", ColumnKind::Image(image), DType::F32),
         ("text", ColumnKind::Bytes(BytesColumn { max_bytes: 100 }), DType::U8),

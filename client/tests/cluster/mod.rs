@@ -10,8 +10,8 @@ use spdl_client::{Batch, Builder, Client};
 use spdl_core::{
     Fingerprint, Position, Role,
     job::{
-        BadSamples, BytesColumn, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, ImageOp, IntColumn,
-        Job, OrderParams, Resize, Size,
+        BadSamples, BytesColumn, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageOp, IntColumn, Job,
+        OrderParams, Resize, Size,
     },
     messages::{Session, SessionId},
 };
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 pub(crate) fn job() -> Job {
     let size = [2, 3];
     let ops = vec![ImageOp::Resize(Resize::to(Size::HeightWidth(size)))];
-    let image = ImageColumn { ops, layout: ImageLayout::Nhwc, normalise: None, size };
+    let image = ImageColumn { ops, size, ..ImageColumn::default() };
     let columns = [
         ("image", ColumnKind::Image(image), DType::F32),
         ("text", ColumnKind::Bytes(BytesColumn { max_bytes: 64 }), DType::U8),

@@ -345,8 +345,8 @@ mod tests {
         ("decode = \"int\"", "", "column label: `decode` is missing"),
         (
             "layout = \"nhwc\"",
-            "normalise = { mean = [0.5], std = [1, 1, 1] }",
-            "column image, normalise: mean expects a list of 3 numbers, not 1 entry",
+            "normalise = { mean = 0.5, std = [1, 1, 1] }",
+            "column image, normalise: mean expects a list, not 0.5",
         ),
         (
             "{ random_flip = {} }",

@@ -25,8 +25,8 @@ pub use check::MAX_COLUMNS;
 pub use column::{
     BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxLabelsKeys, BoxStorage, BoxesColumn, BoxesKeys, BytesColumn,
     BytesKeys, CategoryColumn, CategoryKeys, Column, ColumnFile, ColumnKind, DecodeFile, FloatColumn, FunctionCall,
-    GeometryColumn, GeometryKeys, ImageColumn, ImageKeys, ImageLayout, ImageSizeColumn, ImageSizeKeys, IntColumn,
-    JsonColumn, JsonKeys, Kind, KindKeys, MaskColumn, MaskKeys, NoKeys, Normalise, OneHotColumn, OneHotKeys,
+    GeometryColumn, GeometryKeys, ImageColor, ImageColumn, ImageKeys, ImageLayout, ImageSizeColumn, ImageSizeKeys,
+    IntColumn, JsonColumn, JsonKeys, Kind, KindKeys, MaskColumn, MaskKeys, NoKeys, Normalise, OneHotColumn, OneHotKeys,
     ReturnedColumn, ReturnedValue, SampleShape, TensorColumn, TensorEncoding, TensorKeys, TextColumn, TextKeys,
     decoded_columns,
 };

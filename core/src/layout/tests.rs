@@ -2,10 +2,10 @@
 
 use super::view::read_u64;
 use super::*;
-use crate::job::{BytesColumn, ColumnKind, ImageColumn, ImageLayout, IntColumn, TensorColumn, TensorEncoding};
+use crate::job::{BytesColumn, ColumnKind, ImageColumn, IntColumn, TensorColumn, TensorEncoding};
 
 fn columns() -> Vec<Column> {
-    let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size: [3, 5] };
+    let image = ImageColumn { size: [3, 5], ..ImageColumn::default() };
     [
         ("image", ColumnKind::Image(image), DType::U8),
         ("text", ColumnKind::Bytes(BytesColumn { max_bytes: 100 }), DType::U8),

@@ -2,8 +2,8 @@
 
 use spdl_core::{
     job::{
-        BytesColumn, Column, ColumnKind, DType, ImageColumn, ImageLayout, ImageOp, IntColumn, Resize, Size,
-        TensorColumn, TensorEncoding,
+        BytesColumn, Column, ColumnKind, DType, ImageColumn, ImageOp, IntColumn, Resize, Size, TensorColumn,
+        TensorEncoding,
     },
     layout::{BatchView, ColumnLayout, Header, Layout, Place},
 };
@@ -19,7 +19,7 @@ fn column(name: &str, kind: ColumnKind, dtype: DType) -> Column {
 fn layout(kind: u8) -> Layout {
     let size = [2, 3];
     let ops = vec![ImageOp::Resize(Resize::to(Size::HeightWidth(size)))];
-    let image = ColumnKind::Image(ImageColumn { ops, layout: ImageLayout::Nhwc, normalise: None, size });
+    let image = ColumnKind::Image(ImageColumn { ops, size, ..ImageColumn::default() });
     let image = column("image", image, DType::F32);
     let text = column("text", ColumnKind::Bytes(BytesColumn { max_bytes: 64 }), DType::U8);
     let more = column("more", ColumnKind::Bytes(BytesColumn { max_bytes: 9 }), DType::U8);

@@ -14,6 +14,8 @@ pub(super) struct Gif<'b> {
     palette: [[u8; 3]; 256],
     /// The colour of the canvas outside the frame.
     open_colour: u8,
+    /// The colour of the palette that is transparent.
+    transparent: Option<u8>,
     /// The frame's place on the canvas: left, top, width and height.
     frame: [usize; 4],
 }
@@ -29,7 +31,8 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
     let mut decoder = options.read_info(Cursor::new(bytes)).map_err(other)?;
     let canvas = [decoder.width(), decoder.height()].map(u32::from);
     let frame = decoder.next_frame_info().map_err(other)?.ok_or_else(|| other("a GIF without a picture"))?;
-    let open_colour = frame.transparent.unwrap_or(0);
+    let transparent = frame.transparent;
+    let open_colour = transparent.unwrap_or(0);
     let frame = [frame.left, frame.top, frame.width, frame.height].map(u32::from);
     let [width, height] = [0, 1].map(|side| canvas[side].max(frame[side] + frame[2 + side]));
     let stored = checked_size(width, height, limits)?;
@@ -39,7 +42,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
     palette.iter_mut().zip(colours).for_each(|(entry, colour)| *entry = *colour);
     let upright = upright(None, decoder.xmp_metadata());
     let (width, frame) = (width as usize, frame.map(|side| side as usize));
-    Ok((stored, upright, Gif { decoder, width, palette, open_colour, frame }))
+    Ok((stored, upright, Gif { decoder, width, palette, open_colour, transparent, frame }))
 }
 
 impl Gif<'_> {
@@ -49,8 +52,11 @@ impl Gif<'_> {
         width as u64 * height as u64
     }
 
-    /// Decodes the picture to RGB.
-    pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), PictureError> {
+    /// Decodes the picture to RGB, on this background.
+    pub(super) fn decode(mut self, background: Option<[u8; 3]>, pixels: &mut [u8]) -> Result<(), PictureError> {
+        if let (Some(background), Some(transparent)) = (background, self.transparent) {
+            self.palette[usize::from(transparent)] = background;
+        }
         let [left, top, width, height] = self.frame;
         let mut indices = vec![0; width * height];
         if !indices.is_empty() {

@@ -1,17 +1,19 @@
 //! Decodes every format but JPEG and PNG. The crate `image` decodes most of them; its pixel types become 8-bit RGB
-//! (alpha is dropped, 16 bits and floats are scaled to 8). The modules beside this one decode what the crate does not
+//! (without a background alpha is dropped, 16 bits and floats are scaled to 8). The modules beside this one decode what the crate does not
 //! support or decodes differently from Pillow.
 
 use std::io::Cursor;
 
-use image::{ColorType, ImageDecoder, ImageReader, Limits};
+use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use super::{Orientation, PictureError, PictureLimits, Upright, bmp, checked_size, exif::upright, gif, other, tiff};
+use super::{
+    Orientation, PictureError, PictureLimits, Upright, alpha::Alpha, bmp, checked_size, exif::upright, gif, other, tiff,
+};
 
 /// A picture whose header has been read.
 pub(super) enum Library<'b> {
-    /// A picture that the crate `image` decodes.
-    Image(Box<dyn ImageDecoder + 'b>),
+    /// A picture that the crate `image` decodes, and the meaning of its alpha.
+    Image(Box<dyn ImageDecoder + 'b>, Alpha),
     /// A run-length encoded BMP; the crate would make skipped pixels black.
     Runs(bmp::RunLengthBmp<'b>),
     /// A GIF; the crate would leave its canvas black.
@@ -35,9 +37,9 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
         return Ok((stored, upright, Library::Tiff(Box::new(tiff))));
     }
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(other)?;
-    if reader.format().is_none() {
+    let Some(format) = reader.format() else {
         return Err(other("the bytes are of no format that is known"));
-    }
+    };
     let mut allowed = Limits::default();
     // A decoder may hold the picture twice, with up to 16 bytes per pixel. The actual memory is reserved beforehand.
     allowed.max_alloc = Some(limits.pixels.saturating_mul(32));
@@ -51,14 +53,15 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
         // A TIFF has the tag among its own.
         upright.orientation = decoder.orientation().map(Orientation::from).unwrap_or_default();
     }
-    Ok((stored, upright, Library::Image(Box::new(decoder))))
+    let alpha = if format == ImageFormat::Tiff { tiff::alpha(bytes) } else { Alpha::Straight };
+    Ok((stored, upright, Library::Image(Box::new(decoder), alpha)))
 }
 
 impl Library<'_> {
     /// Returns the bytes that decoding uses in addition to the RGB pixels.
     pub(super) fn scratch_bytes(&self, [width, height]: [u32; 2]) -> u64 {
         let decoder = match self {
-            Self::Image(decoder) => decoder,
+            Self::Image(decoder, _) => decoder,
             Self::Runs(_) => return 0,
             Self::Gif(gif) => return gif.scratch_bytes(),
             Self::Tiff(tiff) => return tiff.scratch_bytes([width, height]),
@@ -67,13 +70,13 @@ impl Library<'_> {
         raw + u64::from(width) * u64::from(height) * INNER_PIXEL_BYTES
     }
 
-    /// Decodes the picture to RGB.
-    pub(super) fn decode(self, pixels: &mut [u8]) -> Result<(), PictureError> {
-        let decoder = match self {
-            Self::Image(decoder) => decoder,
+    /// Decodes the picture to RGB, on this background.
+    pub(super) fn decode(self, background: Option<[u8; 3]>, pixels: &mut [u8]) -> Result<(), PictureError> {
+        let (decoder, alpha) = match self {
+            Self::Image(decoder, alpha) => (decoder, alpha),
             Self::Runs(bmp) => return bmp.decode(pixels),
-            Self::Gif(gif) => return gif.decode(pixels),
-            Self::Tiff(tiff) => return tiff.decode(pixels),
+            Self::Gif(gif) => return gif.decode(background, pixels),
+            Self::Tiff(tiff) => return tiff.decode(background, pixels),
         };
         let color = decoder.color_type();
         if color == ColorType::Rgb8 {
@@ -82,6 +85,22 @@ impl Library<'_> {
         let bytes = pixels.len() / 3 * usize::from(color.bytes_per_pixel());
         let mut raw = vec![0; bytes];
         decoder.read_image_boxed(&mut raw).map_err(other)?;
+        if let Some(background) = background.filter(|_| color.has_alpha()) {
+            let over = |color: [u8; 3], opacity: u8| alpha.over(background, color, opacity);
+            match color {
+                ColorType::La8 => convert(&raw, pixels, |[l, a]: [u8; 2]| over([l; 3], a)),
+                ColorType::Rgba8 => convert(&raw, pixels, |[r, g, b, a]: [u8; 4]| over([r, g, b], a)),
+                ColorType::La16 => convert(&raw, pixels, |p: [u8; 4]| over([wide(&p); 3], wide(&p[2..]))),
+                ColorType::Rgba16 => {
+                    convert(&raw, pixels, |p: [u8; 8]| over([wide(&p), wide(&p[2..]), wide(&p[4..])], wide(&p[6..])));
+                }
+                ColorType::Rgba32F => convert(&raw, pixels, |p: [u8; 16]| {
+                    over([float(&p), float(&p[4..]), float(&p[8..])], float(&p[12..]))
+                }),
+                unknown => return Err(other(format_args!("pixels of type {unknown:?}"))),
+            }
+            return Ok(());
+        }
         match color {
             ColorType::L8 => convert(&raw, pixels, |[l]: [u8; 1]| [l; 3]),
             ColorType::La8 => convert(&raw, pixels, |[l, _]: [u8; 2]| [l; 3]),

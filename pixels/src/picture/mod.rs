@@ -5,6 +5,7 @@
 //! decoded as a whole by a library and then resampled; only a large PNG is resampled row by row and never held as a
 //! whole.
 
+mod alpha;
 mod bmp;
 mod counts;
 mod crop;
@@ -54,6 +55,8 @@ pub struct OpenPicture<'b> {
     pub stored: [u32; 2],
     /// Orientation that turns the stored picture upright.
     pub orientation: Orientation,
+    /// The colour that shows through transparent pixels; without it, opacity is ignored.
+    background: Option<[u8; 3]>,
     source: PixelSource<'b>,
 }
 
@@ -131,6 +134,7 @@ pub fn open(bytes: &[u8], limits: PictureLimits) -> Result<OpenPicture<'_>, Pict
             has_broken_exif: upright.has_broken_exif,
             stored,
             orientation: upright.orientation,
+            background: None,
             source,
         })
     })
@@ -154,6 +158,12 @@ fn checked_size(width: u32, height: u32, limits: PictureLimits) -> Result<[u32; 
 }
 
 impl OpenPicture<'_> {
+    /// Returns the same picture on a background, which shows through its transparent pixels; without one, opacity is ignored.
+    #[must_use]
+    pub fn on(self, background: Option<[u8; 3]>) -> Self {
+        Self { background, ..self }
+    }
+
     /// Returns the width and height of the upright picture.
     #[must_use]
     pub fn seen(&self) -> [u32; 2] {
@@ -171,7 +181,9 @@ impl OpenPicture<'_> {
             rgb + scratch + Resampler::scratch_bytes([width, height], [x, y], Filter::default()) + result
         };
         match &self.source {
-            PixelSource::Crop(jpeg) => crop::scratch_bytes(jpeg, [x, y], frame),
+            PixelSource::Crop(jpeg) => {
+                crop::scratch_bytes(jpeg, [x, y], frame) + if writer.is_rgb() { 0 } else { result }
+            }
             PixelSource::Jpeg(jpeg) => whole(jpeg.scratch_bytes(self.stored)),
             PixelSource::Png(png) if self.comes_in_rows(y) => {
                 png.scratch_bytes(self.stored) + rows::resample_bytes([width, height], y) + result
@@ -202,7 +214,17 @@ impl OpenPicture<'_> {
         out: &mut [u8],
     ) -> Result<(), PictureError> {
         let outcome = if let PixelSource::Crop(jpeg) = self.source {
-            guarded(|| crop::render(&jpeg, [x, y], (writer, frame), &mut scratch.crop, out))
+            guarded(|| {
+                if writer.is_rgb() {
+                    return crop::render(&jpeg, [x, y], (writer, frame), &mut scratch.crop, out);
+                }
+                let rgb = PixelWriter::of_rgb(frame.pixels);
+                let pixels = &mut scratch.resampled;
+                pixels.resize(rgb.bytes(), 0);
+                crop::render(&jpeg, [x, y], (&rgb, &Frame { place: [0, 0], ..*frame }), &mut scratch.crop, pixels)?;
+                writer.write(pixels, &Frame { orientation: Orientation::default(), ..*frame }, out);
+                Ok(())
+            })
         } else if writer.takes_as_is(frame) {
             self.resampled([x, y], scratch, out)
         } else {
@@ -226,9 +248,10 @@ impl OpenPicture<'_> {
         scratch: &mut PictureScratch,
         out: &mut [u8],
     ) -> Result<(), PictureError> {
-        let comes_in_rows = self.comes_in_rows(y);
+        let (comes_in_rows, background) = (self.comes_in_rows(y), self.background);
         match self.source {
             PixelSource::Png(mut png) if comes_in_rows => {
+                png.background = background;
                 guarded(|| rows::resample(&mut *png, self.stored, [x, y], &mut scratch.resampler, out))
             }
             source => {
@@ -239,8 +262,11 @@ impl OpenPicture<'_> {
                 guarded(|| match source {
                     PixelSource::Crop(_) => unreachable!("its pixels are written as they are decoded"),
                     PixelSource::Jpeg(jpeg) => jpeg.decode(pixels),
-                    PixelSource::Png(png) => png.decode(pixels),
-                    PixelSource::Library(library) => library.decode(pixels),
+                    PixelSource::Png(mut png) => {
+                        png.background = background;
+                        png.decode(pixels)
+                    }
+                    PixelSource::Library(library) => library.decode(background, pixels),
                 })?;
                 scratch.resampler.resample(&scratch.pixels, self.stored, (x, y), Filter::default(), out);
                 Ok(())

@@ -5,7 +5,7 @@ use std::io::{Cursor, Read};
 use flate2::read::ZlibDecoder;
 use png::{BitDepth, ColorType, Transformations};
 
-use super::{PictureError, PictureLimits, Upright, checked_size, exif::upright, other, rows::Rows};
+use super::{PictureError, PictureLimits, Upright, alpha::Alpha, checked_size, exif::upright, other, rows::Rows};
 
 const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 /// Maximum bytes of text that are inflated to look for an orientation.
@@ -16,6 +16,8 @@ pub(super) struct Png<'b> {
     reader: png::Reader<Cursor<&'b [u8]>>,
     channels: usize,
     is_wide: bool,
+    /// The colour that shows through transparent pixels; without it, opacity is ignored.
+    pub(super) background: Option<[u8; 3]>,
 }
 
 pub(super) fn is_png(bytes: &[u8]) -> bool {
@@ -45,7 +47,7 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
         ColorType::Rgba => 4,
         ColorType::Indexed => return Err(other("a palette that is missing")),
     };
-    Ok((stored, metadata(bytes), Png { reader, channels, is_wide }))
+    Ok((stored, metadata(bytes), Png { reader, channels, is_wide, background: None }))
 }
 
 impl Png<'_> {
@@ -73,7 +75,7 @@ impl Png<'_> {
         let bytes = self.reader.output_buffer_size().ok_or_else(|| other("a picture beyond all memory"))?;
         let mut raw = vec![0; bytes];
         self.reader.next_frame(&mut raw).map_err(other)?;
-        to_rgb(&raw, pixels, self.channels, self.is_wide);
+        to_rgb(&raw, pixels, self.channels, self.is_wide, self.background);
         Ok(())
     }
 }
@@ -83,15 +85,27 @@ const INFLATE_BYTES: u64 = 256 << 10;
 
 impl Rows for Png<'_> {
     fn next_row(&mut self, rgb: &mut [u8]) -> Result<(), PictureError> {
-        let (channels, is_wide) = (self.channels, self.is_wide);
+        let (channels, is_wide, background) = (self.channels, self.is_wide, self.background);
         let row = self.reader.next_row().map_err(other)?.ok_or_else(|| other("rows are missing"))?;
-        to_rgb(row.data(), rgb, channels, is_wide);
+        to_rgb(row.data(), rgb, channels, is_wide, background);
         Ok(())
     }
 }
 
-/// Converts rows to RGB. Samples of 16 bits are big-endian; alpha is dropped.
-fn to_rgb(raw: &[u8], rgb: &mut [u8], channels: usize, is_wide: bool) {
+/// Converts rows to RGB. Samples of 16 bits are big-endian; without a background, alpha is dropped.
+fn to_rgb(raw: &[u8], rgb: &mut [u8], channels: usize, is_wide: bool, background: Option<[u8; 3]>) {
+    if let Some(background) = background.filter(|_| channels % 2 == 0) {
+        let over = |color: [u8; 3], alpha: u8| Alpha::Straight.over(background, color, alpha);
+        return match (channels, is_wide) {
+            (2, false) => convert(raw, rgb, |[l, a]: [u8; 2]| over([l; 3], a)),
+            (2, true) => convert(raw, rgb, |[l, m, a, b]: [u8; 4]| over([narrow([l, m]); 3], narrow([a, b]))),
+            (_, false) => convert(raw, rgb, |[r, g, b, a]: [u8; 4]| over([r, g, b], a)),
+            (_, true) => convert(raw, rgb, |p: [u8; 8]| {
+                let [r, g, b, a] = [0, 2, 4, 6].map(|at| narrow([p[at], p[at + 1]]));
+                over([r, g, b], a)
+            }),
+        };
+    }
     match (channels, is_wide) {
         (1, false) => convert(raw, rgb, |[l]: [u8; 1]| [l; 3]),
         (2, false) => convert(raw, rgb, |[l, _]: [u8; 2]| [l; 3]),

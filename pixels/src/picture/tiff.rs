@@ -9,7 +9,9 @@ use tiff::{
 };
 
 use super::{
-    Orientation, PictureError, PictureLimits, Upright, checked_size,
+    Orientation, PictureError, PictureLimits, Upright,
+    alpha::Alpha,
+    checked_size,
     exif::{Broken, first_place, first_value},
     other,
 };
@@ -20,6 +22,7 @@ const FILL_ORDER: u16 = 266;
 const ORIENTATION: u16 = 274;
 const SAMPLES_PER_PIXEL: u16 = 277;
 const PLANAR_CONFIGURATION: u16 = 284;
+const EXTRA_SAMPLES: u16 = 338;
 const SAMPLE_FORMAT: u16 = 339;
 
 /// Values of the photometric interpretation.
@@ -35,6 +38,7 @@ pub(super) struct Tiff {
     bits: u32,
     samples: usize,
     values: SampleValues,
+    alpha: Alpha,
 }
 
 /// The meaning of a pixel's first sample.
@@ -81,6 +85,15 @@ impl Tags {
     }
 }
 
+/// Returns what the additional sample of a TIFF's pixels means.
+pub(super) fn alpha(bytes: &[u8]) -> Alpha {
+    match first_value(bytes, EXTRA_SAMPLES) {
+        Ok(Some(1)) => Alpha::Premultiplied,
+        Ok(Some(2)) => Alpha::Straight,
+        _ => Alpha::Unspecified,
+    }
+}
+
 /// Reads the header; returns `None` if the crate `image` decodes the picture, or refuses it with its own error.
 pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 2], Upright, Tiff)>, PictureError> {
     let Ok(tags) = Tags::read(bytes) else { return Ok(None) };
@@ -120,7 +133,8 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 
     let upright =
         Upright { orientation: orientation.map(Orientation::from).unwrap_or_default(), has_broken_exif: false };
     let (bits, samples) = (tags.bits, tags.samples as usize);
-    Ok(Some((stored, upright, Tiff { decoder, file_bytes, width: width as usize, bits, samples, values })))
+    let (width, alpha) = (width as usize, alpha(bytes));
+    Ok(Some((stored, upright, Tiff { decoder, file_bytes, width, bits, samples, values, alpha })))
 }
 
 /// Converts a palette of 16-bit values, all reds first; like Pillow, takes their upper half.
@@ -140,22 +154,31 @@ impl Tiff {
         self.file_bytes + 2 * decoded
     }
 
-    /// Decodes the picture to RGB.
-    pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), PictureError> {
+    /// Decodes the picture to RGB, on this background.
+    pub(super) fn decode(mut self, background: Option<[u8; 3]>, pixels: &mut [u8]) -> Result<(), PictureError> {
         let decoded = self.decoder.read_image().map_err(other)?;
         let pixels = pixels.as_chunks_mut::<3>().0;
+        let alpha = self.alpha;
+        let over = move |color: [u8; 3], opacity: Option<u8>| match (background, opacity) {
+            (Some(background), Some(opacity)) => alpha.over(background, color, opacity),
+            _ => color,
+        };
         match (decoded, &self.values) {
-            (DecodingResult::U8(raw), values) => self.write(&raw, pixels, |value| match values {
-                SampleValues::Colours(colours) => colours[usize::from(value)],
-                SampleValues::Grey { is_inverted } => {
-                    let most = (1 << self.bits.min(8)) - 1;
-                    let value = if *is_inverted { most - u16::from(value) } else { u16::from(value) };
-                    [(value * (255 / most)) as u8; 3]
-                }
+            (DecodingResult::U8(raw), values) => self.write(&raw, pixels, |value, opacity| {
+                let color = match values {
+                    SampleValues::Colours(colours) => colours[usize::from(value)],
+                    SampleValues::Grey { is_inverted } => {
+                        let most = (1 << self.bits.min(8)) - 1;
+                        let value = if *is_inverted { most - u16::from(value) } else { u16::from(value) };
+                        [(value * (255 / most)) as u8; 3]
+                    }
+                };
+                over(color, opacity)
             }),
             (DecodingResult::U16(raw), SampleValues::Grey { is_inverted }) => {
                 let grey = |value: u16| super::nearest(if *is_inverted { !value } else { value });
-                fill(pixels, raw.iter().step_by(self.samples).map(|value| [grey(*value); 3]))
+                let opacity = |pixel: &[u16]| pixel.get(1).map(|value| super::nearest(*value));
+                fill(pixels, raw.chunks(self.samples).map(|pixel| over([grey(pixel[0]); 3], opacity(pixel))))
             }
             (DecodingResult::F32(raw), SampleValues::Grey { .. }) => {
                 fill(pixels, raw.iter().map(|value| [super::nearest_of_float(*value); 3]))
@@ -166,16 +189,22 @@ impl Tiff {
 
     /// Writes samples of 8 bits or fewer. Several small ones share a byte, the first in its upper bits; each row begins
     /// with a new byte.
-    fn write(&self, raw: &[u8], pixels: &mut [[u8; 3]], colour: impl Fn(u8) -> [u8; 3]) -> Result<(), PictureError> {
+    /// `colour` makes the colour of a value, and of the opacity beside it.
+    fn write(
+        &self,
+        raw: &[u8],
+        pixels: &mut [[u8; 3]],
+        colour: impl Fn(u8, Option<u8>) -> [u8; 3],
+    ) -> Result<(), PictureError> {
         if self.bits == 8 {
-            return fill(pixels, raw.iter().step_by(self.samples).map(|value| colour(*value)));
+            return fill(pixels, raw.chunks(self.samples).map(|pixel| colour(pixel[0], pixel.get(1).copied())));
         }
         let (bits, per_byte) = (self.bits as usize, 8 / self.bits as usize);
         let row_bytes = self.width.div_ceil(per_byte);
         let mask = (1_u8 << bits) - 1;
         let row = |row: &[u8]| -> Vec<[u8; 3]> {
             let value = |at: usize| row[at / per_byte] >> (8 - bits - at % per_byte * bits) & mask;
-            (0..self.width).map(|at| colour(value(at))).collect()
+            (0..self.width).map(|at| colour(value(at), None)).collect()
         };
         fill(pixels, raw.chunks_exact(row_bytes).flat_map(row))
     }

@@ -242,7 +242,8 @@ impl ImageDecoder {
         let picture = spdl_pixels::open(bytes, PictureLimits::default()).map_err(problem)?;
         let [width, height] = picture.seen();
         let size = self.size.unwrap_or([height, width]);
-        let column = ImageColumn { ops: Vec::new(), layout: self.layout, normalise: self.normalise, size };
+        let normalise = self.normalise.map(Normalise::into);
+        let column = ImageColumn { layout: self.layout, normalise, size, ..ImageColumn::default() };
         let writer = PixelWriter::new(&column, self.dtype);
         let [rows, columns] = size;
         let [crop_width, crop_height] = shown_part([width, height], size, self.crops_centre);

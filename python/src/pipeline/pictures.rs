@@ -54,8 +54,8 @@ impl PictureResizer {
 impl PictureNormaliser {
     pub(crate) fn normalise(&self, picture: &Array) -> Result<Array, Problem> {
         let [height, width] = sides(picture, "normalise")?;
-        let column =
-            ImageColumn { ops: Vec::new(), layout: self.layout, normalise: self.normalise, size: [height, width] };
+        let (normalise, size) = (self.normalise.map(Normalise::into), [height, width]);
+        let column = ImageColumn { layout: self.layout, normalise, size, ..ImageColumn::default() };
         let frame = Frame { place: [0, 0], pixels: [width, height], orientation: Orientation::default() };
         let mut made = Array::zeros(self.dtype, &shape(self.layout, [height, width]));
         PixelWriter::new(&column, self.dtype).write(picture.bytes(), &frame, made.bytes_mut());

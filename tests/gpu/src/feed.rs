@@ -12,10 +12,7 @@ use std::{
 use spdl_client::{Batch, Blocking, ClientError, FreeSlot, Loader, Progress, Serving, Source, SourceEvent};
 use spdl_core::{
     Fingerprint, Position,
-    job::{
-        BadSamples, BytesColumn, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageLayout, IntColumn, Job,
-        OrderParams,
-    },
+    job::{BadSamples, BytesColumn, Column, ColumnKind, DType, EpochEnd, ImageColumn, IntColumn, Job, OrderParams},
     layout::{Entry, Header, Layout},
     messages::{Session, SessionId},
     mix::{GAMMA, splitmix64},
@@ -115,7 +112,7 @@ fn text_of(id: u64, length: usize) -> Vec<u8> {
 /// Returns the columns: `image`, u8 `[height, width, 3]`; `label`, i64; `text`, ragged, of at most `max_text_bytes`.
 #[must_use]
 pub fn columns(size: [u32; 2], max_text_bytes: u32) -> Vec<Column> {
-    let image = ImageColumn { ops: vec![], layout: ImageLayout::Nhwc, normalise: None, size };
+    let image = ImageColumn { size, ..ImageColumn::default() };
     [
         ("image", ColumnKind::Image(image), DType::U8),
         ("label", ColumnKind::Int(IntColumn), DType::I64),

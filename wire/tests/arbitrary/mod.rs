@@ -7,11 +7,11 @@ use spdl_core::{
     insight::{Measured, Presence, RankWindow, WorkerWindow},
     job::{
         Arguments, BadSamples, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn,
-        Callable, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox, DType, EpochEnd, FloatColumn,
-        FunctionCall, GeometryColumn, Grayscale, ImageColumn, ImageLayout, ImageOp, ImageSizeColumn, IntColumn,
-        Interpolation, Job, JsonColumn, MaskColumn, Mix, Normalise, NumberOrRange, OneHotColumn, OrderParams,
-        RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize, ReturnedColumn, ReturnedValue, Returns,
-        Size, TensorColumn, TensorEncoding, TextColumn, Transform,
+        Callable, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox, DType, EpochEnd, Fill,
+        FloatColumn, FunctionCall, GeometryColumn, Grayscale, ImageColor, ImageColumn, ImageLayout, ImageOp,
+        ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, MaskColumn, Mix, Normalise, NumberOrRange,
+        OneHotColumn, OrderParams, RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize,
+        ReturnedColumn, ReturnedValue, Returns, Size, TensorColumn, TensorEncoding, TextColumn, Transform,
     },
     messages::*,
     order::MixParams,
@@ -71,13 +71,17 @@ fn op() -> impl Strategy<Value = ImageOp> {
 
 fn kind() -> impl Strategy<Value = ColumnKind> {
     let layout = prop_oneof![Just(ImageLayout::Nhwc), Just(ImageLayout::Nchw)];
-    let normalise = option::of(([float(), float(), float()], [float(), float(), float()]))
+    let normalise = option::of((vec(float(), 0..5), vec(float(), 0..5)))
         .prop_map(|pair| pair.map(|(mean, std)| Normalise { mean, std }));
+    let color = prop_oneof![Just(ImageColor::Rgb), Just(ImageColor::Bgr), Just(ImageColor::Gray)];
+    let background = option::of(any::<[u8; 3]>().prop_map(Fill));
     let encoding = prop_oneof![Just(TensorEncoding::Numpy), Just(TensorEncoding::Raw)];
     prop_oneof![
-        (vec(op(), 0..4), layout, normalise, any::<[u32; 2]>()).prop_map(|(ops, layout, normalise, size)| {
-            ColumnKind::Image(ImageColumn { ops, layout, normalise, size })
-        }),
+        (vec(op(), 0..4), layout, normalise, any::<[u32; 2]>(), color, background).prop_map(
+            |(ops, layout, normalise, size, color, background)| {
+                ColumnKind::Image(ImageColumn { ops, layout, normalise, size, color, background })
+            }
+        ),
         Just(ColumnKind::Int(IntColumn)),
         vec(text(), 0..3).prop_map(|path| ColumnKind::Json(JsonColumn { path })),
         any::<u32>().prop_map(|max_bytes| ColumnKind::Bytes(BytesColumn { max_bytes })),

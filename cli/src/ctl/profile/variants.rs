@@ -51,7 +51,11 @@ fn of_column(column: &Column) -> Vec<Variant> {
 
 /// Returns the column with each of its operations alone. Where pictures would differ in size, their middle is cut out.
 fn operations(image: &ImageColumn) -> Vec<ImageColumn> {
-    let with = |ops| ImageColumn::read(&ImageKeys { ops, layout: Some(image.layout), normalise: image.normalise }).ok();
+    let with = |ops| {
+        let ImageColumn { layout, color, background, .. } = *image;
+        let (layout, color, normalise) = (Some(layout), Some(color), image.normalise.clone());
+        ImageColumn::read(&ImageKeys { ops, layout, normalise, color, background }).ok()
+    };
     let alone = |op: &ImageOp| {
         let size = match image.size {
             [height, width] if height == width => Size::Square(height),

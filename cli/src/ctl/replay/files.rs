@@ -8,7 +8,7 @@ use std::{
 
 use serde::Serialize;
 use spdl_core::{
-    job::{Column, ColumnKind, DType, ImageLayout, SampleShape},
+    job::{Column, ColumnKind, DType, ImageColor, ImageColumn, ImageLayout, SampleShape},
     layout::{BatchView, Place, entry_flags},
 };
 
@@ -68,7 +68,7 @@ fn write_columns(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> Res
                 if let (ColumnKind::Image(image), None) = (&column.kind, &column.transform)
                     && layout.dtype == DType::U8
                 {
-                    write_pictures(view, index, image.size, image.layout, &folder.join(&name))?;
+                    write_pictures(view, index, image, &folder.join(&name))?;
                 }
             }
             Place::Ragged { row, .. } => {
@@ -107,32 +107,39 @@ fn file_name(column: &str) -> String {
 fn write_pictures(
     view: &BatchView<'_>,
     index: usize,
-    [height, width]: [u32; 2],
-    layout: ImageLayout,
+    &ImageColumn { size: [height, width], layout, color, .. }: &ImageColumn,
     prefix: &Path,
 ) -> Result<(), CtlError> {
-    let picture_bytes = height as usize * width as usize * 3;
+    let channels = color.channels() as usize;
+    let picture_bytes = height as usize * width as usize * channels;
+    let stored_as = match color {
+        ImageColor::Rgb | ImageColor::Bgr => image::ExtendedColorType::Rgb8,
+        ImageColor::Gray => image::ExtendedColorType::L8,
+    };
     for entry in 0..view.len() {
         let pictures = view.sample_bytes(index, entry).chunks_exact(picture_bytes);
         let is_one = pictures.len() == 1;
         for (number, bytes) in pictures.enumerate() {
-            let pixels = match layout {
+            let mut pixels = match layout {
                 ImageLayout::Nhwc => bytes.to_vec(),
-                ImageLayout::Nchw => interleave(bytes),
+                ImageLayout::Nchw => interleave(bytes, channels),
             };
+            if color == ImageColor::Bgr {
+                pixels.as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| pixel.reverse());
+            }
             let number = if is_one { String::new() } else { format!("-{number}") };
             let path = PathBuf::from(format!("{}-{entry:05}{number}.png", prefix.display()));
-            image::save_buffer(&path, &pixels, width, height, image::ExtendedColorType::Rgb8)
+            image::save_buffer(&path, &pixels, width, height, stored_as)
                 .map_err(|error| CtlError::WriteFile { path, source: io::Error::other(error) })?;
         }
     }
     Ok(())
 }
 
-/// Interleaves three planes to RGB pixels.
-fn interleave(planes: &[u8]) -> Vec<u8> {
-    let size = planes.len() / 3;
-    (0..size).flat_map(|pixel| [planes[pixel], planes[size + pixel], planes[2 * size + pixel]]).collect()
+/// Interleaves planes to pixels.
+fn interleave(planes: &[u8], channels: usize) -> Vec<u8> {
+    let size = planes.len() / channels;
+    (0..planes.len()).map(|at| planes[at % channels * size + at / channels]).collect()
 }
 
 /// Returns an array file, format 1.0 (numpy.lib.format), of items of this shape. NumPy has no bf16, so bf16 is written as f32.
@@ -196,6 +203,7 @@ mod tests {
 
     #[test]
     fn planes_become_pixels() {
-        assert_eq!(interleave(&[1, 2, 3, 4, 5, 6]), [1, 3, 5, 2, 4, 6]);
+        assert_eq!(interleave(&[1, 2, 3, 4, 5, 6], 3), [1, 3, 5, 2, 4, 6]);
+        assert_eq!(interleave(&[1, 2, 3], 1), [1, 2, 3]);
     }
 }

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, KindKeys, SampleShape};
+use super::{Kind, KindKeys, NumberedKind, SampleShape};
 use crate::job::{
-    DType, ImageOp, KeyProblem,
+    DType, Fill, ImageOp, KeyProblem,
     operation::{self, step},
 };
 
@@ -20,15 +20,61 @@ pub enum ImageLayout {
     Nchw,
 }
 
+/// The channels of an image, in the order in which they lie in the batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ImageColor {
+    /// Red, green, blue.
+    #[default]
+    Rgb,
+    /// Blue, green, red, as in OpenCV.
+    Bgr,
+    /// One channel: the luma of ITU-R BT.601, as Pillow's mode `L`.
+    #[serde(alias = "grey")]
+    Gray,
+}
+
+impl ImageColor {
+    /// Returns the number of channels.
+    #[must_use]
+    pub const fn channels(self) -> u32 {
+        match self {
+            Self::Rgb | Self::Bgr => 3,
+            Self::Gray => 1,
+        }
+    }
+
+    /// Returns the name in a job file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rgb => "rgb",
+            Self::Bgr => "bgr",
+            Self::Gray => "gray",
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Per-channel normalisation: `(value / 255 - mean) / std`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Normalise"))]
 #[serde(deny_unknown_fields)]
-pub struct Normalise {
-    /// Mean of red, green and blue, in 0..1.
-    pub mean: [f32; 3],
-    /// Standard deviation of red, green and blue, in 0..1; not zero.
-    pub std: [f32; 3],
+pub struct Normalise<Values = [f32; 3]> {
+    /// Mean of each channel, in 0..1.
+    pub mean: Values,
+    /// Standard deviation of each channel, in 0..1; not zero.
+    pub std: Values,
+}
+
+impl From<Normalise> for Normalise<Vec<f32>> {
+    fn from(Normalise { mean, std }: Normalise) -> Self {
+        Self { mean: mean.to_vec(), std: std.to_vec() }
+    }
 }
 
 /// The keys of an `image` column in a job file.
@@ -44,24 +90,62 @@ pub struct ImageKeys {
     pub layout: Option<ImageLayout>,
     /// For images of a float type: (value / 255 - mean) / std of each channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub normalise: Option<Normalise>,
+    pub normalise: Option<Normalise<Vec<f32>>>,
+    /// For images: the channels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub color: Option<ImageColor>,
+    /// For images: the colour that shows through transparent pixels. Without it, opacity is ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<Fill>,
 }
 
 impl KindKeys for ImageKeys {
-    const NAMES: &'static [&'static str] = &["ops", "layout", "normalise"];
+    const NAMES: &'static [&'static str] = &["ops", "layout", "normalise", "color", "background"];
 }
 
 /// How a picture becomes a fixed-size array.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ImageColumn {
     /// Steps, in order; the last size that they give is the column's.
     pub ops: Vec<ImageOp>,
     /// Order of dimensions.
     pub layout: ImageLayout,
     /// Normalisation for float types; without it a float column holds `value / 255`.
-    pub normalise: Option<Normalise>,
+    pub normalise: Option<Normalise<Vec<f32>>>,
     /// Height and width of each picture.
     pub size: [u32; 2],
+    /// The channels.
+    #[serde(default, skip_serializing_if = "ImageColor::is_default")]
+    pub color: ImageColor,
+    /// The colour that shows through transparent pixels; without it, opacity is ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<Fill>,
+}
+
+/// Operations, layout, normalisation and size.
+type Form = (Vec<ImageOp>, ImageLayout, Option<Normalise>, [u32; 2]);
+
+impl From<Form> for ImageColumn {
+    fn from((ops, layout, normalise, size): Form) -> Self {
+        Self { ops, layout, normalise: normalise.map(Normalise::into), size, ..Self::default() }
+    }
+}
+
+impl NumberedKind for ImageColumn {
+    type Form = Form;
+
+    fn form(&self) -> Option<Form> {
+        let of_three = |Normalise { mean, std }: &Normalise<Vec<f32>>| {
+            let three = |values: &[f32]| <[f32; 3]>::try_from(values).ok();
+            Some(Normalise { mean: three(mean)?, std: three(std)? })
+        };
+        let normalise = self.normalise.as_ref().map(of_three);
+        if self.color != ImageColor::default() || self.background.is_some() || normalise == Some(None) {
+            return None;
+        }
+        Some((self.ops.clone(), self.layout, normalise.flatten(), self.size))
+    }
 }
 
 impl ImageColumn {
@@ -82,13 +166,15 @@ impl Kind for ImageColumn {
     const SINCE: &'static str = "0.1.0";
     type Keys = ImageKeys;
 
-    fn read(ImageKeys { ops, layout, normalise }: &ImageKeys) -> Result<Self, KeyProblem> {
-        let Some(size) = Self::final_size(ops) else {
+    fn read(keys: &ImageKeys) -> Result<Self, KeyProblem> {
+        let ImageKeys { ops, layout, normalise, color, background } = keys.clone();
+        let Some(size) = Self::final_size(&ops) else {
             let problem = "leave pictures of different sizes; end with random_resized_crop, center_crop or \
                            resize = { size = [height, width] }";
             return Err(("ops", problem.to_owned()));
         };
-        Ok(Self { ops: ops.clone(), layout: layout.unwrap_or_default(), normalise: *normalise, size })
+        let (layout, color) = (layout.unwrap_or_default(), color.unwrap_or_default());
+        Ok(Self { ops, layout, normalise, size, color, background })
     }
 
     fn dtypes(&self) -> &'static [DType] {
@@ -96,10 +182,10 @@ impl Kind for ImageColumn {
     }
 
     fn shape(&self) -> SampleShape {
-        let [height, width] = self.size;
+        let ([height, width], channels) = (self.size, self.color.channels());
         let mut shape = match self.layout {
-            ImageLayout::Nhwc => vec![height, width, 3],
-            ImageLayout::Nchw => vec![3, height, width],
+            ImageLayout::Nhwc => vec![height, width, channels],
+            ImageLayout::Nchw => vec![channels, height, width],
         };
         if self.pictures() > 1 {
             shape.insert(0, self.pictures());
@@ -116,6 +202,12 @@ impl Kind for ImageColumn {
         if dtype == DType::U8 {
             let problem = "needs a float type; add dtype = \"f32\", \"f16\" or \"bf16\"";
             return Err(("normalise", problem.to_owned()));
+        }
+        let channels = self.color.channels() as usize;
+        if mean.len() != channels || std.len() != channels {
+            let (means, stds, color) = (mean.len(), std.len(), self.color.name());
+            let problem = format!("has {means} means and {stds} stds; color = \"{color}\" needs {channels} of each");
+            return Err(("normalise", problem));
         }
         if std.iter().any(|std| !std.is_normal()) || mean.iter().any(|mean| !mean.is_finite()) {
             return Err(("normalise", "has a std of zero or a value that is not a number".to_owned()));
@@ -147,6 +239,38 @@ mod tests {
         let error = job("{ five_crop = 8 }, \"random_flip\"", "").unwrap_err();
         let expected = "column `image`: `five_crop` makes 5 pictures of one, so it has to be the last operation";
         assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn the_channels_are_those_of_the_colour() {
+        let column = |more: &str| job("{ center_crop = [8, 9] }", more).map(|mut job| job.columns.remove(0));
+        let shape = |more: &str| column(more).unwrap().sample_shape().unwrap();
+        assert_eq!(shape("color = \"bgr\""), [8, 9, 3]);
+        assert_eq!(shape("color = \"gray\""), [8, 9, 1]);
+        assert_eq!(shape("color = \"gray\"\nlayout = \"nchw\""), [1, 8, 9]);
+        assert_eq!(column("color = \"grey\""), column("color = \"gray\""));
+        assert_eq!(column("color = \"rgb\""), column(""));
+        let of_gray = "dtype = \"f32\"\ncolor = \"gray\"\nnormalise = { mean = [0.5], std = [0.25] }";
+        assert_eq!(shape(of_gray), [8, 9, 1]);
+        for (more, expected) in [
+            ("color = \"hsv\"", "color cannot be `hsv`; it can be rgb, bgr, gray"),
+            ("background = 256", "background"),
+            (&of_gray.replace("gray", "rgb"), "has 1 means and 1 stds; color = \"rgb\" needs 3 of each"),
+            (&of_gray.replace("[0.25]", "[1, 1]"), "has 1 means and 2 stds; color = \"gray\" needs 1 of each"),
+        ] {
+            let error = column(more).unwrap_err();
+            assert!(error.contains(expected), "{more}: {error}");
+        }
+    }
+
+    #[test]
+    fn channels_and_a_background_survive_storage_and_change_the_fingerprint() {
+        let plain = job("{ center_crop = 8 }", "").unwrap();
+        for more in ["color = \"gray\"", "background = [1, 2, 3]"] {
+            let job = job("{ center_crop = 8 }", more).unwrap();
+            assert_ne!(job.fingerprint(), plain.fingerprint());
+            assert_eq!(serde_json::from_slice::<Job>(&serde_json::to_vec(&job).unwrap()).unwrap(), job);
+        }
     }
 
     #[test]

@@ -57,6 +57,30 @@ pub trait Kind: Serialize + DeserializeOwned {
     fn check(&self, dtype: DType) -> Result<(), KeyProblem>;
 }
 
+/// A kind that has a number in messages.
+pub(super) trait NumberedKind: Kind + Sized {
+    /// Its fields when it got the number; not used if [`IS_UNIT`](Kind::IS_UNIT).
+    type Form: Serialize + DeserializeOwned + Into<Self>;
+
+    /// Returns those fields; `None` if the column has values of later ones, and travels by its name.
+    fn form(&self) -> Option<Self::Form>;
+}
+
+/// Implements [`NumberedKind`] for kinds without later fields.
+macro_rules! without_later_fields {
+    ($($Column:ty),*) => {
+        $(impl NumberedKind for $Column {
+            type Form = Self;
+
+            fn form(&self) -> Option<Self> {
+                Some(self.clone())
+            }
+        })*
+    };
+}
+
+without_later_fields!(super::IntColumn, super::JsonColumn, super::BytesColumn, super::BoxClassColumn);
+
 /// Returns the `image` column that a column follows, which is `name`.
 ///
 /// # Errors

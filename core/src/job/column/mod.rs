@@ -20,7 +20,7 @@ pub use self::boxes::{BoxFormat, BoxStorage, BoxesKeys};
 pub use self::bytes::BytesKeys;
 pub use self::category::CategoryKeys;
 pub use self::geometry::GeometryKeys;
-pub use self::image::{ImageKeys, ImageLayout, Normalise};
+pub use self::image::{ImageColor, ImageKeys, ImageLayout, Normalise};
 pub use self::image_size::ImageSizeKeys;
 pub use self::json::JsonKeys;
 pub use self::mask::MaskKeys;
@@ -29,6 +29,7 @@ pub use self::returned::{FunctionCall, ReturnedValue};
 pub use self::tensor::{TensorEncoding, TensorKeys};
 pub use self::text::TextKeys;
 pub use file::ColumnFile;
+use kind::NumberedKind;
 pub use kind::{Kind, KindKeys, NoKeys, SampleShape};
 
 use super::{
@@ -199,7 +200,14 @@ macro_rules! column_kinds {
         impl Serialize for ColumnKind {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 match self {
-                    $(Self::$Kind(kind) => write_variant(serializer, $number, kind),)*
+                    $(Self::$Kind(kind) if serializer.is_human_readable() => write_variant(serializer, $number, kind),)*
+                    $(Self::$Kind(kind) => match kind.form() {
+                        Some(form) => write_form::<_, $Column>(serializer, $number, &form),
+                        None => {
+                            let named = Named::new($Column::NAME, $Column::SINCE, kind);
+                            serializer.serialize_newtype_variant(ENUM, NAMED, "named", &named)
+                        }
+                    },)*
                     $(Self::$NewKind(kind) if serializer.is_human_readable() => write_variant(serializer, NAMED, kind),)*
                     $(Self::$NewKind(kind) => {
                         let named = Named::new($NewColumn::NAME, $NewColumn::SINCE, kind);
@@ -217,6 +225,7 @@ macro_rules! column_kinds {
         /// Reads a kind without a number.
         fn read_named<E: Error>(named: &Named) -> Result<ColumnKind, E> {
             match named.name.as_str() {
+                $(name if name == $Column::NAME => named.fields(WHAT).map(ColumnKind::$Kind),)*
                 $(name if name == $NewColumn::NAME => named.fields(WHAT).map(ColumnKind::$NewKind),)*
                 $(name if name == $MadeColumn::NAME => named.fields(WHAT).map(ColumnKind::$MadeKind),)*
                 _ => Err(named.unknown(WHAT)),
@@ -227,7 +236,7 @@ macro_rules! column_kinds {
         #[allow(clippy::match_single_binding, reason = "the list of kinds without a number may be empty")]
         fn read_variant<'de, A: VariantAccess<'de>>(id: VariantId, variant: A) -> Result<ColumnKind, A::Error> {
             match id {
-                $(VariantId::Number($number) => read_kind(variant).map(ColumnKind::$Kind),)*
+                $(VariantId::Number($number) => read_form(variant).map(ColumnKind::$Kind),)*
                 VariantId::Number(NAMED) => read_named(&variant.newtype_variant()?),
                 VariantId::Number(number) => Err(named::no_such_number(WHAT, number)),
                 $(VariantId::Name(name) if name == $Column::NAME => read_kind(variant).map(ColumnKind::$Kind),)*
@@ -246,7 +255,7 @@ macro_rules! column_kinds {
 column_kinds! {
     // These have a number in messages, which never changes; the list is closed.
     numbered {
-        /// A picture, as RGB.
+        /// A picture.
         0: image::Image(ImageColumn),
         /// A decimal number in text.
         1: int::Int(IntColumn),
@@ -302,6 +311,18 @@ fn write_variant<S: Serializer, K: Kind>(serializer: S, number: u32, kind: &K) -
     } else {
         serializer.serialize_newtype_variant(ENUM, number, K::NAME, kind)
     }
+}
+
+fn write_form<S: Serializer, K: NumberedKind>(serializer: S, number: u32, form: &K::Form) -> Result<S::Ok, S::Error> {
+    if K::IS_UNIT {
+        serializer.serialize_unit_variant(ENUM, number, K::NAME)
+    } else {
+        serializer.serialize_newtype_variant(ENUM, number, K::NAME, form)
+    }
+}
+
+fn read_form<'de, A: VariantAccess<'de>, K: NumberedKind>(variant: A) -> Result<K, A::Error> {
+    if K::IS_UNIT { read_kind(variant) } else { variant.newtype_variant::<K::Form>().map(Into::into) }
 }
 
 fn read_kind<'de, A: VariantAccess<'de>, K: Kind>(variant: A) -> Result<K, A::Error> {
@@ -365,7 +386,7 @@ impl Column {
         }
     }
 
-    /// Returns the shape of one sample: `[H, W, 3]` or `[3, H, W]` for a picture, empty for a scalar, the declared
+    /// Returns the shape of one sample: `[H, W, C]` or `[C, H, W]` for a picture, empty for a scalar, the declared
     /// shape for a function's result, and `None` if it is ragged.
     #[must_use]
     pub fn sample_shape(&self) -> Option<Vec<u32>> {

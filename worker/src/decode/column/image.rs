@@ -1,7 +1,7 @@
 //! The kind `image`: decodes a picture, applies the column's operations and writes the pixels.
 
-use spdl_core::job::ImageColumn;
-use spdl_pixels::{Frame, Orientation, PictureError, PixelWriter};
+use spdl_core::job::{ImageColor, ImageColumn};
+use spdl_pixels::{Frame, Orientation, PictureError, PixelWriter, make_gray};
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeScratch, FieldTarget};
 use crate::decode::{cause::BadSampleProblem, followed::FollowedPicture, memory::NeverFits, operation::PicturePlan};
@@ -12,13 +12,18 @@ pub(super) struct ImageDecoder {
     /// Writes each of the pictures of a sample.
     writer: PixelWriter,
     pictures: u32,
+    /// Whether operations work on the grey picture.
+    is_gray: bool,
+    /// The colour that shows through transparent pixels.
+    background: Option<[u8; 3]>,
 }
 
 impl ImageDecoder {
     pub(super) fn new(column: &ImageColumn, setup: &ColumnSetup<'_>) -> Self {
         let writer = PixelWriter::new(column, setup.column.decoded_dtype());
         let picture = FollowedPicture::of(setup.number, setup.column, &column.ops);
-        Self { picture, writer, pictures: column.pictures() }
+        let (is_gray, background) = (column.color == ImageColor::Gray, column.background.map(|fill| fill.0));
+        Self { picture, writer, pictures: column.pictures(), is_gray, background }
     }
 }
 
@@ -37,7 +42,7 @@ impl ColumnDecoder for ImageDecoder {
         }
         let limits = resources.limits;
         let problem = |error: PictureError| BadSampleProblem::of_picture(error, field, bytes.len(), limits);
-        let picture = spdl_pixels::open(&bytes, limits).map_err(problem)?;
+        let picture = spdl_pixels::open(&bytes, limits).map_err(problem)?.on(self.background);
         let followed = self.picture.plan_of_size(picture.seen(), (seed, key), record)?;
         let plan = &followed.plan;
         let too_much = |needed_bytes: u64, NeverFits { max_bytes }| {
@@ -77,6 +82,9 @@ impl ColumnDecoder for ImageDecoder {
                 picture.render(stored, (&rgb_writer, &frame), scratch, pixels).map_err(problem)?;
             }
             None => pixels.fill(0),
+        }
+        if self.is_gray {
+            make_gray(rgb.pixels.to_mut());
         }
         spdl_operations::run(then, rgb, operation);
         // Several pictures lie one below the other.

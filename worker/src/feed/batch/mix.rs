@@ -67,7 +67,7 @@ impl Mixer {
             };
             size = image.size;
             let [height, width] = image.size;
-            let pixel_values = if image.layout == ImageLayout::Nhwc { 3 } else { 1 };
+            let pixel_values = if image.layout == ImageLayout::Nhwc { image.color.channels() } else { 1 };
             let row_values = (width * pixel_values) as usize;
             let values = MixedValues { dtype: column.dtype, row_values, rows: height as usize };
             MixedColumn { number, values, pixel_values: Some(pixel_values) }
