@@ -54,6 +54,7 @@ fn with_every_key() -> JobFile {
         DecodeFile::Bytes(BytesKeys { max_bytes: Some(1) }),
         DecodeFile::BoxClass(NoKeys {}),
         DecodeFile::Float(NoKeys {}),
+        DecodeFile::Bool(NoKeys {}),
         DecodeFile::Text(TextKeys { max_bytes: Some(1) }),
         DecodeFile::Category(CategoryKeys { names: Some(vec![String::new()]) }),
         DecodeFile::Boxes(BoxesKeys {

@@ -340,7 +340,7 @@ mod tests {
         (
             "decode = \"int\"",
             "decode = \"integer\"",
-            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask, boxes, box_labels, one_hot, geometry, image_size",
+            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask, boxes, box_labels, one_hot, geometry, image_size, bool",
         ),
         ("decode = \"int\"", "", "column label: `decode` is missing"),
         (

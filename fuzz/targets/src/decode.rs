@@ -17,7 +17,7 @@ use crate::{
 
 const LIMITS: PictureLimits = PictureLimits { side_pixels: 1024, pixels: 1 << 18 };
 
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 18] = [
     "decode = \"image\"\nops = [{ random_resized_crop = { size = 16 } }, { random_flip = {} }]",
     "decode = \"image\"\nops = [{ resize = { size = 20 } }, { center_crop = { size = [9, 31] } }]\ndtype = \"f16\"\n\
      layout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }",
@@ -40,6 +40,8 @@ const COLUMNS: [&str; 16] = [
     "decode = \"image\"\nops = [{ random_affine = { degrees = 30, shear = 20 } }, \"random_flip\", { letterbox = 16 }]\n[[column]]\n\
      name = \"geometry\"\nfrom = \"jpg\"\ndecode = \"geometry\"\nfollows = \"c\"\n[[column]]\n\
      name = \"size\"\nfrom = \"jpg\"\ndecode = \"image_size\"\nfollows = \"c\"",
+    "decode = \"image\"\nops = [{ random_resized_crop = 16 }]\ncolor = \"gray\"\nbackground = [255, 128, 0]",
+    "decode = \"bool\"",
 ];
 
 /// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a
@@ -153,6 +155,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds.push(seed(8, "", include_bytes!("../../../worker/tests/data/tensor/single.npz")));
     let boxes = r#"[{"bbox": [3, 2, 9, 7.5], "category_id": 4}, {"bbox": [0, 0, 24, 16], "category_id": "dog"}]"#;
     seeds.push(seed(13, boxes, &pictures[0]));
+    seeds.extend(pictures.iter().map(|picture| seed(16, "", picture)));
+    seeds.push(seed(17, "", b"true"));
     seeds.extend(pictures.iter().filter(|picture| picture.starts_with(b"\x89PNG")).map(|mask| seed(12, "", mask)));
     seeds
 }

@@ -6,9 +6,9 @@ use spdl_core::{
     history::StageRate,
     insight::{Measured, Presence, RankWindow, WorkerWindow},
     job::{
-        Arguments, BadSamples, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn, BytesColumn,
-        Callable, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox, DType, EpochEnd, Fill,
-        FloatColumn, FunctionCall, GeometryColumn, Grayscale, ImageColor, ImageColumn, ImageLayout, ImageOp,
+        Arguments, BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn,
+        BytesColumn, Callable, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox, DType, EpochEnd,
+        Fill, FloatColumn, FunctionCall, GeometryColumn, Grayscale, ImageColor, ImageColumn, ImageLayout, ImageOp,
         ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, MaskColumn, Mix, Normalise, NumberOrRange,
         OneHotColumn, OrderParams, RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize,
         ReturnedColumn, ReturnedValue, Returns, Size, TensorColumn, TensorEncoding, TextColumn, Transform,
@@ -87,6 +87,7 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         any::<u32>().prop_map(|max_bytes| ColumnKind::Bytes(BytesColumn { max_bytes })),
         Just(ColumnKind::BoxClass(BoxClassColumn)),
         Just(ColumnKind::Float(FloatColumn)),
+        Just(ColumnKind::Bool(BoolColumn)),
         any::<u32>().prop_map(|max_bytes| ColumnKind::Text(TextColumn(BytesColumn { max_bytes }))),
         option::of(vec(text(), 0..4)).prop_map(|names| ColumnKind::Category(CategoryColumn { names })),
         (any::<u32>(), option::of(vec(text(), 0..4)))

@@ -54,6 +54,7 @@ impl BadSampleCause {
             BadSampleProblem::Malformed { field, .. } => (field, "is not what its format has there"),
             BadSampleProblem::NotANumber { field, .. } => (field, "is not a whole number"),
             BadSampleProblem::NotAFloat { field, .. } => (field, "is not a number"),
+            BadSampleProblem::NotABool { field, .. } => (field, "is neither true nor false"),
             BadSampleProblem::NotText { field, .. } => (field, "is not UTF-8"),
             BadSampleProblem::NameUnknown { field, .. } => (field, "has a name that the column does not list"),
             BadSampleProblem::NoSuchClass { field, .. } => (field, "has a class that the column does not have"),
@@ -108,6 +109,8 @@ pub enum BadSampleProblem {
     NotANumber { field: String, text: String },
     #[error("field `{field}` is \"{text}\", not a number")]
     NotAFloat { field: String, text: String },
+    #[error("field `{field}` is \"{text}\", neither `true` or `1` nor `false` or `0`")]
+    NotABool { field: String, text: String },
     #[error("field `{field}` is not UTF-8 from byte {byte} on")]
     NotText { field: String, byte: usize },
     #[error("field `{field}` is \"{name}\", which is none of the column's names")]

@@ -288,6 +288,8 @@ column_kinds! {
         geometry::Geometry(GeometryColumn),
         /// The height and width of a picture before its operations.
         image_size::ImageSize(ImageSizeColumn),
+        /// Yes or no.
+        boolean::Bool(BoolColumn),
     }
     // These have no `decode` in a job file.
     made {

@@ -1,6 +1,7 @@
 //! The decoders of the kinds of columns. Each kind has a file here, and one of the same name in the job's specification;
 //! [`decoder`] lists them.
 
+mod boolean;
 mod box_class;
 mod box_labels;
 mod boxes;
@@ -48,6 +49,7 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
         ColumnKind::OneHot(column) => Box::new(one_hot::OneHotDecoder::new(column, setup)),
         ColumnKind::Geometry(column) => Box::new(geometry::GeometryDecoder::new(column, setup)),
         ColumnKind::ImageSize(column) => Box::new(image_size::ImageSizeDecoder::new(column, setup)),
+        ColumnKind::Bool(_) => Box::new(boolean::BoolDecoder),
         ColumnKind::BoxClass(_) => Box::new(box_class::BoxClassDecoder::new(setup)?),
         ColumnKind::Returned(_) => panic!("column `{}` is decoded, and a function returns it", setup.column.name),
     })

@@ -33,6 +33,7 @@ fn a_number_at_hand_decodes_as_its_array_does() {
     let mut columns: Vec<String> =
         ["i64", "i32"].map(|dtype| format!("decode = \"int\"\ndtype = \"{dtype}\"")).to_vec();
     columns.extend(["f32", "f16"].map(|dtype| format!("decode = \"float\"\ndtype = \"{dtype}\"")));
+    columns.push("decode = \"bool\"".to_owned());
     for shape in ["[]", "[1]"] {
         let column = |dtype: &DType| format!("decode = \"tensor\"\nshape = {shape}\ndtype = \"{}\"", dtype.name());
         columns.extend(DType::ALL.iter().map(column));
@@ -60,8 +61,24 @@ fn only_columns_of_numbers_without_a_function_are_asked_for_them() {
     };
     assert_eq!(of("from = \"a\"\ndecode = \"int\"").as_deref(), Some("a"));
     assert_eq!(of("from = \"a\"\ndecode = \"tensor\"\nshape = []").as_deref(), Some("a"));
+    assert_eq!(of("from = \"a\"\ndecode = \"bool\"").as_deref(), Some("a"));
     assert_eq!(of("from = \"a|b\"\ndecode = \"int\""), None);
     assert_eq!(of("from = \"a\"\ndecode = \"tensor\"\nshape = [1]"), None);
     assert_eq!(of("from = \"a\"\ndecode = \"tensor\"\nshape = []\nmax_rows = 3"), None);
     assert_eq!(of("from = \"a\"\ndecode = \"bytes\"\nmax_bytes = 8"), None);
+}
+
+#[test]
+fn a_flag_is_a_word_or_a_number_and_anything_else_is_quoted() {
+    let column = "name = \"flag\"\nfrom = \"flag\"\ndecode = \"bool\"";
+    let of = |bytes: &[u8]| decode(&job(&[column]), key(0), &[("flag", bytes)]).map(|mut columns| columns.remove(0));
+    assert_eq!(job(&[column]).columns[0].dtype, DType::Bool);
+    assert_eq!(of(b"True\n").unwrap(), [1]);
+    assert_eq!(of(b"0").unwrap(), [0]);
+    let seven = include_bytes!("../../../tests/data/tensor/scalar.npy");
+    for (bytes, shown) in [(&b"perhaps"[..], "perhaps"), (b"", ""), (seven, "7")] {
+        let error = of(bytes).unwrap_err().to_string();
+        let expected = format!("field `flag` is \"{shown}\", neither `true` or `1` nor `false` or `0`");
+        assert!(error.contains(&expected), "{error}");
+    }
 }
