@@ -1,6 +1,7 @@
 //! The grey picture, as torchvision weights the channels, and what blends with it.
 
 use super::{
+    MixedChain, PixelOp,
     pass::Pass,
     planes::{BLOCK, ChangeBlock, Ways, each_block},
     wide::{level, whole_level, wide},
@@ -41,6 +42,21 @@ wide! {
         }
         total + rest.as_chunks::<3>().0.iter().map(|[r, g, b]| grey(*r, *g, *b) as u64).sum::<u64>()
     }
+}
+
+/// Returns operations without those that change colours alone, which change nothing of a grey picture. Where such a picture is RGB with
+/// equal channels, the weights of the grey values, which add up to a little less than 1, would darken it.
+#[must_use]
+pub fn without_colors(ops: &[PixelOp]) -> Vec<PixelOp> {
+    let is_of_colors = |op: &PixelOp| matches!(op, PixelOp::Saturation(_) | PixelOp::Hue(_) | PixelOp::Grayscale);
+    let kept = ops.iter().filter(|op| !is_of_colors(op)).map(|op| match op {
+        PixelOp::Mix { own, chains } => {
+            let chain = |chain: &MixedChain| MixedChain { weight: chain.weight, ops: without_colors(&chain.ops) };
+            PixelOp::Mix { own: *own, chains: chains.iter().map(chain).collect() }
+        }
+        op => op.clone(),
+    });
+    kept.collect()
 }
 
 /// Returns the mean of the grey values; 0 for a picture without pixels.

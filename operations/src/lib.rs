@@ -6,6 +6,7 @@
 
 mod aug_mix;
 mod blur;
+mod channels;
 mod grey;
 mod histogram;
 mod hue;
@@ -25,6 +26,8 @@ mod wide;
 
 use std::{borrow::Cow, mem};
 
+pub use channels::{channel_memory_bytes, run_on_channels};
+pub use grey::without_colors;
 pub use indices::{IndexPicture, index_memory_bytes};
 pub use mix::{MixedValues, Taken, mix};
 pub use pad::PadWith;

@@ -17,7 +17,7 @@ pub enum PadWith {
 
 impl PadWith {
     /// Returns the pixel of a row of `size` that pixel `at` of the padded row shows; `None` for one of a colour that fills.
-    fn place(self, at: usize, before: u32, size: usize) -> Option<usize> {
+    pub(super) fn place(self, at: usize, before: u32, size: usize) -> Option<usize> {
         let at = at as isize - before as isize;
         match self {
             _ if (0..size as isize).contains(&at) => Some(at as usize),

@@ -7,6 +7,7 @@
 //! All code that runs once for each pixel is in this crate, in `spdl-jpeg` and in `spdl-operations`, so that only they have to be compiled
 //! with all optimisations.
 
+mod channels;
 mod luma;
 mod orientation;
 mod picture;
@@ -15,6 +16,7 @@ pub mod resize;
 mod span;
 mod writer;
 
+pub use channels::{ChannelFormat, ChannelPicture, ChannelWriter};
 pub use luma::{luma, make_gray};
 pub use orientation::Orientation;
 pub use picture::{IndexPng, OpenPicture, PictureCounts, PictureError, PictureLimits, PictureScratch, Resampler, open};

@@ -112,23 +112,18 @@ impl PixelWriter {
             self.blacken(out);
         }
         match self.color {
-            ImageColor::Rgb => self.write_as(rgb, frame, out, |rgb| rgb),
-            ImageColor::Bgr => self.write_as(rgb, frame, out, |[r, g, b]| [b, g, r]),
-            ImageColor::Gray => self.write_as(rgb, frame, out, |rgb| [luma(rgb)]),
+            ImageColor::Rgb => self.write_as::<3, Rgb>(rgb, frame, out),
+            ImageColor::Bgr => self.write_as::<3, Bgr>(rgb, frame, out),
+            ImageColor::Gray => self.write_as::<1, Luma>(rgb, frame, out),
+            color @ (ImageColor::Rgba | ImageColor::GrayAlpha) => panic!("{color:?} is not made of RGB"),
         }
     }
 
-    fn write_as<const C: usize>(
-        &self,
-        rgb: &[u8],
-        frame: &Frame,
-        out: &mut [u8],
-        channels: impl Fn([u8; 3]) -> [u8; C],
-    ) {
+    fn write_as<const C: usize, M: Channels<C>>(&self, rgb: &[u8], frame: &Frame, out: &mut [u8]) {
         match &self.encoding {
-            Encoding::Bytes => self.place(rgb, frame, out, channels, |_, value| [value]),
-            Encoding::Half(table) => self.place(rgb, frame, out, channels, |c, value| table[c][usize::from(value)]),
-            Encoding::Single(table) => self.place(rgb, frame, out, channels, |c, value| table[c][usize::from(value)]),
+            Encoding::Bytes => self.place::<1, C, M>(rgb, frame, out, |_, value| [value]),
+            Encoding::Half(table) => self.place::<2, C, M>(rgb, frame, out, |c, value| table[c][usize::from(value)]),
+            Encoding::Single(table) => self.place::<4, C, M>(rgb, frame, out, |c, value| table[c][usize::from(value)]),
         }
     }
 
@@ -196,27 +191,26 @@ impl PixelWriter {
         }
     }
 
-    fn place<const N: usize, const C: usize>(
+    fn place<const N: usize, const C: usize, M: Channels<C>>(
         &self,
         rgb: &[u8],
         frame: &Frame,
         out: &mut [u8],
-        channels: impl Fn([u8; 3]) -> [u8; C],
         encode: impl Fn(usize, u8) -> [u8; N],
     ) {
         let [width, height] = frame.pixels.map(|side| side as usize);
         let row_elements = self.size[0] as usize;
         let (elements, _) = out.as_chunks_mut::<N>();
         let plane = elements.len() / C;
-        let pixel = |at: usize| channels([rgb[at], rgb[at + 1], rgb[at + 2]]);
         for y in 0..height {
-            let source = OutputRow::new(frame.orientation, width, height, y);
+            let source = OutputRow::new(frame.orientation, [width, height], y, 3);
             let start = (frame.place[1] as usize + y) * row_elements + frame.place[0] as usize;
             match self.layout {
                 ImageLayout::Nhwc => {
                     let (row, _) = elements[start * C..(start + width) * C].as_chunks_mut::<C>();
                     for (x, to) in row.iter_mut().enumerate() {
-                        let from = pixel(source.at(x));
+                        let at = source.at(x);
+                        let from = M::pixel([rgb[at], rgb[at + 1], rgb[at + 2]]);
                         *to = std::array::from_fn(|channel| encode(channel, from[channel]));
                     }
                 }
@@ -224,12 +218,61 @@ impl PixelWriter {
                     for channel in 0..C {
                         let row = &mut elements[channel * plane + start..][..width];
                         for (x, element) in row.iter_mut().enumerate() {
-                            *element = encode(channel, pixel(source.at(x))[channel]);
+                            *element = encode(channel, M::value(rgb, source.at(x), channel));
                         }
                     }
                 }
             }
         }
+    }
+}
+
+/// Makes the channels of a column of RGB pixels.
+trait Channels<const C: usize> {
+    /// Returns the channels of a pixel.
+    fn pixel(rgb: [u8; 3]) -> [u8; C];
+
+    /// Returns one channel of the pixel at this place.
+    fn value(rgb: &[u8], at: usize, channel: usize) -> u8;
+}
+
+struct Rgb;
+struct Bgr;
+struct Luma;
+
+impl Channels<3> for Rgb {
+    #[inline(always)]
+    fn pixel(rgb: [u8; 3]) -> [u8; 3] {
+        rgb
+    }
+
+    #[inline(always)]
+    fn value(rgb: &[u8], at: usize, channel: usize) -> u8 {
+        rgb[at + channel]
+    }
+}
+
+impl Channels<3> for Bgr {
+    #[inline(always)]
+    fn pixel([r, g, b]: [u8; 3]) -> [u8; 3] {
+        [b, g, r]
+    }
+
+    #[inline(always)]
+    fn value(rgb: &[u8], at: usize, channel: usize) -> u8 {
+        rgb[at + 2 - channel]
+    }
+}
+
+impl Channels<1> for Luma {
+    #[inline(always)]
+    fn pixel(rgb: [u8; 3]) -> [u8; 1] {
+        [luma(rgb)]
+    }
+
+    #[inline(always)]
+    fn value(rgb: &[u8], at: usize, _: usize) -> u8 {
+        luma([rgb[at], rgb[at + 1], rgb[at + 2]])
     }
 }
 
@@ -297,27 +340,27 @@ fn table<const N: usize>(encode: impl Fn(usize, usize) -> [u8; N]) -> PixelTable
     table
 }
 
-/// The place of a row of the result among the resampled pixels: byte `first + x * step`.
-struct OutputRow {
+/// The place of a row of the result among the values of resampled pixels: the one of its first channel is `first + x * step`.
+pub(crate) struct OutputRow {
     first: isize,
     step: isize,
 }
 
 impl OutputRow {
-    /// Finds row `y` of a result that is `width` x `height` pixels when upright.
-    fn new(orientation: Orientation, width: usize, height: usize, y: usize) -> Self {
+    /// Finds row `y` of a result that is `width` x `height` pixels of so many values when upright.
+    pub(crate) fn new(orientation: Orientation, [width, height]: [usize; 2], y: usize, pixel_values: usize) -> Self {
         let [stored_width, stored_height] = if orientation.transposed { [height, width] } else { [width, height] };
         let column = |at: usize| if orientation.columns_reversed { stored_width - 1 - at } else { at };
         let row = |at: usize| if orientation.rows_reversed { stored_height - 1 - at } else { at };
         let byte = |x: usize| {
             let (column, row) = if orientation.transposed { (column(y), row(x)) } else { (column(x), row(y)) };
-            ((row * stored_width + column) * 3) as isize
+            ((row * stored_width + column) * pixel_values) as isize
         };
         let first = byte(0);
         Self { first, step: if width > 1 { byte(1) - first } else { 0 } }
     }
 
-    fn at(&self, x: usize) -> usize {
+    pub(crate) fn at(&self, x: usize) -> usize {
         (self.first + x as isize * self.step) as usize
     }
 }

@@ -8,8 +8,8 @@ use spdl_core::{
     job::{
         ArgumentsFile, BadSamples, BoxFormat, BoxLabelsKeys, BoxStorage, BoxesKeys, BytesColumn, BytesKeys,
         CategoryKeys, CenterCrop, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DType, DatasetFacts,
-        DecodeFile, EpochEnd, Fill, FunctionFile, GeometryKeys, ImageColor, ImageKeys, ImageLayout, ImageOp,
-        ImageSizeKeys, Interpolation, JobFile, JsonKeys, MaskKeys, NoKeys, Normalise, OneHotKeys, OrderFile,
+        DecodeFile, EpochEnd, Fill, FunctionFile, GeometryKeys, ImageColor, ImageDepth, ImageKeys, ImageLayout,
+        ImageOp, ImageSizeKeys, Interpolation, JobFile, JsonKeys, MaskKeys, NoKeys, Normalise, OneHotKeys, OrderFile,
         RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, TensorEncoding, TensorKeys, TextKeys,
     },
 };
@@ -48,7 +48,7 @@ fn with_every_key() -> JobFile {
     let (layout, normalise) = (Some(ImageLayout::Nhwc), Some(Normalise { mean: vec![0.0; 3], std: vec![1.0; 3] }));
     let (color, background) = (Some(ImageColor::Rgb), Some(Fill([0; 3])));
     let kinds = [
-        DecodeFile::Image(ImageKeys { ops, layout, normalise, color, background }),
+        DecodeFile::Image(ImageKeys { ops, layout, normalise, color, background, depth: Some(ImageDepth::Bits8) }),
         DecodeFile::Int(NoKeys {}),
         DecodeFile::Json(JsonKeys { path: Some(String::new()) }),
         DecodeFile::Bytes(BytesKeys { max_bytes: Some(1) }),

@@ -114,6 +114,9 @@ impl Mix {
             if column.transform.is_some() {
                 return Err(format!("has `{name}`, which a function makes: what it returns cannot be mixed"));
             }
+            if column.dtype == DType::U16 {
+                return Err(format!("has `{name}`, whose values are u16: mix pictures of u8 or of floats"));
+            }
             if image.pictures() > 1 {
                 return Err(format!(
                     "has `{name}`, whose operations make several pictures of one: they cannot be mixed"
@@ -234,6 +237,11 @@ mod tests {
                 "mixup = 1",
                 "[[column]]\nname = \"views\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ five_crop = 8 }]",
                 "has `views`, whose operations make several pictures of one",
+            ),
+            (
+                "mixup = 1",
+                "[[column]]\nname = \"deep\"\nfrom = \"png\"\ndecode = \"image\"\ndtype = \"u16\"\nops = [{ center_crop = 8 }]",
+                "has `deep`, whose values are u16",
             ),
             ("mixup = 1", second, "has pictures of 4x4 and of 8x8; they need one size"),
         ] {

@@ -17,7 +17,7 @@ use crate::{
 
 const LIMITS: PictureLimits = PictureLimits { side_pixels: 1024, pixels: 1 << 18 };
 
-const COLUMNS: [&str; 18] = [
+const COLUMNS: [&str; 21] = [
     "decode = \"image\"\nops = [{ random_resized_crop = { size = 16 } }, { random_flip = {} }]",
     "decode = \"image\"\nops = [{ resize = { size = 20 } }, { center_crop = { size = [9, 31] } }]\ndtype = \"f16\"\n\
      layout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }",
@@ -42,6 +42,9 @@ const COLUMNS: [&str; 18] = [
      name = \"size\"\nfrom = \"jpg\"\ndecode = \"image_size\"\nfollows = \"c\"",
     "decode = \"image\"\nops = [{ random_resized_crop = 16 }]\ncolor = \"gray\"\nbackground = [255, 128, 0]",
     "decode = \"bool\"",
+    "decode = \"image\"\nops = [{ random_resized_crop = 16 }, { pad = 2 }]\ncolor = \"rgba\"",
+    "decode = \"image\"\nops = [{ letterbox = 16 }, \"random_flip\"]\ndtype = \"u16\"\nbackground = 9",
+    "decode = \"image\"\nops = [{ resize = [9, 7] }]\ndtype = \"f32\"\ndepth = 32\ncolor = \"gray_alpha\"\nlayout = \"nchw\"",
 ];
 
 /// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a
@@ -155,7 +158,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds.push(seed(8, "", include_bytes!("../../../worker/tests/data/tensor/single.npz")));
     let boxes = r#"[{"bbox": [3, 2, 9, 7.5], "category_id": 4}, {"bbox": [0, 0, 24, 16], "category_id": "dog"}]"#;
     seeds.push(seed(13, boxes, &pictures[0]));
-    seeds.extend(pictures.iter().map(|picture| seed(16, "", picture)));
+    for column in [16, 18, 19, 20] {
+        seeds.extend(pictures.iter().map(|picture| seed(column, "", picture)));
+    }
     seeds.push(seed(17, "", b"true"));
     seeds.extend(pictures.iter().filter(|picture| picture.starts_with(b"\x89PNG")).map(|mask| seed(12, "", mask)));
     seeds

@@ -2,7 +2,7 @@
 
 /// What the sample beside the colour of a pixel means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Alpha {
+pub(crate) enum Alpha {
     /// Opacity of the colour.
     #[default]
     Straight,
@@ -14,7 +14,7 @@ pub(super) enum Alpha {
 
 impl Alpha {
     /// Returns what a background of this colour shows of a pixel, rounded.
-    pub(super) fn over(self, background: [u8; 3], color: [u8; 3], alpha: u8) -> [u8; 3] {
+    pub(crate) fn over(self, background: [u8; 3], color: [u8; 3], alpha: u8) -> [u8; 3] {
         let (over, under) = (u32::from(alpha), u32::from(255 - alpha));
         std::array::from_fn(|channel| {
             let (color, background) = (u32::from(color[channel]), u32::from(background[channel]));

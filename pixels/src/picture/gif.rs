@@ -5,7 +5,8 @@ use std::io::Cursor;
 
 use gif::{ColorOutput, DecodeOptions, Decoder};
 
-use super::{PictureError, PictureLimits, Upright, checked_size, exif::upright, other};
+use super::{Alpha, PictureError, PictureLimits, Upright, checked_size, exif::upright, other};
+use crate::channels::{RawPicture, RawSample};
 
 /// A GIF whose first frame header has been read.
 pub(super) struct Gif<'b> {
@@ -57,17 +58,34 @@ impl Gif<'_> {
         if let (Some(background), Some(transparent)) = (background, self.transparent) {
             self.palette[usize::from(transparent)] = background;
         }
+        let palette = self.palette;
+        self.paint(&palette, pixels)
+    }
+
+    /// Decodes a picture of this width and height to RGB and alpha.
+    pub(super) fn decode_raw(mut self, [width, height]: [u32; 2]) -> Result<RawPicture, PictureError> {
+        let mut palette = self.palette.map(|[r, g, b]| [r, g, b, 255]);
+        if let Some(transparent) = self.transparent {
+            palette[usize::from(transparent)][3] = 0;
+        }
+        let mut bytes = vec![0; width as usize * height as usize * 4];
+        self.paint(&palette, &mut bytes)?;
+        Ok(RawPicture { bytes, sample: RawSample::Byte, samples: 4, alpha: Alpha::Straight })
+    }
+
+    /// Decodes the picture to the colours of a palette.
+    fn paint<const N: usize>(&mut self, palette: &[[u8; N]; 256], pixels: &mut [u8]) -> Result<(), PictureError> {
         let [left, top, width, height] = self.frame;
         let mut indices = vec![0; width * height];
         if !indices.is_empty() {
             self.decoder.read_into_buffer(&mut indices).map_err(other)?;
         }
-        let pixels = pixels.as_chunks_mut::<3>().0;
-        pixels.fill(self.palette[usize::from(self.open_colour)]);
+        let pixels = pixels.as_chunks_mut::<N>().0;
+        pixels.fill(palette[usize::from(self.open_colour)]);
         let rows = pixels.chunks_exact_mut(self.width).skip(top);
         for (row, indices) in rows.zip(indices.chunks_exact(width.max(1))) {
             for (pixel, index) in row[left..].iter_mut().zip(indices) {
-                *pixel = self.palette[usize::from(*index)];
+                *pixel = palette[usize::from(*index)];
             }
         }
         Ok(())

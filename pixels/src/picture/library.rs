@@ -9,6 +9,7 @@ use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
 use super::{
     Orientation, PictureError, PictureLimits, Upright, alpha::Alpha, bmp, checked_size, exif::upright, gif, other, tiff,
 };
+use crate::channels::{RawPicture, RawSample};
 
 /// A picture whose header has been read.
 pub(super) enum Library<'b> {
@@ -58,6 +59,31 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
 }
 
 impl Library<'_> {
+    /// Decodes a picture of this width and height to its samples.
+    pub(super) fn decode_raw(self, [width, height]: [u32; 2]) -> Result<RawPicture, PictureError> {
+        let pixels = width as usize * height as usize;
+        let (decoder, alpha) = match self {
+            Self::Image(decoder, alpha) => (decoder, alpha),
+            Self::Runs(bmp) => {
+                let mut rgb = vec![0; pixels * 3];
+                bmp.decode(&mut rgb)?;
+                return Ok(RawPicture::of_rgb(rgb));
+            }
+            Self::Gif(gif) => return gif.decode_raw([width, height]),
+            Self::Tiff(tiff) => return tiff.decode_raw([width, height]),
+        };
+        let color = decoder.color_type();
+        let sample = match color {
+            ColorType::L8 | ColorType::La8 | ColorType::Rgb8 | ColorType::Rgba8 => RawSample::Byte,
+            ColorType::L16 | ColorType::La16 | ColorType::Rgb16 | ColorType::Rgba16 => RawSample::Wide,
+            ColorType::Rgb32F | ColorType::Rgba32F => RawSample::Float,
+            unknown => return Err(other(format_args!("pixels of type {unknown:?}"))),
+        };
+        let mut bytes = vec![0; pixels * usize::from(color.bytes_per_pixel())];
+        decoder.read_image_boxed(&mut bytes).map_err(other)?;
+        Ok(RawPicture { bytes, sample, samples: color.channel_count().into(), alpha })
+    }
+
     /// Returns the bytes that decoding uses in addition to the RGB pixels.
     pub(super) fn scratch_bytes(&self, [width, height]: [u32; 2]) -> u64 {
         let decoder = match self {

@@ -21,13 +21,18 @@ mod tiff;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub(crate) use alpha::Alpha;
 pub use counts::PictureCounts;
 use exif::Upright;
 pub use indices::IndexPng;
 pub use resample::Resampler;
 use spdl_jpeg::Deviations;
 
-use crate::{AxisSpan, Frame, Orientation, PixelWriter, resize::Filter};
+use crate::{
+    AxisSpan, ChannelFormat, ChannelPicture, Frame, Orientation, PixelWriter,
+    channels::{self, RawPicture},
+    resize::Filter,
+};
 
 /// The limits on pictures that are decoded: a few bytes of a hostile picture can claim gigabytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,6 +246,64 @@ impl OpenPicture<'_> {
         outcome
     }
 
+    /// Returns the bytes that [`render_channels`](Self::render_channels) uses, estimated as by
+    /// [`memory_bytes`](Self::memory_bytes).
+    #[must_use]
+    pub fn channel_memory_bytes(&self, [x, y]: [AxisSpan; 2], (format, frame): (ChannelFormat, &Frame)) -> u64 {
+        let pixels = rgb_bytes(self.stored) / 3;
+        let decoded = match &self.source {
+            PixelSource::Crop(jpeg) => {
+                return crop::scratch_bytes(jpeg, [x, y], frame) + u64::from(x.pixels) * u64::from(y.pixels) * 3;
+            }
+            PixelSource::Jpeg(jpeg) => pixels * 3 + jpeg.scratch_bytes(self.stored),
+            PixelSource::Png(png) => png.raw_bytes(self.stored),
+            PixelSource::Library(library) => pixels * 4 + library.scratch_bytes(self.stored),
+        };
+        decoded + channels::resample_bytes(format, self.stored, [x, y], Filter::default())
+    }
+
+    /// Decodes, resamples and writes the pixels of `frame` to a picture of floats, whose format they get. `x` and `y` refer to
+    /// the picture as stored. At most about `kept_bytes` of the scratch memory are kept.
+    ///
+    /// # Errors
+    /// [`PictureError`], also where a decoder panics.
+    pub fn render_channels(
+        self,
+        [x, y]: [AxisSpan; 2],
+        frame: &Frame,
+        (scratch, kept_bytes): (&mut PictureScratch, usize),
+        out: &mut ChannelPicture,
+    ) -> Result<(), PictureError> {
+        let ([width, height], background, format) = (self.stored, self.background, out.format);
+        let outcome = guarded(|| {
+            let raw = match self.source {
+                PixelSource::Crop(jpeg) => {
+                    let rgb = PixelWriter::of_rgb(frame.pixels);
+                    let pixels = &mut scratch.resampled;
+                    pixels.resize(rgb.bytes(), 0);
+                    crop::render(&jpeg, [x, y], (&rgb, &Frame { place: [0, 0], ..*frame }), &mut scratch.crop, pixels)?;
+                    out.place_rgb(pixels, frame);
+                    return Ok(());
+                }
+                PixelSource::Jpeg(jpeg) => {
+                    let mut rgb = vec![0; rgb_bytes(self.stored) as usize];
+                    jpeg.decode(&mut rgb)?;
+                    RawPicture::of_rgb(rgb)
+                }
+                PixelSource::Png(png) => png.decode_raw()?,
+                PixelSource::Library(library) => library.decode_raw(self.stored)?,
+            };
+            if !raw.has_pixels(self.stored) {
+                return Err(other(format_args!("fewer samples than {width}x{height} pixels have")));
+            }
+            let row_at = |at: usize, row: &mut [f32]| raw.write_row((at, width), format, background, row);
+            out.place(&channels::resample(row_at, format, width, [x, y], Filter::default()), frame);
+            Ok(())
+        });
+        scratch.shrink_to(kept_bytes);
+        outcome
+    }
+
     /// Decodes and resamples the picture to `y.pixels` rows of `x.pixels` RGB pixels, without gaps.
     fn resampled(
         self,
@@ -287,12 +350,12 @@ fn rgb_bytes([width, height]: [u32; 2]) -> u64 {
 }
 
 /// Returns the nearest 8-bit value of a 16-bit one.
-fn nearest(value: u16) -> u8 {
+pub(crate) fn nearest(value: u16) -> u8 {
     ((u32::from(value) + 128) / 257) as u8
 }
 
 /// Returns the nearest 8-bit value of a float, clipped to 0..=1; NaN becomes 0.
-fn nearest_of_float(value: f32) -> u8 {
+pub(crate) fn nearest_of_float(value: f32) -> u8 {
     (value.clamp(0.0, 1.0) * 255.0).round() as u8
 }
 

@@ -6,6 +6,7 @@ use flate2::read::ZlibDecoder;
 use png::{BitDepth, ColorType, Transformations};
 
 use super::{PictureError, PictureLimits, Upright, alpha::Alpha, checked_size, exif::upright, other, rows::Rows};
+use crate::channels::{RawPicture, RawSample};
 
 const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 /// Maximum bytes of text that are inflated to look for an orientation.
@@ -64,6 +65,20 @@ impl Png<'_> {
     pub(super) fn scratch_bytes(&self, [width, height]: [u32; 2]) -> u64 {
         let rows = if self.is_interlaced() { u64::from(height) } else { 4 };
         u64::from(width) * rows * self.pixel_bytes() as u64 + INFLATE_BYTES
+    }
+
+    /// Returns the bytes that [`decode_raw`](Self::decode_raw) uses, with its result.
+    pub(super) fn raw_bytes(&self, [width, height]: [u32; 2]) -> u64 {
+        u64::from(width) * u64::from(height) * self.pixel_bytes() as u64 + self.scratch_bytes([width, 4])
+    }
+
+    /// Decodes the whole picture to its samples.
+    pub(super) fn decode_raw(mut self) -> Result<RawPicture, PictureError> {
+        let size = self.reader.output_buffer_size().ok_or_else(|| other("a picture beyond all memory"))?;
+        let mut bytes = vec![0; size];
+        self.reader.next_frame(&mut bytes).map_err(other)?;
+        let sample = if self.is_wide { RawSample::WideBigEndian } else { RawSample::Byte };
+        Ok(RawPicture { bytes, sample, samples: self.channels, alpha: Alpha::Straight })
     }
 
     /// Decodes the whole picture to RGB.

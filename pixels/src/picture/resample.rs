@@ -3,6 +3,7 @@
 use crate::{
     AxisSpan,
     resize::{Area, Filter, Picture, Resizer},
+    span::within,
 };
 
 /// Resizes pictures, and reuses its buffers.
@@ -87,18 +88,6 @@ impl Resampler {
         }
         self.resizer.shrink_to(bytes);
     }
-}
-
-/// Returns start and length relative to the readable range; rounding never exceeds that range.
-pub(super) fn within(span: AxisSpan, readable: u32) -> (f64, f64) {
-    let limit = f64::from(readable);
-    let from = (span.from - f64::from(span.readable.0)).clamp(0.0, limit);
-    let mut extent = span.extent.min(limit - from);
-    // The difference can be rounded up so that the sum exceeds the limit by one unit in the last place.
-    while from + extent > limit {
-        extent = extent.next_down();
-    }
-    (from, extent)
 }
 
 #[cfg(test)]

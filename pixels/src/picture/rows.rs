@@ -2,8 +2,8 @@
 //! computed, never the whole picture. The result is byte for byte that of [`Resampler`](super::Resampler) on the whole
 //! picture.
 
-use super::{PictureError, Resampler, resample::within};
-use crate::AxisSpan;
+use super::{PictureError, Resampler};
+use crate::{AxisSpan, span::within};
 
 /// A picture that is decoded from top to bottom.
 pub(super) trait Rows {

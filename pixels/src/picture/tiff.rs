@@ -15,6 +15,7 @@ use super::{
     exif::{Broken, first_place, first_value},
     other,
 };
+use crate::channels::{RawPicture, RawSample};
 
 const BITS_PER_SAMPLE: u16 = 258;
 const PHOTOMETRIC: u16 = 262;
@@ -88,9 +89,9 @@ impl Tags {
 /// Returns what the additional sample of a TIFF's pixels means.
 pub(super) fn alpha(bytes: &[u8]) -> Alpha {
     match first_value(bytes, EXTRA_SAMPLES) {
+        Ok(Some(0)) => Alpha::Unspecified,
         Ok(Some(1)) => Alpha::Premultiplied,
-        Ok(Some(2)) => Alpha::Straight,
-        _ => Alpha::Unspecified,
+        _ => Alpha::Straight,
     }
 }
 
@@ -164,17 +165,9 @@ impl Tiff {
             _ => color,
         };
         match (decoded, &self.values) {
-            (DecodingResult::U8(raw), values) => self.write(&raw, pixels, |value, opacity| {
-                let color = match values {
-                    SampleValues::Colours(colours) => colours[usize::from(value)],
-                    SampleValues::Grey { is_inverted } => {
-                        let most = (1 << self.bits.min(8)) - 1;
-                        let value = if *is_inverted { most - u16::from(value) } else { u16::from(value) };
-                        [(value * (255 / most)) as u8; 3]
-                    }
-                };
-                over(color, opacity)
-            }),
+            (DecodingResult::U8(raw), _) => {
+                self.write(&raw, pixels, |value, opacity| over(self.colour(value), opacity))
+            }
             (DecodingResult::U16(raw), SampleValues::Grey { is_inverted }) => {
                 let grey = |value: u16| super::nearest(if *is_inverted { !value } else { value });
                 let opacity = |pixel: &[u16]| pixel.get(1).map(|value| super::nearest(*value));
@@ -187,22 +180,55 @@ impl Tiff {
         }
     }
 
+    /// Decodes the picture to its samples.
+    pub(super) fn decode_raw(mut self, [width, height]: [u32; 2]) -> Result<RawPicture, PictureError> {
+        let (alpha, samples) = (self.alpha, self.samples);
+        match (self.decoder.read_image().map_err(other)?, &self.values) {
+            (DecodingResult::U8(raw), _) => {
+                let mut pixels = vec![[0; 4]; width as usize * height as usize];
+                self.write(&raw, &mut pixels, |value, opacity| {
+                    let [r, g, b] = self.colour(value);
+                    [r, g, b, opacity.unwrap_or(255)]
+                })?;
+                Ok(RawPicture { bytes: pixels.into_flattened(), sample: RawSample::Byte, samples: 4, alpha })
+            }
+            (DecodingResult::U16(raw), SampleValues::Grey { is_inverted }) => {
+                let value = |(at, value): (usize, u16)| if *is_inverted && at % samples == 0 { !value } else { value };
+                let values = raw.into_iter().enumerate().map(value);
+                let bytes = values.flat_map(u16::to_ne_bytes).collect();
+                Ok(RawPicture { bytes, sample: RawSample::Wide, samples, alpha })
+            }
+            (DecodingResult::F32(raw), SampleValues::Grey { .. }) => {
+                let bytes = raw.into_iter().flat_map(f32::to_ne_bytes).collect();
+                Ok(RawPicture { bytes, sample: RawSample::Float, samples, alpha })
+            }
+            _ => Err(other("samples of another type than the tags name")),
+        }
+    }
+
+    /// Returns the colour of a value of 8 bits or fewer.
+    fn colour(&self, value: u8) -> [u8; 3] {
+        match &self.values {
+            SampleValues::Colours(colours) => colours[usize::from(value)],
+            SampleValues::Grey { is_inverted } => {
+                let most = (1 << self.bits.min(8)) - 1;
+                let value = if *is_inverted { most - u16::from(value) } else { u16::from(value) };
+                [(value * (255 / most)) as u8; 3]
+            }
+        }
+    }
+
     /// Writes samples of 8 bits or fewer. Several small ones share a byte, the first in its upper bits; each row begins
     /// with a new byte.
     /// `colour` makes the colour of a value, and of the opacity beside it.
-    fn write(
-        &self,
-        raw: &[u8],
-        pixels: &mut [[u8; 3]],
-        colour: impl Fn(u8, Option<u8>) -> [u8; 3],
-    ) -> Result<(), PictureError> {
+    fn write<P>(&self, raw: &[u8], pixels: &mut [P], colour: impl Fn(u8, Option<u8>) -> P) -> Result<(), PictureError> {
         if self.bits == 8 {
             return fill(pixels, raw.chunks(self.samples).map(|pixel| colour(pixel[0], pixel.get(1).copied())));
         }
         let (bits, per_byte) = (self.bits as usize, 8 / self.bits as usize);
         let row_bytes = self.width.div_ceil(per_byte);
         let mask = (1_u8 << bits) - 1;
-        let row = |row: &[u8]| -> Vec<[u8; 3]> {
+        let row = |row: &[u8]| -> Vec<P> {
             let value = |at: usize| row[at / per_byte] >> (8 - bits - at % per_byte * bits) & mask;
             (0..self.width).map(|at| colour(value(at), None)).collect()
         };
@@ -211,7 +237,7 @@ impl Tiff {
 }
 
 /// Fills the pixels; fails if there are fewer colours than pixels.
-fn fill(pixels: &mut [[u8; 3]], mut colours: impl Iterator<Item = [u8; 3]>) -> Result<(), PictureError> {
+fn fill<P>(pixels: &mut [P], mut colours: impl Iterator<Item = P>) -> Result<(), PictureError> {
     for pixel in pixels {
         *pixel = colours.next().ok_or_else(|| other("a TIFF that has fewer samples than pixels"))?;
     }

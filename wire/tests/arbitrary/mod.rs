@@ -8,8 +8,8 @@ use spdl_core::{
     job::{
         Arguments, BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn,
         BytesColumn, Callable, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox, DType, EpochEnd,
-        Fill, FloatColumn, FunctionCall, GeometryColumn, Grayscale, ImageColor, ImageColumn, ImageLayout, ImageOp,
-        ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, MaskColumn, Mix, Normalise, NumberOrRange,
+        Fill, FloatColumn, FunctionCall, GeometryColumn, Grayscale, ImageColor, ImageColumn, ImageDepth, ImageLayout,
+        ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, MaskColumn, Mix, Normalise, NumberOrRange,
         OneHotColumn, OrderParams, RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize,
         ReturnedColumn, ReturnedValue, Returns, Size, TensorColumn, TensorEncoding, TextColumn, Transform,
     },
@@ -73,13 +73,15 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
     let layout = prop_oneof![Just(ImageLayout::Nhwc), Just(ImageLayout::Nchw)];
     let normalise = option::of((vec(float(), 0..5), vec(float(), 0..5)))
         .prop_map(|pair| pair.map(|(mean, std)| Normalise { mean, std }));
-    let color = prop_oneof![Just(ImageColor::Rgb), Just(ImageColor::Bgr), Just(ImageColor::Gray)];
+    let color =
+        prop_oneof![Just(ImageColor::Rgb), Just(ImageColor::Bgr), Just(ImageColor::Gray), Just(ImageColor::Rgba)];
+    let depth = option::of(prop_oneof![Just(ImageDepth::Bits16), Just(ImageDepth::Bits32)]);
     let background = option::of(any::<[u8; 3]>().prop_map(Fill));
     let encoding = prop_oneof![Just(TensorEncoding::Numpy), Just(TensorEncoding::Raw)];
     prop_oneof![
-        (vec(op(), 0..4), layout, normalise, any::<[u32; 2]>(), color, background).prop_map(
-            |(ops, layout, normalise, size, color, background)| {
-                ColumnKind::Image(ImageColumn { ops, layout, normalise, size, color, background })
+        (vec(op(), 0..4), layout, normalise, any::<[u32; 2]>(), color, background, depth).prop_map(
+            |(ops, layout, normalise, size, color, background, depth)| {
+                ColumnKind::Image(ImageColumn { ops, layout, normalise, size, color, background, depth })
             }
         ),
         Just(ColumnKind::Int(IntColumn)),

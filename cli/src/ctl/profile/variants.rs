@@ -52,9 +52,9 @@ fn of_column(column: &Column) -> Vec<Variant> {
 /// Returns the column with each of its operations alone. Where pictures would differ in size, their middle is cut out.
 fn operations(image: &ImageColumn) -> Vec<ImageColumn> {
     let with = |ops| {
-        let ImageColumn { layout, color, background, .. } = *image;
+        let ImageColumn { layout, color, background, depth, .. } = *image;
         let (layout, color, normalise) = (Some(layout), Some(color), image.normalise.clone());
-        ImageColumn::read(&ImageKeys { ops, layout, normalise, color, background }).ok()
+        ImageColumn::read(&ImageKeys { ops, layout, normalise, color, background, depth }).ok()
     };
     let alone = |op: &ImageOp| {
         let size = match image.size {

@@ -66,9 +66,9 @@ fn write_columns(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> Res
             Place::Fixed { shape, .. } => {
                 put(&folder.join(format!("{name}.npy")), &npy(layout.dtype, shape, view.column_bytes(index)))?;
                 if let (ColumnKind::Image(image), None) = (&column.kind, &column.transform)
-                    && layout.dtype == DType::U8
+                    && matches!(layout.dtype, DType::U8 | DType::U16)
                 {
-                    write_pictures(view, index, image, &folder.join(&name))?;
+                    write_pictures((view, index), layout.dtype, image, &folder.join(&name))?;
                 }
             }
             Place::Ragged { row, .. } => {
@@ -105,16 +105,23 @@ fn file_name(column: &str) -> String {
 }
 
 fn write_pictures(
-    view: &BatchView<'_>,
-    index: usize,
+    (view, index): (&BatchView<'_>, usize),
+    dtype: DType,
     &ImageColumn { size: [height, width], layout, color, .. }: &ImageColumn,
     prefix: &Path,
 ) -> Result<(), CtlError> {
     let channels = color.channels() as usize;
-    let picture_bytes = height as usize * width as usize * channels;
-    let stored_as = match color {
-        ImageColor::Rgb | ImageColor::Bgr => image::ExtendedColorType::Rgb8,
-        ImageColor::Gray => image::ExtendedColorType::L8,
+    let value_bytes = dtype.bytes();
+    let picture_bytes = height as usize * width as usize * channels * value_bytes;
+    let stored_as = match (color, dtype) {
+        (ImageColor::Rgb | ImageColor::Bgr, DType::U8) => image::ExtendedColorType::Rgb8,
+        (ImageColor::Rgb | ImageColor::Bgr, _) => image::ExtendedColorType::Rgb16,
+        (ImageColor::Rgba, DType::U8) => image::ExtendedColorType::Rgba8,
+        (ImageColor::Rgba, _) => image::ExtendedColorType::Rgba16,
+        (ImageColor::Gray, DType::U8) => image::ExtendedColorType::L8,
+        (ImageColor::Gray, _) => image::ExtendedColorType::L16,
+        (ImageColor::GrayAlpha, DType::U8) => image::ExtendedColorType::La8,
+        (ImageColor::GrayAlpha, _) => image::ExtendedColorType::La16,
     };
     for entry in 0..view.len() {
         let pictures = view.sample_bytes(index, entry).chunks_exact(picture_bytes);
@@ -122,10 +129,13 @@ fn write_pictures(
         for (number, bytes) in pictures.enumerate() {
             let mut pixels = match layout {
                 ImageLayout::Nhwc => bytes.to_vec(),
-                ImageLayout::Nchw => interleave(bytes, channels),
+                ImageLayout::Nchw => interleave(bytes, channels, value_bytes),
             };
             if color == ImageColor::Bgr {
-                pixels.as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| pixel.reverse());
+                for pixel in pixels.chunks_exact_mut(3 * value_bytes) {
+                    let (blue, red) = pixel.split_at_mut(2 * value_bytes);
+                    blue[..value_bytes].swap_with_slice(red);
+                }
             }
             let number = if is_one { String::new() } else { format!("-{number}") };
             let path = PathBuf::from(format!("{}-{entry:05}{number}.png", prefix.display()));
@@ -136,10 +146,11 @@ fn write_pictures(
     Ok(())
 }
 
-/// Interleaves planes to pixels.
-fn interleave(planes: &[u8], channels: usize) -> Vec<u8> {
-    let size = planes.len() / channels;
-    (0..planes.len()).map(|at| planes[at % channels * size + at / channels]).collect()
+/// Interleaves planes of values of so many bytes to pixels.
+fn interleave(planes: &[u8], channels: usize, value_bytes: usize) -> Vec<u8> {
+    let pixels = planes.len() / channels / value_bytes;
+    let values = (0..pixels * channels).map(|at| at % channels * pixels + at / channels);
+    values.flat_map(|value| &planes[value * value_bytes..][..value_bytes]).copied().collect()
 }
 
 /// Returns an array file, format 1.0 (numpy.lib.format), of items of this shape. NumPy has no bf16, so bf16 is written as f32.
@@ -203,7 +214,8 @@ mod tests {
 
     #[test]
     fn planes_become_pixels() {
-        assert_eq!(interleave(&[1, 2, 3, 4, 5, 6], 3), [1, 3, 5, 2, 4, 6]);
-        assert_eq!(interleave(&[1, 2, 3], 1), [1, 2, 3]);
+        assert_eq!(interleave(&[1, 2, 3, 4, 5, 6], 3, 1), [1, 3, 5, 2, 4, 6]);
+        assert_eq!(interleave(&[1, 2, 3], 1, 1), [1, 2, 3]);
+        assert_eq!(interleave(&[1, 2, 3, 4, 5, 6, 7, 8], 2, 2), [1, 2, 5, 6, 3, 4, 7, 8]);
     }
 }

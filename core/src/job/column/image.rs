@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, KindKeys, NumberedKind, SampleShape};
+use super::{
+    Kind, KindKeys, NumberedKind, SampleShape,
+    channels::{ImageColor, ImageDepth},
+};
 use crate::job::{
     DType, Fill, ImageOp, KeyProblem,
     operation::{self, step},
@@ -18,46 +21,6 @@ pub enum ImageLayout {
     Nhwc,
     /// Channel, height, width.
     Nchw,
-}
-
-/// The channels of an image, in the order in which they lie in the batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ImageColor {
-    /// Red, green, blue.
-    #[default]
-    Rgb,
-    /// Blue, green, red, as in OpenCV.
-    Bgr,
-    /// One channel: the luma of ITU-R BT.601, as Pillow's mode `L`.
-    #[serde(alias = "grey")]
-    Gray,
-}
-
-impl ImageColor {
-    /// Returns the number of channels.
-    #[must_use]
-    pub const fn channels(self) -> u32 {
-        match self {
-            Self::Rgb | Self::Bgr => 3,
-            Self::Gray => 1,
-        }
-    }
-
-    /// Returns the name in a job file.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Rgb => "rgb",
-            Self::Bgr => "bgr",
-            Self::Gray => "gray",
-        }
-    }
-
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// Per-channel normalisation: `(value / 255 - mean) / std`.
@@ -97,10 +60,14 @@ pub struct ImageKeys {
     /// For images: the colour that shows through transparent pixels. Without it, opacity is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<Fill>,
+    /// For images: the bits of a value, 8, 16 or 32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u8>"))]
+    pub depth: Option<ImageDepth>,
 }
 
 impl KindKeys for ImageKeys {
-    const NAMES: &'static [&'static str] = &["ops", "layout", "normalise", "color", "background"];
+    const NAMES: &'static [&'static str] = &["ops", "layout", "normalise", "color", "background", "depth"];
 }
 
 /// How a picture becomes a fixed-size array.
@@ -121,6 +88,9 @@ pub struct ImageColumn {
     /// The colour that shows through transparent pixels; without it, opacity is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<Fill>,
+    /// The bits of a value; without it, 16 for u16 and 8 for all other types.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<ImageDepth>,
 }
 
 /// Operations, layout, normalisation and size.
@@ -141,7 +111,7 @@ impl NumberedKind for ImageColumn {
             Some(Normalise { mean: three(mean)?, std: three(std)? })
         };
         let normalise = self.normalise.as_ref().map(of_three);
-        if self.color != ImageColor::default() || self.background.is_some() || normalise == Some(None) {
+        if self.color != ImageColor::default() || self.background.is_some() || self.depth.is_some() || normalise == Some(None) {
             return None;
         }
         Some((self.ops.clone(), self.layout, normalise.flatten(), self.size))
@@ -153,6 +123,18 @@ impl ImageColumn {
     #[must_use]
     pub fn pictures(&self) -> u32 {
         self.ops.last().map_or(1, ImageOp::pictures)
+    }
+
+    /// Returns the bits of a value in a column of this type.
+    #[must_use]
+    pub fn depth_of(&self, dtype: DType) -> ImageDepth {
+        self.depth.unwrap_or(ImageDepth::default_of(dtype))
+    }
+
+    /// Returns whether a column of this type is decoded to RGB of 8 bits, which all operations change.
+    #[must_use]
+    pub fn is_by_rgb(&self, dtype: DType) -> bool {
+        self.depth_of(dtype) == ImageDepth::Bits8 && !self.color.has_alpha()
     }
 
     /// Returns the height and width that `ops` give to every picture; `None` if pictures differ in size.
@@ -167,18 +149,18 @@ impl Kind for ImageColumn {
     type Keys = ImageKeys;
 
     fn read(keys: &ImageKeys) -> Result<Self, KeyProblem> {
-        let ImageKeys { ops, layout, normalise, color, background } = keys.clone();
+        let ImageKeys { ops, layout, normalise, color, background, depth } = keys.clone();
         let Some(size) = Self::final_size(&ops) else {
             let problem = "leave pictures of different sizes; end with random_resized_crop, center_crop or \
                            resize = { size = [height, width] }";
             return Err(("ops", problem.to_owned()));
         };
         let (layout, color) = (layout.unwrap_or_default(), color.unwrap_or_default());
-        Ok(Self { ops, layout, normalise, size, color, background })
+        Ok(Self { ops, layout, normalise, size, color, background, depth })
     }
 
     fn dtypes(&self) -> &'static [DType] {
-        &[DType::U8, DType::F32, DType::F16, DType::Bf16]
+        &[DType::U8, DType::F32, DType::F16, DType::Bf16, DType::U16]
     }
 
     fn shape(&self) -> SampleShape {
@@ -198,8 +180,29 @@ impl Kind for ImageColumn {
         if Self::final_size(&self.ops) != Some(self.size) {
             return Err(("ops", format!("do not end in pictures of {:?} pixels", self.size)));
         }
+        let depth = self.depth_of(dtype);
+        if !depth.fits(dtype) {
+            let (bits, dtype) = (u8::from(depth), dtype.name());
+            return Err(("depth", format!("is {bits}, and {dtype} has other values; use a float type, or leave it out")));
+        }
+        if self.color.has_alpha() && self.background.is_some() {
+            let problem = format!("is for pictures without opacity; color = \"{}\" keeps it", self.color.name());
+            return Err(("background", problem));
+        }
+        if !self.is_by_rgb(dtype)
+            && let Some(op) = self.ops.iter().find(|op| !op.only_moves())
+        {
+            let (name, bits, color) = (op.name(), u8::from(depth), self.color.name());
+            return Err((
+                "ops",
+                format!(
+                    "has `{name}`, which works on RGB of 8 bits, and the column has {bits} bits and color = \"{color}\": \
+                     these are only cropped, resized, flipped and padded"
+                ),
+            ));
+        }
         let Some(Normalise { mean, std }) = &self.normalise else { return Ok(()) };
-        if dtype == DType::U8 {
+        if matches!(dtype, DType::U8 | DType::U16) {
             let problem = "needs a float type; add dtype = \"f32\", \"f16\" or \"bf16\"";
             return Err(("normalise", problem.to_owned()));
         }
@@ -247,13 +250,20 @@ mod tests {
         let shape = |more: &str| column(more).unwrap().sample_shape().unwrap();
         assert_eq!(shape("color = \"bgr\""), [8, 9, 3]);
         assert_eq!(shape("color = \"gray\""), [8, 9, 1]);
+        assert_eq!(shape("color = \"gray_alpha\""), [8, 9, 2]);
+        assert_eq!(shape("color = \"rgba\"\nlayout = \"nchw\""), [4, 8, 9]);
         assert_eq!(shape("color = \"gray\"\nlayout = \"nchw\""), [1, 8, 9]);
         assert_eq!(column("color = \"grey\""), column("color = \"gray\""));
         assert_eq!(column("color = \"rgb\""), column(""));
         let of_gray = "dtype = \"f32\"\ncolor = \"gray\"\nnormalise = { mean = [0.5], std = [0.25] }";
         assert_eq!(shape(of_gray), [8, 9, 1]);
         for (more, expected) in [
-            ("color = \"hsv\"", "color cannot be `hsv`; it can be rgb, bgr, gray"),
+            ("color = \"hsv\"", "color cannot be `hsv`; it can be rgb, bgr, rgba, gray"),
+            ("color = \"rgba\"\nbackground = 255", "`background` is for pictures without opacity; color = \"rgba\" keeps it"),
+            ("depth = 12", "12 is no depth; there are 8, 16 and 32"),
+            ("depth = 16", "`depth` is 16, and u8 has other values"),
+            ("dtype = \"u16\"\ndepth = 8", "`depth` is 8, and u16 has other values"),
+            ("dtype = \"u16\"\nnormalise = { mean = [0, 0, 0], std = [1, 1, 1] }", "`normalise` needs a float type"),
             ("background = 256", "background"),
             (&of_gray.replace("gray", "rgb"), "has 1 means and 1 stds; color = \"rgb\" needs 3 of each"),
             (&of_gray.replace("[0.25]", "[1, 1]"), "has 1 means and 2 stds; color = \"gray\" needs 1 of each"),
@@ -264,9 +274,24 @@ mod tests {
     }
 
     #[test]
+    fn what_works_on_rgb_of_8_bits_is_refused_elsewhere() {
+        let moves = "{ random_resized_crop = 12 }, \"random_flip\", \"random_vertical_flip\", { letterbox = 10 }, { pad = 2 }, \
+                     { random_choice = [{ center_crop = 8 }, { random_crop = 8 }] }, { random_apply = [\"random_flip\"] }";
+        let changes = ["grayscale", "{ random_apply = [{ gaussian_blur = 3 }] }", "{ random_rotation = 9 }"];
+        for more in ["dtype = \"u16\"", "dtype = \"f32\"\ndepth = 16", "color = \"rgba\"", "color = \"gray_alpha\""] {
+            job(moves, more).unwrap();
+            for change in changes {
+                let change = if change.starts_with('{') { change.to_owned() } else { format!("\"{change}\"") };
+                let error = job(&format!("{{ center_crop = 8 }}, {change}"), more).unwrap_err();
+                assert!(error.contains("which works on RGB of 8 bits"), "{more}: {error}");
+            }
+        }
+    }
+
+    #[test]
     fn channels_and_a_background_survive_storage_and_change_the_fingerprint() {
         let plain = job("{ center_crop = 8 }", "").unwrap();
-        for more in ["color = \"gray\"", "background = [1, 2, 3]"] {
+        for more in ["color = \"gray\"", "background = [1, 2, 3]", "dtype = \"f32\"\ndepth = 32"] {
             let job = job("{ center_crop = 8 }", more).unwrap();
             assert_ne!(job.fingerprint(), plain.fingerprint());
             assert_eq!(serde_json::from_slice::<Job>(&serde_json::to_vec(&job).unwrap()).unwrap(), job);

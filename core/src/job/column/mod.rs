@@ -1,6 +1,7 @@
 //! One column of a batch: where it comes from, how it is decoded, and its type and shape. Each kind of column has a file
 //! here, and one of the same name in the worker with its decoder; the table below lists them.
 
+mod channels;
 mod file;
 mod form;
 mod kind;
@@ -19,8 +20,9 @@ pub use self::box_labels::BoxLabelsKeys;
 pub use self::boxes::{BoxFormat, BoxStorage, BoxesKeys};
 pub use self::bytes::BytesKeys;
 pub use self::category::CategoryKeys;
+pub use self::channels::{ImageColor, ImageDepth};
 pub use self::geometry::GeometryKeys;
-pub use self::image::{ImageColor, ImageKeys, ImageLayout, Normalise};
+pub use self::image::{ImageKeys, ImageLayout, Normalise};
 pub use self::image_size::ImageSizeKeys;
 pub use self::json::JsonKeys;
 pub use self::mask::MaskKeys;

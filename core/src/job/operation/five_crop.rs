@@ -22,6 +22,10 @@ impl Operation for FiveCrop {
     const EXAMPLE: &'static str = "{ size = 224 }";
     const PICTURES: u32 = 5;
 
+    fn only_moves(&self) -> bool {
+        true
+    }
+
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         Some(self.size.height_width())
     }

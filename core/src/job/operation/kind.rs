@@ -24,6 +24,12 @@ pub trait Operation: Serialize + DeserializeOwned {
         before
     }
 
+    /// Returns whether it only moves pixels, blending them at most, and adds others at the border: then it works on pictures of
+    /// any channels and depth.
+    fn only_moves(&self) -> bool {
+        false
+    }
+
     /// Returns the field of the record that the step reads, besides the picture's.
     fn field(&self) -> Option<&str> {
         None

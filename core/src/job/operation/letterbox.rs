@@ -29,6 +29,10 @@ impl Operation for Letterbox {
     const KEYS: &'static [&'static str] = &["size", "fill", "interpolation", "antialias"];
     const EXAMPLE: &'static str = "{ size = 640 }";
 
+    fn only_moves(&self) -> bool {
+        true
+    }
+
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         Some(self.size.height_width())
     }

@@ -73,6 +73,12 @@ macro_rules! operations {
                 match self { $(Self::$Op(op) => op.output_size(before),)* $(Self::$NewOp(op) => op.output_size(before),)* }
             }
 
+            /// Returns whether the step only moves pixels, blending them at most, and adds others at the border.
+            #[must_use]
+            pub fn only_moves(&self) -> bool {
+                match self { $(Self::$Op(op) => op.only_moves(),)* $(Self::$NewOp(op) => op.only_moves(),)* }
+            }
+
             /// Returns the field of the record that the step reads, besides the picture's.
             #[must_use]
             pub fn field(&self) -> Option<&str> {

@@ -30,6 +30,10 @@ impl Operation for RandomApply {
     const KEYS: &'static [&'static str] = &["transforms", "p"];
     const EXAMPLE: &'static str = "{ transforms = [{ gaussian_blur = 23 }], p = 0.5 }";
 
+    fn only_moves(&self) -> bool {
+        self.transforms.iter().all(ImageOp::only_moves)
+    }
+
     fn output_size(&self, before: Option<[u32; 2]>) -> Option<[u32; 2]> {
         let after = self.transforms.iter().fold(before, |size, op| op.output_size(size));
         after.filter(|_| after == before)

@@ -25,6 +25,10 @@ impl Operation for RandomChoice {
     const KEYS: &'static [&'static str] = &["transforms", "p"];
     const EXAMPLE: &'static str = "{ transforms = [\"grayscale\", { random_invert = 1.0 }], p = [0.7, 0.3] }";
 
+    fn only_moves(&self) -> bool {
+        self.transforms.iter().all(ImageOp::only_moves)
+    }
+
     fn output_size(&self, before: Option<[u32; 2]>) -> Option<[u32; 2]> {
         let mut sizes = self.transforms.iter().map(|op| op.output_size(before));
         let first = sizes.next()??;

@@ -32,6 +32,10 @@ impl Operation for RandomCrop {
     const KEYS: &'static [&'static str] = &["size", "padding", "pad_if_needed", "fill", "padding_mode"];
     const EXAMPLE: &'static str = "{ size = 32, padding = 4 }";
 
+    fn only_moves(&self) -> bool {
+        true
+    }
+
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         Some(self.size.height_width())
     }

@@ -59,6 +59,10 @@ impl Operation for RandomResizedCrop {
     const KEYS: &'static [&'static str] = &["size", "scale", "ratio", "interpolation", "antialias"];
     const EXAMPLE: &'static str = "{ size = 224 }";
 
+    fn only_moves(&self) -> bool {
+        true
+    }
+
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         Some(self.size.height_width())
     }

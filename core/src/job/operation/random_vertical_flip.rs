@@ -22,6 +22,10 @@ impl Operation for RandomVerticalFlip {
     const KEYS: &'static [&'static str] = &["p"];
     const EXAMPLE: &'static str = "{ p = 0.5 }";
 
+    fn only_moves(&self) -> bool {
+        true
+    }
+
     fn check(&self) -> Result<(), KeyProblem> {
         check_probability(Self::NAME, self.p)
     }

@@ -49,6 +49,10 @@ impl Operation for Resize {
     const KEYS: &'static [&'static str] = &["size", "interpolation", "antialias"];
     const EXAMPLE: &'static str = "{ size = 256 }";
 
+    fn only_moves(&self) -> bool {
+        true
+    }
+
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         match self.size {
             Size::HeightWidth(size) => Some(size),

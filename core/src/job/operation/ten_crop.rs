@@ -25,6 +25,10 @@ impl Operation for TenCrop {
     const EXAMPLE: &'static str = "{ size = 224 }";
     const PICTURES: u32 = 10;
 
+    fn only_moves(&self) -> bool {
+        true
+    }
+
     fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
         Some(self.size.height_width())
     }

@@ -1,29 +1,59 @@
 //! The kind `image`: decodes a picture, applies the column's operations and writes the pixels.
 
 use spdl_core::job::{ImageColor, ImageColumn};
-use spdl_pixels::{Frame, Orientation, PictureError, PixelWriter, make_gray};
+use spdl_operations::{channel_memory_bytes, run_on_channels, without_colors};
+use spdl_pixels::{
+    ChannelPicture, ChannelWriter, Frame, OpenPicture, Orientation, PictureError, PixelWriter, make_gray,
+};
 
-use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeScratch, FieldTarget};
-use crate::decode::{cause::BadSampleProblem, followed::FollowedPicture, memory::NeverFits, operation::PicturePlan};
+use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch, FieldTarget};
+use crate::decode::{
+    cause::BadSampleProblem,
+    followed::FollowedPicture,
+    memory::{MemoryPermit, NeverFits},
+    operation::PicturePlan,
+};
 
 /// Decodes pictures to pixels of one type and size.
 pub(super) struct ImageDecoder {
     picture: FollowedPicture,
-    /// Writes each of the pictures of a sample.
-    writer: PixelWriter,
     pictures: u32,
-    /// Whether operations work on the grey picture.
-    is_gray: bool,
     /// The colour that shows through transparent pixels.
     background: Option<[u8; 3]>,
+    pixels: Pixels,
+}
+
+/// How pictures become pixels, and what writes each of the pictures of a sample.
+enum Pixels {
+    /// By RGB of 8 bits.
+    Rgb {
+        writer: PixelWriter,
+        /// Whether operations work on the grey picture.
+        is_gray: bool,
+    },
+    /// By floats: with alpha, or of more than 8 bits.
+    Channels(ChannelWriter),
+}
+
+/// A picture with what becomes of it.
+struct PlannedPicture<'a, 'b> {
+    field: &'a str,
+    bytes: usize,
+    picture: OpenPicture<'b>,
+    plan: &'a PicturePlan,
+    resources: &'a DecodeResources,
 }
 
 impl ImageDecoder {
     pub(super) fn new(column: &ImageColumn, setup: &ColumnSetup<'_>) -> Self {
-        let writer = PixelWriter::new(column, setup.column.decoded_dtype());
+        let dtype = setup.column.decoded_dtype();
+        let pixels = if column.is_by_rgb(dtype) {
+            Pixels::Rgb { writer: PixelWriter::new(column, dtype), is_gray: column.color == ImageColor::Gray }
+        } else {
+            Pixels::Channels(ChannelWriter::new(column, dtype))
+        };
         let picture = FollowedPicture::of(setup.number, setup.column, &column.ops);
-        let (is_gray, background) = (column.color == ImageColor::Gray, column.background.map(|fill| fill.0));
-        Self { picture, writer, pictures: column.pictures(), is_gray, background }
+        Self { picture, pictures: column.pictures(), background: column.background.map(|fill| fill.0), pixels }
     }
 }
 
@@ -35,8 +65,7 @@ impl ColumnDecoder for ImageDecoder {
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
         let bytes = content.into_file();
-        let (writer, out) = (&self.writer, target.fixed());
-        assert_eq!(out.len(), writer.bytes() * self.pictures as usize, "bytes of a sample's place");
+        let out = target.fixed();
         if bytes.is_empty() {
             return Err(BadSampleProblem::Empty { field: field.to_owned() });
         }
@@ -44,49 +73,57 @@ impl ColumnDecoder for ImageDecoder {
         let problem = |error: PictureError| BadSampleProblem::of_picture(error, field, bytes.len(), limits);
         let picture = spdl_pixels::open(&bytes, limits).map_err(problem)?.on(self.background);
         let followed = self.picture.plan_of_size(picture.seen(), (seed, key), record)?;
-        let plan = &followed.plan;
-        let too_much = |needed_bytes: u64, NeverFits { max_bytes }| {
-            let [width, height] = picture.stored;
-            BadSampleProblem::TooMuchMemory { field: field.to_owned(), width, height, needed_bytes, max_bytes }
-        };
-        let PicturePlan { decode, then, .. } = plan;
+        let planned = PlannedPicture { field, bytes: bytes.len(), picture, plan: &followed.plan, resources };
+        match &self.pixels {
+            Pixels::Rgb { writer, is_gray } => self.write_rgb(planned, (writer, *is_gray), scratch, out),
+            Pixels::Channels(writer) => self.write_channels(planned, writer, scratch, out),
+        }
+    }
+}
+
+impl ImageDecoder {
+    fn write_rgb(
+        &self,
+        planned: PlannedPicture<'_, '_>,
+        (writer, is_gray): (&PixelWriter, bool),
+        scratch: &mut DecodeScratch,
+        out: &mut [u8],
+    ) -> Result<(), BadSampleProblem> {
+        assert_eq!(out.len(), writer.bytes() * self.pictures as usize, "bytes of a sample's place");
+        let PicturePlan { decode, then, .. } = planned.plan;
+        let kept_bytes = planned.resources.memory.kept_bytes();
+        let visible = decode.frame(planned.picture.orientation, planned.picture.stored);
         if then.is_empty() {
-            let Some((stored, frame)) = decode.frame(picture.orientation, picture.stored) else {
+            let Some((stored, frame)) = visible else {
                 writer.blacken(out);
                 return Ok(());
             };
-            let needed_bytes = picture.memory_bytes(stored, (writer, &frame));
-            let _permit = resources.memory.take(needed_bytes).map_err(|never| too_much(needed_bytes, never))?;
-            resources.counts.count(&picture);
-            let scratch = (&mut scratch.picture, resources.memory.kept_bytes());
-            return picture.render(stored, (writer, &frame), scratch, out).map_err(problem);
+            let _permit = planned.take_memory(planned.picture.memory_bytes(stored, (writer, &frame)))?;
+            let scratch = (&mut scratch.picture, kept_bytes);
+            return planned.decode(|picture| picture.render(stored, (writer, &frame), scratch, out));
         }
-        if let Some([width, height]) = plan.too_large(limits.pixels) {
-            let pixels = limits.pixels;
-            return Err(BadSampleProblem::GrowsTooLarge { field: field.to_owned(), width, height, pixels });
-        }
+        planned.check_size()?;
         let rgb_writer = PixelWriter::of_rgb(decode.size);
-        let visible = decode.frame(picture.orientation, picture.stored);
-        let decode_bytes = visible.map_or(0, |(stored, frame)| picture.memory_bytes(stored, (&rgb_writer, &frame)));
-        let needed_bytes = decode_bytes + spdl_operations::memory_bytes(decode.size, then);
-        let _permit = resources.memory.take(needed_bytes).map_err(|never| too_much(needed_bytes, never))?;
-        resources.counts.count(&picture);
+        let decode_bytes =
+            visible.map_or(0, |(stored, frame)| planned.picture.memory_bytes(stored, (&rgb_writer, &frame)));
+        let _permit = planned.take_memory(decode_bytes + spdl_operations::memory_bytes(decode.size, then))?;
         let DecodeScratch { picture: picture_scratch, rgb, operation, .. } = scratch;
-        let kept_bytes = resources.memory.kept_bytes();
         rgb.size = decode.size;
         let pixels = rgb.pixels.to_mut();
         pixels.resize(rgb_writer.bytes(), 0);
         match visible {
             Some((stored, frame)) => {
                 let scratch = (picture_scratch, kept_bytes);
-                picture.render(stored, (&rgb_writer, &frame), scratch, pixels).map_err(problem)?;
+                planned.decode(|picture| picture.render(stored, (&rgb_writer, &frame), scratch, pixels))?;
             }
             None => pixels.fill(0),
         }
-        if self.is_gray {
-            make_gray(rgb.pixels.to_mut());
+        if is_gray {
+            make_gray(pixels);
+            spdl_operations::run(&without_colors(then), rgb, operation);
+        } else {
+            spdl_operations::run(then, rgb, operation);
         }
-        spdl_operations::run(then, rgb, operation);
         // Several pictures lie one below the other.
         let [width, height] = [rgb.size[0], rgb.size[1] / self.pictures];
         let frame = Frame { place: [0, 0], pixels: [width, height], orientation: Orientation::default() };
@@ -97,5 +134,57 @@ impl ColumnDecoder for ImageDecoder {
         rgb.shrink_to(kept_bytes);
         operation.shrink_to(kept_bytes);
         Ok(())
+    }
+
+    fn write_channels(
+        &self,
+        planned: PlannedPicture<'_, '_>,
+        writer: &ChannelWriter,
+        scratch: &mut DecodeScratch,
+        out: &mut [u8],
+    ) -> Result<(), BadSampleProblem> {
+        assert_eq!(out.len(), writer.bytes() * self.pictures as usize, "bytes of a sample's place");
+        planned.check_size()?;
+        let (format, PicturePlan { decode, then, .. }) = (writer.format(), planned.plan);
+        let visible = decode.frame(planned.picture.orientation, planned.picture.stored);
+        let decode_bytes =
+            visible.map_or(0, |(stored, frame)| planned.picture.channel_memory_bytes(stored, (format, &frame)));
+        let _permit = planned.take_memory(decode_bytes + channel_memory_bytes(format, decode.size, then))?;
+        let mut picture = ChannelPicture::new(format, decode.size);
+        if let Some((stored, frame)) = visible {
+            let scratch = (&mut scratch.picture, planned.resources.memory.kept_bytes());
+            planned.decode(|stored_picture| stored_picture.render_channels(stored, &frame, scratch, &mut picture))?;
+        }
+        run_on_channels(then, &mut picture);
+        let height = picture.size[1] / self.pictures;
+        for (values, out) in picture.pictures(height).zip(out.chunks_exact_mut(writer.bytes())) {
+            writer.write(values, out);
+        }
+        Ok(())
+    }
+}
+
+impl<'a, 'b> PlannedPicture<'a, 'b> {
+    /// Reserves the memory for decoding.
+    fn take_memory(&self, needed_bytes: u64) -> Result<MemoryPermit<'a>, BadSampleProblem> {
+        self.resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
+            let [width, height] = self.picture.stored;
+            BadSampleProblem::TooMuchMemory { field: self.field.to_owned(), width, height, needed_bytes, max_bytes }
+        })
+    }
+
+    /// Checks that no operation makes the picture larger than the limits.
+    fn check_size(&self) -> Result<(), BadSampleProblem> {
+        let (field, pixels) = (self.field, self.resources.limits.pixels);
+        self.plan.too_large(pixels).map_or(Ok(()), |[width, height]| {
+            Err(BadSampleProblem::GrowsTooLarge { field: field.to_owned(), width, height, pixels })
+        })
+    }
+
+    /// Counts the picture and decodes it.
+    fn decode(self, decode: impl FnOnce(OpenPicture<'b>) -> Result<(), PictureError>) -> Result<(), BadSampleProblem> {
+        let Self { field, bytes, picture, resources, .. } = self;
+        resources.counts.count(&picture);
+        decode(picture).map_err(|error| BadSampleProblem::of_picture(error, field, bytes, resources.limits))
     }
 }

@@ -2,6 +2,7 @@
 
 mod back;
 mod boxes;
+mod channels;
 mod colours;
 mod draws;
 mod failures;
