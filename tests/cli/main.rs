@@ -1,6 +1,7 @@
 //! The command line: runs the real program and compares its texts.
 
 mod audit;
+mod certificates;
 mod jobs;
 mod loose_files;
 mod manual;

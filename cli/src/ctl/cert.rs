@@ -3,12 +3,15 @@
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use spdl_core::Role;
 use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
 use super::{CtlError, Outcome, output::outln, report};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Arguments of `cert`.
 #[derive(Debug, clap::Args)]
@@ -28,6 +31,9 @@ pub(crate) struct CertArgs {
     /// Additional host name or address for the certificate; may be given several times.
     #[arg(long = "san")]
     sans: Vec<String>,
+    /// Days for which the certificate is valid. When raised, a stolen key can be used for longer.
+    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: u32,
     /// Prints one line of JSON.
     #[arg(long)]
     json: bool,
@@ -36,7 +42,7 @@ pub(crate) struct CertArgs {
 /// Runs `cert`.
 pub(crate) fn run(args: &CertArgs) -> Outcome {
     let ca = ClusterCa::open_or_create(&args.ca)?;
-    ca.issue(args.role, &args.name, &args.sans, LEAF_VALIDITY)?.write(&args.out)?;
+    ca.issue(args.role, &args.name, &args.sans, DAY * args.days)?.write(&args.out)?;
     if args.json {
         report::json(&serde_json::json!({ "role": args.role.to_string(), "name": args.name, "out": args.out }))?;
     } else {
