@@ -1,0 +1,58 @@
+"""Builds the package with maturin, and puts the program `spdl-ctl` into the wheel.
+
+maturin builds either an extension module or programs. So this backend builds the program before, in the same workspace, and leaves
+it where maturin looks for what a wheel installs beside its module.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+from typing import Any
+
+import maturin
+from maturin import build_sdist, get_requires_for_build_sdist, get_requires_for_build_wheel
+
+__all__ = ["build_editable", "build_sdist", "build_wheel", "get_requires_for_build_editable", "get_requires_for_build_sdist"]
+__all__ += ["get_requires_for_build_wheel"]
+
+HERE = pathlib.Path(__file__).parent
+PROGRAM = "spdl-ctl"
+#: What maturin installs with the programs of the environment.
+SCRIPTS = HERE / "spdl_cluster.data/scripts"
+
+get_requires_for_build_editable = get_requires_for_build_wheel
+
+
+def build_wheel(folder: str, settings: dict[str, Any] | None = None, metadata: str | None = None) -> str:
+    """Builds a wheel into `folder` and returns its name."""
+    add_program()
+    name: str = maturin.build_wheel(folder, settings, metadata)
+    return name
+
+
+def build_editable(folder: str, settings: dict[str, Any] | None = None, metadata: str | None = None) -> str:
+    """Builds a wheel that refers to the sources of the package, into `folder`, and returns its name."""
+    add_program()
+    name: str = maturin.build_editable(folder, settings, metadata)
+    return name
+
+
+def add_program() -> None:
+    """Builds the program and puts a copy without symbols into the folder of scripts."""
+    # Both packages: so the program's dependencies have the features that the extension's have, and are built once for both.
+    command = ["cargo", "build", "--release", "--locked", "--package", "spdl-python", "--package", "spdl-cli", "--bin", PROGRAM]
+    command.append("--message-format=json-render-diagnostics")
+    output = subprocess.run(command, cwd=HERE, check=True, stdout=subprocess.PIPE).stdout
+    messages = map(json.loads, output.splitlines())
+    [built] = [message["executable"] for message in messages if message.get("executable")]
+    SCRIPTS.mkdir(parents=True, exist_ok=True)
+    # Renamed when it is complete: two builds can go on at once.
+    copy = SCRIPTS.with_name(f".{PROGRAM}-{os.getpid()}")
+    shutil.copy(built, copy)
+    if shutil.which("strip"):
+        subprocess.run(["strip", str(copy)], check=True)
+    copy.replace(SCRIPTS / PROGRAM)
