@@ -3,6 +3,7 @@ device `cuda` the launcher's."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Any, NamedTuple
@@ -142,6 +143,20 @@ def refuse_function_process() -> None:
             "the program makes a loader when it is imported, and processes that call its functions import it",
             'put what trains under `if __name__ == "__main__":`, or the functions into a module of their own',
         )
+
+
+def job_name(job: str | os.PathLike[str] | None) -> str | None:
+    """Returns the name of the job that `spdl-run` has submitted from this file, given as there or by the file's name alone; otherwise
+    `job` itself, which is then a job's name."""
+    files = os.environ.get("SPDL_JOB_FILES")
+    if job is None or not files:
+        return None if job is None else os.fspath(job)
+    given = os.fspath(job)
+    submitted: dict[str, str] = json.loads(files)
+    if given in submitted:
+        return submitted[given]
+    names = {name for path, name in submitted.items() if os.path.basename(path) == os.path.basename(given)}
+    return names.pop() if len(names) == 1 else given
 
 
 def local_world() -> int:

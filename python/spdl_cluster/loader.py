@@ -306,7 +306,7 @@ def connect(
     rank: int | None = None,
     world: int | None = None,
     *,
-    job: str | None = None,
+    job: str | os.PathLike[str] | None = None,
     run: str | None = None,
     start: StartFrom | None = None,
     takeover: bool | None = None,
@@ -332,7 +332,7 @@ def connect(
     rank, world: this rank and the number of data-parallel ranks. By default those of torch's process group when the
         loader is first used; without one, `RANK` and `WORLD_SIZE` as torchrun sets them, MPI's variables, or SLURM's;
         otherwise 0 of 1. Give both or neither.
-    job: name of the job. Default `SPDL_JOB`.
+    job: name of the job; under `spdl-run` also the job's file. Default `SPDL_JOB`.
     run: name of this training. Sessions and positions belong to the run, and several runs with the same job can go on
         at once. Default `SPDL_RUN`, or the job's name.
     start: `"beginning"`; `"resume"`, the position that all ranks of the run's last session had reached; an epoch;
@@ -372,7 +372,7 @@ def connect(
     ranks = environment.Ranks(rank, world)
     native = NativeLoader.connect(
         ranks,
-        job=job,
+        job=environment.job_name(job),
         run=run,
         start=_start_text(start, state),
         takeover=takeover,
