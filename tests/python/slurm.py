@@ -1,0 +1,127 @@
+"""A cluster of SLURM on this machine: munged, slurmctld, and a slurmd for each of two nodes, all with files of their own."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import textwrap
+import time
+from collections.abc import Mapping
+
+from conftest import LAUNCHERS, LIMIT_S
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "sinfo", "squeue")
+#: Debian has the daemons where only root has them on the path.
+PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+NODES = ("n1", "n2")
+
+
+def missing() -> str | None:
+    """Returns why there can be no cluster here, if so."""
+    absent = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
+    return f"not installed: {', '.join(absent)}" if absent else None
+
+
+class Slurm:
+    """The daemons."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self._daemons: list[subprocess.Popen[bytes]] = []
+        (folder / "state").mkdir()
+        key, munge = folder / "munge.key", folder / "munge.socket"
+        key.touch(mode=0o600)
+        key.write_bytes(secrets.token_bytes(1024))
+        configuration = folder / "slurm.conf"
+        configuration.write_text(self._configuration(munge))
+        variables = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
+        self.environment = {**variables, "PATH": PATH, "SLURM_CONF": str(configuration)}
+        files = [f"--{name}-file={folder / 'munge'}.{name}" for name in ("pid", "log", "seed")]
+        self._start("munged", "--force", "--foreground", f"--socket={munge}", f"--key-file={key}", *files)
+        self._start("slurmctld", "-D")
+        for node in NODES:
+            self._start("slurmd", "-D", "-N", node)
+        self._wait_for_nodes()
+
+    def _configuration(self, munge: pathlib.Path) -> str:
+        user, ports = pwd.getpwuid(os.geteuid()).pw_name, free_ports(3)
+        return textwrap.dedent(f"""\
+            ClusterName=test
+            SlurmctldHost={socket.gethostname()}(127.0.0.1)
+            SlurmctldPort={ports[0]}
+            SlurmUser={user}
+            SlurmdUser={user}
+            AuthType=auth/munge
+            AuthInfo=socket={munge}
+            StateSaveLocation={self.folder}/state
+            SlurmdSpoolDir={self.folder}/%n
+            SlurmctldPidFile={self.folder}/slurmctld.pid
+            SlurmdPidFile={self.folder}/%n.pid
+            SlurmdLogFile={self.folder}/%n.log
+            SlurmctldLogFile={self.folder}/slurmctld.log
+            ProctrackType=proctrack/linuxproc
+            TaskPlugin=task/none
+            MpiDefault=none
+            SelectType=select/cons_tres
+            SchedulerType=sched/backfill
+            ReturnToService=2
+            NodeName=n1 NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 State=UNKNOWN
+            NodeName=n2 NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 State=UNKNOWN
+            PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+        """)
+
+    def _start(self, program: str, *arguments: str) -> None:
+        log = open(self.folder / f"{program}.output", "ab")
+        command = [shutil.which(program, path=PATH) or program, *arguments]
+        self._daemons.append(subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+
+    def _wait_for_nodes(self) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            states = self.call("sinfo", "--noheader", "--Node", "--format=%t", check=False).split()
+            if states == ["idle", "idle"]:
+                return
+            ended = [daemon.args for daemon in self._daemons if daemon.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"SLURM does not start: {ended or states}\n{self.logs()}")
+
+    def logs(self) -> str:
+        """Returns what the daemons wrote."""
+        return "\n".join(f"{path.name}: {path.read_text(errors='replace')}" for path in self.folder.glob("*.[lo]*") if path.is_file())
+
+    def call(self, *command: str, variables: Mapping[str, str] | None = None, check: bool = True) -> str:
+        """Runs one of SLURM's programs and returns what it prints."""
+        environment = {**self.environment, **(variables or {})}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+        assert not check or done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
+        return done.stdout
+
+    def stop(self) -> None:
+        """Ends the daemons: each after those that talk to it, because they wait for its answer."""
+        for daemon in reversed(self._daemons):
+            daemon.terminate()
+            try:
+                daemon.wait(timeout=LIMIT_S)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+
+    def wait_for_jobs(self) -> None:
+        """Waits until SLURM knows of the end of all jobs."""
+        deadline = time.monotonic() + LIMIT_S
+        while jobs := self.call("squeue", "--noheader"):
+            assert time.monotonic() < deadline, jobs
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns ports of TCP that nobody uses."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

@@ -1,0 +1,120 @@
+"""The launcher under a real SLURM of two nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import slurm
+from conftest import MakeJob, ctl
+from launcher import BUDGET, Tree
+from test_launcher import TRAINER, WAITS
+
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples/slurm/train.sbatch"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Slurm]:
+    """Starts SLURM's daemons."""
+    if reason := slurm.missing():
+        pytest.skip(f"no SLURM: {reason}")
+    try:
+        cluster = slurm.Slurm(tmp_path_factory.mktemp("slurm"))
+    except (OSError, RuntimeError) as error:
+        pytest.skip(f"no SLURM: {error}")
+    yield cluster
+    cluster.wait_for_jobs()
+    cluster.stop()
+
+
+class Launch:
+    """One batch job, its files, and what the launchers in it may leave."""
+
+    def __init__(self, cluster: slurm.Slurm, folder: pathlib.Path) -> None:
+        self.cluster, self.output = cluster, folder / "output"
+        self.temporary, self.shared = folder / "temporary", folder / "shared"
+        self.temporary.mkdir()
+        self.shared.mkdir()
+        scripts = sysconfig.get_path("scripts")
+        self._variables = {
+            "TMPDIR": str(self.temporary),
+            "SPDL_SHARED": str(self.shared),
+            "PATH": f"{scripts}{os.pathsep}{slurm.PATH}",
+            "SPDL_WORKER_CORES": BUDGET[1],
+            "SPDL_WORKER_MEMORY": BUDGET[3],
+        }
+
+    def submit(self, *arguments: object, **variables: str) -> str:
+        """Submits a job of two nodes, and returns what `sbatch` prints: its number, or with `--wait` all after its end."""
+        command = ["sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=1", f"--output={self.output}", *map(str, arguments)]
+        return self.cluster.call(*command, variables={**self._variables, **variables}).strip()
+
+    def lines(self) -> list[str]:
+        """Returns what the job has written."""
+        return self.output.read_text().splitlines() if self.output.exists() else []
+
+    def assert_nothing_is_left(self) -> None:
+        """Asserts that the launchers' folders are gone."""
+        assert os.listdir(self.temporary) == os.listdir(self.shared) == []
+
+
+@pytest.fixture
+def launch(cluster: slurm.Slurm, tmp_path: pathlib.Path) -> Launch:
+    """Returns a batch job that is not submitted yet."""
+    return Launch(cluster, tmp_path)
+
+
+@pytest.fixture
+def train(job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path]) -> pathlib.Path:
+    """Writes a job file."""
+    return job_file(job(name="train", epochs=2, epoch_end="exact"))
+
+
+def wrap(*command: object) -> str:
+    """Returns the option with a batch script that runs a command on each node."""
+    words = " ".join("'" + str(word).replace("'", "'\\''") + "'" for word in command)
+    return f"--wrap=exec srun --kill-on-bad-exit=1 {words}"
+
+
+def test_a_job_on_two_nodes_gets_each_sample_once(launch: Launch, train: pathlib.Path) -> None:
+    launch.submit("--wait", wrap("spdl-run", "--job", train, "--", sys.executable, "-c", TRAINER))
+    reports = [json.loads(line) for line in launch.lines() if line.startswith("{")]
+    assert {report["home"] for report in reports} == {"worker-0", "worker-1"}, launch.lines()
+    ctl("audit", train, *(part for report in reports for part in ("--receipt", report["receipt"])))
+    launch.assert_nothing_is_left()
+
+
+def test_the_batch_script_of_the_examples_trains(launch: Launch, train: pathlib.Path) -> None:
+    pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
+    program = EXAMPLE.parents[2] / "python/examples/train_ddp.py"
+    launch.submit("--wait", EXAMPLE, train, program, GPUS_PER_NODE="1", OMP_NUM_THREADS="1")
+    assert any(line.startswith("saw 400 samples in 2 epochs on 2 ranks, 0 of them twice;") for line in launch.lines()), launch.lines()
+    launch.assert_nothing_is_left()
+
+
+def test_a_job_that_is_cancelled_leaves_nothing(launch: Launch, train: pathlib.Path) -> None:
+    pipe = launch.output.with_name("pids")
+    os.mkfifo(pipe)
+    # Opened for writing too, so that it does not end between the two commands.
+    with open(os.open(pipe, os.O_RDWR), "r+b", buffering=0) as pids:
+        code = f"import os; open({str(pipe)!r}, 'w').write(f'{{os.getppid()}}\\n')\n{WAITS}"
+        number = launch.submit(wrap("spdl-run", "--job", train, "--", sys.executable, "-c", code))
+        trees = [Tree(parent(int(pids.readline()))) for _ in slurm.NODES]
+    launch.cluster.call("scancel", number)
+    for tree in trees:
+        assert len(tree.pids) >= 5, "two of the launcher, a worker, the command and the probe"
+        tree.wait_for_end()
+    # Each command has got the signal once.
+    assert [line for line in launch.lines() if line == "SIGTERM"] == ["SIGTERM"] * 2, launch.lines()
+    launch.assert_nothing_is_left()
+
+
+def parent(pid: int) -> int:
+    """Returns the parent of a process."""
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
