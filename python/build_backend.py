@@ -11,6 +11,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import zipfile
 from typing import Any
 
 import maturin
@@ -22,7 +23,7 @@ __all__ += ["get_requires_for_build_wheel"]
 HERE = pathlib.Path(__file__).parent
 PROGRAM = "spdl-ctl"
 #: What maturin installs with the programs of the environment.
-SCRIPTS = HERE / "spdl_cluster.data/scripts"
+SCRIPTS = HERE / "spdl_cluster._native.data/scripts"
 
 get_requires_for_build_editable = get_requires_for_build_wheel
 
@@ -30,14 +31,20 @@ get_requires_for_build_editable = get_requires_for_build_wheel
 def build_wheel(folder: str, settings: dict[str, Any] | None = None, metadata: str | None = None) -> str:
     """Builds a wheel into `folder` and returns its name."""
     add_program()
-    name: str = maturin.build_wheel(folder, settings, metadata)
-    return name
+    return checked(folder, maturin.build_wheel(folder, settings, metadata))
 
 
 def build_editable(folder: str, settings: dict[str, Any] | None = None, metadata: str | None = None) -> str:
     """Builds a wheel that refers to the sources of the package, into `folder`, and returns its name."""
     add_program()
-    name: str = maturin.build_editable(folder, settings, metadata)
+    return checked(folder, maturin.build_editable(folder, settings, metadata))
+
+
+def checked(folder: str, name: str) -> str:
+    """Returns the name of a wheel that has the program."""
+    with zipfile.ZipFile(pathlib.Path(folder, name)) as wheel:
+        if not any(member.endswith(f".data/scripts/{PROGRAM}") for member in wheel.namelist()):
+            raise RuntimeError(f"maturin has left `{SCRIPTS}` out of `{name}`")
     return name
 
 

@@ -11,11 +11,14 @@ import sys
 from conftest import LIMIT_S
 
 
+#: torchrun on this machine.
+COMMAND = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+
+
 def torchrun(program: pathlib.Path, world: int, *arguments: object, **variables: str) -> subprocess.Popen[str]:
     """Starts a program on `world` ranks, in a new process group."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
     return subprocess.Popen(
-        [*command, str(program), *map(str, arguments)],
+        [*COMMAND, f"--nproc-per-node={world}", str(program), *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
