@@ -191,17 +191,12 @@ def test_a_signal_before_the_command_ends_the_launch(group: bool, temporary: pat
     # The first launcher waits for nobody, and the second for the first, which never comes.
     options = ("--shared", tmp_path, "--nodes", 2, "--node-rank", 1, "--launch-id", "signal")
     launcher = run(*options, *python(WAITS), temporary=temporary)
-    wait_for(tmp_path / ".spdl-run-signal/request-1.json", launcher)
+    assert launcher.stderr is not None
+    assert launcher.stderr.readline().startswith("spdl-run 1: waiting for launcher 0, through ")
+    assert (tmp_path / ".spdl-run-signal/request-1.json").exists()
     (os.killpg if group else os.kill)(launcher.pid, signal.SIGTERM)
     finish(launcher, 128 + signal.SIGTERM)
     assert os.listdir(temporary) == [] and not (tmp_path / ".spdl-run-signal").exists()
-
-
-def wait_for(path: pathlib.Path, launcher: subprocess.Popen[str]) -> None:
-    """Waits until a launcher has made a file."""
-    while not path.exists():
-        assert launcher.poll() is None, finish(launcher)
-        os.sched_yield()
 
 
 @pytest.mark.parametrize("killed", ["the launcher", "its second process", "both"])

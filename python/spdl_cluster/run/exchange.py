@@ -30,13 +30,19 @@ class Exchange:
     def __init__(self, folder: pathlib.Path) -> None:
         """Makes the folder, or uses the one that another launcher of this user has made."""
         self.folder = folder
+        self.make()
+
+    def make(self) -> None:
+        """Makes the folder if there is none, and checks that it is private."""
         try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            found = folder.lstat()
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            found = self.folder.lstat()
         except OSError as error:
-            raise LaunchError(f"folder `{folder}` cannot be made: {error.strerror}", "name one that all nodes share with `--shared`") from error
+            raise LaunchError(
+                f"folder `{self.folder}` cannot be made: {error.strerror}", "name one that all nodes share with `--shared`"
+            ) from error
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise LaunchError(f"`{folder}` is not a folder that only this user can read", "remove it, or give another `--launch-id`")
+            raise LaunchError(f"`{self.folder}` is not a folder that only this user can read", "remove it, or give another `--launch-id`")
 
     def claim(self) -> None:
         """Claims the folder for the first launcher of a launch, until the last process with this claim ends."""
@@ -141,7 +147,7 @@ class First:
             if self._is_answered:
                 return
             # An earlier launch has removed it.
-            self._exchange.folder.mkdir(mode=0o700, exist_ok=True)
+            self._exchange.make()
         self._exchange.write(f"request-{self._index}.json", {"number": self._number, "beats": self._beats, "ended": self._ended})
         head = self._exchange.read(_HEAD)
         if head is not None and head != self._head:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -45,4 +46,5 @@ class GroupProbe:
     def _handle_end(self, process: Process) -> None:
         if self._is_wanted and process.status is not None and process.status < 0:
             self._ended[-process.status] = time.monotonic()
-            self.start()
+            with contextlib.suppress(OSError):
+                self.start()

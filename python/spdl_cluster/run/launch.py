@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
 import signal
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .. import program
 from ..errors import SpdlError
 from . import certificates
-from .address import own_address, with_port
 from .arguments import Options
+from .cluster import NodeCluster
 from .console import Console
 from .errors import LaunchError, Stopped
 from .events import Timer
@@ -24,19 +23,14 @@ from .group import GroupProbe
 from .guard import GRACE_S
 from .linux import SignalInfo
 from .place import Place
-from .processes import Outcome, Process, Processes
-from .servers import Server
+from .processes import Process, Processes
 
-#: What a server gets to end.
-_SERVER_GRACE_S = 4.0
 #: How often the shared folder is looked at while something is waited for, and otherwise.
 _LOOK_S, _IDLE_LOOK_S = 0.25, 5.0
 #: A launcher on another node that has written nothing for so long is gone. NFS shows what others write within 60 s.
 _SILENCE_S = 150.0
-#: For the other nodes to learn why there is no training.
-_FAREWELL_S = 15.0
-#: For one call of `spdl-ctl`. A job is read from its dataset's store when it is submitted.
-_CALL_S = 120.0
+#: For the other nodes to learn why there is no training: after an error, and after a signal.
+_FAREWELL_S, _SHORT_FAREWELL_S = 15.0, 2.0
 #: A signal to all processes of a job reaches the launcher, the command and the probe within this time.
 _TOGETHER_S = 0.2
 #: How often a wait is reported.
@@ -57,7 +51,7 @@ class Launch:
         self._events = self._processes.events
         self._guard = guard
         self._events.watch(guard, self._handle_guards_end)
-        self._program = program.path()
+        self._cluster = NodeCluster(options, place, folder, self._processes, self._console)
         self._exchange = exchange
         self._others = Others(exchange, place.count) if exchange and place.is_first else None
         #: What the other launchers are answered; `None` until there is something to say.
@@ -66,16 +60,13 @@ class Launch:
         self._first = First(exchange, place.index) if exchange and not place.is_first else None
         #: The certificates that this launcher has got from the first.
         self._certificates: dict[str, dict[str, str]] = {}
-        self._servers: list[Server] = []
         self._command: Process | None = None
         self._is_closing = False
         self._probe = GroupProbe(self._processes)
         #: Signals for which it is not decided yet whether the command has got them.
         self._forwards: dict[int, Timer] = {}
-        #: Servers take what else they are told by `SPDL_*` variables.
-        self._servers_environment = {**os.environ, **({"SPDL_NODE": place.node} if place.node else {})}
-        for name in ("SPDL_COORD_CA", "SPDL_COORD_CERTS"):
-            self._servers_environment.pop(name, None)
+        #: The fault of the shared folder that was reported last.
+        self._fault = ""
 
     def run(self) -> int:
         """Runs the command and returns its exit code, or 128 and the number of the signal that ended it."""
@@ -90,7 +81,7 @@ class Launch:
             self._tell_others(f"launcher 0 failed: {error}", _FAREWELL_S)
             return 1
         except Stopped as stopped:
-            self._tell_others("launcher 0 was stopped", _FAREWELL_S)
+            self._tell_others("launcher 0 was stopped", _SHORT_FAREWELL_S)
             return 128 + stopped.number
         finally:
             self._close()
@@ -102,26 +93,19 @@ class Launch:
         self._serve_others()
         if not self._options.jobs and self._options.state is None:
             raise LaunchError("there is no job", "name a job file with `--job`")
-        ca = certificates.issue(self._ctl, self._folder)
-        ready = self._start_coordinator(ca)
-        port = int(ready["quic"].rsplit(":", 1)[1])
-        host = "127.0.0.1" if self._is_one_node else own_address(self._options.address, self._place.head)
-        coordinator = with_port(host, port)
-        jobs = {str(path): self._submit(path, coordinator) for path in self._options.jobs}
-        self._console.info(
-            f"coordinator on {coordinator}, its page on http://{ready['http']}; the state: "
-            f"spdl-ctl status --coord {coordinator} --certs {self._folder / 'certs/admin'}"
-        )
-        self._start_worker(coordinator)
-        self._answer = {"coordinator": coordinator, "jobs": jobs, "launch": self._launch, "certificates": certificates.texts(self._folder)}
+        coordinator = self._cluster.start_coordinator()
+        jobs = {str(path): self._cluster.submit(path, coordinator) for path in self._options.jobs}
+        self._cluster.start_worker(coordinator)
+        launch = self._place.launch or self._folder.name
+        self._answer = {"coordinator": coordinator, "jobs": jobs, "launch": launch, "certificates": certificates.texts(self._folder)}
         self._events.after(certificates.RENEW_S, self._renew)
-        return self._environment(coordinator, jobs, self._launch)
+        return self._environment(coordinator, jobs, launch)
 
     def _renew(self) -> None:
         """Makes certificates anew, for as long as the launch takes."""
         self._events.after(certificates.RENEW_S, self._renew)
         try:
-            certificates.issue(self._ctl, self._folder)
+            self._cluster.renew_certificates()
         except LaunchError as error:
             self._console.error(error)
             return
@@ -141,76 +125,24 @@ class Launch:
         self._look_at_first(_LOOK_S)
         limit_s, waited_s = self._options.nodes_timeout_s, 0.0
         where = f"launcher 0{f' on `{self._place.head}`' if self._place.head else ''}, through `{self._exchange.folder}`"
-        while not self._events.wait(has_answer, min(_REPORT_S, limit_s - waited_s)):
-            waited_s += min(_REPORT_S, limit_s - waited_s)
+        while not has_answer():
             if waited_s >= limit_s:
                 raise LaunchError(
                     f"{where} has not answered within {limit_s:g} s",
                     "start it with the same `--launch-id` and `--shared`; `--nodes-timeout` sets how long is waited",
                 )
             self._console.info(f"waiting for {where}")
+            pause_s = min(_REPORT_S, limit_s - waited_s)
+            self._events.wait(has_answer, pause_s)
+            waited_s += pause_s
         if "error" in found:
             raise LaunchError(str(found["error"]))
         self._certificates = found["certificates"]
         certificates.write(self._folder, self._certificates)
         self._look_at_first(_IDLE_LOOK_S)
         if self._place.has_worker:
-            self._start_worker(found["coordinator"])
+            self._cluster.start_worker(found["coordinator"])
         return self._environment(found["coordinator"], found["jobs"], found["launch"])
-
-    @property
-    def _is_one_node(self) -> bool:
-        return self._place.count == 1 or self._place.is_one_node
-
-    @property
-    def _listen(self) -> str:
-        return "127.0.0.1:0" if self._is_one_node else "0.0.0.0:0"
-
-    @property
-    def _launch(self) -> str:
-        return self._place.launch or self._folder.name
-
-    def _start_coordinator(self, ca: pathlib.Path) -> dict[str, Any]:
-        options = self._options
-        state = options.state.absolute() if options.state else self._folder / "state"
-
-        def command(before: dict[str, Any] | None) -> list[str]:
-            # Started again, it has the address that all know.
-            quic, http = (before["quic"], before["http"]) if before else (self._listen, options.http)
-            where = ["--listen", quic, "--http", http, "--state", str(state), "--ca", str(ca)]
-            return [self._program, "--die-with-parent", "coord", *where, *options.coordinator_arguments]
-
-        return self._start_server("coordinator", command)
-
-    def _start_worker(self, coordinator: str) -> None:
-        options, name = self._options, f"worker-{self._place.index}"
-        command = [self._program, "--die-with-parent", "worker", "--name", name, "--coord", coordinator, "--listen", self._listen]
-        command += ["--certs", str(self._folder / "certs/worker"), "--socket", str(self._folder / "worker.sock")]
-        for flag, value in (("--cores", options.cores), ("--memory", options.memory), ("--cache-dir", options.cache_dir)):
-            command += [flag, str(value)] if value is not None else []
-        command += ["--python", sys.executable] if options.allow_transforms else []
-        self._start_server(name, lambda _: [*command, *options.worker_arguments])
-
-    def _start_server(self, name: str, command: Any) -> dict[str, Any]:
-        logs = self._options.logs or self._folder / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-        server = Server(name, command, self._servers_environment, logs / f"{name}.log", self._processes, self._console)
-        self._servers.append(server)
-        return server.start(self._options.start_timeout_s)
-
-    def _submit(self, path: pathlib.Path, coordinator: str) -> str:
-        """Submits a job file and returns the job's name."""
-        done = self._ctl("job", "submit", path, "--coord", coordinator, "--certs", self._folder / "certs/admin", "--json")
-        if done.status is None:
-            raise LaunchError(f"job file `{path}` could not be submitted within {_CALL_S:g} s")
-        if done.status != 0:
-            raise LaunchError(f"job file `{path}` was not accepted:\n{done.errors.strip()}")
-        name: str = json.loads(done.output.splitlines()[-1])["name"]
-        return name
-
-    def _ctl(self, *arguments: object) -> Outcome:
-        command = [self._program, "--die-with-parent", *map(str, arguments)]
-        return self._processes.run(command, self._servers_environment, self._folder, _CALL_S)
 
     def _environment(self, coordinator: str, jobs: Mapping[str, str], launch: str) -> dict[str, str]:
         """Returns the variables of the command: what `spdl_cluster.connect` reads."""
@@ -240,7 +172,7 @@ class Launch:
         status = command.status
         assert status is not None
         if status != 0:
-            what = f"exit code {status}" if status > 0 else signal.Signals(-status).name
+            what = f"exit code {status}" if status > 0 else f"signal {-status}"
             self._console.info(f"`{self._options.command[0]}` ended with {what}")
         self._processes.end_orphans(GRACE_S)
         return status if status >= 0 else 128 - status
@@ -278,10 +210,10 @@ class Launch:
             self._command = None
         self._probe.stop()
         self._processes.end_orphans(GRACE_S)
-        for server in reversed(self._servers):
-            server.stop(_SERVER_GRACE_S)
+        self._cluster.stop()
         if self._first is not None:
-            self._first.end()
+            with contextlib.suppress(LaunchError):
+                self._first.end()
         if self._others is not None and self._exchange is not None:
             self._exchange.remove()
 
@@ -294,24 +226,38 @@ class Launch:
         if self._look is not None:
             self._look.cancel()
         others = self._others
-        others.look()
-        if self._answer is not None:
-            others.answer(self._answer)
+        with self._tolerated_faults():
+            others.look()
+            if self._answer is not None:
+                others.answer(self._answer)
         is_busy = others.missing or self._answer is None
         pause_s = interval_s or (_LOOK_S if is_busy else _IDLE_LOOK_S)
         self._look = self._events.after(pause_s, lambda: self._serve_others(interval_s))
 
     def _look_at_first(self, interval_s: float) -> None:
-        """Shows the first launcher that this one is there, from here on."""
+        """Shows the first launcher that this one is there, and takes over renewed certificates, from here on."""
         assert self._first is not None
         if self._look is not None:
             self._look.cancel()
-        self._first.look()
-        answer = self._first.answer() if self._certificates else None
-        if answer is not None and answer.get("certificates") not in (None, self._certificates):
-            self._certificates = answer["certificates"]
-            certificates.write(self._folder, self._certificates)
+        with self._tolerated_faults():
+            self._first.look()
+            answer = self._first.answer() if self._certificates else None
+            if answer is not None and answer.get("certificates") not in (None, self._certificates):
+                self._certificates = answer["certificates"]
+                certificates.write(self._folder, self._certificates)
         self._look = self._events.after(interval_s, lambda: self._look_at_first(interval_s))
+
+    @contextlib.contextmanager
+    def _tolerated_faults(self) -> Iterator[None]:
+        """Reports a fault of the shared folder that comes while the command runs, which needs the folder no more."""
+        try:
+            yield
+        except LaunchError as error:
+            if self._command is None:
+                raise
+            if str(error) != self._fault:
+                self._console.error(error)
+            self._fault = str(error)
 
     # Signals.
 

@@ -79,6 +79,13 @@ class Server:
         os.set_blocking(process.stdout.fileno(), False)
         self._processes.events.watch(process.stdout.fileno(), self._read_line)
 
+    def _spawn_again(self) -> None:
+        try:
+            self._spawn()
+        except OSError as error:
+            self._is_kept = False
+            self._console.error(f"{self.name} cannot be started again: {error}")
+
     def _read_line(self) -> None:
         assert self._process is not None and self._process.stdout is not None
         stdout = self._process.stdout
@@ -108,7 +115,7 @@ class Server:
             self._console.error(f"{what}, for the {_ENDS}th time in a minute, and is not started again; its last lines:\n{tail(self.log)}")
             return
         recent = sum(now - end < _WITHIN_S for end in self._ends)
-        self._pending = self._processes.events.after(_PAUSES_S[min(recent, len(_PAUSES_S)) - 1], self._spawn)
+        self._pending = self._processes.events.after(_PAUSES_S[min(recent, len(_PAUSES_S)) - 1], self._spawn_again)
         self._console.error(f"{what}, and is started again; its last lines:\n{tail(self.log)}")
 
 
