@@ -50,6 +50,11 @@ def read_line(launcher: subprocess.Popen[str]) -> str:
     return line.rstrip("\n")
 
 
+def left(temporary: pathlib.Path) -> list[str]:
+    """Returns what launchers have left in a folder for temporary files. torch leaves some of its own there."""
+    return [name for name in os.listdir(temporary) if "spdl" in name]
+
+
 def descendants(pid: int) -> list[int]:
     """Returns a process's children, and theirs."""
     children = [int(child) for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]

@@ -99,7 +99,7 @@ class Slurm:
         """Runs one of SLURM's programs and returns what it prints."""
         environment = {**self.environment, **(variables or {})}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
-        assert not check or done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
+        assert not check or done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def stop(self) -> None:

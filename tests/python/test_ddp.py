@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import launcher
+import pytest
 from conftest import LIMIT_S, PICTURES, Cluster, MakeJob
 from torchrun import COMMAND, finish, kill, torchrun
 
@@ -87,7 +87,7 @@ def test_the_launcher_gives_the_example_all_that_it_needs(
     train = job_file(job(name="launched", epochs=2, epoch_end="exact"))
     output, _ = launcher.finish(launch(train, tmp_path / "temporary"))
     assert output.splitlines()[-1].startswith(f"saw {2 * PICTURES} samples in 2 epochs on 2 ranks, 0 of them twice; "), output
-    assert os.listdir(tmp_path / "temporary") == []
+    assert launcher.left(tmp_path / "temporary") == []
 
 
 def test_nothing_of_a_training_is_left_when_its_launcher_is_killed(
@@ -102,7 +102,7 @@ def test_nothing_of_a_training_is_left_when_its_launcher_is_killed(
     os.kill(process.pid, signal.SIGKILL)
     tree.wait_for_end()
     assert process.wait(timeout=LIMIT_S) == -signal.SIGKILL
-    assert os.listdir(tmp_path / "temporary") == []
+    assert launcher.left(tmp_path / "temporary") == []
 
 
 def test_training_killed_in_the_middle_goes_on_at_any_world_size(

@@ -27,7 +27,7 @@ TRAINER = textwrap.dedent("""
         for epoch in range(loader.epochs):
             for batch in loader:
                 samples += int(batch.valid.sum())
-        print(json.dumps({"receipt": loader.receipt, "samples": samples, "job": loader.job, "home": loader.stats()["home"]}))
+        print(json.dumps({"receipt": loader.receipt, "samples": samples, "job": loader.job, "home": loader.stats()["serving"]["home"]}))
 """)
 #: The same, which waits for a line after its first batch.
 STEPPED = textwrap.dedent("""

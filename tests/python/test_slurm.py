@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import slurm
 from conftest import MakeJob, ctl
-from launcher import BUDGET, Tree
+from launcher import BUDGET, Tree, left
 from test_launcher import TRAINER, WAITS
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples/slurm/train.sbatch"
@@ -53,7 +53,10 @@ class Launch:
     def submit(self, *arguments: object, **variables: str) -> str:
         """Submits a job of two nodes, and returns what `sbatch` prints: its number, or with `--wait` all after its end."""
         command = ["sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=1", f"--output={self.output}", *map(str, arguments)]
-        return self.cluster.call(*command, variables={**self._variables, **variables}).strip()
+        try:
+            return self.cluster.call(*command, variables={**self._variables, **variables}).strip()
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.output.read_text() if self.output.exists() else ''}") from None
 
     def lines(self) -> list[str]:
         """Returns what the job has written."""
@@ -61,7 +64,7 @@ class Launch:
 
     def assert_nothing_is_left(self) -> None:
         """Asserts that the launchers' folders are gone."""
-        assert os.listdir(self.temporary) == os.listdir(self.shared) == []
+        assert left(self.temporary) == os.listdir(self.shared) == []
 
 
 @pytest.fixture
