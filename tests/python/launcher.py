@@ -9,17 +9,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
+import pytest
 from conftest import LAUNCHERS, LIMIT_S
 
 #: What a launcher of these tests gives its worker.
 BUDGET = ("--cores", "1", "--memory", "256MiB")
+_started: list[subprocess.Popen[str]] = []
 
 
 def run(*arguments: object, temporary: pathlib.Path, options: tuple[str, ...] = BUDGET, **variables: str) -> subprocess.Popen[str]:
     """Starts a launcher with a folder for temporary files, in a process group of its own."""
     environment = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
-    return subprocess.Popen(
+    launcher = subprocess.Popen(
         [sys.executable, "-m", "spdl_cluster.run", *options, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -28,6 +31,19 @@ def run(*arguments: object, temporary: pathlib.Path, options: tuple[str, ...] = 
         env={**environment, "TMPDIR": str(temporary), **variables},
         start_new_session=True,
     )
+    _started.append(launcher)
+    return launcher
+
+
+@pytest.fixture(autouse=True)
+def ended_launchers() -> Iterator[None]:
+    """Ends the launchers that a test has left running because it failed."""
+    yield
+    for launcher in _started:
+        if launcher.poll() is None:
+            os.killpg(launcher.pid, signal.SIGKILL)
+            launcher.wait()
+    _started.clear()
 
 
 def finish(launcher: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:

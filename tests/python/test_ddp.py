@@ -21,6 +21,7 @@ from torchrun import COMMAND, finish, kill, torchrun
 
 torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
+ended_launchers = launcher.ended_launchers
 EXAMPLE = pathlib.Path(__file__).parents[2] / "python/examples/train_ddp.py"
 
 

@@ -17,7 +17,7 @@ import pytest
 import spdl_cluster
 import spdl_cluster.program
 from conftest import LIMIT_S, MakeJob, ctl
-from launcher import BUDGET, Tree, finish, named, read_line, run
+from launcher import BUDGET, Tree, ended_launchers, finish, named, read_line, run
 
 #: A trainer of one rank: its settings are all from the launcher. Prints its receipt and the worker that served it.
 TRAINER = textwrap.dedent("""
