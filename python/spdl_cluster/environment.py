@@ -152,7 +152,10 @@ def job_name(job: str | os.PathLike[str] | None) -> str | None:
     if job is None or not files:
         return None if job is None else os.fspath(job)
     given = os.fspath(job)
-    submitted: dict[str, str] = json.loads(files)
+    try:
+        submitted: dict[str, str] = dict(json.loads(files))
+    except (TypeError, ValueError):
+        raise SettingError(f"variable `SPDL_JOB_FILES` is `{files}`, which `spdl-run` has not set", "unset it") from None
     if given in submitted:
         return submitted[given]
     names = {name for path, name in submitted.items() if os.path.basename(path) == os.path.basename(given)}

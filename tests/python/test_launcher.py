@@ -18,6 +18,7 @@ import spdl_cluster
 import spdl_cluster.program
 from conftest import LIMIT_S, MakeJob, ctl
 from launcher import BUDGET, Tree, ended_launchers, finish, named, read_line, run
+from spdl_cluster import environment
 
 #: A trainer of one rank: its settings are all from the launcher. Prints its receipt and the worker that served it.
 TRAINER = textwrap.dedent("""
@@ -140,6 +141,19 @@ def test_a_script_chooses_one_of_several_jobs_by_name_or_file(
     for name in ("validation", "val.toml", str(validation)):
         output, _ = finish(run("--job", train, "--job", validation, *python(TRAINER, name), temporary=temporary))
         assert json.loads(output)["job"] == "validation"
+
+
+def test_a_file_is_the_job_that_was_submitted_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert environment.job_name("val.toml") == "val.toml" and environment.job_name(None) is None
+    monkeypatch.setenv("SPDL_JOB_FILES", json.dumps({"a/train.toml": "one", "b/train.toml": "two", "val.toml": "val"}))
+    for given, name in [("val.toml", "val"), ("/x/val.toml", "val"), ("b/train.toml", "two"), ("one", "one"), (None, None)]:
+        assert environment.job_name(given) == name
+    assert environment.job_name(pathlib.Path("a/train.toml")) == "one"
+    # Two files have this name, so that it stands for neither.
+    assert environment.job_name("train.toml") == "train.toml"
+    monkeypatch.setenv("SPDL_JOB_FILES", "train.toml")
+    with pytest.raises(spdl_cluster.SettingError, match="SPDL_JOB_FILES"):
+        environment.job_name("train.toml")
 
 
 @pytest.mark.parametrize("server", ["worker", "coord"])
