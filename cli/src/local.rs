@@ -218,7 +218,11 @@ impl LocalBuilder {
             (view.samples, facts) = (Some(evaluated.samples), evaluated.facts);
             set = Some(evaluated.set);
         }
-        let mut job = self.job.freeze(&facts)?;
+        // The job's functions may run: the caller chose the job, and they run with the caller's rights.
+        let stores = StoreAccess { views: set.iter().cloned().collect(), ..StoreAccess::default() };
+        let access = Access { stores, transforms: Some(self.transforms), tuning: self.tuning, ..Access::default() };
+        let resources = Resources::with_access("in-process", self.budget, access)?;
+        let mut job = resources.find_sources(self.job).await.freeze(&facts)?;
         if let Some(epochs) = self.epochs {
             job.epochs = epochs;
             job.check()?;
@@ -239,10 +243,6 @@ impl LocalBuilder {
         };
         plan?.check(&job.batches(global_batch))?;
         let session = Session { id: SessionId(0), job, world, global_batch, start };
-        // The job's functions may run: the caller chose the job, and they run with the caller's rights.
-        let stores = StoreAccess { views: set.into_iter().collect(), ..StoreAccess::default() };
-        let access = Access { stores, transforms: Some(self.transforms), tuning: self.tuning, ..Access::default() };
-        let resources = Resources::with_access("in-process", self.budget, access)?;
         let request =
             FeedRequest { session: session.clone(), rank, from: start, slots: self.slots, slab: SlabKind::Private };
         let source = InProcess::start(&resources, request)?;
@@ -260,7 +260,7 @@ fn start_of(from: StartFrom, job: &Job, global_batch: u32) -> Result<(Position, 
             return Err(ClientError::Setting { name: "start", problem: problem.to_owned() });
         }
         StartFrom::At(start) => (start, job.start_problem(global_batch, start)),
-        StartFrom::State(state) if state.fingerprint() == job.fingerprint() => (state.position(), None),
+        StartFrom::State(state) if job.is_identified_by(state.fingerprint()) => (state.position(), None),
         StartFrom::State(state) => {
             let (theirs, ours) = (state.fingerprint(), job.fingerprint());
             return Err(Refusal::FingerprintDiffers { job: job.name.clone(), theirs, ours }.into());

@@ -13,7 +13,11 @@ fn a_certificate_is_valid_for_a_year_or_the_given_days() {
     for (days, option) in [(365, None), (7, Some("7"))] {
         let out = folder.path().join(days.to_string());
         let mut cert = ctl();
-        cert.arg("cert").arg("--ca").arg(folder.path().join("ca")).args(["--role", "worker", "--name", "w", "--out"]).arg(&out);
+        cert.arg("cert")
+            .arg("--ca")
+            .arg(folder.path().join("ca"))
+            .args(["--role", "worker", "--name", "w", "--out"])
+            .arg(&out);
         cert.args(option.map(|days| format!("--days={days}")));
         let before = SystemTime::now();
         assert!(cert.status().expect("it runs").success(), "{cert:?}");

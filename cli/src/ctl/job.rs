@@ -9,13 +9,14 @@ use std::{
 use clap::Subcommand;
 use spdl_core::{
     coordinator::JobStatus,
-    job::{Column, EpochEnd, Job, SampleShape, job_file_schema},
+    job::{Column, EpochEnd, Job, JobFile, SampleShape, job_file_schema},
     messages::{FromCoordinator, ToCoordinator},
 };
 use spdl_shard::{
     store::{DatasetStore, StoreOptions},
     view::save_view,
 };
+use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
 
 use super::{
     CtlError, Outcome,
@@ -44,6 +45,10 @@ enum JobAction {
     Submit {
         /// The job file (TOML).
         file: PathBuf,
+        /// Python interpreter that finds the source of the job's functions (`transform`), with numpy and their modules, so that
+        /// workers with another version are refused; default: python3.
+        #[arg(long, env = "SPDL_PYTHON", value_name = "PATH")]
+        python: Option<PathBuf>,
         #[command(flatten)]
         connection: Connection,
         /// Prints the job as one line of JSON.
@@ -83,8 +88,8 @@ enum JobAction {
 pub(crate) fn run(args: JobArgs) -> Outcome {
     super::runtime()?.block_on(async {
         match args.action {
-            JobAction::Submit { file, connection, json } => {
-                let name = submit(&connection, &file).await?;
+            JobAction::Submit { file, python, connection, json } => {
+                let name = submit(&connection, &file, python).await?;
                 if let Some(warning) = working_set_warning(&connection, &name).await? {
                     output::warn(&warning);
                 }
@@ -117,8 +122,8 @@ pub(crate) fn run(args: JobArgs) -> Outcome {
 }
 
 /// Submits a job file and returns the job's name. Reading the file has made a relative dataset path absolute, because
-/// the coordinator and the workers run in other folders.
-pub(crate) async fn submit(connection: &Connection, path: &Path) -> Result<String, CtlError> {
+/// the coordinator and the workers run in other folders. `python` finds the sources of the job's functions.
+pub(crate) async fn submit(connection: &Connection, path: &Path, python: Option<PathBuf>) -> Result<String, CtlError> {
     let mut file = job_file::read(path)?;
     file.check()?;
     if let Some(view) = file.view.as_mut().filter(|view| view.samples.is_none()) {
@@ -128,9 +133,28 @@ pub(crate) async fn submit(connection: &Connection, path: &Path) -> Result<Strin
         let folder = DatasetStore::create_with(&file.dataset, &StoreOptions::from_env())?;
         save_view(&folder, &manifest, &evaluated.set).await?;
     }
+    let file = with_sources(file, python).await;
     let toml = toml::to_string(&file).expect("a job file serialises");
     connection.ask(&ToCoordinator::SubmitJob { toml, origin: path.display().to_string() }).await?;
     Ok(file.name)
+}
+
+/// Sets the digests of the sources of the job's Python functions, as far as they are not set. Warns of those that are not found.
+async fn with_sources(mut file: JobFile, python: Option<PathBuf>) -> JobFile {
+    let settings = TransformSettings::default();
+    let settings = TransformSettings { python: python.unwrap_or(settings.python), ..settings };
+    let finding = tokio::task::spawn_blocking(move || {
+        let unknown = find_sources(&mut file, &settings);
+        (file, unknown)
+    });
+    let (file, unknown) = finding.await.expect("it does not panic");
+    for UnknownSource { function, problem } in unknown {
+        output::warn(&format!(
+            "the source of the function `{function}` is not found here ({problem}), so workers with different versions of it \
+             are not told apart; `--python` names an interpreter that has its module"
+        ));
+    }
+    file
 }
 
 /// Returns the warning for a job whose working set exceeds the workers' caches. It needs the dataset, which this machine may

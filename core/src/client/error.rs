@@ -55,9 +55,10 @@ impl RankError {
                  holds a client certificate of its CA",
             ),
             Self::Refused(Refusal::UnknownJob { .. }) => Some("submit the job with `spdl-ctl job submit JOB.toml`"),
-            Self::Refused(Refusal::FingerprintDiffers { .. }) => {
-                Some("the checkpoint is of another dataset, seed or column list; start without it or use its job")
-            }
+            Self::Refused(Refusal::FingerprintDiffers { .. }) => Some(
+                "the checkpoint is of another dataset, seed or column list, or of another version of a function; start \
+                 without it or use its job",
+            ),
             Self::Refused(Refusal::SessionSuperseded { .. }) => {
                 Some("another process took this rank: stop one of the two, or restart the whole trainer")
             }

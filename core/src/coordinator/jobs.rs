@@ -80,7 +80,11 @@ impl CoordinatorCore {
 
     fn create_job(&mut self, job: Job) -> Result<FromCoordinator, Refusal> {
         if let Some(existing) = self.jobs.get(&job.name) {
-            return if existing.job == job { Ok(FromCoordinator::Done) } else { Err(differs(existing, &job)) };
+            return if existing.job.is_same_as(&job) {
+                Ok(FromCoordinator::Done)
+            } else {
+                Err(differs(existing, &job))
+            };
         }
         if self.jobs.len() >= MAX_JOBS {
             return Err(over_limit("the number of jobs", self.jobs.len() + 1, MAX_JOBS));
@@ -186,7 +190,23 @@ fn column_differences(ours: &[Column], theirs: &[Column]) -> Vec<String> {
         return vec![format!("its columns ({new}, was {old})")];
     }
     let differing = ours.iter().zip(theirs).filter(|(old, new)| old != new);
-    differing.map(|(old, _)| format!("column `{}`", old.name)).collect()
+    let mut differences: Vec<String> = differing.map(|(old, new)| column_difference(old, new)).collect();
+    // The columns that one call returns differ alike.
+    differences.dedup();
+    differences
+}
+
+/// Names a column of a submitted job that differs, or its function, if only the source of that does.
+fn column_difference(ours: &Column, theirs: &Column) -> String {
+    let (mut old, mut new) = (ours.clone(), theirs.clone());
+    if let (Some(old), Some(new)) = (old.callable_mut(), new.callable_mut()) {
+        (old.source, new.source) = (None, None);
+    }
+    let is_source = old == new;
+    match old.callable_mut() {
+        Some(callable) if is_source => format!("the source of the function `{callable}`"),
+        _ => format!("column `{}`", ours.name),
+    }
 }
 
 fn view_text(job: &Job) -> String {
@@ -195,7 +215,7 @@ fn view_text(job: &Job) -> String {
 
 /// Builds the refusal for a submitted job that differs from the existing job of the same name.
 fn differs(existing: &JobState, submitted: &Job) -> Refusal {
-    let ours = &existing.job;
+    let (ours, submitted) = &existing.job.with_common_sources(submitted);
     let word = |variant: String| variant.to_lowercase();
     let pairs = [
         ("dataset", redact(&ours.dataset).into_owned(), redact(&submitted.dataset).into_owned()),

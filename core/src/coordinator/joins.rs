@@ -75,7 +75,7 @@ impl CoordinatorCore {
         if world > MAX_WORLD {
             return Err(over_limit("world", world, MAX_WORLD));
         }
-        if let Some(theirs) = join.fingerprint.filter(|theirs| *theirs != state.fingerprint) {
+        if let Some(theirs) = join.fingerprint.filter(|theirs| !state.job.is_identified_by(*theirs)) {
             return Err(Refusal::FingerprintDiffers { job: join.job.clone(), theirs, ours: state.fingerprint });
         }
         let job = self.job_of_launch(join)?;

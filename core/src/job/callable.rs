@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::KeyProblem;
+use super::{KeyProblem, SourceDigest};
 
 /// Length of the longest name of a function, in bytes.
 const MAX_FUNCTION_BYTES: usize = 256;
@@ -26,6 +26,9 @@ pub struct Callable {
     /// Keyword arguments of the function, or of the class when an object is made.
     #[serde(default, skip_serializing_if = "Arguments::is_empty")]
     pub arguments: Arguments,
+    /// The digest of its source, if that was known where the job was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceDigest>,
 }
 
 /// Keyword arguments, as the text of a JSON object whose keys are sorted; empty if there are none.
@@ -75,9 +78,13 @@ fn has_null(value: &Value) -> bool {
 
 impl Callable {
     /// Converts what a job file has, without checking the name.
-    pub(super) fn read(name: &str, arguments: Option<&ArgumentsFile>) -> Result<Self, KeyProblem> {
+    pub(super) fn read(
+        name: &str,
+        arguments: Option<&ArgumentsFile>,
+        source: Option<SourceDigest>,
+    ) -> Result<Self, KeyProblem> {
         let arguments = arguments.map_or_else(|| Ok(Arguments::default()), Arguments::read)?;
-        Ok(Self { name: name.to_owned(), arguments })
+        Ok(Self { name: name.to_owned(), arguments, source })
     }
 
     /// Checks the name, which is the value of `key`, and the arguments.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ArgumentsFile, Callable, Column, ColumnKind, DType, FunctionCall, KeyProblem, ReturnedColumn, ReturnedValue,
-    ReturnsFile, SampleShape, transform::Returns,
+    ReturnsFile, SampleShape, SourceDigest, transform::Returns,
 };
 
 /// Default of the most bytes of a field: more than nearly every picture has.
@@ -21,6 +21,10 @@ pub struct FunctionFile {
     /// Keyword arguments of the function or the class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<ArgumentsFile>,
+    /// The digest of the source of the function in Python. Set when the job is created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub source_digest: Option<SourceDigest>,
     /// Fields of the record that it takes as they are stored, as bytes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
@@ -99,7 +103,7 @@ impl FunctionFile {
         };
         let returns = self.returns.iter().map(returned).collect::<Result<Vec<_>, _>>()?;
         Ok(FunctionCall {
-            function: Callable::read(&self.call, self.arguments.as_ref())?,
+            function: Callable::read(&self.call, self.arguments.as_ref(), self.source_digest)?,
             fields: self.fields.clone(),
             max_bytes: self.max_bytes.unwrap_or(DEFAULT_MAX_BYTES),
             columns,

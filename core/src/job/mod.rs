@@ -17,6 +17,7 @@ mod reader;
 #[cfg(feature = "schema")]
 mod schema;
 mod size;
+mod source;
 mod start;
 mod transform;
 
@@ -44,6 +45,7 @@ pub use operation::{
 #[cfg(feature = "schema")]
 pub use schema::job_file_schema;
 pub use size::Size;
+pub use source::SourceDigest;
 pub use start::is_name;
 pub use transform::{Returns, ReturnsFile, Transform};
 

@@ -100,6 +100,8 @@ impl JsonSchema for ColumnFile {
             transform: Option<String>,
             /// Keyword arguments of the function or the class.
             arguments: Option<ArgumentsFile>,
+            /// The digest of the source of the function in Python. Set when the job is created.
+            source_digest: Option<String>,
             /// What the function returns, where it differs from what it takes.
             returns: Option<ReturnsFile>,
         }

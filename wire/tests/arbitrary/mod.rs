@@ -11,7 +11,8 @@ use spdl_core::{
         Fill, FloatColumn, FunctionCall, GeometryColumn, Grayscale, ImageColor, ImageColumn, ImageDepth, ImageLayout,
         ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, MaskColumn, Mix, Normalise, NumberOrRange,
         OneHotColumn, OrderParams, RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize,
-        ReturnedColumn, ReturnedValue, Returns, Size, TensorColumn, TensorEncoding, TextColumn, Transform,
+        ReturnedColumn, ReturnedValue, Returns, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn,
+        Transform,
     },
     messages::*,
     order::MixParams,
@@ -134,7 +135,8 @@ fn returns() -> impl Strategy<Value = Returns> {
 
 fn callable() -> impl Strategy<Value = Callable> {
     let arguments = prop_oneof![Just(String::new()), text()].prop_map(Arguments::from_text);
-    (text(), arguments).prop_map(|(name, arguments)| Callable { name, arguments })
+    let source = option::of(any::<u128>().prop_map(SourceDigest));
+    (text(), arguments, source).prop_map(|(name, arguments, source)| Callable { name, arguments, source })
 }
 
 fn function_call() -> impl Strategy<Value = FunctionCall> {

@@ -49,7 +49,7 @@ use memory::MemoryPermit;
 pub(crate) use record::RecordFields;
 use record::SampleRecord;
 
-use crate::transform::Lease;
+use crate::transform::{Lease, TransformError};
 
 thread_local! {
     static SCRATCH: RefCell<DecodeScratch> = RefCell::default();
@@ -203,6 +203,11 @@ impl Decoder {
     #[must_use]
     pub(crate) fn with_transforms(self, transforms: Option<Arc<Lease>>) -> Self {
         Self { transforms, ..self }
+    }
+
+    /// Returns why the job's functions cannot be called any longer, if one of them is another than it was.
+    pub(crate) fn failure(&self) -> Option<&TransformError> {
+        self.transforms.as_ref()?.failure()
     }
 
     /// Returns every field that a column may read, which are the fields that a partial fetch of a record needs.

@@ -11,12 +11,14 @@ use spdl_core::feed::BadLedger;
 use spdl_core::{
     Position, Stage,
     histogram::DurationBuckets,
+    job::JobFile,
     layout::Layout,
     messages::{BadSample, CacheStats, Session, SlowObject, StageStats, StoreStats},
     tuning::{Tunable, TuningSettings, TuningStatus},
 };
 use spdl_pipeline::stats::Recording;
 use spdl_wire::{slab::slot_stride, trace::Recorded};
+use tokio::sync::oneshot;
 
 use super::{
     FeedError,
@@ -155,7 +157,7 @@ impl Resources {
             bad: Mutex::default(),
             threads: DecodeThreads::new(&stages.decode, threads),
             pictures: Arc::default(),
-            transforms: Transforms::new(transforms, stages.transform.clone()),
+            transforms: Transforms::new(name, transforms, stages.transform.clone()),
             tuning,
             stages,
             budget,
@@ -174,6 +176,25 @@ impl Resources {
     /// [`FeedError::Transform`] if they cannot.
     pub fn check_transforms(&self) -> Result<(), FeedError> {
         Ok(self.transforms.check()?)
+    }
+
+    /// Sets the digests of the sources of a job's Python functions that can be found here, as far as they are not set.
+    pub async fn find_sources(&self, mut file: JobFile) -> JobFile {
+        if file.sources().all(|(_, digest)| digest.is_some()) {
+            return file;
+        }
+        let (done, found) = oneshot::channel();
+        let transforms = self.transforms.clone();
+        let mut known = file.clone();
+        self.pool.spawn(move || {
+            for unknown in transforms.find_sources(&mut known) {
+                tracing::debug!(%unknown, "the job does not fix the source of a function");
+            }
+            // The receiver is gone if the caller was dropped.
+            let _ = done.send(known);
+        });
+        // A panic on the decoding thread is logged.
+        found.await.unwrap_or(file)
     }
 
     /// Keeps the CPU use of the whole process within the budget, not only that of decoding. Only for a process that

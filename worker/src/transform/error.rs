@@ -1,7 +1,9 @@
 //! The errors that prevent the calling of Python functions. The errors of single samples are in
 //! [`BadSampleCause`](crate::decode::BadSampleCause).
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{fmt, io, path::PathBuf, sync::Arc};
+
+use spdl_core::job::SourceDigest;
 
 /// The error of Python functions that cannot be called.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -19,6 +21,36 @@ pub enum TransformError {
     Interpreter { python: PathBuf, problem: String },
     #[error("function `{function}` cannot be loaded in Python `{python}`: {problem}")]
     Load { function: String, python: PathBuf, problem: String },
+    #[error(
+        "job `{job}` was created with source {expected} of the function `{function}`, and worker `{worker}` has {found}: \
+         install the version of the job on all workers, or create a new job"
+    )]
+    SourceDiffers { job: String, function: String, worker: String, expected: SourceDigest, found: FoundSource },
+    #[error(
+        "the function `{function}` of job `{job}` changed on worker `{worker}` while it was in use, from {before} to {now}: \
+         launch the training again, so that one version makes all samples"
+    )]
+    SourceChanged { job: String, function: String, worker: String, before: FoundSource, now: FoundSource },
     #[error("memory for the functions of jobs: {problem}")]
     Memory { problem: String },
+}
+
+impl TransformError {
+    /// Returns whether another version of a function is the reason.
+    pub(super) const fn is_of_source(&self) -> bool {
+        matches!(self, Self::SourceDiffers { .. } | Self::SourceChanged { .. })
+    }
+}
+
+/// The source of a function where it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundSource(pub Option<SourceDigest>);
+
+impl fmt::Display for FoundSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(digest) => write!(f, "source {digest}"),
+            None => f.write_str("no source that can be read"),
+        }
+    }
 }

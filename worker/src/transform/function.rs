@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value as JsonValue};
-use spdl_core::job::{Callable, Column, DType, FunctionCall, Job, ReturnedValue, SampleShape, Transform};
+use spdl_core::job::{Callable, Column, DType, FunctionCall, Job, ReturnedValue, SampleShape, SourceDigest, Transform};
 
 /// A Python function, with the values that it takes and returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -15,6 +15,9 @@ pub(crate) struct Function {
     is_by_name: bool,
     pub(crate) takes: Vec<Value>,
     pub(crate) returns: Vec<Value>,
+    /// The digest of its source, if the job has it.
+    #[serde(skip)]
+    pub(super) source: Option<SourceDigest>,
 }
 
 /// The type, the size and the place of an argument or of a returned value.
@@ -96,7 +99,8 @@ impl Function {
 
     fn new(function: &Callable, is_by_name: bool, takes: Layout, returns: Layout) -> Self {
         let arguments = function.arguments.values().expect("a checked job has valid arguments");
-        Self { name: function.name.clone(), arguments, is_by_name, takes: takes.0, returns: returns.0 }
+        let (name, source) = (function.name.clone(), function.source);
+        Self { name, arguments, is_by_name, takes: takes.0, returns: returns.0, source }
     }
 
     /// Returns the size of the larger one of all arguments and all returned values.

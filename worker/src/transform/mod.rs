@@ -7,13 +7,14 @@
 mod error;
 mod function;
 mod process;
+mod source;
 
 #[cfg(test)]
 mod tests;
 
 use std::{
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -22,10 +23,12 @@ use serde::Serialize;
 use spdl_core::job::Job;
 use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
 
-pub use error::TransformError;
+pub use error::{FoundSource, TransformError};
 pub(crate) use function::Function;
 pub(crate) use process::CallKey;
 use process::{CallError, Called, PoolProcess};
+use source::SourceCheck;
+pub use source::{UnknownSource, find_sources};
 
 /// How often a sample is tried if the process dies on it.
 const MAX_TRIES: u32 = 2;
@@ -75,6 +78,8 @@ impl Default for TransformSettings {
 /// The pool of Python processes, which are started when they are first needed.
 #[derive(Debug)]
 pub(crate) struct Transforms {
+    /// The worker's name.
+    worker: String,
     /// `None` if functions may not be called.
     settings: Option<TransformSettings>,
     pool: Mutex<Pool>,
@@ -105,9 +110,9 @@ impl PoolMember {
 }
 
 impl Transforms {
-    /// Creates an empty pool. `stage` counts the calls, whose time is also part of decoding.
-    pub(crate) fn new(settings: Option<TransformSettings>, stage: Arc<StageCounters>) -> Arc<Self> {
-        Arc::new(Self { settings, pool: Mutex::default(), stage })
+    /// Creates an empty pool of a worker. `stage` counts the calls, whose time is also part of decoding.
+    pub(crate) fn new(worker: &str, settings: Option<TransformSettings>, stage: Arc<StageCounters>) -> Arc<Self> {
+        Arc::new(Self { worker: worker.to_owned(), settings, pool: Mutex::default(), stage })
     }
 
     /// Checks that the interpreter can call functions. Blocks until it has started.
@@ -128,7 +133,18 @@ impl Transforms {
         };
         self.pool.lock().leases += 1;
         let functions = functions.into_iter().map(|(_, function)| function).collect();
-        Ok(Some(Lease { transforms: self.clone(), settings: settings.clone(), functions }))
+        let sources = SourceCheck::new(&self.worker, &job.name);
+        let (transforms, settings) = (self.clone(), settings.clone());
+        Ok(Some(Lease { transforms, settings, functions, sources, failure: OnceLock::new() }))
+    }
+
+    fn start(&self, settings: &TransformSettings) -> Result<PoolMember, TransformError> {
+        let process = PoolProcess::start(settings)?;
+        Ok(PoolMember { process, unit: self.stage.units().group(1, Instant::now()) })
+    }
+
+    fn give_back(&self, member: PoolMember) {
+        self.pool.lock().idle.push(member);
     }
 }
 
@@ -139,6 +155,9 @@ pub(crate) struct Lease {
     transforms: Arc<Transforms>,
     settings: TransformSettings,
     functions: Vec<Function>,
+    sources: SourceCheck,
+    /// Why no function of the job can be called any longer.
+    failure: OnceLock<TransformError>,
 }
 
 impl Drop for Lease {
@@ -156,12 +175,16 @@ impl Lease {
     /// end with the thread that started them.
     pub(crate) fn load(&self) -> Result<(), TransformError> {
         tracing::debug!(functions = self.functions.len(), "importing the job's functions");
-        let mut member = self.idle().map_or_else(|| self.start(), Ok)?;
-        member.work(|process| {
-            self.functions.iter().try_for_each(|function| process.load(function, &self.settings).map(drop))
-        })?;
-        self.give_back(member);
-        Ok(())
+        self.functions.iter().try_for_each(|function| {
+            let (member, _) = self.loaded(function, true)?;
+            self.transforms.give_back(member);
+            Ok(())
+        })
+    }
+
+    /// Returns why no function of the job can be called any longer, if one of them is another than it was.
+    pub(crate) fn failure(&self) -> Option<&TransformError> {
+        self.failure.get()
     }
 
     /// Calls a function. `input` writes the argument of a number and returns its size; `output` reads the returned value of a
@@ -175,37 +198,46 @@ impl Lease {
         mut output: impl FnMut(usize, &[u8]),
         bad: impl FnOnce(String) -> E,
     ) -> Result<(), E> {
-        let mut idle = self.idle();
+        let (stage, timeout) = (&self.transforms.stage, self.settings.timeout);
         let mut tries = 0;
         loop {
-            let mut member = match idle.take().map_or_else(|| self.start(), Ok) {
-                Ok(member) => member,
-                Err(error) => return Err(bad(format!("cannot be called: {error}"))),
-            };
             tries += 1;
-            let stage = &self.transforms.stage;
-            let called = member.work(|process| process.call(function, key, &self.settings, &mut input, &mut output));
-            let how = match called {
-                Ok(Called { took, bytes }) => {
-                    stage.item(took, bytes);
-                    self.give_back(member);
-                    return Ok(());
+            // After one that was lost comes a new one: what ended the first may be about to end others.
+            let how = match self.loaded(function, tries == 1) {
+                Ok((mut member, number)) => {
+                    let called =
+                        member.work(|process| process.call((number, function), key, timeout, &mut input, &mut output));
+                    match called {
+                        Ok(Called { took, bytes }) => {
+                            stage.item(took, bytes);
+                            self.transforms.give_back(member);
+                            return Ok(());
+                        }
+                        Err(CallError::Input(error)) => {
+                            self.transforms.give_back(member);
+                            return Err(error);
+                        }
+                        Err(CallError::Failed(problem)) => {
+                            stage.failure();
+                            self.transforms.give_back(member);
+                            return Err(bad(problem));
+                        }
+                        Err(CallError::Slow) => {
+                            stage.failure();
+                            return Err(bad(format!("ran for more than {timeout:?} and was killed")));
+                        }
+                        Err(CallError::Lost(how)) => how,
+                    }
                 }
-                Err(CallError::Input(error)) => {
-                    self.give_back(member);
-                    return Err(error);
-                }
-                Err(CallError::Failed(problem)) => {
-                    stage.failure();
-                    self.give_back(member);
+                Err(error @ (TransformError::Load { .. } | TransformError::Memory { .. })) => error.to_string(),
+                Err(error) => {
+                    let problem = format!("cannot be called: {error}");
+                    if error.is_of_source() {
+                        // The first one is as good as any other.
+                        let _ = self.failure.set(error);
+                    }
                     return Err(bad(problem));
                 }
-                Err(CallError::Slow) => {
-                    stage.failure();
-                    return Err(bad(format!("ran for more than {:?} and was killed", self.settings.timeout)));
-                }
-                Err(CallError::Unloadable(error)) => error.to_string(),
-                Err(CallError::Lost(how)) => how,
             };
             stage.failure();
             tracing::warn!(function = function.name, how, tries, "a process that calls functions is lost");
@@ -215,22 +247,41 @@ impl Lease {
         }
     }
 
-    /// Returns an idle process that is still alive, if there is one.
-    fn idle(&self) -> Option<PoolMember> {
+    /// Returns a process that has loaded a function from the right source, and the function's number in it. `may_be_idle`: whether
+    /// it may be one of the pool.
+    fn loaded(&self, function: &Function, may_be_idle: bool) -> Result<(PoolMember, u32), TransformError> {
         loop {
-            let mut member = self.transforms.pool.lock().idle.pop()?;
-            if !member.process.has_ended() {
-                return Some(member);
+            let idle = if may_be_idle { self.idle(function) } else { None };
+            let is_new = idle.is_none();
+            let mut member = idle.map_or_else(|| self.transforms.start(&self.settings), Ok)?;
+            let (number, source) = member.work(|process| process.load(function, &self.settings))?;
+            match self.sources.check(function, source) {
+                Ok(()) => return Ok((member, number)),
+                // A process that has imported an earlier version is of use for jobs of that version.
+                Err(error) => {
+                    self.transforms.give_back(member);
+                    if is_new {
+                        return Err(error);
+                    }
+                }
             }
         }
     }
 
-    fn start(&self) -> Result<PoolMember, TransformError> {
-        let process = PoolProcess::start(&self.settings)?;
-        Ok(PoolMember { process, unit: self.transforms.stage.units().group(1, Instant::now()) })
-    }
-
-    fn give_back(&self, member: PoolMember) {
-        self.transforms.pool.lock().idle.push(member);
+    /// Returns an idle process that is still alive and has not imported another source of a function, if there is one.
+    fn idle(&self, function: &Function) -> Option<PoolMember> {
+        let expected = self.sources.expected(function);
+        loop {
+            let mut pool = self.transforms.pool.lock();
+            let fits = |member: &PoolMember| {
+                expected.is_none_or(|expected| !member.process.has_other(&function.name, expected))
+            };
+            let number = pool.idle.iter().rposition(fits)?;
+            let mut member = pool.idle.remove(number);
+            drop(pool);
+            if !member.process.has_ended() {
+                return Some(member);
+            }
+        }
     }
 }

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import importlib
+import inspect
 import json
 import mmap
 import os
@@ -43,6 +45,7 @@ class Function:
 
     def __init__(self, described: dict[str, Any]) -> None:
         self.call, self.code = made(described["name"], described["arguments"])
+        self.source = digest(described["name"])
         self.takes = [Value(value) for value in described["takes"]]
         self.returns = [Value(value) for value in described["returns"]]
         self.is_by_name: bool = described["is_by_name"]
@@ -180,8 +183,7 @@ def made(name: str, arguments: dict[str, Any]) -> tuple[Any, Any]:
     arguments, whatever the number of columns."""
     key = (name, json.dumps(arguments))
     if key not in objects:
-        at, _, path = name.partition(":")
-        found: Any = functools.reduce(getattr, path.split("."), module(at))
+        found = find(name)
         if not callable(found):
             raise TypeError(f"it is a {type(found).__name__}, which cannot be called")
         if isinstance(found, type):
@@ -193,6 +195,53 @@ def made(name: str, arguments: dict[str, Any]) -> tuple[Any, Any]:
             call = functools.partial(found, **arguments) if arguments else found
         objects[key] = (call, getattr(found, "__code__", None))
     return objects[key]
+
+
+def find(name: str) -> Any:
+    """Returns the function or the class of this name."""
+    at, _, path = name.partition(":")
+    return functools.reduce(getattr, path.split("."), module(at))
+
+
+digests: dict[str, str] = {}
+module_sources: dict[str, str] = {}
+
+
+def digest(name: str) -> str:
+    """Returns the digest of a function's source as hex digits; none if the source cannot be found. What is edited later makes no
+    difference, since it is not imported again."""
+    if name not in digests:
+        digested = hashlib.blake2b(digest_size=16)
+        texts = [text.encode() for text in sources(name) if text]
+        for text in texts:
+            digested.update(HALF.pack(len(text)) + text)
+        digests[name] = digested.hexdigest() if texts else ""
+    return digests[name]
+
+
+def sources(name: str) -> list[str]:
+    """Returns the texts that the function consists of: those of the module that the job names and of the module where the function
+    is defined, because it may use all that stands beside it. Of a function of the program itself it is the function alone: a program
+    changes from run to run."""
+    at, found = name.partition(":")[0], find(name)
+    is_defined = inspect.isfunction(found) or inspect.ismethod(found) or inspect.isclass(found)
+    if at == "__main__":
+        return [source(found)]
+    if inspect.isbuiltin(found) or (is_defined and not source(found)):
+        return []
+    modules = dict.fromkeys([at, str(found.__module__)] if is_defined else [at])
+    for module_name in modules:
+        if module_name not in module_sources:
+            module_sources[module_name] = source(sys.modules.get(module_name))
+    return [module_sources[module_name] for module_name in modules]
+
+
+def source(found: Any) -> str:
+    """Returns the text of a module, a class or a function, with the same line ends everywhere; empty if it cannot be found."""
+    try:
+        return inspect.getsource(found)
+    except Exception:
+        return ""
 
 
 def dtype_of(name: str) -> Any:
@@ -220,11 +269,14 @@ class Process:
             os.close(descriptors[0])
             for function in self.functions:
                 function.attach(self.memory)
+        elif kind == b"S":
+            return described_source(body.decode())
         else:
             function = Function(json.loads(body))
             if self.memory is not None:
                 function.attach(self.memory)
             self.functions.append(function)
+            return b"K" + function.source.encode()
         return b"K"
 
     def call(self, body: bytes) -> bytes:
@@ -235,6 +287,14 @@ class Process:
             return b"K" + b"".join(map(HALF.pack, function.run(*key, counts)))
         except BaseException as error:
             return failure(function.describe(error))
+
+
+def described_source(name: str) -> bytes:
+    """Answers with the digest of a function's source. An exception is not printed: the function is loaded later, and printed then."""
+    try:
+        return b"K" + digest(name).encode()
+    except BaseException as error:
+        return failure(last_line(error))
 
 
 def last_line(error: BaseException) -> str:

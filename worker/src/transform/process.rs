@@ -17,6 +17,7 @@ use rustix::{
     io::Errno,
     net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType},
 };
+use spdl_core::job::SourceDigest;
 use spdl_wire::slab::{Slab, SlotMut};
 
 use super::{Function, TransformError, TransformSettings, function::Value};
@@ -34,7 +35,15 @@ pub(super) struct PoolProcess {
     socket: OwnedFd,
     memory: Option<Memory>,
     /// The loaded functions, by their number.
-    functions: Vec<Function>,
+    functions: Vec<Loaded>,
+}
+
+/// A function in a process.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    function: Function,
+    /// The digest of the source that the process has imported, if it can be read.
+    source: Option<SourceDigest>,
 }
 
 /// Memory that both processes have mapped: the first slot holds the arguments, the second the returned values.
@@ -73,8 +82,6 @@ pub(super) enum CallError<E> {
     Slow,
     /// The process ended during the call.
     Lost(String),
-    /// The function cannot be loaded into the process.
-    Unloadable(TransformError),
 }
 
 /// The reason why a request got no reply.
@@ -108,27 +115,58 @@ impl PoolProcess {
         }
     }
 
-    /// Imports `function` if the process has not loaded it. Returns its number.
-    pub(super) fn load(&mut self, function: &Function, settings: &TransformSettings) -> Result<u32, TransformError> {
-        let number = match self.functions.iter().position(|known| known == function) {
+    /// Imports `function` if the process has not loaded it. Returns its number, and the digest of the source that is imported.
+    pub(super) fn load(
+        &mut self,
+        function: &Function,
+        settings: &TransformSettings,
+    ) -> Result<(u32, Option<SourceDigest>), TransformError> {
+        let number = match self.functions.iter().position(|known| known.function == *function) {
             Some(number) => number,
             None => {
                 let described = serde_json::to_vec(function).expect("plain data serialises");
-                let failed = match self.ask(b'L', &described, None, LOAD_TIMEOUT) {
-                    Ok(Ok(_)) => None,
-                    Ok(Err(problem)) => Some(problem),
-                    Err(no_reply) => Some(self.end_of(&no_reply)),
-                };
-                if let Some(problem) = failed {
+                let loaded = self.ask_for_source(b'L', &described);
+                let source = loaded.map_err(|problem| {
                     let (function, python) = (function.name.clone(), settings.python.clone());
-                    return Err(TransformError::Load { function, python, problem });
-                }
-                self.functions.push(function.clone());
+                    TransformError::Load { function, python, problem }
+                })?;
+                self.functions.push(Loaded { function: function.clone(), source });
                 self.functions.len() - 1
             }
         };
         self.make_room(function.largest_bytes())?;
-        Ok(u32::try_from(number).expect("fewer functions than columns of all jobs"))
+        let source = self.functions[number].source;
+        Ok((u32::try_from(number).expect("fewer functions than columns of all jobs"), source))
+    }
+
+    /// Imports the function `name`, without making an object of a class, and returns the digest of its source if that can be
+    /// read.
+    ///
+    /// # Errors
+    /// Why it cannot be imported.
+    pub(super) fn source(&mut self, name: &str) -> Result<Option<SourceDigest>, String> {
+        self.ask_for_source(b'S', name.as_bytes())
+    }
+
+    /// Makes a request whose reply is the digest of a function's source.
+    fn ask_for_source(&mut self, kind: u8, body: &[u8]) -> Result<Option<SourceDigest>, String> {
+        match self.ask(kind, body, None, LOAD_TIMEOUT) {
+            Ok(Ok(digits)) if digits.is_empty() => Ok(None),
+            Ok(Ok(digits)) => {
+                let digest = str::from_utf8(&digits).ok().and_then(|digits| u128::from_str_radix(digits, 16).ok());
+                // A module can write to the socket.
+                digest
+                    .map(|digest| Some(SourceDigest(digest)))
+                    .ok_or_else(|| "spoiled the answers of its process".to_owned())
+            }
+            Ok(Err(problem)) => Err(problem),
+            Err(no_reply) => Err(self.end_of(&no_reply)),
+        }
+    }
+
+    /// Returns whether the process has imported another source of the function than this one.
+    pub(super) fn has_other(&self, function: &str, source: Option<SourceDigest>) -> bool {
+        self.functions.iter().any(|known| known.function.name == function && known.source != source)
     }
 
     fn make_room(&mut self, bytes: usize) -> Result<(), TransformError> {
@@ -148,17 +186,16 @@ impl PoolProcess {
         Ok(())
     }
 
-    /// Calls `function`. `input` writes the argument of a number and returns its size; `output` reads the returned value of a
+    /// Calls `function`, which is loaded as this number. `input` writes the argument of a number and returns its size; `output` reads the returned value of a
     /// number.
     pub(super) fn call<E>(
         &mut self,
-        function: &Function,
+        (number, function): (u32, &Function),
         key: CallKey,
-        settings: &TransformSettings,
+        timeout: Duration,
         mut input: impl FnMut(usize, &mut [u8]) -> Result<usize, E>,
         mut output: impl FnMut(usize, &[u8]),
     ) -> Result<Called, CallError<E>> {
-        let number = self.load(function, settings).map_err(CallError::Unloadable)?;
         let memory = self.memory.as_mut().expect("there is room once a function is loaded");
         let mut request = Vec::with_capacity(28 + 8 * function.takes.len());
         request.extend(number.to_le_bytes());
@@ -172,7 +209,7 @@ impl PoolProcess {
             bytes += count;
         }
         let started = Instant::now();
-        match self.ask(b'C', &request, None, settings.timeout) {
+        match self.ask(b'C', &request, None, timeout) {
             Ok(Ok(reply)) => {
                 let memory = self.memory.as_ref().expect("it was there before");
                 // A function can write anywhere in its process, so the reply is checked too.

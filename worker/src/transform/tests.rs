@@ -11,7 +11,7 @@ use spdl_core::Stage;
 use super::*;
 
 fn transforms(settings: Option<TransformSettings>) -> Arc<Transforms> {
-    Transforms::new(settings, Arc::new(StageCounters::new(Stage::Transform)))
+    Transforms::new("node-0", settings, Arc::new(StageCounters::new(Stage::Transform)))
 }
 
 fn job() -> Job {

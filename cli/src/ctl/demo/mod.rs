@@ -107,7 +107,7 @@ async fn show(args: &DemoArgs, folder: &Path, cluster: &mut Option<DemoCluster>)
         let ready = cluster.start_worker(name, node).await?;
         say(format!("{name} on {} and {}", ready.quic, ready.socket.unwrap_or_default()))?;
     }
-    job::submit(&cluster.connection(Role::Admin), &job_path).await?;
+    job::submit(&cluster.connection(Role::Admin), &job_path, None).await?;
 
     let bars = MultiProgress::new();
     if args.json {

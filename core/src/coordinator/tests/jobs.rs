@@ -1,12 +1,13 @@
 //! Jobs are created once and never change.
 
 use crate::{
+    Fingerprint,
     coordinator::{
         Answer, Change, MAX_JOBS, Role,
         testing::{heartbeat, job, join},
         tests::world::CoordinatorWorld,
     },
-    job::Job,
+    job::{DatasetFacts, Job, JobFile, SourceDigest},
     messages::{FromCoordinator, Refusal, SessionId, ToCoordinator},
 };
 
@@ -44,6 +45,29 @@ fn a_different_job_of_the_same_name_is_refused_with_what_differs_in_words() {
         let text = refused(change);
         assert!(text.contains(expected), "`{expected}` is not in {text}");
     }
+}
+
+#[test]
+fn a_job_with_another_source_of_a_function_is_refused_and_one_without_is_the_same() {
+    let mut world = CoordinatorWorld::new();
+    let with = |source: Option<u128>| {
+        let column = "[[column]]\nname = \"x\"\nfrom = \"cls\"\ndecode = \"int\"\ntransform = \"a:b\"";
+        let text = format!("name = \"f\"\ndataset = \"b\"\nglobal_batch = 8\n{column}");
+        let mut file = JobFile::parse(&text, "job.toml").unwrap();
+        file.sources().for_each(|(_, digest)| *digest = source.map(SourceDigest));
+        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, has_classes: true };
+        file.freeze(&facts).unwrap()
+    };
+    for same in [Some(1), None, Some(1)] {
+        assert_eq!(world.create(with(same)), FromCoordinator::Done);
+    }
+    let FromCoordinator::Refused(refusal) = world.create(with(Some(2))) else { panic!("taken") };
+    let text = refusal.to_string();
+    assert!(text.contains("this one differs in the source of the function `a:b`; jobs do not change"), "{text}");
+    let FromCoordinator::Refused(refusal) = world.create(Job { seed: 3, ..with(None) }) else { panic!("taken") };
+    assert!(refusal.to_string().contains("this one differs in `seed` (3, was 0); jobs"), "{refusal}");
+    let kept = world.send_as(Role::Worker, 1, ToCoordinator::DescribeJob { name: "f".to_owned() });
+    assert_eq!(kept, Answer::Reply(FromCoordinator::Job(Box::new(with(Some(1))))));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde::{
 };
 
 use super::{Column, ColumnKind, DecodeFile, KindName};
-use crate::job::{ArgumentsFile, Callable, DType, KeyProblem, ReturnsFile, Transform};
+use crate::job::{ArgumentsFile, Callable, DType, KeyProblem, ReturnsFile, SourceDigest, Transform};
 
 /// One `[[column]]` of a job file.
 #[derive(Clone, Debug, Serialize)]
@@ -29,6 +29,9 @@ pub struct ColumnFile {
     /// Keyword arguments of the function or the class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<ArgumentsFile>,
+    /// The digest of the source of the function in Python. Set when the job is created.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_digest: Option<SourceDigest>,
     /// What the function returns, where it differs from what it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub returns: Option<ReturnsFile>,
@@ -48,7 +51,11 @@ impl ColumnFile {
         kinds: &[(&str, ColumnKind)],
     ) -> Result<Column, KeyProblem> {
         if self.transform.is_none() {
-            let alone = [("returns", self.returns.is_some()), ("arguments", self.arguments.is_some())];
+            let alone = [
+                ("returns", self.returns.is_some()),
+                ("arguments", self.arguments.is_some()),
+                ("source_digest", self.source_digest.is_some()),
+            ];
             if let Some((key, _)) = alone.into_iter().find(|(_, is_there)| *is_there) {
                 return Err((key, "is only for a column with `transform`".to_owned()));
             }
@@ -61,7 +68,7 @@ impl ColumnFile {
         let (transform, dtype) = match &self.transform {
             None => (None, takes),
             Some(function) => {
-                let function = Callable::read(function, self.arguments.as_ref())?;
+                let function = Callable::read(function, self.arguments.as_ref(), self.source_digest)?;
                 let returns = self.returns.clone().unwrap_or_default();
                 let (transform, dtype) = Transform::read(function, &returns, &kind.shape(), takes)?;
                 (Some(transform), dtype)
@@ -80,6 +87,7 @@ struct CommonKeys {
     dtype: Option<DType>,
     transform: Option<String>,
     arguments: Option<ArgumentsFile>,
+    source_digest: Option<SourceDigest>,
     returns: Option<ReturnsFile>,
 }
 
@@ -93,7 +101,7 @@ static ALL_KEYS: LazyLock<Vec<&str>> = LazyLock::new(|| {
             keys.push(key);
         }
     }
-    keys.extend(["dtype", "transform", "arguments", "returns"]);
+    keys.extend(["dtype", "transform", "arguments", "source_digest", "returns"]);
     keys
 });
 
@@ -120,10 +128,10 @@ impl<'de> Visitor<'de> for ColumnVisitor {
         };
         let mut common = CommonKeys::default();
         let decode = kind.read_keys(OwnKeys { map, kind, common: &mut common })?;
-        let CommonKeys { name, from, dtype, transform, arguments, returns } = common;
+        let CommonKeys { name, from, dtype, transform, arguments, source_digest, returns } = common;
         let name = name.ok_or_else(|| A::Error::missing_field("name"))?;
         let from = from.ok_or_else(|| A::Error::missing_field("from"))?;
-        Ok(ColumnFile { name, from, decode, dtype, transform, arguments, returns })
+        Ok(ColumnFile { name, from, decode, dtype, transform, arguments, source_digest, returns })
     }
 }
 
@@ -145,6 +153,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for OwnKeys<'_, A> {
                 "dtype" => self.common.dtype = Some(self.map.next_value()?),
                 "transform" => self.common.transform = Some(self.map.next_value()?),
                 "arguments" => self.common.arguments = Some(self.map.next_value()?),
+                "source_digest" => self.common.source_digest = Some(self.map.next_value()?),
                 "returns" => self.common.returns = Some(self.map.next_value()?),
                 own if self.kind.keys().contains(&own) => return seed.deserialize(own.into_deserializer()).map(Some),
                 other => return Err(not_a_key(other)),

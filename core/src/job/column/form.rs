@@ -10,7 +10,7 @@ use serde::{
 
 use super::{Column, ColumnKind, DType, ENUM, NAMED, TRANSFORMED, read_named, read_variant};
 use crate::job::{
-    Arguments, Callable,
+    Arguments, Callable, SourceDigest,
     named::{Named, VariantId},
     transform::{Returns, Transform},
 };
@@ -34,8 +34,8 @@ enum KindForm<'a> {
     Transformed(TransformForm<'a>),
 }
 
-/// A function and the kind of its input. In messages, one without arguments that returns no rows is a [`PlainTransform`], and any
-/// other a [`Named`].
+/// A function and the kind of its input. In messages, one without arguments and digest that returns no rows is a
+/// [`PlainTransform`], and any other a [`Named`].
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "Transform")]
 struct TransformForm<'a> {
@@ -45,6 +45,8 @@ struct TransformForm<'a> {
     returns: Cow<'a, Returns>,
     #[serde(default, skip_serializing_if = "is_empty")]
     arguments: Cow<'a, Arguments>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<SourceDigest>,
 }
 
 /// The fields of [`TransformForm`] that had a number.
@@ -59,13 +61,14 @@ impl Serialize for Column {
         let decoded = Cow::Borrowed(&self.kind);
         let kind = match &self.transform {
             None => KindForm::Decoded(decoded),
-            Some(Transform { function: Callable { name, arguments }, takes, returns }) => {
+            Some(Transform { function: Callable { name, arguments, source }, takes, returns }) => {
                 KindForm::Transformed(TransformForm {
                     function: Cow::Borrowed(name),
                     decoded,
                     takes: *takes,
                     returns: Cow::Borrowed(returns),
                     arguments: Cow::Borrowed(arguments),
+                    source: *source,
                 })
             }
         };
@@ -79,8 +82,8 @@ impl<'de> Deserialize<'de> for Column {
         let ColumnForm { name, from, kind, dtype } = ColumnForm::deserialize(deserializer)?;
         let (kind, transform) = match kind {
             KindForm::Decoded(kind) => (kind, None),
-            KindForm::Transformed(TransformForm { function, decoded, takes, returns, arguments }) => {
-                let function = Callable { name: function.into_owned(), arguments: arguments.into_owned() };
+            KindForm::Transformed(TransformForm { function, decoded, takes, returns, arguments, source }) => {
+                let function = Callable { name: function.into_owned(), arguments: arguments.into_owned(), source };
                 (decoded, Some(Transform { function, takes, returns: returns.into_owned() }))
             }
         };
@@ -95,7 +98,7 @@ impl Serialize for KindForm<'_> {
             Self::Transformed(transform) if serializer.is_human_readable() => {
                 serializer.serialize_newtype_variant(ENUM, TRANSFORMED, TRANSFORMED_NAME, transform)
             }
-            Self::Transformed(TransformForm { function, decoded, takes, returns, arguments })
+            Self::Transformed(TransformForm { function, decoded, takes, returns, arguments, source: None })
                 if arguments.is_empty() && !matches!(**returns, Returns::Rows { .. }) =>
             {
                 let plain = (function, decoded, takes, returns);
@@ -129,8 +132,8 @@ impl<'de> Visitor<'de> for FormVisitor {
         match id {
             VariantId::Number(TRANSFORMED) => {
                 let (function, decoded, takes, returns): PlainTransform<'static> = variant.newtype_variant()?;
-                let arguments = Cow::default();
-                Ok(KindForm::Transformed(TransformForm { function, decoded, takes, returns, arguments }))
+                let (arguments, source) = (Cow::default(), None);
+                Ok(KindForm::Transformed(TransformForm { function, decoded, takes, returns, arguments, source }))
             }
             VariantId::Number(NAMED) => {
                 let named: Named = variant.newtype_variant()?;

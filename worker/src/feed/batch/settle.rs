@@ -19,6 +19,9 @@ use crate::{feed::FeedError, fetch::FetchError};
 impl Filling {
     /// Decides what happens to the samples that were not decoded.
     pub(super) fn settle(&mut self, undecoded: Vec<Undecoded>) -> Result<(), FeedError> {
+        if let Some(error) = self.feed.decoder.failure().filter(|_| !undecoded.is_empty()) {
+            return Err(error.clone().into());
+        }
         let mut wrong: BTreeMap<u32, Group> = BTreeMap::new();
         for sample in undecoded {
             match self.remedy(sample)? {
