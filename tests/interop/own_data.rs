@@ -14,7 +14,7 @@ use spdl_testkit::{
     s3::S3Server,
 };
 
-use crate::{mds::STREAMING, parquet::PYARROW, s3_job::ctl_for, tfrecord::TFRECORD};
+use crate::{array_record::ARRAY_RECORD, mds::STREAMING, parquet::PYARROW, s3_job::ctl_for, tfrecord::TFRECORD};
 
 const PICTURES: u64 = 12;
 /// What the commands call a folder in a store.
@@ -106,6 +106,8 @@ fn write_data(folder: &Path) {
     run_script(&python_with(STREAMING), "tests/interop/mds.py", ["write".to_owned()].into_iter().chain(written));
     let written = ["write".to_owned(), text("photos"), text("tfrecords"), String::new()];
     run_script(&python_with(TFRECORD), "tests/interop/tfrecord.py", written);
+    let written = ["examples".to_owned(), text("photos"), text("arrayrecords"), String::new()];
+    run_script(&python_with(ARRAY_RECORD), "tests/interop/array_record.py", written);
     let files = pictures.iter().map(|picture| picture.display().to_string());
     let written = ["pictures".to_owned(), text("parquet")].into_iter().chain(files);
     let python = python_with(PYARROW);

@@ -14,8 +14,8 @@ use super::{Outcome, allocator, interrupt, pack, progress::ProgressLine};
 /// Arguments of `index`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IndexArgs {
-    /// Folder or URL with the shards (`*.tar`, `*.tar.gz`, MDS, Parquet, TFRecord), or with loose files, such as a folder of
-    /// pictures per class.
+    /// Folder or URL with the shards (`*.tar`, `*.tar.gz`, MDS, Parquet, TFRecord, ArrayRecord), or with loose files, such as
+    /// a folder of pictures per class.
     dataset: String,
     /// Format of the dataset; recognised by what is there when not given: `files` if there are pictures and no shards.
     #[arg(long, value_parser = parse_format)]

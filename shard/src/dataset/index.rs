@@ -262,8 +262,8 @@ fn format_of(
         let mut others = LeftOutTally::default();
         folder.iter().for_each(|object| others.add(object.name, LeftOutReason::NoShard));
         let mut problem =
-            "shards (`*.tar`, MDS, Parquet or TFRecord) or pictures are expected; `--format tfrecord` takes files of \
-                           any name as TFRecord, and `--format files` as records of their own"
+            "shards (`*.tar`, MDS, Parquet, TFRecord or ArrayRecord) or pictures are expected; `--format tfrecord` or \
+             `array_record` takes files of any name as such, and `--format files` as records of their own"
                 .to_owned();
         if let Some(words) = others.in_words() {
             problem.push_str(&format!("; it contains: {words}"));

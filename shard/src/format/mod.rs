@@ -59,8 +59,8 @@ pub trait Format: fmt::Debug + Send + Sync {
         Some(StoredObject::of_shard(shard))
     }
 
-    /// Returns whether the fields of a block lie apart in the store and are decoded as they arrive. Then a job reads no
-    /// other fields than those that its columns name.
+    /// Returns whether the records of a block are decoded as they arrive. Then a job reads no other fields than those that
+    /// its columns name, if they lie apart in the store.
     fn is_columnar(&self) -> bool {
         false
     }

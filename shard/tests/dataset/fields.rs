@@ -188,8 +188,13 @@ async fn a_folder_of_tables_is_distinguished_from_an_empty_one() {
 #[tokio::test]
 async fn who_packs_what_is_indexed_as_it_is_learns_so() {
     let folder = tempfile::tempdir().unwrap();
-    let cases =
-        [("a.tar", "WebDataset"), ("a.tar.gz", "compressed tars"), ("a.tfrecord", "TFRecord"), ("a.mds", "MDS")];
+    let cases = [
+        ("a.tar", "WebDataset"),
+        ("a.tar.gz", "compressed tars"),
+        ("a.tfrecord", "TFRecord"),
+        ("a.array_record", "ArrayRecord"),
+        ("a.mds", "MDS"),
+    ];
     for (name, format) in cases {
         let source = folder.path().join(format);
         write(source.join("train").join(name), "-");

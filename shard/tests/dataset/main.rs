@@ -389,7 +389,10 @@ async fn a_tar_that_is_cut_is_named_with_the_byte() {
     assert!(!folder.path().join("manifest.spdl").exists(), "what is not finished is no dataset");
     let empty = tempfile::tempdir().unwrap();
     let error = indexed(empty.path(), &Default::default()).await.unwrap_err().to_string();
-    assert!(error.contains("shards (`*.tar`, MDS, Parquet or TFRecord) or pictures are expected"), "{error}");
+    assert!(
+        error.contains("shards (`*.tar`, MDS, Parquet, TFRecord or ArrayRecord) or pictures are expected"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

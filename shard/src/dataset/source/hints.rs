@@ -87,6 +87,7 @@ pub(in super::super) fn way_out_of<'s>(mut suffixes: impl Iterator<Item = &'s st
             }
             "tar" | "tgz" => "`spdl-ctl index` makes a dataset of WebDataset tars, as they are",
             "tfrecord" | "tfrec" => "`spdl-ctl index` makes a dataset of TFRecord files, as they are",
+            "array_record" | "arrayrecord" => "`spdl-ctl index` makes a dataset of ArrayRecord files, as they are",
             "mds" => "`spdl-ctl index` makes a dataset of MDS shards, as they are; their `index.json` has to lie beside them",
             "gz" | "zst" => "`spdl-ctl index` reads compressed tars (`.tar.gz`, `.tar.zst`); decompress other files first",
             "xz" | "bz2" | "zip" => "unpack or decompress them first",

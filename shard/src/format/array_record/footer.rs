@@ -36,7 +36,7 @@ const VERSION: u64 = 1;
 pub fn footer_range(last: &Bytes, file_bytes: u64) -> Result<Range<u64>, String> {
     if file_bytes < 2 * LAST_BLOCK_BYTES || !file_bytes.is_multiple_of(LAST_BLOCK_BYTES) {
         return Err(format!(
-            "is cut off, or no ArrayRecord file: it has {file_bytes} bytes, which is no multiple of {LAST_BLOCK_BYTES}, or only one"
+            "is cut off, or no ArrayRecord file: it has {file_bytes} bytes, and not two or more times {LAST_BLOCK_BYTES}"
         ));
     }
     let at = file_bytes - LAST_BLOCK_BYTES;
