@@ -1,7 +1,10 @@
 //! Reads ArrayRecord files that Google's package `array_record` wrote, and compares them with what that package and the parser of
 //! Protocol Buffers give.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use spdl_cli::pictures::write_image_folder;
 use spdl_testkit::{
@@ -29,7 +32,7 @@ fn written_examples(folder: &tempfile::TempDir, options: &str) -> (PathBuf, Path
 }
 
 /// Verifies and unpacks a dataset, and returns how many values are those of the package.
-fn compared(python: &PathBuf, dataset: &PathBuf) -> serde_json::Value {
+fn compared(python: &Path, dataset: &Path) -> serde_json::Value {
     let verified = run(ctl().arg("verify").arg(dataset).arg("--json")).json();
     assert_eq!((&verified["records"], verified["faults"].as_array().unwrap().len()), (&SAMPLES.into(), 0));
     let unpacked = tempfile::tempdir().unwrap();

@@ -109,7 +109,7 @@ impl Rows for Png<'_> {
 
 /// Converts rows to RGB. Samples of 16 bits are big-endian; without a background, alpha is dropped.
 fn to_rgb(raw: &[u8], rgb: &mut [u8], channels: usize, is_wide: bool, background: Option<[u8; 3]>) {
-    if let Some(background) = background.filter(|_| channels % 2 == 0) {
+    if let Some(background) = background.filter(|_| channels.is_multiple_of(2)) {
         let over = |color: [u8; 3], alpha: u8| Alpha::Straight.over(background, color, alpha);
         return match (channels, is_wide) {
             (2, false) => convert(raw, rgb, |[l, a]: [u8; 2]| over([l; 3], a)),

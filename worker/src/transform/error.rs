@@ -25,12 +25,12 @@ pub enum TransformError {
         "job `{job}` was created with source {expected} of the function `{function}`, and worker `{worker}` has {found}: \
          install the version of the job on all workers, or create a new job"
     )]
-    SourceDiffers { job: String, function: String, worker: String, expected: SourceDigest, found: FoundSource },
+    SourceDiffers { job: String, function: String, worker: String, expected: SourceDigest, found: Box<FoundSource> },
     #[error(
         "the function `{function}` of job `{job}` changed on worker `{worker}` while it was in use, from {before} to {now}: \
          launch the training again, so that one version makes all samples"
     )]
-    SourceChanged { job: String, function: String, worker: String, before: FoundSource, now: FoundSource },
+    SourceChanged { job: String, function: String, worker: String, before: Box<FoundSource>, now: Box<FoundSource> },
     #[error("memory for the functions of jobs: {problem}")]
     Memory { problem: String },
 }

@@ -85,7 +85,7 @@ impl SourceCheck {
             if found == Some(expected) {
                 return Ok(());
             }
-            let found = FoundSource(found);
+            let found = Box::new(FoundSource(found));
             return Err(TransformError::SourceDiffers { job, function: name, worker, expected, found });
         }
         let mut first = self.first.lock();
@@ -100,7 +100,7 @@ impl SourceCheck {
         if before == found {
             return Ok(());
         }
-        let (before, now) = (FoundSource(before), FoundSource(found));
+        let (before, now) = (Box::new(FoundSource(before)), Box::new(FoundSource(found)));
         Err(TransformError::SourceChanged { job, function: name, worker, before, now })
     }
 }

@@ -59,7 +59,8 @@ pub fn fields_of(footer: &Footer, stored: &Bytes) -> Result<RecordFields, String
         if chunk.records != u64::from(facts.records) {
             return Err(wrong(format!("has {} records, and the footer has {}", chunk.records, facts.records)));
         }
-        (values.bytes.clear(), values.ends.clear());
+        values.bytes.clear();
+        values.ends.clear();
         decompressor.records(&chunk, facts.decoded_bytes.into(), &mut values).map_err(wrong)?;
         let mut start = 0;
         for end in &values.ends {
