@@ -10,7 +10,8 @@ use spdl_core::{
         CategoryKeys, CenterCrop, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DType, DatasetFacts,
         DecodeFile, EpochEnd, Fill, FunctionFile, GeometryKeys, ImageColor, ImageDepth, ImageKeys, ImageLayout,
         ImageOp, ImageSizeKeys, Interpolation, JobFile, JsonKeys, MaskKeys, NoKeys, Normalise, OneHotKeys, OrderFile,
-        RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, TensorEncoding, TensorKeys, TextKeys,
+        RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, SourceDigest, TensorEncoding,
+        TensorKeys, TextKeys,
     },
 };
 
@@ -89,6 +90,7 @@ fn with_every_key() -> JobFile {
         dtype: Some(DType::U8),
         transform: Some(String::new()),
         arguments: Some(ArgumentsFile::default()),
+        source_digest: Some(SourceDigest(1)),
         returns: Some(ReturnsFile {
             dtype: Some(DType::U8),
             shape: Some(vec![1]),
@@ -113,6 +115,7 @@ fn with_every_key() -> JobFile {
         function: vec![FunctionFile {
             call: String::new(),
             arguments: Some(ArgumentsFile::default()),
+            source_digest: Some(SourceDigest(1)),
             fields: vec![String::new()],
             max_bytes: Some(1),
             columns: vec![String::new()],

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     fn footer(chunks: &[(u64, u32, u32)], end: u64) -> Footer {
-        let chunks: Vec<_> = chunks.iter().map(|(at, records, decoded_bytes)| ChunkFacts {
+        let chunks = chunks.iter().map(|(at, records, decoded_bytes)| ChunkFacts {
             at: *at,
             records: *records,
             decoded_bytes: *decoded_bytes,
