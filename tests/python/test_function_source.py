@@ -101,8 +101,11 @@ def test_a_function_that_is_edited_in_use_ends_the_job_and_is_no_bad_sample(job:
     with spdl_cluster.local(added(job, "process", epochs=4), cores=1, slots=2) as loader:
         batch = loader.next()
         assert batch is not None
+        process = int(batch["added"][0])
+        # A batch that is kept takes a slot.
+        del batch
         write(2)
-        os.kill(int(batch["added"][0]), signal.SIGKILL)
+        os.kill(process, signal.SIGKILL)
         text = "job `test` was created with source .* of the function `additions:process`, and worker `in-process` has source"
         with pytest.raises(spdl_cluster.DataError, match=text):
             for _ in loader:

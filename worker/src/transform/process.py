@@ -345,19 +345,29 @@ def module(name: str) -> Any:
     so that the code under `if __name__ == "__main__"` does not run."""
     if name != "__main__":
         return importlib.import_module(name)
+    global program_failure
     if program is None:
         raise ImportError("`__main__` is another program than this process; name the function by its module")
+    if program_failure is not None:
+        raise program_failure
     if "__mp_main__" not in sys.modules:
         # With this set, the package refuses to create a loader: a program without that line would train here too.
         os.environ["SPDL_CALLS_FUNCTIONS"] = "1"
         from multiprocessing import spawn
 
-        spawn.prepare(program)
+        try:
+            spawn.prepare(program)
+        except BaseException as error:
+            # What it has run so far is no module, and would not be run again.
+            program_failure = error
+            raise
     return sys.modules["__mp_main__"]
 
 
 numpy: Any = None
 program: Any = None
+#: Why the training program could not be imported.
+program_failure: BaseException | None = None
 
 if __name__ == "__main__":
     main()
