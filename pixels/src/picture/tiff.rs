@@ -193,7 +193,8 @@ impl Tiff {
                 Ok(RawPicture { bytes: pixels.into_flattened(), sample: RawSample::Byte, samples: 4, alpha })
             }
             (DecodingResult::U16(raw), SampleValues::Grey { is_inverted }) => {
-                let value = |(at, value): (usize, u16)| if *is_inverted && at % samples == 0 { !value } else { value };
+                let value =
+                    |(at, value): (usize, u16)| if *is_inverted && at.is_multiple_of(samples) { !value } else { value };
                 let values = raw.into_iter().enumerate().map(value);
                 let bytes = values.flat_map(u16::to_ne_bytes).collect();
                 Ok(RawPicture { bytes, sample: RawSample::Wide, samples, alpha })

@@ -29,8 +29,10 @@ pub enum ImageLayout {
 #[serde(deny_unknown_fields)]
 pub struct Normalise<Values = [f32; 3]> {
     /// Mean of each channel, in 0..1.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 4)))]
     pub mean: Values,
     /// Standard deviation of each channel, in 0..1; not zero.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 4)))]
     pub std: Values,
 }
 
@@ -62,7 +64,6 @@ pub struct ImageKeys {
     pub background: Option<Fill>,
     /// For images: the bits of a value, 8, 16 or 32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(with = "Option<u8>"))]
     pub depth: Option<ImageDepth>,
 }
 
