@@ -98,7 +98,8 @@ class Slurm:
     def call(self, *command: str, variables: Mapping[str, str] | None = None, check: bool = True) -> str:
         """Runs one of SLURM's programs and returns what it prints."""
         environment = {**self.environment, **(variables or {})}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+        # `sbatch --wait` takes as long as the job, and asks less and less often whether it has ended.
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3 * LIMIT_S)
         assert not check or done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
