@@ -1,11 +1,11 @@
 //! A dataset of many shards, as a worker, a local loader or `spdl-ctl plan` opens it: its manifest and the plan of a job.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 use spdl_core::{
     Fingerprint,
-    job::{DatasetFacts, OrderParams},
+    job::OrderParams,
     order::{BatchParams, EpochEnd, Plan},
 };
 use spdl_shard::{
@@ -50,10 +50,9 @@ pub(crate) fn run(folder: &Path) -> Value {
     let (mut manifest, mut plan) = (None, None);
     let opening = measure(|| manifest = Some(runtime.block_on(store.manifest()).expect("the manifest just written")));
     let manifest = manifest.expect("it was opened");
-    let facts = DatasetFacts { ..manifest.facts() };
-    let order = OrderParams::default_for(&facts, GLOBAL_BATCH, true);
+    let order = OrderParams::default_for(&manifest.facts(), GLOBAL_BATCH, true);
     let planning = measure(|| plan = Some(Plan::new(&manifest.block_samples(), 17, order).expect("a plan")));
-    let plan = Arc::new(plan.expect("it was made"));
+    let plan = plan.expect("it was made");
     let params = BatchParams { global_batch: GLOBAL_BATCH, epochs: 2, epoch_end: EpochEnd::Drop };
     let (mut items, mut at) = (Vec::new(), spdl_core::Position::START);
     let mut steps = || {
