@@ -197,7 +197,7 @@ def test_what_has_no_source_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> No
     digests = {process.digest(f"user_functions:{name}") for name in names}
     assert len(digests) == 1 and all(len(digest) == 32 for digest in digests), "they are in one module"
     monkeypatch.setattr(process, "program", user_functions)
-    monkeypatch.setitem(sys.modules, "__mp_main__", user_functions)
+    monkeypatch.setattr(process, "program_module", user_functions)
     of_program = {process.digest(f"__main__:{name}") for name in names}
     assert len(of_program) == 3 and "" not in of_program, "of a program it is the function alone"
 

@@ -424,6 +424,17 @@ def test_a_function_of_the_program_itself_is_imported_as_multiprocessing_does(
         assert [json.loads(line) for line in done.stdout.splitlines()] == [[1000] * (PICTURES // 24 * 24)] * 2
 
 
+def test_a_program_is_imported_beside_a_module_that_imports_multiprocessing(job: MakeJob, tmp_path: pathlib.Path) -> None:
+    program, path = tmp_path / "train.py", tmp_path / "job.json"
+    program.write_text(PROGRAM.replace("GUARD", 'if __name__ == "__main__"'))
+    (tmp_path / "pooled.py").write_text("import multiprocessing\n\ndef same(label, rng):\n    return int(label)\n")
+    pooled = {**column("pooled", ""), "transform": "pooled:same"}
+    path.write_text(json.dumps(job(pooled, column("other", "")), default=str))
+    done = subprocess.run([sys.executable, program, path], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [[1000] * (PICTURES // 24 * 24)] * 2
+
+
 def test_a_function_of_a_notebook_gets_a_hint(job: MakeJob, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "job.json"
     path.write_text(json.dumps(job(column("other", "")), default=str))

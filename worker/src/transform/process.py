@@ -343,14 +343,15 @@ def hello(body: bytes) -> bytes:
 def module(name: str) -> Any:
     """Imports a module. `__main__` is the training program; it is imported under another name, as multiprocessing does,
     so that the code under `if __name__ == "__main__"` does not run."""
+    global program_module, program_failure
     if name != "__main__":
         return importlib.import_module(name)
-    global program_failure
     if program is None:
         raise ImportError("`__main__` is another program than this process; name the function by its module")
     if program_failure is not None:
         raise program_failure
-    if "__mp_main__" not in sys.modules:
+    # `__mp_main__` may be there without it, as another name of this process's own program: importing multiprocessing makes that.
+    if program_module is None:
         # With this set, the package refuses to create a loader: a program without that line would train here too.
         os.environ["SPDL_CALLS_FUNCTIONS"] = "1"
         from multiprocessing import spawn
@@ -361,11 +362,14 @@ def module(name: str) -> Any:
             # What it has run so far is no module, and would not be run again.
             program_failure = error
             raise
-    return sys.modules["__mp_main__"]
+        program_module = sys.modules["__mp_main__"]
+    return program_module
 
 
 numpy: Any = None
 program: Any = None
+#: The training program, once it is imported.
+program_module: Any = None
 #: Why the training program could not be imported.
 program_failure: BaseException | None = None
 
