@@ -33,6 +33,7 @@ use spdl_core::{
     order::{Plan, PlanError},
     tuning::TuningSettings,
 };
+use spdl_ops::FunctionRegistry;
 use spdl_shard::{
     dataset::DatasetError,
     store::{DatasetStore, StoreError},
@@ -94,6 +95,7 @@ pub struct LocalBuilder {
     timeout: Duration,
     budget: Budget,
     transforms: TransformSettings,
+    functions: FunctionRegistry,
     tuning: TuningSettings,
 }
 
@@ -117,6 +119,7 @@ impl LocalBuilder {
             timeout: DEFAULT_TIMEOUT,
             budget: Budget::default(),
             transforms: TransformSettings::default(),
+            functions: FunctionRegistry::new(),
             tuning: TuningSettings::default(),
         }
     }
@@ -193,6 +196,13 @@ impl LocalBuilder {
         self
     }
 
+    /// Sets the functions in Rust that the job can call. Default: none.
+    #[must_use]
+    pub fn functions(mut self, functions: FunctionRegistry) -> Self {
+        self.functions = functions;
+        self
+    }
+
     /// Sets how the number of requests to stores and the read-ahead are chosen. Default: they are tuned by what is
     /// measured.
     #[must_use]
@@ -220,7 +230,13 @@ impl LocalBuilder {
         }
         // The job's functions may run: the caller chose the job, and they run with the caller's rights.
         let stores = StoreAccess { views: set.iter().cloned().collect(), ..StoreAccess::default() };
-        let access = Access { stores, transforms: Some(self.transforms), tuning: self.tuning, ..Access::default() };
+        let access = Access {
+            stores,
+            transforms: Some(self.transforms),
+            functions: self.functions,
+            tuning: self.tuning,
+            ..Access::default()
+        };
         let resources = Resources::with_access("in-process", self.budget, access)?;
         let mut job = resources.find_sources(self.job).await.freeze(&facts)?;
         if let Some(epochs) = self.epochs {

@@ -47,8 +47,14 @@ pub fn program() -> PathBuf {
 
 /// Returns a command for `spdl-ctl` that ends with this test process and inherits no `SPDL_*` variables.
 pub fn ctl() -> Command {
-    let mut command = Command::new(program());
-    command.arg("--die-with-parent").stdin(Stdio::null());
+    let mut command = without_settings(Command::new(program()));
+    command.arg("--die-with-parent");
+    command
+}
+
+/// Returns the command without standard input and the `SPDL_*` variables of this process.
+fn without_settings(mut command: Command) -> Command {
+    command.stdin(Stdio::null());
     for (name, _) in env::vars_os() {
         if name.to_string_lossy().starts_with("SPDL_") {
             command.env_remove(name);
@@ -324,6 +330,8 @@ pub struct WorkerProcess {
     /// The path of its socket.
     pub socket: PathBuf,
     args: Vec<String>,
+    /// The program, if it is not `spdl-ctl worker`.
+    program: Option<PathBuf>,
     /// The line that it printed when it was ready.
     pub ready: Value,
 }
@@ -388,16 +396,33 @@ impl Cluster {
 
     /// Starts a worker as [`start_worker`](Self::start_worker) does, with its socket at a given path.
     pub fn start_worker_on(&mut self, node: &str, socket: &Path, further: &[&str]) -> &mut WorkerProcess {
+        self.start_program(None, node, socket, further)
+    }
+
+    /// Starts a worker as [`start_worker`](Self::start_worker) does, which is a program of its own.
+    pub fn start_worker_of(&mut self, program: &Path, node: &str, further: &[&str]) -> &mut WorkerProcess {
+        let socket = self.path(format!("{}.sock", self.workers.len()));
+        self.start_program(Some(program), node, &socket, further)
+    }
+
+    fn start_program(
+        &mut self,
+        program: Option<&Path>,
+        node: &str,
+        socket: &Path,
+        further: &[&str],
+    ) -> &mut WorkerProcess {
         let args: Vec<String> = further.iter().map(|arg| (*arg).to_owned()).collect();
-        let (process, ready) = self.worker_process(node, socket, &args);
-        self.workers.push(WorkerProcess { process, node: node.to_owned(), socket: socket.to_owned(), args, ready });
+        let (process, ready) = self.worker_process(program, node, socket, &args);
+        let (program, node, socket) = (program.map(Path::to_owned), node.to_owned(), socket.to_owned());
+        self.workers.push(WorkerProcess { process, node, socket, args, program, ready });
         self.workers.last_mut().expect("one was pushed")
     }
 
     /// Starts a worker that has ended again, with the same arguments.
     pub fn restart_worker(&mut self, index: usize) {
-        let WorkerProcess { node, socket, args, .. } = &self.workers[index];
-        let (process, ready) = self.worker_process(node, socket, args);
+        let WorkerProcess { node, socket, args, program, .. } = &self.workers[index];
+        let (process, ready) = self.worker_process(program.as_deref(), node, socket, args);
         let worker = &mut self.workers[index];
         (worker.process, worker.ready) = (process, ready);
     }
@@ -409,9 +434,19 @@ impl Cluster {
         command
     }
 
-    fn worker_process(&self, node: &str, socket: &Path, further: &[String]) -> (ServerProcess, Value) {
-        let mut command = self.command();
-        command.args(["worker", "--coord", &self.address, "--http", "127.0.0.1:0"]);
+    fn worker_process(
+        &self,
+        program: Option<&Path>,
+        node: &str,
+        socket: &Path,
+        further: &[String],
+    ) -> (ServerProcess, Value) {
+        let mut command = program.map_or_else(ctl, |program| without_settings(Command::new(program)));
+        command.envs(self.environment.iter().cloned());
+        if program.is_none() {
+            command.arg("worker");
+        }
+        command.args(["--coord", &self.address, "--http", "127.0.0.1:0"]);
         command
             .args(["--name", node])
             .env("SPDL_WORKER_LISTEN", "127.0.0.1:0")

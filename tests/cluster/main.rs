@@ -9,6 +9,7 @@ mod launches;
 mod mix;
 mod otlp;
 mod peers;
+mod rust_function;
 mod same_stream;
 mod scale;
 mod stage_times;

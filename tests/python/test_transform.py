@@ -287,6 +287,20 @@ def test_a_class_whose_object_cannot_be_made_fails_the_job_before_any_batch(
             loader.next()
 
 
+def test_a_function_in_rust_is_not_in_this_process_and_the_error_says_where_it_is(job: MakeJob) -> None:
+    for made in (
+        job({**column("other", ""), "transform": "own_worker::noise@1"}),
+        job(function=[{**SWAPPED, "call": "own_worker::noise@1", "columns": ["label"], "returns": [{"name": "label"}]}]),
+    ):
+        with spdl_cluster.local(made) as loader:
+            text = (
+                "calls the function `own_worker::noise@1` in Rust, and worker `in-process` cannot: it has no functions in Rust; the "
+                "function is in the worker program that was built with it, and not in .* `local` of Python"
+            )
+            with pytest.raises(spdl_cluster.DataError, match=text):
+                loader.next()
+
+
 def test_a_job_that_makes_no_sense_is_refused_with_the_key(job: MakeJob) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"transform": "flip"}, "`transform` is `flip`; name a function as `package.module:function`"),

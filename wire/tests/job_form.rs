@@ -7,7 +7,10 @@ use std::{fs, path::PathBuf};
 
 use spdl_core::{
     Fingerprint,
-    job::{Arguments, ColumnKind, DType, DatasetFacts, ImageColor, Job, JobFile, TensorColumn, TensorEncoding},
+    job::{
+        Arguments, ColumnKind, DType, DatasetFacts, ImageColor, Job, JobFile, SourceDigest, TensorColumn,
+        TensorEncoding,
+    },
 };
 use spdl_wire::codec;
 
@@ -184,6 +187,22 @@ fn a_function_with_arguments_travels_by_name_and_one_without_as_ever() {
     codec::encode(&job, &mut bytes).unwrap();
     let named = b"\x03txt\x06\x0btransformed\x050.1.0";
     assert!(bytes.windows(named.len()).any(|bytes| bytes == named), "{}", bytes.escape_ascii());
+    assert_eq!(codec::decode::<Job>(&bytes).unwrap(), job);
+    assert_eq!(serde_json::from_str::<Job>(&serde_json::to_string(&job).unwrap()).unwrap(), job);
+}
+
+#[test]
+fn a_function_with_the_digest_of_its_source_travels_by_name() {
+    let mut job = everything();
+    job.columns.retain(|column| column.name == "shorter");
+    job.columns[0].transform.as_mut().unwrap().function.source = Some(SourceDigest(0xab));
+    let mut bytes = Vec::new();
+    codec::encode(&job, &mut bytes).unwrap();
+    let named = b"\x03txt\x06\x0btransformed\x050.1.0";
+    let digest = b"\"source\":\"000000000000000000000000000000ab\"";
+    for part in [&named[..], digest] {
+        assert!(bytes.windows(part.len()).any(|bytes| bytes == part), "{}", bytes.escape_ascii());
+    }
     assert_eq!(codec::decode::<Job>(&bytes).unwrap(), job);
     assert_eq!(serde_json::from_str::<Job>(&serde_json::to_string(&job).unwrap()).unwrap(), job);
 }

@@ -9,7 +9,11 @@ pub mod fetch;
 mod http;
 mod lock;
 mod metrics;
+mod rust_functions;
 pub mod serve;
 pub mod size;
 pub mod transform;
 mod tuning;
+
+pub use cli::main;
+pub use rust_functions::RustFunctionError;

@@ -9,7 +9,7 @@ use std::{
 use clap::Subcommand;
 use spdl_core::{
     coordinator::JobStatus,
-    job::{Column, EpochEnd, Job, JobFile, SampleShape, job_file_schema},
+    job::{Callable, Column, EpochEnd, Job, JobFile, SampleShape, job_file_schema},
     messages::{FromCoordinator, ToCoordinator},
 };
 use spdl_shard::{
@@ -250,10 +250,15 @@ fn column_text(column: &Column) -> String {
     let origin = match (&column.transform, column.returned()) {
         (_, Some(returned)) => {
             let takes = returned.call.takes().into_iter().map(|taken| taken.name).collect::<Vec<_>>().join(", ");
-            format!("{takes}, by {}", returned.call.function)
+            format!("{takes}, by {}", function_text(&returned.call.function))
         }
-        (Some(transform), None) => format!("{}, by {}", column.from.join("|"), transform.function),
+        (Some(transform), None) => format!("{}, by {}", column.from.join("|"), function_text(&transform.function)),
         (None, None) => column.from.join("|"),
     };
     format!("{}: {} {shape} from {origin}", column.name, column.dtype.name())
+}
+
+/// Names a function, with the source that it was created with.
+fn function_text(function: &Callable) -> String {
+    function.source.map_or_else(|| function.to_string(), |source| format!("{function}, source {source}"))
 }

@@ -40,6 +40,7 @@ mod working_set;
 use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use spdl_ops::FunctionRegistry;
 use spdl_wire::process;
 
 pub(crate) use error::CtlError;
@@ -216,7 +217,7 @@ impl CtlCommand {
             }
             Self::Worker(args) => {
                 let _log = args.log(log_level(verbose))?;
-                runtime()?.block_on(spdl_worker::cli::run(args))?;
+                runtime()?.block_on(spdl_worker::cli::run(args, FunctionRegistry::new()))?;
                 Ok(ExitCode::SUCCESS)
             }
         }

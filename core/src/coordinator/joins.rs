@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use crate::{
-    Position,
+    Fingerprint, Position,
     job::{Job, is_name},
     messages::{FromCoordinator, Join, RankHeartbeat, Refusal, RunName, Session, SessionId, Start, StartReason},
     mutations::{Mutation, mutated},
@@ -75,7 +75,8 @@ impl CoordinatorCore {
         if world > MAX_WORLD {
             return Err(over_limit("world", world, MAX_WORLD));
         }
-        if let Some(theirs) = join.fingerprint.filter(|theirs| !state.job.is_identified_by(*theirs)) {
+        let is_other = |theirs: &Fingerprint| *theirs != state.fingerprint && !state.job.is_identified_by(*theirs);
+        if let Some(theirs) = join.fingerprint.filter(is_other) {
             return Err(Refusal::FingerprintDiffers { job: join.job.clone(), theirs, ours: state.fingerprint });
         }
         let job = self.job_of_launch(join)?;

@@ -1,4 +1,4 @@
-//! What a job calls in Python: a function of the user's, or the objects of a class, with arguments.
+//! What a job calls, with arguments: a function of the user's in Python or in Rust, or the objects of a class in Python.
 
 use std::fmt;
 
@@ -18,15 +18,15 @@ const MAX_ARGUMENTS_BYTES: usize = 64 << 10;
 #[serde(transparent)]
 pub struct ArgumentsFile(pub Map<String, Value>);
 
-/// A function or a class of the user's in Python.
+/// A function of the user's in Python or in Rust, or a class in Python.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callable {
-    /// `package.module:function`.
+    /// `package.module:function`, or [`module::function@version`](super::RustFunction) in Rust.
     pub name: String,
     /// Keyword arguments of the function, or of the class when an object is made.
     #[serde(default, skip_serializing_if = "Arguments::is_empty")]
     pub arguments: Arguments,
-    /// The digest of its source, if that was known where the job was created.
+    /// The digest of its source in Python, if that was known where the job was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceDigest>,
 }
@@ -89,9 +89,16 @@ impl Callable {
 
     /// Checks the name, which is the value of `key`, and the arguments.
     pub(super) fn check(&self, key: &'static str) -> Result<(), KeyProblem> {
-        if !is_function(&self.name) {
+        let rust = self.rust();
+        if self.name.len() > MAX_FUNCTION_BYTES || rust.is_none() && !is_python_function(&self.name) {
             let shown: String = self.name.chars().take(MAX_FUNCTION_BYTES).collect();
-            return Err((key, format!("is `{shown}`; name a function as `package.module:function`")));
+            let problem = format!(
+                "is `{shown}`; name a function as `package.module:function`, or one in Rust as `module::function@version`"
+            );
+            return Err((key, problem));
+        }
+        if rust.is_some() && self.source.is_some() {
+            return Err(("source_digest", format!("is for functions in Python; `{}` has its version", self.name)));
         }
         if self.arguments.0.len() > MAX_ARGUMENTS_BYTES {
             let problem = format!("has {} bytes as JSON, more than {MAX_ARGUMENTS_BYTES}", self.arguments.0.len());
@@ -101,7 +108,10 @@ impl Callable {
             return Err(("arguments", "is not a JSON object".to_owned()));
         };
         match values.keys().find(|name| !is_identifier(name)) {
-            Some(name) => Err(("arguments", format!("has `{name}`, which is not a name in Python"))),
+            Some(name) => {
+                let language = if rust.is_some() { "Rust" } else { "Python" };
+                Err(("arguments", format!("has `{name}`, which is not a name in {language}")))
+            }
             None => Ok(()),
         }
     }
@@ -113,15 +123,14 @@ impl fmt::Display for Callable {
     }
 }
 
-fn is_identifier(name: &str) -> bool {
+pub(super) fn is_identifier(name: &str) -> bool {
     let mut letters = name.chars();
     letters.next().is_some_and(|first| first.is_alphabetic() || first == '_')
         && letters.all(|letter| letter.is_alphanumeric() || letter == '_')
 }
 
 /// Returns whether `name` has the form `package.module:function`.
-fn is_function(name: &str) -> bool {
+fn is_python_function(name: &str) -> bool {
     let is_path = |path: &str| path.split('.').all(is_identifier);
-    name.len() <= MAX_FUNCTION_BYTES
-        && name.split_once(':').is_some_and(|(module, function)| is_path(module) && is_path(function))
+    name.split_once(':').is_some_and(|(module, function)| is_path(module) && is_path(function))
 }

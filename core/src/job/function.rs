@@ -16,9 +16,9 @@ const DEFAULT_MAX_BYTES: u32 = 16 << 20;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FunctionFile {
-    /// A function or a class in Python: `package.module:function`.
+    /// A function or a class in Python, `package.module:function`, or a function in Rust, `module::function@version`.
     pub call: String,
-    /// Keyword arguments of the function or the class.
+    /// Arguments of the function or the class, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<ArgumentsFile>,
     /// The digest of the source of the function in Python. Set when the job is created.

@@ -14,6 +14,7 @@ mod mix;
 mod named;
 mod operation;
 mod reader;
+mod rust_function;
 #[cfg(feature = "schema")]
 mod schema;
 mod size;
@@ -42,6 +43,7 @@ pub use operation::{
     RandomGrayscale, RandomInvert, RandomPerspective, RandomPosterize, RandomResizedCrop, RandomRotation,
     RandomSolarize, RandomVerticalFlip, Resize, TenCrop, TrivialAugmentWide, WarpInterpolation,
 };
+pub use rust_function::RustFunction;
 #[cfg(feature = "schema")]
 pub use schema::job_file_schema;
 pub use size::Size;

@@ -106,9 +106,10 @@ impl JsonSchema for ColumnFile {
             decode: KindName,
             /// Type of the elements.
             dtype: Option<DType>,
-            /// A function or a class in Python that makes the value: `package.module:function`.
+            /// What makes the value: a function or a class in Python, `package.module:function`, or a function in Rust,
+            /// `module::function@version`.
             transform: Option<String>,
-            /// Keyword arguments of the function or the class.
+            /// Arguments of the function or the class, by name.
             arguments: Option<ArgumentsFile>,
             /// The digest of the source of the function in Python. Set when the job is created.
             source_digest: Option<String>,

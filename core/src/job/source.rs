@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Callable, Column, ColumnKind, Job, JobFile};
+use super::{Callable, Column, ColumnKind, Job, JobFile, RustFunction};
 use crate::Fingerprint;
 
 /// The BLAKE2b-128 digest of the source that a Python function was imported from. The program that imports it computes the
@@ -30,7 +30,9 @@ impl JobFile {
     pub fn sources(&mut self) -> impl Iterator<Item = (&str, &mut Option<SourceDigest>)> {
         let columns = self.column.iter_mut();
         let of_columns = columns.filter_map(|column| Some((column.transform.as_deref()?, &mut column.source_digest)));
-        of_columns.chain(self.function.iter_mut().map(|function| (function.call.as_str(), &mut function.source_digest)))
+        let functions = self.function.iter_mut();
+        let of_functions = functions.map(|function| (function.call.as_str(), &mut function.source_digest));
+        of_columns.chain(of_functions).filter(|(name, _)| RustFunction::parse(name).is_none())
     }
 }
 

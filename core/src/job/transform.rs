@@ -207,6 +207,31 @@ mod tests {
     }
 
     #[test]
+    fn a_function_in_rust_is_declared_like_one_in_python_and_has_its_version_in_the_fingerprint() {
+        let job = image("transform = \"pictures::blur@3\"\narguments = { radius = 2 }").unwrap();
+        let function = &job.columns[0].transform.as_ref().unwrap().function;
+        assert_eq!(function.rust().map(|function| (function.name, function.version)), Some(("pictures::blur", 3)));
+        assert_ne!(
+            job.fingerprint(),
+            image("transform = \"pictures::blur@4\"\narguments = { radius = 2 }").unwrap().fingerprint()
+        );
+        let back: Job = serde_json::from_slice(&serde_json::to_vec(&job).unwrap()).unwrap();
+        assert_eq!((back.fingerprint(), &back), (job.fingerprint(), &job));
+        for (wrong, expected) in [
+            (
+                "\"pictures::blur\"",
+                "name a function as `package.module:function`, or one in Rust as `module::function@version`",
+            ),
+            ("\"blur@3\"", "`transform` is `blur@3`; name a function"),
+            ("\"pictures::blur@3\"\nsource_digest = \"7\"", "`source_digest` is for functions in Python"),
+            ("\"pictures::blur@3\"\narguments = { \"a b\" = 1 }", "`arguments` has `a b`, which is not a name in Rust"),
+        ] {
+            let error = image(&format!("transform = {wrong}")).unwrap_err().to_string();
+            assert!(error.contains(expected), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_named() {
         for (result, expected) in [
             (image("transform = \"flip\""), "`transform` is `flip`; name a function as `package.module:function`"),

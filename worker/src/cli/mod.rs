@@ -4,14 +4,17 @@ use std::{
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
+    process::ExitCode,
     sync::Arc,
     time::Duration,
 };
 
+use clap::Parser;
 use spdl_core::{
     coordinators::Addresses,
     tuning::{Setting, Tunable, TuningSettings},
 };
+use spdl_ops::FunctionRegistry;
 use spdl_shard::store::{StoreError, StoreOptions};
 use spdl_wire::{
     certs::{CertError, Identity},
@@ -326,12 +329,36 @@ impl WorkerArgs {
     }
 }
 
+#[derive(Parser)]
+#[command(version, about, name = "spdl-worker")]
+struct WorkerCli {
+    #[command(flatten)]
+    args: WorkerArgs,
+}
+
+/// Runs the program `spdl-worker`, with functions in Rust that jobs can call.
+#[must_use]
+pub fn main(functions: FunctionRegistry) -> ExitCode {
+    match serve(WorkerCli::parse().args, functions) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => process::fail(&error, error.hint()),
+    }
+}
+
+/// Starts tokio with two threads, which only move bytes; decoding has threads of its own, within the budget.
+fn serve(args: WorkerArgs, functions: FunctionRegistry) -> Result<(), CliError> {
+    let _log = args.log("info")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|source| CliError::Os { what: "runtime".to_owned(), source })?;
+    runtime.block_on(run(args, functions))
+}
+
 /// Serves until SIGTERM or SIGINT, then leaves within two seconds; a second signal ends the process at once. When
 /// ready, prints one line of JSON: `{"name":"..","quic":"..","socket":"..","http":".."}`.
 ///
 /// # Errors
 /// [`CliError`] if the worker cannot start.
-pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
+pub async fn run(args: WorkerArgs, functions: FunctionRegistry) -> Result<(), CliError> {
     allocator::use_one_arena();
     let os = |what: &str| {
         let what = what.to_owned();
@@ -346,7 +373,10 @@ pub async fn run(args: WorkerArgs) -> Result<(), CliError> {
     let stores =
         StoreAccess { retry: args.retry()?, stores: args.stores.iter().cloned().collect(), ..StoreAccess::default() };
     let (transforms, tuning) = (args.transforms()?, args.tuning()?);
-    let access = Access { stores, transforms, tuning, journal: args.journal(&name, socket.as_deref()) };
+    if !functions.names().is_empty() {
+        tracing::info!("functions in Rust: {}", functions.names().join(", "));
+    }
+    let access = Access { stores, transforms, functions, tuning, journal: args.journal(&name, socket.as_deref()) };
     let resources = Resources::with_access(&name, args.budget()?, access)?;
     let checked = resources.clone();
     tokio::task::spawn_blocking(move || checked.check_transforms()).await.expect("it does not panic")?;

@@ -1,32 +1,45 @@
 //! Calls of the user's functions: which values each of them takes, and the columns that it returns.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, mem};
 
 use bytes::Bytes;
-use spdl_core::job::{Column, Job};
+use spdl_core::job::{Callable, Column, Job};
+use spdl_ops::{CallKey, ValueMemory};
 
 use super::{BadSampleProblem, Decoder, DecoderError, FieldTarget, Prepared, SampleKey, cause, column::DecodeScratch};
-use crate::{
-    decode::record::SampleRecord,
-    transform::{CallKey, Function},
-};
+use crate::{decode::record::SampleRecord, transform::Function};
 
 /// A function that is called once for each sample.
 pub(super) struct PreparedCall {
     /// Name of the first column that it returns.
     pub(super) column: String,
-    function: Function,
+    callee: Callee,
     takes: Vec<Argument>,
     /// Numbers of the columns of the job that it returns.
     returns: Vec<usize>,
 }
 
+/// A function.
+enum Callee {
+    Python(Function),
+    /// The name of one in Rust.
+    Rust(String),
+}
+
 /// An argument of a function.
 enum Argument {
-    /// A value that is decoded for the call.
-    Decoded(Box<Prepared>),
+    /// A value that is decoded for the call, of so many bytes if it is not ragged.
+    Decoded(Box<Prepared>, usize),
     /// The value of this column of the batch.
     InBatch(usize),
+}
+
+impl Argument {
+    fn decoded(prepared: Prepared) -> Self {
+        let column = &prepared.column;
+        let bytes = column.kind.shape().max_bytes(column.decoded_dtype());
+        Self::Decoded(Box::new(prepared), usize::try_from(bytes).expect("a checked job has small samples"))
+    }
 }
 
 impl PreparedCall {
@@ -38,22 +51,24 @@ impl PreparedCall {
         let mut calls = Vec::new();
         for (number, column) in job.columns.iter().enumerate() {
             let name = column.name.clone();
-            if let Some(function) = Function::of_column(column) {
-                let takes = vec![Argument::Decoded(Box::new(prepare(column)?))];
-                calls.push(Self { column: name, function, takes, returns: vec![number] });
+            if let Some(transform) = &column.transform {
+                let callee =
+                    Function::of_column(column).map_or_else(|| Callee::rust(&transform.function), Callee::Python);
+                let takes = vec![Argument::decoded(prepare(column)?)];
+                calls.push(Self { column: name, callee, takes, returns: vec![number] });
                 continue;
             }
             let Some(returned) = column.returned().filter(|returned| returned.number == 0) else { continue };
             let call = &returned.call;
             let argument = |column: &Column| match job.columns.iter().position(|known| known == column) {
                 Some(number) => Ok(Argument::InBatch(number)),
-                None => prepare(column).map(|prepared| Argument::Decoded(Box::new(prepared))),
+                None => prepare(column).map(Argument::decoded),
             };
             let takes = call.takes().iter().map(argument).collect::<Result<_, _>>()?;
             let place = |name: &str| job.columns.iter().position(|column| column.name == name);
             let returns = call.returns.iter().map(|value| place(&value.name).expect("a valid job has the column"));
-            let (function, returns) = (Function::of_call(call), returns.collect());
-            calls.push(Self { column: name, function, takes, returns });
+            let callee = Function::of_call(call).map_or_else(|| Callee::rust(&call.function), Callee::Python);
+            calls.push(Self { column: name, callee, takes, returns: returns.collect() });
         }
         Ok(calls)
     }
@@ -61,9 +76,15 @@ impl PreparedCall {
     /// Returns the values that are decoded for it, with the first column that it returns.
     pub(super) fn prepared(&self) -> impl Iterator<Item = (&str, &Prepared)> {
         self.takes.iter().filter_map(|argument| match argument {
-            Argument::Decoded(prepared) => Some((self.column.as_str(), &**prepared)),
+            Argument::Decoded(prepared, _) => Some((self.column.as_str(), &**prepared)),
             Argument::InBatch(_) => None,
         })
+    }
+}
+
+impl Callee {
+    fn rust(callable: &Callable) -> Self {
+        Self::Rust(callable.name.clone())
     }
 }
 
@@ -78,35 +99,65 @@ impl Decoder {
         targets: &mut [FieldTarget<'_>],
     ) -> Result<(), BadSampleProblem> {
         let targets = RefCell::new(targets);
-        let input = |number: usize, place: &mut [u8]| match &call.takes[number] {
-            Argument::Decoded(prepared) if !prepared.is_ragged => {
-                self.decode_value(prepared, key, record, scratch, &mut FieldTarget::Fixed(place))?;
-                Ok(place.len())
-            }
-            Argument::Decoded(prepared) => {
-                let mut value = Bytes::new();
-                self.decode_value(prepared, key, record, scratch, &mut FieldTarget::Ragged(&mut value))?;
-                place[..value.len()].copy_from_slice(&value);
-                Ok(value.len())
-            }
-            Argument::InBatch(column) => {
-                let targets = targets.borrow();
-                let value: &[u8] = match &targets[*column] {
-                    FieldTarget::Fixed(value) => value,
-                    FieldTarget::Ragged(value) => value,
-                };
-                place[..value.len()].copy_from_slice(value);
-                Ok(value.len())
-            }
-        };
         let output = |number: usize, returned: &[u8]| match &mut targets.borrow_mut()[call.returns[number]] {
             FieldTarget::Fixed(out) => out.copy_from_slice(returned),
             FieldTarget::Ragged(value) => **value = Bytes::copy_from_slice(returned),
         };
-        let name = &call.function.name;
-        let bad = |problem| BadSampleProblem::Function { function: name.clone(), problem: cause::reason(problem) };
-        let key = CallKey { seed: self.inner.seed, epoch: key.epoch, id: key.id.0 };
-        let transforms = self.transforms.as_ref().expect("a feed's decoder can call functions");
-        transforms.call(&call.function, key, input, output, bad)
+        let bad_of = |function: &str, problem: String| {
+            let (function, problem) = (function.to_owned(), cause::reason(problem));
+            BadSampleProblem::Function { function, problem }
+        };
+        let call_key = CallKey { seed: self.inner.seed, epoch: key.epoch, id: key.id.0 };
+        match &call.callee {
+            Callee::Python(function) => {
+                let input = |number: usize, place: &mut [u8]| {
+                    let (argument, targets) = (&call.takes[number], &targets.borrow());
+                    self.argument(argument, key, record, scratch, targets, |bytes| &mut place[..bytes])
+                };
+                let bad = |problem| bad_of(&function.name, problem);
+                let transforms = self.transforms.as_ref().expect("a feed's decoder can call functions");
+                transforms.call(function, call_key, input, output, bad)
+            }
+            Callee::Rust(name) => {
+                let function = self.functions.of(&call.column).expect("a feed's decoder has the functions in Rust");
+                let mut memory = mem::take(&mut scratch.call);
+                let input = |number: usize, value: &mut ValueMemory| {
+                    let (argument, targets) = (&call.takes[number], &targets.borrow());
+                    self.argument(argument, key, record, scratch, targets, |bytes| value.use_bytes(bytes)).map(drop)
+                };
+                let called = function.call(&mut memory, call_key, input, output, |problem| bad_of(name, problem));
+                scratch.call = memory;
+                called
+            }
+        }
+    }
+
+    /// Writes an argument into the place that `place` returns for its size, and returns that.
+    fn argument<'p>(
+        &self,
+        argument: &Argument,
+        key: SampleKey,
+        record: &mut SampleRecord<'_>,
+        scratch: &mut DecodeScratch,
+        targets: &[FieldTarget<'_>],
+        place: impl FnOnce(usize) -> &'p mut [u8],
+    ) -> Result<usize, BadSampleProblem> {
+        let mut decoded = Bytes::new();
+        let value: &[u8] = match argument {
+            Argument::Decoded(prepared, bytes) if !prepared.is_ragged => {
+                self.decode_value(prepared, key, record, scratch, &mut FieldTarget::Fixed(place(*bytes)))?;
+                return Ok(*bytes);
+            }
+            Argument::Decoded(prepared, _) => {
+                self.decode_value(prepared, key, record, scratch, &mut FieldTarget::Ragged(&mut decoded))?;
+                &decoded
+            }
+            Argument::InBatch(column) => match &targets[*column] {
+                FieldTarget::Fixed(value) => value,
+                FieldTarget::Ragged(value) => value,
+            },
+        };
+        place(value.len()).copy_from_slice(value);
+        Ok(value.len())
     }
 }

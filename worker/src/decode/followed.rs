@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use spdl_core::job::{Column, ColumnKind, ImageOp};
+use spdl_ops::Draw;
 use spdl_pixels::{PictureError, PictureLimits};
 
 use super::{
     SampleKey,
     cause::BadSampleProblem,
-    draw::Draw,
     operation::{self, PicturePlan},
     record::SampleRecord,
 };

@@ -10,7 +10,6 @@ mod call;
 mod cause;
 mod coco;
 mod column;
-mod draw;
 mod followed;
 mod geometry;
 mod matrix;
@@ -49,7 +48,10 @@ use memory::MemoryPermit;
 pub(crate) use record::RecordFields;
 use record::SampleRecord;
 
-use crate::transform::{Lease, TransformError};
+use crate::{
+    rust_functions::RustFunctions,
+    transform::{Lease, TransformError},
+};
 
 thread_local! {
     static SCRATCH: RefCell<DecodeScratch> = RefCell::default();
@@ -113,6 +115,7 @@ pub struct Decoder {
     resources: DecodeResources,
     /// The permission to call Python functions, if the job has any.
     transforms: Option<Arc<Lease>>,
+    functions: Arc<RustFunctions>,
 }
 
 struct DecoderInner {
@@ -162,7 +165,7 @@ impl Decoder {
         let calls = PreparedCall::all(job, prepare)?;
         let order = followed::decoding_order(&job.columns, &decoded);
         let inner = Arc::new(DecoderInner { seed: job.seed, columns, order, calls });
-        Ok(Self { inner, resources: DecodeResources::default(), transforms: None })
+        Ok(Self { inner, resources: DecodeResources::default(), transforms: None, functions: Arc::default() })
     }
 
     /// Returns the same decoder with other limits on pictures.
@@ -199,10 +202,10 @@ impl Decoder {
         (memory.take_all(), self.clone().with_memory(Arc::new(memory.of_its_own())))
     }
 
-    /// Returns the same decoder, which calls the job's functions through `transforms`.
+    /// Returns the same decoder, which calls the job's functions in Python through `transforms`, and those in Rust.
     #[must_use]
-    pub(crate) fn with_transforms(self, transforms: Option<Arc<Lease>>) -> Self {
-        Self { transforms, ..self }
+    pub(crate) fn with_functions(self, transforms: Option<Arc<Lease>>, functions: RustFunctions) -> Self {
+        Self { transforms, functions: Arc::new(functions), ..self }
     }
 
     /// Returns why the job's functions cannot be called any longer, if one of them is another than it was.

@@ -2,10 +2,10 @@
 
 use spdl_core::job::ImageOp;
 use spdl_operations::{OperationScratch, PixelOp, RgbPicture};
+use spdl_ops::Draw;
 
 use super::{
     BadSampleProblem, PictureLimits,
-    draw::Draw,
     operation::{self, PicturePlan},
 };
 

@@ -25,7 +25,7 @@ use super::{
     dataset::DatasetView,
     progress::{FeedPhase, FeedProgress},
 };
-use crate::{decode::Decoder, fetch::BlockSource, transform::Lease};
+use crate::{decode::Decoder, fetch::BlockSource, rust_functions::RustFunctions, transform::Lease};
 
 /// The data that all batches of one rank share.
 pub(super) struct Feed {
@@ -162,10 +162,13 @@ impl FeedDriver {
         let plan = dataset.plan(&session.job).await?;
         let order = |source| FeedError::Order { job: session.job.name.clone(), source: Arc::new(source) };
         plan.check(&session.batches()).map_err(order)?;
-        let decoder = Decoder::new(&session.job, dataset.manifest().classes())?
+        let mut decoder = Decoder::new(&session.job, dataset.manifest().classes())?
             .with_counts(resources.pictures.clone())
-            .with_memory(resources.decode_memory.clone())
-            .with_transforms(self.load_functions().await?);
+            .with_memory(resources.decode_memory.clone());
+        if self.work == FeedWork::All {
+            let functions = self.prepare_functions().await?;
+            decoder = decoder.with_functions(self.load_functions().await?, functions);
+        }
         let fields: Vec<String> = decoder.field_names().map(str::to_owned).collect();
         Ok(Feed {
             resources: resources.clone(),
@@ -184,7 +187,19 @@ impl FeedDriver {
         })
     }
 
-    /// Imports the job's functions, so that an import error is reported before any batch.
+    /// Prepares the job's functions in Rust, on a decoding thread: they may read files.
+    async fn prepare_functions(&self) -> Result<RustFunctions, FeedError> {
+        let (done, prepared) = oneshot::channel();
+        let (resources, job, span) = (self.resources.clone(), self.session.job.clone(), Span::current());
+        self.resources.pool.spawn(move || {
+            // The receiver is gone if the feed was dropped.
+            let _ = done.send(span.in_scope(|| RustFunctions::prepare(&job, &resources.functions, &resources.name)));
+        });
+        let prepared = prepared.await.map_err(|_| FeedError::Panicked { job: self.session.job.name.clone() })?;
+        Ok(prepared?)
+    }
+
+    /// Imports the job's functions in Python, so that an import error is reported before any batch.
     async fn load_functions(&self) -> Result<Option<Arc<Lease>>, FeedError> {
         let Some(lease) = self.resources.transforms.lease(&self.session.job)?.map(Arc::new) else { return Ok(None) };
         let (done, loaded) = oneshot::channel();

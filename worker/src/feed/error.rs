@@ -6,7 +6,7 @@ use spdl_core::{Fingerprint, order::PlanError};
 use spdl_shard::store::StoreError;
 use spdl_wire::slab::SlabError;
 
-use crate::{decode::DecoderError, fetch::FetchError, transform::TransformError};
+use crate::{RustFunctionError, decode::DecoderError, fetch::FetchError, transform::TransformError};
 use spdl_core::feed::TooManyBad;
 
 /// The error of a rank that gets no more batches.
@@ -108,6 +108,9 @@ pub enum FeedError {
     /// The job's Python functions cannot be called.
     #[error(transparent)]
     Transform(#[from] TransformError),
+    /// The job's functions in Rust cannot be called.
+    #[error(transparent)]
+    Function(#[from] RustFunctionError),
     /// Bytes cannot be fetched, or are wrong.
     #[error(transparent)]
     Fetch(#[from] FetchError),

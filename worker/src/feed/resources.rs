@@ -16,6 +16,7 @@ use spdl_core::{
     messages::{BadSample, CacheStats, Session, SlowObject, StageStats, StoreStats},
     tuning::{Tunable, TuningSettings, TuningStatus},
 };
+use spdl_ops::FunctionRegistry;
 use spdl_pipeline::stats::Recording;
 use spdl_wire::{slab::slot_stride, trace::Recorded};
 use tokio::sync::oneshot;
@@ -89,16 +90,19 @@ pub struct Resources {
     pub(crate) threads: DecodeThreads,
     pub(crate) pictures: Arc<PictureCounts>,
     pub(crate) transforms: Arc<Transforms>,
+    pub(crate) functions: FunctionRegistry,
     pub(crate) tuning: Tuning,
 }
 
-/// The access of a process to stores, Python functions and the journal.
+/// The access of a process to stores, functions of the user's and the journal.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// Settings for reading from stores.
     pub stores: StoreAccess,
     /// Settings for calling the Python functions of jobs. Default: `None`, they are not called.
     pub transforms: Option<TransformSettings>,
+    /// The functions in Rust that jobs can call. Default: none.
+    pub functions: FunctionRegistry,
     /// How the number of requests and the read-ahead are chosen. Default: they are tuned.
     pub tuning: TuningSettings,
     /// The file that records which samples are being decoded, for the next process after this one dies of a sample; a
@@ -120,7 +124,7 @@ impl Resources {
     /// # Errors
     /// [`FeedError::Threads`] if the system starts no threads.
     pub fn with_access(name: &str, budget: Budget, access: Access) -> Result<Arc<Self>, FeedError> {
-        let Access { stores: access, transforms, tuning, journal } = access;
+        let Access { stores: access, transforms, functions, tuning, journal } = access;
         let tuning = Tuning::new(&tuning);
         let threads = budget.threads().get();
         let pool = rayon::ThreadPoolBuilder::new()
@@ -158,6 +162,7 @@ impl Resources {
             threads: DecodeThreads::new(&stages.decode, threads),
             pictures: Arc::default(),
             transforms: Transforms::new(name, transforms, stages.transform.clone()),
+            functions,
             tuning,
             stages,
             budget,

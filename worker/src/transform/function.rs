@@ -70,31 +70,36 @@ impl Value {
 }
 
 impl Function {
-    /// Returns the functions of a job, with the names of their first columns.
+    /// Returns the functions of a job in Python, with the names of their first columns.
     pub(crate) fn all(job: &Job) -> Vec<(&str, Self)> {
         let of = |column: &Column| match column.returned() {
-            Some(returned) => (returned.number == 0).then(|| Self::of_call(&returned.call)),
+            Some(returned) if returned.number > 0 => None,
+            Some(returned) => Self::of_call(&returned.call),
             None => Self::of_column(column),
         };
         job.columns.iter().filter_map(|column| Some((column.name.as_str(), of(column)?))).collect()
     }
 
-    /// Returns the function of a column that makes its values of the decoded ones, if it has one.
+    /// Returns the function in Python that makes the values of a column of the decoded ones, if it has one.
     pub(crate) fn of_column(column: &Column) -> Option<Self> {
-        let Transform { function, takes, .. } = column.transform.as_ref()?;
+        let Transform { function, takes, .. } =
+            column.transform.as_ref().filter(|made| made.function.rust().is_none())?;
         let takes = Layout::default().add(&column.name, *takes, column.kind.shape());
         let returns = Layout::default().add(&column.name, column.dtype, column.shape());
         Some(Self::new(function, false, takes, returns))
     }
 
-    /// Returns the function of a call.
-    pub(crate) fn of_call(call: &FunctionCall) -> Self {
+    /// Returns the function of a call, if it is in Python.
+    pub(crate) fn of_call(call: &FunctionCall) -> Option<Self> {
+        if call.function.rust().is_some() {
+            return None;
+        }
         let takes = |layout: Layout, column: Column| layout.add(&column.name, column.dtype, column.shape());
         let takes = call.takes().into_iter().fold(Layout::default(), takes);
         let returns = |layout: Layout, ReturnedValue { name, dtype, shape }: &ReturnedValue| {
             layout.add(name, *dtype, shape.sample_shape())
         };
-        Self::new(&call.function, true, takes, call.returns.iter().fold(Layout::default(), returns))
+        Some(Self::new(&call.function, true, takes, call.returns.iter().fold(Layout::default(), returns)))
     }
 
     fn new(function: &Callable, is_by_name: bool, takes: Layout, returns: Layout) -> Self {

@@ -21,11 +21,11 @@ use std::{
 use parking_lot::Mutex;
 use serde::Serialize;
 use spdl_core::job::Job;
+use spdl_ops::CallKey;
 use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
 
 pub use error::{FoundSource, TransformError};
 pub(crate) use function::Function;
-pub(crate) use process::CallKey;
 use process::{CallError, Called, PoolProcess};
 use source::SourceCheck;
 pub use source::{UnknownSource, find_sources};

@@ -18,6 +18,7 @@ use rustix::{
     net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType},
 };
 use spdl_core::job::SourceDigest;
+use spdl_ops::CallKey;
 use spdl_wire::slab::{Slab, SlotMut};
 
 use super::{Function, TransformError, TransformSettings, function::Value};
@@ -52,14 +53,6 @@ struct Memory {
     slab: Slab,
     taken: SlotMut,
     returned: SlotMut,
-}
-
-/// The key of the random numbers of a call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CallKey {
-    pub(crate) seed: u64,
-    pub(crate) epoch: u64,
-    pub(crate) id: u64,
 }
 
 /// What a call took.

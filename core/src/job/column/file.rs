@@ -23,10 +23,11 @@ pub struct ColumnFile {
     /// Type of the elements.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<DType>,
-    /// A function or a class in Python that makes the value: `package.module:function`.
+    /// What makes the value: a function or a class in Python, `package.module:function`, or a function in Rust,
+    /// `module::function@version`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transform: Option<String>,
-    /// Keyword arguments of the function or the class.
+    /// Arguments of the function or the class, by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<ArgumentsFile>,
     /// The digest of the source of the function in Python. Set when the job is created.

@@ -22,6 +22,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use spdl_core::job::{Column, ColumnKind, DType};
 use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
+use spdl_ops::CallMemory;
 use spdl_pixels::PictureScratch;
 use spdl_shard::format::Content;
 pub use tensor::read_numpy;
@@ -128,4 +129,6 @@ pub(super) struct DecodeScratch {
     pub(super) operation: OperationScratch,
     /// The mask that operations move.
     pub(super) indices: IndexPicture,
+    /// What a function in Rust takes and returns.
+    pub(super) call: CallMemory,
 }

@@ -2,8 +2,7 @@
 //! the exponential are ours, so the draws are the same on every machine.
 
 use spdl_core::elementary::{exp, ln};
-
-use crate::decode::draw::Draw;
+use spdl_ops::Draw;
 
 /// Draws so many shares of 1, whose parameters are all `alpha`.
 pub(super) fn dirichlet(draw: &mut Draw, alpha: f64, count: u32) -> Vec<f64> {

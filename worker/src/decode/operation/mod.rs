@@ -11,12 +11,13 @@ mod dirichlet;
 mod planner;
 
 use spdl_core::job::ImageOp;
+use spdl_ops::Draw;
 
 pub(super) use planner::{BoxOf, PicturePlan, Planner};
 #[cfg(test)]
 pub(super) use random_resized_crop::random_resized_crop;
 
-use super::{cause::BadSampleProblem, draw::Draw};
+use super::cause::BadSampleProblem;
 
 /// Plans an operation.
 trait PlanOperation {

@@ -5,12 +5,12 @@ use std::{iter, mem};
 use smallvec::SmallVec;
 use spdl_core::job::{Fill, ImageOp, Interpolation, PaddingMode, WarpInterpolation};
 use spdl_operations::{PadWith, PixelOp};
+use spdl_ops::Draw;
 use spdl_pixels::{ResamplePlan, resize::Filter};
 
 use super::affine::{Affine, warp};
 use crate::decode::{
     cause::BadSampleProblem,
-    draw::Draw,
     geometry::{Canvas, MovedBox, PixelBox},
     matrix::Matrix,
 };

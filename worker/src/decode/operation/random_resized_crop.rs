@@ -5,11 +5,11 @@ use spdl_core::{
     elementary::{exp, ln},
     job::RandomResizedCrop,
 };
+use spdl_ops::Draw;
 
 use super::{PlanOperation, Planner};
 use crate::decode::{
     cause::BadSampleProblem,
-    draw::Draw,
     geometry::Rectangle,
 };
 

@@ -2,8 +2,9 @@
 
 use spdl_core::job::{ColumnKind, ImageOp};
 use spdl_operations::PixelOp;
+use spdl_ops::Draw;
 
-use super::{super::draw::Draw, super::operation, plan_numbers::PlanNumbers, *};
+use super::{super::operation, plan_numbers::PlanNumbers, *};
 use crate::decode::operation::PicturePlan;
 
 const SAMPLES: u64 = 24_000;

@@ -1,40 +1,54 @@
-//! Random numbers for transforms, which depend only on (seed, epoch, sample id). All arithmetic on the raw 64 bits is
-//! implemented here, so that results do not depend on a library's version.
+//! Random numbers that depend only on (seed, epoch, sample id), for the operations of columns and for functions in Rust. All
+//! arithmetic is implemented here, so that results do not depend on a library's version.
 
-use rand_xoshiro::{
-    Xoshiro256PlusPlus,
-    rand_core::{Rng, SeedableRng},
-};
 use spdl_core::mix::splitmix64;
 
-/// The random generator of one sample in one epoch.
+/// The random generator of one sample in one epoch: xoshiro256++ (Blackman, Vigna, 2019). Its numbers never change.
 #[derive(Clone, Debug)]
-pub(crate) struct Draw(Xoshiro256PlusPlus);
+pub struct Draw([u64; 4]);
 
 impl Draw {
-    pub(crate) fn new(seed: u64, epoch: u64, id: u64) -> Self {
+    /// Creates the generator of a job's seed, an epoch and a sample.
+    #[must_use]
+    pub fn new(seed: u64, epoch: u64, id: u64) -> Self {
         let mut state = splitmix64(splitmix64(splitmix64(seed) ^ epoch) ^ id);
-        let mut bytes = [0; 32];
-        for word in bytes.chunks_exact_mut(8) {
+        Self(std::array::from_fn(|_| {
             state = splitmix64(state);
-            word.copy_from_slice(&state.to_le_bytes());
-        }
-        Self(Xoshiro256PlusPlus::from_seed(bytes))
+            state
+        }))
+    }
+
+    /// Draws a number of 64 bits, such as the seed of another generator.
+    #[inline]
+    pub const fn bits(&mut self) -> u64 {
+        let state = &mut self.0;
+        let drawn = state[0].wrapping_add(state[3]).rotate_left(23).wrapping_add(state[0]);
+        let shifted = state[1] << 17;
+        state[2] ^= state[0];
+        state[3] ^= state[1];
+        state[1] ^= state[2];
+        state[0] ^= state[3];
+        state[2] ^= shifted;
+        state[3] = state[3].rotate_left(45);
+        drawn
     }
 
     /// Draws uniformly from [0, 1), in multiples of 2^-53.
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    #[inline]
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
     /// Draws uniformly from [low, high).
-    pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
+    #[inline]
+    pub fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
     /// Draws uniformly from 0..n; probabilities are off by less than n / 2^64.
-    pub(crate) fn below(&mut self, n: u32) -> u32 {
-        ((u128::from(self.0.next_u64()) * u128::from(n)) >> 64) as u32
+    #[inline]
+    pub fn below(&mut self, n: u32) -> u32 {
+        ((u128::from(self.bits()) * u128::from(n)) >> 64) as u32
     }
 }
 

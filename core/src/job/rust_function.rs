@@ -1,0 +1,77 @@
+//! The name of a function in Rust that a worker of the user's has: `captions::tokens@3`.
+
+use std::fmt;
+
+use super::{Callable, callable::is_identifier};
+
+/// A function in Rust and its version. A job names it as `module::function@version`, which no function in Python can be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RustFunction<'a> {
+    /// The path: two names at least, with `::` between.
+    pub name: &'a str,
+    /// The version of what it returns.
+    pub version: u32,
+}
+
+impl<'a> RustFunction<'a> {
+    /// Reads a name with a version; `None` if the text is none.
+    #[must_use]
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (name, digits) = text.rsplit_once('@')?;
+        let version = digits.parse::<u32>().ok().filter(|version| version.to_string() == digits)?;
+        let is_path = name.contains("::") && name.split("::").all(is_identifier);
+        is_path.then_some(Self { name, version })
+    }
+}
+
+impl fmt::Display for RustFunction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.name, self.version)
+    }
+}
+
+impl Callable {
+    /// Returns the function in Rust that it is; `None` if it is one in Python.
+    #[must_use]
+    pub fn rust(&self) -> Option<RustFunction<'_>> {
+        RustFunction::parse(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_in_rust_has_a_path_and_a_version() {
+        for (text, name, version) in [
+            ("captions::tokens@3", "captions::tokens", 3),
+            ("a::b_1::c@0", "a::b_1::c", 0),
+            ("a::b@4294967295", "a::b", u32::MAX),
+        ] {
+            let function = RustFunction::parse(text).unwrap();
+            assert_eq!((function, function.to_string()), (RustFunction { name, version }, text.to_owned()));
+        }
+        for text in [
+            "captions::tokens",
+            "tokens@3",
+            "captions:tokens@3",
+            "captions:tokens",
+            "a::@1",
+            "::b@1",
+            "a::b@",
+            "a::b@-1",
+            "a::b@+1",
+            "a::b@01",
+            "a::b@4294967296",
+            "a::b@1@2",
+            "a:::b@1",
+            "a::b c@1",
+            "a::1@1",
+            "@1",
+            "",
+        ] {
+            assert_eq!(RustFunction::parse(text), None, "{text}");
+        }
+    }
+}
