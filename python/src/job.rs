@@ -1,8 +1,8 @@
 //! A job as Python gives it: the path of a job file, or a dict with the same keys. A relative `dataset` is relative to
 //! the job file, or for a dict to the current folder.
 
-use spdl_shard::read_job_file;
-use std::path::PathBuf;
+use spdl_shard::{read_job_file, resolve_dataset};
+use std::path::{Path, PathBuf};
 
 use pyo3::{
     prelude::*,
@@ -25,6 +25,13 @@ pub(crate) fn read(job: &Bound<'_, PyAny>) -> PyResult<JobFile> {
         read_job_file(&path)
     };
     file.map_err(|error| wrong(error.to_string()))
+}
+
+/// Returns a job as the text of a job file that means the same in every folder. Checks its keys and their types only.
+#[pyfunction]
+pub(crate) fn job_text(job: &Bound<'_, PyAny>) -> PyResult<String> {
+    let file = resolve_dataset(read(job)?, Path::new("job"));
+    toml::to_string(&file).map_err(|error| ErrorKind::Setting.error(job.py(), &error.to_string(), None))
 }
 
 /// The deepest nesting: deeper than any job, and shallow enough for the stack.

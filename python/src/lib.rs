@@ -24,6 +24,8 @@ mod _native {
     #[pymodule_export]
     use crate::diagnosis::{DiagnosisTerm, NativeDiagnosis, Prediction};
     #[pymodule_export]
+    use crate::job::job_text;
+    #[pymodule_export]
     use crate::loader::NativeLoader;
     #[pymodule_export]
     use crate::log::{set_log_level, start_log, stop_log};

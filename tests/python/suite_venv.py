@@ -22,8 +22,10 @@ TORCH = ["torch==2.15.0", "torchvision==0.29.2"]
 TORCH_IMPORTS = ["filelock", "fsspec", "jinja2", "networkx", "pillow", "sympy", "typing-extensions"]
 #: The frameworks of the examples. They require torch, and so the CUDA libraries; to leave these out, their other imports are
 #: listed below.
-FRAMEWORKS = ["lightning==2.6.6", "torchmetrics==1.9.0", "accelerate==1.15.0", "spdl_core==0.8.0"]
+FRAMEWORKS = ["lightning==2.6.6", "torchmetrics==1.9.0", "accelerate==1.15.0", "spdl_core==0.8.0", "ray==2.60.0"]
 FRAMEWORKS_IMPORT = ["huggingface_hub", "lightning-utilities", "packaging", "psutil", "pyyaml", "safetensors", "tqdm"]
+#: Imports of Ray and of Ray Train.
+FRAMEWORKS_IMPORT += ["click", "filelock", "fsspec", "jsonschema", "msgpack", "pandas", "protobuf", "pyarrow", "pydantic", "requests"]
 #: Libraries that are part of each system.
 SYSTEM = re.compile(r"(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|z)|ld-linux.*)\.so")
 #: Versions of the symbols of those libraries.
@@ -41,7 +43,8 @@ def main(folder: str) -> None:
             if absent.exists() or not list(home.glob("lib/*/site-packages/torchvision")):
                 add_torch(home, absent)
     with venv.locked(home):
-        if not (home / "frameworks").exists() and not absent.exists():
+        there = home / "frameworks"
+        if not absent.exists() and (not there.exists() or there.read_text() != "\n".join(FRAMEWORKS)):
             add_frameworks(home, home / "no-frameworks")
     print(home / "bin/python")
 
@@ -69,7 +72,7 @@ def add_frameworks(home: pathlib.Path, absent: pathlib.Path) -> None:
         absent.write_text(f"they cannot be installed: {error}")
         return
     absent.unlink(missing_ok=True)
-    (home / "frameworks").touch()
+    (home / "frameworks").write_text("\n".join(FRAMEWORKS))
 
 
 def stand_in(libraries: pathlib.Path) -> None:

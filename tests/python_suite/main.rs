@@ -9,8 +9,8 @@ use std::{
 
 use spdl_testkit::{processes::program, root, target};
 
-/// The tests that start torchrun.
-const UNDER_TORCHRUN: &[&str] = &["tests/python/test_ddp.py", "tests/python/test_objects.py"];
+/// The tests of whole trainings, with torchrun and Ray. They wait more than they compute, and so run beside the others.
+const TRAININGS: &[&str] = &["tests/python/test_ddp.py", "tests/python/test_objects.py", "tests/python/test_ray.py"];
 
 /// The virtual environment of the tests.
 struct Environment {
@@ -77,14 +77,14 @@ fn pytest(arguments: &[&str]) {
 
 #[test]
 fn the_package_installs_and_its_tests_pass() {
-    let ignored = UNDER_TORCHRUN.iter().flat_map(|file| ["--ignore", file]);
+    let ignored = TRAININGS.iter().flat_map(|file| ["--ignore", file]);
     pytest(&["tests/python"].into_iter().chain(ignored).collect::<Vec<_>>());
 }
 
 #[test]
-fn training_under_torchrun_is_killed_and_goes_on() {
+fn trainings_that_are_killed_go_on() {
     // Without torch the whole files are skipped, which pytest reports as an error: no tests.
     if ENVIRONMENT.no_torch.is_none() {
-        pytest(UNDER_TORCHRUN);
+        pytest(TRAININGS);
     }
 }

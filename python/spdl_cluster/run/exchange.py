@@ -14,11 +14,11 @@ import os
 import pathlib
 import secrets
 import shutil
-import stat
 import time
 from typing import Any
 
 from .errors import LaunchError
+from .folders import make_private
 
 _FILE_BYTES = 1 << 20
 _HEAD = "first.json"
@@ -34,15 +34,7 @@ class Exchange:
 
     def make(self) -> None:
         """Makes the folder if there is none, and checks that it is private."""
-        try:
-            self.folder.mkdir(mode=0o700, exist_ok=True)
-            found = self.folder.lstat()
-        except OSError as error:
-            raise LaunchError(
-                f"folder `{self.folder}` cannot be made: {error.strerror}", "name one that all nodes share with `--shared`"
-            ) from error
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise LaunchError(f"`{self.folder}` is not a folder that only this user can read", "remove it, or give another `--launch-id`")
+        make_private(self.folder, "name one that all nodes share with `--shared`", "remove it, or give another `--launch-id`")
 
     def claim(self) -> None:
         """Claims the folder for the first launcher of a launch, until the last process with this claim ends."""

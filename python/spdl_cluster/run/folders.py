@@ -8,13 +8,17 @@ import os
 import pathlib
 import re
 import shutil
+import stat
 import tempfile
+import time
 
 from .errors import LaunchError
 from .place import Place
 
 _PREFIX = "spdl-run-"
 _LOCK = "lock"
+#: How long a folder that is kept is left for a next process.
+KEPT_S = 300.0
 #: A longer path leaves no room for the name of a Unix socket.
 _PATH_BYTES = 80
 #: Types of file systems that several nodes share.
@@ -27,20 +31,49 @@ class PrivateFolder:
     """A folder for certificates, sockets and logs, which only this user can read. It is removed at the end, or by the next launch
     if this one is killed with all its processes."""
 
-    def __init__(self) -> None:
-        parent = pathlib.Path(tempfile.gettempdir())
-        if len(os.fsencode(parent)) > _PATH_BYTES:
-            parent = pathlib.Path("/tmp")
+    def __init__(self, name: str | None = None) -> None:
+        """Makes it. One with a name is that which a process before has left, if there is one; `keep` keeps it for the next process."""
+        parent = _temporary()
         _remove_abandoned(parent)
-        self.path = pathlib.Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        if name is None:
+            self.path = pathlib.Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        else:
+            self.path = private_path(name)
+            make_private(self.path)
         # The lock ends with the last process that has this descriptor, however that ends.
         self._lock = os.open(self.path / f".{_LOCK}", os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         os.rename(self.path / f".{_LOCK}", self.path / _LOCK)
 
+    def keep(self) -> None:
+        """Keeps the folder for `KEPT_S` seconds from now on, even if this process ends."""
+        until = time.time() + KEPT_S
+        os.utime(self._lock, (until, until))
+
     def remove(self) -> None:
         """Removes the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def private_path(name: str) -> pathlib.Path:
+    """Returns the path of the private folder with this name."""
+    return _temporary() / f"{_PREFIX}{name}"
+
+
+def _temporary() -> pathlib.Path:
+    parent = pathlib.Path(tempfile.gettempdir())
+    return parent if len(os.fsencode(parent)) <= _PATH_BYTES else pathlib.Path("/tmp")
+
+
+def make_private(folder: pathlib.Path, elsewhere: str | None = None, instead: str = "remove it") -> None:
+    """Makes a folder that only this user can read, or checks that the one that is there is such a folder. `elsewhere` and `instead` are hints."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise LaunchError(f"folder `{folder}` cannot be made: {error.strerror}", elsewhere) from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise LaunchError(f"`{folder}` is not a folder that only this user can read", instead)
 
 
 def _remove_abandoned(parent: pathlib.Path) -> None:
@@ -52,7 +85,8 @@ def _remove_abandoned(parent: pathlib.Path) -> None:
             lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                if os.fstat(lock).st_mtime <= time.time():
+                    shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)
 

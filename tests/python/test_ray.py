@@ -1,0 +1,220 @@
+"""Training with Ray Train on a real Ray cluster: several raylets on this machine, one of which is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from conftest import LIMIT_S, MakeJob, ctl_json
+
+pytest.importorskip("ray.train", reason=os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "Ray is not installed"))
+pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
+
+import ray  # noqa: E402
+import ray.train  # noqa: E402
+import spdl_cluster.ray  # noqa: E402
+import torch  # noqa: E402
+from ray.cluster_utils import Cluster  # noqa: E402
+from ray.train.torch import TorchConfig, TorchTrainer  # noqa: E402
+from spdl_cluster.run.errors import LaunchError  # noqa: E402
+
+EPOCHS = 2
+#: Steps after each of which a checkpoint is reported, and the step after which a training waits.
+EVERY, STOP = 6, 8
+#: A node is lost after a second without an answer.
+SOON_DEAD = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2, "health_check_timeout_ms": 2000}
+#: The object store of each node.
+STORE_BYTES = 80 << 20
+
+
+class Raylets:
+    """A Ray cluster on this machine."""
+
+    def __init__(self, count: int) -> None:
+        head = {"num_cpus": 3, "object_store_memory": STORE_BYTES, "include_dashboard": False, "_system_config": SOON_DEAD}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.others = [self.cluster.add_node(num_cpus=3, object_store_memory=STORE_BYTES) for _ in range(count - 1)]
+        ray.init(address=self.cluster.address, log_to_driver=False)
+
+    def stop(self) -> None:
+        ray.shutdown()
+        self.cluster.shutdown()
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
+    """The folder for temporary files of all processes of Ray. It has a short name, as Ray's sockets need it."""
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield pathlib.Path(folder)
+
+
+@pytest.fixture
+def two_raylets(temporary: pathlib.Path) -> Iterator[Raylets]:
+    raylets = Raylets(2)
+    yield raylets
+    raylets.stop()
+
+
+@pytest.fixture
+def three_raylets(temporary: pathlib.Path) -> Iterator[Raylets]:
+    raylets = Raylets(3)
+    yield raylets
+    raylets.stop()
+
+
+def train(config: dict[str, Any]) -> None:
+    """Trains a rank of Ray Train, and reports a checkpoint after every sixth step. Before the tenth step it waits for the file `waits`, if there is one."""
+    shard = config["cluster"].get_dataset_shard("train")
+    context = ray.train.get_context()
+    rank, world = context.get_world_rank(), context.get_world_size()
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint is not None:
+        with checkpoint.as_directory() as saved:
+            shard.load_state_dict(json.loads(pathlib.Path(saved, "state.json").read_text()))
+    assert (shard.loader.rank, shard.loader.world) == (rank, world)
+    trace = open(pathlib.Path(config["folder"], f"{time.time_ns()}-{rank}-of-{world}.jsonl"), "w")
+    print(json.dumps({"start": list(shard.loader.start.position), "node": ray.get_runtime_context().get_node_id()}), file=trace, flush=True)
+    step = 0
+    for _ in range(shard.loader.epoch, EPOCHS):
+        for batch in shard.iter_torch_batches(dtypes={"image": torch.float32}):
+            step += 1
+            mean = batch["image"].mean()
+            torch.distributed.all_reduce(mean)
+            line = {"samples": batch.samples, "next": list(batch.next_position), "receipt": shard.loader.receipt}
+            print(json.dumps(line), file=trace, flush=True)
+            while step == STOP and config["waits"] and not os.path.exists(config["waits"]):
+                time.sleep(0.05)
+            if step % EVERY == 0:
+                with tempfile.TemporaryDirectory() as folder:
+                    pathlib.Path(folder, "state.json").write_text(json.dumps(shard.state_dict()))
+                    ray.train.report({}, checkpoint=ray.train.Checkpoint.from_directory(folder) if rank == 0 else None)
+
+
+class Training:
+    """A run of Ray Train on two ranks."""
+
+    def __init__(self, cluster: spdl_cluster.ray.RayCluster, folder: pathlib.Path, waits: pathlib.Path | None = None) -> None:
+        self.traces = folder / "traces"
+        self.traces.mkdir()
+        self._storage = folder / "storage"
+        config = {"cluster": cluster, "folder": str(self.traces), "waits": str(waits or "")}
+        self._trainer = TorchTrainer(
+            train,
+            train_loop_config=config,
+            torch_config=TorchConfig(backend="gloo"),
+            scaling_config=ray.train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 2}, placement_strategy="SPREAD"),
+            run_config=ray.train.RunConfig(storage_path=str(self._storage), failure_config=ray.train.FailureConfig(max_failures=2)),
+        )
+
+    def run(self) -> list[list[list[dict[str, Any]]]]:
+        """Trains to the end. Returns the lines that each rank of each launch has written."""
+        self._trainer.fit()
+        return self.launches()
+
+    def launches(self) -> list[list[list[dict[str, Any]]]]:
+        """Returns the lines of each rank of each launch so far."""
+        texts = [path.read_text().splitlines(keepends=True) for path in sorted(self.traces.iterdir())]
+        ranks = [[json.loads(line) for line in lines if line.endswith("\n")] for lines in texts]
+        return [ranks[at : at + 2] for at in range(0, len(ranks), 2)]
+
+    def wait_for_checkpoint(self) -> list[list[dict[str, Any]]]:
+        """Waits until both ranks of the first launch wait and Ray knows of a checkpoint, and returns their lines."""
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            found = self.launches()
+            has_steps = found and len(found[0]) == 2 and min(map(len, found[0])) > STOP
+            if has_steps and any(self._storage.glob("*/checkpoint_manager_snapshot.json")):
+                return found[0]
+            assert time.monotonic() < deadline, found
+            time.sleep(0.1)
+
+
+def processes(folder: pathlib.Path) -> list[int]:
+    """Returns the servers whose files are in this folder."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes()
+        except OSError:
+            continue
+        if b"--die-with-parent" in command and os.fsencode(folder) in command:
+            found.append(int(path.parent.name))
+    return found
+
+
+def left(folder: pathlib.Path) -> list[str]:
+    return [name for name in os.listdir(folder) if name.startswith("spdl")]
+
+
+def test_two_nodes_train_every_sample_once_although_servers_are_killed(
+    two_raylets: Raylets, job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], temporary: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    made, go = job_file(job(name="train", epochs=EPOCHS, epoch_end="exact")), tmp_path / "go"
+    with pytest.raises(LaunchError, match=r"has not found 4 free CPUs on each of 2 nodes within 1 s; the nodes have 3, 3 CPUs"):
+        spdl_cluster.ray.start([made], cores=4, timeout=1.0)
+    with pytest.raises(LaunchError, match=r"job `none` was not accepted:\n.*dataset"):
+        spdl_cluster.ray.start([job(name="none", dataset=tmp_path / "none")], cores=1, memory="256MiB")
+    with pytest.raises(LaunchError, match=r"worker-\w+ ended with exit code 2; it wrote:\n(.|\n)*--no-such-flag"):
+        spdl_cluster.ray.start([made], cores=1, worker_arguments=["--no-such-flag"])
+    assert left(temporary) == [] and processes(temporary) == []
+    with spdl_cluster.ray.start([made], cores=1, memory="256MiB") as cluster:
+        assert cluster.jobs == ["train"]
+        servers = processes(temporary)
+        assert len(servers) == 3, "a coordinator and two workers"
+        training = Training(cluster, tmp_path, go)
+
+        def kill_servers() -> None:
+            training.wait_for_checkpoint()
+            for pid in servers:
+                os.kill(pid, signal.SIGKILL)
+            go.touch()
+
+        with ThreadPoolExecutor(1) as threads:
+            killed = threads.submit(kill_servers)
+            [ranks] = training.run()
+            killed.result()
+        assert [rank[0]["start"] for rank in ranks] == [[0, 0], [0, 0]]
+        assert len({rank[0]["node"] for rank in ranks}) == 2
+        audited = [word for rank in ranks for word in ("--receipt", rank[-1]["receipt"])]
+        assert ctl_json("audit", made, *audited)["equal"]
+        again = processes(temporary)
+        assert len(again) == 3 and not set(again) & set(servers)
+    assert left(temporary) == [] and processes(temporary) == []
+
+
+def test_a_lost_node_loses_no_sample_and_repeats_none(
+    three_raylets: Raylets, job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], temporary: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    made = job(name="train", epochs=EPOCHS, epoch_end="exact")
+    with spdl_cluster.ray.start([made], cores=1, memory="256MiB") as cluster:
+        training = Training(cluster, tmp_path, tmp_path / "never")
+
+        def kill_node() -> str:
+            nodes = {rank[0]["node"] for rank in training.wait_for_checkpoint()}
+            lost = next(node for node in three_raylets.others if node.node_id in nodes)
+            (tmp_path / "never").touch()
+            three_raylets.cluster.remove_node(lost, allow_graceful=False)
+            return str(lost.node_id)
+
+        with ThreadPoolExecutor(1) as threads:
+            killed = threads.submit(kill_node)
+            first, *_, last = training.run()
+            lost = killed.result()
+    start = last[0][0]["start"]
+    assert start == last[1][0]["start"] and start > [0, 0], "the newest checkpoint"
+    # Steps after the checkpoint are trained again; the receipts before it and after it add up to the plan's.
+    saved = [next(line["receipt"] for line in rank[1:] if line["next"] == start) for rank in first]
+    audited = [word for receipt in [*saved, *(rank[-1]["receipt"] for rank in last)] for word in ("--receipt", receipt)]
+    assert ctl_json("audit", job_file(made), *audited)["equal"]
+    assert all(lost.startswith(name.rpartition("-")[2]) for name in left(temporary)), "what was on the lost node is its own"
