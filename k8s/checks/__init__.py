@@ -1,0 +1,1 @@
+"""What `validate.py` checks, a file for each subject."""

@@ -1,0 +1,66 @@
+"""The parts of a manifest that every check reads: resources, their pods and the containers of those."""
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+#: The folder of the manifests.
+HERE = pathlib.Path(__file__).resolve().parent.parent
+Resource = dict[str, Any]
+
+
+class Invalid(Exception):
+    """A manifest does not pass a check. The text names the resource and the problem."""
+
+
+def demand(holds: bool, problem: str) -> None:
+    if not holds:
+        raise Invalid(problem)
+
+
+def matches(resource: Resource, target: dict[str, str]) -> bool:
+    return resource["kind"] == target["kind"] and resource["metadata"]["name"] == target["name"]
+
+
+def label(resource: Resource) -> str:
+    return f"{resource['kind']} {resource['metadata']['name']}"
+
+
+def replicated_jobs(resource: Resource) -> list[Resource]:
+    """Returns the Jobs of a JobSet, or of the JobSet that a training runtime of Kubeflow makes."""
+    spec = resource.get("spec") or {}
+    if resource["kind"] in ("ClusterTrainingRuntime", "TrainingRuntime"):
+        spec = spec["template"]["spec"]
+    return spec.get("replicatedJobs") or []
+
+
+def pod_templates(resource: Resource) -> Iterator[Resource]:
+    """Yields the templates of the pods that a resource makes."""
+    for job in replicated_jobs(resource):
+        yield job["template"]["spec"]["template"]
+    template = (resource.get("spec") or {}).get("template") or {}
+    if "containers" in (template.get("spec") or {}):
+        yield template
+
+
+def pods(resource: Resource) -> Iterator[Resource]:
+    for template in pod_templates(resource):
+        yield template["spec"]
+
+
+def containers(pod: Resource) -> list[Resource]:
+    return pod.get("initContainers", []) + pod["containers"]
+
+
+def is_sidecar(container: Resource) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def pod_labels(template: Resource) -> dict[str, str]:
+    return template.get("metadata", {}).get("labels", {})
+
+
+def selects(selector: Resource, labels: dict[str, str]) -> bool:
+    """Whether a label selector of `matchLabels` selects what has these labels; an empty one selects all."""
+    demand(selector.keys() <= {"matchLabels"}, f"a selector with {sorted(selector)}: write `matchLabels`")
+    return selector.get("matchLabels", {}).items() <= labels.items()

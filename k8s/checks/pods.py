@@ -1,0 +1,67 @@
+"""What each pod has to be: its security, its resources, its probes, and flags that the programs have."""
+
+import functools
+import pathlib
+import subprocess
+
+from .manifest import Resource, containers, demand, is_sidecar
+
+#: The only containers that may run as root.
+ROOT_CONTAINERS = {"own-socket-folder"}
+SERVERS = {"spdl-coord", "spdl-worker"}
+
+
+def check_pod(name: str, pod: Resource, binaries: str | None, claims: frozenset[str] = frozenset()) -> None:
+    """Checks a pod. `claims` are the volumes that a controller adds to it."""
+    demand(pod.get("enableServiceLinks") is False, f"{name}: Kubernetes would set SPDL_COORD_* variables; set `enableServiceLinks: false`")
+    demand(pod.get("automountServiceAccountToken") is False, f"{name}: has a token of the API server; set `automountServiceAccountToken: false`")
+    volumes = {volume["name"] for volume in pod.get("volumes", [])} | claims
+    for container in containers(pod):
+        of_container = f"{name}: container {container['name']}"
+        _check_security(of_container, pod, container)
+        _check_resources(of_container, container)
+        for mount in container.get("volumeMounts", []):
+            demand(mount["name"] in volumes, f"{of_container}: mounts `{mount['name']}`, and the pod has no such volume")
+        if binaries:
+            _check_flags(of_container, container, pathlib.Path(binaries))
+    for container in pod["containers"] + [c for c in pod.get("initContainers", []) if is_sidecar(c)]:
+        if container["command"][0] in SERVERS:
+            _check_server(f"{name}: container {container['name']}", container)
+
+
+def _check_security(name: str, pod: Resource, container: Resource) -> None:
+    security = pod.get("securityContext", {}) | container.get("securityContext", {})
+    non_root = security.get("runAsNonRoot") is True and security.get("runAsUser", 0) > 0
+    demand(non_root or container["name"] in ROOT_CONTAINERS, f"{name} runs as root")
+    demand(security.get("readOnlyRootFilesystem") is True, f"{name} can write its root file system")
+    demand(security.get("allowPrivilegeEscalation") is False, f"{name} can gain privileges")
+    demand(security.get("capabilities", {}).get("drop") == ["ALL"], f"{name} keeps capabilities")
+    demand(security.get("seccompProfile", {}).get("type") == "RuntimeDefault", f"{name} has no seccomp profile")
+
+
+def _check_resources(name: str, container: Resource) -> None:
+    resources = container.get("resources", {})
+    demand({"cpu", "memory"} <= resources.get("requests", {}).keys(), f"{name} asks for no CPU and memory")
+    demand("memory" in resources.get("limits", {}), f"{name} has no memory limit")
+
+
+def _check_server(name: str, container: Resource) -> None:
+    demand({"livenessProbe", "readinessProbe"} <= container.keys(), f"{name} has no probes")
+    if is_sidecar(container):
+        demand("startupProbe" in container, f"{name}: without a `startupProbe` the trainer starts before its worker serves")
+
+
+def _check_flags(name: str, container: Resource, binaries: pathlib.Path) -> None:
+    program, *words = container["command"] + container.get("args", [])
+    if not program.startswith("spdl-"):
+        return
+    subcommand = tuple(word for word in words if not word.startswith("-"))
+    known = _help_of(binaries / program, subcommand)
+    command = " ".join([program, *subcommand])
+    for flag in (word.split("=")[0] for word in words if word.startswith("--")):
+        demand(f"{flag} " in known or f"{flag}\n" in known, f"{name}: `{command}` has no {flag}")
+
+
+@functools.cache
+def _help_of(program: pathlib.Path, subcommand: tuple[str, ...]) -> str:
+    return subprocess.run([program, *subcommand, "--help"], check=True, capture_output=True, text=True).stdout

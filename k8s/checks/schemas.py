@@ -1,0 +1,62 @@
+"""Checks each resource against its schema: Kubernetes' own, or one of `schemas/` for what operators define."""
+
+import functools
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import yaml
+
+from .manifest import HERE, Invalid, Resource, demand, replicated_jobs
+from .scaling import autoscaler_of
+
+VERSION = kubernetes_validate.latest_version()
+#: What operators define, and the file of the schema of its `spec`.
+FILES = {
+    ("keda.sh/v1alpha1", "ScaledObject"): "scaled-object.yaml",
+    ("monitoring.coreos.com/v1", "PodMonitor"): "pod-monitor.yaml",
+    ("monitoring.coreos.com/v1", "PrometheusRule"): "prometheus-rule.yaml",
+}
+
+
+def check_schema(name: str, resource: Resource) -> None:
+    for key in ("apiVersion", "kind", "metadata"):
+        demand(key in resource, f"{name}: no `{key}`")
+    file = FILES.get((resource["apiVersion"], resource["kind"]))
+    if file:
+        return _check_custom(name, resource, schema(file))
+    _check_kubernetes(name, resource)
+
+
+def _check_kubernetes(name: str, resource: Resource) -> None:
+    try:
+        kubernetes_validate.validate(resource, VERSION, strict=True)
+    except kubernetes_validate.SchemaNotFoundError as error:
+        custom = ", ".join(f"{kind} of {version}" for version, kind in FILES)
+        kind = f"{resource['kind']} of {resource['apiVersion']}"
+        raise Invalid(f"{name}: no schema for {kind}: it is neither Kubernetes' own nor one of {custom}") from error
+    except kubernetes_validate.ValidationError as error:
+        raise Invalid(f"{name}: {_place(error.path)}{error.message}") from error
+
+
+def _place(path: Any) -> str:
+    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return f"{place.lstrip('.')}: " if place else ""
+
+
+@functools.cache
+def schema(file: str) -> dict[str, Any]:
+    return yaml.safe_load((HERE / "schemas" / file).read_text())
+
+
+def _check_custom(name: str, resource: Resource, of_spec: dict[str, Any]) -> None:
+    demand(resource.keys() == {"apiVersion", "kind", "metadata", "spec"}, f"{name}: has {sorted(resource)}")
+    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(of_spec).iter_errors(resource["spec"]))
+    if error:
+        raise Invalid(f"{name}: {_place(['spec', *error.absolute_path])}{error.message}")
+    # The parts whose types are Kubernetes' own.
+    if resource["kind"] == "ScaledObject":
+        _check_kubernetes(name, autoscaler_of(resource))
+    for job in replicated_jobs(resource):
+        as_job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": job["template"].get("metadata", {}), "spec": job["template"]["spec"]}
+        _check_kubernetes(f"{name}: replicated job `{job['name']}`", as_job)

@@ -1,0 +1,177 @@
+"""Breaks good manifests, one thing at a time, and demands that the check which is for it names it."""
+
+import copy
+import unittest
+from collections.abc import Callable
+
+import validate
+from checks.kustomization import load, render
+from checks.manifest import HERE, Invalid, Resource, pods
+from checks.restricted import violations
+
+SIDECAR = HERE / "overlays/sidecar"
+
+
+def of_pod(**values: object) -> Callable[[Resource], None]:
+    """Returns what sets keys of a pod."""
+    return lambda pod: pod.update(copy.deepcopy(values))
+
+
+def of_security(**values: object) -> Callable[[Resource], None]:
+    """Returns what sets keys of a pod's security context."""
+    return lambda pod: pod["securityContext"].update(copy.deepcopy(values))
+
+
+def of_sidecar(**values: object) -> Callable[[Resource], None]:
+    """Returns what sets keys of the security context of the sidecar."""
+    return lambda pod: pod["initContainers"][0]["securityContext"].update(copy.deepcopy(values))
+
+
+def of_trainer(**values: object) -> Callable[[Resource], None]:
+    """Returns what sets keys of the trainer's container."""
+    return lambda pod: pod["containers"][0].update(copy.deepcopy(values))
+
+
+def without(key: str) -> Callable[[Resource], None]:
+    """Returns what removes a key of the security context of the pod, or else of the trainer's container."""
+
+    def remove(pod: Resource) -> None:
+        of_container = pod["containers"][0]["securityContext"]
+        del (pod["securityContext"] if key in pod["securityContext"] else of_container)[key]
+
+    return remove
+
+
+#: For each rule of the level `restricted`, ways to break it and what the message has to say.
+RESTRICTED = [
+    ("hostNetwork", of_pod(hostNetwork=True)),
+    ("hostPID", of_pod(hostPID=True)),
+    ("hostIPC", of_pod(hostIPC=True)),
+    ("a `hostPath`", of_pod(volumes=[{"name": "socket", "hostPath": {"path": "/run/spdl"}}])),
+    ("a `nfs`", of_pod(volumes=[{"name": "data", "nfs": {"server": "store", "path": "/"}}])),
+    ("sysctl `kernel.msgmax`", of_security(sysctls=[{"name": "kernel.msgmax", "value": "1"}])),
+    ("`runAsUser` is 0", of_security(runAsUser=0)),
+    ("container `spdl-worker`: `runAsUser` is 0", of_sidecar(runAsUser=0)),
+    ("container `trainer`: `runAsNonRoot` is not true", without("runAsNonRoot")),
+    ("container `spdl-worker`: `runAsNonRoot` is not true", of_sidecar(runAsNonRoot=False)),
+    ("`seccompProfile` is not set", without("seccompProfile")),
+    ("`seccompProfile` is `Unconfined`", of_security(seccompProfile={"type": "Unconfined"})),
+    ("container `spdl-worker`: `seccompProfile` is `Unconfined`", of_sidecar(seccompProfile={"type": "Unconfined"})),
+    ("`appArmorProfile` is `Unconfined`", of_security(appArmorProfile={"type": "Unconfined"})),
+    ("`seLinuxOptions.type`", of_security(seLinuxOptions={"type": "spc_t"})),
+    ("`seLinuxOptions.user`", of_security(seLinuxOptions={"user": "system_u"})),
+    ("`seLinuxOptions.role`", of_sidecar(seLinuxOptions={"role": "system_r"})),
+    ("`windowsOptions.hostProcess`", of_security(windowsOptions={"hostProcess": True})),
+    ("`allowPrivilegeEscalation` is not false", without("allowPrivilegeEscalation")),
+    ("container `spdl-worker`: `allowPrivilegeEscalation` is not false", of_sidecar(allowPrivilegeEscalation=True)),
+    ("`privileged` is true", of_sidecar(privileged=True)),
+    ("`capabilities.drop` lacks `ALL`", without("capabilities")),
+    ("`capabilities.drop` lacks `ALL`", of_sidecar(capabilities={"drop": ["NET_RAW"]})),
+    ("`capabilities.add` has `SYS_ADMIN`", of_sidecar(capabilities={"drop": ["ALL"], "add": ["SYS_ADMIN"]})),
+    ("`procMount` is `Unmasked`", of_sidecar(procMount="Unmasked")),
+    ("`hostPort` 7402", of_trainer(ports=[{"containerPort": 7402, "hostPort": 7402}])),
+    ("`livenessProbe` connects", of_trainer(livenessProbe={"httpGet": {"host": "10.0.0.1", "port": 80}})),
+    ("`startupProbe` connects", of_trainer(startupProbe={"tcpSocket": {"host": "10.0.0.1", "port": 80}})),
+    ("`lifecycle.preStop` connects", of_trainer(lifecycle={"preStop": {"httpGet": {"host": "10.0.0.1", "port": 80}}})),
+]
+
+
+class TheLevelRestricted(unittest.TestCase):
+    def setUp(self) -> None:
+        (trainer,) = load(SIDECAR / "example-trainer.yaml")
+        (self.pod,) = pods(trainer)
+
+    def test_allows_a_trainer_with_its_worker_as_a_sidecar(self) -> None:
+        self.assertEqual(violations(self.pod), [])
+
+    def test_names_each_violation_and_nothing_else(self) -> None:
+        for text, spoil in RESTRICTED:
+            with self.subTest(text):
+                pod = copy.deepcopy(self.pod)
+                spoil(pod)
+                found = violations(pod)
+                self.assertTrue(found and all(text.rpartition(": ")[2] in problem for problem in found), found)
+                self.assertTrue(any(text in problem for problem in found), found)
+
+    def test_reads_the_annotation_of_older_app_armor(self) -> None:
+        key = "container.apparmor.security.beta.kubernetes.io/trainer"
+        self.assertEqual(violations(self.pod, {key: "localhost/ours"}), [])
+        (problem,) = violations(self.pod, {key: "unconfined"})
+        self.assertIn(key, problem)
+
+    def test_allows_what_is_safe(self) -> None:
+        of_sidecar(capabilities={"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}, seLinuxOptions={"type": "container_t"})(self.pod)
+        of_security(sysctls=[{"name": "net.ipv4.tcp_rmem", "value": "4096 87380 6291456"}])(self.pod)
+        self.assertEqual(violations(self.pod), [])
+
+
+class ABrokenManifest(unittest.TestCase):
+    def refused(self, text: str, spoil: Callable[[list[Resource]], None]) -> None:
+        """Demands that the sidecar variant with its example passes, and that what is spoilt in it is refused with this text."""
+        around, example = render(SIDECAR), load(SIDECAR / "example-trainer.yaml")
+        validate.check_example(example, around, "here", None)
+        validate.check(around, "here", None)
+        spoil(around + example)
+        with self.assertRaises(Invalid) as caught:
+            validate.check(around, "here", None)
+            validate.check_example(example, around, "here", None)
+        self.assertIn(text, str(caught.exception))
+
+    def test_has_a_key_that_kubernetes_does_not_know(self) -> None:
+        self.refused("'replicaz'", lambda all: named(all, "StatefulSet")["spec"].update(replicaz=2))
+
+    def test_mounts_a_volume_that_is_not_there(self) -> None:
+        self.refused("mounts `socket`", lambda all: pod_of(all, "Job")["volumes"].pop(2))
+
+    def test_mounts_a_secret_that_nobody_makes(self) -> None:
+        self.refused("`lost`", lambda all: pod_of(all, "Job")["volumes"][0]["secret"].update(secretName="lost"))
+
+    def test_mounts_a_config_map_that_is_not_there(self) -> None:
+        self.refused("no ConfigMap `spdl-jobs`", lambda all: named(all, "ConfigMap")["metadata"].update(name="others"))
+
+    def test_shares_a_folder_of_the_node_where_that_is_forbidden(self) -> None:
+        folder = {"name": "socket", "hostPath": {"path": "/run/spdl"}}
+        self.refused("`restricted` of its namespace forbids: volume `socket`", lambda all: pod_of(all, "Job")["volumes"].__setitem__(2, folder))
+
+    def test_gives_a_pod_a_role(self) -> None:
+        role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "all"}, "rules": []}
+
+        def spoil(all: list[Resource]) -> None:
+            service = named(all, "Service")
+            service.clear()
+            service.update(role)
+
+        self.refused("no program of ours needs the API server", spoil)
+
+    def test_gives_a_pod_a_token(self) -> None:
+        self.refused("token of the API server", lambda all: pod_of(all, "Job").pop("automountServiceAccountToken"))
+
+    def test_starts_the_trainer_before_its_worker_serves(self) -> None:
+        self.refused("without a `startupProbe`", lambda all: pod_of(all, "Job")["initContainers"][0].pop("startupProbe"))
+
+    def test_has_pods_without_a_network_policy(self) -> None:
+        labels = {"app.kubernetes.io/name": "mine"}
+        self.refused("no NetworkPolicy selects its pods", lambda all: named(all, "Job")["spec"]["template"]["metadata"].update(labels=labels))
+
+    def test_serves_on_a_port_that_no_network_policy_lets_in(self) -> None:
+        def spoil(all: list[Resource]) -> None:
+            pod_of(all, "Job")["initContainers"][0]["ports"][0]["containerPort"] = 7409
+
+        self.refused("lets in UDP 7409, its port `quic`", spoil)
+
+    def test_is_of_a_kind_without_a_schema(self) -> None:
+        self.refused("no schema for Thing of example.com/v1", lambda all: named(all, "Job").update(apiVersion="example.com/v1", kind="Thing"))
+
+
+def named(resources: list[Resource], kind: str) -> Resource:
+    """Returns the first resource of a kind."""
+    return next(resource for resource in resources if resource.get("kind") == kind)
+
+
+def pod_of(resources: list[Resource], kind: str) -> Resource:
+    """Returns the pod of the first resource of a kind."""
+    return next(pods(named(resources, kind)))
+
+
+if __name__ == "__main__":
+    unittest.main()
