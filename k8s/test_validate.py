@@ -105,18 +105,27 @@ class TheLevelRestricted(unittest.TestCase):
         self.assertEqual(violations(self.pod), [])
 
 
-class ABrokenManifest(unittest.TestCase):
+class Broken(unittest.TestCase):
+    """Manifests that pass until one thing in them is spoilt."""
+
+    folder = SIDECAR
+
     def refused(self, text: str, spoil: Callable[[list[Resource]], None]) -> None:
-        """Demands that the sidecar variant with its example passes, and that what is spoilt in it is refused with this text."""
-        around, example = render(SIDECAR), load(SIDECAR / "example-trainer.yaml")
-        validate.check_example(example, around, "here", None)
-        validate.check(around, "here", None)
+        """Demands that the kustomization with its examples passes, and that what is spoilt in it is refused with this text."""
+        around = render(self.folder)
+        example = [resource for path in self.folder.glob("example-*.yaml") for resource in load(path)]
+        self.check(around, example)
         spoil(around + example)
         with self.assertRaises(Invalid) as caught:
-            validate.check(around, "here", None)
-            validate.check_example(example, around, "here", None)
+            self.check(around, example)
         self.assertIn(text, str(caught.exception))
 
+    def check(self, around: list[Resource], example: list[Resource]) -> None:
+        validate.check(around, "here", None)
+        validate.check_example(example, around, "here", None)
+
+
+class ABrokenManifest(Broken):
     def test_has_a_key_that_kubernetes_does_not_know(self) -> None:
         self.refused("'replicaz'", lambda all: named(all, "StatefulSet")["spec"].update(replicaz=2))
 
@@ -161,6 +170,31 @@ class ABrokenManifest(unittest.TestCase):
 
     def test_is_of_a_kind_without_a_schema(self) -> None:
         self.refused("no schema for Thing of example.com/v1", lambda all: named(all, "Job").update(apiVersion="example.com/v1", kind="Thing"))
+
+
+class ABrokenCertificate(Broken):
+    folder = HERE / "overlays/cert-manager"
+
+    def test_names_no_role(self) -> None:
+        self.refused("`spdl-coord.spdl.svc` names no role", lambda all: leaf(all).update(dnsNames=["spdl-coord.spdl.svc"]))
+
+    def test_cannot_serve_where_its_role_does(self) -> None:
+        self.refused("a coordinator needs the usages", lambda all: leaf(all).update(usages=["digital signature", "client auth"]))
+
+    def test_has_an_issuer_that_is_not_there(self) -> None:
+        self.refused("no Issuer `other`", lambda all: leaf(all)["issuerRef"].update(name="other"))
+
+    def test_is_for_the_secret_of_another(self) -> None:
+        self.refused("two certificates for one Secret", lambda all: leaf(all, "spdl-admin").update(secretName="spdl-worker-certs"))
+
+    def test_has_a_key_that_cert_manager_does_not_know(self) -> None:
+        self.refused("spec.privateKey.algorithm: 'RS' is not one of", lambda all: leaf(all)["privateKey"].update(algorithm="RS"))
+
+
+def leaf(resources: list[Resource], name: str = "spdl-coord") -> Resource:
+    """Returns the specification of a certificate."""
+    certificates = (r for r in resources if r["kind"] == "Certificate" and r["metadata"]["name"] == name)
+    return next(certificates)["spec"]
 
 
 def named(resources: list[Resource], kind: str) -> Resource:

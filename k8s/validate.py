@@ -14,6 +14,7 @@ import sys
 
 import yaml
 
+from checks.certificates import check_certificates
 from checks.kustomization import load, render
 from checks.manifest import HERE, Invalid, Resource, label, pod_templates
 from checks.pods import check_pod
@@ -26,6 +27,16 @@ from checks.references import (
 )
 from checks.scaling import check_scaling
 from checks.schemas import VERSION, check_schema
+
+TOGETHER = (
+    check_level,
+    check_network,
+    check_sources,
+    check_certificates,
+    check_disruption,
+    check_monitoring,
+    check_scaling,
+)
 
 
 def main(binaries: str | None = None) -> None:
@@ -58,7 +69,7 @@ def check(resources: list[Resource], origin: str, binaries: str | None) -> int:
     """Checks all resources of a kustomization, and returns their number."""
     for resource in resources:
         check_resource(resource, f"{origin}: {label(resource)}", binaries)
-    for check_together in (check_level, check_network, check_sources, check_disruption, check_monitoring, check_scaling):
+    for check_together in TOGETHER:
         check_together(resources, origin)
     return len(resources)
 

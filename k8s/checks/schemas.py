@@ -13,6 +13,8 @@ from .scaling import autoscaler_of
 VERSION = kubernetes_validate.latest_version()
 #: What operators define, and the file of the schema of its `spec`.
 FILES = {
+    ("cert-manager.io/v1", "Certificate"): "certificate.yaml",
+    ("cert-manager.io/v1", "Issuer"): "issuer.yaml",
     ("keda.sh/v1alpha1", "ScaledObject"): "scaled-object.yaml",
     ("monitoring.coreos.com/v1", "PodMonitor"): "pod-monitor.yaml",
     ("monitoring.coreos.com/v1", "PrometheusRule"): "prometheus-rule.yaml",
