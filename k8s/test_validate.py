@@ -191,6 +191,54 @@ class ABrokenCertificate(Broken):
         self.refused("spec.privateKey.algorithm: 'RS' is not one of", lambda all: leaf(all)["privateKey"].update(algorithm="RS"))
 
 
+class ABrokenJobSet(Broken):
+    folder = HERE / "overlays/jobset-kueue"
+
+    def test_waits_for_a_job_that_is_not_there(self) -> None:
+        self.refused("waits for `coordinato`", lambda all: job(all, 1)["dependsOn"][0].update(name="coordinato"))
+
+    def test_waits_for_a_job_that_is_ready_at_once(self) -> None:
+        self.refused("container spdl-coord has no probes", lambda all: pod_of(all, "JobSet")["containers"][0].pop("readinessProbe"))
+
+    def test_succeeds_with_a_job_that_is_not_there(self) -> None:
+        self.refused("a policy is for `node`", lambda all: jobset(all)["successPolicy"].update(targetReplicatedJobs=["node"]))
+
+    def test_gives_its_pods_no_address_of_the_coordinator(self) -> None:
+        self.refused("has no `coordinator`, whose address", lambda all: jobset(all).pop("coordinator"))
+
+    def test_gives_its_pods_the_address_of_a_trainer(self) -> None:
+        self.refused("runs ['spdl-ctl']", lambda all: jobset(all)["coordinator"].update(replicatedJob="trainer"))
+
+    def test_has_a_volume_that_nothing_mounts(self) -> None:
+        self.refused("nothing mounts the claim `state`", lambda all: pod_of(all, "JobSet")["containers"][0]["volumeMounts"].pop(0))
+
+    def test_has_a_volume_claim_that_kubernetes_does_not_know(self) -> None:
+        claim = {"accessModes": ["Once"], "storage": "1Gi"}
+        self.refused("claim `state`", lambda all: jobset(all)["volumeClaimPolicies"][0]["templates"][0].update(spec=claim))
+
+    def test_has_a_job_that_kubernetes_does_not_know(self) -> None:
+        self.refused("replicated job `trainer`: ", lambda all: job(all, 1)["template"]["spec"].update(parallel=4))
+
+    def test_has_a_key_that_jobset_does_not_know(self) -> None:
+        self.refused("spec.replicatedJobs[1]: ", lambda all: job(all, 1).update(replica=1))
+
+    def test_has_a_budget_for_another_number_of_pods(self) -> None:
+        self.refused("`minAvailable` has to be 4", lambda all: named(all, "PodDisruptionBudget")["spec"].update(minAvailable=3))
+
+    def test_is_in_a_queue_that_is_not_there(self) -> None:
+        self.refused("no LocalQueue `spdl`", lambda all: named(all, "LocalQueue")["metadata"].update(name="other"))
+
+
+def jobset(resources: list[Resource]) -> Resource:
+    """Returns the specification of the JobSet."""
+    return named(resources, "JobSet")["spec"]
+
+
+def job(resources: list[Resource], index: int) -> Resource:
+    """Returns a replicated job of the JobSet."""
+    return jobset(resources)["replicatedJobs"][index]
+
+
 def leaf(resources: list[Resource], name: str = "spdl-coord") -> Resource:
     """Returns the specification of a certificate."""
     certificates = (r for r in resources if r["kind"] == "Certificate" and r["metadata"]["name"] == name)

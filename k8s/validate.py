@@ -15,14 +15,16 @@ import sys
 import yaml
 
 from checks.certificates import check_certificates
+from checks.jobsets import check_jobsets
 from checks.kustomization import load, render
-from checks.manifest import HERE, Invalid, Resource, label, pod_templates
+from checks.manifest import HERE, Invalid, Resource, claims, label, pod_templates
 from checks.pods import check_pod
 from checks.references import (
     check_disruption,
     check_level,
     check_monitoring,
     check_network,
+    check_queues,
     check_sources,
 )
 from checks.scaling import check_scaling
@@ -33,7 +35,9 @@ TOGETHER = (
     check_network,
     check_sources,
     check_certificates,
+    check_jobsets,
     check_disruption,
+    check_queues,
     check_monitoring,
     check_scaling,
 )
@@ -86,15 +90,9 @@ def check_example(example: list[Resource], around: list[Resource], origin: str, 
 
 def check_resource(resource: Resource, name: str, binaries: str | None) -> None:
     check_schema(name, resource)
-    claims = frozenset(claims_of(resource))
+    added_volumes = {claim["metadata"]["name"] for claim in claims(resource)}
     for template in pod_templates(resource):
-        check_pod(name, template["spec"], binaries, claims)
-
-
-def claims_of(resource: Resource) -> list[str]:
-    """Returns the volumes that a controller adds to the pods of a resource."""
-    spec = resource.get("spec") or {}
-    return [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", [])]
+        check_pod(name, template["spec"], binaries, added_volumes)
 
 
 if __name__ == "__main__":

@@ -26,21 +26,40 @@ def label(resource: Resource) -> str:
     return f"{resource['kind']} {resource['metadata']['name']}"
 
 
-def replicated_jobs(resource: Resource) -> list[Resource]:
-    """Returns the Jobs of a JobSet, or of the JobSet that a training runtime of Kubeflow makes."""
+def jobset_spec(resource: Resource) -> Resource:
+    """Returns the specification of a JobSet, or of the one that a training runtime of Kubeflow makes."""
     spec = resource.get("spec") or {}
-    if resource["kind"] in ("ClusterTrainingRuntime", "TrainingRuntime"):
-        spec = spec["template"]["spec"]
-    return spec.get("replicatedJobs") or []
+    return spec["template"]["spec"] if resource["kind"] in ("ClusterTrainingRuntime", "TrainingRuntime") else spec
+
+
+def replicated_jobs(resource: Resource) -> list[Resource]:
+    """Returns the Jobs of a JobSet."""
+    return jobset_spec(resource).get("replicatedJobs") or []
+
+
+def claims(resource: Resource) -> list[Resource]:
+    """Returns the templates of the volume claims that a controller makes, and adds to the pods as volumes."""
+    policies = jobset_spec(resource).get("volumeClaimPolicies", [])
+    of_jobset = [template for policy in policies for template in policy.get("templates", [])]
+    return (resource.get("spec") or {}).get("volumeClaimTemplates", []) + of_jobset
 
 
 def pod_templates(resource: Resource) -> Iterator[Resource]:
     """Yields the templates of the pods that a resource makes."""
     for job in replicated_jobs(resource):
-        yield job["template"]["spec"]["template"]
+        yield with_labels_of_jobset(resource, job)
     template = (resource.get("spec") or {}).get("template") or {}
     if "containers" in (template.get("spec") or {}):
         yield template
+
+
+def with_labels_of_jobset(resource: Resource, job: Resource) -> Resource:
+    """Returns the template of the pods of a replicated job, with the labels that JobSet gives them."""
+    template = job["template"]["spec"]["template"]
+    given = {"jobset.sigs.k8s.io/replicatedjob-name": job["name"]}
+    if resource["kind"] == "JobSet":
+        given["jobset.sigs.k8s.io/jobset-name"] = resource["metadata"]["name"]
+    return template | {"metadata": template.get("metadata", {}) | {"labels": pod_labels(template) | given}}
 
 
 def pods(resource: Resource) -> Iterator[Resource]:

@@ -11,11 +11,11 @@ ROOT_CONTAINERS = {"own-socket-folder"}
 SERVERS = {"spdl-coord", "spdl-worker"}
 
 
-def check_pod(name: str, pod: Resource, binaries: str | None, claims: frozenset[str] = frozenset()) -> None:
-    """Checks a pod. `claims` are the volumes that a controller adds to it."""
+def check_pod(name: str, pod: Resource, binaries: str | None, added_volumes: set[str]) -> None:
+    """Checks a pod, to which a controller adds some volumes."""
     demand(pod.get("enableServiceLinks") is False, f"{name}: Kubernetes would set SPDL_COORD_* variables; set `enableServiceLinks: false`")
     demand(pod.get("automountServiceAccountToken") is False, f"{name}: has a token of the API server; set `automountServiceAccountToken: false`")
-    volumes = {volume["name"] for volume in pod.get("volumes", [])} | claims
+    volumes = {volume["name"] for volume in pod.get("volumes", [])} | added_volumes
     for container in containers(pod):
         of_container = f"{name}: container {container['name']}"
         _check_security(of_container, pod, container)

@@ -12,10 +12,13 @@ from .manifest import (
     pod_labels,
     pod_templates,
     pods,
+    replicated_jobs,
     selects,
+    with_labels_of_jobset,
 )
 from .restricted import ENFORCE, violations
 
+QUEUE = "kueue.x-k8s.io/queue-name"
 RBAC = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"}
 
 
@@ -71,10 +74,24 @@ def check_disruption(resources: list[Resource], origin: str) -> None:
         spec = budget["spec"]
         owners = [r for r in resources for t in pod_templates(r) if selects(spec["selector"], pod_labels(t))]
         demand(bool(owners), f"{name} selects no pods")
-        scales = {"Deployment", "StatefulSet"}
-        if any(owner["kind"] not in scales for owner in owners):
-            # Kubernetes knows the number of pods of these two alone.
-            demand(isinstance(spec.get("minAvailable"), int), f"{name}: pods of a {owners[0]['kind']} need a number as `minAvailable`")
+        if any(owner["kind"] not in ("Deployment", "StatefulSet") for owner in owners):
+            # Kubernetes knows the number of pods of these two alone, so for others the budget has to.
+            jobs = [job for owner in owners for job in replicated_jobs(owner) if _covers(spec, owner, job)]
+            wanted = sum(job["template"]["spec"]["parallelism"] for job in jobs)
+            demand(spec.get("minAvailable") == wanted, f"{name}: for {wanted} pods that a JobSet makes, `minAvailable` has to be {wanted}")
+
+
+def _covers(budget: Resource, owner: Resource, job: Resource) -> bool:
+    return selects(budget["selector"], pod_labels(with_labels_of_jobset(owner, job)))
+
+
+def check_queues(resources: list[Resource], origin: str) -> None:
+    """Checks that what Kueue queues names a queue that is there, and that each queue is named."""
+    queues = {r["metadata"]["name"] for r in resources if r["kind"] == "LocalQueue"}
+    named = {q: r for r in resources if (q := r["metadata"].get("labels", {}).get(QUEUE))}
+    for queue, resource in named.items():
+        demand(queue in queues, f"{origin}: {label(resource)}: no LocalQueue `{queue}`; there are {sorted(queues)}")
+    demand(queues <= named.keys(), f"{origin}: nothing is in the queues {sorted(queues - named.keys())}; the label is `{QUEUE}`")
 
 
 def check_monitoring(resources: list[Resource], origin: str) -> None:

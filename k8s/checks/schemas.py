@@ -7,7 +7,7 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
-from .manifest import HERE, Invalid, Resource, demand, replicated_jobs
+from .manifest import HERE, Invalid, Resource, claims, demand, replicated_jobs
 from .scaling import autoscaler_of
 
 VERSION = kubernetes_validate.latest_version()
@@ -15,7 +15,9 @@ VERSION = kubernetes_validate.latest_version()
 FILES = {
     ("cert-manager.io/v1", "Certificate"): "certificate.yaml",
     ("cert-manager.io/v1", "Issuer"): "issuer.yaml",
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"): "job-set.yaml",
     ("keda.sh/v1alpha1", "ScaledObject"): "scaled-object.yaml",
+    ("kueue.x-k8s.io/v1beta2", "LocalQueue"): "local-queue.yaml",
     ("monitoring.coreos.com/v1", "PodMonitor"): "pod-monitor.yaml",
     ("monitoring.coreos.com/v1", "PrometheusRule"): "prometheus-rule.yaml",
 }
@@ -59,6 +61,8 @@ def _check_custom(name: str, resource: Resource, of_spec: dict[str, Any]) -> Non
     # The parts whose types are Kubernetes' own.
     if resource["kind"] == "ScaledObject":
         _check_kubernetes(name, autoscaler_of(resource))
+    for claim in claims(resource):
+        _check_kubernetes(f"{name}: claim `{claim['metadata']['name']}`", {"apiVersion": "v1", "kind": "PersistentVolumeClaim"} | claim)
     for job in replicated_jobs(resource):
         as_job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": job["template"].get("metadata", {}), "spec": job["template"]["spec"]}
         _check_kubernetes(f"{name}: replicated job `{job['name']}`", as_job)
