@@ -10,6 +10,7 @@ from checks.manifest import HERE, Invalid, Resource, pods
 from checks.restricted import violations
 
 SIDECAR = HERE / "overlays/sidecar"
+FOLDER_OF_NODE = {"name": "node", "hostPath": {"path": "/run/spdl"}}
 
 
 def of_pod(**values: object) -> Callable[[Resource], None]:
@@ -139,8 +140,7 @@ class ABrokenManifest(Broken):
         self.refused("no ConfigMap `spdl-jobs`", lambda all: named(all, "ConfigMap")["metadata"].update(name="others"))
 
     def test_shares_a_folder_of_the_node_where_that_is_forbidden(self) -> None:
-        folder = {"name": "socket", "hostPath": {"path": "/run/spdl"}}
-        self.refused("`restricted` of its namespace forbids: volume `socket`", lambda all: pod_of(all, "Job")["volumes"].__setitem__(2, folder))
+        self.refused("`restricted` of its namespace forbids: volume `node`", lambda all: pod_of(all, "Job")["volumes"].append(FOLDER_OF_NODE))
 
     def test_gives_a_pod_a_role(self) -> None:
         role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "all"}, "rules": []}
@@ -227,6 +227,57 @@ class ABrokenJobSet(Broken):
 
     def test_is_in_a_queue_that_is_not_there(self) -> None:
         self.refused("no LocalQueue `spdl`", lambda all: named(all, "LocalQueue")["metadata"].update(name="other"))
+
+
+class ABrokenTrainJob(Broken):
+    folder = HERE / "kubeflow"
+
+    def test_names_a_runtime_that_is_not_there(self) -> None:
+        self.refused("no runtime `torch`", lambda all: named(all, "TrainJob")["spec"]["runtimeRef"].update(name="torch"))
+
+    def test_has_a_runtime_without_nodes(self) -> None:
+        labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "node"}
+        self.refused("0 replicated jobs have the label", lambda all: nodes(all)["metadata"].update(labels=labels))
+
+    def test_has_a_runtime_without_the_container_of_its_nodes(self) -> None:
+        self.refused("no container `node`", lambda all: nodes(all)["spec"]["template"]["spec"]["containers"][0].update(name="trainer"))
+
+    def test_has_a_key_that_kubeflow_does_not_know(self) -> None:
+        self.refused("spec.trainer: ", lambda all: named(all, "TrainJob")["spec"]["trainer"].update(nodes=2))
+
+    def test_has_a_runtime_with_a_key_that_jobset_does_not_know(self) -> None:
+        runtime = "ClusterTrainingRuntime"
+        self.refused("spec.template.spec: ", lambda all: named(all, runtime)["spec"]["template"]["spec"].update(policy={}))
+
+    def test_asks_for_resources_that_kubernetes_does_not_know(self) -> None:
+        asked = {"limits": {"memory": ["64Gi"]}}
+        self.refused("of its runtime: replicated job `node`", lambda all: named(all, "TrainJob")["spec"]["trainer"].update(resourcesPerNode=asked))
+
+    def test_has_a_runtime_that_shares_a_folder_of_the_node(self) -> None:
+        self.refused("volume `node` is a `hostPath`", lambda all: nodes(all)["spec"]["template"]["spec"]["volumes"].append(FOLDER_OF_NODE))
+
+
+class TheSidecars(unittest.TestCase):
+    def test_are_the_same_in_all_variants_but_for_how_they_find_the_coordinator(self) -> None:
+        files = ["overlays/sidecar/example-trainer.yaml", "jobset/jobset.yaml", "kubeflow/runtime.yaml"]
+        found = [sidecar(resource) for file in files for resource in load(HERE / file)]
+        self.assertEqual(len(found), len(files))
+        for other in found[1:]:
+            self.assertEqual(found[0], other)
+
+
+def sidecar(resource: Resource) -> Resource:
+    """Returns the worker of a variant, without its image and what tells it the coordinator's address."""
+    (worker,) = (copy.deepcopy(c) for pod in pods(resource) for c in pod.get("initContainers", []))
+    del worker["image"]
+    worker["args"] = [argument for argument in worker["args"] if not argument.startswith("--coord=")]
+    worker["env"] = [variable for variable in worker["env"] if variable["name"] != "COORDINATOR"]
+    return worker
+
+
+def nodes(resources: list[Resource]) -> Resource:
+    """Returns the template of the Job of a runtime that makes the nodes."""
+    return named(resources, "ClusterTrainingRuntime")["spec"]["template"]["spec"]["replicatedJobs"][1]["template"]
 
 
 def jobset(resources: list[Resource]) -> Resource:

@@ -16,6 +16,7 @@ import yaml
 
 from checks.certificates import check_certificates
 from checks.jobsets import check_jobsets
+from checks.kubeflow import jobset_of
 from checks.kustomization import load, render
 from checks.manifest import HERE, Invalid, Resource, claims, label, pod_templates
 from checks.pods import check_pod
@@ -73,17 +74,23 @@ def check(resources: list[Resource], origin: str, binaries: str | None) -> int:
     """Checks all resources of a kustomization, and returns their number."""
     for resource in resources:
         check_resource(resource, f"{origin}: {label(resource)}", binaries)
+    # What a runtime makes is checked with the namespace of a TrainJob.
+    of_namespace = [resource for resource in resources if resource["kind"] != "ClusterTrainingRuntime"]
     for check_together in TOGETHER:
-        check_together(resources, origin)
+        check_together(of_namespace, origin)
     return len(resources)
 
 
 def check_example(example: list[Resource], around: list[Resource], origin: str, binaries: str | None) -> int:
     """Checks what is applied beside the resources of a kustomization, and returns the number of its own."""
-    for resource in example:
+    for resource in list(example):
         check_resource(resource, f"{origin}: {label(resource)}", binaries)
+        if resource["kind"] == "TrainJob":
+            jobset = jobset_of(resource, around, f"{origin}: {label(resource)}")
+            check_resource(jobset, f"{origin}: {label(jobset)} of its runtime", binaries)
+            around, example = render(HERE / "namespace"), [*example, jobset]
     if around:
-        for check_together in (check_level, check_network, check_sources):
+        for check_together in (check_level, check_network, check_sources, check_jobsets):
             check_together(around + example, origin)
     return len(example)
 

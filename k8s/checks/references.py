@@ -72,7 +72,7 @@ def check_disruption(resources: list[Resource], origin: str) -> None:
     for budget in (r for r in resources if r["kind"] == "PodDisruptionBudget"):
         name = f"{origin}: {label(budget)}"
         spec = budget["spec"]
-        owners = [r for r in resources for t in pod_templates(r) if selects(spec["selector"], pod_labels(t))]
+        owners = [r for r in resources if any(selects(spec["selector"], pod_labels(t)) for t in pod_templates(r))]
         demand(bool(owners), f"{name} selects no pods")
         if any(owner["kind"] not in ("Deployment", "StatefulSet") for owner in owners):
             # Kubernetes knows the number of pods of these two alone, so for others the budget has to.

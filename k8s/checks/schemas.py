@@ -7,7 +7,7 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
-from .manifest import HERE, Invalid, Resource, claims, demand, replicated_jobs
+from .manifest import HERE, Invalid, Resource, claims, demand, jobset_spec, replicated_jobs
 from .scaling import autoscaler_of
 
 VERSION = kubernetes_validate.latest_version()
@@ -20,6 +20,8 @@ FILES = {
     ("kueue.x-k8s.io/v1beta2", "LocalQueue"): "local-queue.yaml",
     ("monitoring.coreos.com/v1", "PodMonitor"): "pod-monitor.yaml",
     ("monitoring.coreos.com/v1", "PrometheusRule"): "prometheus-rule.yaml",
+    ("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime"): "training-runtime.yaml",
+    ("trainer.kubeflow.org/v1alpha1", "TrainJob"): "train-job.yaml",
 }
 
 
@@ -28,7 +30,9 @@ def check_schema(name: str, resource: Resource) -> None:
         demand(key in resource, f"{name}: no `{key}`")
     file = FILES.get((resource["apiVersion"], resource["kind"]))
     if file:
-        return _check_custom(name, resource, schema(file))
+        demand(resource.keys() == {"apiVersion", "kind", "metadata", "spec"}, f"{name}: has {sorted(resource)}")
+        _check_value(name, "spec", resource["spec"], file)
+        return _check_parts(name, resource)
     _check_kubernetes(name, resource)
 
 
@@ -53,14 +57,19 @@ def schema(file: str) -> dict[str, Any]:
     return yaml.safe_load((HERE / "schemas" / file).read_text())
 
 
-def _check_custom(name: str, resource: Resource, of_spec: dict[str, Any]) -> None:
-    demand(resource.keys() == {"apiVersion", "kind", "metadata", "spec"}, f"{name}: has {sorted(resource)}")
-    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(of_spec).iter_errors(resource["spec"]))
+def _check_value(name: str, place: str, value: Any, file: str) -> None:
+    validator = jsonschema.Draft202012Validator(schema(file))
+    error = jsonschema.exceptions.best_match(validator.iter_errors(value))
     if error:
-        raise Invalid(f"{name}: {_place(['spec', *error.absolute_path])}{error.message}")
-    # The parts whose types are Kubernetes' own.
+        raise Invalid(f"{name}: {_place([place, *error.absolute_path])}{error.message}")
+
+
+def _check_parts(name: str, resource: Resource) -> None:
+    """Checks the parts of an operator's resource whose types are defined elsewhere, most by Kubernetes."""
     if resource["kind"] == "ScaledObject":
         _check_kubernetes(name, autoscaler_of(resource))
+    if resource["kind"] == "ClusterTrainingRuntime":
+        _check_value(name, "spec.template.spec", jobset_spec(resource), "job-set.yaml")
     for claim in claims(resource):
         _check_kubernetes(f"{name}: claim `{claim['metadata']['name']}`", {"apiVersion": "v1", "kind": "PersistentVolumeClaim"} | claim)
     for job in replicated_jobs(resource):
