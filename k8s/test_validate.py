@@ -158,6 +158,23 @@ class ABrokenManifest(Broken):
     def test_starts_the_trainer_before_its_worker_serves(self) -> None:
         self.refused("without a `startupProbe`", lambda all: pod_of(all, "Job")["initContainers"][0].pop("startupProbe"))
 
+    def test_has_a_sidecar_that_is_none(self) -> None:
+        self.refused("`restartPolicy` is `Allways`", lambda all: pod_of(all, "Job")["initContainers"][0].update(restartPolicy="Allways"))
+
+    def test_probes_a_port_that_is_not_there(self) -> None:
+        probe = {"httpGet": {"path": "/readyz", "port": "htpp"}}
+        self.refused("`readinessProbe` asks port `htpp`", lambda all: pod_of(all, "Job")["initContainers"][0].update(readinessProbe=probe))
+
+    def test_asks_for_what_is_no_amount(self) -> None:
+        self.refused("`many` is no amount of cpu", lambda all: pod_of(all, "Job")["containers"][0]["resources"]["requests"].update(cpu="many"))
+
+    def test_has_ranks_that_wait_for_others(self) -> None:
+        self.refused("`completions` and `parallelism` differ", lambda all: named(all, "Job")["spec"].update(parallelism=2))
+
+    def test_has_ranks_that_do_not_know_how_many_they_are(self) -> None:
+        more = {"completions": 8, "parallelism": 8}
+        self.refused("`WORLD_SIZE` is 4, and `completions` 8", lambda all: named(all, "Job")["spec"].update(more))
+
     def test_has_pods_without_a_network_policy(self) -> None:
         labels = {"app.kubernetes.io/name": "mine"}
         self.refused("no NetworkPolicy selects its pods", lambda all: named(all, "Job")["spec"]["template"]["metadata"].update(labels=labels))

@@ -89,8 +89,9 @@ def check_example(example: list[Resource], around: list[Resource], origin: str, 
             jobset = jobset_of(resource, around, f"{origin}: {label(resource)}")
             check_resource(jobset, f"{origin}: {label(jobset)} of its runtime", binaries)
             around, example = render(HERE / "namespace"), [*example, jobset]
+    check_jobsets(example, origin)
     if around:
-        for check_together in (check_level, check_network, check_sources, check_jobsets):
+        for check_together in (check_level, check_network, check_sources):
             check_together(around + example, origin)
     return len(example)
 

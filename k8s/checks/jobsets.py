@@ -1,4 +1,4 @@
-"""JobSets, and those that training runtimes of Kubeflow make: what JobSet's admission webhook refuses, and what our pods rely on."""
+"""Jobs and JobSets, and those that training runtimes of Kubeflow make: what JobSet's admission webhook refuses, and what pods rely on."""
 
 from .manifest import (
     Resource,
@@ -15,11 +15,24 @@ COORDINATOR = "metadata.annotations['jobset.sigs.k8s.io/coordinator']"
 
 def check_jobsets(resources: list[Resource], origin: str) -> None:
     for resource in resources:
+        jobs = [resource] if resource["kind"] == "Job" else [job["template"] for job in replicated_jobs(resource)]
+        for job in jobs:
+            _check_ranks(f"{origin}: {label(resource)}", job["spec"])
         if replicated_jobs(resource):
             name = f"{origin}: {label(resource)}"
             _check_names(name, jobset_spec(resource))
             _check_coordinator(name, resource)
             _check_claims(name, jobset_spec(resource))
+
+
+def _check_ranks(name: str, job: Resource) -> None:
+    """Checks that all ranks run at once, and know how many they are."""
+    demand(job.get("completions") == job.get("parallelism"), f"{name}: `completions` and `parallelism` differ, so ranks would wait for ranks")
+    for container in containers(job["template"]["spec"]):
+        for variable in container.get("env", []):
+            if variable["name"] == "WORLD_SIZE":
+                known = variable["value"] == str(job.get("completions"))
+                demand(known, f"{name}: `WORLD_SIZE` is {variable['value']}, and `completions` {job.get('completions')}")
 
 
 def _check_names(name: str, spec: Resource) -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import re
 import subprocess
 
 from .manifest import Resource, containers, demand, is_sidecar
@@ -9,17 +10,24 @@ from .manifest import Resource, containers, demand, is_sidecar
 #: The only containers that may run as root.
 ROOT_CONTAINERS = {"own-socket-folder"}
 SERVERS = {"spdl-coord", "spdl-worker"}
+PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+#: An amount of a resource. The schemas take any text.
+QUANTITY = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
 
 
 def check_pod(name: str, pod: Resource, binaries: str | None, added_volumes: set[str]) -> None:
     """Checks a pod, to which a controller adds some volumes."""
     demand(pod.get("enableServiceLinks") is False, f"{name}: Kubernetes would set SPDL_COORD_* variables; set `enableServiceLinks: false`")
     demand(pod.get("automountServiceAccountToken") is False, f"{name}: has a token of the API server; set `automountServiceAccountToken: false`")
+    for container in pod.get("initContainers", []):
+        policy = container.get("restartPolicy", "Always")
+        demand(policy == "Always", f"{name}: container {container['name']}: `restartPolicy` is `{policy}`; a sidecar has `Always`, others none")
     volumes = {volume["name"] for volume in pod.get("volumes", [])} | added_volumes
     for container in containers(pod):
         of_container = f"{name}: container {container['name']}"
         _check_security(of_container, pod, container)
         _check_resources(of_container, container)
+        _check_ports(of_container, container)
         for mount in container.get("volumeMounts", []):
             demand(mount["name"] in volumes, f"{of_container}: mounts `{mount['name']}`, and the pod has no such volume")
         if binaries:
@@ -43,6 +51,16 @@ def _check_resources(name: str, container: Resource) -> None:
     resources = container.get("resources", {})
     demand({"cpu", "memory"} <= resources.get("requests", {}).keys(), f"{name} asks for no CPU and memory")
     demand("memory" in resources.get("limits", {}), f"{name} has no memory limit")
+    for kind, amount in [*resources["requests"].items(), *resources["limits"].items()]:
+        demand(bool(QUANTITY.fullmatch(str(amount))), f"{name}: `{amount}` is no amount of {kind}; amounts are as `500m`, `4` or `10Gi`")
+
+
+def _check_ports(name: str, container: Resource) -> None:
+    """Checks that probes are of ports that the container has, by name."""
+    ports = sorted(port["name"] for port in container.get("ports", []))
+    for probe in PROBES:
+        port = container.get(probe, {}).get("httpGet", {}).get("port")
+        demand(port is None or port in ports, f"{name}: `{probe}` asks port `{port}`; the container has {ports}")
 
 
 def _check_server(name: str, container: Resource) -> None:
