@@ -140,7 +140,9 @@ class ABrokenManifest(Broken):
         self.refused("no ConfigMap `spdl-jobs`", lambda all: named(all, "ConfigMap")["metadata"].update(name="others"))
 
     def test_shares_a_folder_of_the_node_where_that_is_forbidden(self) -> None:
-        self.refused("`restricted` of its namespace forbids: volume `node`", lambda all: pod_of(all, "Job")["volumes"].append(FOLDER_OF_NODE))
+        self.refused(
+            "`restricted` of its namespace forbids: volume `node`", lambda all: pod_of(all, "Job")["volumes"].append(FOLDER_OF_NODE)
+        )
 
     def test_gives_a_pod_a_role(self) -> None:
         role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "all"}, "rules": []}
@@ -166,7 +168,9 @@ class ABrokenManifest(Broken):
         self.refused("`readinessProbe` asks port `htpp`", lambda all: pod_of(all, "Job")["initContainers"][0].update(readinessProbe=probe))
 
     def test_asks_for_what_is_no_amount(self) -> None:
-        self.refused("`many` is no amount of cpu", lambda all: pod_of(all, "Job")["containers"][0]["resources"]["requests"].update(cpu="many"))
+        self.refused(
+            "`many` is no amount of cpu", lambda all: pod_of(all, "Job")["containers"][0]["resources"]["requests"].update(cpu="many")
+        )
 
     def test_has_ranks_that_wait_for_others(self) -> None:
         self.refused("`completions` and `parallelism` differ", lambda all: named(all, "Job")["spec"].update(parallelism=2))
@@ -177,7 +181,9 @@ class ABrokenManifest(Broken):
 
     def test_has_pods_without_a_network_policy(self) -> None:
         labels = {"app.kubernetes.io/name": "mine"}
-        self.refused("no NetworkPolicy selects its pods", lambda all: named(all, "Job")["spec"]["template"]["metadata"].update(labels=labels))
+        self.refused(
+            "no NetworkPolicy selects its pods", lambda all: named(all, "Job")["spec"]["template"]["metadata"].update(labels=labels)
+        )
 
     def test_serves_on_a_port_that_no_network_policy_lets_in(self) -> None:
         def spoil(all: list[Resource]) -> None:
@@ -186,7 +192,9 @@ class ABrokenManifest(Broken):
         self.refused("lets in UDP 7409, its port `quic`", spoil)
 
     def test_is_of_a_kind_without_a_schema(self) -> None:
-        self.refused("no schema for Thing of example.com/v1", lambda all: named(all, "Job").update(apiVersion="example.com/v1", kind="Thing"))
+        self.refused(
+            "no schema for Thing of example.com/v1", lambda all: named(all, "Job").update(apiVersion="example.com/v1", kind="Thing")
+        )
 
 
 class ABrokenCertificate(Broken):
@@ -268,7 +276,9 @@ class ABrokenTrainJob(Broken):
 
     def test_asks_for_resources_that_kubernetes_does_not_know(self) -> None:
         asked = {"limits": {"memory": ["64Gi"]}}
-        self.refused("of its runtime: replicated job `node`", lambda all: named(all, "TrainJob")["spec"]["trainer"].update(resourcesPerNode=asked))
+        self.refused(
+            "of its runtime: replicated job `node`", lambda all: named(all, "TrainJob")["spec"]["trainer"].update(resourcesPerNode=asked)
+        )
 
     def test_has_a_runtime_that_shares_a_folder_of_the_node(self) -> None:
         self.refused("volume `node` is a `hostPath`", lambda all: nodes(all)["spec"]["template"]["spec"]["volumes"].append(FOLDER_OF_NODE))

@@ -27,7 +27,9 @@ def check_jobsets(resources: list[Resource], origin: str) -> None:
 
 def _check_ranks(name: str, job: Resource) -> None:
     """Checks that all ranks run at once, and know how many they are."""
-    demand(job.get("completions") == job.get("parallelism"), f"{name}: `completions` and `parallelism` differ, so ranks would wait for ranks")
+    demand(
+        job.get("completions") == job.get("parallelism"), f"{name}: `completions` and `parallelism` differ, so ranks would wait for ranks"
+    )
     for container in containers(job["template"]["spec"]):
         for variable in container.get("env", []):
             if variable["name"] == "WORLD_SIZE":
@@ -40,7 +42,9 @@ def _check_names(name: str, spec: Resource) -> None:
     earlier: set[str] = set()
     for job in spec["replicatedJobs"]:
         for wanted in job.get("dependsOn", []):
-            demand(wanted["name"] in earlier, f"{name}: `{job['name']}` waits for `{wanted['name']}`, which is not a replicated job before it")
+            demand(
+                wanted["name"] in earlier, f"{name}: `{job['name']}` waits for `{wanted['name']}`, which is not a replicated job before it"
+            )
         earlier.add(job["name"])
     policies = [spec.get("successPolicy", {}), *spec.get("failurePolicy", {}).get("rules", [])]
     for target in (target for policy in policies for target in policy.get("targetReplicatedJobs", [])):
@@ -60,7 +64,9 @@ def _check_coordinator(name: str, resource: Resource) -> None:
     spec = job["template"]["spec"]
     demand(coordinator.get("jobIndex", 0) < job.get("replicas", 1), f"{name}: `coordinator.jobIndex` is {coordinator['jobIndex']}")
     demand(spec.get("completionMode") == "Indexed", f"{name}: `{job['name']}` has the coordinator, so it has to be Indexed")
-    demand(coordinator.get("podIndex", 0) < spec.get("completions", 0), f"{name}: `{job['name']}` has no pod {coordinator.get('podIndex', 0)}")
+    demand(
+        coordinator.get("podIndex", 0) < spec.get("completions", 0), f"{name}: `{job['name']}` has no pod {coordinator.get('podIndex', 0)}"
+    )
     programs = [container["command"][0] for container in spec["template"]["spec"]["containers"]]
     demand(programs == ["spdl-coord"], f"{name}: the pod whose address all get runs {programs}")
 

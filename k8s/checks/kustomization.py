@@ -78,8 +78,6 @@ def _patched(folder: pathlib.Path, is_component: bool, resources: list[Resource]
         demand(operations["$patch"] == "delete" and matches(operations, patch["target"]), f"{place(folder)}: {patch['path']}")
         return [resource for resource in resources if resource not in targets]
     try:
-        return [
-            jsonpatch.apply_patch(copy.deepcopy(resource), operations) if resource in targets else resource for resource in resources
-        ]
+        return [jsonpatch.apply_patch(copy.deepcopy(resource), operations) if resource in targets else resource for resource in resources]
     except jsonpatch.JsonPatchException as error:
         raise Invalid(f"{place(folder)}: {patch['path']}: {error}") from error

@@ -18,10 +18,15 @@ QUANTITY = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][
 def check_pod(name: str, pod: Resource, binaries: str | None, added_volumes: set[str]) -> None:
     """Checks a pod, to which a controller adds some volumes."""
     demand(pod.get("enableServiceLinks") is False, f"{name}: Kubernetes would set SPDL_COORD_* variables; set `enableServiceLinks: false`")
-    demand(pod.get("automountServiceAccountToken") is False, f"{name}: has a token of the API server; set `automountServiceAccountToken: false`")
+    demand(
+        pod.get("automountServiceAccountToken") is False,
+        f"{name}: has a token of the API server; set `automountServiceAccountToken: false`",
+    )
     for container in pod.get("initContainers", []):
         policy = container.get("restartPolicy", "Always")
-        demand(policy == "Always", f"{name}: container {container['name']}: `restartPolicy` is `{policy}`; a sidecar has `Always`, others none")
+        demand(
+            policy == "Always", f"{name}: container {container['name']}: `restartPolicy` is `{policy}`; a sidecar has `Always`, others none"
+        )
     volumes = {volume["name"] for volume in pod.get("volumes", [])} | added_volumes
     for container in containers(pod):
         of_container = f"{name}: container {container['name']}"

@@ -10,7 +10,16 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 #: The packages of the programs, with the features that the image's are built with.
-CARGO = ["--package", "spdl-cli", "--package", "spdl-worker", "--package", "spdl-coordinator", "--features", "spdl-worker/otlp,spdl-cli/otlp"]
+CARGO = [
+    "--package",
+    "spdl-cli",
+    "--package",
+    "spdl-worker",
+    "--package",
+    "spdl-coordinator",
+    "--features",
+    "spdl-worker/otlp,spdl-cli/otlp",
+]
 
 
 @dataclasses.dataclass(frozen=True, order=True)
