@@ -128,160 +128,154 @@ class Broken(unittest.TestCase):
 
 class ABrokenManifest(Broken):
     def test_has_a_key_that_kubernetes_does_not_know(self) -> None:
-        self.refused("'replicaz'", lambda all: named(all, "StatefulSet")["spec"].update(replicaz=2))
+        self.refused("'replicaz'", lambda it: named(it, "StatefulSet")["spec"].update(replicaz=2))
 
     def test_mounts_a_volume_that_is_not_there(self) -> None:
-        self.refused("mounts `socket`", lambda all: pod_of(all, "Job")["volumes"].pop(2))
+        self.refused("mounts `socket`", lambda it: pod_of(it, "Job")["volumes"].pop(2))
 
     def test_mounts_a_secret_that_nobody_makes(self) -> None:
-        self.refused("`lost`", lambda all: pod_of(all, "Job")["volumes"][0]["secret"].update(secretName="lost"))
+        self.refused("`lost`", lambda it: pod_of(it, "Job")["volumes"][0]["secret"].update(secretName="lost"))
 
     def test_mounts_a_config_map_that_is_not_there(self) -> None:
-        self.refused("no ConfigMap `spdl-jobs`", lambda all: named(all, "ConfigMap")["metadata"].update(name="others"))
+        self.refused("no ConfigMap `spdl-jobs`", lambda it: named(it, "ConfigMap")["metadata"].update(name="others"))
 
     def test_shares_a_folder_of_the_node_where_that_is_forbidden(self) -> None:
-        self.refused(
-            "`restricted` of its namespace forbids: volume `node`", lambda all: pod_of(all, "Job")["volumes"].append(FOLDER_OF_NODE)
-        )
+        self.refused("`restricted` of its namespace forbids: volume `node`", lambda it: pod_of(it, "Job")["volumes"].append(FOLDER_OF_NODE))
 
     def test_gives_a_pod_a_role(self) -> None:
         role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "all"}, "rules": []}
 
-        def spoil(all: list[Resource]) -> None:
-            service = named(all, "Service")
+        def spoil(it: list[Resource]) -> None:
+            service = named(it, "Service")
             service.clear()
             service.update(role)
 
         self.refused("no program of ours needs the API server", spoil)
 
     def test_gives_a_pod_a_token(self) -> None:
-        self.refused("token of the API server", lambda all: pod_of(all, "Job").pop("automountServiceAccountToken"))
+        self.refused("token of the API server", lambda it: pod_of(it, "Job").pop("automountServiceAccountToken"))
 
     def test_starts_the_trainer_before_its_worker_serves(self) -> None:
-        self.refused("without a `startupProbe`", lambda all: pod_of(all, "Job")["initContainers"][0].pop("startupProbe"))
+        self.refused("without a `startupProbe`", lambda it: pod_of(it, "Job")["initContainers"][0].pop("startupProbe"))
 
     def test_has_a_sidecar_that_is_none(self) -> None:
-        self.refused("`restartPolicy` is `Allways`", lambda all: pod_of(all, "Job")["initContainers"][0].update(restartPolicy="Allways"))
+        self.refused("`restartPolicy` is `Allways`", lambda it: pod_of(it, "Job")["initContainers"][0].update(restartPolicy="Allways"))
 
     def test_probes_a_port_that_is_not_there(self) -> None:
         probe = {"httpGet": {"path": "/readyz", "port": "htpp"}}
-        self.refused("`readinessProbe` asks port `htpp`", lambda all: pod_of(all, "Job")["initContainers"][0].update(readinessProbe=probe))
+        self.refused("`readinessProbe` asks port `htpp`", lambda it: pod_of(it, "Job")["initContainers"][0].update(readinessProbe=probe))
 
     def test_asks_for_what_is_no_amount(self) -> None:
         self.refused(
-            "`many` is no amount of cpu", lambda all: pod_of(all, "Job")["containers"][0]["resources"]["requests"].update(cpu="many")
+            "`many` is no amount of cpu", lambda it: pod_of(it, "Job")["containers"][0]["resources"]["requests"].update(cpu="many")
         )
 
     def test_has_ranks_that_wait_for_others(self) -> None:
-        self.refused("`completions` and `parallelism` differ", lambda all: named(all, "Job")["spec"].update(parallelism=2))
+        self.refused("`completions` and `parallelism` differ", lambda it: named(it, "Job")["spec"].update(parallelism=2))
 
     def test_has_ranks_that_do_not_know_how_many_they_are(self) -> None:
         more = {"completions": 8, "parallelism": 8}
-        self.refused("`WORLD_SIZE` is 4, and `completions` 8", lambda all: named(all, "Job")["spec"].update(more))
+        self.refused("`WORLD_SIZE` is 4, and `completions` 8", lambda it: named(it, "Job")["spec"].update(more))
 
     def test_has_pods_without_a_network_policy(self) -> None:
         labels = {"app.kubernetes.io/name": "mine"}
-        self.refused(
-            "no NetworkPolicy selects its pods", lambda all: named(all, "Job")["spec"]["template"]["metadata"].update(labels=labels)
-        )
+        self.refused("no NetworkPolicy selects its pods", lambda it: named(it, "Job")["spec"]["template"]["metadata"].update(labels=labels))
 
     def test_serves_on_a_port_that_no_network_policy_lets_in(self) -> None:
-        def spoil(all: list[Resource]) -> None:
-            pod_of(all, "Job")["initContainers"][0]["ports"][0]["containerPort"] = 7409
+        def spoil(it: list[Resource]) -> None:
+            pod_of(it, "Job")["initContainers"][0]["ports"][0]["containerPort"] = 7409
 
         self.refused("lets in UDP 7409, its port `quic`", spoil)
 
     def test_is_of_a_kind_without_a_schema(self) -> None:
-        self.refused(
-            "no schema for Thing of example.com/v1", lambda all: named(all, "Job").update(apiVersion="example.com/v1", kind="Thing")
-        )
+        self.refused("no schema for Thing of example.com/v1", lambda it: named(it, "Job").update(apiVersion="example.com/v1", kind="Thing"))
 
 
 class ABrokenCertificate(Broken):
     folder = HERE / "overlays/cert-manager"
 
     def test_names_no_role(self) -> None:
-        self.refused("`spdl-coord.spdl.svc` names no role", lambda all: leaf(all).update(dnsNames=["spdl-coord.spdl.svc"]))
+        self.refused("`spdl-coord.spdl.svc` names no role", lambda it: leaf(it).update(dnsNames=["spdl-coord.spdl.svc"]))
 
     def test_cannot_serve_where_its_role_does(self) -> None:
-        self.refused("a coordinator needs the usages", lambda all: leaf(all).update(usages=["digital signature", "client auth"]))
+        self.refused("a coordinator needs the usages", lambda it: leaf(it).update(usages=["digital signature", "client auth"]))
 
     def test_has_an_issuer_that_is_not_there(self) -> None:
-        self.refused("no Issuer `other`", lambda all: leaf(all)["issuerRef"].update(name="other"))
+        self.refused("no Issuer `other`", lambda it: leaf(it)["issuerRef"].update(name="other"))
 
     def test_is_for_the_secret_of_another(self) -> None:
-        self.refused("two certificates for one Secret", lambda all: leaf(all, "spdl-admin").update(secretName="spdl-worker-certs"))
+        self.refused("two certificates for one Secret", lambda it: leaf(it, "spdl-admin").update(secretName="spdl-worker-certs"))
 
     def test_has_a_key_that_cert_manager_does_not_know(self) -> None:
-        self.refused("spec.privateKey.algorithm: 'RS' is not one of", lambda all: leaf(all)["privateKey"].update(algorithm="RS"))
+        self.refused("spec.privateKey.algorithm: 'RS' is not one of", lambda it: leaf(it)["privateKey"].update(algorithm="RS"))
 
 
 class ABrokenJobSet(Broken):
     folder = HERE / "overlays/jobset-kueue"
 
     def test_waits_for_a_job_that_is_not_there(self) -> None:
-        self.refused("waits for `coordinato`", lambda all: job(all, 1)["dependsOn"][0].update(name="coordinato"))
+        self.refused("waits for `coordinato`", lambda it: job(it, 1)["dependsOn"][0].update(name="coordinato"))
 
     def test_waits_for_a_job_that_is_ready_at_once(self) -> None:
-        self.refused("container spdl-coord has no probes", lambda all: pod_of(all, "JobSet")["containers"][0].pop("readinessProbe"))
+        self.refused("container spdl-coord has no probes", lambda it: pod_of(it, "JobSet")["containers"][0].pop("readinessProbe"))
 
     def test_succeeds_with_a_job_that_is_not_there(self) -> None:
-        self.refused("a policy is for `node`", lambda all: jobset(all)["successPolicy"].update(targetReplicatedJobs=["node"]))
+        self.refused("a policy is for `node`", lambda it: jobset(it)["successPolicy"].update(targetReplicatedJobs=["node"]))
 
     def test_gives_its_pods_no_address_of_the_coordinator(self) -> None:
-        self.refused("has no `coordinator`, whose address", lambda all: jobset(all).pop("coordinator"))
+        self.refused("has no `coordinator`, whose address", lambda it: jobset(it).pop("coordinator"))
 
     def test_gives_its_pods_the_address_of_a_trainer(self) -> None:
-        self.refused("runs ['spdl-ctl']", lambda all: jobset(all)["coordinator"].update(replicatedJob="trainer"))
+        self.refused("runs ['spdl-ctl']", lambda it: jobset(it)["coordinator"].update(replicatedJob="trainer"))
 
     def test_has_a_volume_that_nothing_mounts(self) -> None:
-        self.refused("nothing mounts the claim `state`", lambda all: pod_of(all, "JobSet")["containers"][0]["volumeMounts"].pop(0))
+        self.refused("nothing mounts the claim `state`", lambda it: pod_of(it, "JobSet")["containers"][0]["volumeMounts"].pop(0))
 
     def test_has_a_volume_claim_that_kubernetes_does_not_know(self) -> None:
         claim = {"accessModes": ["Once"], "storage": "1Gi"}
-        self.refused("claim `state`", lambda all: jobset(all)["volumeClaimPolicies"][0]["templates"][0].update(spec=claim))
+        self.refused("claim `state`", lambda it: jobset(it)["volumeClaimPolicies"][0]["templates"][0].update(spec=claim))
 
     def test_has_a_job_that_kubernetes_does_not_know(self) -> None:
-        self.refused("replicated job `trainer`: ", lambda all: job(all, 1)["template"]["spec"].update(parallel=4))
+        self.refused("replicated job `trainer`: ", lambda it: job(it, 1)["template"]["spec"].update(parallel=4))
 
     def test_has_a_key_that_jobset_does_not_know(self) -> None:
-        self.refused("spec.replicatedJobs[1]: ", lambda all: job(all, 1).update(replica=1))
+        self.refused("spec.replicatedJobs[1]: ", lambda it: job(it, 1).update(replica=1))
 
     def test_has_a_budget_for_another_number_of_pods(self) -> None:
-        self.refused("`minAvailable` has to be 4", lambda all: named(all, "PodDisruptionBudget")["spec"].update(minAvailable=3))
+        self.refused("`minAvailable` has to be 4", lambda it: named(it, "PodDisruptionBudget")["spec"].update(minAvailable=3))
 
     def test_is_in_a_queue_that_is_not_there(self) -> None:
-        self.refused("no LocalQueue `spdl`", lambda all: named(all, "LocalQueue")["metadata"].update(name="other"))
+        self.refused("no LocalQueue `spdl`", lambda it: named(it, "LocalQueue")["metadata"].update(name="other"))
 
 
 class ABrokenTrainJob(Broken):
     folder = HERE / "kubeflow"
 
     def test_names_a_runtime_that_is_not_there(self) -> None:
-        self.refused("no runtime `torch`", lambda all: named(all, "TrainJob")["spec"]["runtimeRef"].update(name="torch"))
+        self.refused("no runtime `torch`", lambda it: named(it, "TrainJob")["spec"]["runtimeRef"].update(name="torch"))
 
     def test_has_a_runtime_without_nodes(self) -> None:
         labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "node"}
-        self.refused("0 replicated jobs have the label", lambda all: nodes(all)["metadata"].update(labels=labels))
+        self.refused("0 replicated jobs have the label", lambda it: nodes(it)["metadata"].update(labels=labels))
 
     def test_has_a_runtime_without_the_container_of_its_nodes(self) -> None:
-        self.refused("no container `node`", lambda all: nodes(all)["spec"]["template"]["spec"]["containers"][0].update(name="trainer"))
+        self.refused("no container `node`", lambda it: nodes(it)["spec"]["template"]["spec"]["containers"][0].update(name="trainer"))
 
     def test_has_a_key_that_kubeflow_does_not_know(self) -> None:
-        self.refused("spec.trainer: ", lambda all: named(all, "TrainJob")["spec"]["trainer"].update(nodes=2))
+        self.refused("spec.trainer: ", lambda it: named(it, "TrainJob")["spec"]["trainer"].update(nodes=2))
 
     def test_has_a_runtime_with_a_key_that_jobset_does_not_know(self) -> None:
         runtime = "ClusterTrainingRuntime"
-        self.refused("spec.template.spec: ", lambda all: named(all, runtime)["spec"]["template"]["spec"].update(policy={}))
+        self.refused("spec.template.spec: ", lambda it: named(it, runtime)["spec"]["template"]["spec"].update(policy={}))
 
     def test_asks_for_resources_that_kubernetes_does_not_know(self) -> None:
         asked = {"limits": {"memory": ["64Gi"]}}
         self.refused(
-            "of its runtime: replicated job `node`", lambda all: named(all, "TrainJob")["spec"]["trainer"].update(resourcesPerNode=asked)
+            "of its runtime: replicated job `node`", lambda it: named(it, "TrainJob")["spec"]["trainer"].update(resourcesPerNode=asked)
         )
 
     def test_has_a_runtime_that_shares_a_folder_of_the_node(self) -> None:
-        self.refused("volume `node` is a `hostPath`", lambda all: nodes(all)["spec"]["template"]["spec"]["volumes"].append(FOLDER_OF_NODE))
+        self.refused("volume `node` is a `hostPath`", lambda it: nodes(it)["spec"]["template"]["spec"]["volumes"].append(FOLDER_OF_NODE))
 
 
 class TheSidecars(unittest.TestCase):

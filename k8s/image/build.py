@@ -47,7 +47,7 @@ def main(binaries: pathlib.Path, archive: pathlib.Path, name: str) -> None:
         system = [Entry.folder("tmp", mode=0o1777), *(Entry.folder(path, owner=USER) for path in FOLDERS)]
         system += [Entry.text(path, text) for path, text in FILES.items()]
         system += [Entry.file(str(path)[1:], path) for path in [CERTIFICATES, INSTALL, *libraries]]
-        system += [Entry.file(str(path)[1:], path) for package in packages if (path := package.copyright)]
+        system += [Entry.file(str(notice)[1:], notice) for package in packages if (notice := package.copyright)]
         own = [Entry.file(f"usr/local/bin/{program.name}", program, mode=0o755) for program in programs]
         own.append(Entry.text(SBOM, bill_of_materials(packages)))
         write_archive(archive, Image(name=name, user=USER, layers=[("system", system), ("programs", own)]))

@@ -20,6 +20,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 import build
 from layout import Entry, Image, write_archive
+from sbom import packages_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 NAME = "spdl-cluster:test"
@@ -109,7 +110,7 @@ class TheBillOfMaterials(unittest.TestCase):
     def test_has_the_package_of_each_file_of_this_system(self) -> None:
         libraries = list(self.root.glob("lib*/**/*.so*"))
         self.assertGreater(len(libraries), 3)
-        for package in build.packages_of([pathlib.Path("/", library.relative_to(self.root)) for library in libraries], {}):
+        for package in packages_of([pathlib.Path("/", library.relative_to(self.root)) for library in libraries], {}):
             self.assertIn(package.name, self.names)
             self.assertTrue((self.root / "usr/share/doc" / package.name / "copyright").is_file(), package)
 
