@@ -21,6 +21,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 import build
 from layout import Entry, Image, write_archive
 from sbom import packages_of
+from unpack import unpack
 
 HERE = pathlib.Path(__file__).resolve().parent
 NAME = "spdl-cluster:test"
@@ -36,25 +37,12 @@ def archive() -> pathlib.Path:
     return path
 
 
-def blob(tar: tarfile.TarFile, descriptor: dict[str, Any]) -> Any:
-    file = tar.extractfile("blobs/" + descriptor["digest"].replace(":", "/"))
-    assert file is not None
-    return file
-
-
 @functools.cache
 def config_and_root() -> tuple[dict[str, Any], pathlib.Path, list[tarfile.TarInfo]]:
     """Returns the configuration, the folder with what all layers have, and their entries."""
     root = pathlib.Path(FOLDER.name, "root")
-    entries: list[tarfile.TarInfo] = []
-    with tarfile.open(archive()) as tar:
-        index = json.load(tar.extractfile("index.json"))  # type: ignore[arg-type]
-        manifest = json.load(blob(tar, index["manifests"][0]))
-        for layer in manifest["layers"]:
-            with tarfile.open(fileobj=blob(tar, layer), mode="r:gz") as files:
-                entries += files.getmembers()
-                files.extractall(root)
-        return json.load(blob(tar, manifest["config"])), root, entries
+    config, entries = unpack(archive(), root)
+    return config, root, entries
 
 
 class TheImage(unittest.TestCase):
