@@ -189,7 +189,17 @@ def issue(certificates: list[Resource], group: int, folder: pathlib.Path) -> dic
         key, request = secret / "tls.key", folder / "request"
         openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", key)
         openssl("req", "-new", "-key", key, "-subj", f"/CN={spec['commonName']}", "-out", request)
-        by: list[str | pathlib.Path] = ["-CA", ca / "ca.crt", "-CAkey", ca / "tls.key", "-CAcreateserial", "-days", "90", "-extfile", extensions]
+        by: list[str | pathlib.Path] = [
+            "-CA",
+            ca / "ca.crt",
+            "-CAkey",
+            ca / "tls.key",
+            "-CAcreateserial",
+            "-days",
+            "90",
+            "-extfile",
+            extensions,
+        ]
         openssl("x509", "-req", "-in", request, *by, "-out", secret / "tls.crt")
         protect(secret, group)
     return secrets

@@ -54,9 +54,14 @@ def place(path: pathlib.Path) -> str:
 def load(path: pathlib.Path) -> list[Resource]:
     """Returns the resources of a file."""
     try:
-        return [resource for resource in yaml.safe_load_all(path.read_text()) if resource]
+        resources = [resource for resource in yaml.safe_load_all(path.read_text()) if resource]
     except yaml.YAMLError as error:
         raise Invalid(f"{place(path)}: {error}") from error
+    for resource in resources:
+        for key in ("apiVersion", "kind", "metadata"):
+            demand(key in resource, f"{place(path)}: a resource has no `{key}`")
+        demand("name" in (resource["metadata"] or {}), f"{place(path)}: {resource['kind']} has no `metadata.name`")
+    return resources
 
 
 def _generated(folder: pathlib.Path, generator: Resource) -> list[Resource]:

@@ -26,8 +26,6 @@ FILES = {
 
 
 def check_schema(name: str, resource: Resource) -> None:
-    for key in ("apiVersion", "kind", "metadata"):
-        demand(key in resource, f"{name}: no `{key}`")
     file = FILES.get((resource["apiVersion"], resource["kind"]))
     if file:
         demand(resource.keys() == {"apiVersion", "kind", "metadata", "spec"}, f"{name}: has {sorted(resource)}")
