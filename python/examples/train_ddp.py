@@ -5,8 +5,8 @@ epoch after any interruption.
     torchrun --nproc-per-node 8 python/examples/train_ddp.py --job train.toml --validate val.toml     # the pipeline in this process
     SPDL_COORD=head:7400 SPDL_JOB=tour SPDL_CERTS=certs/client torchrun ... train_ddp.py     # served by a cluster
 
-With `--checkpoint FILE` it saves model, optimiser and loader every `--every` steps, and continues from there when it is
-started again, with any number of ranks.
+With `--checkpoint FILE` it saves model, optimiser and loader every `--every` steps and when it gets SIGTERM, as SLURM and
+Kubernetes send it before they take a node away. It continues from there when it is started again, with any number of ranks.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import argparse
 import json
 import os
 import pathlib
+import signal
+import sys
 import tempfile
 from typing import Any
 
@@ -57,6 +59,27 @@ DEMO_VALIDATION = {
         LABEL,
     ],
 }
+
+
+#: The exit code of a training that SIGTERM has ended before the job's end: `EX_TEMPFAIL`.
+ENDED_EARLY = 75
+
+
+class Notice:
+    """The notice that this training is to end soon: SIGTERM, to one rank or to all."""
+
+    def __init__(self) -> None:
+        self._is_here = False
+        signal.signal(signal.SIGTERM, self._handle)
+
+    def _handle(self, number: int, frame: object) -> None:
+        self._is_here = True
+
+    def has_come(self) -> bool:
+        """Returns whether it has come to any rank. All ranks call this after the same step, and get the same answer."""
+        is_anywhere = torch.tensor(float(self._is_here))
+        dist.all_reduce(is_anywhere, dist.ReduceOp.MAX)
+        return bool(is_anywhere)
 
 
 def network(classes: int) -> nn.Module:
@@ -126,6 +149,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10, help="steps between two checkpoints")
     parser.add_argument("--trace", type=pathlib.Path, help="folder for what each rank saw: a line of JSON for each step")
     arguments = parser.parse_args()
+    notice = Notice() if arguments.checkpoint else None
 
     torch.manual_seed(17)
     torch.set_num_threads(1)
@@ -155,7 +179,8 @@ def main() -> None:
                 entries = zip(batch.epochs.tolist(), batch.ids.tolist(), batch.valid.tolist())
                 new = [(at, sample) for at, sample, valid in entries if valid]
                 if trace:
-                    trace.write(json.dumps({"from": batch.position, "next": batch.next_position, "seen": new}) + "\n")
+                    step_seen = {"from": batch.position, "next": batch.next_position, "seen": new, "receipt": loader.receipt}
+                    trace.write(json.dumps(step_seen) + "\n")
 
                 images = batch["image"].permute(0, 3, 1, 2).float() / 255
                 answers = model(images)
@@ -171,8 +196,13 @@ def main() -> None:
                 if epoch == loader.epochs - 1:
                     right += float(((answers.argmax(1) == batch["label"]) & batch.valid).sum())
                     total += len(new)
-                if arguments.checkpoint and rank == 0 and step % arguments.every == 0:
+                is_ending = notice is not None and notice.has_come()
+                if arguments.checkpoint and rank == 0 and (is_ending or step % arguments.every == 0):
                     save(arguments.checkpoint, model.module, optimiser, loader)
+                if is_ending:
+                    # torchrun ends the others when one has ended, and rank 0 may still save.
+                    dist.barrier()
+                    sys.exit(ENDED_EARLY)
             if validation is not None:
                 # Validate without DDP's wrapper, which would broadcast its buffers needlessly.
                 verdict = validate(model.module, validation)

@@ -57,7 +57,7 @@ class Slurm:
             SlurmUser={user}
             SlurmdUser={user}
             AuthType=auth/munge
-            AuthInfo=socket={munge}
+            AuthInfo=socket={munge},cred_expire=5
             StateSaveLocation={self.folder}/state
             SlurmdSpoolDir={self.folder}/%n
             SlurmctldPidFile={self.folder}/slurmctld.pid
@@ -69,10 +69,13 @@ class Slurm:
             MpiDefault=none
             SelectType=select/cons_tres
             SchedulerType=sched/backfill
+            PreemptType=preempt/partition_prio
+            PreemptMode=REQUEUE
             ReturnToService=2
             NodeName=n1 NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 State=UNKNOWN
             NodeName=n2 NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 State=UNKNOWN
-            PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+            PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4 PriorityTier=1
+            PartitionName=urgent Nodes=n1,n2 MaxTime=INFINITE State=UP OverSubscribe=EXCLUSIVE PriorityTier=9
         """)
 
     def _start(self, program: str, *arguments: str) -> None:
@@ -83,7 +86,7 @@ class Slurm:
     def _wait_for_nodes(self) -> None:
         deadline = time.monotonic() + LIMIT_S
         while True:
-            states = self.call("sinfo", "--noheader", "--Node", "--format=%t", check=False).split()
+            states = self.call("sinfo", "--noheader", "--Node", "--partition=main", "--format=%t", check=False).split()
             if states == ["idle", "idle"]:
                 return
             ended = [daemon.args for daemon in self._daemons if daemon.poll() is not None]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import pathlib
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import slurm
-from conftest import MakeJob, ctl
+from conftest import LIMIT_S, PICTURES, MakeJob, ctl
 from launcher import BUDGET, Tree, left
 from test_launcher import TRAINER, WAITS
 
@@ -52,7 +54,7 @@ class Launch:
 
     def submit(self, *arguments: object, **variables: str) -> str:
         """Submits a job of two nodes, and returns what `sbatch` prints: its number, or with `--wait` all after its end."""
-        command = ["sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=1", f"--output={self.output}", *map(str, arguments)]
+        command = ["sbatch", "--parsable", "--nodes=2", f"--output={self.output}", *map(str, arguments)]
         try:
             return self.cluster.call(*command, variables={**self._variables, **variables}).strip()
         except AssertionError as error:
@@ -82,7 +84,7 @@ def train(job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path]) -> p
 def wrap(*command: object) -> str:
     """Returns the option with a batch script that runs a command on each node."""
     words = " ".join("'" + str(word).replace("'", "'\\''") + "'" for word in command)
-    return f"--wrap=exec srun --kill-on-bad-exit=1 {words}"
+    return f"--wrap=exec srun --ntasks-per-node=1 --kill-on-bad-exit=1 {words}"
 
 
 def test_a_job_on_two_nodes_gets_each_sample_once(launch: Launch, train: pathlib.Path) -> None:
@@ -99,6 +101,59 @@ def test_the_batch_script_of_the_examples_trains(launch: Launch, train: pathlib.
     launch.submit("--wait", EXAMPLE, train, program, GPUS_PER_NODE="1", OMP_NUM_THREADS="1")
     assert any(line.startswith("saw 400 samples in 2 epochs on 2 ranks, 0 of them twice;") for line in launch.lines()), launch.lines()
     launch.assert_nothing_is_left()
+
+
+def test_a_job_that_is_preempted_goes_on_with_fewer_nodes_and_with_more_again(
+    launch: Launch, job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
+    train = job_file(job(name="train", global_batch=6, epochs=60, epoch_end="exact"))
+    traces, cluster = Traces(tmp_path / "traces"), launch.cluster
+    program = EXAMPLE.parents[2] / "python/examples/train_ddp.py"
+    arguments = ["--checkpoint", tmp_path / "checkpoint.pt", "--every", 1000, "--trace", traces.folder]
+    number = launch.submit("--nodes=1-2", EXAMPLE, train, program, *arguments, GPUS_PER_NODE="1", OMP_NUM_THREADS="1")
+    traces.wait_for_steps("0-of-2", 10)
+    # A more urgent job takes the second node, and so this one is queued again; the first node is free for it.
+    urgent = cluster.call("sbatch", "--parsable", "--partition=urgent", "--nodelist=n2", "--output=/dev/null", "--wrap=exec sleep 600").strip()
+    traces.wait_for_steps("0-of-1", 10)
+    cluster.call("scancel", urgent)
+    # What SLURM does before the time is over.
+    cluster.call("scancel", "--batch", "--signal=USR1", number)
+    cluster.wait_for_jobs()
+    assert any(" on 2 ranks, 0 of them twice;" in line for line in launch.lines()), launch.lines()
+    seen = collections.Counter((epoch, sample) for step in traces.steps() for epoch, sample in step["seen"])
+    assert len(seen) == 60 * PICTURES and set(seen.values()) == {1}, "each step is trained once: the notice was in time"
+    ctl("audit", train, *(word for receipt in traces.receipts() for word in ("--receipt", receipt)))
+    launch.assert_nothing_is_left()
+
+
+class Traces:
+    """What the ranks of a training write, over several launches."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def steps(self, of: str = "*") -> list[dict[str, Any]]:
+        """Returns the steps that some ranks have trained."""
+        lines = [line for path in self.folder.glob(f"{of}.jsonl") for line in path.read_text().splitlines(keepends=True)]
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def receipts(self) -> list[str]:
+        """Returns the last receipt of each rank of each launch."""
+        found = []
+        for path in self.folder.iterdir():
+            steps = self.steps(path.stem)
+            ends = [at for at, step in enumerate(steps) if at + 1 == len(steps) or steps[at + 1]["from"] != step["next"]]
+            found += [steps[at]["receipt"] for at in ends]
+        return found
+
+    def wait_for_steps(self, of: str, count: int) -> None:
+        """Waits until a rank has trained so many steps."""
+        deadline = time.monotonic() + LIMIT_S
+        while len(self.steps(of)) < count:
+            assert time.monotonic() < deadline, list(self.folder.iterdir())
+            time.sleep(0.05)
 
 
 def test_a_job_that_is_cancelled_leaves_nothing(launch: Launch, train: pathlib.Path) -> None:
