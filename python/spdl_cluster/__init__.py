@@ -36,6 +36,7 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .batch import Batch, Position, Ragged
+    from .control import jobs, remove, status, submit
     from .device import DeviceOptions, Normalise
     from .insight import Diagnosis, LoaderStats, LoaderWindow, Prediction
     from .loader import Epoch, Loader, Start, connect, local
@@ -71,12 +72,17 @@ __all__ = [
     "UsageError",
     "__version__",
     "connect",
+    "jobs",
     "local",
+    "remove",
+    "status",
+    "submit",
 ]
 
 #: The modules of the names that are imported at their first use: a pipeline of the user's steps need not pay for them.
 _MODULES = {
     **dict.fromkeys(["Batch", "Position", "Ragged"], "batch"),
+    **dict.fromkeys(["jobs", "remove", "status", "submit"], "control"),
     **dict.fromkeys(["DeviceOptions", "Normalise"], "device"),
     **dict.fromkeys(["Diagnosis", "LoaderStats", "LoaderWindow", "Prediction"], "insight"),
     **dict.fromkeys(["Epoch", "Loader", "Start", "connect", "local"], "loader"),

@@ -27,10 +27,15 @@ pub(crate) fn read(job: &Bound<'_, PyAny>) -> PyResult<JobFile> {
     file.map_err(|error| wrong(error.to_string()))
 }
 
-/// Returns a job as the text of a job file that means the same in every folder. Checks its keys and their types only.
+/// Returns a job, under another name if one is given, as the text of a job file that means the same in every folder. Checks its keys
+/// and their types only.
 #[pyfunction]
-pub(crate) fn job_text(job: &Bound<'_, PyAny>) -> PyResult<String> {
-    let file = resolve_dataset(read(job)?, Path::new("job"));
+#[pyo3(signature = (job, name=None))]
+pub(crate) fn job_text(job: &Bound<'_, PyAny>, name: Option<String>) -> PyResult<String> {
+    let mut file = resolve_dataset(read(job)?, Path::new("job"));
+    if let Some(name) = name {
+        file.name = name;
+    }
     toml::to_string(&file).map_err(|error| ErrorKind::Setting.error(job.py(), &error.to_string(), None))
 }
 
