@@ -6,6 +6,7 @@ mod jobs;
 mod loose_files;
 mod manual;
 mod output;
+mod parts;
 mod profile;
 mod replaced;
 mod runs;

@@ -1,4 +1,4 @@
-//! `pack`, `verify`, `index` and `unpack` take less than 200 MB of memory, whatever they read: the peak of real processes, on
+//! `pack`, also in parts, `verify`, `index` and `unpack` take less than 200 MB of memory, whatever they read: the peak of real processes, on
 //! inputs that are far larger.
 
 use std::{
@@ -163,6 +163,32 @@ fn a_store_of_large_fields_is_packed_verified_and_unpacked_in_pieces() {
     no_faults(&bounded(at_store("verify").arg(&url).arg("--against").arg(path("files"))));
     bounded(at_store("unpack").arg(&url).arg(path("out")));
     same_files(&path("files/a/x.bin"), &path("out/a/x.bin"));
+}
+
+#[test]
+fn parts_are_packed_checked_and_merged_within_the_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for number in 0..6 {
+        sparse(&path(&format!("files/a/{number}.jpg")), 60_000_000);
+    }
+    let server = S3Server::start();
+    for to in [path("set").display().to_string(), server.url("set")] {
+        let at_store = |name: &str| {
+            let mut command = ctl();
+            command.arg(name).envs(server.environment());
+            command
+        };
+        let part = |part: &str| {
+            let mut command = at_store("pack");
+            command.arg(path("files")).arg(&to).args(["--part", part, "--shard-size", "130MB"]);
+            bounded(&mut command)
+        };
+        let [first, second, again] = ["0/2", "1/2", "1/2"].map(part);
+        assert_eq!((&first["shards"], &second["shards"], &second["records"]), (&1.into(), &2.into(), &4.into()));
+        assert_eq!((&second["kept_shards"], &again["kept_shards"]), (&0.into(), &2.into()));
+        assert_eq!(bounded(at_store("merge").arg(&to))["records"], 6);
+    }
 }
 
 #[test]

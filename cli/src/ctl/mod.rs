@@ -16,6 +16,7 @@ mod job;
 mod job_file;
 mod machine;
 mod manual;
+mod merge;
 mod output;
 mod pack;
 mod pictures;
@@ -76,6 +77,9 @@ pub(crate) enum CtlCommand {
     /// Writes shards from a folder of class folders, or from a text file that lists files.
     #[command(after_help = examples::PACK)]
     Pack(pack::PackArgs),
+    /// Makes one dataset of the parts that `pack --part` has packed.
+    #[command(after_help = examples::MERGE)]
+    Merge(merge::MergeArgs),
     /// Makes a manifest for shards or loose files that exist, without rewriting them.
     #[command(after_help = examples::INDEX)]
     Index(index::IndexArgs),
@@ -189,6 +193,7 @@ impl CtlCommand {
             Self::Demo(args) => demo::run(&args),
             Self::Pictures(args) => pictures::run(&args),
             Self::Pack(args) => pack::run(args),
+            Self::Merge(args) => merge::run(&args),
             Self::Index(args) => index::run(args),
             Self::Verify(args) => verify::run(&args),
             Self::Unpack(args) => unpack::run(&args),

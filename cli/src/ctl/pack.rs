@@ -7,7 +7,8 @@ use std::{
 
 use spdl_shard::{
     dataset::{
-        Annotations, DatasetReport, FieldChoice, Jpegs, Overwrite, PackOptions, PackOrder, PackSource, pack_until,
+        Annotations, DatasetReport, FieldChoice, Jpegs, Overwrite, PackOptions, PackOrder, PackPart, PackSource,
+        PartReport, pack_part_until, pack_until,
     },
     store::{DatasetStore, StoreOptions},
 };
@@ -68,6 +69,10 @@ pub(crate) struct PackArgs {
     /// killed `pack` has left.
     #[arg(long)]
     force: bool,
+    /// Packs only part I of N, from 0 to N-1, on any machine. A part that was killed goes on after its last whole shard.
+    /// When all parts are packed, `spdl-ctl merge` makes the dataset of them.
+    #[arg(long, value_name = "I/N", conflicts_with = "force")]
+    part: Option<PackPart>,
     /// Prints the report as one line of JSON, and no progress bar.
     #[arg(long)]
     json: bool,
@@ -93,6 +98,11 @@ pub(crate) fn run(args: PackArgs) -> Outcome {
         overwrite: overwrite(args.force),
         ..PackOptions::new(source)
     };
+    if let Some(part) = args.part {
+        let report = interrupt::run(|interrupt| write_part(&args.dataset, &options, part, args.json, interrupt))?;
+        print_part(&report, args.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let report = interrupt::run(|interrupt| write(&args.dataset, &options, args.json, interrupt))?;
     print(&report, args.json)?;
     Ok(ExitCode::SUCCESS)
@@ -114,6 +124,43 @@ pub(crate) async fn write(
         made.iter().for_each(|folder| drop(std::fs::remove_dir(folder)));
     }
     Ok(packed?)
+}
+
+/// Packs a part of a dataset, with a progress bar unless `quiet`.
+async fn write_part(
+    dataset: &str,
+    options: &PackOptions,
+    part: PackPart,
+    quiet: bool,
+    mut interrupt: Interrupt,
+) -> Result<PartReport, CtlError> {
+    let store = DatasetStore::create_with(dataset, &StoreOptions::from_env())?;
+    let bar = ProgressLine::of_dataset(quiet, "packing");
+    let on_progress = |progress| bar.dataset_at(progress);
+    Ok(pack_part_until(&store, options, part, &on_progress, interrupt.asked()).await?)
+}
+
+/// Prints the report about a part.
+fn print_part(packed: &PartReport, json: bool) -> Result<(), CtlError> {
+    if json {
+        return report::json(packed);
+    }
+    let kept = match packed.kept_shards {
+        0 => String::new(),
+        kept => format!(" ({} packed before)", report::grouped(kept)),
+    };
+    outln!(
+        "{}: part {} of {}: {}{kept} of {}, {}, {}, {}",
+        packed.url,
+        packed.part,
+        packed.parts,
+        report::count(packed.shards, "shard", "shards"),
+        report::grouped(packed.all_shards),
+        report::count(packed.samples, "sample", "samples"),
+        report::count(packed.records, "record", "records"),
+        report::bytes(packed.bytes),
+    )?;
+    outln!("when all parts are packed: spdl-ctl merge {}", packed.url)
 }
 
 /// Returns the folders that will be created for a dataset on disk, the innermost first.
@@ -175,7 +222,9 @@ fn print_content(made: &DatasetReport) -> Result<(), CtlError> {
         0 => format!("{field} in all records"),
         lacking => format!("{field} in {} ({} do not have it)", report::grouped(*records), report::grouped(lacking)),
     });
-    outln!("fields: {}", fields.collect::<Vec<_>>().join(", "))?;
+    if !made.fields.is_empty() {
+        outln!("fields: {}", fields.collect::<Vec<_>>().join(", "))?;
+    }
     for left_out in &made.left_out {
         let suffix = if left_out.suffix.is_empty() { String::new() } else { format!("`{}` ", left_out.suffix) };
         let files = if left_out.files == 1 { "file" } else { "files" };

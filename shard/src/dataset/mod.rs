@@ -1,4 +1,4 @@
-//! Makes and checks datasets: [`pack`] writes shards from pictures, [`index`] makes a manifest for existing shards,
+//! Makes and checks datasets: [`pack`] writes shards from pictures, [`pack_part`] and [`merge`] do so in parts, [`index`] makes a manifest for existing shards,
 //! [`verify`] reads a dataset and compares every byte with the manifest, [`unpack`] writes its records back as files.
 
 mod blocks;
@@ -8,6 +8,7 @@ mod crop_ready;
 mod cut;
 mod fields;
 mod folder;
+mod in_parts;
 mod index;
 mod keys;
 mod listing;
@@ -29,6 +30,7 @@ pub(crate) use blocks::BlockCutter;
 pub(crate) use catalog::Catalog;
 pub(crate) use fields::slice;
 pub use folder::Overwrite;
+pub use in_parts::{PackPart, PartReport, merge, pack_part, pack_part_until};
 pub use index::{IndexOptions, OldMetadata, ShardList, index, index_until};
 pub use listing::{ListedObject, Listing};
 pub use originals::Against;
@@ -110,6 +112,14 @@ pub enum DatasetError {
     NotEmpty {
         /// The folder.
         path: String,
+    },
+    /// A part of a pack cannot be used or merged.
+    #[error("`{url}` {problem}")]
+    Parts {
+        /// The dataset's folder, or an object in it.
+        url: String,
+        /// What is wrong, and what to do about it.
+        problem: String,
     },
     /// A record cannot be a file, or its bytes differ from those that were packed.
     #[error("`{url}`, record `{record}`: {problem}")]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use spdl_core::messages::StageStats;
 use spdl_pipeline::{Op, Pipeline, PipelinePlan};
 
 use super::{
@@ -9,10 +10,10 @@ use super::{
     blocks::check_block_bytes,
     catalog::Catalog,
     folder::{Overwrite, add_shard, dataset_name},
-    record::{MAX_RECORD_BYTES, MEASURED_TOGETHER, Members, Record, RecordGroup, RecordMaker},
+    record::{MEASURED_TOGETHER, Members, Record, RecordGroup, RecordMaker},
     replace::{NotCommitted, Replacement, shard_name},
     report::DatasetTally,
-    source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, ListedRecords, SourceFiles, SourceRecords},
+    source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceFiles, SourceRecord, SourceRecords},
     stages::{MemoryBound, RunningStages, cpu_threads},
     upload::ShardUpload,
 };
@@ -23,9 +24,9 @@ use crate::{
 };
 
 /// Number of lists of records that are measured at once, and of groups of records that are read at once.
-const FILES_AT_ONCE: usize = 16;
+pub(super) const FILES_AT_ONCE: usize = 16;
 /// Number of groups of records that may be ready to be written.
-const GROUPS_READY: usize = 16;
+pub(super) const GROUPS_READY: usize = 16;
 /// Name of the stage that makes the members of records.
 const MEMBERS: &str = "members";
 
@@ -101,7 +102,7 @@ impl PackOptions {
         }
     }
 
-    fn check(&self) -> Result<(), DatasetError> {
+    pub(super) fn check(&self) -> Result<(), DatasetError> {
         let zero = |option| Err(DatasetError::Option { option, problem: "is 0; give at least 1".to_owned() });
         match self {
             Self { shard_bytes: 0, .. } => zero("shard_bytes"),
@@ -192,7 +193,7 @@ impl<'a> Packing<'a> {
     async fn whole(&mut self, source: SourceRecords, stop: impl Future<Output = ()>) -> Result<Manifest, NotCommitted> {
         let SourceRecords { files, records, classes, .. } = source;
         let packed = match records.iter() {
-            Ok(listed) => self.all(self.stages(files, listed), stop).await,
+            Ok(listed) => self.all(stages(self.options, files, listed), stop).await,
             Err(error) => Err(error),
         };
         packed.map_err(|error| NotCommitted { error, can_be_removed: true })?;
@@ -215,8 +216,7 @@ impl<'a> Packing<'a> {
                 biased;
                 () = &mut stop => return Err(DatasetError::Stopped { url: self.to.url().to_owned() }),
                 group = groups.next(|stats| {
-                    let made = stats.iter().find(|stage| stage.stage.name() == MEMBERS);
-                    done.bytes = made.expect("the stage has this name").bytes;
+                    done.bytes = bytes_made(stats);
                     progress(done);
                 }) => group?,
             };
@@ -226,7 +226,7 @@ impl<'a> Packing<'a> {
                     Record::Whole(members) => self.record(members).await?,
                     Record::NoAnnotation(picture) => {
                         self.tally.pictures_without_annotation += 1;
-                        self.tally.odd.note(|| format!("`{picture}` has no annotation and was left out"));
+                        self.tally.odd.note(|| no_annotation(&picture));
                     }
                 }
                 self.done.records += 1;
@@ -234,32 +234,9 @@ impl<'a> Packing<'a> {
         }
     }
 
-    /// Returns the stages that make the records, in their order.
-    fn stages(&self, files: SourceFiles, records: ListedRecords) -> PipelinePlan<RecordGroup<Members>> {
-        let PackOptions { annotations, jpegs, .. } = self.options;
-        let maker = Arc::new(RecordMaker::new(files, annotations.clone(), *jpegs));
-        let [measuring, admitting, reading, making] = [(); 4].map(|()| Arc::clone(&maker));
-        let memory = MemoryBound::new();
-        let admit = move |group| Arc::clone(&admitting).admit(group, memory.clone());
-        let members = Op::cpu(move |group| making.members(group)).count_bytes(RecordGroup::bytes);
-        Pipeline::builder()
-            .source(records)
-            .aggregate(MEASURED_TOGETHER)
-            .pipe("measure", Op::blocking(move |records| measuring.measure(records)), FILES_AT_ONCE)
-            .disaggregate()
-            .pipe("memory", Op::asynchronous(admit), 1)
-            .pipe("read", Op::blocking(move |group| reading.read(group)), FILES_AT_ONCE)
-            .pipe(MEMBERS, members, cpu_threads())
-            .sink(GROUPS_READY)
-    }
-
     async fn record(&mut self, record: Members) -> Result<(), DatasetError> {
         self.tally.growth.add(record.growth);
-        for path in &record.long_jpegs {
-            let (path, mib) = (path.display(), MAX_RECORD_BYTES >> 20);
-            let why = format!("of each record at most {mib} MiB are in memory");
-            self.tally.odd.note(|| format!("`{path}` was packed as it is and not made crop-ready: {why}"));
-        }
+        record.notes().for_each(|note| self.tally.odd.note(|| note));
         let full = |open: &ShardUpload<'_>| {
             open.bytes + record.bytes > self.options.shard_bytes || Some(open.records) == self.options.shard_records
         };
@@ -268,8 +245,7 @@ impl<'a> Packing<'a> {
         }
         if self.open.is_none() {
             let name = shard_name(self.done.shards);
-            let boxes = self.options.annotations.as_ref().map(|_| ANNOTATION_FIELD);
-            let catalog = Catalog::new(&name, boxes, self.options.block_bytes, &self.to.temporary_folder());
+            let catalog = catalog(self.options, &name, self.to);
             let place = self.replacement.place_of(&name);
             self.open = Some(ShardUpload::start(self.to, place, catalog).await?);
         }
@@ -297,8 +273,46 @@ impl<'a> Packing<'a> {
     }
 }
 
+/// Returns the stages that make the records, in their order.
+pub(super) fn stages(
+    options: &PackOptions,
+    files: SourceFiles,
+    records: impl Iterator<Item = Result<SourceRecord, DatasetError>> + Send + 'static,
+) -> PipelinePlan<RecordGroup<Members>> {
+    let maker = Arc::new(RecordMaker::new(files, options.annotations.clone(), options.jpegs));
+    let [measuring, admitting, reading, making] = [(); 4].map(|()| Arc::clone(&maker));
+    let memory = MemoryBound::new();
+    let admit = move |group| Arc::clone(&admitting).admit(group, memory.clone());
+    let members = Op::cpu(move |group| making.members(group)).count_bytes(RecordGroup::bytes);
+    Pipeline::builder()
+        .source(records)
+        .aggregate(MEASURED_TOGETHER)
+        .pipe("measure", Op::blocking(move |records| measuring.measure(records)), FILES_AT_ONCE)
+        .disaggregate()
+        .pipe("memory", Op::asynchronous(admit), 1)
+        .pipe("read", Op::blocking(move |group| reading.read(group)), FILES_AT_ONCE)
+        .pipe(MEMBERS, members, cpu_threads())
+        .sink(GROUPS_READY)
+}
+
+/// Returns the bytes of the members that the [`stages`] have made.
+pub(super) fn bytes_made(stats: &[StageStats]) -> u64 {
+    stats.iter().find(|stage| stage.stage.name() == MEMBERS).expect("the stage has this name").bytes
+}
+
+/// Returns the catalogue of a shard that will be written.
+pub(super) fn catalog(options: &PackOptions, shard: &str, to: &DatasetStore) -> Catalog {
+    let boxes = options.annotations.as_ref().map(|_| ANNOTATION_FIELD);
+    Catalog::new(shard, boxes, options.block_bytes, &to.temporary_folder())
+}
+
+/// Returns the note on a picture that is left out.
+pub(super) fn no_annotation(picture: &str) -> String {
+    format!("`{picture}` has no annotation and was left out")
+}
+
 /// Lists the records of the source in the order in which they are packed.
-fn list(options: &PackOptions, temporary: &TemporaryFolder) -> Result<SourceRecords, DatasetError> {
+pub(super) fn list(options: &PackOptions, temporary: &TemporaryFolder) -> Result<SourceRecords, DatasetError> {
     let PackOptions { classes, fields, annotations, .. } = options;
     let (classes, fields, annotations) = (classes.as_deref(), fields.as_ref(), annotations.as_ref());
     let mut source = options.source.list(&ListOptions { classes, fields, annotations }, temporary)?;

@@ -1,6 +1,7 @@
 //! Makes the records of a shard from the files of a source, in steps that run beside each other for several groups of
 //! records: [`measure`](RecordMaker::measure), [`admit`](RecordMaker::admit), [`read`](RecordMaker::read) and
 //! [`members`](RecordMaker::members). A group of small records costs each step as much as one large record.
+//! [`plan`](RecordMaker::plan) finds out what records will take, without reading them.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,16 +22,17 @@ use super::{
     stages::{Memory, MemoryBound},
 };
 use crate::tar::{append_member_header, padding_bytes};
+use xxhash_rust::xxh3::Xxh3;
 
 /// Size from which a file is copied to the shard in pieces instead of being read into memory, in bytes. A JPEG that is
 /// made crop-ready is in memory as a whole.
 const LARGE_FILE_BYTES: u64 = 8 << 20;
 /// Upper limit of the bytes of a record that are read into memory; its other files are copied in pieces.
-pub(super) const MAX_RECORD_BYTES: u64 = 48 << 20;
+const MAX_RECORD_BYTES: u64 = 48 << 20;
 /// Size up to which a file is copied into the part of the members before it, in bytes, so that a record has few parts.
 const SMALL_FILE_BYTES: usize = 16 << 10;
 
-/// Number of records that are measured together.
+/// Number of records that are measured or planned together.
 pub(super) const MEASURED_TOGETHER: usize = 32;
 /// Upper limit of the bytes of a group of records, unless it is one record.
 const GROUP_BYTES: u64 = 128 << 10;
@@ -59,6 +61,14 @@ struct MeasuredFile {
     bytes: u64,
     /// Whether it is copied to the shard in pieces.
     is_large: bool,
+}
+
+/// A record of which only the sizes of its files are known.
+pub(super) struct PlannedRecord {
+    /// Bytes of its members, if its files are copied as they are.
+    pub(super) bytes: u64,
+    /// XXH3-128 of the headers of its members and of its label.
+    pub(super) hash: u128,
 }
 
 /// A record whose files are in memory, except for the large ones.
@@ -92,9 +102,20 @@ pub(super) struct Members {
     pub(super) growth: Growth,
     pub(super) tables: Vec<SegmentsOf>,
     /// The JPEGs that are too long to be made crop-ready.
-    pub(super) long_jpegs: Vec<PathBuf>,
+    long_jpegs: Vec<PathBuf>,
     /// Counts until the parts are written.
     _memory: Arc<Memory>,
+}
+
+impl Members {
+    /// Returns a note for each JPEG that is too long to be made crop-ready.
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
+        self.long_jpegs.iter().map(|path| {
+            let (path, mib) = (path.display(), MAX_RECORD_BYTES >> 20);
+            let why = format!("of each record at most {mib} MiB are in memory");
+            format!("`{path}` was packed as it is and not made crop-ready: {why}")
+        })
+    }
 }
 
 /// A part of the bytes of members.
@@ -165,7 +186,28 @@ impl RecordMaker {
         Ok(groups)
     }
 
+    /// Finds out what records take in a shard, from the sizes of their files alone.
+    pub(super) fn plan(
+        &self,
+        records: Vec<Result<SourceRecord, DatasetError>>,
+    ) -> Result<Vec<Record<PlannedRecord>>, DatasetError> {
+        let planned = records.into_iter().map(|record| match self.find(&record?)? {
+            Record::Whole(record) => Ok(Record::Whole(record.planned())),
+            Record::NoAnnotation(picture) => Ok(Record::NoAnnotation(picture)),
+        });
+        planned.collect()
+    }
+
     fn measure_one(&self, record: &SourceRecord) -> Result<Record<MeasuredRecord>, DatasetError> {
+        let mut found = self.find(record)?;
+        if let Record::Whole(record) = &mut found {
+            self.bound(record)?;
+        }
+        Ok(found)
+    }
+
+    /// Finds the files of a record and their sizes.
+    fn find(&self, record: &SourceRecord) -> Result<Record<MeasuredRecord>, DatasetError> {
         let annotation = match &self.annotations {
             Some(annotations) => match self.annotation(record, annotations)? {
                 Some(annotation) => Some(annotation),
@@ -185,9 +227,7 @@ impl RecordMaker {
         });
         let files = files.collect::<Result<_, DatasetError>>()?;
         let (key, label) = (record.key(), record.label);
-        let mut record = MeasuredRecord { key, label, files, annotation, long_jpegs: Vec::new() };
-        self.bound(&mut record)?;
-        Ok(Record::Whole(record))
+        Ok(Record::Whole(MeasuredRecord { key, label, files, annotation, long_jpegs: Vec::new() }))
     }
 
     /// Decides which files of a record are copied in pieces, so that the others fit into memory.
@@ -286,6 +326,24 @@ impl MeasuredRecord {
     fn bytes(&self) -> u64 {
         let files = self.files.iter().map(|(_, file)| file).chain(&self.annotation);
         files.filter(|file| !file.is_large).map(|file| file.bytes).sum()
+    }
+
+    /// Returns what its members take in a shard if its files are copied as they are.
+    fn planned(&self) -> PlannedRecord {
+        let (mut bytes, mut header, mut hasher) = (0, Vec::new(), Xxh3::new());
+        let mut member = |name: &str, content_bytes: u64| {
+            header.clear();
+            append_member_header(&mut header, &format!("{}.{name}", self.key), content_bytes);
+            hasher.update(&header);
+            bytes += header.len() as u64 + content_bytes + padding_bytes(content_bytes);
+        };
+        self.files.iter().for_each(|(name, file)| member(name, file.bytes));
+        self.annotation.iter().for_each(|file| member(ANNOTATION_FIELD, file.bytes));
+        if let Some(label) = self.label.map(|label| label.to_string()) {
+            member(LABEL_FIELD, label.len() as u64);
+            hasher.update(label.as_bytes());
+        }
+        PlannedRecord { bytes, hash: hasher.digest128() }
     }
 }
 

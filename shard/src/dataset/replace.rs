@@ -18,6 +18,7 @@ use object_store::{ObjectStoreExt, WriteMultipart};
 use super::{
     DatasetError,
     folder::{Overwrite, PART_BYTES, exists, in_use, remove, remove_shard},
+    in_parts::{is_part_name, remove_part_names},
     listing::Listing,
 };
 use crate::{
@@ -34,6 +35,8 @@ const UNFINISHED_NAME: &str = "unfinished.spdl";
 const UNFINISHED_TITLE: &str = "# A dataset is being written here, or was not finished. `--force` removes it.";
 /// An entry of that list that stands for every shard with a name that `pack` gives.
 const ALL_PACKED: &str = "shard-*.tar";
+/// An entry of that list that stands for everything that parts of a pack write besides shards.
+const ALL_PARTS: &str = "parts/*.json";
 /// Size of the longest such list that is read, in bytes.
 const MAX_UNFINISHED_BYTES: u64 = 1 << 30;
 
@@ -42,7 +45,7 @@ pub(super) fn shard_name(number: u64) -> String {
     format!("shard-{number:06}.tar")
 }
 
-fn is_shard_name(name: &str) -> bool {
+pub(super) fn is_shard_name(name: &str) -> bool {
     let number = name.strip_prefix("shard-").and_then(|rest| rest.strip_suffix(".tar"));
     number.is_some_and(|number| number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
@@ -153,6 +156,51 @@ pub(super) async fn switch(to: &DatasetStore, manifest: &Manifest) -> Result<(),
     }
 }
 
+/// Checks that parts of a pack may be written into the folder: it holds nothing, or what other parts wrote.
+pub(super) async fn check_for_parts(to: &DatasetStore) -> Result<(), DatasetError> {
+    // Other parts write the list before their first shards, so it is read after the shards are listed.
+    let shards = Listing::of(to, |name| name.ends_with(TAR_SUFFIX)).await?;
+    let unfinished = unfinished(to).await?;
+    if exists(to, MANIFEST_NAME).await? {
+        return in_use(to, MANIFEST_NAME);
+    }
+    match (unfinished, shards.iter().next()) {
+        (Some(list), _) if is_of_parts(&list) => Ok(()),
+        (Some(_), _) => Err(DatasetError::Unfinished { url: to.url().to_owned() }),
+        (None, Some(shard)) => in_use(to, shard.name),
+        (None, None) => Ok(()),
+    }
+}
+
+/// Records what parts of a pack may leave in the folder.
+pub(super) async fn begin_part(to: &DatasetStore) -> Result<(), DatasetError> {
+    Ok(to.put(UNFINISHED_NAME, format!("{UNFINISHED_TITLE}\n{ALL_PACKED}\n{ALL_PARTS}\n").into()).await?)
+}
+
+/// Returns whether parts of a pack have begun in the folder and are not merged, or not tidied up.
+pub(super) async fn has_parts_begun(to: &DatasetStore) -> Result<bool, DatasetError> {
+    Ok(unfinished(to).await?.is_some_and(|list| is_of_parts(&list)))
+}
+
+/// Removes everything that parts of a pack have written besides shards.
+pub(super) async fn end_parts(to: &DatasetStore) -> Result<(), DatasetError> {
+    remove_part_names(to).await?;
+    remove(to, UNFINISHED_NAME).await
+}
+
+fn is_of_parts(unfinished: &str) -> bool {
+    unfinished.lines().any(|line| line == ALL_PARTS)
+}
+
+/// Reads the list of what may be left over, if there is one.
+async fn unfinished(to: &DatasetStore) -> Result<Option<String>, DatasetError> {
+    match to.read(UNFINISHED_NAME, MAX_UNFINISHED_BYTES).await {
+        Ok(list) => Ok(Some(String::from_utf8_lossy(&list).into_owned())),
+        Err(StoreError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Fails if the folder holds a dataset or what is left of one.
 pub(super) async fn refuse_manifest(to: &DatasetStore) -> Result<(), DatasetError> {
     if exists(to, MANIFEST_NAME).await? {
@@ -167,7 +215,7 @@ pub(super) async fn refuse_manifest(to: &DatasetStore) -> Result<(), DatasetErro
 /// Completes a replacement that was interrupted. Then removes the objects that are listed as left over or have a staged
 /// name, unless the manifest names them. Returns the manifest, if there is one that can be read.
 pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, DatasetError> {
-    to.remove_temporaries(|name| {
+    to.remove_temporaries("", |name| {
         let name = name.strip_suffix(STAGED_SUFFIX).unwrap_or(name);
         is_own(name) || name.ends_with(INDEX_SUFFIX) || is_packed(name)
     })?;
@@ -184,11 +232,7 @@ pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, Datas
         settle_indexes(to, manifest).await?;
     }
     let named: HashSet<&str> = manifest.iter().flat_map(Manifest::shards).map(|shard| shard.url).collect();
-    let unfinished = match to.read(UNFINISHED_NAME, MAX_UNFINISHED_BYTES).await {
-        Ok(list) => Some(String::from_utf8_lossy(&list).into_owned()),
-        Err(StoreError::Missing { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
+    let unfinished = unfinished(to).await?;
     let listed: HashSet<&str> = unfinished.iter().flat_map(|list| list.lines()).collect();
     let is_left = |name: &str| {
         let shard = name.strip_suffix(INDEX_SUFFIX).unwrap_or(name);
@@ -202,7 +246,10 @@ pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, Datas
     for object in Listing::of(to, is_left).await?.iter() {
         remove(to, object.name).await?;
     }
-    if unfinished.is_some() {
+    if let Some(list) = unfinished {
+        if is_of_parts(&list) {
+            remove_part_names(to).await?;
+        }
         remove(to, UNFINISHED_NAME).await?;
     }
     Ok(manifest)
@@ -223,9 +270,9 @@ fn is_staged_index(name: &str) -> bool {
     name.strip_suffix(STAGED_SUFFIX).is_some_and(|index| index.ends_with(INDEX_SUFFIX))
 }
 
-/// Returns whether this is the manifest, the list of what may be left over, or an evaluated view.
+/// Returns whether this is the manifest, the list of what may be left over, an evaluated view, or from a part of a pack.
 pub(super) fn is_own(name: &str) -> bool {
-    name == MANIFEST_NAME || name == UNFINISHED_NAME || is_view_name(name)
+    name == MANIFEST_NAME || name == UNFINISHED_NAME || is_view_name(name) || is_part_name(name)
 }
 
 /// Returns whether this is a shard that `pack` writes, under its own or its staged name.

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     LeftOut,
@@ -156,7 +156,8 @@ impl DatasetTally {
 }
 
 /// The cost of making pictures crop-ready.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Growth {
     pictures: u64,
     source_bytes: u64,

@@ -4,7 +4,9 @@ use std::{io::ErrorKind, path::Path};
 
 use bytes::Bytes;
 use object_store::{ObjectStoreExt, WriteMultipart};
+use spdl_core::Fingerprint;
 use tokio::io::AsyncReadExt;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     DatasetError,
@@ -31,6 +33,8 @@ pub(super) struct ShardUpload<'a> {
     name: String,
     upload: WriteMultipart,
     catalog: Catalog,
+    /// Hashes its bytes, if the hash is wanted.
+    hasher: Option<Xxh3>,
     pub(super) bytes: u64,
     pub(super) records: u32,
 }
@@ -41,7 +45,12 @@ impl<'a> ShardUpload<'a> {
         let upload = store.object().put_multipart(&store.path_of(&name)).await;
         let upload = upload.map_err(|source| StoreError::of(&store.url_of(&name), source))?;
         let upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
-        Ok(Self { store, name, upload, catalog, bytes: 0, records: 0 })
+        Ok(Self { store, name, upload, catalog, hasher: None, bytes: 0, records: 0 })
+    }
+
+    /// Hashes the bytes that follow, for [`finish_hashed`](Self::finish_hashed).
+    pub(super) fn hashed(self) -> Self {
+        Self { hasher: Some(Xxh3::new()), ..self }
     }
 
     /// Appends the members of one record.
@@ -81,9 +90,20 @@ impl<'a> ShardUpload<'a> {
 
     async fn put(&mut self, bytes: Bytes) -> Result<(), DatasetError> {
         self.catalog.read(&bytes)?;
+        self.hasher.iter_mut().for_each(|hasher| hasher.update(&bytes));
         self.upload.put(bytes);
         let room = self.upload.wait_for_capacity(PARTS_AT_ONCE).await;
         room.map_err(|source| StoreError::of(&self.store.url_of(&self.name), source).into())
+    }
+
+    /// Finishes the shard like [`finish`](Self::finish), and returns the XXH3-128 of its bytes as well.
+    ///
+    /// # Panics
+    /// If it is not [hashed](Self::hashed).
+    pub(super) async fn finish_hashed(mut self) -> Result<(ScannedShard, Fingerprint), DatasetError> {
+        let mut hasher = self.hasher.take().expect("the shard is hashed");
+        hasher.update(&TAR_END);
+        Ok((self.finish().await?, Fingerprint(hasher.digest128())))
     }
 
     /// Finishes the shard and writes its index beside it.

@@ -328,15 +328,20 @@ impl DatasetStore {
         put.map(drop).map_err(|source| StoreError::of(&self.url_of(relative), source))
     }
 
-    /// Removes temporary files of objects whose name `is_ours`, left by a process that was killed while it wrote them:
+    /// Removes temporary files in a subfolder, or in the folder itself if that is empty, of objects whose name `is_ours`, left by a process that was killed while it wrote them:
     /// `object_store` writes `NAME#1` and renames it, and neither lists nor removes such files.
-    pub(crate) fn remove_temporaries(&self, is_ours: impl Fn(&str) -> bool) -> Result<(), StoreError> {
+    pub(crate) fn remove_temporaries(&self, subfolder: &str, is_ours: impl Fn(&str) -> bool) -> Result<(), StoreError> {
         let Some(folder) = &self.local else { return Ok(()) };
+        let folder = folder.join(subfolder);
         let fail = |source: std::io::Error| {
             let source = object_store::Error::Generic { store: "file", source: source.into() };
             StoreError::of(&self.url, source)
         };
-        for entry in std::fs::read_dir(folder).map_err(fail)? {
+        let entries = match std::fs::read_dir(&folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(fail)?,
+        };
+        for entry in entries {
             let entry = entry.map_err(fail)?;
             let name = entry.file_name();
             let parts = name.to_str().and_then(|name| name.rsplit_once('#'));
@@ -344,7 +349,11 @@ impl DatasetStore {
                 is_ours(name) && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
             };
             if parts.is_some_and(is_left) {
-                std::fs::remove_file(entry.path()).map_err(fail)?;
+                match std::fs::remove_file(entry.path()) {
+                    // Another process may have removed it.
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    removed => removed.map_err(fail)?,
+                }
             }
         }
         Ok(())

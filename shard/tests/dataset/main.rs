@@ -5,6 +5,7 @@ mod again;
 mod elsewhere;
 mod fields;
 mod foreign;
+mod in_parts;
 mod interrupted;
 mod originals;
 mod replaced;

@@ -1,5 +1,7 @@
 //! Fields of a record's files: their names, and which of them are wanted.
 
+use std::fmt;
+
 use super::super::DatasetError;
 
 /// Field that annotations are stored in.
@@ -60,6 +62,13 @@ impl FieldChoice {
 
     fn has_pictures(&self) -> bool {
         self.0.iter().any(|(suffix, _)| is_picture(suffix))
+    }
+}
+
+impl fmt::Display for FieldChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.0.iter().map(|(suffix, name)| format!("{suffix}={name}")).collect();
+        f.write_str(&parts.join(","))
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Upper limit of the suffixes that are counted separately; all others are counted together.
 const MAX_SUFFIXES: usize = 200;
 
 /// Files of one suffix that were left out for one reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
     /// Their extension in lower case, with its dot; empty for files without one.
     pub suffix: String,
@@ -21,7 +21,7 @@ pub struct LeftOut {
 }
 
 /// Why a file is in no record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LeftOutReason {

@@ -16,7 +16,7 @@ mod twins;
 use std::path::{Path, PathBuf};
 
 use collect::Collected;
-pub(super) use collect::{ListedRecords, RecordList};
+pub(super) use collect::RecordList;
 pub(super) use fields::ANNOTATION_FIELD;
 pub use fields::FieldChoice;
 pub(crate) use fields::{LABEL_FIELD, field_name};

@@ -1,0 +1,127 @@
+//! `pack --part` and `merge` in real processes, of which some are killed.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use rustix::process::Signal;
+use spdl_testkit::processes::{ctl, run, signal, write_pictures};
+
+const PARTS: u32 = 8;
+
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let paths = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
+    paths.map(|path| (name(&path), fs::read(&path).expect("a file"))).collect()
+}
+
+fn part(pack: &Command, number: u32) -> Command {
+    let mut command = ctl();
+    command.args(pack.get_args().skip(1)).args(["--part", &format!("{number}/{PARTS}")]);
+    command
+}
+
+/// Returns the names of temporary files of shards, of which each is being written.
+fn half_written(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.contains(".tar#")).collect()
+}
+
+/// Waits until a process that was sent SIGSTOP has stopped, or has ended.
+fn stopped(child: &mut Child) -> bool {
+    loop {
+        if child.try_wait().expect("a child").is_some() {
+            return false;
+        }
+        let state = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+        if state.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T')) {
+            return true;
+        }
+    }
+}
+
+/// Runs a part and kills it while it writes a shard.
+fn kill_in_the_middle(command: &mut Command, folder: &Path) {
+    let before = half_written(folder);
+    let is_writing = || half_written(folder).iter().any(|name| !before.contains(name));
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+    loop {
+        if is_writing() {
+            signal(child.id(), Signal::STOP);
+            if stopped(&mut child) && is_writing() {
+                child.kill().expect("it can be killed");
+                child.wait().expect("it has ended");
+                return;
+            }
+            signal(child.id(), Signal::CONT);
+        }
+        assert!(child.try_wait().expect("a child").is_none(), "it ended before it could be killed: {command:?}");
+    }
+}
+
+#[test]
+fn a_pack_in_eight_parts_of_which_two_are_killed_and_run_again_is_the_pack_in_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    write_pictures(&path("source"), 240);
+    for (name, options) in
+        [("plain", &["--shard-size", "500KiB"][..]), ("ready", &["--records-per-shard", "5", "--crop-ready"])]
+    {
+        let pack = |to: &str| {
+            let mut command = ctl();
+            command.arg("pack").args([path("source"), path(to)]).args(["--name", "set", "--json"]).args(options);
+            command
+        };
+        let (one, parts) = (format!("{name}-one"), format!("{name}-parts"));
+        let mut report = run(&mut pack(&one)).json();
+        assert!(report["shards"].as_u64() >= Some(5 * u64::from(PARTS)), "{report}");
+
+        let set = path(&parts);
+        for number in [2, 5] {
+            kill_in_the_middle(&mut part(&pack(&parts), number), &set);
+        }
+        assert_eq!(half_written(&set).len(), 2);
+        run(ctl().arg("merge").arg(&set)).error(&["has no part of a pack"]);
+        // The others, all at once.
+        let others: Vec<_> = (0..PARTS).filter(|number| ![2, 5].contains(number)).collect();
+        let running = others.iter().map(|number| {
+            let mut command = part(&pack(&parts), *number);
+            command.stdout(Stdio::null()).spawn().expect("the program starts")
+        });
+        for mut child in running.collect::<Vec<_>>() {
+            assert!(child.wait().expect("a child").success());
+        }
+        run(ctl().arg("merge").arg(&set)).error(&["lacks parts 2, 5 of 8", "--part 2/8"]);
+        run(part(&pack(&parts), 2).arg("--seed=1")).error(&["holds another pack", "seed 0", "seed 1"]);
+        for number in [2, 5] {
+            let again = run(&mut part(&pack(&parts), number)).json();
+            let done = run(&mut part(&pack(&parts), number)).json();
+            assert_eq!((&again["shards"], &done["kept_shards"]), (&done["shards"], &done["shards"]), "{done}");
+        }
+        let mut merged = run(ctl().arg("merge").arg(&set).arg("--json")).json();
+        assert_eq!(files(&set), files(&path(&one)), "{name}");
+        for report in [&mut report, &mut merged] {
+            report["url"].take();
+        }
+        assert_eq!(merged, report);
+    }
+}
+
+#[test]
+fn wrong_parts_are_explained() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let part = |part: &str, option: &str| {
+        let mut command = ctl();
+        run(command
+            .args(["pack", "nowhere"])
+            .arg(folder.path())
+            .args(["--part", part])
+            .args([option].iter().filter(|o| !o.is_empty())))
+    };
+    part("8/8", "").error(&["8/8", "there is no part 8 of 8: they are 0 to 7"]);
+    part("8", "").error(&["give I/N, such as 0/8 for the first of eight parts"]);
+    part("0/8", "--force").error(&["--part", "--force"]);
+}
