@@ -19,6 +19,7 @@ pub mod coordinators;
 pub mod elementary;
 pub mod feed;
 mod fingerprint;
+pub mod help;
 pub mod hex128;
 pub mod histogram;
 pub mod history;

@@ -8,6 +8,7 @@ use std::{fmt, net::SocketAddr};
 
 use crate::{
     Fingerprint, Position, Receipt, SampleId, Stage,
+    help::{HelpReport, HelperList},
     insight::Measured,
     job::Job,
     peers::{PeerMap, PeerStats},
@@ -176,6 +177,8 @@ pub struct WorkerHeartbeat {
     pub peer_map: u64,
     /// What it exchanged with other workers.
     pub peers: PeerStats,
+    /// What it reports about helpers.
+    pub help: Box<HelpReport>,
 }
 
 /// A worker's statistics of one of its ranks.
@@ -452,6 +455,8 @@ pub enum FromCoordinator {
         trace: Option<TraceOrder>,
         /// Which workers hold which blocks of the runs whose ranks it serves, if its map has another version.
         peers: Option<Box<PeerMap>>,
+        /// The workers that decode samples for it, if its list has another version.
+        helpers: Option<Box<HelperList>>,
     },
     /// The rank takes part in a session.
     Joined {

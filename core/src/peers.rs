@@ -1,5 +1,5 @@
 //! Which workers hold which blocks: a small map of homes, from which each worker computes by the plan whom to ask for a
-//! block. And what it asks.
+//! block. And what workers ask each other for.
 
 use std::{net::SocketAddr, ops::Range};
 
@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Fingerprint,
+    help::{DecodeRequest, HelpJob},
     messages::{SessionId, WorkerId},
     order::Plan,
 };
@@ -93,7 +94,18 @@ impl SessionReaders {
     }
 }
 
-/// A request of a worker to another one for bytes of a block.
+/// A request of a worker to another one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum PeerRequest {
+    /// For bytes of a block. [`BlockReply`] answers.
+    Block(BlockRequest),
+    /// To get ready to decode samples of a job. [`HelpReply`](crate::help::HelpReply) answers.
+    Job(Box<HelpJob>),
+    /// To decode samples. [`HelpReply`](crate::help::HelpReply) answers.
+    Decode(DecodeRequest),
+}
+
+/// A request for bytes of a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockRequest {
     /// The session whose plan says who owns the block.

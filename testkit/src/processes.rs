@@ -459,6 +459,17 @@ impl Cluster {
         (process, ready)
     }
 
+    /// Returns the sum of a metric over all workers.
+    pub fn metric(&self, name: &str) -> f64 {
+        let of = |address: &Value| {
+            let (_, text) =
+                crate::http::get(address.as_str().expect("an address"), "/metrics", LIMIT).expect("metrics");
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.unwrap_or_else(|| panic!("no {name} in {text}")).parse::<f64>().expect("a number")
+        };
+        self.workers.iter().map(|worker| of(&worker.ready["http"])).sum()
+    }
+
     /// Returns a command for `spdl-ctl` with this cluster's address and the certificates of `role`.
     pub fn ctl<I: AsRef<OsStr>>(&self, role: &str, args: impl IntoIterator<Item = I>) -> Command {
         let mut command = self.command();

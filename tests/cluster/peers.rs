@@ -5,8 +5,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use rustix::process::Signal;
 use serde_json::Value;
 use spdl_testkit::{
-    http::get,
-    processes::{Cluster, LIMIT, ServerProcess, TestDataset, ctl, run, sum, undisturbed},
+    processes::{Cluster, ServerProcess, TestDataset, ctl, run, sum, undisturbed},
     proxy::{FaultScript, Proxy, ReceivedRequest},
     s3::S3Server,
 };
@@ -87,16 +86,6 @@ fn cluster(nodes: &[&str], further: &[&str]) -> Cluster {
     cluster
 }
 
-/// Returns the sum of a metric over all workers.
-fn metric(cluster: &Cluster, name: &str) -> f64 {
-    let of = |address: &Value| {
-        let (_, text) = get(address.as_str().expect("an address"), "/metrics", LIMIT).expect("metrics");
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse::<f64>().expect("a number")
-    };
-    cluster.workers.iter().map(|worker| of(&worker.ready["http"])).sum()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cold_epoch_fetches_each_block_once_at_worlds_that_do_not_divide_the_lanes() {
     let records = StoredRecords::new().await;
@@ -112,7 +101,7 @@ async fn a_cold_epoch_fetches_each_block_once_at_worlds_that_do_not_divide_the_l
         assert_eq!(sum(&reports, "content_digest"), expected["content_digest"], "world {world}");
         assert_eq!(sum(&reports, "receipt"), expected["receipt"], "world {world}");
         let fraction = records.requested_bytes(before) as f64 / all as f64;
-        let received = metric(&cluster, "spdl_worker_peer_received_bytes_total");
+        let received = cluster.metric("spdl_worker_peer_received_bytes_total");
         println!("world {world}, {further:?}: {fraction:.4} of the bytes from the store, {received} bytes from peers");
         (fraction, received)
     };
@@ -140,7 +129,7 @@ async fn after_a_resize_nothing_is_fetched_again_that_a_living_worker_holds() {
     assert_eq!(sum(&first, "content_digest"), sum(&second, "content_digest"));
     let again = records.requested_bytes(before);
     assert_eq!(again, 0, "bytes of {} came from the store again", records.bytes());
-    assert!(metric(&cluster, "spdl_worker_peer_sent_blocks_total") > 0.0);
+    assert!(cluster.metric("spdl_worker_peer_sent_blocks_total") > 0.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

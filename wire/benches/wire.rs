@@ -97,6 +97,7 @@ fn codecs(criterion: &mut Criterion) {
         bad_samples: vec![],
         peer_map: 0,
         peers: Default::default(),
+        help: Default::default(),
     };
     let heartbeat = ToCoordinator::WorkerHeartbeat(heartbeat);
     let filled = FromHome::Filled { sequence: 1000, slot: 3, used_bytes: BATCH_BYTES as u64 };

@@ -14,8 +14,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::codec::{self, CodecError, MAX_MESSAGE_BYTES};
 use spdl_core::{
+    help::HelpReply,
     messages::{FromCoordinator, FromHome, PROTOCOL_VERSION, ToCoordinator, ToHome},
-    peers::{BlockReply, BlockRequest},
+    peers::{BlockReply, PeerRequest},
 };
 
 /// The first bytes of every frame.
@@ -53,14 +54,19 @@ impl Message for FromHome {
     const MAX_BYTES: usize = 64 << 10;
 }
 
-impl Message for BlockRequest {
-    const NAME: &'static str = "request for a block";
-    const MAX_BYTES: usize = 128 << 10;
+impl Message for PeerRequest {
+    const NAME: &'static str = "request of a worker";
+    const MAX_BYTES: usize = 2 << 20;
 }
 
 impl Message for BlockReply {
     const NAME: &'static str = "reply to a request for a block";
     const MAX_BYTES: usize = 64;
+}
+
+impl Message for HelpReply {
+    const NAME: &'static str = "reply of a helper";
+    const MAX_BYTES: usize = 128 << 10;
 }
 
 /// A frame that cannot be read or written.

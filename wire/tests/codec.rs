@@ -50,12 +50,14 @@ proptest! {
 
     #[test]
     fn messages_between_workers_survive(
-        request in arbitrary::block_request(),
+        request in arbitrary::peer_request(),
         reply in arbitrary::block_reply(),
+        help in arbitrary::help_reply(),
         flip in 1..=255_u8,
     ) {
         survives(&request, flip)?;
         survives(&reply, flip)?;
+        survives(&help, flip)?;
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod cli;
 pub mod decode;
 pub mod feed;
 pub mod fetch;
+mod help;
 mod http;
 mod lock;
 mod metrics;

@@ -10,6 +10,7 @@ use prometheus_client::{
 };
 use spdl_core::histogram::DurationBuckets;
 use spdl_core::{
+    help::HelpStats,
     messages::{RankStats, StageStats, StoreStats},
     peers::PeerStats,
     tuning::{Tunable, TunedValue},
@@ -98,6 +99,7 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
     pictures(&mut registry, resources.pictures());
     stores(&mut registry, &resources.store_stats());
     peers(&mut registry, &resources.fetcher.peers().stats());
+    help_samples(&mut registry, &resources.helpers.stats());
     let cpu = RealCounter::default();
     cpu.inc_by(resources.cpu_time().as_secs_f64());
     registry.register("spdl_worker_cpu_seconds", "CPU time of the process", cpu);
@@ -169,6 +171,15 @@ fn peers(registry: &mut Registry, stats: &PeerStats) {
     counter("spdl_worker_peer_misses", "Requests to workers that did not have the block", misses);
     counter("spdl_worker_peer_failures", "Requests to workers that failed", failures);
     counter("spdl_worker_peer_late", "Requests to workers that were late, so that the store was asked, too", late);
+}
+
+fn help_samples(registry: &mut Registry, stats: &HelpStats) {
+    let HelpStats { received_samples, made_samples, returned_samples } = *stats;
+    let mut counter = |name: &str, help: &str, value: u64| counter(registry, name, help, value);
+    counter("spdl_worker_help_received_samples", "Samples of its ranks that helpers decoded", received_samples);
+    counter("spdl_worker_help_made_samples", "Samples decoded for other workers", made_samples);
+    let help = "Samples that helpers were asked for and that were decoded here after all";
+    counter("spdl_worker_help_returned_samples", help, returned_samples);
 }
 
 fn stages(registry: &mut Registry, stages: &[StageStats]) {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use spdl_core::{
     Position, Stage,
     coordinator::{JobStatus, RankStatus, RunStatus, SessionStatus, Status, WorkerStatus},
+    help::HelpStats,
     history::{StageRate, WINDOWS_MS},
     messages::{FromCoordinator, StageStats, StoreStats, ToCoordinator},
     peers::PeerStats,
@@ -284,6 +285,18 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
         }
     }
     StatusRow::new("  peers".to_owned(), "").push(table, rest);
+    let HelpStats { received_samples, made_samples, returned_samples } = worker.help.unwrap_or_default().stats;
+    if received_samples + made_samples + returned_samples > 0 || !worker.helpers.is_empty() {
+        let mut rest =
+            format!("{} received, {made_samples} made", report::count(received_samples, "sample", "samples"));
+        if returned_samples > 0 {
+            rest.push_str(&format!(", {returned_samples} returned"));
+        }
+        if !worker.helpers.is_empty() {
+            rest.push_str(&format!("; from {}", worker.helpers.join(", ")));
+        }
+        StatusRow::new("  help".to_owned(), "").push(table, rest);
+    }
     let tuned: Vec<String> = worker.tuned.iter().map(tuned_value).collect();
     StatusRow::new("  tuned".to_owned(), "").push(table, tuned.join(", "));
 }

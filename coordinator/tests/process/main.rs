@@ -40,7 +40,13 @@ async fn ranks_get_a_home_and_another_one_when_its_connection_is_lost() {
     let (first, second) = (coordinator.connect(Role::Worker).await, coordinator.connect(Role::Worker).await);
     assert!(matches!(
         first.ask(worker(1)).await,
-        FromCoordinator::WorkerAcknowledged { heartbeat_ms: 1_000, liveness_ms: 5_000, trace: None, peers: None }
+        FromCoordinator::WorkerAcknowledged {
+            heartbeat_ms: 1_000,
+            liveness_ms: 5_000,
+            trace: None,
+            peers: None,
+            helpers: None
+        }
     ));
 
     let (session, home) = joined(&client, join(0, 2, 10)).await;

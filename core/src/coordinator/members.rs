@@ -1,6 +1,7 @@
 //! Workers: membership, and the choice of each rank's home.
 
 use crate::{
+    help::HelpReport,
     insight::{WorkerHistory, WorkerTotals, WorkerWindow},
     messages::{
         CacheStats, FromCoordinator, Home, RankStats, Refusal, SessionId, SlowObject, StageStats, StoreStats,
@@ -37,6 +38,7 @@ pub(super) struct WorkerRecord {
     pub(super) cpu_ns: u64,
     pub(super) store: StoreStats,
     pub(super) peers: PeerStats,
+    pub(super) help: HelpReport,
     pub(super) cache: CacheStats,
     pub(super) slow_object: Option<Box<SlowObject>>,
     pub(super) tuning: Box<TuningStatus>,
@@ -113,6 +115,7 @@ impl CoordinatorCore {
             cpu_ns: heartbeat.cpu_ns,
             store: *heartbeat.store,
             peers: heartbeat.peers,
+            help: *heartbeat.help,
             cache: heartbeat.cache,
             slow_object: heartbeat.slow_object,
             tuning: heartbeat.tuning,
@@ -127,11 +130,13 @@ impl CoordinatorCore {
             self.settle(id, session, rank);
         }
         let PeerNews { heartbeat_ms, peers } = self.peer_news(id, heartbeat.peer_map);
+        let helpers = self.helper_news(id, heartbeat.help.helpers);
         Ok(FromCoordinator::WorkerAcknowledged {
             heartbeat_ms,
             liveness_ms: self.config.liveness_ms,
             trace: self.trace_order_of_worker(id),
             peers,
+            helpers,
         })
     }
 
@@ -254,7 +259,8 @@ impl CoordinatorCore {
 
     /// Lists those of the workers that accept ranks, with the number of ranks alive of each.
     fn candidates(&self, is_wanted: impl Fn(WorkerId, &WorkerRecord) -> bool) -> Vec<Candidate<'_>> {
-        let accept = self.workers.iter().filter(|(id, worker)| !worker.draining && is_wanted(**id, worker));
+        let accepts = |worker: &WorkerRecord| !worker.draining && !worker.help.is_helper_only;
+        let accept = self.workers.iter().filter(|(id, worker)| accepts(worker) && is_wanted(**id, worker));
         accept
             .map(|(id, WorkerRecord { home, cores, alive_ranks, .. })| Candidate {
                 worker: *id,

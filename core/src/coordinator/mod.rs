@@ -13,6 +13,7 @@ mod history;
 mod jobs;
 mod joins;
 mod ledger;
+mod lending;
 mod limits;
 mod load;
 mod members;
@@ -55,8 +56,8 @@ pub use status::{
 };
 
 use self::{
-    events::Events, history::History, jobs::JobState, load::Watch, members::WorkerRecord, session::SessionState,
-    trace::TraceState,
+    events::Events, history::History, jobs::JobState, lending::Lending, load::Watch, members::WorkerRecord,
+    session::SessionState, trace::TraceState,
 };
 
 /// The largest number of jobs at one time.
@@ -114,6 +115,7 @@ pub struct CoordinatorCore {
     watch: Watch,
     /// Counts the changes of ranks' homes.
     home_changes: u64,
+    lending: Lending,
     history: History,
     events: Events,
     last_trace: u64,
@@ -137,6 +139,7 @@ impl CoordinatorCore {
             workers: BTreeMap::new(),
             watch: Watch::default(),
             home_changes: 0,
+            lending: Lending::default(),
             history: History::default(),
             events: Events::default(),
             last_trace: 0,

@@ -153,6 +153,13 @@ pub enum ClusterNote {
         /// The number of ranks that lost their home with it.
         homeless: u32,
     },
+    /// A worker has other helpers than before.
+    HelpersChanged {
+        /// The worker's name.
+        worker: String,
+        /// The names of its helpers, separated by commas; empty if it has none any more.
+        helpers: String,
+    },
 }
 
 /// Why a worker is not part of the cluster any more.
@@ -205,6 +212,7 @@ impl ClusterNote {
             Self::WorkerJoined { .. } => "worker_joined",
             Self::WorkerDraining { .. } => "worker_draining",
             Self::WorkerGone { .. } => "worker_gone",
+            Self::HelpersChanged { .. } => "helpers_changed",
         }
     }
 
@@ -275,6 +283,10 @@ impl fmt::Display for ClusterNote {
             Self::WorkerGone { worker, cause, homeless } => {
                 write!(f, "worker `{worker}` {cause}; {homeless} ranks need another home")
             }
+            Self::HelpersChanged { worker, helpers } if helpers.is_empty() => {
+                write!(f, "worker `{worker}` has no helpers any more")
+            }
+            Self::HelpersChanged { worker, helpers } => write!(f, "worker `{worker}` is helped by {helpers}"),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Position, Receipt, SampleId,
+    help::HelpReport,
     history::{StageWindow, WINDOWS_MS},
     insight::{CoreDemand, Diagnosis, Limit, Remedy, Term, session_gains, session_verdict},
     job::{BadSamples, EpochEnd, OrderParams},
@@ -213,6 +214,12 @@ pub struct WorkerStatus {
     /// What the worker exchanged with other workers. Left out if there are more than 2,000 workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peers: Option<PeerStats>,
+    /// The names of the workers that decode samples for its ranks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub helpers: Vec<String>,
+    /// What it exchanged with helpers and homes. Left out if there are more than 2,000 workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub help: Option<HelpReport>,
     pub cache: CacheStats,
     /// The object of a store whose requests take much longer than all others, if there is one.
     pub slow_object: Option<SlowObject>,
@@ -427,6 +434,8 @@ impl CoordinatorCore {
             cpu_ns: worker.cpu_ns,
             store: worker.store,
             peers: (!is_short).then_some(worker.peers),
+            helpers: self.helpers_of(worker.home.worker),
+            help: (!is_short).then_some(worker.help),
             cache: worker.cache,
             slow_object: worker.slow_object.as_deref().cloned(),
             tuned: worker.tuning.values.clone(),

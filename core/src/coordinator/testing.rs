@@ -91,6 +91,7 @@ pub fn worker(id: u64, node: &str) -> WorkerHeartbeat {
         bad_samples: Vec::new(),
         peer_map: 0,
         peers: Default::default(),
+        help: Default::default(),
     }
 }
 

@@ -41,8 +41,7 @@ impl CoreDemand {
             self.measured_ranks += 1;
             self.needed_cores += cores;
         }
-        let is_waiting = found.rank.presence == Presence::Alive && found.rank.waiting() >= NEGLIGIBLE_WAIT;
-        if let Some(limit) = found.limit().filter(|limit| is_waiting && !limit.is_of_cpu()) {
+        if let Some(limit) = found.limit().filter(|limit| found.is_waiting() && !limit.is_of_cpu()) {
             *self.waiting_otherwise.entry(limit).or_default() += 1;
         }
     }
@@ -101,6 +100,19 @@ impl Limit {
 }
 
 impl Diagnosis {
+    /// Returns whether the rank is alive, and waits for batches for more of its time than is negligible.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.rank.presence == Presence::Alive && self.rank.waiting() >= NEGLIGIBLE_WAIT
+    }
+
+    /// Returns whether the rank waits for batches because its home is short of CPU, whatever the cause of that.
+    #[must_use]
+    pub fn waits_for_cpu(&self) -> bool {
+        let resource = self.worker.as_ref().and_then(|worker| self.resource(worker));
+        self.is_waiting() && resource.is_some_and(Limit::is_of_cpu)
+    }
+
     /// Returns the cores that the rank needs in the budget of its home to not wait for CPU: the samples per second that it
     /// would take, times the time that a core has for each, divided by [`CORES_USED`]. What the store, the network and the
     /// slots allow bounds the rate, so that no cores are wanted to wait for those. `None` if that is not known; a rank that

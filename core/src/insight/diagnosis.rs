@@ -124,7 +124,7 @@ impl Diagnosis {
     }
 
     /// Returns the resource that the rank has too little of.
-    fn resource(&self, worker: &WorkerWindow) -> Option<Limit> {
+    pub(super) fn resource(&self, worker: &WorkerWindow) -> Option<Limit> {
         if self.rank.samples == 0 {
             return used_up(&self.rank, worker).filter(|_| self.rank.waiting() > STANDSTILL_WAIT);
         }

@@ -202,6 +202,12 @@ impl Job {
         Fingerprint::of(&bytes.expect("plain data serialises"))
     }
 
+    /// Returns whether columns have the numbers of names that the dataset lists.
+    #[must_use]
+    pub fn needs_classes(&self) -> bool {
+        decoded_columns(&self.columns).any(|column| column.check_without_classes(&self.columns).is_err())
+    }
+
     /// Returns whether the job is an evaluation: it delivers every sample exactly once, in the dataset's order. Such a
     /// job is run again and again.
     #[must_use]

@@ -9,9 +9,11 @@ use std::{
 use futures::FutureExt;
 use spdl_core::{
     BatchId, Fingerprint, Position, Receipt, SampleId, Stage,
+    help::{DecodeRequest, HelpJob, HelpReply, HelpReport, HelperList, StoredField, StoredSample},
     insight::{Measured, RankWindow, WorkerWindow},
+    job::DType,
     messages::*,
-    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerStats, Readers, SessionReaders},
+    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerRequest, PeerStats, Readers, SessionReaders},
     trace::*,
     tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
@@ -56,8 +58,12 @@ pub(crate) fn from_home(data: &[u8]) {
     message::<FromHome>(data);
 }
 
-pub(crate) fn block_request(data: &[u8]) {
-    message::<BlockRequest>(data);
+pub(crate) fn peer_request(data: &[u8]) {
+    message::<PeerRequest>(data);
+}
+
+pub(crate) fn help_reply(data: &[u8]) {
+    message::<HelpReply>(data);
 }
 
 pub(crate) fn block_reply(data: &[u8]) {
@@ -224,6 +230,7 @@ pub(crate) fn requests() -> Vec<ToCoordinator> {
             bad_samples: vec![bad],
             peer_map: 7,
             peers: PeerStats { received_blocks: 3, ..PeerStats::default() },
+            help: Box::new(HelpReport { helpers: 5, ..HelpReport::default() }),
         }),
         ToCoordinator::Join(join),
         ToCoordinator::RankHeartbeat(rank_heartbeat()),
@@ -284,6 +291,7 @@ fn replies() -> Vec<FromCoordinator> {
             liveness_ms: 5000,
             trace: Some(trace_order()),
             peers: Some(Box::new(peer_map())),
+            helpers: Some(Box::new(HelperList { version: 5, helpers: peer_map().workers })),
         },
         FromCoordinator::Joined {
             session: Box::new(session.clone()),
@@ -340,15 +348,35 @@ pub(crate) fn from_home_seeds() -> Vec<Vec<u8>> {
     encoded(&replies_of_home())
 }
 
-pub(crate) fn block_request_seeds() -> Vec<Vec<u8>> {
-    encoded(&[BlockRequest {
+pub(crate) fn peer_request_seeds() -> Vec<Vec<u8>> {
+    let block = BlockRequest {
         session: SessionId(1),
         dataset: Fingerprint(7),
         block: 3,
         parts: vec![0..1000, 2000..2500],
         wanted: vec![0..10, 2100..2200],
         is_for_owner: true,
-    }])
+    };
+    let job = HelpJob { job: session::session().job, classes: vec!["cat".into()] };
+    let fields = vec![
+        StoredField { number: 0, array: None, bytes: 4096 },
+        StoredField { number: 1, array: Some((DType::F32, vec![2, 3])), bytes: 24 },
+    ];
+    let batch = BatchId { session: SessionId(1), rank: 0, from: Position::new(0, 64) };
+    let samples = vec![StoredSample { epoch: 0, id: SampleId(9), sample_in_record: 0, fields }];
+    let decode = DecodeRequest { job: Fingerprint(7), batch, samples };
+    encoded(&[PeerRequest::Block(block), PeerRequest::Job(Box::new(job)), PeerRequest::Decode(decode)])
+}
+
+pub(crate) fn help_reply_seeds() -> Vec<Vec<u8>> {
+    let decoded = HelpReply::Decoded(vec![Some(vec![12, 0]), None]);
+    encoded(&[
+        HelpReply::Ready,
+        HelpReply::UnknownJob,
+        HelpReply::Busy,
+        HelpReply::Unable { cause: "no".into() },
+        decoded,
+    ])
 }
 
 pub(crate) fn block_reply_seeds() -> Vec<Vec<u8>> {

@@ -26,7 +26,7 @@ use spdl_core::Role;
 
 pub use batch::{receive_batch, send_batch};
 pub use error::{Close, QuicError};
-pub use peer::{BlockSender, RequestedBlock, request_block, serve_blocks};
+pub use peer::{PeerReply, PeerStream, request_peer, serve_peer};
 pub use probe::until_closed;
 pub use request::{REQUEST_TIMEOUT, request, serve_requests};
 pub use settings::QuicSettings;

@@ -3,6 +3,7 @@
 use proptest::{collection::vec, option, prelude::*};
 use spdl_core::{
     BatchId, Fingerprint, Position, Receipt, SampleId, Stage,
+    help::{DecodeRequest, HelpJob, HelpReply, HelpReport, HelpStats, HelperList, StoredField, StoredSample},
     history::StageRate,
     insight::{Measured, Presence, RankWindow, WorkerWindow},
     job::{
@@ -16,7 +17,7 @@ use spdl_core::{
     },
     messages::*,
     order::MixParams,
-    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerStats, Readers, SessionReaders},
+    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerRequest, PeerStats, Readers, SessionReaders},
     trace::*,
     tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
@@ -411,8 +412,8 @@ fn worker_heartbeat() -> impl Strategy<Value = WorkerHeartbeat> {
     let lists = (vec(rank_stats(), 0..3), vec(stage_stats(), 0..3), vec(bad_sample(), 0..3));
     let times = (any::<[u64; 3]>(), peer_stats());
     let stores = (store_stats(), cache_stats(), option::of(slow_object()), tuning());
-    let parts = (home(), 0.0..1e3_f64, any::<bool>(), lists, stores, times);
-    parts.prop_map(|(home, cores, draining, lists, stores, ([uptime_ms, cpu_ns, peer_map], peers))| {
+    let parts = (home(), 0.0..1e3_f64, any::<bool>(), lists, stores, times, help_report().prop_map(Box::new));
+    parts.prop_map(|(home, cores, draining, lists, stores, ([uptime_ms, cpu_ns, peer_map], peers), help)| {
         let (ranks, stages, bad_samples) = lists;
         let (store, cache, slow_object, tuning) = stores;
         let (slow_object, tuning) = (slow_object.map(Box::new), Box::new(tuning));
@@ -431,6 +432,7 @@ fn worker_heartbeat() -> impl Strategy<Value = WorkerHeartbeat> {
             bad_samples,
             peer_map,
             peers,
+            help,
         }
     })
 }
@@ -595,7 +597,55 @@ fn peer_stats() -> impl Strategy<Value = PeerStats> {
     })
 }
 
-pub(crate) fn block_request() -> impl Strategy<Value = BlockRequest> {
+fn help_report() -> impl Strategy<Value = HelpReport> {
+    (any::<[bool; 3]>(), any::<[u64; 4]>()).prop_map(
+        |([is_helper, is_helper_only, is_helped], [helpers, received_samples, made_samples, returned_samples])| {
+            let stats = HelpStats { received_samples, made_samples, returned_samples };
+            HelpReport { is_helper, is_helper_only, is_helped, helpers, stats }
+        },
+    )
+}
+
+fn stored_field() -> impl Strategy<Value = StoredField> {
+    let array = option::of((Just(DType::F32), vec(any::<u64>(), 0..4)));
+    (any::<u16>(), array, any::<u64>()).prop_map(|(number, array, bytes)| StoredField { number, array, bytes })
+}
+
+fn stored_sample() -> impl Strategy<Value = StoredSample> {
+    (any::<[u64; 2]>(), any::<u32>(), vec(stored_field(), 0..4)).prop_map(|([epoch, id], sample_in_record, fields)| {
+        StoredSample { epoch, id: SampleId(id), sample_in_record, fields }
+    })
+}
+
+fn decode_request() -> impl Strategy<Value = DecodeRequest> {
+    let batch = (any::<u64>(), any::<u32>(), position());
+    let batch = batch.prop_map(|(session, rank, from)| BatchId { session: SessionId(session), rank, from });
+    (any::<u128>(), batch, vec(stored_sample(), 0..4)).prop_map(|(job, batch, samples)| DecodeRequest {
+        job: Fingerprint(job),
+        batch,
+        samples,
+    })
+}
+
+pub(crate) fn peer_request() -> impl Strategy<Value = PeerRequest> {
+    prop_oneof![
+        block_request().prop_map(PeerRequest::Block),
+        (job(), vec(text(), 0..4)).prop_map(|(job, classes)| PeerRequest::Job(Box::new(HelpJob { job, classes }))),
+        decode_request().prop_map(PeerRequest::Decode),
+    ]
+}
+
+pub(crate) fn help_reply() -> impl Strategy<Value = HelpReply> {
+    prop_oneof![
+        Just(HelpReply::Ready),
+        Just(HelpReply::UnknownJob),
+        Just(HelpReply::Busy),
+        text().prop_map(|cause| HelpReply::Unable { cause }),
+        vec(option::of(vec(any::<u64>(), 0..4)), 0..4).prop_map(HelpReply::Decoded),
+    ]
+}
+
+fn block_request() -> impl Strategy<Value = BlockRequest> {
     let ranges = || vec(any::<std::ops::Range<u64>>(), 0..4);
     (any::<(u64, u128, u32)>(), ranges(), ranges(), any::<bool>()).prop_map(
         |((session, dataset, block), parts, wanted, is_for_owner)| BlockRequest {
@@ -621,15 +671,22 @@ fn readers() -> impl Strategy<Value = Readers> {
     })
 }
 
+fn peer_address() -> impl Strategy<Value = PeerAddress> {
+    (any::<u64>(), any::<([u8; 4], u16)>())
+        .prop_map(|(worker, quic)| PeerAddress { worker: WorkerId(worker), quic: quic.into() })
+}
+
+fn helper_list() -> impl Strategy<Value = HelperList> {
+    (any::<u64>(), vec(peer_address(), 0..4)).prop_map(|(version, helpers)| HelperList { version, helpers })
+}
+
 fn peer_map() -> impl Strategy<Value = PeerMap> {
-    let worker = (any::<u64>(), any::<([u8; 4], u16)>())
-        .prop_map(|(worker, quic)| PeerAddress { worker: WorkerId(worker), quic: quic.into() });
     let session = (any::<u64>(), readers(), vec(readers(), 0..3)).prop_map(|(session, now, before)| SessionReaders {
         session: SessionId(session),
         now,
         before,
     });
-    (any::<u64>(), vec(worker, 0..4), vec(session, 0..3)).prop_map(|(version, workers, sessions)| PeerMap {
+    (any::<u64>(), vec(peer_address(), 0..4), vec(session, 0..3)).prop_map(|(version, workers, sessions)| PeerMap {
         version,
         workers,
         sessions,
@@ -638,10 +695,10 @@ fn peer_map() -> impl Strategy<Value = PeerMap> {
 
 pub(crate) fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
     prop_oneof![
-        (any::<[u64; 2]>(), option::of(trace_order()), option::of(peer_map())).prop_map(
-            |([heartbeat_ms, liveness_ms], trace, peers)| {
-                let peers = peers.map(Box::new);
-                FromCoordinator::WorkerAcknowledged { heartbeat_ms, liveness_ms, trace, peers }
+        (any::<[u64; 2]>(), option::of(trace_order()), option::of(peer_map()), option::of(helper_list())).prop_map(
+            |([heartbeat_ms, liveness_ms], trace, peers, helpers)| {
+                let (peers, helpers) = (peers.map(Box::new), helpers.map(Box::new));
+                FromCoordinator::WorkerAcknowledged { heartbeat_ms, liveness_ms, trace, peers, helpers }
             }
         ),
         (session(), reason(), option::of(home()), any::<u64>()).prop_map(|(session, reason, home, heartbeat_ms)| {

@@ -31,7 +31,7 @@ use crate::{
     feed::{Access, FeedError, Resources, StoreAccess},
     fetch::RetrySettings,
     http,
-    serve::{DEFAULT_PEER_REQUESTS, DEFAULT_RANKS, ServeError, Worker, WorkerSettings},
+    serve::{DEFAULT_PEER_REQUESTS, DEFAULT_RANKS, ServeError, Worker, WorkerRole, WorkerSettings},
     size::{parse_bytes, parse_cores},
     transform::TransformSettings,
 };
@@ -105,6 +105,11 @@ pub struct WorkerArgs {
     /// get none from this one either. When raised, workers that read the same blocks load the network between them more.
     #[arg(long, env = "SPDL_WORKER_PEER_REQUESTS", value_name = "N", default_value_t = DEFAULT_PEER_REQUESTS)]
     pub peer_requests: usize,
+    /// What the worker does. `home` serves ranks; `helper` serves none, and decodes samples of other workers' ranks that wait
+    /// because their worker is short of cores; `both` does that, too, with the cores that its own ranks do not need. With
+    /// --peer-requests 0 a worker neither helps nor is helped.
+    #[arg(long, env = "SPDL_WORKER_ROLE", value_enum, default_value_t = WorkerRole::Home)]
+    pub role: WorkerRole,
     /// Call the Python functions that jobs name (`transform`). Everyone who may use this worker can then run any code
     /// that Python finds here, with the rights of this process. Without this or --python such jobs are refused.
     #[arg(long, env = "SPDL_WORKER_ALLOW_TRANSFORMS")]
@@ -315,6 +320,9 @@ impl WorkerArgs {
         if self.advertise.is_some_and(|address| address.ip().is_unspecified() || address.port() == 0) {
             return value("--advertise", "clients cannot connect to any address or port: name the one to use");
         }
+        if self.role != WorkerRole::Home && self.peer_requests == 0 {
+            return value("--role", "a helper exchanges samples with other workers, which --peer-requests 0 turns off");
+        }
         Ok(WorkerSettings {
             identity: Identity::load(&self.certs)?,
             listen: self.listen,
@@ -325,6 +333,7 @@ impl WorkerArgs {
             node,
             ranks: self.ranks,
             peer_requests: self.peer_requests,
+            role: self.role,
         })
     }
 }

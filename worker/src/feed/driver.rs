@@ -10,6 +10,7 @@ use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use spdl_core::{
     BatchId, Fingerprint, Position,
     feed::{FeedCore, FeedEffect},
+    help::HelpJob,
     layout::Layout,
     messages::Session,
     order::Plan,
@@ -25,7 +26,13 @@ use super::{
     dataset::DatasetView,
     progress::{FeedPhase, FeedProgress},
 };
-use crate::{decode::Decoder, fetch::BlockSource, rust_functions::RustFunctions, transform::Lease};
+use crate::{
+    decode::Decoder,
+    fetch::BlockSource,
+    help::{ColumnSizes, LentJob},
+    rust_functions::RustFunctions,
+    transform::Lease,
+};
 
 /// The data that all batches of one rank share.
 pub(super) struct Feed {
@@ -45,6 +52,8 @@ pub(super) struct Feed {
     /// Whether any sample was decoded.
     pub(super) has_good: AtomicBool,
     pub(super) work: FeedWork,
+    /// What helpers are asked with; `None` if samples are not lent.
+    pub(super) lent: Option<LentJob>,
 }
 
 /// What is done for a batch.
@@ -165,12 +174,23 @@ impl FeedDriver {
         let mut decoder = Decoder::new(&session.job, dataset.manifest().classes())?
             .with_counts(resources.pictures.clone())
             .with_memory(resources.decode_memory.clone());
+        let mut may_lend = resources.helpers.is_started();
         if self.work == FeedWork::All {
             let functions = self.prepare_functions().await?;
-            decoder = decoder.with_functions(self.load_functions().await?, functions);
+            let lease = self.load_functions().await?;
+            // Without them, a helper may have other functions of the same names.
+            may_lend &= lease.as_ref().is_none_or(|lease| lease.has_digests());
+            decoder = decoder.with_functions(lease, functions);
         }
         let fields: Vec<String> = decoder.field_names().map(str::to_owned).collect();
+        let lent = may_lend.then(|| {
+            let (job, manifest, names) = (session.job.clone(), dataset.manifest().clone(), session.job.needs_classes());
+            let classes = move || manifest.classes().filter(|_| names).map(str::to_owned).collect();
+            let describe = Box::new(move || HelpJob { job: job.clone(), classes: classes() });
+            LentJob { fingerprint: session.job.fingerprint(), sizes: ColumnSizes::new(layout), describe }
+        });
         Ok(Feed {
+            lent,
             resources: resources.clone(),
             session: session.clone(),
             job_fingerprint: session.job.fingerprint(),

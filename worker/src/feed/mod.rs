@@ -33,6 +33,7 @@ pub use dataset::{StoreAccess, WrapStore};
 use driver::{FeedDriver, FeedWork};
 pub use error::FeedError;
 use progress::FeedProgress;
+pub(crate) use resources::HelpReservation;
 use resources::SlabReservation;
 pub use resources::{Access, DEFAULT_SLOTS, MAX_SLOTS, Resources};
 pub use view::FeedView;

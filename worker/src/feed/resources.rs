@@ -9,7 +9,7 @@ use std::{
 use parking_lot::Mutex;
 use spdl_core::feed::BadLedger;
 use spdl_core::{
-    Position, Stage,
+    BatchId, Fingerprint, Position, SampleId, Stage,
     histogram::DurationBuckets,
     job::JobFile,
     layout::Layout,
@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use super::{
     FeedError,
     dataset::{Datasets, StoreAccess},
-    journal::Journal,
+    journal::{Journal, Suspicion},
     scheduler::{DecodeScheduler, NearestToStarving},
     stages::{DecodeThreads, FeedStages},
     throttle::{CpuThrottle, process_cpu_time},
@@ -33,6 +33,7 @@ use crate::{
     budget::{Budget, MemoryShares},
     decode::{DecodeMemory, PictureCounts},
     fetch::{CachedBytes, DiskCacheState, FetchSettings, Fetcher},
+    help::{HelpedJobs, Helpers},
     transform::{TransformSettings, Transforms},
     tuning::Tuning,
 };
@@ -45,6 +46,8 @@ pub const MAX_SLOTS: u32 = 64;
 /// Minimum number of slots, unless the client asks for fewer: with one slot, nothing is filled while the trainer has a
 /// batch.
 const MIN_SLOTS: u32 = 2;
+/// One part in this many of the memory of slabs and cached blocks is for samples that are decoded for other workers, at most.
+const HELP_PART: u64 = 4;
 /// The memory of slabs and cached blocks. The cache gets what is left after slabs and after what is lent to the
 /// decoding of large pictures.
 #[derive(Debug)]
@@ -58,13 +61,15 @@ struct SharedMemory {
 struct Taken {
     slab_bytes: u64,
     lent_bytes: u64,
+    /// For samples that are decoded for other workers.
+    help_bytes: u64,
 }
 
 impl SharedMemory {
     fn change<T>(&self, change: impl FnOnce(&mut Taken) -> T) -> T {
         let mut taken = self.taken.lock();
         let outcome = change(&mut taken);
-        self.fetcher.set_memory(self.bytes.saturating_sub(taken.slab_bytes + taken.lent_bytes));
+        self.fetcher.set_memory(self.bytes.saturating_sub(taken.slab_bytes + taken.lent_bytes + taken.help_bytes));
         outcome
     }
 }
@@ -92,6 +97,8 @@ pub struct Resources {
     pub(crate) transforms: Arc<Transforms>,
     pub(crate) functions: FunctionRegistry,
     pub(crate) tuning: Tuning,
+    pub(crate) helpers: Helpers,
+    pub(crate) helped_jobs: HelpedJobs,
 }
 
 /// The access of a process to stores, functions of the user's and the journal.
@@ -164,6 +171,8 @@ impl Resources {
             transforms: Transforms::new(name, transforms, stages.transform.clone()),
             functions,
             tuning,
+            helpers: Helpers::default(),
+            helped_jobs: HelpedJobs::default(),
             stages,
             budget,
         }))
@@ -333,6 +342,63 @@ impl Resources {
             taken.slab_bytes += bytes;
             Ok(SlabReservation { memory: self.memory.clone(), bytes, slots })
         })
+    }
+}
+
+impl Resources {
+    /// Reserves memory for samples that are decoded for another worker, from that of cached blocks; `None` if too much is
+    /// reserved.
+    pub(crate) fn reserve_help(&self, bytes: u64) -> Option<HelpReservation> {
+        let most = self.shares.pool_bytes / HELP_PART;
+        self.memory.change(|taken| {
+            let is_free = taken.help_bytes + bytes <= most
+                && taken.slab_bytes + taken.lent_bytes + taken.help_bytes + bytes <= self.shares.pool_bytes;
+            taken.help_bytes += if is_free { bytes } else { 0 };
+            is_free.then(|| HelpReservation { memory: self.memory.clone(), bytes })
+        })
+    }
+
+    /// Decodes a sample of a job for another worker's `batch` on the calling decoding thread, with `decode`, from `bytes` bytes.
+    /// Returns whether it was decoded; it is not if this process, or one before it, may have died of it.
+    pub(crate) fn decode_for_other(
+        &self,
+        sample: (Fingerprint, SampleId),
+        batch: BatchId,
+        bytes: usize,
+        decode: impl FnOnce() -> bool,
+    ) -> bool {
+        let thread = self.pool.current_thread_index().expect("a decoding thread");
+        if self.journal.suspicion(sample.0, sample.1) != Suspicion::None {
+            return false;
+        }
+        let mut unit = self.threads.begin(thread, batch);
+        self.journal.mark(thread, Some(sample));
+        let is_decoded = decode();
+        self.journal.mark(thread, None);
+        let took = unit.end_item();
+        if is_decoded {
+            self.stages.decode.item(took, bytes as u64);
+        } else {
+            self.stages.decode.failure();
+        }
+        let pause = self.throttle.pause_after(took);
+        if !pause.is_zero() {
+            unit.pause(pause);
+        }
+        is_decoded
+    }
+}
+
+/// Memory for samples that are decoded for another worker.
+#[derive(Debug)]
+pub(crate) struct HelpReservation {
+    memory: Arc<SharedMemory>,
+    bytes: u64,
+}
+
+impl Drop for HelpReservation {
+    fn drop(&mut self) {
+        self.memory.change(|taken| taken.help_bytes -= self.bytes);
     }
 }
 

@@ -82,17 +82,35 @@ pub(crate) struct DecodeRequest {
 
 #[derive(Debug)]
 struct WaitingBatch {
-    request: DecodeRequest,
+    lead: Lead,
     samples: usize,
     permit: oneshot::Sender<DecodePermit>,
+}
+
+/// How far a consumer is from needing a batch.
+#[derive(Debug)]
+enum Lead {
+    /// That of a rank, to batch number `sequence`.
+    OfRank { progress: Arc<FeedProgress>, sequence: u64 },
+    /// It is for another worker, and comes after all ranks of this one.
+    Last,
+}
+
+impl Lead {
+    fn batches(&self) -> u64 {
+        match self {
+            Self::OfRank { progress, sequence } => progress.lead(*sequence),
+            Self::Last => u64::MAX,
+        }
+    }
 }
 
 impl SchedulerState {
     /// Removes and returns the batch that the policy chooses.
     fn take_next(&mut self, policy: &dyn SchedulingPolicy) -> Option<WaitingBatch> {
         // Reads each lead once, as trainers free slots meanwhile.
-        for (candidate, WaitingBatch { request, .. }) in self.candidates.iter_mut().zip(&self.waiting) {
-            candidate.lead = request.progress.lead(request.sequence);
+        for (candidate, WaitingBatch { lead, .. }) in self.candidates.iter_mut().zip(&self.waiting) {
+            candidate.lead = lead.batches();
         }
         let chosen = policy.choose(&mut self.candidates)?;
         self.candidates.swap_remove(chosen);
@@ -146,14 +164,23 @@ impl DecodeScheduler {
 
     /// Waits for a permit to decode `samples` samples of a batch.
     pub(crate) async fn take(self: &Arc<Self>, request: DecodeRequest, samples: usize) -> DecodePermit {
+        let DecodeRequest { progress, sequence, session, at } = request;
+        self.wait(session, at, Lead::OfRank { progress, sequence }, samples).await
+    }
+
+    /// Waits for a permit to decode `samples` samples for another worker.
+    pub(crate) async fn take_for_other(self: &Arc<Self>, samples: usize) -> DecodePermit {
+        self.wait(SessionId(u64::MAX), Position::START, Lead::Last, samples).await
+    }
+
+    async fn wait(self: &Arc<Self>, session: SessionId, at: Position, lead: Lead, samples: usize) -> DecodePermit {
         let (permit, granted) = oneshot::channel();
         {
             let mut state = self.state.lock();
             let ticket = state.next_ticket;
             state.next_ticket += 1;
-            let DecodeRequest { session, at, .. } = request;
             state.candidates.push(DecodeCandidate { session, at, lead: 0, ticket });
-            state.waiting.push(WaitingBatch { request, samples, permit });
+            state.waiting.push(WaitingBatch { lead, samples, permit });
         }
         self.grant();
         granted.await.expect("a turn that is waited for is granted in the end")

@@ -62,7 +62,7 @@ pub(crate) use memory::MemoryCache;
 use memory::Released;
 pub(crate) use object::{ObjectRead, ShardSource, read_all};
 pub use object::{ShardObject, ShardsBase};
-pub(crate) use peers::{BlockPeers, BlockSource, PeerLinks, Peers, serve_peer};
+pub(crate) use peers::{BlockPeers, BlockSource, PeerLinks, Peers, answer_block};
 use peers::{Need, Route};
 pub(crate) use permits::UsageTimes;
 use permits::{Permit, ReadUse};

@@ -10,6 +10,7 @@ use quinn::Endpoint;
 use spdl_core::{
     backoff::Backoff,
     coordinators::{Addresses, LeaderDiscovery},
+    help::{HelpReport, HelperList},
     messages::{FromCoordinator, Home, Refusal, ToCoordinator, WorkerHeartbeat},
     peers::PeerMap,
     trace::TraceSource,
@@ -18,7 +19,7 @@ use spdl_pipeline::stats::nanoseconds;
 use spdl_wire::{coordinators::CoordinatorClient, trace::Tracer};
 use tokio::sync::{Mutex, watch};
 
-use super::ranks::Ranks;
+use super::{WorkerRole, ranks::Ranks};
 use crate::feed::Resources;
 
 /// Limit for connecting to a coordinator, and for its answer.
@@ -45,6 +46,7 @@ pub(super) struct Heartbeats {
     pub(super) home: Home,
     pub(super) resources: Arc<Resources>,
     pub(super) ranks: Arc<Ranks>,
+    pub(super) role: WorkerRole,
     /// Whether a coordinator has accepted the last heartbeat.
     pub(super) is_accepted: watch::Sender<bool>,
     pub(super) draining: watch::Sender<Draining>,
@@ -124,10 +126,13 @@ impl Heartbeats {
         bad_samples_sent: usize,
         is_draining: bool,
     ) -> (Duration, Option<String>) {
-        let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal, peers } =
+        let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal, peers, helpers } =
             read_reply(reply, bad_samples_sent);
         if let Some(map) = peers {
             self.resources.fetcher.peers().set_map(*map);
+        }
+        if let Some(helpers) = helpers {
+            self.resources.helpers.set(*helpers);
         }
         if are_bad_kept {
             self.resources.acknowledge_bad(bad_samples_sent);
@@ -142,6 +147,7 @@ impl Heartbeats {
 
     fn heartbeat(&self, draining: bool) -> WorkerHeartbeat {
         let now = Instant::now();
+        self.resources.helped_jobs.forget_idle(now);
         WorkerHeartbeat {
             home: self.home.clone(),
             cores: self.resources.budget().cores,
@@ -157,6 +163,13 @@ impl Heartbeats {
             bad_samples: self.resources.bad_samples(BAD_PER_HEARTBEAT),
             peer_map: self.resources.fetcher.peers().version(),
             peers: self.resources.fetcher.peers().stats(),
+            help: Box::new(HelpReport {
+                is_helper: self.role != WorkerRole::Home && self.resources.helpers.is_started(),
+                is_helper_only: self.role == WorkerRole::Helper,
+                is_helped: self.resources.helpers.is_started(),
+                helpers: self.resources.helpers.version(),
+                stats: self.resources.helpers.stats(),
+            }),
         }
     }
 
@@ -185,6 +198,7 @@ struct HeartbeatReply {
     pause_ms: u64,
     refusal: Option<String>,
     peers: Option<Box<PeerMap>>,
+    helpers: Option<Box<HelperList>>,
 }
 
 fn read_reply(reply: FromCoordinator, bad_samples_sent: usize) -> HeartbeatReply {
@@ -194,11 +208,12 @@ fn read_reply(reply: FromCoordinator, bad_samples_sent: usize) -> HeartbeatReply
         pause_ms: REFUSED_MS,
         refusal: Some(cause),
         peers: None,
+        helpers: None,
     };
     match reply {
-        FromCoordinator::WorkerAcknowledged { heartbeat_ms, peers, .. } => {
+        FromCoordinator::WorkerAcknowledged { heartbeat_ms, peers, helpers, .. } => {
             let pause_ms = if bad_samples_sent == BAD_PER_HEARTBEAT { *HEARTBEAT_MS.start() } else { heartbeat_ms };
-            HeartbeatReply { is_accepted: true, are_bad_kept: true, pause_ms, refusal: None, peers }
+            HeartbeatReply { is_accepted: true, are_bad_kept: true, pause_ms, refusal: None, peers, helpers }
         }
         // The coordinator got the heartbeat but could not store the bad samples, so they are sent again.
         FromCoordinator::Refused(refusal @ (Refusal::Internal { .. } | Refusal::Unwritable { .. })) => {
@@ -218,8 +233,13 @@ mod tests {
         let HeartbeatReply { is_accepted, are_bad_kept, pause_ms, refusal, .. } = read_reply(full, 3);
         assert!(is_accepted && !are_bad_kept && pause_ms == REFUSED_MS, "a worker that ends need not wait");
         assert!(refusal.unwrap().contains("the disk is full"));
-        let accepted =
-            FromCoordinator::WorkerAcknowledged { heartbeat_ms: 7, liveness_ms: 9, trace: None, peers: None };
+        let accepted = FromCoordinator::WorkerAcknowledged {
+            heartbeat_ms: 7,
+            liveness_ms: 9,
+            trace: None,
+            peers: None,
+            helpers: None,
+        };
         assert!(read_reply(accepted, 3).are_bad_kept);
         assert!(!read_reply(FromCoordinator::Done, 0).is_accepted);
     }

@@ -23,6 +23,7 @@ use spdl_core::{
     Role,
     coordinators::Addresses,
     messages::{Home, NodeId, WorkerId},
+    peers::PeerRequest,
 };
 use spdl_wire::{
     certs::Identity,
@@ -39,7 +40,8 @@ use tokio::{
 
 use crate::{
     feed::Resources,
-    fetch::{Fetcher, PeerLinks, serve_peer},
+    fetch::{PeerLinks, answer_block},
+    help::{self, HelperLinks},
 };
 
 /// Default maximum number of ranks that a worker serves.
@@ -89,6 +91,20 @@ pub struct WorkerSettings {
     /// Maximum number of blocks that one other worker is asked for at once. Default: [`DEFAULT_PEER_REQUESTS`]. With 0, blocks
     /// come only from stores, and none are sent to other workers.
     pub peer_requests: usize,
+    /// Whether the worker serves ranks, helps other workers, or both. Default: it serves ranks.
+    pub role: WorkerRole,
+}
+
+/// What a worker does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum WorkerRole {
+    /// It serves ranks.
+    #[default]
+    Home,
+    /// It decodes samples for other workers' ranks, and serves none itself.
+    Helper,
+    /// It serves ranks, and decodes samples for other workers' ranks with what is left of its cores.
+    Both,
 }
 
 /// The error of a worker that cannot start.
@@ -145,8 +161,18 @@ impl Worker {
     /// # Errors
     /// [`ServeError`] if the worker cannot start.
     pub async fn start(settings: WorkerSettings, resources: Arc<Resources>) -> Result<Self, ServeError> {
-        let WorkerSettings { identity, listen, advertise, socket, allow, coordinators, node, ranks, peer_requests } =
-            settings;
+        let WorkerSettings {
+            identity,
+            listen,
+            advertise,
+            socket,
+            allow,
+            coordinators,
+            node,
+            ranks,
+            peer_requests,
+            role,
+        } = settings;
         if identity.role() != Role::Worker {
             return Err(ServeError::Role { name: identity.name().to_owned(), role: identity.role() });
         }
@@ -177,6 +203,7 @@ impl Worker {
             home: home.clone(),
             resources: resources.clone(),
             ranks: ranks.clone(),
+            role,
             is_accepted: accepted,
             draining: watch::Sender::default(),
         });
@@ -186,10 +213,11 @@ impl Worker {
         } else {
             let links = PeerLinks::new(endpoint.clone(), peer_requests);
             resources.fetcher.peers().start(home.worker, Box::new(links));
+            resources.helpers.start(Box::new(HelperLinks::new(endpoint.clone())));
             let (listener, peers) = HomeListener::start_with_peers(local, Some(endpoint.clone()));
             (listener, Some(peers))
         };
-        let serving_peers = peers.map(|peers| tokio::spawn(serve_peers(peers, resources.fetcher.clone())));
+        let serving_peers = peers.map(|peers| tokio::spawn(serve_peers(peers, resources.clone(), role)));
         let (health, rejections) = (Arc::<Health>::default(), Arc::clone(listener.rejections()));
         let (served, is_served) = watch::channel(false);
         let serving = tokio::spawn({
@@ -311,16 +339,32 @@ async fn serve(
     while served.join_next().await.is_some() {}
 }
 
-/// Serves blocks to the workers that connect, until none can any more.
-async fn serve_peers(mut connected: mpsc::Receiver<Connection>, fetcher: Arc<Fetcher>) {
+/// Answers the workers that connect, until none can any more.
+async fn serve_peers(mut connected: mpsc::Receiver<Connection>, resources: Arc<Resources>, role: WorkerRole) {
     let mut serving = JoinSet::new();
     while let Some(connection) = connected.recv().await {
         while serving.try_join_next().is_some() {}
         if serving.len() < MAX_PEERS {
-            serving.spawn(serve_peer(connection, fetcher.clone()));
+            serving.spawn(serve_peer(connection, resources.clone(), role));
         }
     }
     while serving.join_next().await.is_some() {}
+}
+
+/// Answers the requests of another worker until its connection ends.
+async fn serve_peer(connection: Connection, resources: Arc<Resources>, role: WorkerRole) {
+    let answer = move |request, stream| {
+        let resources = resources.clone();
+        async move {
+            match request {
+                PeerRequest::Block(request) => answer_block(&resources.fetcher, request, stream).await,
+                PeerRequest::Job(_) | PeerRequest::Decode(_) if role == WorkerRole::Home => help::refuse(stream).await,
+                PeerRequest::Job(job) => help::prepare(&resources, *job, stream).await,
+                PeerRequest::Decode(request) => help::decode(&resources, request, stream).await,
+            }
+        }
+    };
+    quic::serve_peer(connection, answer).await;
 }
 
 /// Waits until the shutdown has reached `stage`, or its sender is gone.

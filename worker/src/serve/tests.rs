@@ -40,6 +40,7 @@ impl WorkerFixture {
             node: NodeId("here".into()),
             ranks: DEFAULT_RANKS,
             peer_requests: DEFAULT_PEER_REQUESTS,
+            role: WorkerRole::Home,
         }
     }
 
@@ -209,9 +210,13 @@ impl HeartbeatServer {
             let _ = out.send(message);
             std::future::ready(match is_answered {
                 Ok(_) => FromCoordinator::Done,
-                Err(_) => {
-                    FromCoordinator::WorkerAcknowledged { heartbeat_ms: 20, liveness_ms: 1000, trace: None, peers }
-                }
+                Err(_) => FromCoordinator::WorkerAcknowledged {
+                    heartbeat_ms: 20,
+                    liveness_ms: 1000,
+                    trace: None,
+                    peers,
+                    helpers: None,
+                },
             })
         };
         let task = tokio::spawn(async move {

@@ -182,6 +182,11 @@ impl Lease {
         })
     }
 
+    /// Returns whether the job has the digests of all its functions, so that every worker calls the same ones.
+    pub(crate) fn has_digests(&self) -> bool {
+        self.functions.iter().all(|function| function.source.is_some())
+    }
+
     /// Returns why no function of the job can be called any longer, if one of them is another than it was.
     pub(crate) fn failure(&self) -> Option<&TransformError> {
         self.failure.get()

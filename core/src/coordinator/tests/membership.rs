@@ -26,8 +26,13 @@ fn unreachable(worker: u64) -> RankHeartbeat {
 #[test]
 fn a_worker_gets_the_interval_of_its_heartbeats() {
     let reply = CoordinatorWorld::new().worker(worker(1, "a"));
-    let expected =
-        FromCoordinator::WorkerAcknowledged { heartbeat_ms: 1_000, liveness_ms: 5_000, trace: None, peers: None };
+    let expected = FromCoordinator::WorkerAcknowledged {
+        heartbeat_ms: 1_000,
+        liveness_ms: 5_000,
+        trace: None,
+        peers: None,
+        helpers: None,
+    };
     assert_eq!(reply, expected);
 }
 

@@ -9,6 +9,7 @@ use crate::{
         testing::{heartbeat, job, join, worker},
         tests::world::CoordinatorWorld,
     },
+    help::HelpReport,
     messages::{Join, RankHeartbeat, StageStats, WorkerHeartbeat},
 };
 
@@ -20,6 +21,8 @@ struct Pipeline {
     job: String,
     rank: u32,
     cores: f64,
+    /// The cores of its helpers.
+    lent: f64,
     store: f64,
     trainer: f64,
     worker: WorkerHeartbeat,
@@ -32,10 +35,11 @@ impl Pipeline {
     /// Passes a second and sends the heartbeats.
     fn step(&mut self, world: &mut CoordinatorWorld) {
         let cpu = SAMPLES_PER_CORE * self.cores;
-        let rate = self.trainer.min(cpu).min(self.store);
-        let (busy, threads_ns) = (rate / cpu, self.cores * 1e9);
+        let rate = self.trainer.min(cpu + SAMPLES_PER_CORE * self.lent).min(self.store);
+        let own = rate * self.cores / (self.cores + self.lent);
+        let (busy, threads_ns) = (own / cpu, self.cores * 1e9);
         let [fetch, decode] = &mut self.worker.stages[..] else { unreachable!("two stages") };
-        decode.items += rate as u64;
+        decode.items += own as u64;
         decode.busy_ns += (busy * threads_ns) as u64;
         let idle = ((1.0 - busy) * threads_ns) as u64;
         *if rate == self.store { &mut decode.input_wait_ns } else { &mut decode.output_wait_ns } += idle;
@@ -81,9 +85,9 @@ impl Load {
             let join = join(rank, 2, 10 + u64::from(rank));
             let join = Join { job: name.to_owned(), run: name.to_owned(), node: worker.home.node.clone(), ..join };
             let session = self.world.join(join);
-            let (cores, store, trainer) = (4.0, 10_000.0, 200.0);
+            let (cores, lent, store, trainer) = (4.0, 0.0, 10_000.0, 200.0);
             let (taken, waited_ms, job) = (0.0, 0.0, name.to_owned());
-            self.pipelines.push(Pipeline { job, rank, cores, store, trainer, worker, session, taken, waited_ms });
+            self.pipelines.push(Pipeline { job, rank, cores, lent, store, trainer, worker, session, taken, waited_ms });
         }
     }
 
@@ -98,6 +102,22 @@ impl Load {
                 pipeline.step(&mut self.world);
             }
         }
+    }
+
+    /// Passes five seconds, in which helpers report, too; returns the helpers of each worker that has any, and gives it their cores.
+    fn lend(&mut self, helpers: &[WorkerHeartbeat]) -> Vec<(String, Vec<String>)> {
+        for _ in 0..5 {
+            helpers.iter().for_each(|helper| drop(self.world.worker(helper.clone())));
+            self.pass(1);
+        }
+        let helped = self.world.core.status().workers.into_iter().filter(|worker| !worker.helpers.is_empty());
+        let helped: Vec<_> = helped.map(|worker| (worker.name, worker.helpers)).collect();
+        for pipeline in &mut self.pipelines {
+            let names = helped.iter().find(|(home, _)| *home == pipeline.worker.home.name);
+            let is_its = |helper: &&WorkerHeartbeat| names.is_some_and(|(_, names)| names.contains(&helper.home.name));
+            pipeline.lent = helpers.iter().filter(is_its).map(|helper| helper.cores).sum();
+        }
+        helped
     }
 
     fn scale(&self) -> ScaleStatus {
@@ -197,4 +217,38 @@ fn ranks_that_left_need_nothing_and_ranks_without_any_worker_need_one() {
         load.world.leave(heartbeat(1, rank, 10 + u64::from(rank), 0));
     }
     assert_eq!((load.scale().wanted_cores, load.scale().reason.as_str()), (Some(0.0), "no rank takes part"));
+}
+
+#[test]
+fn a_home_that_lacks_cores_has_helpers_after_two_looks_until_it_needs_none_and_others_have_none() {
+    let helper = |id| {
+        let help = HelpReport { is_helper: true, is_helper_only: true, is_helped: true, ..HelpReport::default() };
+        WorkerHeartbeat { help: Box::new(help), ..worker(id, "elsewhere") }
+    };
+    let helpers = [helper(8), helper(9)];
+    let names = |ids: &[u64]| ids.iter().map(|id| format!("worker-{id}")).collect::<Vec<_>>();
+    let mut load = Load::new();
+    load.set(|pipeline| pipeline.worker.help.is_helped = true);
+    (0..4).for_each(|_| assert_eq!(load.lend(&helpers), [], "each has more cores than it needs"));
+    // It needs 9.4 cores, and has 4.
+    load.pipelines[0].trainer = 800.0;
+    let looks: Vec<_> = (0..2).map(|_| load.lend(&helpers)).collect();
+    assert!(looks[1].iter().any(|(home, _)| home == "worker-1"), "{looks:?}");
+    for _ in 0..8 {
+        let helped = load.lend(&helpers);
+        assert_eq!(
+            helped,
+            [("worker-1".to_owned(), names(&[8, 9]))],
+            "it keeps them, though it does not wait any more"
+        );
+    }
+    // One is gone, and comes back.
+    load.world.pass_ms(1);
+    for _ in 0..3 {
+        assert!(load.lend(&helpers[..1]).iter().all(|(_, names)| names.len() <= 2));
+    }
+    assert_eq!(load.lend(&helpers[..1]), [("worker-1".to_owned(), names(&[8]))]);
+    load.pipelines[0].trainer = 200.0;
+    let after: Vec<_> = (0..6).map(|_| load.lend(&helpers)).collect();
+    assert_eq!(after[5], [], "{after:?}");
 }

@@ -72,6 +72,7 @@ impl World {
             bad_samples,
             peer_map: 0,
             peers: Default::default(),
+            help: Default::default(),
         };
         self.workers[worker].reported = reported;
         self.workers[worker].heartbeat_state = HeartbeatState::Asking { is_draining };

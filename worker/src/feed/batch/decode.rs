@@ -18,11 +18,13 @@ use spdl_core::{
 };
 use spdl_shard::format::{Content, Record};
 use spdl_wire::slab::SlotMut;
+use tokio::sync::Notify;
 use tracing::Span;
 
 use super::{
     BatchSample, FilledBatch,
     gather::gather,
+    lend::{Lender, Queues},
     records::{FetchedGroup, FoundSample},
 };
 use crate::{
@@ -75,49 +77,86 @@ pub(super) fn decode_groups(
     let mut places = buffer.places(&feed.layout);
     let mut place = |entry: u32| places[entry as usize].take().expect("an entry is filled by one sample at a time");
     largest_first.sort_unstable_by_key(|(_, found)| (Reverse(found.bytes), found.sample.entry));
-    let queue = Worker::new_fifo();
-    largest_first.iter().for_each(|(group, found)| queue.push((*group, *found, place(found.sample.entry))));
-    let undecoded = Mutex::new(Vec::new());
+    let queues = Queues { shared: Worker::new_fifo(), own: Worker::new_fifo() };
+    for (group, found) in &largest_first {
+        queues.shared.push(QueuedSample { group, found, place: place(found.sample.entry), has_permit: true });
+    }
     let pool = &feed.resources.pool;
     debug_assert!(pool.current_thread_index().is_none(), "a decoding thread waits for decoding threads");
-    let span = Span::current();
+    let (shared, own) = (queues.shared.stealer(), queues.own.stealer());
+    let (undecoded, idle, span) = (Mutex::new(Vec::new()), Notify::new(), Span::current());
+    let threads = OwnThreads { feed, batch, permit, shared, own, undecoded: &undecoded, idle: &idle, span: &span };
     pool.in_place_scope(|scope| {
         for _ in 0..pool.current_num_threads().min(largest_first.len()) {
-            let (queue, undecoded, span) = (queue.stealer(), &undecoded, &span);
-            scope.spawn(move |_| {
-                let _entered = span.enter();
-                let mut thread = feed.resources.threads.begin(thread_index(feed), batch);
-                while let Some((group, found, mut place)) = steal(&queue) {
-                    // The slot of a rank that is gone is never published.
-                    if feed.progress.is_cancelled() {
-                        continue;
-                    }
-                    let outcome = decode_sample(feed, group, found, &mut place);
-                    let took = thread.end_item();
-                    let stage = &feed.resources.stages.decode;
-                    match outcome {
-                        Ok(bytes) => stage.item(took, bytes),
-                        Err(sample) => {
-                            if !matches!(sample.reason, Reason::Quarantined { .. }) {
-                                stage.failure();
-                            }
-                            undecoded.lock().push(*sample);
-                        }
-                    }
-                    let pause = feed.resources.throttle.pause_after(took);
-                    if !pause.is_zero() {
-                        thread.pause(pause);
-                    }
-                    permit.finish(1);
-                }
-                mark(feed, None);
-            });
+            scope.spawn(|_| threads.decode());
+        }
+        if feed.work == FeedWork::All {
+            Lender { feed, batch, permit, idle: &idle }.run(&queues, || scope.spawn(|_| threads.decode()));
         }
     });
     let mut undecoded = undecoded.into_inner();
     // Sorted by entry, so that the first error of the batch is reported whichever was decoded first.
     undecoded.sort_unstable_by_key(|undecoded| undecoded.sample.entry);
     undecoded
+}
+
+/// A sample that is to be decoded, and where its columns go.
+pub(super) struct QueuedSample<'q> {
+    pub(super) group: &'q FetchedGroup,
+    pub(super) found: &'q FoundSample,
+    pub(super) place: SamplePlace<'q>,
+    /// Whether the permit still counts it.
+    pub(super) has_permit: bool,
+}
+
+/// What the decoding threads of this process share of a batch.
+struct OwnThreads<'t, 'q> {
+    feed: &'t Feed,
+    batch: BatchId,
+    permit: &'t DecodePermit,
+    shared: Stealer<QueuedSample<'q>>,
+    /// Samples that are not lent.
+    own: Stealer<QueuedSample<'q>>,
+    undecoded: &'t Mutex<Vec<Undecoded>>,
+    idle: &'t Notify,
+    span: &'t Span,
+}
+
+impl OwnThreads<'_, '_> {
+    /// Decodes samples on the calling thread until none is left.
+    fn decode(&self) {
+        let Self { feed, batch, permit, shared, own, undecoded, idle, span } = self;
+        let _entered = span.enter();
+        let mut thread = feed.resources.threads.begin(thread_index(feed), *batch);
+        while let Some(QueuedSample { group, found, mut place, has_permit }) = steal(own).or_else(|| steal(shared)) {
+            // The slot of a rank that is gone is never published.
+            if feed.progress.is_cancelled() {
+                continue;
+            }
+            let outcome = decode_sample(feed, group, found, &mut place);
+            let took = thread.end_item();
+            let stage = &feed.resources.stages.decode;
+            match outcome {
+                Ok(bytes) => stage.item(took, bytes),
+                Err(sample) => {
+                    if !matches!(sample.reason, Reason::Quarantined { .. }) {
+                        stage.failure();
+                    }
+                    undecoded.lock().push(*sample);
+                }
+            }
+            let pause = feed.resources.throttle.pause_after(took);
+            if !pause.is_zero() {
+                thread.pause(pause);
+            }
+            feed.resources.helpers.note_own_sample(took + pause);
+            if has_permit {
+                permit.finish(1);
+            }
+        }
+        mark(feed, None);
+        idle.notify_one();
+    }
 }
 
 pub(super) fn steal<T>(queue: &Stealer<T>) -> Option<T> {
@@ -347,7 +386,7 @@ impl BatchBuffer {
 
 impl SamplePlace<'_> {
     /// Completes the entry of a decoded sample.
-    fn keep(&mut self, sample: &BatchSample) {
+    pub(super) fn keep(&mut self, sample: &BatchSample) {
         for target in &mut self.targets {
             // A slice of a block would keep the whole block in memory, outside the budget.
             if let FieldTarget::Ragged(value) = target {

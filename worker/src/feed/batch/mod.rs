@@ -4,8 +4,8 @@
 //!    blocks.
 //! 2. [`records`] finds the records of a group in the shard's index and waits for their bytes.
 //! 3. [`Filling::decode`] waits until the scheduler grants a permit for the groups that have come.
-//! 4. [`decode`] decodes their samples in parallel, each straight into its entry of the slot; where all columns are numbers,
-//!    [`mod@gather`] copies them column by column.
+//! 4. [`decode`] decodes their samples in parallel, each straight into its entry of the slot, while [`lend`] has helpers decode
+//!    what would wait for long; where all columns are numbers, [`mod@gather`] copies them column by column.
 //! 5. [`settle`] decides about the samples that were not decoded: other bytes, a substitute, or the end of the
 //!    job. Those to be decoded go back to 2.
 //! 6. [`mod@mix`] mixes the samples in pairs, if the job has a mix.
@@ -15,6 +15,7 @@ mod decode;
 mod gather;
 mod gzip;
 mod held;
+mod lend;
 mod mix;
 mod records;
 mod settle;

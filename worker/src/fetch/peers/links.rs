@@ -13,7 +13,7 @@ use quinn::{Connection, Endpoint};
 use spdl_core::{
     Role,
     messages::WorkerId,
-    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap},
+    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerRequest},
 };
 use spdl_wire::quic::{self, QuicError};
 use tokio::sync::{Notify, Semaphore};
@@ -135,7 +135,7 @@ impl PeerLink {
         deadline: &Mutex<Instant>,
     ) -> Result<Option<Bytes>, QuicError> {
         let connection = self.connection(endpoint, peer).await?;
-        let mut reply = quic::request_block(&connection, request).await?;
+        let mut reply = quic::request_peer(&connection, &PeerRequest::Block(request.clone()), Vec::new()).await?;
         let fetched_by = Instant::now() + FETCH_TIMEOUT;
         loop {
             match reply.next().await? {

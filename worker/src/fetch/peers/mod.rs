@@ -33,7 +33,7 @@ use tokio::{
     time::timeout_at,
 };
 
-pub(crate) use self::{links::PeerLinks, serve::serve_peer};
+pub(crate) use self::{links::PeerLinks, serve::answer_block};
 use super::{BlockKey, BlockPlace, pieces::Pieces};
 
 /// For so long after a rank began to read, blocks that are read ahead wait until all ranks of its session have homes. A step needs all

@@ -4,12 +4,8 @@
 use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use quinn::Connection;
 use spdl_core::peers::{BlockReply, BlockRequest};
-use spdl_wire::{
-    frame::FrameError,
-    quic::{BlockSender, QuicError, serve_blocks},
-};
+use spdl_wire::{frame::FrameError, quic::PeerStream};
 
 use super::{
     super::{BlockBytes, BlockKey, Fetcher},
@@ -29,24 +25,24 @@ struct FoundBlock {
     _block: Option<BlockBytes>,
 }
 
-/// Answers the requests of another worker until its connection ends; returns how it ended.
-pub(crate) async fn serve_peer(connection: Connection, fetcher: Arc<Fetcher>) -> QuicError {
-    serve_blocks(connection, move |request, sender| answer(fetcher.clone(), request, sender)).await
-}
-
-async fn answer(fetcher: Arc<Fetcher>, request: BlockRequest, mut sender: BlockSender) -> Result<(), FrameError> {
+/// Answers a request of another worker for a block.
+pub(crate) async fn answer_block(
+    fetcher: &Arc<Fetcher>,
+    request: BlockRequest,
+    mut stream: PeerStream,
+) -> Result<(), FrameError> {
     let mut finding = std::pin::pin!(fetcher.find(&request));
     let found = loop {
         tokio::select! {
             found = &mut finding => break found,
-            () = tokio::time::sleep(FETCHING_PERIOD) => sender.reply(&BlockReply::Fetching).await?,
+            () = tokio::time::sleep(FETCHING_PERIOD) => stream.reply(&BlockReply::Fetching).await?,
         }
     };
-    let Some(found) = found else { return sender.reply(&BlockReply::Missing).await };
+    let Some(found) = found else { return stream.reply(&BlockReply::Missing).await };
     let peers = fetcher.peers();
     let _permit = peers.sending.acquire().await.expect("the semaphore is never closed");
     let bytes = found.bytes.iter().map(|bytes| bytes.len() as u64).sum();
-    sender.block(found.bytes.clone()).await?;
+    stream.finish(&BlockReply::Block, found.bytes.clone()).await?;
     peers.note_sent(bytes);
     Ok(())
 }

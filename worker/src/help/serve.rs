@@ -1,0 +1,287 @@
+//! Decodes samples for other workers, whenever no batch of a rank of this process waits for a decoding thread.
+
+use std::{
+    num::NonZeroUsize,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use lru::LruCache;
+use parking_lot::Mutex;
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use spdl_core::{
+    BatchId, Fingerprint,
+    help::{DecodeRequest, HelpJob, HelpReply, MAX_BYTES, MAX_SAMPLES, StoredField, StoredSample},
+    layout::{Layout, Place},
+};
+use spdl_shard::{
+    blocking,
+    format::{Array, Content},
+};
+use spdl_wire::{frame::FrameError, quic::PeerStream};
+
+use super::ColumnSizes;
+use crate::{
+    decode::{Decoder, FieldTarget, RecordFields, SampleKey},
+    feed::Resources,
+    rust_functions::RustFunctions,
+    transform::Lease,
+};
+
+/// Maximum number of jobs that are kept ready.
+const JOBS: NonZeroUsize = NonZeroUsize::new(16).expect("it is not zero");
+/// A job that no home asks for is forgotten after this time, so that processes with its functions end.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// The jobs whose samples this process can decode for others.
+#[derive(Debug)]
+pub(crate) struct HelpedJobs(Mutex<LruCache<Fingerprint, KnownJob>>);
+
+#[derive(Debug)]
+struct KnownJob {
+    job: Arc<HelpedJob>,
+    asked: Instant,
+}
+
+impl Default for HelpedJobs {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(JOBS)))
+    }
+}
+
+impl HelpedJobs {
+    /// Forgets the jobs that no home has asked for lately.
+    pub(crate) fn forget_idle(&self, now: Instant) {
+        let mut jobs = self.0.lock();
+        while jobs.peek_lru().is_some_and(|(_, known)| known.asked + IDLE <= now) {
+            jobs.pop_lru();
+        }
+    }
+
+    fn put(&self, job: HelpedJob, now: Instant) {
+        self.0.lock().put(job.fingerprint, KnownJob { job: Arc::new(job), asked: now });
+    }
+
+    /// Returns a job that a home asks for.
+    fn find(&self, fingerprint: Fingerprint, now: Instant) -> Option<Arc<HelpedJob>> {
+        let mut jobs = self.0.lock();
+        let known = jobs.get_mut(&fingerprint)?;
+        known.asked = now;
+        Some(known.job.clone())
+    }
+}
+
+pub(super) struct HelpedJob {
+    fingerprint: Fingerprint,
+    decoder: Decoder,
+    /// The fields that its columns may read, by their numbers.
+    fields: Vec<String>,
+    layout: Layout,
+    sizes: ColumnSizes,
+}
+
+impl std::fmt::Debug for HelpedJob {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HelpedJob").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
+    }
+}
+
+/// The columns of a sample: those of a fixed shape have their bytes from the beginning.
+struct Columns {
+    fixed: Vec<Vec<u8>>,
+    ragged: Vec<Bytes>,
+}
+
+/// Makes a job ready, or returns why its samples cannot be decoded here.
+pub(crate) async fn prepare(
+    resources: &Arc<Resources>,
+    job: HelpJob,
+    mut stream: PeerStream,
+) -> Result<(), FrameError> {
+    let (name, preparing) = (job.job.name.clone(), resources.clone());
+    let reply = match blocking(move || HelpedJob::new(&preparing, job)).await {
+        Ok(job) => {
+            resources.helped_jobs.put(job, Instant::now());
+            HelpReply::Ready
+        }
+        Err(cause) => {
+            tracing::warn!(job = name, cause, "samples of this job cannot be decoded here for other workers");
+            unable(&cause)
+        }
+    };
+    stream.reply(&reply).await
+}
+
+/// Answers a request for help where the worker is no helper.
+pub(crate) async fn refuse(mut stream: PeerStream) -> Result<(), FrameError> {
+    stream.reply(&unable("this worker is no helper: `--role` is `home`")).await
+}
+
+fn unable(cause: &str) -> HelpReply {
+    HelpReply::Unable { cause: cause.chars().take(1000).collect() }
+}
+
+/// Answers a request to decode samples.
+pub(crate) async fn decode(
+    resources: &Arc<Resources>,
+    request: DecodeRequest,
+    mut stream: PeerStream,
+) -> Result<(), FrameError> {
+    let known = resources.helped_jobs.find(request.job, Instant::now());
+    let Some(job) = known else { return stream.reply(&HelpReply::UnknownJob).await };
+    if let Some(failure) = job.decoder.failure() {
+        return stream.reply(&unable(&failure.to_string())).await;
+    }
+    let Some(bytes) = job.bytes(&request) else {
+        let cause = format!("a request has more than {MAX_SAMPLES} samples, {MAX_BYTES} bytes, or unknown fields");
+        return stream.reply(&unable(&cause)).await;
+    };
+    let columns_bytes = job.sizes.fixed_bytes() * request.samples.len() as u64;
+    let Some(_room) = resources.reserve_help(bytes + columns_bytes) else {
+        return stream.reply(&HelpReply::Busy).await;
+    };
+    let content = stream.bytes(usize::try_from(bytes).expect("there is room for them")).await?;
+    let permit = resources.scheduler.take_for_other(request.samples.len()).await;
+    let (resources, decoding) = (resources.clone(), job.clone());
+    let answer = blocking(move || {
+        let answer = decoding.answer(&resources, &request, &content);
+        permit.finish(request.samples.len());
+        answer
+    });
+    let (samples, columns) = answer.await;
+    stream.finish(&HelpReply::Decoded(samples), columns).await
+}
+
+impl HelpedJob {
+    /// Makes a job ready. Blocks.
+    pub(super) fn new(resources: &Arc<Resources>, HelpJob { job, classes }: HelpJob) -> Result<Self, String> {
+        job.check().map_err(|error| error.to_string())?;
+        let functions = resources.pool.install(|| RustFunctions::prepare(&job, &resources.functions, &resources.name));
+        let functions = functions.map_err(|error| error.to_string())?;
+        let lease = resources.transforms.lease(&job).map_err(|error| error.to_string())?.map(Arc::new);
+        let loaded = lease.as_ref().map_or(Ok(()), |lease: &Arc<Lease>| resources.pool.install(|| lease.load()));
+        loaded.map_err(|error| error.to_string())?;
+        let decoder = Decoder::new(&job, classes.iter().map(String::as_str)).map_err(|error| error.to_string())?;
+        let decoder = decoder
+            .with_counts(resources.pictures.clone())
+            .with_memory(resources.decode_memory.clone())
+            .with_functions(lease, functions);
+        let fields = decoder.field_names().map(str::to_owned).collect();
+        let layout = Layout::new(&job.columns, 1);
+        Ok(Self { fingerprint: job.fingerprint(), decoder, fields, sizes: ColumnSizes::new(&layout), layout })
+    }
+
+    /// Returns the bytes that follow a request; `None` if it is beyond the limits.
+    fn bytes(&self, request: &DecodeRequest) -> Option<u64> {
+        let fields = || request.samples.iter().flat_map(|sample| &sample.fields);
+        let is_known = fields().all(|field| usize::from(field.number) < self.fields.len());
+        let bytes = fields().try_fold(0_u64, |sum, field| sum.checked_add(field.bytes))?;
+        let columns = self.sizes.fixed_bytes().checked_mul(request.samples.len() as u64)?;
+        let is_possible =
+            is_known && request.samples.len() <= MAX_SAMPLES && bytes <= MAX_BYTES && columns <= MAX_BYTES;
+        is_possible.then_some(bytes)
+    }
+
+    /// Decodes the samples of a request, whose fields are `content`. Returns for each the bytes of its ragged columns, `None` if it did
+    /// not decode, and the columns of all that did.
+    pub(super) fn answer(
+        &self,
+        resources: &Resources,
+        request: &DecodeRequest,
+        content: &Bytes,
+    ) -> (Vec<Option<Vec<u64>>>, Vec<Bytes>) {
+        let decoded = self.decode(resources, request, content);
+        resources.helpers.note_made(decoded.iter().flatten().count());
+        let lengths = |columns: &Columns| columns.ragged.iter().map(|value| value.len() as u64).collect();
+        let samples = decoded.iter().map(|columns| columns.as_ref().map(lengths)).collect();
+        (samples, decoded.into_iter().flatten().flat_map(|columns| self.in_order(columns)).collect())
+    }
+
+    /// Decodes the samples of a request, whose fields are `content`; `None` for those that do not decode.
+    fn decode(&self, resources: &Resources, request: &DecodeRequest, content: &Bytes) -> Vec<Option<Columns>> {
+        let mut at = 0;
+        let mut samples = Vec::with_capacity(request.samples.len());
+        for sample in &request.samples {
+            let bytes: u64 = sample.fields.iter().map(|field| field.bytes).sum();
+            samples.push((sample, content.slice(at..at + bytes as usize)));
+            at += bytes as usize;
+        }
+        let decode = |(sample, content)| {
+            // What panics here panics again where the sample is at home, with a message that names it.
+            catch_unwind(AssertUnwindSafe(|| self.decode_sample(resources, request.batch, sample, &content))).ok()?
+        };
+        resources.pool.install(|| samples.into_par_iter().map(decode).collect())
+    }
+
+    fn decode_sample(
+        &self,
+        resources: &Resources,
+        batch: BatchId,
+        sample: &StoredSample,
+        content: &Bytes,
+    ) -> Option<Columns> {
+        let key = SampleKey { epoch: sample.epoch, id: sample.id, sample_in_record: sample.sample_in_record };
+        let mut columns = self.columns();
+        let fields = ReceivedFields { names: &self.fields, fields: &sample.fields, content };
+        let decoded = resources.decode_for_other((self.fingerprint, sample.id), batch, content.len(), || {
+            let (mut fixed, mut ragged) = (columns.fixed.iter_mut(), columns.ragged.iter_mut());
+            let target = |place: &Place| match place {
+                Place::Fixed { .. } => FieldTarget::Fixed(fixed.next().expect("one for each fixed column")),
+                Place::Ragged { .. } => FieldTarget::Ragged(ragged.next().expect("one for each ragged column")),
+            };
+            let mut targets: Vec<_> = self.layout.columns().iter().map(|column| &column.place).map(target).collect();
+            self.decoder.decode_record(key, &fields, &mut targets).is_ok()
+        });
+        decoded.then_some(columns)
+    }
+
+    fn columns(&self) -> Columns {
+        let (mut fixed, mut ragged) = (Vec::new(), Vec::new());
+        for column in self.layout.columns() {
+            match &column.place {
+                Place::Fixed { sample_bytes, .. } => fixed.push(vec![0; *sample_bytes]),
+                Place::Ragged { .. } => ragged.push(Bytes::new()),
+            }
+        }
+        Columns { fixed, ragged }
+    }
+
+    /// Returns the bytes of the columns, in the job's order.
+    fn in_order(&self, Columns { fixed, ragged }: Columns) -> Vec<Bytes> {
+        let (mut fixed, mut ragged) = (fixed.into_iter(), ragged.into_iter());
+        let next = |place: &Place| match place {
+            Place::Fixed { .. } => fixed.next().map(Bytes::from),
+            Place::Ragged { .. } => ragged.next(),
+        };
+        self.layout.columns().iter().map(|column| &column.place).filter_map(next).collect()
+    }
+}
+
+/// The fields of a record that another worker has sent.
+struct ReceivedFields<'f> {
+    names: &'f [String],
+    fields: &'f [StoredField],
+    content: &'f Bytes,
+}
+
+impl RecordFields for ReceivedFields<'_> {
+    fn content(&self, name: &str) -> Option<Content> {
+        let mut at = 0;
+        for field in self.fields {
+            let end = at + field.bytes as usize;
+            if self.names[usize::from(field.number)] == name {
+                let bytes = self.content.slice(at..end);
+                return Some(match &field.array {
+                    None => Content::File(bytes),
+                    Some((dtype, shape)) => {
+                        Content::Array(Array { dtype: *dtype, shape: shape.clone(), elements: bytes })
+                    }
+                });
+            }
+            at = end;
+        }
+        None
+    }
+}
