@@ -259,7 +259,8 @@ impl Layout {
         &self.columns
     }
 
-    /// Returns the bytes of a slot: the most that a batch can take. Pages that no batch touches take no memory.
+    /// Returns the bytes of a slot: the most that a batch can take. They are address space: pages that no batch touches take no
+    /// memory.
     #[must_use]
     pub const fn slot_bytes(&self) -> usize {
         self.slot_bytes

@@ -601,6 +601,8 @@ pub enum ToHome {
     Freed {
         /// The slot.
         slot: u32,
+        /// Whether a device of the client reads the slot by itself: its pages have to stay where they are.
+        is_locked: bool,
     },
     /// Asks why there is no batch.
     Explain,

@@ -23,9 +23,8 @@ pub struct DeviceOptions {
     pub buffers: u32,
     /// Columns of pictures to normalise on the device, so that only their bytes cross the bus. Default: none.
     pub normalise: Vec<NormaliseColumn>,
-    /// The largest slab to page-lock, in bytes. Default 16 GiB. Of a larger slab nothing is locked: it is copied through
-    /// the driver's own buffer, which is slower. A higher value can lock more memory: each slot is locked whole when its
-    /// first batch comes, with the pages that no batch has touched.
+    /// Maximum bytes of a slab to page-lock. Default 16 GiB. Slots beyond that are copied through the driver's own buffer,
+    /// which is slower. A higher value can lock more memory: of each slot as much as its largest batch takes.
     pub page_lock_max_bytes: u64,
 }
 

@@ -44,9 +44,8 @@ class DeviceOptions:
     buffers: int = 4
     #: Columns of pictures to normalise on the device, by name.
     normalise: Mapping[str, Normalise] = field(default_factory=dict)
-    #: The largest slab that is page-locked, in bytes. Of a larger one nothing is locked: it is copied through the
-    #: driver's own buffer, which is slower. A higher limit can lock more memory: each slot is locked whole when its first
-    #: batch comes.
+    #: Maximum bytes of a slab that are page-locked. Slots beyond that are copied through the driver's own buffer, which is
+    #: slower. A higher limit can lock more memory: of each slot as much as its largest batch takes.
     page_lock_max_bytes: int = 16 << 30
 
 

@@ -43,10 +43,10 @@ fn a_job_whose_dataset_was_replaced_is_refused_with_both_fingerprints() {
 
 #[test]
 fn a_batch_too_large_for_its_worker_ends_the_trainer_with_the_memory_that_would_be_enough() {
-    let dataset = TestDataset::of_pictures(40, 20);
+    let dataset = TestDataset::of_pictures(80, 20);
     let mut cluster = Cluster::start(0);
     cluster.start_worker("node-0", &["--memory", "17MiB"]);
-    cluster.submit(&dataset.job("large", ""));
+    cluster.submit(&dataset.training_job("large", 1));
     let expected = ["a batch for rank 0 of job `large`", "raise its memory budget to "];
     run(&mut cluster.pull("large", 0, 1, "node-0", &[])).error(&expected);
 }

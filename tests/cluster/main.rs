@@ -10,6 +10,7 @@ mod launches;
 mod mix;
 mod otlp;
 mod peers;
+mod ragged_memory;
 mod rust_function;
 mod same_stream;
 mod scale;

@@ -152,10 +152,10 @@ fn clients_that_break_the_protocol_get_the_reason_and_cost_the_others_nothing() 
     let hostile = ToHome::Attach { session: hostile, rank, from, slots, client };
     let attach = attacked.attach(3, 4);
     // Frees slots again and again, whether or not the worker has filled them.
-    let guesses = (0..40).map(|guess| ToHome::Freed { slot: guess % 4 });
+    let guesses = (0..40).map(|guess| ToHome::Freed { slot: guess % 4, is_locked: guess % 3 == 0 });
     let guesses: Vec<ToHome> = std::iter::once(attach.clone()).chain(guesses).collect();
     let offences: [(Vec<u8>, &str); 7] = [
-        (framed(&[attach.clone(), ToHome::Freed { slot: 9999 }]), "freed slot 9999"),
+        (framed(&[attach.clone(), ToHome::Freed { slot: 9999, is_locked: true }]), "freed slot 9999"),
         (framed(&guesses), "freed slot"),
         (framed(&[attach.clone(), attach.clone()]), "attached twice"),
         (framed(&[ToHome::Explain]), "first message was Explain"),

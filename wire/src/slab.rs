@@ -2,6 +2,10 @@
 //!
 //! The state of each slot is kept in this process, never in the shared region, so that a peer can corrupt only the
 //! bytes of its own batches.
+//!
+//! A slab takes the memory of the pages that were touched. A slot [keeps](SlotMut::keep) those of its batch and gives
+//! back the others, and a free slot can [give back](Slab::give_back) all that a batch does not always need; not so a slot
+//! that a device reads by itself, whose pages have to stay where they are.
 #![allow(unsafe_code)]
 
 use std::{
@@ -10,20 +14,25 @@ use std::{
     ptr::NonNull,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
 };
 
 use rustix::{
     fs::{MemfdFlags, SealFlags},
-    mm::{MapFlags, ProtFlags},
+    mm::{Advice, MapFlags, ProtFlags},
 };
 use spdl_core::MAX_SLAB_BYTES;
 
 /// The most slots of a slab.
 pub const MAX_SLOTS: u32 = 4096;
-/// Slots start on a page boundary, so that a slot can be page-locked or freed alone.
-const PAGE_BYTES: usize = 4096;
+/// Bytes of a page. Slots start on the border of one, so that a slot can be page-locked or given back alone.
+pub const PAGE_BYTES: usize = 4096;
+/// A slot keeps as many bytes more than its batch takes, and [`SPARE_FRACTION`] of the batch, for the next one: the
+/// kernel fills each page that it gives again with zeros.
+const SPARE_BYTES: usize = 64 << 10;
+/// The fraction of a batch by which a larger one can follow it without a new page.
+const SPARE_FRACTION: usize = 4;
 /// The seals that keep a peer from changing the size of the region: an access past the end of a mapped file raises
 /// SIGBUS.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -68,6 +77,11 @@ pub fn slot_stride(slot_bytes: usize) -> Option<usize> {
     (stride > 0 && stride as u64 <= MAX_SLAB_BYTES).then_some(stride)
 }
 
+/// Returns the end of the page that holds the last of `bytes`, at most `stride`.
+fn page_end(bytes: usize, stride: usize) -> usize {
+    bytes.min(stride).next_multiple_of(PAGE_BYTES)
+}
+
 /// Returns the bytes of a slab, if its size is allowed.
 fn slab_bytes(slots: u32, stride: usize) -> Option<usize> {
     let bytes = (slots as usize).checked_mul(stride)?;
@@ -87,8 +101,18 @@ struct SlabInner {
     stride: usize,
     /// Which process fills the slots: this one, or the peer whose slab was attached.
     filler: FilledBy,
-    /// The state of each slot: [`FREE`], [`FILLING`], or [`PUBLISHED`] plus the number of its readers.
-    states: Box<[AtomicU32]>,
+    slots: Box<[SlotRecord]>,
+}
+
+/// What this process knows of a slot.
+#[derive(Debug, Default)]
+struct SlotRecord {
+    /// [`FREE`], [`FILLING`], or [`PUBLISHED`] plus the number of its readers.
+    state: AtomicU32,
+    /// Bytes from its start that may have been touched; pages after them take no memory.
+    held_bytes: AtomicUsize,
+    /// Whether a device reads its pages by itself.
+    is_locked: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,8 +185,8 @@ impl Slab {
 
     fn new(region: Region, fd: Option<OwnedFd>, slots: u32, stride: usize, filler: FilledBy) -> Self {
         assert_eq!(region.bytes, slots as usize * stride, "region of {slots} slots of {stride} bytes");
-        let states = (0..slots).map(|_| AtomicU32::new(FREE)).collect();
-        Self { inner: Arc::new(SlabInner { region, fd, stride, filler, states }) }
+        let slots = (0..slots).map(|_| SlotRecord::default()).collect();
+        Self { inner: Arc::new(SlabInner { region, fd, stride, filler, slots }) }
     }
 
     /// Takes a free slot to fill it. Returns `None` if it is not free, does not exist, or a peer fills this slab.
@@ -171,7 +195,7 @@ impl Slab {
         if self.inner.filler == FilledBy::Peer {
             return None;
         }
-        let state = self.inner.states.get(slot as usize)?;
+        let state = &self.inner.slots.get(slot as usize)?.state;
         state.compare_exchange(FREE, FILLING, Ordering::Acquire, Ordering::Relaxed).ok()?;
         Some(SlotMut { slab: self.clone(), slot, is_published: false })
     }
@@ -192,7 +216,7 @@ impl Slab {
     /// Returns a published slot for reading; several readers at once are allowed.
     #[must_use]
     pub fn read(&self, slot: u32) -> Option<SlotRef> {
-        let state = self.inner.states.get(slot as usize)?;
+        let state = &self.inner.slots.get(slot as usize)?.state;
         let more = |state: u32| (state >= PUBLISHED).then(|| state.checked_add(1).expect("fewer readers than 2^32"));
         state.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok()?;
         Some(SlotRef { slab: self.clone(), slot })
@@ -205,20 +229,59 @@ impl Slab {
     }
 
     fn change(&self, slot: u32, from: u32, to: u32) -> bool {
-        let Some(state) = self.inner.states.get(slot as usize) else { return false };
-        state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let Some(record) = self.inner.slots.get(slot as usize) else { return false };
+        record.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Notes that a device reads a slot by itself from now on: its pages have to stay. The slot must be published.
+    ///
+    /// # Panics
+    /// Panics if there is no such slot.
+    pub fn lock(&self, slot: u32) {
+        self.inner.slots[slot as usize].is_locked.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the pages of a slot have to stay.
+    ///
+    /// # Panics
+    /// Panics if there is no such slot.
+    #[must_use]
+    pub fn is_locked(&self, slot: u32) -> bool {
+        self.inner.slots[slot as usize].is_locked.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes from the start of a slot that may take memory because of the batches that were
+    /// [kept](SlotMut::keep) in it.
+    ///
+    /// # Panics
+    /// Panics if there is no such slot.
+    #[must_use]
+    pub fn held_bytes(&self, slot: u32) -> usize {
+        self.inner.slots[slot as usize].held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Gives the pages of a free slot after its first `bytes` back to the kernel, if they may go. Returns the bytes that
+    /// the slot holds then.
+    ///
+    /// # Panics
+    /// Panics if there is no such slot.
+    pub fn give_back(&self, slot: u32, bytes: usize) -> usize {
+        match self.try_take(slot) {
+            Some(mut free) => free.give_back(bytes),
+            None => self.held_bytes(slot),
+        }
     }
 
     /// Returns the number of slots.
     #[must_use]
     pub fn slots(&self) -> u32 {
-        u32::try_from(self.inner.states.len()).expect("at most MAX_SLOTS")
+        u32::try_from(self.inner.slots.len()).expect("at most MAX_SLOTS")
     }
 
     /// Returns the number of slots that are free at this moment.
     #[must_use]
     pub fn free_slots(&self) -> u32 {
-        self.inner.states.iter().map(|state| u32::from(state.load(Ordering::Relaxed) == FREE)).sum()
+        self.inner.slots.iter().map(|record| u32::from(record.state.load(Ordering::Relaxed) == FREE)).sum()
     }
 
     /// Returns the distance from one slot to the next, in bytes.
@@ -257,7 +320,7 @@ impl Slab {
     /// Returns the address of a slot's first byte.
     fn slot_start(&self, slot: u32) -> NonNull<u8> {
         let inner = &*self.inner;
-        assert!((slot as usize) < inner.states.len(), "slot {slot} of {}", inner.states.len());
+        assert!((slot as usize) < inner.slots.len(), "slot {slot} of {}", inner.slots.len());
         // SAFETY: `slot` is below the number of slots, and the region is slots * stride bytes (asserted in `new`), so
         // the result lies inside the mapping.
         unsafe { inner.region.start.add(slot as usize * inner.stride) }
@@ -280,10 +343,42 @@ impl SlotMut {
         self.slot
     }
 
+    /// Notes that the slot holds a batch of `used_bytes`, and gives the pages after it back to the kernel, apart from some
+    /// that are kept for a larger batch. Returns the bytes that the slot holds.
+    pub fn keep(&mut self, used_bytes: usize) -> usize {
+        let used_bytes = page_end(used_bytes, self.slab.slot_stride());
+        let record = &self.slab.inner.slots[self.slot as usize];
+        let held_bytes = record.held_bytes.fetch_max(used_bytes, Ordering::Relaxed).max(used_bytes);
+        if held_bytes - used_bytes > used_bytes / SPARE_FRACTION + SPARE_BYTES {
+            return self.give_back(used_bytes);
+        }
+        held_bytes
+    }
+
+    /// Gives the pages after the first `bytes` back to the kernel, if they may go. Returns the bytes that the slot holds then.
+    pub fn give_back(&mut self, bytes: usize) -> usize {
+        let record = &self.slab.inner.slots[self.slot as usize];
+        let (from, held_bytes) = (page_end(bytes, self.slab.slot_stride()), record.held_bytes.load(Ordering::Relaxed));
+        if from >= held_bytes || record.is_locked.load(Ordering::Relaxed) {
+            return held_bytes;
+        }
+        let start = self.slab.slot_start(self.slot);
+        // SAFETY: the range begins and ends inside the slot, on borders of pages, and lies in the mapping, which `self.slab`
+        // keeps alive. The slot is FILLING and `self` is borrowed for writing, so nothing in this process refers to its
+        // bytes, which become zeros.
+        let removed =
+            unsafe { rustix::mm::madvise(start.add(from).as_ptr().cast(), held_bytes - from, Advice::LinuxRemove) };
+        if removed.is_err() {
+            return held_bytes;
+        }
+        record.held_bytes.store(from, Ordering::Relaxed);
+        from
+    }
+
     /// Ends the filling: the slot can be read until it is released. Returns the number of the slot.
     pub fn publish(mut self) -> u32 {
         self.is_published = true;
-        let was = self.slab.inner.states[self.slot as usize].swap(PUBLISHED, Ordering::Release);
+        let was = self.slab.inner.slots[self.slot as usize].state.swap(PUBLISHED, Ordering::Release);
         assert_eq!(was, FILLING, "slot {} is published by the thread that fills it", self.slot);
         self.slot
     }
@@ -292,7 +387,7 @@ impl SlotMut {
 impl Drop for SlotMut {
     fn drop(&mut self) {
         if !self.is_published {
-            self.slab.inner.states[self.slot as usize].store(FREE, Ordering::Release);
+            self.slab.inner.slots[self.slot as usize].state.store(FREE, Ordering::Release);
         }
     }
 }
@@ -345,7 +440,7 @@ impl Clone for SlotRef {
 
 impl Drop for SlotRef {
     fn drop(&mut self) {
-        let was = self.slab.inner.states[self.slot as usize].fetch_sub(1, Ordering::Release);
+        let was = self.slab.inner.slots[self.slot as usize].state.fetch_sub(1, Ordering::Release);
         debug_assert!(was > PUBLISHED, "slot {} had no reader to release", self.slot);
     }
 }

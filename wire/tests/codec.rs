@@ -139,7 +139,8 @@ fn a_message_longer_than_it_may_be_is_not_sent_and_leaves_the_queue_clean() {
 #[tokio::test]
 async fn frames_follow_each_other_through_a_narrow_pipe() {
     let (near, far) = tokio::io::duplex(3);
-    let sent: Vec<ToHome> = (0..50).map(|slot| ToHome::Freed { slot }).chain([ToHome::Explain]).collect();
+    let sent: Vec<ToHome> =
+        (0..50).map(|slot| ToHome::Freed { slot, is_locked: slot % 2 == 1 }).chain([ToHome::Explain]).collect();
     let expected = sent.clone();
     let writing = tokio::spawn(async move {
         let mut writer = FrameWriter::new(near);
@@ -175,7 +176,7 @@ async fn a_send_that_was_dropped_half_way_does_not_tear_the_frame() {
 
 #[tokio::test]
 async fn a_stream_cut_inside_a_frame_is_distinguished_from_one_that_ended() {
-    let bytes = framed(&ToHome::Freed { slot: 3 });
+    let bytes = framed(&ToHome::Freed { slot: 3, is_locked: false });
     assert!(frame::read_frame::<ToHome>(&mut &bytes[..0]).await.unwrap().is_none());
     for end in 1..bytes.len() {
         let error = frame::read_frame::<ToHome>(&mut &bytes[..end]).await.unwrap_err();
@@ -185,6 +186,9 @@ async fn a_stream_cut_inside_a_frame_is_distinguished_from_one_that_ended() {
     }
     let mut two = [bytes.clone(), b"rest".to_vec()].concat();
     let mut rest = two.as_mut_slice() as &[u8];
-    assert_eq!(frame::read_frame::<ToHome>(&mut rest).await.unwrap(), Some(ToHome::Freed { slot: 3 }));
+    assert_eq!(
+        frame::read_frame::<ToHome>(&mut rest).await.unwrap(),
+        Some(ToHome::Freed { slot: 3, is_locked: false })
+    );
     assert_eq!(rest, b"rest", "not a byte more than the frame is read");
 }

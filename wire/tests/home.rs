@@ -290,7 +290,7 @@ async fn freeing_what_was_not_given_is_noticed() {
     let request = test_home.listener.accept().await.unwrap();
     let slab = request.new_slab(1, SLOT_BYTES).unwrap();
     let (_out, mut heard) = request.attached(&slab).await.unwrap();
-    frame::write_frame(&mut write, &ToHome::Freed { slot: 0 }).await.unwrap();
+    frame::write_frame(&mut write, &ToHome::Freed { slot: 0, is_locked: false }).await.unwrap();
     let error = heard.recv().await.unwrap_err();
     assert!(matches!(error, ChannelError::Protocol { .. }) && error.to_string().contains("slot 0"), "{error}");
 }

@@ -140,6 +140,12 @@ impl FeedCore {
         self.next_hand_over < self.next_fill
     }
 
+    /// Returns the number of the next batch to hand over.
+    #[must_use]
+    pub const fn next_hand_over(&self) -> u64 {
+        self.next_hand_over
+    }
+
     /// Returns the number of slots that the trainer has.
     #[must_use]
     pub fn lent(&self) -> usize {

@@ -330,7 +330,7 @@ pub(crate) fn from_coordinator_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn to_home_seeds() -> Vec<Vec<u8>> {
-    encoded(&[session::attach(), ToHome::Freed { slot: 3 }, ToHome::Explain])
+    encoded(&[session::attach(), ToHome::Freed { slot: 3, is_locked: true }, ToHome::Explain])
 }
 
 fn replies_of_home() -> Vec<FromHome> {
@@ -389,6 +389,6 @@ pub(crate) fn frames_seeds() -> Vec<Vec<u8>> {
         messages.iter().for_each(|message| frame::append_frame(message, &mut bytes).expect("a seed can be written"));
         bytes
     }
-    let to_home = [session::attach(), ToHome::Freed { slot: 3 }, ToHome::Explain];
+    let to_home = [session::attach(), ToHome::Freed { slot: 3, is_locked: true }, ToHome::Explain];
     vec![framed(0, &requests()), framed(1, &replies()), framed(2, &to_home), framed(3, &replies_of_home())]
 }

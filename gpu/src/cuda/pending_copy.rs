@@ -63,7 +63,8 @@ impl PendingCopy {
             _ => after_captures(|| self.stream.synchronise()),
         };
         if !is_exiting() && matches!(ended, Ok(()) | Err(DeviceError::Lost { .. })) {
-            drop((self.batch.take(), self.lock.take()));
+            // The lock first: once its slot is free, the slot can be locked anew for a larger batch.
+            drop((self.lock.take(), self.batch.take()));
         }
         recorded.unwrap_or(Ok(())).and(ended)
     }

@@ -315,10 +315,11 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
 
     /// Starts the next copy if possible.
     async fn advance(&mut self) -> Result<(), DeviceError> {
-        let Some((slab, slot)) = self.waiting.as_ref().map(|batch| (batch.slab().clone(), batch.slot())) else {
+        let facts = |batch: &Batch| (batch.slab().clone(), batch.slot(), batch.bytes().len());
+        let Some((slab, slot, bytes)) = self.waiting.as_ref().map(facts) else {
             return Ok(());
         };
-        let lock = self.page_locks.of(slab, slot).await;
+        let lock = self.page_locks.of(slab, slot, bytes).await;
         let Some(batch) = self.waiting.take() else { return Ok(()) };
         let Some(buffer) = self.free_buffer(batch.bytes().len()).await? else {
             self.waiting = Some(batch);

@@ -186,9 +186,10 @@ impl ClientSender {
     ///
     /// If the slot was not received, or a [`SlotRef`](crate::slab::SlotRef) of it still exists.
     pub async fn free(&mut self, slot: u32) -> Result<(), ChannelError> {
+        let is_locked = self.slab.is_locked(slot);
         assert!(self.slab.release(slot), "slot {slot} is freed once, after its last reader");
         self.received.free();
-        self.send(&ToHome::Freed { slot }).await
+        self.send(&ToHome::Freed { slot, is_locked }).await
     }
 
     /// Asks why there is no batch.

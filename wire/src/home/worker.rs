@@ -369,8 +369,9 @@ pub struct HomeReceiver {
     connection: Option<Connection>,
     slab: Slab,
     loans: Loans,
-    /// A slot that the client has freed but the connection still holds, until its last acknowledgement arrives.
-    returning: Option<(u32, oneshot::Receiver<()>)>,
+    /// A slot that the client has freed but the connection still holds, until its last acknowledgement arrives; and whether a
+    /// device has locked it.
+    returning: Option<(u32, oneshot::Receiver<()>, bool)>,
 }
 
 impl HomeReceiver {
@@ -381,10 +382,16 @@ impl HomeReceiver {
     pub async fn recv(&mut self) -> Result<Option<ToHome>, ChannelError> {
         if self.returning.is_none() {
             match self.frames.next::<ToHome>().await {
-                Ok(Some(ToHome::Freed { slot })) => {
+                Ok(Some(ToHome::Freed { slot, is_locked })) => {
                     let loan = self.loans.lock().remove(&slot);
                     match loan {
-                        Some(loan) => self.returning = Some((slot, loan)),
+                        Some(loan) => {
+                            // Before the slot is free and its pages can go. Over QUIC the client has locked a slot of its own.
+                            if is_locked && self.connection.is_none() {
+                                self.slab.lock(slot);
+                            }
+                            self.returning = Some((slot, loan, is_locked));
+                        }
                         None => return Err(self.broken(format!("it freed slot {slot}, which it was not given"))),
                     }
                 }
@@ -404,12 +411,12 @@ impl HomeReceiver {
                 }
             }
         }
-        if let Some((_, loan)) = &mut self.returning {
+        if let Some((_, loan, _)) = &mut self.returning {
             let _ = loan.await;
         }
-        let (slot, _) = self.returning.take().expect("set above");
+        let (slot, _, is_locked) = self.returning.take().expect("set above");
         assert!(self.slab.release(slot), "slot {slot} was given, and no connection reads from it any more");
-        Ok(Some(ToHome::Freed { slot }))
+        Ok(Some(ToHome::Freed { slot, is_locked }))
     }
 
     /// Reports a client that broke the protocol: closes its connection with the reason, where there is one. The channel

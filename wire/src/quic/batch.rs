@@ -55,8 +55,8 @@ pub async fn send_batch(
     Ok(())
 }
 
-/// Receives a batch into the slot of `slab` that it names, which must be free, and publishes the slot. Returns the
-/// batch's sequence number, slot and length.
+/// Receives a batch into the slot of `slab` that it names, which must be free, and publishes the slot. The slot keeps no
+/// more memory than such a batch needs. Returns the batch's sequence number, slot and length.
 ///
 /// [`QuicError::Protocol`] if the peer fills a slot that is not free, or sends more than a slot holds; others if the
 /// stream ends.
@@ -83,6 +83,7 @@ pub async fn receive_batch(
         ReadExactError::ReadError(quinn::ReadError::ConnectionLost(error)) => QuicError::of(error, address),
         ReadExactError::ReadError(other) => broken(format!("batch {sequence} was cut: {other}")),
     })?;
+    filling.keep(used_bytes as usize);
     filling.publish();
     Ok((sequence, slot, used_bytes))
 }

@@ -155,3 +155,44 @@ fn each_taken_slot_has_one_taker_at_a_time() {
     assert!(taken > 0);
     assert_eq!(slab.free_slots(), 2);
 }
+
+/// Returns the bytes that the kernel holds for a slab.
+fn kernel_bytes(slab: &Slab) -> u64 {
+    rustix::fs::fstat(slab.fd().expect("shared")).unwrap().st_blocks as u64 * 512
+}
+
+#[test]
+fn a_slot_keeps_the_pages_of_its_batch_and_gives_the_others_back() {
+    let slab = Slab::shared(2, 8 << 20).unwrap();
+    assert_eq!(kernel_bytes(&slab), 0, "it is address space");
+    let mut slot = slab.try_take(1).unwrap();
+    slot[..5_000_000].fill(7);
+    assert_eq!(slot.keep(5_000_000), 5_001_216);
+    assert_eq!((kernel_bytes(&slab), slab.held_bytes(1)), (5_001_216, 5_001_216));
+    // A batch that is little smaller gives nothing back: the next one may be larger again.
+    assert_eq!(slot.keep(4_100_000), 5_001_216);
+    assert_eq!(slot.keep(1_000_000), 1_003_520);
+    assert_eq!((kernel_bytes(&slab), slot[999_999], slot[1_003_520]), (1_003_520, 7, 0));
+    slot.publish();
+    assert_eq!(slab.give_back(1, 0), slab.held_bytes(1), "it holds a batch");
+    assert!(slab.release(1));
+    assert_eq!((slab.give_back(1, 5000), slab.held_bytes(1)), (8192, 8192));
+    assert_eq!(slab.try_take(1).unwrap()[8191], 7);
+    assert_eq!(slab.give_back(0, 0), 0, "nothing was kept in it");
+}
+
+#[test]
+fn a_slot_that_a_device_has_locked_keeps_its_pages() {
+    let slab = Slab::private(2, 1 << 20).unwrap();
+    let mut slot = slab.try_take(0).unwrap();
+    slot.fill(7);
+    slot.keep(1 << 20);
+    slot.publish();
+    assert!(!slab.is_locked(0));
+    slab.lock(0);
+    assert!(slab.is_locked(0) && !slab.is_locked(1) && slab.release(0));
+    assert_eq!(slab.give_back(0, 0), 1 << 20);
+    let mut slot = slab.try_take(0).unwrap();
+    assert_eq!((slot.keep(100), slot.give_back(0)), (1 << 20, 1 << 20));
+    assert!(slot.iter().all(|byte| *byte == 7), "the pages that the device reads");
+}

@@ -730,7 +730,7 @@ pub(crate) fn to_home() -> impl Strategy<Value = ToHome> {
         (session(), any::<u32>(), position(), any::<u32>(), text()).prop_map(|(session, rank, from, slots, client)| {
             ToHome::Attach { session: Box::new(session), rank, from, slots, client }
         }),
-        any::<u32>().prop_map(|slot| ToHome::Freed { slot }),
+        (any::<u32>(), any::<bool>()).prop_map(|(slot, is_locked)| ToHome::Freed { slot, is_locked }),
         Just(ToHome::Explain),
     ]
 }

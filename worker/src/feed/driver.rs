@@ -17,14 +17,15 @@ use spdl_core::{
 };
 use spdl_pipeline::stats::UnitState;
 use spdl_wire::slab::Slab;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{Instrument, Span};
 
 use super::{
     FeedError, FeedEvent, FeedView, Resources,
-    batch::{FilledBatch, Mixer, PlannedBatches, fill},
+    batch::{BatchPlace, FilledBatch, Mixer, PlannedBatches, fill},
     dataset::DatasetView,
     progress::{FeedPhase, FeedProgress},
+    room::RankRoom,
 };
 use crate::{
     decode::Decoder,
@@ -78,6 +79,8 @@ pub(super) struct FeedDriver {
     pub(super) session: Session,
     pub(super) rank: u32,
     pub(super) slab: Slab,
+    /// The room for ragged values; `None` if there are none.
+    pub(super) room: Option<RankRoom>,
     pub(super) layout: Arc<Layout>,
     pub(super) progress: Arc<FeedProgress>,
     pub(super) events: mpsc::UnboundedSender<Result<FeedEvent, FeedError>>,
@@ -113,15 +116,20 @@ impl FeedDriver {
         let mut planned = PlannedBatches::new(feed.clone());
         let mut filling = FuturesUnordered::new();
         let mut done = BTreeMap::new();
+        // The first batch that is not filled. A batch with ragged values is filled once all before it are: until then they can
+        // take its room.
+        let (turn, next) = watch::channel(0);
         loop {
             while let Some(effect) = core.poll_effect() {
                 match effect {
                     FeedEffect::Prepare(step) => planned.prepare(step),
                     FeedEffect::Fill { sequence, slot, step } => {
+                        let room = self.room.as_ref().map(|room| room.begin(sequence, slot, &self.layout));
                         let slot = self.slab.try_take(slot).expect("a slot that the core has filled is free");
                         let batch = planned.take(step);
                         let span = batch.span().clone();
-                        let filled = fill(feed.clone(), sequence, batch, slot).instrument(span);
+                        let place = BatchPlace { slot, room, turn: next.clone() };
+                        let filled = fill(feed.clone(), sequence, batch, place).instrument(span);
                         filling.push(filled.map(move |filled| (sequence, filled)));
                     }
                     FeedEffect::HandOver { sequence, .. } => {
@@ -139,15 +147,24 @@ impl FeedDriver {
                 Some((sequence, filled)) = filling.next() => {
                     if filled.is_ok() { core.handle_filled(sequence) } else { core.handle_failed(sequence) }
                     done.insert(sequence, filled);
+                    turn.send_replace(core.next_hand_over());
                 }
-                Some(slot) = freed.recv() => assert!(core.handle_freed(slot), "slot {slot} was freed and not lent"),
+                Some(slot) = freed.recv() => {
+                    if let Some(room) = &self.room {
+                        room.free(&self.slab, slot);
+                    }
+                    assert!(core.handle_freed(slot), "slot {slot} was freed and not lent");
+                }
                 Ok(()) = read_ahead.changed() => core.set_read_ahead(*read_ahead.borrow_and_update()),
             }
         }
     }
 
-    fn publish(&self, sequence: u64, FilledBatch { slot, used_bytes, batch }: FilledBatch) {
+    fn publish(&self, sequence: u64, FilledBatch { slot, room, used_bytes, batch }: FilledBatch) {
         let slot = slot.publish();
+        if let Some(room) = room {
+            room.hand_over();
+        }
         self.progress.publish(slot, batch, used_bytes);
         let _ = self.events.send(Ok(FeedEvent::Filled { sequence, slot, used_bytes }));
     }

@@ -47,6 +47,28 @@ pub enum FeedError {
         /// The whole memory budget.
         budget_bytes: u64,
     },
+    /// What trainers have of batches leaves no room for a batch that the trainer of this rank needs.
+    #[error(
+        "rank {rank} of job `{job}` needs {needed_bytes} bytes for the batches that its trainer has and the next one, but of the \
+         worker's {budget_bytes} bytes other ranks leave {left_bytes} for them; raise its memory budget to {enough_bytes} bytes, \
+         or make the batch smaller"
+    )]
+    NoRoom {
+        /// Name of the job.
+        job: String,
+        /// Number of the rank.
+        rank: u32,
+        /// Bytes that the rank needs.
+        needed_bytes: u64,
+        /// Bytes that other ranks leave it.
+        left_bytes: u64,
+        /// Bytes for slabs if there were no other ranks.
+        slab_bytes: u64,
+        /// The memory budget that would be enough.
+        enough_bytes: u64,
+        /// The whole memory budget.
+        budget_bytes: u64,
+    },
     /// The kernel refused the memory of the slab.
     #[error("slots for rank {rank} of job `{job}`: {source}")]
     Slab {
@@ -184,6 +206,7 @@ impl FeedError {
             Self::Dataset { source, .. } => source.is_retryable(),
             // Once other ranks have gone there may be room.
             Self::Memory { slot_bytes, least, slab_bytes, .. } => slot_bytes * u64::from(*least) <= *slab_bytes,
+            Self::NoRoom { needed_bytes, slab_bytes, .. } => needed_bytes <= slab_bytes,
             Self::Slab { .. } | Self::Panicked { .. } => true,
             _ => false,
         }

@@ -11,6 +11,7 @@ mod error;
 mod journal;
 mod progress;
 mod resources;
+mod room;
 mod scheduler;
 mod stages;
 mod stall;
@@ -33,9 +34,9 @@ pub use dataset::{StoreAccess, WrapStore};
 use driver::{FeedDriver, FeedWork};
 pub use error::FeedError;
 use progress::FeedProgress;
-pub(crate) use resources::HelpReservation;
-use resources::SlabReservation;
 pub use resources::{Access, DEFAULT_SLOTS, MAX_SLOTS, Resources};
+pub(crate) use room::HelpReservation;
+use room::SlabReservation;
 pub use view::FeedView;
 
 pub use crate::fetch::DiskCacheState;
@@ -159,6 +160,7 @@ impl Idle {
             resources: resources.clone(),
             session,
             rank,
+            room: reservation.room(&layout, &slab),
             slab,
             layout,
             progress: Arc::new(progress),

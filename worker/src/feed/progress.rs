@@ -13,7 +13,10 @@ use parking_lot::Mutex;
 use spdl_core::BatchId;
 use tokio::sync::mpsc;
 
-use super::stages::{FeedStages, HandedSlots, RankActivity};
+use super::{
+    room::RoomWait,
+    stages::{FeedStages, HandedSlots, RankActivity},
+};
 
 /// Counts the batches of one rank; shared by the feed, its consumer and the views of it.
 #[derive(Debug)]
@@ -65,6 +68,10 @@ pub(crate) enum Wait {
         /// How many other blocks it waits for.
         others: usize,
     },
+    /// Memory for values of ragged columns.
+    Memory(RoomWait),
+    /// The trainer, which has as many batches as it can have while memory is short.
+    Trainer,
     /// A decode permit, or the decoding itself.
     Decode,
 }

@@ -25,6 +25,7 @@ use super::{
     FeedError,
     dataset::{Datasets, StoreAccess},
     journal::{Journal, Suspicion},
+    room::{HelpReservation, NoRoom, NoSlots, SlabReservation, SlotMemory, SlotNeeds, TooLarge, fixed_stride},
     scheduler::{DecodeScheduler, NearestToStarving},
     stages::{DecodeThreads, FeedStages},
     throttle::{CpuThrottle, process_cpu_time},
@@ -46,34 +47,6 @@ pub const MAX_SLOTS: u32 = 64;
 /// Minimum number of slots, unless the client asks for fewer: with one slot, nothing is filled while the trainer has a
 /// batch.
 const MIN_SLOTS: u32 = 2;
-/// One part in this many of the memory of slabs and cached blocks is for samples that are decoded for other workers, at most.
-const HELP_PART: u64 = 4;
-/// The memory of slabs and cached blocks. The cache gets what is left after slabs and after what is lent to the
-/// decoding of large pictures.
-#[derive(Debug)]
-struct SharedMemory {
-    bytes: u64,
-    taken: Mutex<Taken>,
-    fetcher: Arc<Fetcher>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Taken {
-    slab_bytes: u64,
-    lent_bytes: u64,
-    /// For samples that are decoded for other workers.
-    help_bytes: u64,
-}
-
-impl SharedMemory {
-    fn change<T>(&self, change: impl FnOnce(&mut Taken) -> T) -> T {
-        let mut taken = self.taken.lock();
-        let outcome = change(&mut taken);
-        self.fetcher.set_memory(self.bytes.saturating_sub(taken.slab_bytes + taken.lent_bytes + taken.help_bytes));
-        outcome
-    }
-}
-
 /// The shared resources of a process. Created once.
 #[derive(Debug)]
 pub struct Resources {
@@ -83,7 +56,7 @@ pub struct Resources {
     shares: MemoryShares,
     /// The memory for the decoding of pictures.
     pub(crate) decode_memory: Arc<DecodeMemory>,
-    memory: Arc<SharedMemory>,
+    pub(super) memory: Arc<SlotMemory>,
     pub(crate) journal: Journal,
     pub(crate) pool: rayon::ThreadPool,
     pub(crate) scheduler: Arc<DecodeScheduler>,
@@ -149,10 +122,11 @@ impl Resources {
             ..FetchSettings::new(shares.pool_bytes, shares.transit_bytes)
         };
         let fetcher = Fetcher::new(settings, budget.disk.as_ref(), stages.fetch.clone());
-        let memory =
-            Arc::new(SharedMemory { bytes: shares.pool_bytes, taken: Mutex::default(), fetcher: fetcher.clone() });
+        // Memory that may be lent to decoding is never used for slabs.
+        let slab_bytes = shares.pool_bytes.saturating_sub(shares.lent_bytes);
+        let memory = Arc::new(SlotMemory::new(shares.pool_bytes, slab_bytes, fetcher.clone()));
         let lender = memory.clone();
-        let lend = move |bytes| lender.change(|taken| taken.lent_bytes = bytes);
+        let lend = move |bytes| lender.lend(bytes);
         Ok(Arc::new(Self {
             name: name.to_owned(),
             started: Instant::now(),
@@ -294,7 +268,7 @@ impl Resources {
     /// Returns the current bytes of slabs and of cached blocks.
     #[must_use]
     pub fn memory_bytes(&self) -> (u64, u64) {
-        (self.memory.taken.lock().slab_bytes, self.fetcher.memory_bytes())
+        (self.memory.slab_bytes(), self.fetcher.memory_bytes())
     }
 
     /// Returns the oldest bad samples, at most `limit`, that were not [acknowledged](Self::acknowledge_bad).
@@ -308,9 +282,10 @@ impl Resources {
         self.bad.lock().acknowledge(count);
     }
 
-    /// Reserves memory for the slab of a rank: for as many of the wanted slots as there is room.
+    /// Reserves memory for the slab of a rank: for as many of the wanted slots as there is room. Ragged values take room
+    /// later, as they come.
     pub(crate) fn reserve(
-        self: &Arc<Self>,
+        &self,
         session: &Session,
         rank: u32,
         from: Position,
@@ -318,30 +293,57 @@ impl Resources {
         layout: &Layout,
     ) -> Result<SlabReservation, FeedError> {
         let stride = slot_stride(layout.slot_bytes()).expect("checked with the session") as u64;
-        let stride = stride + session.partner_bytes(rank, from);
+        let fixed_bytes = fixed_stride(layout) as u64;
         let wanted = if wanted == 0 { DEFAULT_SLOTS } else { wanted.min(MAX_SLOTS) };
-        // Memory that may be lent to decoding is never used for slabs.
-        let for_slabs = self.shares.pool_bytes.saturating_sub(self.shares.lent_bytes);
-        self.memory.change(|taken| {
-            let free_bytes = for_slabs.saturating_sub(taken.slab_bytes);
-            let slots = u32::try_from(free_bytes / stride).unwrap_or(u32::MAX).min(wanted);
-            let least = MIN_SLOTS.min(wanted);
-            if slots < least {
-                return Err(FeedError::Memory {
-                    job: session.job.name.clone(),
-                    rank,
-                    slot_bytes: stride,
-                    least,
-                    free_bytes,
-                    slab_bytes: for_slabs,
-                    enough_bytes: Budget::memory_for(taken.slab_bytes + stride * u64::from(least), 0),
-                    budget_bytes: self.budget.memory_bytes,
-                });
-            }
-            let bytes = u64::from(slots) * stride;
-            taken.slab_bytes += bytes;
-            Ok(SlabReservation { memory: self.memory.clone(), bytes, slots })
+        let least = MIN_SLOTS.min(wanted);
+        let slot_bytes = fixed_bytes + session.partner_bytes(rank, from);
+        let needs = SlotNeeds { fixed_bytes: slot_bytes, largest_bytes: stride - fixed_bytes, slots: [wanted, least] };
+        self.memory.reserve(needs).map_err(|NoSlots { used_bytes, free_bytes }| FeedError::Memory {
+            job: session.job.name.clone(),
+            rank,
+            slot_bytes,
+            least,
+            free_bytes,
+            slab_bytes: self.slab_bytes(),
+            enough_bytes: Budget::memory_for(used_bytes + slot_bytes * u64::from(least), 0),
+            budget_bytes: self.budget.memory_bytes,
         })
+    }
+
+    /// Returns the error of a batch whose ragged values need more memory than there can ever be for them.
+    pub(super) fn too_large(&self, job: &str, rank: u32, layout: &Layout, error: TooLarge) -> FeedError {
+        let TooLarge { needed_bytes, most_bytes } = error;
+        let (slab_bytes, fixed_bytes) = (self.slab_bytes(), fixed_stride(layout) as u64);
+        let enough_bytes = slab_bytes.saturating_sub(most_bytes) + needed_bytes * u64::from(MIN_SLOTS);
+        FeedError::Memory {
+            job: job.to_owned(),
+            rank,
+            slot_bytes: fixed_bytes + needed_bytes,
+            least: MIN_SLOTS,
+            free_bytes: fixed_bytes + most_bytes,
+            slab_bytes,
+            enough_bytes: Budget::memory_for(enough_bytes, 0),
+            budget_bytes: self.budget.memory_bytes,
+        }
+    }
+
+    /// Returns the error of a rank that needs a batch for which what trainers have leaves no room.
+    pub(super) fn no_room(&self, job: &str, rank: u32, NoRoom { needed_bytes, left_bytes }: NoRoom) -> FeedError {
+        let slab_bytes = self.slab_bytes();
+        FeedError::NoRoom {
+            job: job.to_owned(),
+            rank,
+            needed_bytes,
+            left_bytes,
+            slab_bytes,
+            enough_bytes: Budget::memory_for(slab_bytes.saturating_sub(left_bytes) + needed_bytes, 0),
+            budget_bytes: self.budget.memory_bytes,
+        }
+    }
+
+    /// Returns the bytes that slabs can have.
+    const fn slab_bytes(&self) -> u64 {
+        self.shares.pool_bytes.saturating_sub(self.shares.lent_bytes)
     }
 }
 
@@ -349,13 +351,7 @@ impl Resources {
     /// Reserves memory for samples that are decoded for another worker, from that of cached blocks; `None` if too much is
     /// reserved.
     pub(crate) fn reserve_help(&self, bytes: u64) -> Option<HelpReservation> {
-        let most = self.shares.pool_bytes / HELP_PART;
-        self.memory.change(|taken| {
-            let is_free = taken.help_bytes + bytes <= most
-                && taken.slab_bytes + taken.lent_bytes + taken.help_bytes + bytes <= self.shares.pool_bytes;
-            taken.help_bytes += if is_free { bytes } else { 0 };
-            is_free.then(|| HelpReservation { memory: self.memory.clone(), bytes })
-        })
+        self.memory.reserve_help(bytes, self.shares.pool_bytes)
     }
 
     /// Decodes a sample of a job for another worker's `batch` on the calling decoding thread, with `decode`, from `bytes` bytes.
@@ -389,19 +385,6 @@ impl Resources {
     }
 }
 
-/// Memory for samples that are decoded for another worker.
-#[derive(Debug)]
-pub(crate) struct HelpReservation {
-    memory: Arc<SharedMemory>,
-    bytes: u64,
-}
-
-impl Drop for HelpReservation {
-    fn drop(&mut self) {
-        self.memory.change(|taken| taken.help_bytes -= self.bytes);
-    }
-}
-
 /// Threads, requests and slots are recorded.
 impl Recorded for Resources {
     fn record(&self, capacity: usize) {
@@ -422,18 +405,4 @@ fn open_journal(path: &Path, budget: &Budget) -> Journal {
         tracing::warn!(path = %path.display(), %error, "samples that end the worker will not be recognised");
         Journal::default()
     })
-}
-
-/// The memory that the slab of a rank takes from the budget; given back when dropped.
-#[derive(Debug)]
-pub(crate) struct SlabReservation {
-    memory: Arc<SharedMemory>,
-    bytes: u64,
-    pub(crate) slots: u32,
-}
-
-impl Drop for SlabReservation {
-    fn drop(&mut self) {
-        self.memory.change(|taken| taken.slab_bytes -= self.bytes);
-    }
 }

@@ -11,6 +11,7 @@ use spdl_shard::manifest::MANIFEST_NAME;
 use super::{
     Resources,
     progress::{FeedPhase, FeedProgress, Wait},
+    room::RoomWait,
 };
 use crate::fetch::Fetcher;
 
@@ -70,6 +71,21 @@ impl FeedView {
         };
         let (stage, waiting_for) = match (phase, wait) {
             (FeedPhase::Over, _) | (FeedPhase::Filling, None) => return None,
+            (_, Some(Wait::Memory(RoomWait { bytes, free_bytes, most_bytes }))) => (
+                Stage::HandOver,
+                format!(
+                    "{bytes} bytes of memory for a batch of rank {rank} of job `{job}`: of {most_bytes} bytes for such batches \
+                     {free_bytes} are free; a larger memory budget of the worker avoids that"
+                ),
+            ),
+            (_, Some(Wait::Trainer)) => (
+                Stage::HandOver,
+                format!(
+                    "the trainer to give back one of the {} batches that it has of rank {rank} of job `{job}`: the worker's \
+                     memory is too short for more of them",
+                    progress.lent()
+                ),
+            ),
             (_, Some(Wait::Decode)) => (Stage::Decode, format!("samples of rank {rank} of job `{job}` to be decoded")),
             (_, Some(Wait::Block { block, shard, others })) => {
                 let others = if others > 0 { format!(" and {others} others") } else { String::new() };

@@ -251,6 +251,13 @@ enum Guard {
 }
 
 impl BlockBytes {
+    /// Returns whether the bytes are those of a block in the cache, and do not take a part of the little memory for what is
+    /// fetched for one use.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        matches!(self._guard, Guard::Held(_))
+    }
+
     /// Returns the bytes of `range` of the shard; `None` if they were not requested, or not kept because their records
     /// were decoded.
     #[must_use]

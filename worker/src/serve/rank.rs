@@ -182,7 +182,7 @@ async fn receive_messages(
 ) -> Result<(), ChannelError> {
     while let Some(message) = receiver.recv().await? {
         match message {
-            ToHome::Freed { slot } => freer.note_released(slot),
+            ToHome::Freed { slot, .. } => freer.note_released(slot),
             ToHome::Explain => {
                 // The receiver lives as long as this task.
                 let _ = questions.send(FromHome::Explained(view.stall())).await;

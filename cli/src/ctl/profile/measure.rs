@@ -1,7 +1,10 @@
 //! Measures one part of a job's pipeline for some seconds, with the code that a worker runs.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -14,7 +17,7 @@ use spdl_core::{
     messages::{Session, SessionId, StageStats, StoreStats, Transport},
 };
 use spdl_pipeline::stats::Recording;
-use spdl_wire::{slab::slot_stride, trace::Recorded};
+use spdl_wire::{slab::PAGE_BYTES, trace::Recorded};
 use spdl_worker::{
     budget::Budget,
     feed::{Access, FeedError, FeedEvent, FeedRequest, HeldSamples, RankFeed, Resources, SlabKind, StoreAccess},
@@ -173,6 +176,8 @@ pub(super) struct Profiler {
     /// Whether a timeline of each pipeline is recorded.
     pub(super) records: bool,
     pub(super) transforms: TransformSettings,
+    /// Bytes of the largest batch so far.
+    pub(super) batch_bytes: AtomicU64,
 }
 
 type StartFeed = fn(&Arc<Resources>, FeedRequest) -> Result<RankFeed, FeedError>;
@@ -234,10 +239,11 @@ impl Profiler {
         Resources::with_access(NAME, budget, access).map_err(feed_error)
     }
 
-    /// Returns the bytes of the slots.
+    /// Returns the bytes of the slots if all hold the largest batch that was taken.
     pub(super) fn slab_bytes(&self) -> u64 {
-        let slot_bytes = self.session(self.job.clone()).layout().slot_bytes();
-        u64::from(self.slots) * slot_stride(slot_bytes).unwrap_or(slot_bytes) as u64
+        let fixed_bytes = self.session(self.job.clone()).layout().fixed_bytes() as u64;
+        let batch_bytes = self.batch_bytes.load(Ordering::Relaxed).max(fixed_bytes);
+        u64::from(self.slots) * batch_bytes.next_multiple_of(PAGE_BYTES as u64)
     }
 
     fn session(&self, job: Job) -> Session {
@@ -318,9 +324,10 @@ impl Profiler {
         let mut taken = Taken { since: Instant::now(), batches: 0, is_over: false };
         loop {
             if let Ok(event) = tokio::time::timeout(TICK, feed.next()).await {
-                let FeedEvent::Filled { slot, .. } = event.map_err(feed_error)? else {
+                let FeedEvent::Filled { slot, used_bytes, .. } = event.map_err(feed_error)? else {
                     return Ok(Taken { is_over: true, ..taken });
                 };
+                self.batch_bytes.fetch_max(used_bytes, Ordering::Relaxed);
                 feed.free(slot).map_err(feed_error)?;
                 taken.batches += 1;
             }

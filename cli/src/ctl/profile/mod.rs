@@ -12,6 +12,7 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::atomic::AtomicU64,
     time::Duration,
 };
 
@@ -189,6 +190,7 @@ async fn profile(args: &ProfileArgs, cores: f64, memory_bytes: u64) -> Result<Pr
         seconds,
         records: args.html.is_some(),
         transforms,
+        batch_bytes: AtomicU64::new(0),
     };
     let variants = variants::of(&open.job);
     let bar = steps_bar(args.json, Part::PIPELINES.len() as u64 + 1 + variants.len() as u64);

@@ -181,23 +181,31 @@ impl Drop for LockedMemory {
     }
 }
 
-/// A slot whose pages are locked, so that the device can read them directly.
+/// A slot whose first pages are locked, so that the device can read them directly.
 pub(crate) struct PageLock {
     context: Arc<Context>,
     slab: Slab,
     slot: u32,
+    bytes: usize,
 }
 
 impl PageLock {
-    pub(crate) fn new(context: &Arc<Context>, slab: Slab, slot: u32) -> Result<Self, DeviceError> {
+    /// Locks the first `bytes` of a published slot, whose pages stay from then on. No other lock of the slot may exist.
+    pub(crate) fn new(context: &Arc<Context>, slab: Slab, slot: u32, bytes: usize) -> Result<Self, DeviceError> {
         /// The driver's flag that makes the lock valid for all contexts of this process.
         const PORTABLE: u32 = 1;
         let _current = context.enter()?;
         let start = slab.slot_ptr(slot).cast_mut().cast();
+        assert!(bytes <= slab.slot_stride(), "{bytes} bytes of a slot of {}", slab.slot_stride());
         // SAFETY: the range lies in a mapping, which `slab` keeps until after it is unlocked.
-        let result = unsafe { library::cuMemHostRegister_v2(start, slab.slot_stride(), PORTABLE) };
+        let result = unsafe { library::cuMemHostRegister_v2(start, bytes, PORTABLE) };
         context.check("cuMemHostRegister", result)?;
-        Ok(Self { context: context.clone(), slab, slot })
+        slab.lock(slot);
+        Ok(Self { context: context.clone(), slab, slot, bytes })
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 

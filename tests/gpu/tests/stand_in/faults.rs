@@ -80,13 +80,21 @@ stand_in_test!(pages_that_cannot_be_locked_are_copied_all_the_same, "fail=cuMemH
     assert_eq!(log().matches("is not page-locked").count(), 1, "one warning for the three slots of a slab: {}", log());
 });
 
-stand_in_test!(a_slab_above_the_limit_is_not_locked, "seed=1", {
+stand_in_test!(no_more_of_a_slab_is_locked_than_the_limit, "seed=1", {
     let device = Device::cuda(0).unwrap();
-    let options = DeviceOptions { page_lock_max_bytes: 4096, ..DeviceOptions::default() };
-    let (mut loader, _slab) = FeedConfig::default().start(&device, options, TIMEOUT).unwrap();
-    compare(&loader.next_batch().unwrap().unwrap()).unwrap();
-    assert_eq!(report()["registrations"], 0);
-    drop((loader, device));
+    for (page_lock_max_bytes, registrations) in [(4095, 0), (2 * 4096, 2)] {
+        let options = DeviceOptions { page_lock_max_bytes, ..DeviceOptions::default() };
+        let config = FeedConfig { batches: 12, ..FeedConfig::default() };
+        let (mut loader, slab) = config.start(&device, options, TIMEOUT).unwrap();
+        assert_eq!((slab.slots(), slab.slot_stride()), (3, 4096));
+        while let Some(batch) = loader.next_batch().unwrap() {
+            compare(&batch).unwrap();
+        }
+        assert_eq!(report()["registrations"], registrations);
+        drop(loader);
+        wait_for_report(|report| report["registrations"] == 0);
+    }
+    drop(device);
     check_clean();
 });
 

@@ -15,7 +15,7 @@ use spdl_client::ClientError;
 use spdl_gpu::{Device, DeviceBatch, DeviceError, DeviceOptions, LoaderExt};
 use spdl_gpu_tests::{
     checks::{self, TIMEOUT, cases, compare},
-    feed::{FeedConfig, SlotMemory},
+    feed::{FeedConfig, SlotMemory, TextLengths},
     raw::TrainerContext,
 };
 
@@ -38,6 +38,23 @@ stand_in_test!(slots_are_locked_one_by_one_each_when_its_first_batch_comes, "see
     assert_eq!(registered, (&2.into(), &(2 * slab.slot_stride()).into()), "two of six slots");
     drop((loader, device));
     assert_eq!(check_clean()["unlocked_copies"], 0);
+});
+
+stand_in_test!(as_much_of_a_slot_is_locked_as_its_largest_batch_takes, "seed=1", {
+    let device = Device::cuda(0).unwrap();
+    let config = FeedConfig { slots: 2, texts: TextLengths::Growing(40_000), ..FeedConfig::default() };
+    let (mut loader, slab) = config.start(&device, DeviceOptions::default(), TIMEOUT).unwrap();
+    let registered_bytes = || report()["registered_bytes"].as_u64().unwrap() as usize;
+    compare(&loader.next_batch().unwrap().unwrap()).unwrap();
+    assert!(registered_bytes() < slab.slot_stride() / 2, "{} bytes", registered_bytes());
+    while let Some(batch) = loader.next_batch().unwrap() {
+        compare(&batch).unwrap();
+    }
+    assert!(registered_bytes() > slab.slot_stride(), "{} bytes", registered_bytes());
+    assert!((0..2).all(|slot| slab.is_locked(slot)), "whoever fills the slab leaves the pages where they are");
+    drop((loader, device));
+    let clean = check_clean();
+    assert_eq!((&clean["unlocked_copies"], &clean["registrations"]), (&0.into(), &0.into()));
 });
 
 /// Shows this thread a machine with two NUMA nodes whose first GPU is next to node 0. Returns false where that is not

@@ -32,8 +32,10 @@ use crate::{
     feed::{
         driver::{Feed, FeedWork},
         journal::Suspicion,
+        room::BatchRoom,
         scheduler::DecodePermit,
     },
+    fetch::BlockBytes,
 };
 
 /// A sample that was not decoded.
@@ -129,8 +131,8 @@ impl OwnThreads<'_, '_> {
         let _entered = span.enter();
         let mut thread = feed.resources.threads.begin(thread_index(feed), *batch);
         while let Some(QueuedSample { group, found, mut place, has_permit }) = steal(own).or_else(|| steal(shared)) {
-            // The slot of a rank that is gone is never published.
-            if feed.progress.is_cancelled() {
+            // The slot of a rank that is gone is never published, and a batch that starts again decodes all again.
+            if feed.progress.is_cancelled() || place.room.is_some_and(BatchRoom::is_revoked) {
                 continue;
             }
             let outcome = decode_sample(feed, group, found, &mut place);
@@ -213,7 +215,7 @@ fn decode_sample(
     };
     match (fields.wrong.into_inner(), result) {
         (None, Ok(())) => {
-            place.keep(sample);
+            place.keep(sample, group.is_held());
             feed.has_good.store(true, Ordering::Relaxed);
             Ok(fields.read_bytes.get())
         }
@@ -262,12 +264,16 @@ impl RecordFields for GroupFields<'_> {
     }
 }
 
-/// The slot that is being filled, and the values of ragged columns, which are written once the whole batch is decoded.
+/// The slot that is being filled, and the values of ragged columns, which are written once the whole batch is decoded, as
+/// each begins where the one before it ends.
 #[derive(Debug)]
 pub(super) struct BatchBuffer {
     slot: SlotMut,
+    room: Option<Arc<BatchRoom>>,
     /// Values by column, then by entry; empty for fixed columns.
     ragged: Vec<Vec<Bytes>>,
+    /// Blocks that values are parts of.
+    blocks: Vec<BlockBytes>,
     entries: usize,
     partners: Partners,
 }
@@ -285,6 +291,9 @@ struct Partners {
 /// The place of a sample in the slot, or beside it.
 pub(super) struct SamplePlace<'a> {
     pub(super) entry: &'a mut Entry,
+    room: Option<&'a BatchRoom>,
+    /// Whether it lies beside the slot: only its fixed columns are mixed.
+    is_partner: bool,
     /// One for each column.
     pub(super) targets: SmallVec<[FieldTarget<'a>; 4]>,
 }
@@ -318,12 +327,13 @@ impl BatchBuffer {
     pub(super) fn new(
         layout: &Layout,
         slot: SlotMut,
+        room: Option<Arc<BatchRoom>>,
         entries: usize,
         partners: usize,
         invalid: &[BatchSample],
     ) -> Self {
-        let ragged = ragged_values(layout, entries);
-        let mut buffer = Self { slot, ragged, entries, partners: Partners::new(layout, partners) };
+        let (ragged, partners) = (ragged_values(layout, entries), Partners::new(layout, partners));
+        let mut buffer = Self { slot, room, ragged, blocks: Vec::new(), entries, partners };
         if !invalid.is_empty() {
             let mut places = buffer.places(layout);
             for sample in invalid {
@@ -341,9 +351,11 @@ impl BatchBuffer {
     /// Returns the places of all entries, each with those of its columns; after them those of the partners.
     pub(super) fn places(&mut self, layout: &Layout) -> Vec<Option<SamplePlace<'_>>> {
         let parts = layout.split(&mut self.slot, self.entries);
-        let partners = &mut self.partners;
-        let place = |entry| Some(SamplePlace { entry, targets: SmallVec::new() });
-        let mut places: Vec<_> = parts.entries.iter_mut().chain(&mut partners.entries).map(place).collect();
+        let (partners, room) = (&mut self.partners, self.room.as_deref());
+        let place = |(entry, is_partner)| Some(SamplePlace { entry, room, is_partner, targets: SmallVec::new() });
+        let in_slot = parts.entries.iter_mut().map(|entry| (entry, false));
+        let beside = partners.entries.iter_mut().map(|entry| (entry, true));
+        let mut places: Vec<_> = in_slot.chain(beside).map(place).collect();
         let beside = partners.fixed.iter_mut().zip(&mut partners.ragged);
         for ((fixed, ragged), (fixed_beside, ragged_beside)) in
             parts.columns.into_iter().zip(&mut self.ragged).zip(beside)
@@ -360,6 +372,23 @@ impl BatchBuffer {
             }
         }
         places
+    }
+
+    /// Keeps the blocks of groups that are decoded, because values of ragged columns are parts of them.
+    pub(super) fn hold(&mut self, groups: Vec<FetchedGroup>) {
+        if self.ragged.iter().any(|values| !values.is_empty()) {
+            self.blocks.extend(groups.into_iter().filter(FetchedGroup::is_held).map(FetchedGroup::into_bytes));
+        }
+    }
+
+    /// Returns the bytes of the values of ragged columns.
+    pub(super) fn value_bytes(&self) -> u64 {
+        self.ragged.iter().flatten().map(|value| value.len() as u64).sum()
+    }
+
+    /// Returns the slot, to fill it anew.
+    pub(super) fn into_slot(self) -> SlotMut {
+        self.slot
     }
 
     /// Writes the ragged columns and the header of the batch of `step`.
@@ -380,16 +409,27 @@ impl BatchBuffer {
             reserved: [0; 8],
         };
         let used_bytes = feed.layout.finish(&mut self.slot, header, &self.ragged) as u64;
-        FilledBatch { slot: self.slot, used_bytes, batch: feed.batch_id(step.from) }
+        FilledBatch { slot: self.slot, room: None, used_bytes, batch: feed.batch_id(step.from) }
     }
 }
 
 impl SamplePlace<'_> {
-    /// Completes the entry of a decoded sample.
-    pub(super) fn keep(&mut self, sample: &BatchSample) {
+    /// Completes the entry of a decoded sample. Values that are parts of its block stay that if the block `is_held` until the
+    /// batch is filled. Those for which there is no room are dropped: the batch starts again.
+    pub(super) fn keep(&mut self, sample: &BatchSample, is_held: bool) {
         for target in &mut self.targets {
-            // A slice of a block would keep the whole block in memory, outside the budget.
-            if let FieldTarget::Ragged(value) = target {
+            let FieldTarget::Ragged(value) = target else { continue };
+            if self.is_partner {
+                **value = Bytes::new();
+                continue;
+            }
+            let is_part = !value.is_unique();
+            let beside_bytes = if is_part && is_held { 0 } else { value.len() as u64 };
+            let has_room = self.room.is_none_or(|room| room.take(value.len() as u64, beside_bytes));
+            if !has_room {
+                **value = Bytes::new();
+            } else if is_part && !is_held {
+                // A part of a block would keep the whole block in memory, outside the budget.
                 **value = Bytes::copy_from_slice(value);
             }
         }

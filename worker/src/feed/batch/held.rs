@@ -46,7 +46,7 @@ impl HeldSamples {
         let (groups, holds) = hold(&feed, spread(feed.dataset.manifest(), wanted));
         let groups = try_join_all(groups.into_iter().map(|group| records::fetch(feed.clone(), group))).await?;
         let slot = driver.slab.try_take(0).expect("nothing fills it");
-        let buffer = BatchBuffer::new(&feed.layout, slot, feed.layout.capacity() as usize, 0, &[]);
+        let buffer = BatchBuffer::new(&feed.layout, slot, None, feed.layout.capacity() as usize, 0, &[]);
         Ok(Self { feed, buffer, groups, _holds: holds, _reservation: reservation })
     }
 

@@ -221,7 +221,7 @@ impl Lender<'_> {
                     }
                 }
             }
-            sample.place.keep(&sample.found.sample);
+            sample.place.keep(&sample.found.sample, false);
             self.feed.has_good.store(true, Ordering::Relaxed);
         }
         returned

@@ -9,7 +9,11 @@
 //! 5. [`settle`] decides about the samples that were not decoded: other bytes, a substitute, or the end of the
 //!    job. Those to be decoded go back to 2.
 //! 6. [`mod@mix`] mixes the samples in pairs, if the job has a mix.
-//! 7. [`BatchBuffer::finish`] writes the ragged columns and the header. The driver publishes the slot.
+//! 7. [`BatchBuffer::finish`] copies the values of ragged columns to their places, whose lengths are known by then, and writes
+//!    the header. The driver publishes the slot.
+//!
+//! Values of ragged columns take [room](super::room) as they are decoded. Where there is none, the rest of the batch is
+//! decoded only to learn how much it needs; then the batch gives back all it has, waits for as much, and begins again at 2.
 
 mod decode;
 mod gather;
@@ -36,6 +40,7 @@ use spdl_core::{
     order::{Item, ItemKind, Located, Step},
 };
 use spdl_wire::{slab::SlotMut, spans};
+use tokio::sync::watch;
 use tracing::{Instrument, Span};
 
 pub use self::held::HeldSamples;
@@ -49,9 +54,13 @@ use super::{
     FeedError,
     driver::{Feed, FeedWork},
     progress::Wait,
+    room::{BatchRoom, RoomAnswer},
     scheduler::DecodeRequest,
 };
 use crate::fetch::{BlockHold, WorkingWindow, for_batch, for_batch_now};
+
+/// Values of as many bytes are copied on a thread that may block.
+const BLOCKING_BYTES: u64 = 256 << 10;
 
 /// A sample of a batch, from the plan to its entry in the slot.
 #[derive(Clone, Copy, Debug)]
@@ -196,49 +205,124 @@ impl PlannedBatches {
 #[derive(Debug)]
 pub(super) struct FilledBatch {
     pub(super) slot: SlotMut,
+    pub(super) room: Option<Arc<BatchRoom>>,
     pub(super) used_bytes: u64,
     pub(super) batch: BatchId,
 }
 
-/// Fills `slot` with the planned batch.
+/// Where a batch is put.
+pub(super) struct BatchPlace {
+    pub(super) slot: SlotMut,
+    /// The room for ragged values; `None` if there are none.
+    pub(super) room: Option<BatchRoom>,
+    /// The number of the first batch that is not filled.
+    pub(super) turn: watch::Receiver<u64>,
+}
+
+/// Fills a slot with the planned batch. With ragged values it returns once all batches before it are filled and the trainer can
+/// have it: until then other batches can take its room.
 pub(super) async fn fill(
     feed: Arc<Feed>,
     sequence: u64,
-    planned: PlannedBatch,
-    slot: SlotMut,
+    mut planned: PlannedBatch,
+    BatchPlace { mut slot, room, mut turn }: BatchPlace,
 ) -> Result<FilledBatch, FeedError> {
-    let PlannedBatch { step, entries, groups, invalid, mixes, holds, .. } = planned;
-    let mut filling = Filling {
-        feed: feed.clone(),
-        sequence,
-        at: step.from,
-        fetching: FuturesUnordered::new(),
-        awaited: BTreeMap::new(),
-        ready: Vec::new(),
-    };
-    groups.into_iter().for_each(|group| filling.fetch(group));
-    let buffer = BatchBuffer::new(&feed.layout, slot, entries, mixes.partners.len(), &invalid);
-    let mut buffer = filling.run(buffer).await?;
-    drop(holds);
-    if feed.work == FeedWork::All && !mixes.pairs.is_empty() {
-        buffer = mix(&feed, step.from, buffer, mixes).await?;
+    let room = room.map(Arc::new);
+    loop {
+        if let Some(room) = &room {
+            await_room(&feed, sequence, room, &mut slot).await?;
+        }
+        let filling = Filling::new(feed.clone(), sequence, planned.step.from, room.clone());
+        let buffer = filling.run(&planned, slot).await?;
+        planned.holds.clear();
+        let Some(room) = &room else {
+            return finish(&feed, sequence, &planned, buffer).await;
+        };
+        if room.is_short() || room.is_revoked() {
+            slot = buffer.into_slot();
+        } else {
+            let mut filled = finish(&feed, sequence, &planned, buffer).await?;
+            room.settle(&mut filled.slot, usize::try_from(filled.used_bytes).expect("a slot lies in memory"));
+            if may_hand_over(&feed, sequence, room, &mut turn).await {
+                return Ok(FilledBatch { room: Some(room.clone()), ..filled });
+            }
+            slot = filled.slot;
+        }
+        restart(&feed, room, &mut slot)?;
     }
-    let filled = buffer.finish(&feed, &step);
+}
+
+/// Waits until all batches before a filled one are handed over and the trainer can have it, too, and returns true; false if it
+/// has to start again.
+async fn may_hand_over(feed: &Feed, sequence: u64, room: &BatchRoom, turn: &mut watch::Receiver<u64>) -> bool {
+    tokio::select! {
+        biased;
+        () = comes(turn, sequence) => {}
+        () = room.revoked() => return false,
+    }
+    if !room.is_released() {
+        feed.progress.waits_for(sequence, Wait::Trainer);
+    }
+    let is_released = room.released().await;
+    feed.progress.forget_wait(sequence);
+    is_released
+}
+
+/// Waits until all batches before this one are filled.
+async fn comes(turn: &mut watch::Receiver<u64>, sequence: u64) {
+    // The driver, which sends it, lives as long as the batches that it fills.
+    let _ = turn.wait_for(|next| *next >= sequence).await;
+}
+
+/// Waits until a batch may take room for its values.
+async fn await_room(feed: &Feed, sequence: u64, room: &BatchRoom, slot: &mut SlotMut) -> Result<(), FeedError> {
+    loop {
+        if let Some(waits) = room.waits() {
+            feed.progress.waits_for(sequence, Wait::Memory(waits));
+        }
+        match room.answer().await {
+            RoomAnswer::Granted => return Ok(()),
+            RoomAnswer::Revoked => restart(feed, room, slot)?,
+            RoomAnswer::Refused(refusal) => {
+                return Err(feed.resources.no_room(&feed.session.job.name, feed.rank, refusal));
+            }
+        }
+    }
+}
+
+/// Lets a batch give its room back and wait for as much as it needs.
+fn restart(feed: &Feed, room: &BatchRoom, slot: &mut SlotMut) -> Result<(), FeedError> {
+    room.restart(slot).map_err(|error| feed.resources.too_large(&feed.session.job.name, feed.rank, &feed.layout, error))
+}
+
+/// Mixes the samples of a batch that is decoded, and completes its slot.
+async fn finish(
+    feed: &Arc<Feed>,
+    sequence: u64,
+    planned: &PlannedBatch,
+    mut buffer: BatchBuffer,
+) -> Result<FilledBatch, FeedError> {
+    if feed.work == FeedWork::All && !planned.mixes.pairs.is_empty() {
+        buffer = mix(feed, planned, buffer).await?;
+    }
+    let filled = if buffer.value_bytes() < BLOCKING_BYTES {
+        buffer.finish(feed, &planned.step)
+    } else {
+        let (feed, job, step) = (feed.clone(), feed.session.job.name.clone(), planned.step);
+        let finished = tokio::task::spawn_blocking(move || buffer.finish(&feed, &step));
+        finished.await.map_err(|_| FeedError::Panicked { job })?
+    };
     feed.progress.forget_wait(sequence);
     Ok(filled)
 }
 
 /// Mixes the samples of a batch that is decoded.
-async fn mix(
-    feed: &Arc<Feed>,
-    at: Position,
-    mut buffer: BatchBuffer,
-    mixes: PlannedMixes,
-) -> Result<BatchBuffer, FeedError> {
+async fn mix(feed: &Arc<Feed>, planned: &PlannedBatch, mut buffer: BatchBuffer) -> Result<BatchBuffer, FeedError> {
     let (feed, job, span) = (feed.clone(), feed.session.job.name.clone(), Span::current());
+    let (at, pairs) = (planned.step.from, planned.mixes.pairs.clone());
     let mixed = tokio::task::spawn_blocking(move || {
         let _entered = span.entered();
-        buffer.mix(&feed, feed.batch_id(at), &mixes.pairs);
+        buffer.mix(&feed, feed.batch_id(at), &pairs);
         buffer
     });
     mixed.await.map_err(|_| FeedError::Panicked { job })
@@ -255,13 +339,23 @@ struct Filling {
     awaited: BTreeMap<u32, u32>,
     /// Groups whose bytes have come.
     ready: Vec<FetchedGroup>,
+    room: Option<Arc<BatchRoom>>,
 }
 
 type Decoded = Result<(BatchBuffer, Vec<Undecoded>), FeedError>;
 
 impl Filling {
-    /// Fetches and decodes until no sample of the batch is left.
-    async fn run(mut self, buffer: BatchBuffer) -> Result<BatchBuffer, FeedError> {
+    fn new(feed: Arc<Feed>, sequence: u64, at: Position, room: Option<Arc<BatchRoom>>) -> Self {
+        let (fetching, awaited, ready) = (FuturesUnordered::new(), BTreeMap::new(), Vec::new());
+        Self { feed, sequence, at, fetching, awaited, ready, room }
+    }
+
+    /// Fetches and decodes until no sample of the batch is left, or the batch has to start again.
+    async fn run(mut self, planned: &PlannedBatch, slot: SlotMut) -> Result<BatchBuffer, FeedError> {
+        planned.groups.iter().for_each(|group| self.fetch(group.clone()));
+        let partners = planned.mixes.partners.len();
+        let buffer =
+            BatchBuffer::new(&self.feed.layout, slot, self.room.clone(), planned.entries, partners, &planned.invalid);
         let mut idle = Some(buffer);
         let mut decoding: Option<BoxFuture<'static, Decoded>> = None;
         loop {
@@ -272,15 +366,22 @@ impl Filling {
                 decoding = Some(self.decode(buffer).boxed());
             }
             self.note_wait(decoding.is_some());
+            if decoding.is_none() && self.fetching.is_empty() {
+                return Ok(idle.expect("nothing is being decoded"));
+            }
+            let room = self.room.clone();
             tokio::select! {
                 Some(group) = self.fetching.next() => self.fetched(group?),
+                // Samples that are being decoded are done soon.
+                () = revoked(room.as_deref()), if decoding.is_none() => {
+                    return Ok(idle.expect("nothing is being decoded"));
+                }
                 Some(decoded) = conditional(&mut decoding) => {
                     decoding = None;
                     let (buffer, undecoded) = decoded?;
                     idle = Some(buffer);
                     self.settle(undecoded)?;
                 }
-                else => return Ok(idle.expect("nothing is being decoded")),
             }
         }
     }
@@ -357,12 +458,20 @@ impl Filling {
             let decoding = tokio::task::spawn_blocking(move || {
                 let _entered = entered.entered();
                 let undecoded = decode_groups(&feed, batch, &mut buffer, &groups, &permit);
-                drop((groups, permit));
+                buffer.hold(groups);
+                drop(permit);
                 (buffer, undecoded)
             });
             decoding.await.map_err(|_| FeedError::Panicked { job })
         };
         decoded.instrument(span)
+    }
+}
+
+async fn revoked(room: Option<&BatchRoom>) {
+    match room {
+        Some(room) => room.revoked().await,
+        None => std::future::pending().await,
     }
 }
 

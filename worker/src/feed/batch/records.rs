@@ -122,6 +122,16 @@ impl FetchedGroup {
         Self { block, bytes, index, samples, numbers }
     }
 
+    /// Returns whether the bytes stay in the budget as long as they are kept. If not, they have to go soon: they were fetched
+    /// for one use, for which there is little memory.
+    pub(super) const fn is_held(&self) -> bool {
+        self.bytes.is_held()
+    }
+
+    pub(super) fn into_bytes(self) -> BlockBytes {
+        self.bytes
+    }
+
     pub(super) fn len(&self) -> usize {
         self.samples.len()
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
 use spdl_core::{
     Fingerprint, Position,
-    job::{DatasetFacts, Job, JobFile},
+    job::{BytesColumn, ColumnKind, DatasetFacts, Job, JobFile},
     layout::{Entry, Layout},
     messages::{Session, SessionId},
 };
@@ -52,8 +52,17 @@ impl FeedFixture {
     /// the job file.
     pub(crate) fn new(bad: &[u64], more: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let facts = write_dataset(directory.path(), bad);
+        let facts = write_dataset(directory.path(), bad, text);
         Self::of(directory, &facts, more)
+    }
+
+    /// Creates a dataset whose samples have texts of these lengths, of which a job allows `max_bytes`.
+    pub(crate) fn of_lengths(length: impl Fn(u64) -> usize, max_bytes: u32, more: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let facts = write_dataset(directory.path(), &[], |id| vec![id as u8; length(id)]);
+        let mut fixture = Self::of(directory, &facts, more);
+        fixture.job.columns[1].kind = ColumnKind::Bytes(BytesColumn { max_bytes });
+        fixture
     }
 
     /// Creates a dataset with the same samples in loose files, two for each: `000000.cls` and `000000.txt`.
@@ -99,7 +108,7 @@ impl FeedFixture {
     }
 }
 
-fn write_dataset(directory: &Path, bad: &[u64]) -> DatasetFacts {
+fn write_dataset(directory: &Path, bad: &[u64], text: impl Fn(u64) -> Vec<u8>) -> DatasetFacts {
     let mut manifest = ManifestBuilder::new("small");
     for shard in 0..SHARDS {
         let (mut tar, mut index, mut blocks) = (Vec::new(), IndexBuilder::new(), Vec::new());

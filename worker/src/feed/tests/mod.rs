@@ -3,6 +3,7 @@
 mod files;
 pub(crate) mod fixture;
 mod recorded;
+mod room;
 
 use std::{fs, sync::Arc};
 
@@ -139,7 +140,7 @@ async fn a_cache_without_room_fetches_records_and_gives_the_same() {
     let (expected, _) = run(&resources(PLENTY, None), &fixture.session(1), Position::START).await.unwrap();
     let resources = resources(PLENTY, None);
     let mut feed = start(&resources, &fixture.session(1), 0, Position::START);
-    resources.fetcher.set_memory(0);
+    resources.memory.lend(PLENTY);
     let (seen, steps) = drain(&mut feed).await.unwrap();
     assert!(seen == expected);
     assert_eq!(resources.memory_bytes().1, 0);
