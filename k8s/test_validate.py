@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import validate
 from checks.kustomization import load, render
-from checks.manifest import HERE, Invalid, Resource, pods
+from checks.manifest import HERE, Invalid, Resource, pods, ray_templates
 from checks.restricted import violations
 
 SIDECAR = HERE / "overlays/sidecar"
@@ -278,6 +278,72 @@ class ABrokenTrainJob(Broken):
         self.refused("volume `node` is a `hostPath`", lambda it: nodes(it)["spec"]["template"]["spec"]["volumes"].append(FOLDER_OF_NODE))
 
 
+class ABrokenRayJob(Broken):
+    folder = HERE / "ray"
+
+    def test_has_a_key_that_kuberay_does_not_know(self) -> None:
+        self.refused("spec.rayClusterSpec: ", lambda it: rayjob(it)["rayClusterSpec"].update(workers=2))
+
+    def test_has_a_parameter_of_ray_that_is_no_text(self) -> None:
+        self.refused("0 is not of type 'string'", lambda it: workers(it)["rayStartParams"].update({"num-gpus": 0}))
+
+    def test_has_a_pod_that_kubernetes_does_not_know(self) -> None:
+        self.refused("RayJob train: worker group `gpu`: ", lambda it: ray_pod(it, "worker group `gpu`").update(toleration=[]))
+
+    def test_has_a_head_that_shares_a_folder_of_the_node(self) -> None:
+        self.refused("volume `node` is a `hostPath`", lambda it: ray_pod(it, "head")["volumes"].append(FOLDER_OF_NODE))
+
+    def test_has_workers_that_can_gain_privileges(self) -> None:
+        security = {"allowPrivilegeEscalation": True}
+        self.refused(
+            "container ray-worker can gain privileges",
+            lambda it: ray_pod(it, "worker group `gpu`")["containers"][0]["securityContext"].update(security),
+        )
+
+    def test_has_a_submitter_that_may_be_root(self) -> None:
+        self.refused("container submitter runs as root", lambda it: ray_pod(it, "submitter")["securityContext"].pop("runAsNonRoot"))
+
+    def test_leaves_its_submitter_to_kuberay(self) -> None:
+        self.refused("write `submitterPodTemplate`", lambda it: rayjob(it).pop("submitterPodTemplate"))
+
+    def test_has_its_submitter_in_the_pod_of_the_head(self) -> None:
+        self.refused("take `K8sJobMode` or `HTTPMode`", lambda it: rayjob(it).update(submissionMode="SidecarMode"))
+
+    def test_has_a_submitter_that_starts_again_for_ever(self) -> None:
+        self.refused("submitter: `restartPolicy` is `Always`", lambda it: ray_pod(it, "submitter").update(restartPolicy="Always"))
+
+    def test_has_fewer_workers_than_it_has_at_least(self) -> None:
+        self.refused("`gpu` has 1 replicas, not 2 to 2", lambda it: workers(it).update(replicas=1))
+
+    def test_requests_less_than_ray_counts_on(self) -> None:
+        self.refused(
+            "the limit of memory, 96Gi, and 64Gi is requested",
+            lambda it: ray_pod(it, "worker group `gpu`")["containers"][0]["resources"]["requests"].update(memory="64Gi"),
+        )
+
+    def test_is_queued_and_keeps_its_cluster(self) -> None:
+        def spoil(it: list[Resource]) -> None:
+            named(it, "RayJob")["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "spdl"}
+            del rayjob(it)["shutdownAfterJobFinishes"]
+
+        self.refused("Kueue needs `shutdownAfterJobFinishes: true`", spoil)
+
+    def test_has_workers_that_do_not_reach_each_other(self) -> None:
+        of_ray = {"ports": [{"protocol": "TCP", "port": 6379}]}
+        self.refused(
+            "connect to all ports of the worker group `gpu`", lambda it: named(it, "NetworkPolicy")["spec"]["ingress"][0].update(of_ray)
+        )
+
+    def test_has_a_dashboard_that_kuberay_does_not_reach(self) -> None:
+        self.refused("connect to the dashboard, TCP 8265", lambda it: named(it, "NetworkPolicy")["spec"]["ingress"].pop(1))
+
+    def test_mounts_a_claim_that_is_not_there(self) -> None:
+        self.refused("no PersistentVolumeClaim `train`", lambda it: named(it, "PersistentVolumeClaim")["metadata"].update(name="other"))
+
+    def test_mounts_a_script_that_is_not_there(self) -> None:
+        self.refused("no ConfigMap `train`", lambda it: named(it, "ConfigMap")["metadata"].update(name="other"))
+
+
 class TheSidecars(unittest.TestCase):
     def test_are_the_same_in_all_variants_but_for_how_they_find_the_coordinator(self) -> None:
         files = ["overlays/sidecar/example-trainer.yaml", "jobset/jobset.yaml", "kubeflow/runtime.yaml"]
@@ -309,6 +375,21 @@ def jobset(resources: list[Resource]) -> Resource:
 def job(resources: list[Resource], index: int) -> Resource:
     """Returns a replicated job of the JobSet."""
     return jobset(resources)["replicatedJobs"][index]
+
+
+def rayjob(resources: list[Resource]) -> Resource:
+    """Returns the specification of the RayJob."""
+    return named(resources, "RayJob")["spec"]
+
+
+def ray_pod(resources: list[Resource], part: str) -> Resource:
+    """Returns a pod of the RayJob by what it is for."""
+    return ray_templates(named(resources, "RayJob"))[part]["spec"]
+
+
+def workers(resources: list[Resource]) -> Resource:
+    """Returns the group of workers of the RayJob."""
+    return rayjob(resources)["rayClusterSpec"]["workerGroupSpecs"][0]
 
 
 def leaf(resources: list[Resource], name: str = "spdl-coord") -> Resource:

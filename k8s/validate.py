@@ -20,6 +20,7 @@ from checks.kubeflow import jobset_of
 from checks.kustomization import load, render
 from checks.manifest import HERE, Invalid, Resource, claims, label, pod_templates
 from checks.pods import check_pod
+from checks.ray import check_ray
 from checks.references import (
     check_disruption,
     check_level,
@@ -37,6 +38,7 @@ TOGETHER = (
     check_sources,
     check_certificates,
     check_jobsets,
+    check_ray,
     check_disruption,
     check_queues,
     check_monitoring,

@@ -44,10 +44,23 @@ def claims(resource: Resource) -> list[Resource]:
     return (resource.get("spec") or {}).get("volumeClaimTemplates", []) + of_jobset
 
 
+def ray_templates(resource: Resource) -> dict[str, Resource]:
+    """Returns the templates of the pods of a RayJob, by what they are for."""
+    spec = resource.get("spec") or {}
+    cluster = spec.get("rayClusterSpec") or {}
+    named = {f"worker group `{group['groupName']}`": group["template"] for group in cluster.get("workerGroupSpecs", [])}
+    if "headGroupSpec" in cluster:
+        named["head"] = cluster["headGroupSpec"]["template"]
+    if "submitterPodTemplate" in spec:
+        named["submitter"] = spec["submitterPodTemplate"]
+    return named
+
+
 def pod_templates(resource: Resource) -> Iterator[Resource]:
     """Yields the templates of the pods that a resource makes."""
     for job in replicated_jobs(resource):
         yield with_labels_of_jobset(resource, job)
+    yield from ray_templates(resource).values()
     template = (resource.get("spec") or {}).get("template") or {}
     if "containers" in (template.get("spec") or {}):
         yield template

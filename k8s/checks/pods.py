@@ -38,7 +38,7 @@ def check_pod(name: str, pod: Resource, binaries: str | None, added_volumes: set
         if binaries:
             _check_flags(of_container, container, pathlib.Path(binaries))
     for container in pod["containers"] + [c for c in pod.get("initContainers", []) if is_sidecar(c)]:
-        if container["command"][0] in SERVERS:
+        if container.get("command", [""])[0] in SERVERS:
             _check_server(f"{name}: container {container['name']}", container)
 
 
@@ -75,7 +75,8 @@ def _check_server(name: str, container: Resource) -> None:
 
 
 def _check_flags(name: str, container: Resource, binaries: pathlib.Path) -> None:
-    program, *words = container["command"] + container.get("args", [])
+    # KubeRay writes the command of a container that has none.
+    program, *words = container.get("command", [""]) + container.get("args", [])
     if not program.startswith("spdl-"):
         return
     subcommand = tuple(word for word in words if not word.startswith("-"))

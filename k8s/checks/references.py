@@ -51,8 +51,9 @@ def check_network(resources: list[Resource], origin: str) -> None:
 
 
 def check_sources(resources: list[Resource], origin: str) -> None:
-    """Checks that the ConfigMaps that pods mount are there, and that the Secrets are made by a Certificate or by the README."""
+    """Checks that the ConfigMaps and claims that pods mount are there, and that the Secrets are made by a Certificate or by the README."""
     maps = {r["metadata"]["name"] for r in resources if r["kind"] == "ConfigMap"}
+    claimed = {r["metadata"]["name"] for r in resources if r["kind"] == "PersistentVolumeClaim"}
     issued = {r["spec"]["secretName"] for r in resources if r["kind"] == "Certificate"}
     readme = (HERE / "README.md").read_text()
     for resource in resources:
@@ -61,6 +62,9 @@ def check_sources(resources: list[Resource], origin: str) -> None:
             if "configMap" in volume:
                 source = volume["configMap"]["name"]
                 demand(source in maps, f"{name}: no ConfigMap `{source}`; there are {sorted(maps)}")
+            if "persistentVolumeClaim" in volume:
+                source = volume["persistentVolumeClaim"]["claimName"]
+                demand(source in claimed, f"{name}: no PersistentVolumeClaim `{source}`; there are {sorted(claimed)}")
             if "secret" in volume:
                 source = volume["secret"]["secretName"]
                 by_hand = f"secret generic {source} " in readme

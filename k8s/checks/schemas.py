@@ -7,7 +7,7 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
-from .manifest import HERE, Invalid, Resource, claims, demand, jobset_spec, replicated_jobs
+from .manifest import HERE, Invalid, Resource, claims, demand, jobset_spec, ray_templates, replicated_jobs
 from .scaling import autoscaler_of
 
 VERSION = kubernetes_validate.latest_version()
@@ -20,6 +20,7 @@ FILES = {
     ("kueue.x-k8s.io/v1beta2", "LocalQueue"): "local-queue.yaml",
     ("monitoring.coreos.com/v1", "PodMonitor"): "pod-monitor.yaml",
     ("monitoring.coreos.com/v1", "PrometheusRule"): "prometheus-rule.yaml",
+    ("ray.io/v1", "RayJob"): "ray-job.yaml",
     ("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime"): "training-runtime.yaml",
     ("trainer.kubeflow.org/v1alpha1", "TrainJob"): "train-job.yaml",
 }
@@ -73,3 +74,6 @@ def _check_parts(name: str, resource: Resource) -> None:
     for job in replicated_jobs(resource):
         as_job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": job["template"].get("metadata", {}), "spec": job["template"]["spec"]}
         _check_kubernetes(f"{name}: replicated job `{job['name']}`", as_job)
+    for part, template in ray_templates(resource).items():
+        as_template = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": resource["metadata"]["name"]}, "template": template}
+        _check_kubernetes(f"{name}: {part}", as_template)
