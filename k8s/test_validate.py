@@ -309,11 +309,20 @@ class ABrokenRayJob(Broken):
     def test_has_its_submitter_in_the_pod_of_the_head(self) -> None:
         self.refused("take `K8sJobMode` or `HTTPMode`", lambda it: rayjob(it).update(submissionMode="SidecarMode"))
 
+    def test_has_a_submitter_where_nothing_is_made_of_it(self) -> None:
+        self.refused("nothing is made of `submitterPodTemplate`", lambda it: rayjob(it).update(submissionMode="HTTPMode"))
+
     def test_has_a_submitter_that_starts_again_for_ever(self) -> None:
         self.refused("submitter: `restartPolicy` is `Always`", lambda it: ray_pod(it, "submitter").update(restartPolicy="Always"))
 
     def test_has_fewer_workers_than_it_has_at_least(self) -> None:
         self.refused("`gpu` has 1 replicas, not 2 to 2", lambda it: workers(it).update(replicas=1))
+
+    def test_has_two_groups_of_workers_with_one_name(self) -> None:
+        def spoil(it: list[Resource]) -> None:
+            rayjob(it)["rayClusterSpec"]["workerGroupSpecs"].append(copy.deepcopy(workers(it)))
+
+        self.refused("two worker groups have one name", spoil)
 
     def test_requests_less_than_ray_counts_on(self) -> None:
         self.refused(
