@@ -84,7 +84,7 @@ def test_the_indexed_job_of_kubernetes_packs_a_dataset(
     def arguments(job: dict[str, Any], **variables: str) -> list[str]:
         container = job["spec"]["template"]["spec"]["containers"][0]
         assert container["command"] == ["spdl-ctl"]
-        words = container["args"]
+        words: list[str] = container["args"]
         for name, value in {"s3://bucket/train": str(tmp_path / "dataset"), "/source": str(source), **variables}.items():
             words = [word.replace(name, value) for word in words]
         return words
