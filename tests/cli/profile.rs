@@ -111,7 +111,8 @@ fn what_cannot_be_measured_is_refused_with_its_reason() {
     };
     refused(&["--cores", "4096"], &["`--cores`: 4096 cores are more than the ", "of this machine"]);
     refused(&["--memory", "1000TiB"], &["`--memory`: ", " are more than the ", "of this machine"]);
-    let large = dataset.training_job("large", 1);
+    let many = TestDataset::of_pictures(64, 16);
+    let large = many.training_job("large", 1);
     run(ctl().arg("profile").arg(large).args(["--memory", "17MiB"]))
         .error(&["a batch for rank 0 of job `large`", "raise its memory budget"]);
     refused(&["--world", "25"], &["world 25 is more than the global batch of 24"]);

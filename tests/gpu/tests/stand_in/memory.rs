@@ -14,7 +14,7 @@ use rustix::{
 use spdl_client::ClientError;
 use spdl_gpu::{Device, DeviceBatch, DeviceError, DeviceOptions, LoaderExt};
 use spdl_gpu_tests::{
-    checks::{self, TIMEOUT, cases, compare},
+    checks::{self, TIMEOUT, cases, compare, compare_with},
     feed::{FeedConfig, SlotMemory, TextLengths},
     raw::TrainerContext,
 };
@@ -43,6 +43,7 @@ stand_in_test!(slots_are_locked_one_by_one_each_when_its_first_batch_comes, "see
 stand_in_test!(as_much_of_a_slot_is_locked_as_its_largest_batch_takes, "seed=1", {
     let device = Device::cuda(0).unwrap();
     let config = FeedConfig { slots: 2, texts: TextLengths::Growing(40_000), ..FeedConfig::default() };
+    let compare = |batch: &DeviceBatch| compare_with(batch, |id| config.text(id));
     let (mut loader, slab) = config.start(&device, DeviceOptions::default(), TIMEOUT).unwrap();
     let registered_bytes = || report()["registered_bytes"].as_u64().unwrap() as usize;
     compare(&loader.next_batch().unwrap().unwrap()).unwrap();
