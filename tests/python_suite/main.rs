@@ -9,13 +9,8 @@ use std::{
 
 use spdl_testkit::{processes::program, root, target};
 
-/// The tests of whole trainings, with torchrun, Ray and SLURM. They wait more than they compute, and so run beside the others.
-const TRAININGS: &[&str] = &[
-    "tests/python/test_ddp.py",
-    "tests/python/test_objects.py",
-    "tests/python/test_ray.py",
-    "tests/python/test_slurm.py",
-];
+/// The tests of whole trainings, with torchrun and Ray. They wait more than they compute, and so run beside the others.
+const TRAININGS: &[&str] = &["tests/python/test_ddp.py", "tests/python/test_objects.py", "tests/python/test_ray.py"];
 
 /// The virtual environment of the tests.
 struct Environment {
