@@ -66,11 +66,27 @@ pub enum Mutation {
     HandOverUnordered,
     /// The worker ends when all steps are planned, and not when all are delivered.
     EndEarly,
+    /// The coordinator believes that a worker which has a list of helpers has the latest.
+    OldHelpers,
+    /// The coordinator lends a worker that drains.
+    LendDraining,
+    /// The coordinator lends a worker to any number of homes.
+    LendToAll,
+    /// The coordinator leaves its helpers to a home that needs them no more.
+    KeepHelpers,
+    /// The coordinator places ranks on a worker that only helps others.
+    PlaceAtHelper,
+    /// The home uses what a helper sends after the samples were taken back from it.
+    UseLateHelp,
+    /// The home puts the samples after one that a helper left out into each other's places.
+    MisplaceHelped,
+    /// A helper sends the columns of another sample, and the home believes it.
+    BelieveWrongHelp,
 }
 
 impl Mutation {
     /// All mutations.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 38] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
         Self::ResumeAtFurthest,
@@ -101,6 +117,14 @@ impl Mutation {
         Self::ReuseLentSlot,
         Self::HandOverUnordered,
         Self::EndEarly,
+        Self::OldHelpers,
+        Self::LendDraining,
+        Self::LendToAll,
+        Self::KeepHelpers,
+        Self::PlaceAtHelper,
+        Self::UseLateHelp,
+        Self::MisplaceHelped,
+        Self::BelieveWrongHelp,
     ];
 }
 

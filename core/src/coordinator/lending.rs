@@ -9,7 +9,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{help::HelperList, messages::WorkerId, mix::splitmix64, peers::PeerAddress};
+use crate::{
+    help::HelperList,
+    messages::WorkerId,
+    mix::splitmix64,
+    mutations::{Mutation, mutated},
+    peers::PeerAddress,
+};
 
 use super::{ClusterNote, CoordinatorCore, members::WorkerRecord};
 
@@ -28,9 +34,11 @@ const MAX_HOMES: usize = 4;
 
 /// The helpers of each home, and when they were chosen.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lending {
-    looked_ms: Option<u64>,
-    helpers: Helpers,
+pub struct Lending {
+    /// When they were chosen, by the coordinator's clock; `None` if that was never done.
+    pub looked_ms: Option<u64>,
+    /// The helpers of each home that has some.
+    pub helpers: BTreeMap<WorkerId, Vec<WorkerId>>,
 }
 
 type Helpers = BTreeMap<WorkerId, Vec<WorkerId>>;
@@ -59,6 +67,12 @@ struct Load {
 }
 
 impl CoordinatorCore {
+    /// Returns which workers help which homes.
+    #[must_use]
+    pub const fn lending(&self) -> &Lending {
+        &self.lending
+    }
+
     /// Returns the helpers of a worker that has version `known` of the list, if there is another version.
     pub(super) fn helper_news(&mut self, worker: WorkerId, known: u64) -> Option<Box<HelperList>> {
         self.lend_when_due();
@@ -72,7 +86,8 @@ impl CoordinatorCore {
             .collect();
         let add = |version, helper: &PeerAddress| splitmix64(version ^ splitmix64(helper.worker.0)).max(1);
         let version = helpers.iter().fold(0, add);
-        (version != known).then(|| Box::new(HelperList { version, helpers }))
+        let is_known = version == known || (mutated(Mutation::OldHelpers) && known != 0);
+        (!is_known).then(|| Box::new(HelperList { version, helpers }))
     }
 
     /// Returns the names of the workers that help this one.
@@ -104,7 +119,9 @@ impl CoordinatorCore {
             cores: worker.cores,
             needed: Some(0.0),
             wait: Wait::Nothing,
-            is_helper: worker.help.is_helper && !worker.draining && worker.cores.is_finite(),
+            is_helper: worker.help.is_helper
+                && (!worker.draining || mutated(Mutation::LendDraining))
+                && worker.cores.is_finite(),
             is_helped: worker.help.is_helped,
         };
         let mut loads: BTreeMap<WorkerId, Load> = self.workers.iter().map(|(id, worker)| (*id, load(worker))).collect();
@@ -148,7 +165,7 @@ fn lend(loads: &BTreeMap<WorkerId, Load>, before: &Helpers) -> Helpers {
             return if is_helped { Some(f64::INFINITY) } else { first };
         };
         let part = (needed - load.cores) / load.cores.max(LEAST_CORES);
-        let is_kept = is_helped && (part > KEPT_FROM || load.wait > Wait::Nothing);
+        let is_kept = is_helped && (part > KEPT_FROM || load.wait > Wait::Nothing || mutated(Mutation::KeepHelpers));
         let is_short = is_kept || part > LENT_FROM && load.wait == Wait::Cpu;
         is_short.then(|| (needed - load.cores).max(LEAST_CORES))
     };
@@ -205,13 +222,17 @@ struct Lender {
 
 impl Lender {
     /// Returns whether it can help one more home.
-    const fn can_begin(&self) -> bool {
-        self.homes < MAX_HOMES && self.spare >= LEAST_CORES
+    fn can_begin(&self) -> bool {
+        self.may_help_more() && self.spare >= LEAST_CORES
     }
 
     /// Returns whether it can go on to help a home.
     fn can_go_on(&self) -> bool {
-        self.homes < MAX_HOMES && (self.spare > 0.0 || !self.is_known)
+        self.may_help_more() && (self.spare > 0.0 || !self.is_known)
+    }
+
+    fn may_help_more(&self) -> bool {
+        self.homes < MAX_HOMES || mutated(Mutation::LendToAll)
     }
 
     /// Lends up to `wanted` cores; returns how many.

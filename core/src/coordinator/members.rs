@@ -259,7 +259,8 @@ impl CoordinatorCore {
 
     /// Lists those of the workers that accept ranks, with the number of ranks alive of each.
     fn candidates(&self, is_wanted: impl Fn(WorkerId, &WorkerRecord) -> bool) -> Vec<Candidate<'_>> {
-        let accepts = |worker: &WorkerRecord| !worker.draining && !worker.help.is_helper_only;
+        let is_for_ranks = |worker: &WorkerRecord| !worker.help.is_helper_only || mutated(Mutation::PlaceAtHelper);
+        let accepts = |worker: &WorkerRecord| !worker.draining && is_for_ranks(worker);
         let accept = self.workers.iter().filter(|(id, worker)| accepts(worker) && is_wanted(**id, worker));
         accept
             .map(|(id, WorkerRecord { home, cores, alive_ranks, .. })| Candidate {

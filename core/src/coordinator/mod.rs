@@ -46,6 +46,7 @@ pub use effect::{
 pub use events::{ClusterEvent, EventPage};
 pub use history::{HistoryPage, HistoryQuery, RankHistory, SHOWN_SERIES, StageShares, WorkerHistory};
 pub use ledger::{LEDGER_SAMPLES, Ledger, NAMED_SAMPLES};
+pub use lending::Lending;
 pub use memory::MemoryState;
 pub use note::{ClusterNote, LogLevel, WorkerGone};
 pub use placement::{Candidate, NearestThenLeastLoaded, Placement};
@@ -56,8 +57,8 @@ pub use status::{
 };
 
 use self::{
-    events::Events, history::History, jobs::JobState, lending::Lending, load::Watch, members::WorkerRecord,
-    session::SessionState, trace::TraceState,
+    events::Events, history::History, jobs::JobState, load::Watch, members::WorkerRecord, session::SessionState,
+    trace::TraceState,
 };
 
 /// The largest number of jobs at one time.

@@ -45,6 +45,9 @@ pub(crate) struct SimClient {
     /// Batches that the trainer holds.
     held: VecDeque<SlotBatch>,
     is_busy: bool,
+    /// Since when the trainer has waited for a batch, and for how long it did before.
+    waits_since_us: Option<u64>,
+    waited_us: u64,
     pub(crate) position: Position,
     pub(crate) receipt: Receipt,
     pub(crate) is_ended: bool,
@@ -111,6 +114,8 @@ impl SimClient {
             ready: VecDeque::new(),
             held: VecDeque::new(),
             is_busy: false,
+            waits_since_us: None,
+            waited_us: 0,
             position: Position::START,
             receipt: Receipt::default(),
             is_ended: false,
@@ -231,7 +236,12 @@ impl World {
             SessionEffect::HandOver { link, slot } => {
                 let batch =
                     self.clients[client].pending.remove(&(link, slot)).expect("a batch that has arrived is pending");
-                self.clients[client].ready.push_back(ReadyItem::Batch(batch));
+                let now_us = self.now_us;
+                let state = &mut self.clients[client];
+                state.ready.push_back(ReadyItem::Batch(batch));
+                if let Some(since_us) = state.waits_since_us.take() {
+                    state.waited_us += now_us - since_us;
+                }
             }
             SessionEffect::Discard { link, slot } => {
                 self.coverage.count("batch_of_a_left_link_discarded");
@@ -305,6 +315,7 @@ impl World {
     fn on_joined(&mut self, client: usize, session: Session) {
         let state = &mut self.clients[client];
         state.position = session.start;
+        state.waits_since_us = Some(self.now_us).filter(|_| state.ready.is_empty());
         self.oracle.joined(client, (state.era, state.rank), &session, &self.scenario);
         state.session = Some(session);
     }
@@ -501,7 +512,8 @@ impl World {
 
     fn delivered(&mut self, client: usize) {
         let state = &self.clients[client];
-        let progress = Progress { position: state.position, receipt: state.receipt, waited_ms: 0 };
+        let progress =
+            Progress { position: state.position, receipt: state.receipt, waited_ms: state.waited_us / 1_000 };
         self.tell_core(client, SessionEvent::Delivered(progress));
     }
 
@@ -519,7 +531,9 @@ impl World {
 
     /// Ends a training step: the batches that the trainer does not keep are freed.
     fn on_trained(&mut self, client: usize) {
-        self.clients[client].is_busy = false;
+        let state = &mut self.clients[client];
+        state.is_busy = false;
+        state.waits_since_us = Some(self.now_us).filter(|_| state.ready.is_empty());
         while self.clients[client].held.len() > self.scenario.trainer_keeps {
             let batch = self.clients[client].held.pop_front().expect("it is not empty");
             if !batch.is_whole() {

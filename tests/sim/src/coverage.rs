@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The events that a few hundred seeds must reach, each at least once.
-pub const EXPECTED: [&str; 69] = [
+pub const EXPECTED: [&str; 76] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -73,6 +73,13 @@ pub const EXPECTED: [&str; 69] = [
     "batch_failed_for_bad_samples",
     "rank_ended_as_its_job_has_failed",
     "run_finished_beside_another",
+    "helpers_were_lent",
+    "helpers_were_taken_away",
+    "sample_decoded_by_a_helper",
+    "helper_had_no_room",
+    "samples_taken_back_from_a_late_helper",
+    "samples_taken_back_from_a_lost_helper",
+    "late_answer_of_a_helper_ignored",
 ];
 
 /// Counts by name.

@@ -115,7 +115,7 @@ impl World {
     }
 
     fn inject(&mut self, fault: Fault) {
-        let worker = self.dice.index(self.workers.len());
+        let worker = self.some_worker(fault);
         let coordinator = self.some_coordinator();
         let launcher = self.dice.index(self.launchers.len());
         let for_us = self.while_us();
@@ -126,6 +126,10 @@ impl World {
             }
             Fault::LeaveWorker if self.workers[worker].process.is_running() => {
                 self.leave_worker(worker);
+                if self.dice.percent(50) {
+                    // It hangs while it drains.
+                    self.pause(Target::Worker(worker), for_us);
+                }
             }
             Fault::KillCoordinator | Fault::StopCoordinatorInOrder | Fault::WipeCoordinator
                 if self.coordinators[coordinator].process.is_running() =>
@@ -177,6 +181,15 @@ impl World {
             Fault::EtcdAway | Fault::EtcdCut | Fault::EtcdSlow => self.disturb_etcd(fault, coordinator, for_us),
             _ => {}
         }
+    }
+
+    /// Returns a random worker. To end, the last one is often chosen where there are helpers: it is one in any case.
+    fn some_worker(&mut self, fault: Fault) -> usize {
+        let is_end = matches!(fault, Fault::KillWorker | Fault::LeaveWorker);
+        if is_end && self.scenario.has_help() && self.dice.percent(50) {
+            return self.workers.len() - 1;
+        }
+        self.dice.index(self.workers.len())
     }
 
     /// Returns a random coordinator, usually the leader.
@@ -342,7 +355,9 @@ impl World {
         if self.coordinators.len() == 1 {
             without = 1;
         }
-        let spared = self.dice.index(self.workers.len());
+        let takes_ranks = |worker: &usize| !self.scenario.help_role(*worker).is_some_and(|role| role.is_helper_only);
+        let all: Vec<usize> = (0..self.workers.len()).filter(takes_ranks).collect();
+        let spared = self.dice.pick(&all);
         let keeps_one = self.dice.percent(50);
         for worker in 0..self.workers.len() {
             let stays = keeps_one && worker != spared && self.workers.len() > 1;

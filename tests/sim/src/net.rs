@@ -62,6 +62,19 @@ pub(crate) enum SimMessage {
         position: Position,
     },
     Leaving,
+    /// Asks a helper to decode samples, whose stored bytes are their ids; `None` for bytes that do not decode.
+    HelpAsk {
+        id: u64,
+        samples: Vec<Option<u64>>,
+    },
+    /// For each sample its columns, which are its id; `None` for one that did not decode.
+    HelpAnswer {
+        id: u64,
+        columns: Vec<Option<u64>>,
+    },
+    HelpBusy {
+        id: u64,
+    },
     Fault {
         message: String,
         is_retryable: bool,
@@ -80,6 +93,9 @@ impl SimMessage {
             Self::Freed { .. } => "freed",
             Self::End { .. } => "end",
             Self::Leaving => "leaving",
+            Self::HelpAsk { .. } => "help-ask",
+            Self::HelpAnswer { .. } => "help-answer",
+            Self::HelpBusy { .. } => "help-busy",
             Self::Fault { .. } => "fault",
             Self::Closed => "closed",
         }
@@ -87,7 +103,15 @@ impl SimMessage {
 
     /// Requests and batches have QUIC streams of their own, and can overtake each other.
     const fn has_own_stream(&self) -> bool {
-        matches!(self, Self::Ask { .. } | Self::Answer { .. } | Self::Filled { .. })
+        matches!(
+            self,
+            Self::Ask { .. }
+                | Self::Answer { .. }
+                | Self::Filled { .. }
+                | Self::HelpAsk { .. }
+                | Self::HelpAnswer { .. }
+                | Self::HelpBusy { .. }
+        )
     }
 }
 

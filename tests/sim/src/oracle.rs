@@ -3,15 +3,18 @@
 
 mod answers;
 mod batches;
+mod lending;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use spdl_core::{
     Position,
     coordinator::{Change, Durable},
-    messages::{Session, SessionId},
+    messages::{Session, SessionId, WorkerId},
     order::BatchParams,
 };
+
+use self::lending::HelpView;
 
 /// The longest time for which ranks may continue before they learn that they must stop.
 const SETTLED_US: u64 = 30_000_000;
@@ -117,6 +120,10 @@ pub(crate) struct Oracle {
     liveness_ms: u64,
     /// The view of each coordinator.
     views: BTreeMap<usize, View>,
+    /// What each coordinator has heard of helpers since it began to lead.
+    help_views: BTreeMap<usize, HelpView>,
+    /// The lists of helpers that were sent, by their versions.
+    helper_lists: BTreeMap<u64, Vec<WorkerId>>,
     /// What the durable state holds of each session.
     kept: BTreeMap<SessionId, StoredSession>,
     /// The sessions that clients take part in: the run, the number of ranks, and the start.
@@ -157,6 +164,7 @@ impl Oracle {
             view.known.insert(session.id, known);
         }
         self.views.insert(at, view);
+        self.help_views.remove(&at);
         let view = &self.views[&at];
         for (id, (run, ..)) in &self.adopted {
             // The oldest sessions of a run may be gone.

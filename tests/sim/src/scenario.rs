@@ -49,6 +49,25 @@ impl JobDataset {
     }
 }
 
+/// What a worker has to do with help.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HelpRole {
+    pub(crate) is_helper: bool,
+    pub(crate) is_helper_only: bool,
+    pub(crate) is_helped: bool,
+    pub(crate) cores: f64,
+}
+
+/// Whether there are helpers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Help {
+    No,
+    /// Some workers help each other.
+    Some,
+    /// One worker with many cores, and more homes than it may help.
+    Crowd,
+}
+
 /// The constants of a seed.
 #[derive(Debug)]
 pub(crate) struct Scenario {
@@ -87,6 +106,8 @@ pub(crate) struct Scenario {
     pub(crate) step_us: u64,
     pub(crate) fill_us: u64,
     pub(crate) disk_us: u64,
+    /// What each worker has to do with help; empty if none has.
+    pub(crate) help: Vec<HelpRole>,
     /// The drift of clocks, in parts per thousand.
     pub(crate) drift: u64,
     /// The length of the fault phase, the mean gap between faults, and their kinds.
@@ -97,9 +118,11 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn new(dice: &mut Dice) -> Self {
-        let has_several = dice.percent(20);
+        let help = dice.pick(&[Help::No, Help::No, Help::No, Help::No, Help::Some]);
+        let help = if help == Help::Some && dice.percent(20) { Help::Crowd } else { help };
+        let has_several = dice.percent(20) || help == Help::Crowd;
         let jobs = if has_several { dice.pick(&[1, 2, 2]) } else { 1 };
-        let jobs: Vec<JobDataset> = (0..jobs).map(|number| dataset(number, dice)).collect();
+        let jobs: Vec<JobDataset> = (0..jobs).map(|number| dataset(number, help, dice)).collect();
         let runs = if has_several { dice.pick(&[2, 2, 3]) } else { 1 };
         let runs: Vec<(usize, String)> = (0..runs)
             .map(|run| match run % jobs.len() {
@@ -107,11 +130,20 @@ impl Scenario {
                 job => (job, format!("run-{run}")),
             })
             .collect();
-        let workers = dice.pick(&[1, 2, 2, 3, 3, 4]);
+        let workers = match help {
+            Help::No => dice.pick(&[1, 2, 2, 3, 3, 4]),
+            Help::Some => dice.pick(&[2, 3, 3, 4]),
+            Help::Crowd => 7,
+        };
+        let roles = if help == Help::No { Vec::new() } else { help_roles(workers, help, dice) };
         let has_etcd = dice.percent(25);
         let coordinators = if has_etcd { dice.pick(&[1, 2, 2, 3]) } else { 1 };
         let slots = dice.within(2, 4) as u32;
-        let mut faults: Vec<Fault> = Fault::ALL.iter().copied().filter(|_| dice.percent(40)).collect();
+        let is_chosen = |fault: &Fault, dice: &mut Dice| {
+            let concerns_helpers = help != Help::No && matches!(fault, Fault::KillWorker | Fault::LeaveWorker);
+            dice.percent(if concerns_helpers { 70 } else { 40 })
+        };
+        let mut faults: Vec<Fault> = Fault::ALL.iter().copied().filter(|fault| is_chosen(fault, dice)).collect();
         faults.retain(|fault| fault.can_be(has_etcd, jobs.len()));
         if faults.is_empty() {
             faults.push(Fault::KillWorker);
@@ -143,11 +175,13 @@ impl Scenario {
                 AllowedTransports::Quic,
             ]),
             config: CoordinatorConfig { liveness_ms, ..CoordinatorConfig::default() },
-            step_us: dice.pick(&[5_000, 50_000, 300_000, 1_000_000]),
-            fill_us: dice.pick(&[5_000, 50_000, 300_000]),
+            // Who is to be helped waits for batches, and does so for longer than it takes to notice that.
+            step_us: dice.pick(if help == Help::No { &[5_000, 50_000, 300_000, 1_000_000] } else { &[5_000, 50_000] }),
+            fill_us: dice.pick(if help == Help::No { &[5_000, 50_000, 300_000] } else { &[300_000, 1_000_000] }),
+            help: roles,
             disk_us: dice.pick(&[200, 5_000, 200_000]),
             drift: dice.pick(&[0, 10, 100]),
-            chaos_us: dice.within(5, 60) * 1_000_000,
+            chaos_us: dice.within(if help == Help::No { 5 } else { 30 }, 60) * 1_000_000,
             fault_gap_us: dice.pick(&[300_000, 1_000_000, 3_000_000]),
             faults,
         }
@@ -156,6 +190,16 @@ impl Scenario {
     /// Returns the dataset of the job with that name.
     pub(crate) fn dataset(&self, name: &str) -> &JobDataset {
         self.jobs.iter().find(|dataset| dataset.job.name == name).expect("there are no other jobs")
+    }
+
+    /// Returns whether there are helpers.
+    pub(crate) fn has_help(&self) -> bool {
+        !self.help.is_empty()
+    }
+
+    /// Returns what a worker has to do with help, if there are helpers.
+    pub(crate) fn help_role(&self, worker: usize) -> Option<&HelpRole> {
+        self.help.get(worker)
     }
 
     /// Returns the latest time at which everything must be done: a number of launches from the beginning to the end,
@@ -173,8 +217,27 @@ impl Scenario {
     }
 }
 
-fn dataset(number: usize, dice: &mut Dice) -> JobDataset {
-    let blocks: Vec<u32> = (0..dice.within(4, 24)).map(|_| dice.within(1, 16) as u32).collect();
+/// Returns the roles of all workers. The first takes ranks.
+fn help_roles(workers: usize, help: Help, dice: &mut Dice) -> Vec<HelpRole> {
+    let crowd = |worker: usize| match worker + 1 == workers {
+        true => HelpRole { is_helper: true, is_helper_only: true, is_helped: false, cores: 64.0 },
+        false => HelpRole { is_helper: false, is_helper_only: false, is_helped: true, cores: 0.5 },
+    };
+    let mut any = |worker: usize| {
+        let is_helper = worker + 1 == workers || dice.percent(60);
+        HelpRole {
+            is_helper,
+            is_helper_only: is_helper && worker > 0 && dice.percent(30),
+            is_helped: dice.percent(85),
+            cores: dice.pick(&[0.5, 1.0, 4.0]),
+        }
+    };
+    (0..workers).map(|worker| if help == Help::Crowd { crowd(worker) } else { any(worker) }).collect()
+}
+
+fn dataset(number: usize, help: Help, dice: &mut Dice) -> JobDataset {
+    let (fewest, smallest) = if help == Help::No { (4, 1) } else { (16, 8) };
+    let blocks: Vec<u32> = (0..dice.within(fewest, 24)).map(|_| dice.within(smallest, 16) as u32).collect();
     let blocks = if blocks.iter().sum::<u32>() < 20 { vec![8; 5] } else { blocks };
     let samples: u64 = blocks.iter().map(|block| u64::from(*block)).sum();
     let global_batch = dice.within(4, 16) as u32;

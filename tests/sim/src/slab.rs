@@ -10,6 +10,8 @@ pub(crate) struct SlotEntry {
     pub(crate) at: Position,
     pub(crate) id: u64,
     pub(crate) flags: u32,
+    /// The sample whose columns it holds: who decodes a sample may be wrong about that.
+    pub(crate) columns: Option<u64>,
 }
 
 /// The content of a batch.

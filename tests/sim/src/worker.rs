@@ -1,6 +1,7 @@
 //! A worker's shell: ranks that attach, a store that may be down, heartbeats to the coordinator.
 
 mod heartbeats;
+mod help;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,6 +20,7 @@ use spdl_core::{
     tuning::Tunable,
 };
 
+use self::help::{OpenBatch, SimHelp};
 use crate::{
     asking::Asking,
     net::{ConnId, SimMessage},
@@ -53,6 +55,7 @@ pub(crate) struct SimWorker {
     bad: BadLedger,
     /// The bad samples in the heartbeat in progress.
     reported: Vec<ReportedBadSample>,
+    help: SimHelp,
     failures: u32,
     heartbeat_state: HeartbeatState,
     shutdown: SimShutdown,
@@ -100,6 +103,8 @@ struct SimFeed {
     from: Position,
     slots: u32,
     slab: SharedSlab,
+    /// The batches whose samples are decoded one by one.
+    open: BTreeMap<u64, OpenBatch>,
     /// The content that each slot is being filled with.
     filling: BTreeMap<u32, Rc<Content>>,
     transport: Transport,
@@ -124,6 +129,7 @@ impl SimWorker {
             feeds: BTreeMap::new(),
             bad: BadLedger::default(),
             reported: Vec::new(),
+            help: SimHelp::default(),
             failures: 0,
             heartbeat_state: HeartbeatState::Ended,
             shutdown: SimShutdown::Running,
@@ -160,6 +166,7 @@ impl World {
         state.feeds.clear();
         state.bad = BadLedger::default();
         state.reported.clear();
+        state.help = SimHelp::new(now_us);
         state.failures = 0;
         state.heartbeat_state = HeartbeatState::BackingOff;
         state.shutdown = SimShutdown::Running;
@@ -242,7 +249,15 @@ impl World {
             }
             ProcessInput::AnswerTimeout { id } => self.answer_timed_out(target, id),
             ProcessInput::Opened { conn } => self.on_opened(worker, conn),
+            ProcessInput::Decoded { conn, sequence, samples } => {
+                let now_us = self.now_us;
+                self.workers[worker].help.end_decoding(now_us, samples);
+                self.on_fill_done(worker, conn, sequence, 0);
+            }
             ProcessInput::FillDone { conn, sequence, attempts } => self.on_fill_done(worker, conn, sequence, attempts),
+            ProcessInput::SampleDecoded { conn, sequence } => self.on_sample_decoded(worker, conn, sequence),
+            ProcessInput::HelpTimeout { id } => self.on_help_timeout(worker, id),
+            ProcessInput::Helped { conn, id, columns } => self.on_helped(worker, conn, id, columns),
             ProcessInput::Leave { timer } => {
                 if timer == self.workers[worker].leave_timer {
                     self.on_leave(worker);
@@ -254,8 +269,12 @@ impl World {
 
     pub(crate) fn worker_lost(&mut self, worker: usize, conn: ConnId) {
         if self.workers[worker].feeds.remove(&conn).is_none() {
-            return self.asking_lost(Target::Worker(worker), conn);
+            if !self.helper_lost(worker, conn) {
+                self.asking_lost(Target::Worker(worker), conn);
+            }
+            return;
         }
+        self.forget_lent(worker, conn);
         self.leave_when_served(worker);
     }
 
@@ -273,6 +292,9 @@ impl World {
                 }
                 self.carry_out_feed(worker, conn);
             }
+            SimMessage::HelpAsk { id, samples } => self.on_help_ask(worker, conn, id, &samples),
+            SimMessage::HelpAnswer { id, columns } => self.on_help_answer(worker, id, &columns),
+            SimMessage::HelpBusy { id } => self.on_help_busy(worker, id),
             other => unreachable!("{other:?} is not for a worker"),
         }
     }
@@ -280,6 +302,9 @@ impl World {
     fn on_attach(&mut self, worker: usize, conn: ConnId, session: Session, rank: u32, from: Position, slots: u32) {
         if self.workers[worker].shutdown >= SimShutdown::Announced {
             return self.close(conn, 1);
+        }
+        if self.scenario.help_role(worker).is_some_and(|role| role.is_helper_only) {
+            return self.fail(format!("rank {rank} comes to worker {worker}, which only helps others"));
         }
         // In the calm phase there is also room for ranks of older launches that are still running.
         let is_full = !self.is_calm && self.workers[worker].feeds.len() >= self.scenario.max_ranks;
@@ -300,6 +325,7 @@ impl World {
             from,
             slots,
             slab,
+            open: BTreeMap::new(),
             filling: BTreeMap::new(),
             transport,
             batches: 0,
@@ -346,10 +372,14 @@ impl World {
 
     fn end_feed(&mut self, worker: usize, conn: ConnId) {
         self.workers[worker].feeds.remove(&conn);
+        self.forget_lent(worker, conn);
         self.close(conn, 1);
     }
 
     fn fill(&mut self, worker: usize, conn: ConnId, sequence: u64, slot: u32, step: &Step) {
+        let now_us = self.now_us;
+        let is_slow = now_us < self.store.slow_until_us || self.dice.percent(2);
+        let fill_us = self.dice.within(500, self.scenario.fill_us) * if is_slow { SLOW_FILL } else { 1 };
         let state = &mut self.workers[worker];
         let feed = state.feeds.get_mut(&conn).expect("its effects are carried out");
         // From now on the slot's memory is being written.
@@ -357,35 +387,57 @@ impl World {
         let mut items = Vec::new();
         let dataset = self.scenario.dataset(&feed.session.job.name);
         dataset.plan.rank_items(step, feed.rank, feed.session.world, &mut items);
-        let entries = items.iter().map(|item| {
-            let entry = decode(item, dataset, &mut state.bad)?;
-            for (flag, name) in [
-                (entry_flags::SUBSTITUTED, "bad_sample_substituted"),
-                (entry_flags::MASKED, "bad_sample_masked"),
-                (entry_flags::PADDING, "entry_padded"),
-                (entry_flags::INVALID, "entry_invalid"),
-            ] {
-                if entry.flags & flag != 0 {
-                    self.coverage.count(name);
-                }
-            }
-            Some(entry)
-        });
-        let entries: Option<Vec<SlotEntry>> = entries.collect();
-        if entries.is_none() {
-            feed.failed.insert(sequence);
-        }
         let content = Content {
             rank: feed.rank,
             world: feed.session.world,
             from: step.from,
             next: step.next,
-            entries: entries.unwrap_or_default(),
+            entries: Vec::new(),
         };
         feed.filling.insert(slot, Rc::new(content));
-        let is_slow = self.now_us < self.store.slow_until_us || self.dice.percent(2);
-        let fill_us = self.dice.within(500, self.scenario.fill_us) * if is_slow { SLOW_FILL } else { 1 };
-        self.remind(fill_us, Target::Worker(worker), ProcessInput::FillDone { conn, sequence, attempts: 0 });
+        if state.help.has_helpers() {
+            feed.open.insert(sequence, OpenBatch::new(slot, items, fill_us));
+            return self.go_on_with_batch(worker, conn, sequence);
+        }
+        let entries = items.iter().map(|item| decode(item, dataset, &mut state.bad));
+        let entries: Option<Vec<SlotEntry>> = entries.collect();
+        let samples = entries.as_ref().map_or(0, Vec::len);
+        state.help.begin_decoding(now_us);
+        match entries {
+            Some(entries) => {
+                entries.iter().for_each(|entry| self.count_entry(entry));
+                self.set_entries(worker, conn, slot, entries);
+            }
+            None => {
+                feed.failed.insert(sequence);
+            }
+        }
+        self.remind(fill_us, Target::Worker(worker), ProcessInput::Decoded { conn, sequence, samples });
+    }
+
+    fn count_entry(&mut self, entry: &SlotEntry) {
+        for (flag, name) in [
+            (entry_flags::SUBSTITUTED, "bad_sample_substituted"),
+            (entry_flags::MASKED, "bad_sample_masked"),
+            (entry_flags::PADDING, "entry_padded"),
+            (entry_flags::INVALID, "entry_invalid"),
+        ] {
+            if entry.flags & flag != 0 {
+                self.coverage.count(name);
+            }
+        }
+    }
+
+    fn set_entries(&mut self, worker: usize, conn: ConnId, slot: u32, entries: Vec<SlotEntry>) {
+        let feed = self.workers[worker].feeds.get_mut(&conn).expect("its batch is being filled");
+        let content = feed.filling.get_mut(&slot).expect("the slot is being filled");
+        Rc::make_mut(content).entries = entries;
+    }
+
+    /// Handles a batch whose samples have been decoded one by one.
+    fn on_all_decoded(&mut self, worker: usize, conn: ConnId, sequence: u64, slot: u32, entries: Vec<SlotEntry>) {
+        self.set_entries(worker, conn, slot, entries);
+        self.on_fill_done(worker, conn, sequence, 0);
     }
 
     fn on_fill_done(&mut self, worker: usize, conn: ConnId, sequence: u64, attempts: u32) {
@@ -421,11 +473,7 @@ impl World {
 
 /// Decodes an entry under the worker's policy for bad samples; returns `None` if the job fails.
 fn decode(item: &Item, dataset: &JobDataset, ledger: &mut BadLedger) -> Option<SlotEntry> {
-    let mut flags = match item.kind {
-        ItemKind::Sample => 0,
-        ItemKind::Padding => entry_flags::PADDING,
-        ItemKind::Invalid => entry_flags::INVALID,
-    };
+    let mut flags = item_flags(item);
     let mut id = item.located.id.0;
     let mut attempts = 0;
     while item.kind != ItemKind::Invalid && dataset.bad.contains(&id) {
@@ -456,5 +504,15 @@ fn decode(item: &Item, dataset: &JobDataset, ledger: &mut BadLedger) -> Option<S
             other => unreachable!("{other:?} is no remedy for so few bad samples"),
         }
     }
-    Some(SlotEntry { at: item.at, id, flags })
+    let has_columns = flags & (entry_flags::INVALID | entry_flags::MASKED) == 0;
+    Some(SlotEntry { at: item.at, id, flags, columns: has_columns.then_some(id) })
+}
+
+/// Returns the flags of an entry whose sample decodes.
+const fn item_flags(item: &Item) -> u32 {
+    match item.kind {
+        ItemKind::Sample => 0,
+        ItemKind::Padding => entry_flags::PADDING,
+        ItemKind::Invalid => entry_flags::INVALID,
+    }
 }

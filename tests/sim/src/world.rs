@@ -74,7 +74,11 @@ pub(crate) enum ProcessInput {
     Heartbeat { timer: u64 },
     Leave { timer: u64 },
     Opened { conn: ConnId },
+    Decoded { conn: ConnId, sequence: u64, samples: usize },
+    SampleDecoded { conn: ConnId, sequence: u64 },
     FillDone { conn: ConnId, sequence: u64, attempts: u32 },
+    HelpTimeout { id: u64 },
+    Helped { conn: ConnId, id: u64, columns: Vec<Option<u64>> },
     // For a client.
     Wake,
     Core(Box<spdl_core::client::SessionEvent>),

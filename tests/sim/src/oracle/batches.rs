@@ -105,11 +105,11 @@ fn expected_entry(at: Position, mut id: u64, kind: ItemKind, dataset: &JobDatase
     let mut flags = match kind {
         ItemKind::Sample => 0,
         ItemKind::Padding => entry_flags::PADDING,
-        ItemKind::Invalid => return SlotEntry { at, id, flags: entry_flags::INVALID },
+        ItemKind::Invalid => return SlotEntry { at, id, flags: entry_flags::INVALID, columns: None },
     };
     if dataset.bad.contains(&id) {
         if dataset.job.bad_samples == BadSamples::Mask {
-            return SlotEntry { at, id, flags: flags | entry_flags::MASKED };
+            return SlotEntry { at, id, flags: flags | entry_flags::MASKED, columns: None };
         }
         flags |= entry_flags::SUBSTITUTED;
         let substitutes = (0..)
@@ -117,7 +117,7 @@ fn expected_entry(at: Position, mut id: u64, kind: ItemKind, dataset: &JobDatase
             .map(|located| located.id.0);
         id = substitutes.into_iter().find(|id| !dataset.bad.contains(id)).expect("few samples are bad");
     }
-    SlotEntry { at, id, flags }
+    SlotEntry { at, id, flags, columns: Some(id) }
 }
 
 /// Returns every position that a session delivers, computed independently of the plan.

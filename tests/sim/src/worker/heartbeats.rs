@@ -55,15 +55,22 @@ impl World {
             slots: feed.slots,
             stall: None,
         };
+        let (uptime_ms, stages) = match self.scenario.has_help() {
+            true => {
+                let (uptime_ms, decode) = state.help.measured(self.now_us);
+                (uptime_ms, vec![decode])
+            }
+            false => (0, Vec::new()),
+        };
         let bad_samples = state.bad.unreported(BAD_PER_HEARTBEAT);
         let reported = bad_samples.iter().map(|bad| self.oracle.reported_bad(&bad.job, bad.sample.0)).collect();
         let heartbeat = WorkerHeartbeat {
             home,
-            cores: 4.0,
+            cores: self.scenario.help_role(worker).map_or(4.0, |role| role.cores),
             draining: is_draining,
             ranks: state.feeds.values().map(stats).collect(),
-            stages: Vec::new(),
-            uptime_ms: 0,
+            stages,
+            uptime_ms,
             cpu_ns: 0,
             store: Default::default(),
             cache: Default::default(),
@@ -72,7 +79,7 @@ impl World {
             bad_samples,
             peer_map: 0,
             peers: Default::default(),
-            help: Default::default(),
+            help: Box::new(self.help_report(worker)),
         };
         self.workers[worker].reported = reported;
         self.workers[worker].heartbeat_state = HeartbeatState::Asking { is_draining };
@@ -80,6 +87,9 @@ impl World {
     }
 
     pub(crate) fn worker_answered(&mut self, worker: usize, answer: &FromCoordinator) {
+        if let FromCoordinator::WorkerAcknowledged { helpers: Some(list), .. } = answer {
+            self.set_helpers(worker, (**list).clone());
+        }
         let state = &mut self.workers[worker];
         let HeartbeatState::Asking { is_draining } = state.heartbeat_state else {
             // The leave request was answered.
