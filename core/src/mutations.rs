@@ -82,11 +82,15 @@ pub enum Mutation {
     MisplaceHelped,
     /// A helper sends the columns of another sample, and the home believes it.
     BelieveWrongHelp,
+    /// The coordinator believes that a worker which has a map of homes has the latest.
+    OldMap,
+    /// The coordinator lists the homes of a session once, and not again when they have changed.
+    OldHomes,
 }
 
 impl Mutation {
     /// All mutations.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 40] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
         Self::ResumeAtFurthest,
@@ -125,6 +129,8 @@ impl Mutation {
         Self::UseLateHelp,
         Self::MisplaceHelped,
         Self::BelieveWrongHelp,
+        Self::OldMap,
+        Self::OldHomes,
     ];
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     messages::{SessionId, WorkerId},
     mix::splitmix64,
+    mutations::{Mutation, mutated},
     peers::{PeerAddress, PeerMap, Readers, SessionReaders},
 };
 
@@ -69,7 +70,8 @@ impl CoordinatorCore {
         }
         let opening_ms = OPENING_HEARTBEAT_MS.max(self.workers.len() as u64);
         let heartbeat_ms = if is_opening { opening_ms.min(self.config.heartbeat_ms) } else { self.config.heartbeat_ms };
-        let peers = (version != known).then(|| Box::new(self.shared_map(version, &sessions)));
+        let is_known = version == known || (mutated(Mutation::OldMap) && known != 0);
+        let peers = (!is_known).then(|| Box::new(self.shared_map(version, &sessions)));
         PeerNews { heartbeat_ms, peers }
     }
 
@@ -77,7 +79,9 @@ impl CoordinatorCore {
     fn list_homes(&mut self, id: SessionId) {
         let session = &self.sessions[&id];
         let (now_ms, changes) = (self.now_ms, self.home_changes);
-        let is_new = |listed: &ListedHomes| listed.changes == changes || now_ms < listed.listed_ms + REFRESH_MS;
+        let is_new = |listed: &ListedHomes| {
+            listed.changes == changes || now_ms < listed.listed_ms + REFRESH_MS || mutated(Mutation::OldHomes)
+        };
         if session.listed_homes.as_ref().is_some_and(is_new) {
             return;
         }

@@ -269,9 +269,7 @@ impl World {
         if let Err(problem) = self.oracle.answered(at, newest_ms, &body, &reply, &mut self.coverage) {
             self.fail(problem);
         }
-        if self.scenario.has_help() {
-            self.check_help(at, newest_ms, &body, &reply);
-        }
+        self.check_news(at, newest_ms, &body, &reply);
         if matches!(*body, ToCoordinator::WorkerHeartbeat(_)) && (terms.waits || !changes.is_empty()) {
             self.remind(
                 HEARTBEAT_ANSWER_TIMEOUT_US,
@@ -291,11 +289,13 @@ impl World {
         self.hand_over_changes(at, changes, Some(Reply { conn, id, body: reply, terms, asked }));
     }
 
-    fn check_help(&mut self, at: usize, now_ms: u64, question: &ToCoordinator, answer: &FromCoordinator) {
+    /// Checks what workers learn about each other.
+    fn check_news(&mut self, at: usize, now_ms: u64, question: &ToCoordinator, answer: &FromCoordinator) {
         self.oracle.sent_home(at, now_ms, question, answer);
         let ToCoordinator::WorkerHeartbeat(heartbeat) = question else { return };
         let lead = self.coordinators[at].lead.as_ref().expect("it leads");
-        if let Err(problem) = self.oracle.lent(at, now_ms, heartbeat, answer, lead.core.lending()) {
+        let lent = self.oracle.lent(at, now_ms, heartbeat, answer, lead.core.lending());
+        if let Err(problem) = lent.and_then(|()| self.oracle.mapped(at, now_ms, heartbeat, answer)) {
             self.fail(problem);
         }
     }

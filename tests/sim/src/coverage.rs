@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The events that a few hundred seeds must reach, each at least once.
-pub const EXPECTED: [&str; 76] = [
+pub const EXPECTED: [&str; 77] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -73,6 +73,7 @@ pub const EXPECTED: [&str; 76] = [
     "batch_failed_for_bad_samples",
     "rank_ended_as_its_job_has_failed",
     "run_finished_beside_another",
+    "map_of_homes_changed",
     "helpers_were_lent",
     "helpers_were_taken_away",
     "sample_decoded_by_a_helper",

@@ -12,6 +12,7 @@ use spdl_core::{
     coordinator::{Change, Durable},
     messages::{Session, SessionId, WorkerId},
     order::BatchParams,
+    peers::PeerMap,
 };
 
 use self::lending::HelpView;
@@ -120,10 +121,12 @@ pub(crate) struct Oracle {
     liveness_ms: u64,
     /// The view of each coordinator.
     views: BTreeMap<usize, View>,
-    /// What each coordinator has heard of helpers since it began to lead.
+    /// What each coordinator has heard of helpers, and said of homes, since it began to lead.
     help_views: BTreeMap<usize, HelpView>,
     /// The lists of helpers that were sent, by their versions.
     helper_lists: BTreeMap<u64, Vec<WorkerId>>,
+    /// The maps of homes that were sent, by their versions.
+    peer_maps: BTreeMap<u64, PeerMap>,
     /// What the durable state holds of each session.
     kept: BTreeMap<SessionId, StoredSession>,
     /// The sessions that clients take part in: the run, the number of ranks, and the start.

@@ -56,6 +56,8 @@ pub(crate) struct SimWorker {
     /// The bad samples in the heartbeat in progress.
     reported: Vec<ReportedBadSample>,
     help: SimHelp,
+    /// The version of its map of homes.
+    peer_map: u64,
     failures: u32,
     heartbeat_state: HeartbeatState,
     shutdown: SimShutdown,
@@ -130,6 +132,7 @@ impl SimWorker {
             bad: BadLedger::default(),
             reported: Vec::new(),
             help: SimHelp::default(),
+            peer_map: 0,
             failures: 0,
             heartbeat_state: HeartbeatState::Ended,
             shutdown: SimShutdown::Running,
@@ -167,6 +170,7 @@ impl World {
         state.bad = BadLedger::default();
         state.reported.clear();
         state.help = SimHelp::new(now_us);
+        state.peer_map = 0;
         state.failures = 0;
         state.heartbeat_state = HeartbeatState::BackingOff;
         state.shutdown = SimShutdown::Running;

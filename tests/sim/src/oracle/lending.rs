@@ -1,4 +1,4 @@
-//! Checks of which workers help which homes.
+//! Checks of what workers learn about each other: who helps whom, and which are the homes of a session's ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,8 @@ use super::Oracle;
 /// The most homes that a worker may help, and helpers that a home may have.
 const MAX_HOMES: usize = 4;
 const MAX_HELPERS: usize = 16;
+/// The map of homes may be this old.
+const REFRESH_MS: u64 = 100;
 /// After so many heartbeats without ranks a home has no helpers. Time alone does not tell: a coordinator that was stopped
 /// meanwhile takes ranks for alive that it could not hear.
 const MAX_WITHOUT_RANKS: u32 = 20;
@@ -21,10 +23,19 @@ const MAX_WITHOUT_RANKS: u32 = 20;
 #[derive(Debug, Default)]
 pub(super) struct HelpView {
     workers: BTreeMap<WorkerId, ReportedWorker>,
-    /// The homes that ranks were sent to last, and when.
-    homes: BTreeMap<(SessionId, u32), (WorkerId, u64)>,
+    homes: BTreeMap<(SessionId, u32), SentHome>,
     /// When the coordinator chose helpers, as far as that was checked.
     looked_ms: Option<u64>,
+}
+
+/// The home that a rank was sent to last.
+#[derive(Debug)]
+struct SentHome {
+    worker: WorkerId,
+    /// Since when it has been its home.
+    since_ms: u64,
+    /// When it was sent there last.
+    heard_ms: u64,
 }
 
 /// What a worker's last heartbeat said.
@@ -49,8 +60,44 @@ impl Oracle {
             _ => return,
         };
         if let Some(home) = home {
-            self.help_views.entry(at).or_default().homes.insert(rank, (home.worker, now_ms));
+            let new = SentHome { worker: home.worker, since_ms: now_ms, heard_ms: now_ms };
+            let sent = self.help_views.entry(at).or_default().homes.entry(rank).or_insert(new);
+            if sent.worker != home.worker {
+                *sent = SentHome { worker: home.worker, since_ms: now_ms, heard_ms: now_ms };
+            }
+            sent.heard_ms = now_ms;
         }
+    }
+
+    /// Checks the answer to a worker's heartbeat: the map of homes that the worker has after it is not an old one.
+    pub(crate) fn mapped(
+        &mut self,
+        at: usize,
+        now_ms: u64,
+        heartbeat: &WorkerHeartbeat,
+        answer: &FromCoordinator,
+    ) -> Result<(), String> {
+        let FromCoordinator::WorkerAcknowledged { peers: news, .. } = answer else { return Ok(()) };
+        if let Some(map) = news {
+            self.peer_maps.insert(map.version, (**map).clone());
+        }
+        let version = news.as_ref().map_or(heartbeat.peer_map, |map| map.version);
+        let (Some(map), Some(view)) = (self.peer_maps.get(&version), self.help_views.get(&at)) else { return Ok(()) };
+        for readers in &map.sessions {
+            for (rank, home) in (0..).zip(&readers.now.homes) {
+                let home = home.map(|home| map.workers[usize::from(home)].worker);
+                let sent = view.homes.get(&(readers.session, rank));
+                let sent = sent.filter(|sent| now_ms > sent.since_ms + REFRESH_MS).map(|sent| sent.worker);
+                if let Some((home, sent)) = home.zip(sent).filter(|(home, sent)| home != sent) {
+                    let session = readers.session.0;
+                    return Err(format!(
+                        "worker {} has {} as the home of rank {rank} of session {session}, which is {}",
+                        heartbeat.home.worker.0, home.0, sent.0
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Checks the answer to a worker's heartbeat: the list of helpers that the worker has after it is what the coordinator
@@ -94,7 +141,7 @@ impl Oracle {
                 return Err(format!("worker {} is given {helpers:?} as helpers", home.0));
             }
             let is_helped = view.workers.get(home).is_some_and(|worker| worker.help.is_helped);
-            let is_sent = |(to, heard_ms): &(WorkerId, u64)| to == home && now_ms <= heard_ms + self.liveness_ms;
+            let is_sent = |sent: &SentHome| sent.worker == *home && now_ms <= sent.heard_ms + self.liveness_ms;
             let without_ranks = view.workers.get(home).map_or(0, |worker| worker.without_ranks);
             let has_ranks = without_ranks <= MAX_WITHOUT_RANKS || view.homes.values().any(is_sent);
             if !is_helped || !has_ranks {

@@ -77,7 +77,7 @@ impl World {
             slow_object: None,
             tuning: Default::default(),
             bad_samples,
-            peer_map: 0,
+            peer_map: state.peer_map,
             peers: Default::default(),
             help: Box::new(self.help_report(worker)),
         };
@@ -89,6 +89,10 @@ impl World {
     pub(crate) fn worker_answered(&mut self, worker: usize, answer: &FromCoordinator) {
         if let FromCoordinator::WorkerAcknowledged { helpers: Some(list), .. } = answer {
             self.set_helpers(worker, (**list).clone());
+        }
+        if let FromCoordinator::WorkerAcknowledged { peers: Some(map), .. } = answer {
+            self.coverage.count("map_of_homes_changed");
+            self.workers[worker].peer_map = map.version;
         }
         let state = &mut self.workers[worker];
         let HeartbeatState::Asking { is_draining } = state.heartbeat_state else {
