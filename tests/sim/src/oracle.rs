@@ -3,7 +3,7 @@
 
 mod answers;
 mod batches;
-mod lending;
+mod neighbours;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,7 +15,7 @@ use spdl_core::{
     peers::PeerMap,
 };
 
-use self::lending::HelpView;
+use self::neighbours::NeighbourView;
 
 /// The longest time for which ranks may continue before they learn that they must stop.
 const SETTLED_US: u64 = 30_000_000;
@@ -122,7 +122,7 @@ pub(crate) struct Oracle {
     /// The view of each coordinator.
     views: BTreeMap<usize, View>,
     /// What each coordinator has heard of helpers, and said of homes, since it began to lead.
-    help_views: BTreeMap<usize, HelpView>,
+    neighbour_views: BTreeMap<usize, NeighbourView>,
     /// The lists of helpers that were sent, by their versions.
     helper_lists: BTreeMap<u64, Vec<WorkerId>>,
     /// The maps of homes that were sent, by their versions.
@@ -167,7 +167,7 @@ impl Oracle {
             view.known.insert(session.id, known);
         }
         self.views.insert(at, view);
-        self.help_views.remove(&at);
+        self.neighbour_views.remove(&at);
         let view = &self.views[&at];
         for (id, (run, ..)) in &self.adopted {
             // The oldest sessions of a run may be gone.

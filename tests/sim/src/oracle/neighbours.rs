@@ -19,9 +19,9 @@ const REFRESH_MS: u64 = 100;
 /// meanwhile takes ranks for alive that it could not hear.
 const MAX_WITHOUT_RANKS: u32 = 20;
 
-/// What a coordinator has heard of helpers and homes.
+/// What a coordinator has heard of workers, and said about them.
 #[derive(Debug, Default)]
-pub(super) struct HelpView {
+pub(super) struct NeighbourView {
     workers: BTreeMap<WorkerId, ReportedWorker>,
     homes: BTreeMap<(SessionId, u32), SentHome>,
     /// When the coordinator chose helpers, as far as that was checked.
@@ -61,7 +61,7 @@ impl Oracle {
         };
         if let Some(home) = home {
             let new = SentHome { worker: home.worker, since_ms: now_ms, heard_ms: now_ms };
-            let sent = self.help_views.entry(at).or_default().homes.entry(rank).or_insert(new);
+            let sent = self.neighbour_views.entry(at).or_default().homes.entry(rank).or_insert(new);
             if sent.worker != home.worker {
                 *sent = SentHome { worker: home.worker, since_ms: now_ms, heard_ms: now_ms };
             }
@@ -82,7 +82,9 @@ impl Oracle {
             self.peer_maps.insert(map.version, (**map).clone());
         }
         let version = news.as_ref().map_or(heartbeat.peer_map, |map| map.version);
-        let (Some(map), Some(view)) = (self.peer_maps.get(&version), self.help_views.get(&at)) else { return Ok(()) };
+        let (Some(map), Some(view)) = (self.peer_maps.get(&version), self.neighbour_views.get(&at)) else {
+            return Ok(());
+        };
         for readers in &map.sessions {
             for (rank, home) in (0..).zip(&readers.now.homes) {
                 let home = home.map(|home| map.workers[usize::from(home)].worker);
@@ -112,7 +114,7 @@ impl Oracle {
     ) -> Result<(), String> {
         let FromCoordinator::WorkerAcknowledged { helpers: news, .. } = answer else { return Ok(()) };
         let worker = heartbeat.home.worker;
-        let view = self.help_views.entry(at).or_default();
+        let view = self.neighbour_views.entry(at).or_default();
         let before = view.workers.get(&worker).map_or(0, |before| before.without_ranks);
         let without_ranks = if heartbeat.ranks.is_empty() { before + 1 } else { 0 };
         let reported = ReportedWorker { is_draining: heartbeat.draining, without_ranks, help: *heartbeat.help };
@@ -133,7 +135,7 @@ impl Oracle {
     }
 
     fn chosen(&self, at: usize, now_ms: u64, lending: &Lending) -> Result<(), String> {
-        let view = &self.help_views[&at];
+        let view = &self.neighbour_views[&at];
         let mut homes_of: BTreeMap<WorkerId, usize> = BTreeMap::new();
         for (home, helpers) in &lending.helpers {
             let unique: BTreeSet<&WorkerId> = helpers.iter().collect();
