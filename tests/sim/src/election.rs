@@ -257,6 +257,10 @@ impl World {
             return self.on_written(at);
         }
         if !self.lease_is_valid(at) {
+            // A deadline of the shell that has passed stays so; its clock does not step back.
+            if let Some(leadership) = &mut self.candidacy(at).leadership {
+                leadership.until_ms = 0;
+            }
             return self.on_old_leader_write(at);
         }
         match fence {
