@@ -22,7 +22,7 @@ from ..errors import SettingError
 from ..loader import Loader, connect
 from ..run.errors import LaunchError
 from ..run.folders import PrivateFolder, private_path
-from .servers import CLIENT, Certificates, CoordinatorActor, WorkerActor, folder_name
+from .servers import CLIENT, CoordinatorActor, WorkerActor, folder_name, keep_certificates
 from .shard import DatasetShard
 
 _logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class RayCluster:
         if self._launch not in _folders:
             folder = _folders[self._launch] = PrivateFolder()
             atexit.register(folder.remove)
-            Certificates(self._launch, folder.path, _CALL_S)
+            keep_certificates(self._launch, folder.path, _CALL_S)
         return str(_folders[self._launch].path / CLIENT)
 
 
@@ -220,7 +220,8 @@ def _stop(actors: Sequence[Any], group: Any) -> None:
     if not ray.is_initialized():
         return
     for some in (actors[1:], actors[:1]):
-        ray.wait([actor.stop.remote() for actor in some] or [ray.put(None)], num_returns=max(1, len(some)), timeout=_STOP_S)
+        if calls := [actor.stop.remote() for actor in some]:
+            ray.wait(calls, num_returns=len(calls), timeout=_STOP_S)
         for actor in some:
             ray.kill(actor)
     remove_placement_group(group)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import ray
@@ -83,7 +83,7 @@ class _ServerActor:
     def __init__(self, folder: str) -> None:
         self._folder = PrivateFolder(folder)
         self._folder.keep()
-        threading.Thread(target=self._keep, daemon=True).start()
+        _repeat(KEPT_S / 3, self._folder.keep)
         self._server: Server | None = None
         #: Why there is no server.
         self._failure: LaunchError | None = None
@@ -97,11 +97,6 @@ class _ServerActor:
     def _start(self) -> None:
         """Starts the server."""
         raise NotImplementedError
-
-    def _keep(self) -> None:
-        while True:
-            time.sleep(KEPT_S / 3)
-            self._folder.keep()
 
     def _check(self) -> None:
         """Raises the error for which there is no server."""
@@ -134,7 +129,7 @@ class CoordinatorActor(_ServerActor):
         ready = self._server.ready
         before.write_text(json.dumps(ready))
         self._address, self._page = with_port(host, int(ready["quic"].rsplit(":", 1)[1])), str(ready["http"])
-        threading.Thread(target=self._renew, daemon=True).start()
+        _repeat(certificates.RENEW_S, lambda: certificates.issue(self._call, folder))
 
     def addresses(self) -> tuple[str, str, str]:
         """Returns `HOST:PORT` of the coordinator, the address of its page, and the folder of an administrator's certificate on its node."""
@@ -158,14 +153,6 @@ class CoordinatorActor(_ServerActor):
         name: str = json.loads(done.output.splitlines()[-1])["name"]
         return name
 
-    def _renew(self) -> None:
-        while True:
-            time.sleep(certificates.RENEW_S)
-            try:
-                certificates.issue(self._call, self._folder.path)
-            except LaunchError as error:
-                print(error, file=sys.stderr, flush=True)
-
     def _call(self, *arguments: object) -> Outcome:
         command = [program.path(), "--die-with-parent", *map(str, arguments)]
         try:
@@ -185,7 +172,7 @@ class WorkerActor(_ServerActor):
 
     def _start(self) -> None:
         folder = self._folder.path
-        Certificates(self._launch, folder, self._limit_s)
+        keep_certificates(self._launch, folder, self._limit_s)
         coordinator, _, _ = ray.get(ray.get_actor(self._launch).addresses.remote(), timeout=self._limit_s)
         _, listen = _addresses()
         name = f"worker-{self._node[:_ID]}"
@@ -217,21 +204,25 @@ def _end_again(reason: str) -> NoReturn:
     os._exit(1)
 
 
-class Certificates:
-    """The certificates of a worker and of clients in a folder, as the coordinator's actor makes them anew."""
+def _repeat(pause_s: float, work: Callable[[], object]) -> None:
+    """Does some work again and again in this process, after a pause each time. An error is printed, and does not end it."""
 
-    def __init__(self, launch: str, folder: pathlib.Path, limit_s: float) -> None:
-        self._launch, self._folder, self._limit_s = launch, folder, limit_s
-        self._write()
-        threading.Thread(target=self._renew, daemon=True).start()
-
-    def _write(self) -> None:
-        certificates.write(self._folder, ray.get(ray.get_actor(self._launch).certificates.remote(), timeout=self._limit_s))
-
-    def _renew(self) -> None:
+    def run() -> None:
         while True:
-            time.sleep(certificates.RENEW_S)
+            time.sleep(pause_s)
             try:
-                self._write()
-            except Exception as error:  # Ray has many, and the next day it is tried again.
-                print(f"the certificates are not renewed: {error}", file=sys.stderr, flush=True)
+                work()
+            except Exception as error:  # Ray has many.
+                print(error, file=sys.stderr, flush=True)
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def keep_certificates(launch: str, folder: pathlib.Path, limit_s: float) -> None:
+    """Writes the certificates of a worker and of clients into a folder, and again when the coordinator's actor has made them anew."""
+
+    def write() -> None:
+        certificates.write(folder, ray.get(ray.get_actor(launch).certificates.remote(), timeout=limit_s))
+
+    write()
+    _repeat(certificates.RENEW_S, write)
