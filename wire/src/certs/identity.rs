@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use ::aws_lc_rs::hmac;
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
     client::Resumption,
@@ -44,6 +45,8 @@ pub struct Identity {
     /// Differs where any of the files differs.
     pub(super) stamp: u64,
     pub(super) origin: Option<Origin>,
+    /// Known to who has the private key.
+    secret: hmac::Key,
 }
 
 impl Identity {
@@ -82,13 +85,14 @@ impl Identity {
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
             .map_err(|error| invalid(format!("has a key file without a key: {error}")))?;
         let leaf = chain.first().ok_or_else(|| invalid("holds no certificate".to_owned()))?;
+        let secret = hmac::Key::new(hmac::HMAC_SHA256, key.secret_der());
         let (role, name) = names_of(leaf).map_err(invalid)?;
         let (ca_name, validity) = check_issuer(leaf, &authorities).map_err(invalid)?;
         let configs = Configs { authorities, chain, key };
         let client = configs.client().map_err(|error| invalid(format!("cannot be used: {error}")))?;
         let server = configs.server().map_err(|error| invalid(format!("cannot be used: {error}")))?;
         let (client, server, ca_pem) = (Arc::new(client), Arc::new(server), ca.to_owned());
-        Ok(Self { role, name, ca_name, client, server, ca_pem, validity, stamp, origin: None })
+        Ok(Self { role, name, ca_name, client, server, ca_pem, validity, stamp, origin: None, secret })
     }
 
     /// Returns the identity with the place that it comes from.
@@ -106,6 +110,11 @@ impl Identity {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns a key for secrets that only processes with the same private key share.
+    pub(crate) const fn secret(&self) -> &hmac::Key {
+        &self.secret
     }
 
     /// Returns the name of the CA that issued the certificate; every cluster has another one.

@@ -6,6 +6,7 @@ mod error;
 mod peer;
 mod probe;
 mod request;
+mod restart;
 mod settings;
 
 use std::{
@@ -67,7 +68,7 @@ pub fn server_endpoint(
     let tls = Tls::of(identity);
     let mut config = ServerConfig::with_crypto(Arc::clone(&tls) as _);
     settings.limit_server(&mut config);
-    endpoint(listen, Some(config), tls, settings)
+    endpoint(listen, identity, Some(config), tls, settings)
 }
 
 /// Makes an endpoint that only connects. Connections that begin after the identity's files were renewed use them.
@@ -76,13 +77,14 @@ pub fn server_endpoint(
 /// [`QuicError::Bind`]. Call it in a tokio runtime.
 pub fn client_endpoint(identity: &Identity, settings: &QuicSettings) -> Result<Endpoint, QuicError> {
     let tls = Tls::of(identity);
-    let any = |ip: IpAddr| endpoint(SocketAddr::new(ip, 0), None, Arc::clone(&tls), settings);
+    let any = |ip: IpAddr| endpoint(SocketAddr::new(ip, 0), identity, None, Arc::clone(&tls), settings);
     // An IPv6 socket reaches IPv4 too, but some hosts have no IPv6.
     any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))
 }
 
 fn endpoint(
     listen: SocketAddr,
+    identity: &Identity,
     server: Option<ServerConfig>,
     tls: Arc<Tls>,
     settings: &QuicSettings,
@@ -90,8 +92,12 @@ fn endpoint(
     let bind = |source| QuicError::Bind { address: listen, source };
     let socket = UdpSocket::bind(listen).map_err(bind)?;
     settings.size_buffers(&socket);
+    let mut config = settings.endpoint();
+    if server.is_some() {
+        restart::share_with_predecessors(&mut config, identity, socket.local_addr().map_err(bind)?);
+    }
     let runtime = Arc::new(quinn::TokioRuntime);
-    let mut endpoint = Endpoint::new(settings.endpoint(), server, socket, runtime).map_err(bind)?;
+    let mut endpoint = Endpoint::new(config, server, socket, runtime).map_err(bind)?;
     let mut client = ClientConfig::new(tls);
     client.transport_config(settings.client_transport());
     endpoint.set_default_client_config(client);
