@@ -7,7 +7,7 @@ use spdl_core::{
     coordinators::Addresses,
     job::is_name,
 };
-use spdl_wire::slab::MAX_SLOTS;
+use spdl_wire::{quic::QuicSettings, slab::MAX_SLOTS};
 
 use crate::{ClientError, StartFrom};
 
@@ -54,6 +54,8 @@ pub struct Settings {
     /// `SPDL_NODE`: name of this node, for hosts where the kernel's boot id does not show which processes can share
     /// memory. Default: the kernel's boot id.
     pub node: Option<String>,
+    /// `SPDL_QUIC`: settings of QUIC, `KEY=VALUE` with commas between; docs/spec/protocol.md has the keys and defaults.
+    pub quic: QuicSettings,
 }
 
 impl Default for Settings {
@@ -72,6 +74,7 @@ impl Default for Settings {
             timeout: Duration::from_secs(DEFAULT_TIMEOUT_S),
             socket: None,
             node: None,
+            quic: QuicSettings::default(),
         }
     }
 }
@@ -112,6 +115,9 @@ impl Settings {
             timeout: Duration::from_secs(number("SPDL_TIMEOUT_S", variable("SPDL_TIMEOUT_S"), DEFAULT_TIMEOUT_S)?),
             socket: variable("SPDL_SOCKET"),
             node: variable("SPDL_NODE"),
+            quic: variable("SPDL_QUIC").map_or(Ok(default.quic), |text| {
+                text.parse().map_err(|problem| ClientError::Setting { name: "SPDL_QUIC", problem })
+            })?,
         })
     }
 

@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use spdl_wire::process::{StopSignals, announce};
+use spdl_wire::{
+    process::{StopSignals, announce},
+    quic::QuicSettings,
+};
 
 use crate::{
     shell::{Authority, CoordinatorSettings, DatasetLimits, Server, StartError},
@@ -85,6 +88,10 @@ pub struct CoordArgs {
     #[arg(long, env = "SPDL_COORD_LIVENESS_MS", value_name = "MS", default_value_t = 5_000,
           value_parser = clap::value_parser!(u64).range(100..=600_000))]
     pub liveness_ms: u64,
+    /// Settings of QUIC: KEY=VALUE, with commas between: payload=1452,offload=off. The keys and the defaults are in
+    /// docs/spec/protocol.md. What both sides of a connection need is set on both.
+    #[arg(long, env = "SPDL_QUIC", value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true)]
+    pub quic: QuicSettings,
     /// Name in this coordinator's certificate.
     #[arg(long, env = "SPDL_COORD_NAME", default_value = "spdl-coord")]
     pub name: String,
@@ -112,6 +119,7 @@ impl CoordArgs {
             lease_s: self.lease_s,
             advertise: self.advertise.clone(),
             jobs: self.jobs.clone(),
+            quic: self.quic.clone(),
             name: self.name.clone(),
             sans: self.sans.clone(),
             datasets: DatasetLimits {

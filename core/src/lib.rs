@@ -39,6 +39,7 @@ pub mod recent;
 mod redact;
 mod role;
 mod session;
+pub mod size;
 mod stage;
 mod stores;
 pub mod trace;

@@ -8,6 +8,7 @@ mod kill;
 mod large_pictures;
 mod launches;
 mod mix;
+mod network_settings;
 mod otlp;
 mod peers;
 mod ragged_memory;

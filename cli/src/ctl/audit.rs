@@ -17,6 +17,7 @@ use spdl_core::{
     job::BadSamples,
     order::{BatchParams, Item, ItemKind},
 };
+use spdl_wire::quic::QuicSettings;
 
 use super::{
     CtlError, Outcome,
@@ -44,6 +45,9 @@ pub(crate) struct AuditArgs {
     /// With `--run`: folder with `ca.pem`, `cert.pem` and `key.pem` of a client or an admin.
     #[arg(long, env = "SPDL_CERTS", value_name = "DIR")]
     certs: Option<PathBuf>,
+    /// Settings of QUIC: KEY=VALUE, with commas between; the keys are in docs/spec/protocol.md.
+    #[arg(long, env = "SPDL_QUIC", value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true)]
+    quic: QuicSettings,
     /// Position that the run started from.
     #[arg(long, default_value = "0:0", value_name = "EPOCH:OFFSET")]
     from: Position,
@@ -124,7 +128,7 @@ pub(crate) fn run(args: &AuditArgs) -> Outcome {
         let (Some(run), Some(coord), Some(certs)) = (&args.run, args.coord.clone(), args.certs.clone()) else {
             unreachable!("clap has checked what `--run` requires: {args:?}")
         };
-        return runtime.block_on(run::audit(run, &Connection { coord, certs }, args.json));
+        return runtime.block_on(run::audit(run, &Connection { coord, certs, quic: args.quic.clone() }, args.json));
     };
     let mut open = runtime.block_on(job_file::open(path))?;
     open.job.epochs = args.epochs.unwrap_or(open.job.epochs);

@@ -35,6 +35,9 @@ pub(crate) struct Connection {
     /// Folder with `ca.pem`, `cert.pem` and `key.pem`.
     #[arg(long, env = "SPDL_CERTS", value_name = "DIR")]
     pub(crate) certs: PathBuf,
+    /// Settings of QUIC: KEY=VALUE, with commas between; the keys are in docs/spec/protocol.md.
+    #[arg(long, env = "SPDL_QUIC", value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true)]
+    pub(crate) quic: QuicSettings,
 }
 
 impl Connection {
@@ -58,7 +61,7 @@ impl Connection {
     /// Reads the certificate and returns a client for several requests.
     pub(crate) fn open(&self) -> Result<CoordinatorClient, CtlError> {
         let identity = Identity::load(&self.certs)?;
-        let endpoint = quic::client_endpoint(&identity, &QuicSettings::default())?;
+        let endpoint = quic::client_endpoint(&identity, &self.quic)?;
         Ok(CoordinatorClient::new(endpoint, LeaderDiscovery::new(self.coord.clone()), CONNECT_TIMEOUT))
     }
 }

@@ -2,12 +2,12 @@
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
+use spdl_core::size::parse_bytes;
 use spdl_shard::{
     dataset::{IndexOptions, OldMetadata, ShardList, index_until},
     format::{Format, files::FileTable, format_called, format_names},
     store::{DatasetStore, StoreOptions},
 };
-use spdl_worker::size::parse_bytes;
 
 use super::{Outcome, allocator, interrupt, pack, progress::ProgressLine};
 

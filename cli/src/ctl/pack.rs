@@ -5,6 +5,7 @@ use std::{
     process::ExitCode,
 };
 
+use spdl_core::size::parse_bytes;
 use spdl_shard::{
     dataset::{
         Annotations, DatasetReport, FieldChoice, Jpegs, Overwrite, PackOptions, PackOrder, PackPart, PackSource,
@@ -12,7 +13,6 @@ use spdl_shard::{
     },
     store::{DatasetStore, StoreOptions},
 };
-use spdl_worker::size::parse_bytes;
 
 use super::{
     CtlError, Outcome, allocator,

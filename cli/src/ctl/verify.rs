@@ -6,16 +6,14 @@ use std::{path::Path, process::ExitCode};
 use spdl_core::{
     Fingerprint, SampleId,
     job::{DatasetFacts, JobFile},
+    size::parse_bytes,
 };
 use spdl_shard::{
     dataset::{Against, FieldChoice, PackSource, PictureCheck, VerifyOptions, VerifyReport, verify},
     manifest::MANIFEST_NAME,
     store::DatasetStore,
 };
-use spdl_worker::{
-    decode::{BadSampleProblem, Decoder, FieldTarget, SampleKey},
-    size::parse_bytes,
-};
+use spdl_worker::decode::{BadSampleProblem, Decoder, FieldTarget, SampleKey};
 
 use super::{CtlError, Outcome, allocator, output::outln, progress::ProgressLine, report};
 

@@ -11,12 +11,12 @@ use spdl_core::{
     Position, Stage,
     job::Job,
     messages::{Session, SessionId},
+    size::parse_bytes,
     tuning::{Setting, TuningSettings},
 };
 use spdl_worker::{
     budget::{Budget, DiskBudget},
     feed::{Access, DiskCacheState, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
-    size::parse_bytes,
 };
 
 use super::{

@@ -23,11 +23,7 @@ use spdl_core::{
     messages::{Session, StageStats, Stall, StartReason},
 };
 use spdl_pipeline::stats::StageCounters;
-use spdl_wire::{
-    certs::Identity,
-    node::this_node,
-    quic::{QuicSettings, client_endpoint},
-};
+use spdl_wire::{certs::Identity, node::this_node, quic::client_endpoint};
 use tokio::sync::{mpsc, oneshot};
 
 pub use builder::Builder;
@@ -241,7 +237,7 @@ fn endpoint(settings: &Settings) -> Result<quinn::Endpoint, ClientError> {
     let folder = settings.certs.display().to_string();
     let identity = Identity::load(&settings.certs)
         .map_err(|error| ClientError::Certificates { folder, cause: error.to_string() })?;
-    client_endpoint(&identity, &QuicSettings::default())
+    client_endpoint(&identity, &settings.quic)
         .map_err(|error| ClientError::System { action: "open a QUIC endpoint", cause: error.to_string() })
 }
 

@@ -77,6 +77,8 @@ pub struct CoordinatorSettings {
     pub advertise: Option<String>,
     /// Directory of job files to load.
     pub jobs: Option<PathBuf>,
+    /// The settings of its connections.
+    pub quic: QuicSettings,
     /// The name in this coordinator's certificate.
     pub name: String,
     /// Further DNS names and addresses in the certificate.
@@ -193,7 +195,7 @@ impl Server {
         let http_error = |source| StartError::Http { address: settings.http, source };
         let listener = TcpListener::bind(settings.http).await.map_err(http_error)?;
         let http = listener.local_addr().map_err(http_error)?;
-        let endpoint = server_endpoint(settings.listen, &identity, &QuicSettings::default())?;
+        let endpoint = server_endpoint(settings.listen, &identity, &settings.quic)?;
         let bound = |source| StartError::Quic(QuicError::Bind { address: settings.listen, source });
         let quic = endpoint.local_addr().map_err(bound)?;
 

@@ -1,14 +1,15 @@
 //! The settings of a QUIC endpoint.
 
-use std::{net::UdpSocket, sync::Arc, time::Duration};
+use std::{net::UdpSocket, ops::RangeInclusive, str::FromStr, sync::Arc, time::Duration};
 
 use quinn::{
     AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TransportConfig,
-    congestion::CubicConfig,
+    congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig},
 };
 use rustix::net::sockopt;
 
 use super::varint;
+use spdl_core::size::parse_bytes;
 
 /// The most batches that a home may have in flight to a client, each on its own stream.
 const MAX_BATCHES: u64 = 512;
@@ -19,7 +20,10 @@ const HANDSHAKE_BYTES: u64 = 64 << 10;
 const ALL_HANDSHAKE_BYTES: u64 = 8 << 20;
 
 /// The settings of a QUIC endpoint. The defaults suit bulk data in a data centre and on loopback.
-#[derive(Clone, Debug)]
+///
+/// They are read from text, `KEY=VALUE` with commas between, where each key is the name of a field as it is in the table
+/// of docs/spec/protocol.md: `payload=1452,offload=off,congestion=bbr`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuicSettings {
     /// A connection that receives nothing for this long is dead. Default 5 s. Raised: a peer that vanished is noticed
     /// later. Lowered: a process that gets no CPU time for that long loses its connections.
@@ -55,8 +59,23 @@ pub struct QuicSettings {
     pub socket_buffer_bytes: usize,
     /// Whether the kernel segments and coalesces packets (GSO). Default true. Some virtual networks do it wrong.
     pub segmentation_offload: bool,
+    /// What decides how much may be in flight. Default: CUBIC.
+    pub congestion: Congestion,
     /// The most connections in their handshake at once. Default 1,024. Raised: an attacker can take more memory.
     pub max_handshakes: usize,
+}
+
+/// An algorithm that decides how much may be in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// RFC 9438: grows until packets are lost.
+    #[default]
+    Cubic,
+    /// RFC 9002, section 7: as CUBIC, and slower over long paths.
+    NewReno,
+    /// BBR, after the rate and the round trip that were measured: for paths that lose packets without being full. Quinn
+    /// calls its implementation experimental.
+    Bbr,
 }
 
 impl Default for QuicSettings {
@@ -73,6 +92,7 @@ impl Default for QuicSettings {
             ack_every_packets: 1,
             socket_buffer_bytes: 4 << 20,
             segmentation_offload: true,
+            congestion: Congestion::default(),
             max_handshakes: 1024,
         }
     }
@@ -110,11 +130,9 @@ impl QuicSettings {
         acks.ack_eliciting_threshold(varint(self.ack_every_packets.into()));
         let mut discovery = MtuDiscoveryConfig::default();
         discovery.upper_bound(self.max_udp_payload_bytes);
-        let mut congestion = CubicConfig::default();
-        congestion.initial_window(self.initial_window_bytes);
         let mut config = TransportConfig::default();
         config
-            .congestion_controller_factory(Arc::new(congestion))
+            .congestion_controller_factory(self.congestion())
             .max_idle_timeout(IdleTimeout::try_from(self.idle_timeout).ok())
             .keep_alive_interval(Some(self.keep_alive))
             .send_window(self.connection_window_bytes)
@@ -126,6 +144,27 @@ impl QuicSettings {
             .datagram_receive_buffer_size(None)
             .enable_segmentation_offload(self.segmentation_offload);
         config
+    }
+
+    fn congestion(&self) -> Arc<dyn ControllerFactory + Send + Sync> {
+        let window = self.initial_window_bytes;
+        match self.congestion {
+            Congestion::Cubic => {
+                let mut config = CubicConfig::default();
+                config.initial_window(window);
+                Arc::new(config)
+            }
+            Congestion::NewReno => {
+                let mut config = NewRenoConfig::default();
+                config.initial_window(window);
+                Arc::new(config)
+            }
+            Congestion::Bbr => {
+                let mut config = BbrConfig::default();
+                config.initial_window(window);
+                Arc::new(config)
+            }
+        }
     }
 
     pub(super) fn endpoint(&self) -> EndpointConfig {
@@ -143,6 +182,138 @@ impl QuicSettings {
         }
         if sockopt::set_socket_send_buffer_size_force(socket, bytes).is_err() {
             let _ = sockopt::set_socket_send_buffer_size(socket, bytes);
+        }
+    }
+}
+
+/// The largest window that a setting may have.
+const MAX_WINDOW: u64 = 4 << 30;
+/// The payloads that a setting may have: the least that QUIC allows, and the most that UDP carries.
+const PAYLOADS: RangeInclusive<u64> = 1_200..=65_527;
+
+impl FromStr for QuicSettings {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut settings = Self::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("`{part}` is not KEY=VALUE; write, for example, payload=1452"))?;
+            settings.set(key.trim(), value.trim()).map_err(|problem| format!("`{part}`: {problem}"))?;
+        }
+        if settings.keep_alive >= settings.idle_timeout {
+            return Err(format!(
+                "keep-alive ({:?}) has to be shorter than idle-timeout ({:?}), or connections end where nothing is sent",
+                settings.keep_alive, settings.idle_timeout
+            ));
+        }
+        Ok(settings)
+    }
+}
+
+impl QuicSettings {
+    /// Sets the field of this key.
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let size = |range: RangeInclusive<u64>| {
+            let bytes = parse_bytes(value)?;
+            let within = || format!("it has to be between {} and {} bytes", range.start(), range.end());
+            range.contains(&bytes).then_some(bytes).ok_or_else(within)
+        };
+        let payload = || size(PAYLOADS).map(|bytes| u16::try_from(bytes).unwrap_or(u16::MAX));
+        match key {
+            "idle-timeout" => self.idle_timeout = duration(value)?,
+            "keep-alive" => self.keep_alive = duration(value)?,
+            "stream-window" => self.stream_window_bytes = size(1 << 14..=MAX_WINDOW)?,
+            "connection-window" => self.connection_window_bytes = size(1 << 14..=MAX_WINDOW)?,
+            "initial-window" => self.initial_window_bytes = size(2_400..=MAX_WINDOW)?,
+            "payload" => self.max_udp_payload_bytes = payload()?,
+            "initial-payload" => self.initial_udp_payload_bytes = payload()?,
+            "ack-every" => {
+                self.ack_every_packets = value.parse().map_err(|_| "it has to be a number of packets".to_owned())?;
+            }
+            "socket-buffer" => {
+                self.socket_buffer_bytes = usize::try_from(size(1 << 12..=1 << 30)?).unwrap_or(usize::MAX);
+            }
+            "offload" => {
+                self.segmentation_offload = match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err("it has to be on or off".to_owned()),
+                };
+            }
+            "congestion" => {
+                self.congestion = match value {
+                    "cubic" => Congestion::Cubic,
+                    "new-reno" => Congestion::NewReno,
+                    "bbr" => Congestion::Bbr,
+                    _ => return Err("it has to be cubic, new-reno or bbr".to_owned()),
+                };
+            }
+            _ => {
+                return Err(
+                    "there is no such setting, but idle-timeout, keep-alive, stream-window, connection-window, initial-window, \
+                     payload, initial-payload, ack-every, socket-buffer, offload and congestion"
+                        .to_owned(),
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Parses a time between 10 ms and 10 min: `5s`, `500ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1e-3),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let seconds = number.parse::<f64>().map(|number| number * unit);
+    match seconds {
+        Ok(seconds) if (0.01..=600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("it has to be a time between 10ms and 600s; write, for example, 5s".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_from_text_and_wrong_ones_are_named() {
+        assert_eq!("".parse(), Ok(QuicSettings::default()));
+        let text = "idle-timeout=12s, keep-alive=500ms,stream-window=32MiB,connection-window=128MiB,initial-window=14720,\
+                    payload=1452,initial-payload=1300,ack-every=10,socket-buffer=1MiB,offload=off,congestion=bbr";
+        let expected = QuicSettings {
+            idle_timeout: Duration::from_secs(12),
+            keep_alive: Duration::from_millis(500),
+            stream_window_bytes: 32 << 20,
+            connection_window_bytes: 128 << 20,
+            initial_window_bytes: 14_720,
+            max_udp_payload_bytes: 1452,
+            initial_udp_payload_bytes: 1300,
+            ack_every_packets: 10,
+            socket_buffer_bytes: 1 << 20,
+            segmentation_offload: false,
+            congestion: Congestion::Bbr,
+            ..QuicSettings::default()
+        };
+        assert_eq!(text.parse(), Ok(expected));
+        for (text, named) in [
+            ("payload", "KEY=VALUE"),
+            ("payload=1199", "between 1200 and 65527"),
+            ("payload=70000", "between 1200 and 65527"),
+            ("stream-window=0", "`stream-window=0`"),
+            ("idle-timeout=0s", "between 10ms and 600s"),
+            ("idle-timeout=nans", "between 10ms and 600s"),
+            ("idle-timeout=1s", "shorter than idle-timeout"),
+            ("ack-every=-1", "number of packets"),
+            ("offload=yes", "on or off"),
+            ("congestion=vegas", "cubic, new-reno or bbr"),
+            ("mtu=9000", "payload"),
+        ] {
+            let problem = text.parse::<QuicSettings>().unwrap_err();
+            assert!(problem.contains(named), "{text}: {problem}");
         }
     }
 }

@@ -12,6 +12,7 @@ use std::{
 use clap::Parser;
 use spdl_core::{
     coordinators::Addresses,
+    size::parse_bytes,
     tuning::{Setting, Tunable, TuningSettings},
 };
 use spdl_ops::FunctionRegistry;
@@ -22,6 +23,7 @@ use spdl_wire::{
     local::{Allow, private_folder},
     node::this_node,
     process::{self, StopSignals, announce},
+    quic::QuicSettings,
 };
 use tokio::net::TcpListener;
 
@@ -32,7 +34,7 @@ use crate::{
     fetch::RetrySettings,
     http,
     serve::{DEFAULT_PEER_REQUESTS, DEFAULT_RANKS, ServeError, Worker, WorkerRole, WorkerSettings},
-    size::{parse_bytes, parse_cores},
+    size::parse_cores,
     transform::TransformSettings,
 };
 
@@ -135,6 +137,10 @@ pub struct WorkerArgs {
     #[cfg(feature = "otlp")]
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp: Option<String>,
+    /// Settings of QUIC: KEY=VALUE, with commas between: payload=1452,offload=off. The keys and the defaults are in
+    /// docs/spec/protocol.md. What both sides of a connection need is set on both.
+    #[arg(long, env = "SPDL_QUIC", value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true)]
+    pub quic: QuicSettings,
     /// Name of this node; default: the kernel's boot id. Clients with the same name share memory with this worker.
     #[arg(long, env = "SPDL_NODE", value_name = "NAME")]
     pub node: Option<String>,
@@ -334,6 +340,7 @@ impl WorkerArgs {
             ranks: self.ranks,
             peer_requests: self.peer_requests,
             role: self.role,
+            quic: self.quic.clone(),
         })
     }
 }

@@ -93,6 +93,8 @@ pub struct WorkerSettings {
     pub peer_requests: usize,
     /// Whether the worker serves ranks, helps other workers, or both. Default: it serves ranks.
     pub role: WorkerRole,
+    /// The settings of its connections.
+    pub quic: QuicSettings,
 }
 
 /// What a worker does.
@@ -172,11 +174,11 @@ impl Worker {
             ranks,
             peer_requests,
             role,
+            quic: quic_settings,
         } = settings;
         if identity.role() != Role::Worker {
             return Err(ServeError::Role { name: identity.name().to_owned(), role: identity.role() });
         }
-        let quic_settings = QuicSettings::default();
         let endpoint = quic::server_endpoint(listen, &identity, &quic_settings)?;
         let bound = endpoint.local_addr().map_err(|source| QuicError::Bind { address: listen, source })?;
         let quic = match advertise {

@@ -41,6 +41,7 @@ impl WorkerFixture {
             ranks: DEFAULT_RANKS,
             peer_requests: DEFAULT_PEER_REQUESTS,
             role: WorkerRole::Home,
+            quic: QuicSettings::default(),
         }
     }
 

@@ -9,6 +9,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use spdl_core::Role;
+use spdl_wire::quic::QuicSettings;
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
     process::{Child, ChildStdout, Command},
@@ -110,6 +111,7 @@ impl DemoCluster {
         Connection {
             coord: self.coordinator_addr.parse().expect("the coordinator has printed where it listens"),
             certs: self.certs(role),
+            quic: QuicSettings::default(),
         }
     }
 

@@ -22,12 +22,9 @@ use spdl_core::{
     Position,
     insight::Diagnosis,
     job::{Job, OrderParams},
+    size::parse_bytes,
 };
-use spdl_worker::{
-    feed::DEFAULT_SLOTS,
-    size::{parse_bytes, parse_cores},
-    transform::TransformSettings,
-};
+use spdl_worker::{feed::DEFAULT_SLOTS, size::parse_cores, transform::TransformSettings};
 
 use super::{
     CtlError, Outcome,

@@ -5,8 +5,8 @@ mod files;
 use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 use crate::local;
-use spdl_core::Position;
-use spdl_worker::{budget::Budget, size::parse_bytes, transform::TransformSettings};
+use spdl_core::{Position, size::parse_bytes};
+use spdl_worker::{budget::Budget, transform::TransformSettings};
 
 use super::{
     CtlError, Outcome, interrupt,
