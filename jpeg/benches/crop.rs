@@ -5,7 +5,8 @@
 //!
 //! Run `spdl-ctl pictures FOLDER --count 300`, then
 //! `cargo bench -p spdl-jpeg --features turbo --bench crop -- FOLDER [ROUNDS [PART]]`. PART selects the decoders whose
-//! names contain it.
+//! names contain it. The pictures may be progressive, as `jpegtran -progressive` makes them; crop-ready ones are always
+//! baseline.
 
 use std::{
     fs,
@@ -46,10 +47,15 @@ fn main() {
     let mut draw = XorShift::default();
     let crops: Vec<Rect> = files.iter().map(|bytes| random_resized_crop(open(bytes).size(), &mut draw)).collect();
     let ready = INTERVALS.map(|interval| -> Vec<Vec<u8>> {
-        files.iter().map(|bytes| rewrite(bytes, interval, Limits::default()).expect("a baseline JPEG")).collect()
+        files.iter().map(|bytes| rewrite(bytes, interval, Limits::default()).expect("a whole JPEG")).collect()
     });
 
-    print_lower_bound("plain", &files, &crops);
+    if files.iter().any(|bytes| open(bytes).is_progressive()) {
+        let bytes = files.iter().map(Vec::len).sum::<usize>() / files.len();
+        println!("plain: {} files of {bytes} bytes, some of which are progressive", files.len());
+    } else {
+        print_lower_bound("plain", &files, &crops);
+    }
     for (interval, files) in INTERVALS.iter().zip(&ready) {
         print_lower_bound(&format!("crop-ready, {interval} MCUs"), files, &crops);
     }
@@ -212,7 +218,7 @@ fn resize(pixels: &[u8], [width, height]: [u32; 2], rect: Rect, resizer: &mut Re
 }
 
 fn open(bytes: &[u8]) -> Jpeg<'_> {
-    Jpeg::open(bytes, Limits::default()).expect("a baseline JPEG")
+    Jpeg::open(bytes, Limits::default()).expect("a baseline or progressive JPEG")
 }
 
 /// Returns the CPU time of this thread.

@@ -18,6 +18,15 @@ impl BitBlock {
         self.0.first_chunk().expect("as many and more")
     }
 
+    /// Sets the lowest `POINTS` frequencies along each side, and leaves all others as they are.
+    #[inline(always)]
+    pub(crate) fn set_lowest<const POINTS: usize>(&mut self, values: &[i16]) {
+        let rows = self.0.as_chunks_mut::<8>().0.iter_mut();
+        for (row, values) in rows.zip(&values.as_chunks::<POINTS>().0[..POINTS]) {
+            row[..POINTS].copy_from_slice(values);
+        }
+    }
+
     #[inline(always)]
     fn put(&mut self, order: &ScanOrder, k: usize, value: i16) {
         self.0[usize::from(order.0[k & 0xff])] = value;
@@ -75,9 +84,15 @@ impl Bits {
         Ok(())
     }
 
+    /// Returns the reservoir; the next bit is the topmost.
+    #[inline(always)]
+    pub(crate) fn reservoir(&self) -> u64 {
+        self.reservoir
+    }
+
     /// Refills the reservoir to at least 56 valid bits.
     #[inline(always)]
-    fn fill(&mut self, window: &[u8]) {
+    pub(crate) fn fill(&mut self, window: &[u8]) {
         let word = u64::from_be_bytes(window[self.at..self.at + 8].try_into().expect("8 bytes"));
         self.reservoir |= word >> self.count;
         self.at += (63 - self.count as usize) >> 3;
@@ -85,7 +100,7 @@ impl Bits {
     }
 
     #[inline(always)]
-    fn take(&mut self, bits: u32) {
+    pub(crate) fn take(&mut self, bits: u32) {
         self.reservoir <<= bits;
         self.count -= bits;
     }

@@ -16,12 +16,14 @@ pub enum Deviation {
     ScanParameters,
     /// The Huffman tables are missing, as in the frames of Motion JPEG.
     StandardTables,
+    /// A progressive picture ends before it has all bits of all coefficients, so that it lacks details.
+    MissingScans,
 }
 
 impl Deviation {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Junk, Self::NoEnd, Self::ShortSegment, Self::ScanParameters, Self::StandardTables];
+    pub const ALL: [Self; 6] =
+        [Self::Junk, Self::NoEnd, Self::ShortSegment, Self::ScanParameters, Self::StandardTables, Self::MissingScans];
 
     /// Returns a name in snake case.
     #[must_use]
@@ -32,6 +34,7 @@ impl Deviation {
             Self::ShortSegment => "short_segment",
             Self::ScanParameters => "scan_parameters",
             Self::StandardTables => "no_huffman_tables",
+            Self::MissingScans => "missing_scans",
         }
     }
 }

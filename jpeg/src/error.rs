@@ -25,8 +25,6 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unsupported {
-    /// The coefficients come in several scans.
-    Progressive,
     /// Arithmetic instead of Huffman coding.
     Arithmetic,
     /// A lossless or hierarchical picture.
@@ -39,7 +37,7 @@ pub enum Unsupported {
     ColourSpace,
     /// Subsampling other than 4:2:0, 4:2:2, 4:4:0 and 4:4:4.
     Sampling,
-    /// Each component in a scan of its own.
+    /// Each component of a sequential picture in a scan of its own.
     SeveralScans,
     /// The height comes after the picture.
     LateHeight,
@@ -59,7 +57,6 @@ impl fmt::Display for Error {
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Progressive => "progressive",
             Self::Arithmetic => "arithmetic coding",
             Self::OtherProcess => "lossless or hierarchical",
             Self::Precision => "not 8 bits a sample",

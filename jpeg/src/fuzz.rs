@@ -32,9 +32,13 @@ pub fn fuzz(bytes: &[u8]) {
     };
     let whole =
         |size: u32| Axis { readable: (0, size), from: 0.0, extent: f64::from(size), pixels: size, reversed: false };
-    if let Ok(again) = rewrite(bytes, 1 + (seed >> 9 & 7) as u16, limits) {
-        assert_eq!(has_same_coefficients(bytes, &again, limits), Ok(true), "rewriting keeps the coefficients");
-    }
+    let again = rewrite(bytes, 1 + (seed >> 9 & 7) as u16, limits).ok();
+    let same = again.as_ref().map(|again| has_same_coefficients(bytes, again, limits));
+    // Between two scans there may be other quantisation tables, which rewriting leaves out.
+    let is_same = same.as_ref().is_none_or(|same| *same == Ok(true));
+    let is_other = jpeg.is_progressive() && same == Some(Ok(false));
+    assert!(is_same || is_other, "rewriting keeps the coefficients: {same:?}");
+    let again = again.filter(|_| is_same);
     let right = jpeg.segment_starts().ok().and_then(|starts| SegmentTable::lengths(2, &starts));
     let wrong: Vec<[u8; 2]> = bytes.as_chunks().0.iter().rev().take(64).copied().collect();
     for request in [
@@ -51,6 +55,10 @@ pub fn fuzz(bytes: &[u8]) {
         SCRATCHES.with_borrow_mut(|[vector, portable]| {
             let found = render(&jpeg, vector);
             assert!(found == render(&jpeg, portable), "vector instructions change {request:?}");
+            if let Some(again) = &again {
+                let again = Jpeg::open(again, limits).expect("a picture with the same coefficients");
+                assert!(render(&again, vector) == found, "rewriting changes {request:?}");
+            }
             if let (Some(right), Ok(found)) = (&right, found) {
                 let again = render(&jpeg.clone().with_segments(SegmentTable::new(2, right)), vector);
                 assert!(again == Ok(found), "its own table of segments changes {request:?}");

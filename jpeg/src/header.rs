@@ -6,6 +6,7 @@ use crate::{
     huffman::HuffmanSpec,
     limits::Limits,
     markers::{ColourFacts, ColourModel, Markers, colour_model, has_end},
+    progressive::{Progression, ProgressiveScan},
     segment_table::SegmentTable,
     standard,
 };
@@ -28,7 +29,7 @@ pub(crate) struct Component {
     pub(crate) ac: u8,
 }
 
-/// A baseline JPEG whose header has been read.
+/// A baseline or progressive JPEG whose header has been read.
 #[derive(Clone, Debug)]
 pub struct Jpeg<'b> {
     pub(crate) bytes: &'b [u8],
@@ -40,17 +41,30 @@ pub struct Jpeg<'b> {
     quants: [Option<[u16; 64]>; 4],
     dc: [Option<HuffmanSpec<'b>>; 4],
     ac: [Option<HuffmanSpec<'b>>; 4],
-    /// The position of the entropy-coded data.
+    /// The position of the entropy-coded data, which for a progressive picture is that of its first scan.
     pub(crate) scan_at: usize,
+    /// The scans of a progressive picture; empty for a baseline one.
+    pub(crate) scans: Vec<ProgressiveScan<'b>>,
     pub(crate) segments: Option<SegmentTable<'b>>,
     exif: Option<&'b [u8]>,
     xmp: Option<&'b [u8]>,
     deviations: Deviations,
 }
 
+const NO_QUANTS: Error = Error::Corrupt("no quantisation table");
+const NO_TABLE: Error = Error::Corrupt("no Huffman table");
+
+impl Component {
+    /// Returns the number by which scans call the component.
+    pub(crate) fn id(&self) -> u8 {
+        self.id
+    }
+}
+
 impl<'b> Jpeg<'b> {
     /// Reads the header of a picture, as leniently as libjpeg: [`deviations`](Self::deviations) has the faults that were
-    /// ignored. If the end marker is missing, reads the whole picture to check that it is complete.
+    /// ignored. Of a progressive picture, reads the headers of all scans. If the end marker is missing, reads the whole
+    /// picture to check that it is complete.
     ///
     /// # Errors
     /// Returns [`Error::Unsupported`] for a picture that another decoder may be able to decode. The other errors mean
@@ -69,37 +83,42 @@ impl<'b> Jpeg<'b> {
             dc: [None; 4],
             ac: [None; 4],
             scan_at: 0,
+            scans: Vec::new(),
             segments: None,
             exif: None,
             xmp: None,
             deviations: Deviations::NONE,
         };
         let mut markers = Markers::new(bytes);
-        loop {
+        let mut is_progressive = false;
+        let has_end = loop {
             let (marker, body) = markers.next_segment()?;
             match marker {
-                0xc0 | 0xc1 => jpeg.read_frame(body, limits)?,
-                0xc2 => return Err(Error::Unsupported(Unsupported::Progressive)),
+                0xc0..=0xc2 => {
+                    jpeg.read_frame(body, limits)?;
+                    is_progressive = marker == 0xc2;
+                }
                 0xc9..=0xcf => return Err(Error::Unsupported(Unsupported::Arithmetic)),
                 0xc3 | 0xc5..=0xc7 | 0xde => return Err(Error::Unsupported(Unsupported::OtherProcess)),
                 0xc4 => jpeg.read_huffman(body)?,
                 0xda => {
                     jpeg.scan_at = markers.at();
+                    jpeg.check_components(markers.colour_facts())?;
+                    (jpeg.exif, jpeg.xmp) = (markers.exif(), markers.xmp());
+                    if is_progressive {
+                        break jpeg.read_progressive(body, &mut markers)?;
+                    }
                     jpeg.read_scan(body)?;
-                    break;
+                    jpeg.check_tables()?;
+                    break has_end(bytes, jpeg.scan_at);
                 }
                 0xdb => jpeg.read_quants(body)?,
-                0xdd => {
-                    let interval = body.first_chunk::<2>().ok_or(Error::Corrupt("a short restart interval"))?;
-                    jpeg.restart_interval = u32::from(u16::from_be_bytes(*interval));
-                }
+                0xdd => jpeg.read_restart_interval(body)?,
                 _ => {}
             }
-        }
-        jpeg.check(markers.colour_facts())?;
-        (jpeg.exif, jpeg.xmp) = (markers.exif(), markers.xmp());
+        };
         jpeg.deviations = jpeg.deviations | markers.deviations();
-        if !has_end(bytes, jpeg.scan_at) {
+        if !has_end {
             jpeg.check_all().map_err(|_| Error::Truncated)?;
             jpeg.deviations = jpeg.deviations.with(Deviation::NoEnd);
         }
@@ -149,6 +168,12 @@ impl<'b> Jpeg<'b> {
         [self.size[0].div_ceil(mcu[0]), self.size[1].div_ceil(mcu[1])]
     }
 
+    /// Returns whether the picture is progressive.
+    #[must_use]
+    pub fn is_progressive(&self) -> bool {
+        !self.scans.is_empty()
+    }
+
     pub(crate) fn components(&self) -> &[Component] {
         &self.components[..self.component_count]
     }
@@ -157,12 +182,27 @@ impl<'b> Jpeg<'b> {
         self.quants[usize::from(component.quant)].as_ref().expect("checked when the header was read")
     }
 
+    /// Returns whether a quantisation factor has more than 8 bits.
+    pub(crate) fn has_wide_quants(&self) -> bool {
+        self.components().iter().any(|component| self.quant(component).iter().any(|factor| *factor > 255))
+    }
+
     pub(crate) fn dc_spec(&self, component: &Component) -> HuffmanSpec<'b> {
         self.dc[usize::from(component.dc)].expect("checked when the header was read")
     }
 
     pub(crate) fn ac_spec(&self, component: &Component) -> HuffmanSpec<'b> {
         self.ac[usize::from(component.ac)].expect("checked when the header was read")
+    }
+
+    /// Returns a table that the file has for DC coefficients.
+    pub(crate) fn dc_table(&self, slot: u8) -> Result<HuffmanSpec<'b>, Error> {
+        self.dc.get(usize::from(slot)).copied().flatten().ok_or(NO_TABLE)
+    }
+
+    /// Returns a table that the file has for AC coefficients.
+    pub(crate) fn ac_table(&self, slot: u8) -> Result<HuffmanSpec<'b>, Error> {
+        self.ac.get(usize::from(slot)).copied().flatten().ok_or(NO_TABLE)
     }
 
     fn read_frame(&mut self, body: &[u8], limits: Limits) -> Result<(), Error> {
@@ -242,10 +282,65 @@ impl<'b> Jpeg<'b> {
         Ok(())
     }
 
-    fn read_scan(&mut self, body: &[u8]) -> Result<(), Error> {
-        if self.component_count == 0 {
-            return Err(Error::Corrupt("a scan without a frame"));
+    fn read_restart_interval(&mut self, body: &[u8]) -> Result<(), Error> {
+        let interval = body.first_chunk::<2>().ok_or(Error::Corrupt("a short restart interval"))?;
+        self.restart_interval = u32::from(u16::from_be_bytes(*interval));
+        Ok(())
+    }
+
+    /// Reads the headers of all scans of a progressive picture, the first of which is `body`, and the tables between
+    /// them. Returns whether there is an end marker.
+    fn read_progressive(&mut self, body: &[u8], markers: &mut Markers<'b>) -> Result<bool, Error> {
+        let mut progression = Progression::new();
+        let (mut body, mut quants) = (body, [None; 4]);
+        let has_end = 'scans: loop {
+            let scan = progression.read(self, body, markers.at())?;
+            for &component in scan.components() {
+                // As in libjpeg, a component has the quantisation table that is in force for its first scan.
+                let component = usize::from(component);
+                let table = self.quants[usize::from(self.components[component].quant)];
+                quants[component] = quants[component].or(table);
+                quants[component].ok_or(NO_QUANTS)?;
+            }
+            self.scans.push(scan);
+            markers.pass_scan();
+            loop {
+                let (marker, next) = match markers.next_marker() {
+                    Err(Error::Truncated) => break 'scans false,
+                    next => next?,
+                };
+                match marker {
+                    0xd8 => return Err(Error::Corrupt("a second start marker")),
+                    0xd9 => break 'scans true,
+                    0xc4 => self.read_huffman(next)?,
+                    0xdb => self.read_quants(next)?,
+                    0xdd => self.read_restart_interval(next)?,
+                    0xc0..=0xcf => return Err(Error::Corrupt("two frame headers")),
+                    0xda => {
+                        body = next;
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+        };
+        if (0..self.component_count).any(|component| progression.lacks(component)) {
+            return Err(Error::Truncated);
         }
+        if !progression.is_complete(self.component_count) {
+            if !has_end {
+                return Err(Error::Truncated);
+            }
+            self.deviations = self.deviations.with(Deviation::MissingScans);
+        }
+        self.quants = quants;
+        for (component, own) in self.components.iter_mut().zip(0..) {
+            component.quant = own;
+        }
+        Ok(has_end)
+    }
+
+    fn read_scan(&mut self, body: &[u8]) -> Result<(), Error> {
         let Some((&count, rest)) = body.split_first() else { return Err(Error::Corrupt("a short scan header")) };
         if usize::from(count) != self.component_count {
             return Err(Error::Unsupported(Unsupported::SeveralScans));
@@ -270,21 +365,29 @@ impl<'b> Jpeg<'b> {
         Ok(())
     }
 
-    /// Checks the header as a whole, and fills in missing Huffman tables.
-    fn check(&mut self, facts: ColourFacts) -> Result<(), Error> {
+    /// Checks the tables of a baseline picture, and fills in missing Huffman tables.
+    fn check_tables(&mut self) -> Result<(), Error> {
         for at in 0..self.component_count {
             let Component { quant, dc, ac, .. } = self.components[at];
             if self.quants[usize::from(quant)].is_none() {
-                return Err(Error::Corrupt("no quantisation table"));
+                return Err(NO_QUANTS);
             }
             for (tables, slot, standard) in [(&mut self.dc, dc, standard::DC), (&mut self.ac, ac, standard::AC)] {
-                let table = tables.get_mut(usize::from(slot)).ok_or(Error::Corrupt("no Huffman table"))?;
+                let table = tables.get_mut(usize::from(slot)).ok_or(NO_TABLE)?;
                 if table.is_none() {
                     // The frames of Motion JPEG leave out these tables.
-                    *table = Some(*standard.get(usize::from(slot)).ok_or(Error::Corrupt("no Huffman table"))?);
+                    *table = Some(*standard.get(usize::from(slot)).ok_or(NO_TABLE)?);
                     self.deviations = self.deviations.with(Deviation::StandardTables);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Checks the components before the first scan.
+    fn check_components(&mut self, facts: ColourFacts) -> Result<(), Error> {
+        if self.component_count == 0 {
+            return Err(Error::Corrupt("a scan without a frame"));
         }
         if self.component_count == 1 {
             // The blocks of a single component come row by row, whatever its sampling factors are.

@@ -51,6 +51,15 @@ impl CodeEntry {
         (self.0 >> 8 & 0xff) as usize
     }
 
+    /// Returns the number of blocks that end with this symbol, whose code is at the top of `reservoir`: an
+    /// end-of-block code of a progressive picture.
+    #[inline(always)]
+    pub(crate) fn ended_blocks(self, reservoir: u64) -> u32 {
+        let behind = reservoir << (self.0 >> 16 & 63);
+        let shift = self.0 >> 24;
+        (1 << (63 - shift)) + ((behind >> 1) >> shift) as u32
+    }
+
     /// Returns the value of the symbol whose code is at the top of `reservoir`.
     #[inline(always)]
     pub(crate) fn value(self, reservoir: u64) -> i32 {
@@ -63,11 +72,15 @@ impl CodeEntry {
     }
 }
 
-/// The kind of coefficients that a table is for.
+/// The kind of symbols that a table is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Dc,
     Ac,
+    /// AC coefficients of a first scan of a progressive picture, where blocks end in runs.
+    AcFirst,
+    /// AC coefficients of a refinement scan of a progressive picture, where new values are 1 or -1.
+    AcRefinement,
 }
 
 /// Finds one symbol.
@@ -106,6 +119,16 @@ impl Lookup {
     /// Builds a table for AC coefficients.
     pub(crate) fn ac(spec: HuffmanSpec<'_>) -> Result<Self, Error> {
         Self::new(spec, Class::Ac)
+    }
+
+    /// Builds a table for AC coefficients of a progressive picture's first scans.
+    pub(crate) fn ac_first(spec: HuffmanSpec<'_>) -> Result<Self, Error> {
+        Self::new(spec, Class::AcFirst)
+    }
+
+    /// Builds a table for AC coefficients of a progressive picture's refinement scans.
+    pub(crate) fn ac_refinement(spec: HuffmanSpec<'_>) -> Result<Self, Error> {
+        Self::new(spec, Class::AcRefinement)
     }
 
     fn new(spec: HuffmanSpec<'_>, class: Class) -> Result<Self, Error> {
@@ -177,9 +200,13 @@ impl Class {
         match self {
             Self::Dc if u32::from(symbol) > VALUE_BITS => NO_CODE,
             Self::Dc => CodeEntry::new(length, u32::from(symbol), 1),
-            Self::Ac if size > VALUE_BITS => NO_CODE,
+            Self::Ac | Self::AcFirst if size > VALUE_BITS => NO_CODE,
+            Self::AcRefinement if size > 1 => NO_CODE,
             Self::Ac if size == 0 && run < 15 => CodeEntry::new(length, 0, END_OF_BLOCK),
-            Self::Ac => CodeEntry::new(length, size, run + 1),
+            Self::AcFirst | Self::AcRefinement if size == 0 && run < 15 => {
+                CodeEntry::new(length, run as u32, END_OF_BLOCK)
+            }
+            Self::Ac | Self::AcFirst | Self::AcRefinement => CodeEntry::new(length, size, run + 1),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A decoder for baseline JPEG that decodes what a crop needs, at the scale it needs.
+//! A decoder for baseline and progressive JPEG that decodes what a crop needs, at the scale it needs.
 //!
 //! The input is bytes, a rectangle and a size. The output is pixels, strip by strip, already resized (antialiased
 //! bilinear, as in PIL), mirrored and transposed. The result is the same on all machines, to the byte. The decoder
@@ -9,8 +9,15 @@
 //! - It computes samples at the smallest of the scales 8/8, 4/8, 2/8 and 1/8 that covers the result.
 //! - It resamples each component directly from its own samples.
 //!
-//! A picture that it does not decode (progressive, arithmetic coding, CMYK, 12 bits) is [`Error::Unsupported`]. A
-//! truncated picture is an error, never grey pixels. Faults in a header that libjpeg ignores are ignored here too, and
+//! The blocks of a progressive picture come in several scans, each of which has to be read from its beginning. The
+//! decoder does not read scans that the scale does not use, reads none beyond the rectangle's last row, and keeps and
+//! transforms coefficients only inside the rectangle. The pixels are those of a baseline picture with the same
+//! coefficients.
+//!
+//! A picture that it does not decode (arithmetic coding, CMYK, 12 bits) is [`Error::Unsupported`]. A truncated picture
+//! is an error, never grey pixels: of a progressive one, each component needs a scan of DC coefficients, and each scan
+//! that is read all its blocks. Later scans may be missing, as in libjpeg, if there is an end marker; the picture then
+//! has [`Deviation::MissingScans`]. Faults in a header that libjpeg ignores are ignored here too, and
 //! reported as a [`Deviation`]; [`sanitised`] rewrites such a picture to follow the standard, for other decoders.
 //!
 //! ```no_run
@@ -38,8 +45,10 @@ mod kernel;
 mod limits;
 mod lower_bound;
 mod markers;
+mod optimal;
 mod output;
 mod plan;
+mod progressive;
 mod render;
 mod rewrite;
 mod sanitise;

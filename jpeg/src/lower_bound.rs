@@ -30,6 +30,9 @@ pub struct LowerBound {
 ///
 /// # Errors
 /// Returns an error when the picture is broken.
+///
+/// # Panics
+/// Panics when the picture is progressive.
 #[doc(hidden)]
 pub fn lower_bound(jpeg: &Jpeg<'_>, request: &PictureRequest) -> Result<LowerBound, Error> {
     let mut plan = CropPlan::default();

@@ -3,6 +3,7 @@
 use crate::{
     deviation::{Deviation, Deviations},
     error::Error,
+    window::find_full,
 };
 
 /// The entries of a header about its colours, apart from the ids of the components.
@@ -143,12 +144,11 @@ impl<'b> Markers<'b> {
     pub(crate) fn pass_scan(&mut self) -> &'b [u8] {
         let start = self.at;
         loop {
-            let full = self.bytes[self.at..].iter().position(|byte| *byte == 0xff);
-            let Some(found) = full else {
+            let Some(found) = find_full(self.bytes, self.at) else {
                 self.at = self.bytes.len();
                 break;
             };
-            self.at += found;
+            self.at = found;
             match self.bytes.get(self.at + 1) {
                 Some(0x00 | 0xd0..=0xd7) => self.at += 2,
                 Some(0xff) => self.at += 1,

@@ -8,6 +8,7 @@ use crate::{
     kernel::{Portable, RowWork, STRIP, SimdKernel, Strip},
     output::{Output, OutputLayout},
     plan::{CropPlan, PictureRequest, points},
+    progressive::{Coefficients, Kept},
     scan::{ScanState, Tables},
     taps::Axis,
     window::Window,
@@ -19,6 +20,7 @@ pub struct Scratch {
     window: Window,
     tables: Cached,
     plan: CropPlan,
+    coefficients: Coefficients,
     samples: Vec<u8>,
     tile: Vec<Strip>,
     strips: [Vec<Strip>; 3],
@@ -85,6 +87,7 @@ impl Scratch {
         if self.samples.capacity() > bytes {
             self.samples = Vec::new();
         }
+        self.coefficients.shrink_to(bytes);
         if size_of_val(&*self.tile) > bytes {
             self.tile = Vec::new();
         }
@@ -100,6 +103,7 @@ impl Scratch {
             window: Window::default(),
             tables: Cached { dc: Default::default(), ac: Default::default(), quants: [[0; 64]; 3] },
             plan: CropPlan::default(),
+            coefficients: Coefficients::default(),
             samples: Vec::new(),
             tile: Vec::new(),
             strips: Default::default(),
@@ -152,7 +156,13 @@ impl Jpeg<'_> {
         // Chroma never has more samples than luma. Fewer are counted only where nothing is scaled down.
         let planes: u64 = components.map(|(one, luma)| plane_bytes(request, one, luma, [across, down])).sum();
         let rows = across.max(down) + u64::from(request.x.pixels.max(request.y.pixels)) * 3;
-        planes + rows * size_of::<Strip>() as u64 + FIXED_BYTES
+        let coefficients = if self.is_progressive() {
+            // Of a block, a value for each sample and at most a quarter more; and a set for each block of the picture.
+            planes * 5 / 2 + self.blocks() * size_of::<u64>() as u64
+        } else {
+            0
+        };
+        planes + coefficients + rows * size_of::<Strip>() as u64 + FIXED_BYTES
     }
 
     fn check_request(&self, request: &PictureRequest) {
@@ -165,12 +175,22 @@ impl Jpeg<'_> {
         }
     }
 
-    /// Rejects a picture that is too short for its size, before memory is allocated: a block has at least two codes.
-    fn check_length(&self, plan: &CropPlan) -> Result<(), Error> {
-        let [_, (_, bottom)] = plan.mcus;
-        let blocks: u32 = self.components().iter().map(|component| component.sampling[0] * component.sampling[1]).sum();
+    /// Returns the number of blocks of an MCU.
+    fn mcu_blocks(&self) -> u32 {
+        self.components().iter().map(|component| component.sampling[0] * component.sampling[1]).sum()
+    }
+
+    /// Returns the number of blocks of the picture.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.mcus().into_iter().chain([self.mcu_blocks()]).map(u64::from).product()
+    }
+
+    /// Rejects a picture that is too short for its size, before memory is allocated: a block has at least two codes, in
+    /// a progressive picture only that of its DC coefficient. Rows of MCUs from `bottom` on do not count.
+    pub(crate) fn check_length(&self, bottom: u32) -> Result<(), Error> {
         let first_of_last_row = u64::from(bottom - 1) * u64::from(self.mcus()[0]);
-        let bits = first_of_last_row * u64::from(blocks) * 2;
+        let codes = if self.is_progressive() { 1 } else { 2 };
+        let bits = first_of_last_row * u64::from(self.mcu_blocks()) * codes;
         if bits / 8 > (self.bytes.len() - self.scan_at) as u64 { Err(Error::Truncated) } else { Ok(()) }
     }
 }
@@ -212,32 +232,41 @@ impl<O: Output> RowWork for JpegRender<'_, '_, O> {
     #[inline(always)]
     fn run<K: SimdKernel>(self, kernel: K) -> Result<(), Error> {
         let Self { jpeg, request, scratch, output } = self;
-        let Scratch { window, tables, plan, samples, tile, strips, orders, .. } = scratch;
+        let Scratch { window, tables, plan, coefficients, samples, tile, strips, orders, .. } = scratch;
+        let transposed = request.transposed;
         plan.make(jpeg, request);
-        jpeg.check_length(plan)?;
+        jpeg.check_length(plan.mcus[1].1)?;
         samples.resize(plan.bytes, 0);
-        let order = &orders[usize::from(request.transposed)];
-        let tables = tables.of(jpeg, request.transposed)?;
-        ScanState::new(jpeg, plan, request.transposed, &tables, order, window).run(
-            kernel,
-            jpeg,
-            plan,
-            request.transposed,
-            samples,
-        )?;
+        tables.read_quants(jpeg, transposed);
+        if jpeg.is_progressive() {
+            let kept = Kept { mcus: plan.mcus, points: plan.planes.map(|plane| plane.points), transposed };
+            coefficients.read(kernel, jpeg, &kept, window)?;
+            coefficients.transform(kernel, plan, jpeg.component_count, transposed, &tables.quants, samples);
+        } else {
+            let order = &orders[usize::from(transposed)];
+            let tables = tables.of(jpeg)?;
+            ScanState::new(jpeg, plan, transposed, &tables, order, window)
+                .run(kernel, jpeg, plan, transposed, samples)?;
+        }
         resample(kernel, jpeg.component_count, plan, request, samples, tile, strips, output);
         Ok(())
     }
 }
 
 impl Cached {
-    /// Returns the tables of a picture's components.
-    fn of(&mut self, jpeg: &Jpeg<'_>, transposed: bool) -> Result<[Tables<'_>; 3], Error> {
+    /// Reads the quantisation tables of a picture's components.
+    fn read_quants(&mut self, jpeg: &Jpeg<'_>, transposed: bool) {
         for (quant, component) in self.quants.iter_mut().zip(jpeg.components()) {
             let written = jpeg.quant(component);
             for (at, value) in quant.iter_mut().enumerate() {
                 *value = written[if transposed { at >> 3 | (at & 7) << 3 } else { at }] as i16;
             }
+        }
+    }
+
+    /// Returns the tables of a baseline picture's components.
+    fn of(&mut self, jpeg: &Jpeg<'_>) -> Result<[Tables<'_>; 3], Error> {
+        for component in jpeg.components() {
             let (slot, spec) = (&mut self.dc[usize::from(component.dc)], jpeg.dc_spec(component));
             if !slot.as_ref().is_some_and(|(of, _)| of.is(spec)) {
                 *slot = Some((Spec::of(spec), Box::new(Lookup::dc(spec)?)));

@@ -8,17 +8,24 @@ use crate::{
     huffman::{HuffmanSpec, Lookup, Pairs},
     limits::Limits,
     markers::segments_before_scan,
+    progressive::{Coefficients, ProgressiveBlocks, sequential},
     standard,
     window::{Window, WindowEnd},
 };
 
-/// Returns the picture with a restart marker after every `interval` MCUs, or with none for 0. Coefficients and all
-/// other segments stay the same. [`Jpeg::open`] accepts the result for each picture that it accepts.
+/// Returns the picture with a restart marker after every `interval` MCUs, or with none for 0. A progressive picture
+/// becomes a baseline one, with Huffman tables made for it and without the segments between its scans. Coefficients and
+/// all other segments stay the same; only a progressive picture with other quantisation tables between its scans
+/// becomes another picture, which [`has_same_coefficients`] shows. [`Jpeg::open`] accepts the result for each picture
+/// that it accepts.
 ///
 /// # Errors
 /// Returns an error when the picture is broken anywhere: all of it is read.
 pub fn rewrite(bytes: &[u8], interval: u16, limits: Limits) -> Result<Vec<u8>, Error> {
     let jpeg = Jpeg::open(bytes, limits)?;
+    if jpeg.is_progressive() {
+        return sequential::rewrite(&jpeg, interval);
+    }
     let mut walk = Walk::new(&jpeg)?;
     let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 32);
     out.extend([0xff, 0xd8]);
@@ -46,7 +53,7 @@ pub fn rewrite(bytes: &[u8], interval: u16, limits: Limits) -> Result<Vec<u8>, E
         out.extend(interval.to_be_bytes());
     }
     out.extend(scan_header);
-    let mut writer = BitWriter { out, reservoir: 0, count: 0 };
+    let mut writer = BitWriter::new(out);
     let mut last = [0; 3];
     let [columns, rows] = jpeg.mcus();
     for mcu in 0..columns * rows {
@@ -83,6 +90,9 @@ impl Jpeg<'_> {
     /// # Errors
     /// Returns an error when the picture is broken.
     pub fn check_all(&self) -> Result<(), Error> {
+        if self.is_progressive() {
+            return Coefficients::check_all(self);
+        }
         let mut walk = Walk::new(self)?;
         let [columns, rows] = self.mcus();
         for _ in 0..columns * rows {
@@ -111,18 +121,18 @@ pub fn has_same_coefficients(one: &[u8], other: &[u8], limits: Limits) -> Result
     if shape(&jpegs[0]) != shape(&jpegs[1]) {
         return Ok(false);
     }
-    let mut walks = [Walk::new(&jpegs[0])?, Walk::new(&jpegs[1])?];
+    let mut readers = [BlockReader::new(&jpegs[0])?, BlockReader::new(&jpegs[1])?];
     let order = ScanOrder::new(false);
     let mut blocks = [BitBlock::ZERO; 2];
     let [columns, rows] = jpegs[0].mcus();
     for _ in 0..columns * rows {
-        for walk in &mut walks {
-            walk.begin_mcu()?;
+        for reader in &mut readers {
+            reader.begin_mcu()?;
         }
         for (at, component) in jpegs[0].components().iter().enumerate() {
             for _ in 0..component.sampling[0] * component.sampling[1] {
-                for (walk, block) in walks.iter_mut().zip(&mut blocks) {
-                    walk.read_block(at, &order, block)?;
+                for (reader, block) in readers.iter_mut().zip(&mut blocks) {
+                    reader.read_block(at, &order, block)?;
                 }
                 if blocks[0].coefficients() != blocks[1].coefficients() {
                     return Ok(false);
@@ -130,8 +140,46 @@ pub fn has_same_coefficients(one: &[u8], other: &[u8], limits: Limits) -> Result
             }
         }
     }
-    walks.iter().try_for_each(Walk::finish)?;
+    readers.iter().try_for_each(BlockReader::finish)?;
     Ok(true)
+}
+
+/// Reads all blocks of a picture, MCU by MCU.
+enum BlockReader<'j, 'b> {
+    Baseline(Walk<'b>),
+    Progressive(Box<ProgressiveBlocks<'j, 'b>>),
+}
+
+impl<'j, 'b> BlockReader<'j, 'b> {
+    fn new(jpeg: &'j Jpeg<'b>) -> Result<Self, Error> {
+        Ok(if jpeg.is_progressive() {
+            Self::Progressive(Box::new(ProgressiveBlocks::new(jpeg)?))
+        } else {
+            Self::Baseline(Walk::new(jpeg)?)
+        })
+    }
+
+    fn begin_mcu(&mut self) -> Result<(), Error> {
+        match self {
+            Self::Baseline(walk) => walk.begin_mcu(),
+            Self::Progressive(blocks) => blocks.begin_mcu(),
+        }
+    }
+
+    fn read_block(&mut self, component: usize, order: &ScanOrder, block: &mut BitBlock) -> Result<(), Error> {
+        match self {
+            Self::Baseline(walk) => walk.read_block(component, order, block)?,
+            Self::Progressive(blocks) => blocks.read_block(component, block),
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<(), Error> {
+        match self {
+            Self::Baseline(walk) => walk.finish(),
+            Self::Progressive(_) => Ok(()),
+        }
+    }
 }
 
 /// Returns the code, with its length, of each size of a difference, or `None` when one size has no code.
@@ -151,15 +199,20 @@ fn codes_of(spec: HuffmanSpec<'_>) -> Option<[(u32, u32); 12]> {
 }
 
 /// Writes the bits of a scan.
-struct BitWriter {
-    out: Vec<u8>,
+pub(crate) struct BitWriter {
+    pub(crate) out: Vec<u8>,
     reservoir: u64,
     count: u32,
 }
 
 impl BitWriter {
+    /// Creates a writer that appends to `out`.
+    pub(crate) fn new(out: Vec<u8>) -> Self {
+        Self { out, reservoir: 0, count: 0 }
+    }
+
     /// Writes the lowest `count` bits of `bits`, at most 32.
-    fn put(&mut self, bits: u32, count: u32) {
+    pub(crate) fn put(&mut self, bits: u32, count: u32) {
         self.reservoir = self.reservoir << count | u64::from(bits) & ((1 << count) - 1);
         self.count += count;
         while self.count >= 8 {
@@ -172,7 +225,7 @@ impl BitWriter {
         }
     }
 
-    fn align(&mut self) {
+    pub(crate) fn align(&mut self) {
         self.put(!0, (8 - self.count) % 8);
     }
 }
@@ -190,6 +243,7 @@ pub(crate) struct Walk<'b> {
 
 impl<'b> Walk<'b> {
     pub(crate) fn new(jpeg: &Jpeg<'b>) -> Result<Self, Error> {
+        assert!(!jpeg.is_progressive(), "its blocks do not come in order");
         let table = |component| {
             let ac = jpeg.ac_spec(component);
             Ok((Lookup::dc(jpeg.dc_spec(component))?, Lookup::ac(ac)?, Pairs::new(ac)))

@@ -16,13 +16,14 @@ impl<'b> Jpeg<'b> {
         self
     }
 
-    /// Returns where each restart segment begins, found by the markers. A picture without markers has one segment.
+    /// Returns where each restart segment begins, found by the markers. A picture without markers has one segment, and
+    /// so has a progressive one, whose segments are not found without reading all before them.
     ///
     /// # Errors
     /// Returns an error when a marker is missing or has the wrong number.
     pub fn segment_starts(&self) -> Result<Vec<usize>, Error> {
         let mut starts = vec![self.scan_at];
-        if self.restart_interval > 0 {
+        if self.restart_interval > 0 && self.scans.is_empty() {
             let [columns, rows] = self.mcus();
             for segment in 1..(columns * rows).div_ceil(self.restart_interval) {
                 starts.push(next_segment(Portable, self.bytes, starts[segment as usize - 1], segment)?);

@@ -10,22 +10,22 @@ use crate::{
     window::next_marker,
 };
 
-/// Proof that the processor has AVX2 and the bit instructions BMI1 and BMI2.
+/// Proof that the processor has AVX2 and the bit instructions BMI1, BMI2 and POPCNT.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx2(());
 
 impl Avx2 {
     pub(crate) fn detect() -> Option<Self> {
-        let has =
-            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2");
-        has.then_some(Self(()))
+        let has_bits =
+            is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("popcnt");
+        (is_x86_feature_detected!("avx2") && has_bits).then_some(Self(()))
     }
 }
 
 impl SimdKernel for Avx2 {
     #[inline(always)]
     fn run<W: RowWork>(self, work: W) -> W::Outcome {
-        #[target_feature(enable = "avx2,bmi1,bmi2")]
+        #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
         #[inline(never)]
         fn with<W: RowWork>(avx2: Avx2, work: W) -> W::Outcome {
             work.run(avx2)
@@ -316,7 +316,7 @@ fn shuffle(third: usize, channel: usize) -> __m128i {
 }
 
 /// Finds a marker. Compares 32 bytes, and the byte after each of them, at a time.
-#[target_feature(enable = "avx2,bmi1,bmi2")]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 #[inline]
 fn find_marker(raw: &[u8], mut at: usize) -> Option<usize> {
     let (full, zero) = (_mm256_set1_epi8(-1), _mm256_setzero_si256());

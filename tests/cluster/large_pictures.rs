@@ -27,12 +27,12 @@ fn large_png() -> Vec<u8> {
     [b"\x89PNG\r\n\x1a\n".to_vec(), chunk(b"IHDR", &header), chunk(b"IDAT", &data), chunk(b"IEND", b"")].concat()
 }
 
-/// Makes a progressive JPEG of 12 million pixels. A decoder keeps all its coefficients: 6 bytes for each pixel, besides
-/// the pixel's 3 bytes.
-fn large_progressive() -> Vec<u8> {
+/// Makes a JPEG of 12 million pixels, each component in a scan of its own. A decoder keeps all its coefficients: 6
+/// bytes for each pixel, besides the pixel's 3 bytes.
+fn large_in_scans() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = jpeg_encoder::Encoder::new(&mut bytes, 60);
-    encoder.set_progressive(true);
+    encoder.set_optimized_huffman_tables(true);
     encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::R_4_4_4);
     encoder.encode(&vec![99; 4000 * 3000 * 3], 4000, 3000, jpeg_encoder::ColorType::Rgb).unwrap();
     bytes
@@ -50,7 +50,7 @@ fn valid_pictures_of_half_a_gigabyte_pass_through_a_worker_of_a_quarter_and_one_
     let (pictures, png) = (spdl_cli::pictures::Pictures::new(), large_png());
     let picture = |index| match index {
         3 | 17 => png.clone(),
-        11 => large_progressive(),
+        11 => large_in_scans(),
         _ => pictures.picture(3, index),
     };
     let dataset = TestDataset::of_records((0..24).map(|index| (picture(index), "1".to_owned())));

@@ -2,7 +2,11 @@
 
 use spdl_jpeg::Unsupported;
 
-use super::*;
+use super::{
+    progressive::libjpeg_script,
+    progressive_writer::{self, random_script},
+    *,
+};
 
 fn half(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let [width, height] = Jpeg::open(bytes, Limits::default())?.size();
@@ -35,9 +39,12 @@ fn bytes_changed_at_random_never_panic_and_mean_the_same_everywhere() {
     let mut draw = XorShift::new(99);
     for (number, sampling) in [R_4_2_0, R_4_2_2, R_4_4_4].into_iter().enumerate() {
         let style = Style { sampling, interval: number as u16 * 3, ..STYLE };
-        let whole = encoded(&cut("coffee", [50, 40]), style);
-        for _ in 0..1000 {
-            let mut bytes = whole.clone();
+        let baseline = encoded(&cut("coffee", [50, 40]), style);
+        let scripts = [libjpeg_script(), random_script(3, &mut draw)];
+        let progressive = scripts.map(|script| progressive_writer::progressive(&baseline, &script));
+        let all = [&baseline, &progressive[0], &progressive[1]];
+        for round in 0..1500 {
+            let mut bytes = all[round % 3].clone();
             for _ in 0..=draw.below(5) {
                 let at = draw.below(bytes.len());
                 bytes[at] = draw.below(256) as u8;
@@ -82,11 +89,11 @@ fn kinds_for_other_decoders_are_an_error_of_their_own() {
         bytes
     };
     for (bytes, expected) in [
-        (with(&|encoder| encoder.set_progressive(true), ColorType::Rgba), Unsupported::Progressive),
         (with(&|_| {}, ColorType::Cmyk), Unsupported::Components),
         (changed(11, 0x41), Unsupported::Sampling),
         (with(&|encoder| encoder.set_optimized_huffman_tables(true), ColorType::Rgba), Unsupported::SeveralScans),
         (changed(1, 0xc9), Unsupported::Arithmetic),
+        (changed(1, 0xca), Unsupported::Arithmetic),
         (changed(1, 0xc3), Unsupported::OtherProcess),
         (changed(4, 12), Unsupported::Precision),
     ] {

@@ -3,6 +3,8 @@
 mod exact;
 mod hostile;
 mod plain;
+mod progressive;
+mod progressive_writer;
 mod quality;
 mod rewrite;
 mod segments;

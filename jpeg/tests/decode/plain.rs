@@ -4,14 +4,26 @@
 use std::collections::HashMap;
 
 /// One component, decoded.
-struct PlainComponent {
-    across: usize,
-    down: usize,
+pub(crate) struct PlainComponent {
+    /// The number of blocks of an MCU.
+    pub(crate) across: usize,
+    pub(crate) down: usize,
     quant: usize,
     dc: usize,
     ac: usize,
+    /// The quantised coefficients of all blocks in zigzag order, row by row, `blocks_across` in each.
+    pub(crate) blocks: Vec<[i64; 64]>,
+    pub(crate) blocks_across: usize,
     width: usize,
     samples: Vec<u8>,
+}
+
+/// The coefficients of a picture.
+pub(crate) struct PlainCoefficients {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) components: Vec<PlainComponent>,
+    quants: Vec<[i64; 64]>,
 }
 
 /// A picture of RGB pixels.
@@ -109,8 +121,8 @@ fn samples(coefficients: &[i64; 64]) -> [u8; 64] {
     out
 }
 
-/// Decodes a picture.
-pub(crate) fn decode(bytes: &[u8]) -> PlainPicture {
+/// Reads the coefficients of a picture.
+pub(crate) fn coefficients(bytes: &[u8]) -> PlainCoefficients {
     let order = zigzag();
     let mut quants = vec![[0i64; 64]; 4];
     let mut codes = vec![Codes::new(); 32];
@@ -157,6 +169,8 @@ pub(crate) fn decode(bytes: &[u8]) -> PlainPicture {
                         quant,
                         dc: 0,
                         ac: 0,
+                        blocks: Vec::new(),
+                        blocks_across: 0,
                         width: 0,
                         samples: Vec::new(),
                     });
@@ -178,8 +192,8 @@ pub(crate) fn decode(bytes: &[u8]) -> PlainPicture {
     let (most_across, most_down) = (components[0].across, components[0].down);
     let mcus = [width.div_ceil(most_across * 8), height.div_ceil(most_down * 8)];
     for component in &mut components {
-        component.width = mcus[0] * component.across * 8;
-        component.samples = vec![0; component.width * mcus[1] * component.down * 8];
+        component.blocks_across = mcus[0] * component.across;
+        component.blocks = vec![[0; 64]; component.blocks_across * mcus[1] * component.down];
     }
     let mut bits = PlainBits { bytes, at, bit: 0 };
     let mut last = vec![0; components.len()];
@@ -193,7 +207,7 @@ pub(crate) fn decode(bytes: &[u8]) -> PlainPicture {
                 let mut coefficients = [0; 64];
                 let size = bits.symbol(&codes[component.dc]);
                 *last += bits.value(size);
-                coefficients[0] = *last * quants[component.quant][0];
+                coefficients[0] = *last;
                 let mut k = 1;
                 while k < 64 {
                     let symbol = bits.symbol(&codes[component.ac]);
@@ -201,15 +215,33 @@ pub(crate) fn decode(bytes: &[u8]) -> PlainPicture {
                         break;
                     }
                     k += usize::from(symbol >> 4);
-                    let place = order[k];
-                    coefficients[place] = bits.value(symbol & 15) * quants[component.quant][place];
+                    coefficients[k] = bits.value(symbol & 15);
                     k += 1;
                 }
-                let left = (mcu % mcus[0] * component.across + block % component.across) * 8;
-                let top = (mcu / mcus[0] * component.down + block / component.across) * 8;
-                for (at, sample) in samples(&coefficients).into_iter().enumerate() {
-                    component.samples[(top + at / 8) * component.width + left + at % 8] = sample;
-                }
+                let x = mcu % mcus[0] * component.across + block % component.across;
+                let y = mcu / mcus[0] * component.down + block / component.across;
+                component.blocks[y * component.blocks_across + x] = coefficients;
+            }
+        }
+    }
+    PlainCoefficients { width, height, components, quants }
+}
+
+/// Decodes a picture.
+pub(crate) fn decode(bytes: &[u8]) -> PlainPicture {
+    let order = zigzag();
+    let PlainCoefficients { width, height, mut components, quants } = coefficients(bytes);
+    for component in &mut components {
+        component.width = component.blocks_across * 8;
+        component.samples = vec![0; component.blocks.len() * 64];
+        for (number, block) in component.blocks.iter().enumerate() {
+            let mut factors = [0; 64];
+            for (value, place) in block.iter().zip(&order) {
+                factors[*place] = value * quants[component.quant][*place];
+            }
+            let (left, top) = (number % component.blocks_across * 8, number / component.blocks_across * 8);
+            for (at, sample) in samples(&factors).into_iter().enumerate() {
+                component.samples[(top + at / 8) * component.width + left + at % 8] = sample;
             }
         }
     }

@@ -45,8 +45,8 @@ fn options() -> DecoderOptions {
 }
 
 impl JpegPicture {
-    /// Returns the bytes that decoding uses in addition to the RGB pixels; for a progressive picture they include all
-    /// coefficients.
+    /// Returns the bytes that decoding uses in addition to the RGB pixels; for a picture in several scans they include
+    /// all coefficients.
     pub(super) fn scratch_bytes(&self, [width, _]: [u32; 2]) -> u64 {
         // The last term is the rows of a few MCUs, as coefficients and as samples.
         self.file_bytes + self.kept_coefficients * 2 + u64::from(width.next_multiple_of(32)) * 32 * 4 * 4

@@ -209,7 +209,7 @@ impl BatchCheck {
             self.found.crop_ready_pictures += 1;
         }
         if let Some(decode) = dataset.decode.as_ref().filter(|_| is_picture_of(field.name, content)) {
-            match decode.check(content.clone()) {
+            match decode.check(content.clone()).or_else(|| crop_ready::check_scans(content)) {
                 Some(problem) => self.fault(shard, Some(key), format!("field `{}` {problem}", field.name)),
                 None => *self.found.decoded_pictures.get_or_insert(0) += 1,
             }

@@ -7,7 +7,7 @@ use super::parts::MAX_WHOLE_BYTES;
 /// Lower bound of the pixels between the restart markers of crop-ready pictures: 4 to 16 MCUs. A lower value reads less
 /// beside a crop, but files grow by some five bytes a marker.
 const SEGMENT_PIXELS: u32 = 1024;
-/// Lower bound of the mean number of bytes between markers, so that no picture grows by more than 2 %.
+/// Lower bound of the mean number of bytes between markers, so that no baseline picture grows by more than 2 %.
 const SEGMENT_BYTES: u64 = 320;
 /// Number of segments from one entry of a table to the next.
 const TABLE_STEP: u32 = 8;
@@ -20,8 +20,8 @@ pub(super) struct CropReady {
     pub(super) segments: Option<(u32, Vec<[u8; 2]>)>,
 }
 
-/// Returns the picture with more restart markers; `None` if it is not a baseline JPEG, or is broken. The result is used
-/// only if it has the same coefficients as the original.
+/// Returns the picture as a baseline one with more restart markers; `None` if it is not a baseline or progressive JPEG,
+/// or is broken. The result is used only if it has the same coefficients as the original.
 pub(super) fn crop_ready(picture: &[u8]) -> Option<CropReady> {
     let limits = Limits::default();
     let jpeg = Jpeg::open(picture, limits).ok()?;
@@ -53,6 +53,12 @@ pub(super) fn without_markers(picture: &[u8]) -> Option<Vec<u8>> {
     let limits = Limits::default();
     let plain = spdl_jpeg::rewrite(picture, 0, limits).ok()?;
     spdl_jpeg::has_same_coefficients(picture, &plain, limits).ok()?.then_some(plain)
+}
+
+/// Returns what is wrong with the scans of a progressive JPEG. A decoder reads only those that its result needs.
+pub(super) fn check_scans(picture: &[u8]) -> Option<String> {
+    let jpeg = Jpeg::open(picture, Limits::default()).ok().filter(Jpeg::is_progressive)?;
+    jpeg.check_all().err().map(|error| format!("does not decode: {error}"))
 }
 
 /// Returns what is wrong with a crop-ready picture or its table.

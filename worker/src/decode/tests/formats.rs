@@ -10,7 +10,7 @@ fn jpegs_of_all_kinds_decode_as_they_are_seen() {
     // Decoders differ in rounding, and in how they upsample chroma.
     for (name, bytes, size, least) in [
         ("baseline 4:2:0", CAT, [160, 240], 43.0),
-        ("progressive", COFFEE_PROGRESSIVE, [133, 200], f64::INFINITY),
+        ("progressive", COFFEE_PROGRESSIVE, [133, 200], 43.0),
         ("4:4:4", ASTRONAUT, [177, 161], 49.0),
         ("grey", ASTRONAUT_GREY, [177, 161], 49.0),
         ("turned", ASTRONAUT_EXIF, [161, 177], 43.0),
@@ -191,5 +191,5 @@ fn pictures_are_counted_by_what_was_decoded_of_them() {
         let field = |_: &str| Some(Bytes::copy_from_slice(bytes).into());
         decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut out)]).unwrap();
     }
-    assert_eq!((counts.cropped(), counts.whole()), (3, 3));
+    assert_eq!((counts.cropped(), counts.whole()), (4, 2));
 }

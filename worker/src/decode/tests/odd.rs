@@ -150,6 +150,19 @@ fn a_sequential_jpeg_of_any_kind_without_an_end_marker_is_read_and_no_part_of_on
             assert!(found.is_none_or(|found| found == expected && cut < 5), "{kind} without the last {cut} bytes");
         }
     }
-    // For a progressive picture, it is unknown whether another scan should follow.
-    assert_eq!(decoded(&COFFEE_PROGRESSIVE[..COFFEE_PROGRESSIVE.len() - 2]), None);
+}
+
+/// Only a picture with all bits of all coefficients needs no end marker: another scan could follow.
+#[test]
+fn a_progressive_jpeg_without_an_end_marker_is_read_if_no_scan_is_missing() {
+    let bytes = COFFEE_PROGRESSIVE;
+    let (expected, _) = seen_as(bytes);
+    for missing in 1..=2 {
+        let (found, odd) = seen_as(&bytes[..bytes.len() - missing]);
+        assert!(found == expected && odd == ["no_end_marker"], "without {missing}: {odd:?}");
+    }
+    let last_scan = (0..bytes.len() - 1).rev().find(|at| bytes[*at..*at + 2] == [0xff, 0xda]).unwrap();
+    assert_eq!(decoded(&bytes[..last_scan]), None);
+    let (found, odd) = seen_as(&[&bytes[..last_scan], &[0xff, 0xd9]].concat());
+    assert!(found != expected && odd == ["missing_scans"], "{odd:?}");
 }
