@@ -326,11 +326,20 @@ impl<const IS_REFINEMENT: bool> ReadMcus for Ac<'_, IS_REFINEMENT> {
         let end = x + count;
         let mut x = x;
         while x < end {
-            if !IS_REFINEMENT && self.ended > 0 {
-                let passed = self.ended.min(end - x);
+            if self.ended > 0 {
+                let run = self.ended.min(end - x);
+                let passed = if IS_REFINEMENT {
+                    // Only coefficients that are not zero have bits in a run.
+                    let run_sets = sets[store.set_at(x, y)..].iter().take(run as usize);
+                    run_sets.take_while(|set| **set & self.band.set == 0).count() as u32
+                } else {
+                    run
+                };
                 self.ended -= passed;
                 x += passed;
-                continue;
+                if x == end {
+                    break;
+                }
             }
             segment.ensure()?;
             let window = segment.window.bytes();

@@ -79,7 +79,8 @@ pub enum Jpegs {
     #[default]
     AsTheyAre,
     /// Baseline JPEGs get a restart marker behind every few MCUs, so that a decoder reaches a crop without reading the
-    /// data before it: they are about 1 % larger, with the same coefficients. All others stay as they are.
+    /// data before it: they are about 1 % larger, with the same coefficients. Progressive ones become baseline ones, some
+    /// 5 % larger. All others stay as they are.
     CropReady,
 }
 
