@@ -40,6 +40,8 @@ impl ComponentStore {
     fn block_values(&self) -> usize {
         match self.points {
             8 => 64,
+            // No scan of AC coefficients is read.
+            1 => 1,
             // One more, for those that are not kept.
             points => (points * points + 1) as usize,
         }
