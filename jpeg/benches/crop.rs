@@ -1,4 +1,4 @@
-//! Measures random resized crops to 224 on one thread: this decoder on plain and on crop-ready files, and other
+//! Measures random resized crops to 224 on one thread: this decoder on plain, on crop-ready and on scalable files, and other
 //! decoders, in turn on the same pictures and crops. Time is the thread's CPU time, so that other load on the machine
 //! matters less; the ratios are the result. "Undisturbed" adds up the fastest time of each picture, which shows small
 //! differences on a noisy machine.
@@ -19,7 +19,10 @@ use fast_image_resize::{
     images::{TypedCroppedImage, TypedImage, TypedImageRef},
     pixels::U8x3,
 };
-use spdl_jpeg::{Jpeg, Limits, LowerBound, Rgb, Scratch, SegmentTable, lower_bound, rewrite};
+use spdl_jpeg::{
+    Jpeg, Limits, LowerBound, Rgb, Scratch, SegmentTable, lower_bound, rewrite,
+    scalable::{ScalablePicture, pack},
+};
 use spdl_testkit::crops::{Rect, TARGET, XorShift, random_resized_crop, request};
 use zune_jpeg::{
     JpegDecoder,
@@ -63,6 +66,11 @@ fn main() {
         let starts = ready[1].iter().map(|bytes| open(bytes).segment_starts().expect("a whole JPEG"));
         starts.map(|starts| SegmentTable::lengths(step, &starts).expect("short segments")).collect()
     });
+    let start = processor_time();
+    let scalable: Vec<Vec<u8>> =
+        files.iter().map(|bytes| pack(bytes, Limits::default()).expect("a JPEG that can be packed")).collect();
+    let packing = processor_time() - start;
+    print_scalable(&files, &scalable, &crops, packing);
     let (files, crops) = (&files, &crops);
     let mut ways: Vec<(String, Way<'_>)> = Vec::new();
     #[cfg(has_turbo)]
@@ -76,6 +84,8 @@ fn main() {
         let name = format!("crop-ready, {} MCUs, table of every {step}", INTERVALS[1]);
         ways.push((name, with_table(&ready[1], crops, *step, tables)));
     }
+    ways.push(("scalable".to_owned(), from_scalable(&scalable, crops, Scratch::new())));
+    ways.push(("scalable, no vector instructions".to_owned(), from_scalable(&scalable, crops, Scratch::portable())));
     ways.push(("plain files, no vector instructions".to_owned(), ours(files, crops, Scratch::portable())));
     let part = arguments.get(2).map_or("", String::as_str);
     ways.retain(|(name, _)| name.contains(part));
@@ -141,6 +151,41 @@ fn print_lower_bound(name: &str, files: &[Vec<u8>], crops: &[Rect]) {
         mean(&|lower_bound| lower_bound.pixels),
     ];
     println!("    {blocks:.0} blocks transformed, {samples:.0} samples, {pixels:.0} pixels");
+}
+
+/// Prints the bytes of scalable files, those that a crop reads, and what packing takes.
+fn print_scalable(files: &[Vec<u8>], scalable: &[Vec<u8>], crops: &[Rect], packing: Duration) {
+    let bytes = |files: &[Vec<u8>]| files.iter().map(Vec::len).sum::<usize>() as f64;
+    let shares = files.iter().zip(scalable).map(|(file, scalable)| scalable.len() as f64 / file.len() as f64);
+    let read: usize = scalable
+        .iter()
+        .zip(crops)
+        .flat_map(|(bytes, rect)| open_scalable(bytes).ranges(&request(*rect)).expect("a packed picture"))
+        .map(|range| range.len())
+        .sum();
+    let start = processor_time();
+    for bytes in files {
+        std::hint::black_box(rewrite(bytes, INTERVALS[1], Limits::default()).expect("a baseline JPEG"));
+    }
+    let rewriting = processor_time() - start;
+    println!(
+        "scalable: {:.3} of the bytes, at the most {:.3}; a crop reads {:.3} of them; packing takes {:.1} times as long as crop-ready",
+        bytes(scalable) / bytes(files),
+        shares.fold(0.0, f64::max),
+        read as f64 / bytes(scalable),
+        packing.as_secs_f64() / rewriting.as_secs_f64(),
+    );
+}
+
+fn open_scalable(bytes: &[u8]) -> ScalablePicture<'_> {
+    ScalablePicture::open(bytes, Limits::default()).expect("a packed picture")
+}
+
+fn from_scalable<'w>(files: &'w [Vec<u8>], crops: &'w [Rect], mut scratch: Scratch) -> Way<'w> {
+    Box::new(move |at, out| {
+        let mut output = Rgb::new(out, TARGET as usize);
+        open_scalable(&files[at]).render(&request(crops[at]), &mut scratch, &mut output).expect("a whole picture");
+    })
 }
 
 fn ours<'w>(files: &'w [Vec<u8>], crops: &'w [Rect], mut scratch: Scratch) -> Way<'w> {

@@ -41,6 +41,9 @@ pub enum Unsupported {
     SeveralScans,
     /// The height comes after the picture.
     LateHeight,
+    /// A file that a scalable packed picture could not give back bit for bit, for example because it is progressive or has
+    /// bytes between its segments.
+    NotRestorable,
 }
 
 impl fmt::Display for Error {
@@ -65,6 +68,7 @@ impl fmt::Display for Unsupported {
             Self::Sampling => "unusual subsampling",
             Self::SeveralScans => "several scans",
             Self::LateHeight => "height behind the picture",
+            Self::NotRestorable => "a file that cannot be packed without loss",
         })
     }
 }

@@ -70,6 +70,26 @@ impl<'b> Jpeg<'b> {
     /// Returns [`Error::Unsupported`] for a picture that another decoder may be able to decode. The other errors mean
     /// that the picture is bad.
     pub fn open(bytes: &'b [u8], limits: Limits) -> Result<Self, Error> {
+        let (mut jpeg, has_end) = Self::read(bytes, limits, false)?;
+        if !has_end {
+            jpeg.check_all().map_err(|_| Error::Truncated)?;
+            jpeg.deviations = jpeg.deviations.with(Deviation::NoEnd);
+        }
+        Ok(jpeg)
+    }
+
+    /// Reads the header of a picture whose scan may be elsewhere. `has_standard` is whether the standard's Huffman tables
+    /// were taken from the header.
+    pub(crate) fn header_only(bytes: &'b [u8], limits: Limits, has_standard: bool) -> Result<Self, Error> {
+        let (jpeg, _) = Self::read(bytes, limits, has_standard)?;
+        if jpeg.is_progressive() {
+            return Err(Error::Unsupported(Unsupported::NotRestorable));
+        }
+        Ok(jpeg)
+    }
+
+    /// Reads the header, and whether the picture has its end marker.
+    fn read(bytes: &'b [u8], limits: Limits, has_standard: bool) -> Result<(Self, bool), Error> {
         if !bytes.starts_with(&[0xff, 0xd8]) {
             return Err(Error::Corrupt("no start marker"));
         }
@@ -109,7 +129,7 @@ impl<'b> Jpeg<'b> {
                         break jpeg.read_progressive(body, &mut markers)?;
                     }
                     jpeg.read_scan(body)?;
-                    jpeg.check_tables()?;
+                    jpeg.check_tables(has_standard)?;
                     break has_end(bytes, jpeg.scan_at);
                 }
                 0xdb => jpeg.read_quants(body)?,
@@ -118,11 +138,7 @@ impl<'b> Jpeg<'b> {
             }
         };
         jpeg.deviations = jpeg.deviations | markers.deviations();
-        if !has_end {
-            jpeg.check_all().map_err(|_| Error::Truncated)?;
-            jpeg.deviations = jpeg.deviations.with(Deviation::NoEnd);
-        }
-        Ok(jpeg)
+        Ok((jpeg, has_end))
     }
 
     /// Returns width and height in pixels, each at least 1.
@@ -176,6 +192,21 @@ impl<'b> Jpeg<'b> {
 
     pub(crate) fn components(&self) -> &[Component] {
         &self.components[..self.component_count]
+    }
+
+    /// Returns whether a header means the same as another one, apart from a missing end marker.
+    pub(crate) fn has_same_header(&self, other: &Jpeg<'_>) -> bool {
+        let tables = |jpeg: &Jpeg<'b>, one: &Component| (*jpeg.quant(one), jpeg.dc_spec(one), jpeg.ac_spec(one));
+        let same_tables = |(one, of_other): (&Component, &Component)| {
+            let other = (*other.quant(of_other), other.dc_spec(of_other), other.ac_spec(of_other));
+            tables(self, one) == other
+        };
+        let facts = |jpeg: &Jpeg<'_>| (jpeg.size, jpeg.component_count, jpeg.restart_interval);
+        facts(self) == facts(other)
+            && self.components() == other.components()
+            && (self.exif, self.xmp) == (other.exif, other.xmp)
+            && self.deviations.with(Deviation::NoEnd) == other.deviations.with(Deviation::NoEnd)
+            && self.components().iter().zip(other.components()).all(same_tables)
     }
 
     pub(crate) fn quant(&self, component: &Component) -> &[u16; 64] {
@@ -366,7 +397,7 @@ impl<'b> Jpeg<'b> {
     }
 
     /// Checks the tables of a baseline picture, and fills in missing Huffman tables.
-    fn check_tables(&mut self) -> Result<(), Error> {
+    fn check_tables(&mut self, has_standard: bool) -> Result<(), Error> {
         for at in 0..self.component_count {
             let Component { quant, dc, ac, .. } = self.components[at];
             if self.quants[usize::from(quant)].is_none() {
@@ -377,7 +408,9 @@ impl<'b> Jpeg<'b> {
                 if table.is_none() {
                     // The frames of Motion JPEG leave out these tables.
                     *table = Some(*standard.get(usize::from(slot)).ok_or(NO_TABLE)?);
-                    self.deviations = self.deviations.with(Deviation::StandardTables);
+                    if !has_standard {
+                        self.deviations = self.deviations.with(Deviation::StandardTables);
+                    }
                 }
             }
         }

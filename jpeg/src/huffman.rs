@@ -4,7 +4,7 @@
 use crate::error::Error;
 
 /// A Huffman table as the file stores it: the number of codes of each length, and the symbols in order.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HuffmanSpec<'b> {
     pub(crate) counts: &'b [u8; 16],
     pub(crate) symbols: &'b [u8],

@@ -92,9 +92,21 @@ pub(crate) fn full(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], 
 
 /// Computes four by four samples.
 pub(crate) fn half(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: CoefficientPlace) {
+    half_from(|row, column| dequantised(coefficients, quant, row, column), out, place);
+}
+
+/// Computes four by four samples from as many coefficients.
+pub(crate) fn half_of_four(coefficients: &[i16; 16], quant: &[i16; 16], out: &mut [u8], place: CoefficientPlace) {
+    let at =
+        |row: usize, column: usize| i32::from(coefficients[row * 4 + column].wrapping_mul(quant[row * 4 + column]));
+    half_from(at, out, place);
+}
+
+#[inline(always)]
+fn half_from(at: impl Fn(usize, usize) -> i32, out: &mut [u8], place: CoefficientPlace) {
     let mut between = [[0i16; 4]; 4];
     for column in 0..4 {
-        let input = std::array::from_fn(|row| dequantised(coefficients, quant, row, column));
+        let input = std::array::from_fn(|row| at(row, column));
         for (row, value) in between.iter_mut().zip(pass4(input)) {
             row[column] = narrow(value, FIRST_SHIFT);
         }
@@ -108,7 +120,18 @@ pub(crate) fn half(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], 
 
 /// Computes two by two samples.
 pub(crate) fn quarter(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: CoefficientPlace) {
-    let at = |row, column| dequantised(coefficients, quant, row, column);
+    quarter_from(|row, column| dequantised(coefficients, quant, row, column), out, place);
+}
+
+/// Computes two by two samples from four by four coefficients.
+pub(crate) fn quarter_of_four(coefficients: &[i16; 16], quant: &[i16; 16], out: &mut [u8], place: CoefficientPlace) {
+    let at =
+        |row: usize, column: usize| i32::from(coefficients[row * 4 + column].wrapping_mul(quant[row * 4 + column]));
+    quarter_from(at, out, place);
+}
+
+#[inline(always)]
+fn quarter_from(at: impl Fn(usize, usize) -> i32, out: &mut [u8], place: CoefficientPlace) {
     let [low, high] = [0, 1].map(|column| [at(0, column) + at(1, column), at(0, column) - at(1, column)]);
     for row in 0..2 {
         for (column, value) in [low[row] + high[row], low[row] - high[row]].into_iter().enumerate() {
@@ -120,6 +143,11 @@ pub(crate) fn quarter(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8
 /// Computes one sample.
 pub(crate) fn eighth(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: CoefficientPlace) {
     out[place.start] = flat(dequantised(coefficients, quant, 0, 0));
+}
+
+/// Computes one sample from a DC coefficient.
+pub(crate) fn eighth_of(coefficient: i16, quant: i16, out: &mut [u8], place: CoefficientPlace) {
+    out[place.start] = flat(i32::from(coefficient.wrapping_mul(quant)));
 }
 
 /// Returns a sample from a sum of coefficients.

@@ -1,7 +1,6 @@
 //! The inner loops that vector instructions speed up: one set in plain Rust, and others that give the same bytes.
 
 use crate::{
-    bits::BitBlock,
     idct::{self, CoefficientPlace},
     window::next_marker,
 };
@@ -31,7 +30,10 @@ pub(crate) trait SimdKernel: Copy {
     fn next_marker(self, raw: &[u8], at: usize) -> Option<usize>;
 
     /// Transforms two blocks at full size. The second may be the same as the first.
-    fn full_pair(self, blocks: [&BitBlock; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [CoefficientPlace; 2]);
+    fn full_pair(self, blocks: [&[i16; 64]; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [CoefficientPlace; 2]);
+
+    /// Transforms four blocks of four by four coefficients, which follow each other, to half size.
+    fn half_four(self, blocks: &[i16; 64], quant: &[i16; 16], out: &mut [u8], places: [CoefficientPlace; 4]);
 
     /// Resamples horizontally: 16 rows, which begin at offset `from`, to 16 pixels each: `out[row][pixel]`.
     fn across(
@@ -74,10 +76,22 @@ impl SimdKernel for Portable {
         next_marker(raw, at)
     }
 
-    fn full_pair(self, blocks: [&BitBlock; 2], quants: [&[i16; 64]; 2], out: &mut [u8], places: [CoefficientPlace; 2]) {
-        idct::full(blocks[0].coefficients(), quants[0], out, places[0]);
+    fn full_pair(
+        self,
+        blocks: [&[i16; 64]; 2],
+        quants: [&[i16; 64]; 2],
+        out: &mut [u8],
+        places: [CoefficientPlace; 2],
+    ) {
+        idct::full(blocks[0], quants[0], out, places[0]);
         if places[1].start != places[0].start {
-            idct::full(blocks[1].coefficients(), quants[1], out, places[1]);
+            idct::full(blocks[1], quants[1], out, places[1]);
+        }
+    }
+
+    fn half_four(self, blocks: &[i16; 64], quant: &[i16; 16], out: &mut [u8], places: [CoefficientPlace; 4]) {
+        for (block, place) in blocks.as_chunks().0.iter().zip(places) {
+            idct::half_of_four(block, quant, out, place);
         }
     }
 

@@ -52,6 +52,7 @@ mod progressive;
 mod render;
 mod rewrite;
 mod sanitise;
+pub mod scalable;
 mod scan;
 mod segment_table;
 mod segments;
@@ -65,7 +66,7 @@ mod window;
 pub use deviation::{Deviation, Deviations};
 pub use error::{Error, Unsupported};
 #[doc(hidden)]
-pub use fuzz::fuzz;
+pub use fuzz::{fuzz, fuzz_scalable};
 pub use header::Jpeg;
 pub use limits::Limits;
 #[doc(hidden)]

@@ -9,6 +9,7 @@ use crate::{
     output::{Output, OutputLayout},
     plan::{CropPlan, PictureRequest, points},
     progressive::{Coefficients, Kept},
+    scalable::{Layout, ScalableMemory},
     scan::{ScanState, Tables},
     taps::Axis,
     window::Window,
@@ -25,6 +26,7 @@ pub struct Scratch {
     tile: Vec<Strip>,
     strips: [Vec<Strip>; 3],
     orders: [ScanOrder; 2],
+    scalable: Option<Box<ScalableMemory>>,
     instructions: Instructions,
 }
 
@@ -108,7 +110,27 @@ impl Scratch {
             tile: Vec::new(),
             strips: Default::default(),
             orders: [ScanOrder::new(false), ScanOrder::new(true)],
+            scalable: None,
             instructions,
+        }
+    }
+}
+
+impl Scratch {
+    /// Decodes the pixels of a request from a packed picture.
+    pub(crate) fn render_scalable(
+        &mut self,
+        layout: &Layout<'_>,
+        request: &PictureRequest,
+        output: &mut impl Output,
+    ) -> Result<(), Error> {
+        layout.jpeg.check_request(request);
+        let instructions = self.instructions;
+        let work = ScalableRender { layout, request, scratch: self, output };
+        match instructions {
+            Instructions::Portable => Portable.run(work),
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2(avx2) => avx2.run(work),
         }
     }
 }
@@ -165,7 +187,7 @@ impl Jpeg<'_> {
         planes + coefficients + rows * size_of::<Strip>() as u64 + FIXED_BYTES
     }
 
-    fn check_request(&self, request: &PictureRequest) {
+    pub(crate) fn check_request(&self, request: &PictureRequest) {
         for (axis, size) in [request.x, request.y].iter().zip(self.size) {
             let (low, high) = axis.readable;
             assert!(low < high && high <= size, "pixels {low} to {high} of {size}");
@@ -249,6 +271,29 @@ impl<O: Output> RowWork for JpegRender<'_, '_, O> {
                 .run(kernel, jpeg, plan, transposed, samples)?;
         }
         resample(kernel, jpeg.component_count, plan, request, samples, tile, strips, output);
+        Ok(())
+    }
+}
+
+/// The work of [`Scratch::render_scalable`], compiled for each kind of processor.
+struct ScalableRender<'w, 'b, O> {
+    layout: &'w Layout<'b>,
+    request: &'w PictureRequest,
+    scratch: &'w mut Scratch,
+    output: &'w mut O,
+}
+
+impl<O: Output> RowWork for ScalableRender<'_, '_, O> {
+    type Outcome = Result<(), Error>;
+
+    #[inline(always)]
+    fn run<K: SimdKernel>(self, kernel: K) -> Result<(), Error> {
+        let Self { layout, request, scratch, output } = self;
+        let Scratch { plan, samples, tile, strips, scalable, .. } = scratch;
+        plan.make(&layout.jpeg, request);
+        samples.resize(plan.bytes, 0);
+        scalable.get_or_insert_default().decode(kernel, layout, plan, request.transposed, samples)?;
+        resample(kernel, layout.jpeg.component_count, plan, request, samples, tile, strips, output);
         Ok(())
     }
 }

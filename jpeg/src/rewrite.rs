@@ -268,7 +268,12 @@ impl<'b> Walk<'b> {
         self.bits.ensure(self.raw, &mut self.window)
     }
 
-    fn read_block(&mut self, component: usize, order: &ScanOrder, block: &mut BitBlock) -> Result<(), Error> {
+    pub(crate) fn read_block(
+        &mut self,
+        component: usize,
+        order: &ScanOrder,
+        block: &mut BitBlock,
+    ) -> Result<(), Error> {
         let (dc, ac, pairs) = &self.tables[component];
         let last = &mut self.last[component];
         let is_block = self.bits.block(self.window.bytes(), (dc, ac, pairs), order, last, block);
@@ -306,7 +311,7 @@ impl<'b> Walk<'b> {
         is_block.then_some(counts).ok_or(Error::Corrupt("coefficients that are none"))
     }
 
-    fn finish(&self) -> Result<(), Error> {
+    pub(crate) fn finish(&self) -> Result<(), Error> {
         self.bits.check_used(&self.window)
     }
 }

@@ -306,5 +306,5 @@ fn pair<K: SimdKernel>(
     samples: &mut [u8],
 ) {
     let quants = pair.map(|at| parts[at].tables.quant);
-    kernel.full_pair(pair.map(|at| &blocks[at]), quants, samples, pair.map(|at| places[at]));
+    kernel.full_pair(pair.map(|at| blocks[at].coefficients()), quants, samples, pair.map(|at| places[at]));
 }

@@ -45,3 +45,16 @@ pub(crate) const AC: [HuffmanSpec<'static>; 2] = [
         ],
     },
 ];
+
+/// The segments of these tables for a picture of one or three components, as libjpeg writes them.
+pub(crate) fn segments(components: usize) -> Vec<u8> {
+    let mut segments = Vec::new();
+    for slot in 0..if components == 1 { 1 } else { 2 } {
+        for (class, spec) in [(0, DC[slot]), (0x10, AC[slot])] {
+            segments.extend([0xff, 0xc4, 0, (19 + spec.symbols.len()) as u8, class | slot as u8]);
+            segments.extend(spec.counts);
+            segments.extend(spec.symbols);
+        }
+    }
+    segments
+}

@@ -17,6 +17,7 @@ mod messages;
 mod operations;
 mod parquet;
 mod pem;
+mod scalable;
 mod session;
 mod tar;
 mod texts;
@@ -88,6 +89,7 @@ pub const ALL: &[FuzzTarget] = &[
     // Limited to 32,768 pixels between operations, of which a few copies are in use at once.
     target("operations", operations::read, operations::seeds),
     FuzzTarget { max_bytes: 16 << 20, ..target("decode", decode::read, decode::seeds) },
+    FuzzTarget { max_bytes: 32 << 20, ..target("scalable", scalable::read, scalable::seeds) },
     // The TIFF reader applies our limits only after it has read its directories, for which it takes up to 256 MiB.
     FuzzTarget { max_bytes: 272 << 20, ..target("tiff", decode::tiff, decode::tiff_seeds) },
 ];

@@ -7,6 +7,7 @@ mod progressive;
 mod progressive_writer;
 mod quality;
 mod rewrite;
+mod scalable;
 mod segments;
 
 use std::cell::RefCell;

@@ -1,0 +1,297 @@
+//! The bytes of a packed picture: a head, the header of the JPEG, a table of the lengths of all streams, the streams,
+//! and what follows the scan.
+
+use std::ops::Range;
+
+use super::{
+    bands::{Class, PARTS, SLOTS},
+    book::{BOOK, Kind},
+    tiles::{MOST_SIDE, TileBlocks, Tiles, classes},
+};
+use crate::{error::Error, header::Jpeg, limits::Limits, standard};
+
+pub(crate) const MAGIC: [u8; 4] = *b"SPJ\n";
+pub(crate) const VERSION: u8 = 1;
+/// Bytes of the head before the codes.
+const FIXED_BYTES: usize = 24;
+/// Bytes of the codes of a class: half a byte each.
+const CODES_BYTES: usize = SLOTS / 2;
+/// Bytes of the totals of a class: for each band the bytes of its streams, and the bits of a length.
+const TOTALS_BYTES: usize = 4 * 5;
+/// The most bits of a length.
+const LENGTH_BITS: u8 = 24;
+
+/// The bits that fill up the last byte of the scan or of a restart segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Padding {
+    Ones,
+    Zeros,
+    /// For each segment a byte with these bits.
+    Listed(Vec<u8>),
+}
+
+/// The streams of one band of one class: the length of each tile's stream, and where they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Where the lengths begin, and the bits of each.
+    lengths_at: usize,
+    bits: u32,
+    /// Where the streams begin and end.
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// A packed picture whose head has been read and checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout<'b> {
+    pub(crate) bytes: &'b [u8],
+    pub(crate) jpeg: Jpeg<'b>,
+    pub(crate) tiles: Tiles,
+    /// The codes of each class.
+    pub(crate) codes: [[u8; SLOTS]; 2],
+    /// In the order of [`PARTS`]; empty for a class that the picture does not have.
+    pub(crate) parts: [Part; 8],
+    /// The end of the table of lengths.
+    pub(crate) table_end: usize,
+    header: Range<usize>,
+    /// Where the header lacks the standard's Huffman tables.
+    cut_at: Option<usize>,
+    /// 0 for ones, 1 for zeros, 2 for a list.
+    padding: u8,
+    list: Range<usize>,
+    tail: Range<usize>,
+}
+
+const BROKEN: Error = Error::Corrupt("the head of a packed picture with impossible numbers");
+
+impl<'b> Layout<'b> {
+    pub(crate) fn read(bytes: &'b [u8], limits: Limits) -> Result<Self, Error> {
+        if !bytes.starts_with(&MAGIC) {
+            return Err(Error::Corrupt("not a packed picture"));
+        }
+        let fixed = bytes.first_chunk::<FIXED_BYTES>().ok_or(Error::Truncated)?;
+        let [version, flags, side, reserved] = *fixed[4..8].first_chunk().expect("4 bytes");
+        if version != VERSION {
+            return Err(Error::Corrupt("a packed picture of a newer version"));
+        }
+        let (is_cut, padding) = (flags & 1 == 1, flags >> 1);
+        if reserved != 0 || padding > 2 || side == 0 || u32::from(side) > MOST_SIDE {
+            return Err(BROKEN);
+        }
+        let number = |at: usize| u32::from_le_bytes(*fixed[at..at + 4].first_chunk().expect("4 bytes")) as usize;
+        let [header_bytes, cut_at, tail_bytes, list_bytes] = [8, 12, 16, 20].map(number);
+        // The number of classes is known when the header has been read, which comes first.
+        let header = FIXED_BYTES..FIXED_BYTES.checked_add(header_bytes).ok_or(BROKEN)?;
+        let header_of = bytes.get(header.clone()).ok_or(Error::Truncated)?;
+        let jpeg = Jpeg::header_only(header_of, limits, is_cut)?;
+        if (is_cut && cut_at > header_bytes) || (!is_cut && cut_at != 0) || jpeg.scan_at != header_bytes {
+            return Err(BROKEN);
+        }
+        let tiles = Tiles::new(&jpeg, u32::from(side));
+        let mut codes = [[0; SLOTS]; 2];
+        let mut at = header.end;
+        for (codes, _) in codes.iter_mut().zip(classes(&jpeg)) {
+            let written = bytes.get(at..at + CODES_BYTES).ok_or(Error::Truncated)?;
+            for (slot, code) in codes.iter_mut().enumerate() {
+                *code = written[slot / 2] >> (slot % 2 * 4) & 15;
+                if usize::from(*code) >= BOOK.count(Kind::of(slot)) {
+                    return Err(Error::Corrupt("a code that is not in the book"));
+                }
+            }
+            at += CODES_BYTES;
+        }
+        let mut layout = Self {
+            bytes,
+            tiles,
+            codes,
+            parts: [Part::default(); 8],
+            table_end: 0,
+            header,
+            cut_at: is_cut.then_some(cut_at),
+            padding,
+            list: 0..0,
+            tail: 0..0,
+            jpeg,
+        };
+        let end = layout.read_parts(at)?;
+        let list_at = end.checked_add(tail_bytes).ok_or(BROKEN)?;
+        let list_end = list_at.checked_add(list_bytes).ok_or(BROKEN)?;
+        if list_end != bytes.len() {
+            return Err(if list_end > bytes.len() { Error::Truncated } else { BROKEN });
+        }
+        (layout.tail, layout.list) = (end..list_at, list_at..list_end);
+        if (padding == 2) != (list_bytes > 0) {
+            return Err(BROKEN);
+        }
+        Ok(layout)
+    }
+
+    /// Reads where the streams are, and returns where they end.
+    fn read_parts(&mut self, mut at: usize) -> Result<usize, Error> {
+        let classes = classes(&self.jpeg);
+        let totals_at = at;
+        at += TOTALS_BYTES * classes.len();
+        let totals = self.bytes.get(totals_at..at).ok_or(Error::Truncated)?;
+        let is_there = |class: Class| classes.contains(&class);
+        let written = || PARTS.into_iter().enumerate().filter(|(_, (_, class))| is_there(*class));
+        let mut lengths_at = at;
+        for ((part, _), total) in written().zip(totals.as_chunks::<5>().0) {
+            let bits = total[4];
+            if bits > LENGTH_BITS {
+                return Err(BROKEN);
+            }
+            self.parts[part].bits = u32::from(bits);
+            self.parts[part].lengths_at = lengths_at;
+            lengths_at += (self.tiles.count() * usize::from(bits)).div_ceil(8);
+        }
+        self.table_end = lengths_at;
+        let mut start = lengths_at;
+        for ((part, _), total) in written().zip(totals.as_chunks::<5>().0) {
+            let total = u32::from_le_bytes(*total.first_chunk().expect("4 bytes")) as usize;
+            let end = start.checked_add(total).filter(|end| *end <= self.bytes.len()).ok_or(Error::Truncated)?;
+            (self.parts[part].start, self.parts[part].end) = (start, end);
+            start = end;
+        }
+        // A block has at least a bit of DC, so that a short file cannot claim a large picture.
+        let [columns, rows] = self.jpeg.mcus();
+        for class in classes {
+            let blocks = TileBlocks::new(&self.jpeg, *class, [(0, columns), (0, rows)]).count() as usize;
+            let part = self.parts[super::bands::part(super::bands::Band::Dc, *class)];
+            if (part.end - part.start) * 8 < blocks {
+                return Err(Error::Truncated);
+            }
+        }
+        Ok(start)
+    }
+
+    /// The header of the JPEG, as the file had it.
+    pub(crate) fn header(&self) -> Vec<u8> {
+        let header = &self.bytes[self.header.clone()];
+        let Some(at) = self.cut_at else { return header.to_vec() };
+        [&header[..at], &standard::segments(self.jpeg.component_count), &header[at..]].concat()
+    }
+
+    /// What follows the scan.
+    pub(crate) fn tail(&self) -> &'b [u8] {
+        &self.bytes[self.tail.clone()]
+    }
+
+    pub(crate) fn padding(&self) -> Padding {
+        match self.padding {
+            0 => Padding::Ones,
+            1 => Padding::Zeros,
+            _ => Padding::Listed(self.bytes[self.list.clone()].to_vec()),
+        }
+    }
+
+    /// Starts to look for streams of a part.
+    pub(crate) fn cursor(&self, part: usize) -> StreamCursor {
+        StreamCursor { part: self.parts[part], tile: 0, at: self.parts[part].start }
+    }
+
+    fn length(&self, part: &Part, tile: usize) -> usize {
+        if part.bits == 0 {
+            return 0;
+        }
+        let bit = tile * part.bits as usize;
+        let at = part.lengths_at + bit / 8;
+        let word = match self.bytes.get(at..at + 4) {
+            Some(word) => u32::from_le_bytes(*word.first_chunk().expect("4 bytes")),
+            None => {
+                let rest = self.bytes.get(at..).unwrap_or_default();
+                rest.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte))
+            }
+        };
+        (word >> (bit % 8) & ((1 << part.bits) - 1)) as usize
+    }
+}
+
+/// Finds the streams of a part, of one tile after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamCursor {
+    part: Part,
+    /// The next tile, and where its stream begins.
+    tile: usize,
+    at: usize,
+}
+
+impl StreamCursor {
+    /// Returns where the stream of a tile is. It must not come before the last one that was looked for.
+    pub(crate) fn find(&mut self, layout: &Layout<'_>, tile: usize) -> Result<Range<usize>, Error> {
+        while self.tile < tile {
+            self.at += layout.length(&self.part, self.tile);
+            self.tile += 1;
+        }
+        let end = self.at + layout.length(&self.part, tile);
+        if end > self.part.end {
+            return Err(Error::Corrupt("streams beyond their total"));
+        }
+        Ok(self.at..end)
+    }
+}
+
+/// What a packed picture is made of.
+#[derive(Debug)]
+pub(crate) struct Contents<'c> {
+    /// The header of the JPEG, and where the standard's tables were cut from it.
+    pub(crate) header: &'c [u8],
+    pub(crate) cut_at: Option<usize>,
+    pub(crate) side: u32,
+    /// The codes of each class that the picture has.
+    pub(crate) codes: &'c [[u8; SLOTS]],
+    /// The streams of each tile, for each part that the picture has, in order.
+    pub(crate) parts: Vec<Vec<Vec<u8>>>,
+    pub(crate) tail: &'c [u8],
+    pub(crate) padding: &'c Padding,
+}
+
+impl Contents<'_> {
+    /// Writes the picture, or returns `None` where a length is beyond all bounds.
+    pub(crate) fn write(&self) -> Option<Vec<u8>> {
+        let list: &[u8] = if let Padding::Listed(list) = self.padding { list } else { &[] };
+        let padding = match self.padding {
+            Padding::Ones => 0,
+            Padding::Zeros => 1,
+            Padding::Listed(_) => 2,
+        };
+        let mut out = Vec::new();
+        out.extend(MAGIC);
+        out.extend([VERSION, u8::from(self.cut_at.is_some()) | padding << 1, self.side as u8, 0]);
+        for number in [self.header.len(), self.cut_at.unwrap_or(0), self.tail.len(), list.len()] {
+            out.extend(u32::try_from(number).ok()?.to_le_bytes());
+        }
+        out.extend(self.header);
+        for codes in self.codes {
+            out.extend(codes.as_chunks::<2>().0.iter().map(|[low, high]| low | high << 4));
+        }
+        let bits_of = |streams: &[Vec<u8>]| {
+            let longest = streams.iter().map(Vec::len).max().unwrap_or(0);
+            usize::BITS - longest.leading_zeros()
+        };
+        for streams in &self.parts {
+            let bits = u8::try_from(bits_of(streams)).ok().filter(|bits| *bits <= LENGTH_BITS)?;
+            out.extend(u32::try_from(streams.iter().map(Vec::len).sum::<usize>()).ok()?.to_le_bytes());
+            out.push(bits);
+        }
+        for streams in &self.parts {
+            let (bits, mut reservoir, mut count) = (bits_of(streams), 0u64, 0);
+            for stream in streams {
+                reservoir |= (stream.len() as u64) << count;
+                count += bits;
+                while count >= 8 {
+                    out.push(reservoir as u8);
+                    (reservoir, count) = (reservoir >> 8, count - 8);
+                }
+            }
+            if count > 0 {
+                out.push(reservoir as u8);
+            }
+        }
+        for streams in &self.parts {
+            streams.iter().for_each(|stream| out.extend(stream));
+        }
+        out.extend(self.tail);
+        out.extend(list);
+        Some(out)
+    }
+}

@@ -1,0 +1,316 @@
+//! Packs a JPEG.
+
+use super::{
+    ScalablePicture,
+    bands::{
+        Band, Class, DC_SLOT, DIFFERENCE_BITS, END, ESCAPE, FIRST_SLOT, HIGH, HIGH_SLOT, LOW, MIDDLE, MIDDLE_SLOT,
+        PARTS, SECOND_SLOT, SLOTS, THIRD_SLOT, VALUE_BITS, ZEROS, bits_of, high_context, low_context, middle_context,
+        part, places, values_of,
+    },
+    book::{BOOK, Code, Kind},
+    decode::{Planes, decode_planes},
+    layout::{Contents, Padding},
+    restore::{NOT_RESTORABLE, write_scan},
+    tiles::{MOST_SIDE, TileBlocks, Tiles, classes},
+};
+use crate::{
+    bits::{BitBlock, ScanOrder},
+    error::Error,
+    header::Jpeg,
+    limits::Limits,
+    rewrite::Walk,
+    standard,
+};
+
+/// MCUs along the side of a tile. With fewer, a crop reads less beside what it needs, and the file has more lengths of
+/// streams.
+const SIDE: u32 = 4;
+
+/// Packs a JPEG so that [`ScalablePicture::render`] decodes what a crop needs at its scale, and [`restore`](super::restore())
+/// gives back the same file. The result has been checked: its coefficients, and the scan that they give. That of a photograph is
+/// smaller than the file; that of a flat drawing may be larger, and a caller keeps the smaller of both.
+///
+/// # Errors
+/// Returns [`Error::Unsupported`] for a picture that cannot be packed and should stay as it is, and other errors for one that
+/// is broken anywhere: all of it is read.
+pub fn pack(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
+    let jpeg = Jpeg::open(bytes, limits)?;
+    if jpeg.is_progressive() {
+        return Err(NOT_RESTORABLE);
+    }
+    let planes = read_planes(&jpeg)?;
+    let mut out = bytes[..jpeg.scan_at].to_vec();
+    out.reserve(bytes.len());
+    let mut pads = Vec::new();
+    write_scan(&jpeg, &planes, &mut out, |out, bits| {
+        let mask = 0xff >> (8 - bits);
+        let pad = bytes.get(out.len()).copied().unwrap_or(0) & mask;
+        pads.push((pad, mask));
+        pad
+    })?;
+    let tail = bytes.strip_prefix(&out[..]).ok_or(NOT_RESTORABLE)?;
+    let padding = if pads.iter().all(|(pad, mask)| pad == mask) {
+        Padding::Ones
+    } else if pads.iter().all(|(pad, _)| *pad == 0) {
+        Padding::Zeros
+    } else {
+        Padding::Listed(pads.iter().map(|(pad, _)| *pad).collect())
+    };
+    let header = &bytes[..jpeg.scan_at];
+    let standard = standard::segments(jpeg.component_count);
+    let cut_at = header.windows(standard.len()).position(|window| window == standard);
+    // Bytes that look like these tables may be part of another segment.
+    let without = cut_at.map(|at| [&header[..at], &header[at + standard.len()..]].concat());
+    let is_same = |header: &[u8]| {
+        Jpeg::header_only(header, limits, true)
+            .is_ok_and(|cut| cut.scan_at == header.len() && cut.has_same_header(&jpeg))
+    };
+    let (cut_at, header) = match &without {
+        Some(without) if is_same(without) => (cut_at, &without[..]),
+        _ => (None, header),
+    };
+    let write = |side: u32| {
+        let tiles = Tiles::new(&jpeg, side);
+        let groups = read_groups(&jpeg, &planes, &tiles)?;
+        let classes = classes(&jpeg);
+        let codes = choose_codes(&groups);
+        let parts = write_streams(&groups, &tiles, classes, &codes);
+        let codes = &codes[..classes.len()];
+        Contents { header, cut_at, side, codes, parts, tail, padding: &padding }.write().ok_or(NOT_RESTORABLE)
+    };
+    let mut packed = write(SIDE)?;
+    if packed.len() > bytes.len() {
+        // A flat picture, whose blocks have few bits.
+        let larger_tiles = write(MOST_SIDE)?;
+        if larger_tiles.len() < packed.len() {
+            packed = larger_tiles;
+        }
+    }
+    let picture = ScalablePicture::open(&packed, limits)?;
+    let is_whole = decode_planes(picture.layout())? == planes && picture.layout().header() == bytes[..jpeg.scan_at];
+    assert!(is_whole, "a packed picture with other coefficients");
+    Ok(packed)
+}
+
+fn read_planes(jpeg: &Jpeg<'_>) -> Result<Planes, Error> {
+    let mut walk = Walk::new(jpeg)?;
+    let order = ScanOrder::new(false);
+    let [columns, rows] = jpeg.mcus();
+    let blocks = |sampling: [u32; 2]| (columns * sampling[0]) as usize * (rows * sampling[1]) as usize;
+    let mut planes: Planes =
+        jpeg.components().iter().map(|component| vec![[0; 64]; blocks(component.sampling)]).collect();
+    let mut block = BitBlock::ZERO;
+    for y in 0..rows {
+        for x in 0..columns {
+            walk.begin_mcu()?;
+            for (at, component) in jpeg.components().iter().enumerate() {
+                let [across, down] = component.sampling;
+                for row in y * down..(y + 1) * down {
+                    let first = (row * columns * across + x * across) as usize;
+                    for place in &mut planes[at][first..first + across as usize] {
+                        walk.read_block(at, &order, &mut block)?;
+                        *place = *block.coefficients();
+                    }
+                }
+            }
+        }
+    }
+    walk.finish()?;
+    Ok(planes)
+}
+
+/// The codes of each class that take the fewest bits.
+fn choose_codes(groups: &[Group]) -> [[u8; SLOTS]; 2] {
+    let mut counts = Box::new([[[0u32; 256]; SLOTS]; 2]);
+    for group in groups {
+        let counts = &mut counts[group.class as usize];
+        for symbol in &group.symbols {
+            counts[usize::from(symbol.slot) % SLOTS][usize::from(symbol.symbol)] += 1;
+        }
+    }
+    counts.each_ref().map(|counts| std::array::from_fn(|slot| best_code(&counts[slot], Kind::of(slot))))
+}
+
+/// The code of a kind that takes the fewest bits for these symbols.
+fn best_code(counts: &[u32; 256], kind: Kind) -> u8 {
+    let present: Vec<(usize, u64)> =
+        counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(at, count)| (at, u64::from(*count))).collect();
+    let bits = |code: &Code| -> u64 {
+        let escaped = kind.escaped_bits(code);
+        let of = |&(symbol, count): &(usize, u64)| {
+            count * u64::from(if code.lengths[symbol] > 0 { u32::from(code.lengths[symbol]) } else { escaped })
+        };
+        present.iter().map(of).sum()
+    };
+    let best = BOOK.codes(kind).enumerate().min_by_key(|(_, code)| bits(code));
+    best.map_or(0, |(at, _)| at as u8)
+}
+
+/// A symbol, its code and the value after it.
+#[derive(Clone, Copy, Debug)]
+struct Symbol {
+    symbol: u8,
+    slot: u8,
+    value: i16,
+}
+
+/// The symbols of one class of a tile.
+struct Group {
+    class: Class,
+    tile: usize,
+    symbols: Vec<Symbol>,
+}
+
+/// Reads the symbols of all tiles.
+fn read_groups(jpeg: &Jpeg<'_>, planes: &Planes, tiles: &Tiles) -> Result<Vec<Group>, Error> {
+    let [across, down] = tiles.counts();
+    let columns = jpeg.mcus()[0];
+    let mut groups = Vec::with_capacity(tiles.count() * 2);
+    for tile in 0..across * down {
+        let mcus = tiles.mcus([tile % across, tile / across]);
+        for class in classes(jpeg) {
+            let shape = TileBlocks::new(jpeg, *class, mcus);
+            let components = if *class == Class::Luma { 0..1 } else { 1..3 };
+            let mut symbols = Vec::with_capacity(shape.count() as usize * 16);
+            for row in 0..shape.rows {
+                for component in components.clone() {
+                    let sampling = jpeg.components()[component].sampling;
+                    let width = (columns * sampling[0]) as usize;
+                    let plane = &planes[component];
+                    let first = (mcus[1].0 * sampling[1] + row) as usize * width + (mcus[0].0 * sampling[0]) as usize;
+                    for at in first..first + shape.across as usize {
+                        let before = match (at > first, row > 0) {
+                            (true, _) => plane[at - 1][0],
+                            (_, true) => plane[at - width][0],
+                            _ => 0,
+                        };
+                        block_symbols(&plane[at], i32::from(before), &mut symbols)?;
+                    }
+                }
+            }
+            groups.push(Group { class: *class, tile: tile as usize, symbols });
+        }
+    }
+    Ok(groups)
+}
+
+/// The places of a block's coefficients band by band: DC, low, middle, high.
+const BY_BAND: [u8; 64] = {
+    let (middle, high): ([u8; MIDDLE], [u8; HIGH]) = (places(Band::Middle), places(Band::High));
+    let mut all = [0; 64];
+    let mut at = 1;
+    while at < 64 {
+        all[at] = if at < 4 {
+            LOW[at - 1]
+        } else if at < 16 {
+            middle[at - 4]
+        } else {
+            high[at - 16]
+        };
+        at += 1;
+    }
+    all
+};
+
+/// Adds the symbols of a block. `before` is the DC coefficient that its own is stored as the difference from.
+fn block_symbols(block: &[i16; 64], before: i32, symbols: &mut Vec<Symbol>) -> Result<(), Error> {
+    let ordered = BY_BAND.map(|place| block[usize::from(place)]);
+    let values = values_of(&ordered);
+    let mut put = |slot: usize, symbol: u32, value: i32| {
+        symbols.push(Symbol { symbol: symbol as u8, slot: slot as u8, value: value as i16 });
+    };
+    let difference = i32::from(ordered[0]) - before;
+    let size = bits_of(difference);
+    if size > DIFFERENCE_BITS || ordered[1..].iter().any(|value| value.unsigned_abs() >> VALUE_BITS > 0) {
+        return Err(NOT_RESTORABLE);
+    }
+    put(DC_SLOT, size, difference);
+
+    let (middle, high) = (values >> 4 & 0xfff, values >> 16);
+    let mut sum = 0;
+    for (slot, value) in [FIRST_SLOT, SECOND_SLOT, THIRD_SLOT].into_iter().zip(&ordered[1..]) {
+        let size = bits_of(i32::from(*value));
+        let further = u32::from(middle > 0) << 1 | u32::from(high > 0);
+        let symbol = if slot == THIRD_SLOT { size << 2 | further } else { size };
+        put(slot + if slot == FIRST_SLOT { 0 } else { low_context(sum) }, symbol, i32::from(*value));
+        sum += size;
+    }
+    let slots = [MIDDLE_SLOT + middle_context(sum), HIGH_SLOT + high_context(middle.count_ones())];
+    for ((band, values), slot) in [(&ordered[4..16], middle), (&ordered[16..], high)].into_iter().zip(slots) {
+        let (mut rest, mut next) = (values, 0);
+        while rest > 0 {
+            let at = rest.trailing_zeros();
+            let mut zeros = at - next;
+            while zeros > 15 {
+                put(slot, u32::from(ZEROS), 0);
+                zeros -= 16;
+            }
+            let value = i32::from(band[at as usize]);
+            put(slot, zeros << 4 | bits_of(value), value);
+            (rest, next) = (rest & (rest - 1), at + 1);
+        }
+        if values > 0 && (next as usize) < band.len() {
+            put(slot, u32::from(END), 0);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the stream of each tile, for each part that the picture has.
+fn write_streams(groups: &[Group], tiles: &Tiles, classes: &[Class], codes: &[[u8; SLOTS]; 2]) -> Vec<Vec<Vec<u8>>> {
+    let codes_of = |codes: &[u8; SLOTS]| -> [&Code; SLOTS] {
+        std::array::from_fn(|slot| BOOK.codes(Kind::of(slot)).nth(usize::from(codes[slot])).expect("in the book"))
+    };
+    let codes = codes.each_ref().map(codes_of);
+    let mut parts = vec![vec![Vec::new(); tiles.count()]; PARTS.len()];
+    for group in groups {
+        let mut writers: [BitStream; 4] = Default::default();
+        for &Symbol { symbol, slot, value } in &group.symbols {
+            let kind = Kind::of(usize::from(slot));
+            let (writer, code) = (&mut writers[kind.band() as usize], codes[group.class as usize][usize::from(slot)]);
+            let length = u32::from(code.lengths[usize::from(symbol)]);
+            if length > 0 {
+                writer.put(u32::from(code.bits[usize::from(symbol)]), length);
+            } else {
+                let escape = usize::from(ESCAPE);
+                writer.put(u32::from(code.bits[escape]), u32::from(code.lengths[escape]));
+                writer.put(u32::from(symbol), 8);
+            }
+            let value = i32::from(value);
+            writer.put((value - i32::from(value < 0)) as u32, bits_of(value));
+        }
+        for (band, writer) in [Band::Dc, Band::Low, Band::Middle, Band::High].into_iter().zip(writers) {
+            parts[part(band, group.class)][group.tile] = writer.finish();
+        }
+    }
+    parts.into_iter().zip(PARTS).filter(|(_, (_, class))| classes.contains(class)).map(|(part, _)| part).collect()
+}
+
+/// Writes the bits of a stream, the topmost first.
+#[derive(Default)]
+struct BitStream {
+    out: Vec<u8>,
+    reservoir: u64,
+    count: u32,
+}
+
+impl BitStream {
+    /// Writes the lowest `count` bits of `bits`, at most 16.
+    fn put(&mut self, bits: u32, count: u32) {
+        self.reservoir = self.reservoir << count | u64::from(bits & ((1 << count) - 1));
+        self.count += count;
+        if self.count >= 32 {
+            self.count -= 32;
+            self.out.extend(((self.reservoir >> self.count) as u32).to_be_bytes());
+        }
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        while self.count > 0 {
+            let taken = self.count.min(8);
+            self.count -= taken;
+            self.out.push((self.reservoir >> self.count << (8 - taken)) as u8);
+        }
+        self.out
+    }
+}

@@ -1,0 +1,188 @@
+//! Gives back the file that was packed.
+
+use super::{
+    ScalablePicture,
+    bands::{bits_of, values_of},
+    decode::{Planes, decode_planes},
+    layout::Padding,
+};
+use crate::{
+    error::{Error, Unsupported},
+    header::{Jpeg, NATURAL},
+    huffman::HuffmanSpec,
+    limits::Limits,
+};
+
+/// Returns the JPEG that was packed, bit for bit.
+///
+/// # Errors
+/// Returns an error when the packed picture is broken anywhere, or exceeds the limits.
+pub fn restore(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
+    let picture = ScalablePicture::open(bytes, limits)?;
+    let layout = picture.layout();
+    let planes = decode_planes(layout)?;
+    let header = layout.header();
+    let jpeg = Jpeg::header_only(&header, limits, false)?;
+    let (padding, mut segment) = (layout.padding(), 0);
+    let mut out = header.clone();
+    out.reserve(bytes.len() + bytes.len() / 4);
+    write_scan(&jpeg, &planes, &mut out, |_, _| {
+        let bits = match &padding {
+            Padding::Ones => 0xff,
+            Padding::Zeros => 0,
+            Padding::Listed(list) => list.get(segment).copied().unwrap_or(0xff),
+        };
+        segment += 1;
+        bits
+    })?;
+    out.extend(layout.tail());
+    Ok(out)
+}
+
+/// Writes the scan of a picture. `pad` gets what was written so far and the number of bits that fill up a byte, and returns
+/// a byte that ends with them.
+pub(crate) fn write_scan(
+    jpeg: &Jpeg<'_>,
+    planes: &Planes,
+    out: &mut Vec<u8>,
+    mut pad: impl FnMut(&[u8], u32) -> u8,
+) -> Result<(), Error> {
+    let components = jpeg.components();
+    let codes: Vec<[Codes; 2]> =
+        components.iter().map(|one| [Codes::new(jpeg.dc_spec(one)), Codes::new(jpeg.ac_spec(one))]).collect();
+    let mut writer = ScanWriter { out, reservoir: 0, count: 0 };
+    let mut last = [0; 3];
+    let [columns, rows] = jpeg.mcus();
+    let interval = jpeg.restart_interval;
+    for mcu in 0..columns * rows {
+        if interval > 0 && mcu > 0 && mcu % interval == 0 {
+            writer.align(&mut pad);
+            writer.out.extend([0xff, 0xd0 + (mcu / interval - 1) as u8 % 8]);
+            last = [0; 3];
+        }
+        let (x, y) = (mcu % columns, mcu / columns);
+        for (at, component) in components.iter().enumerate() {
+            let [across, down] = component.sampling;
+            for row in y * down..(y + 1) * down {
+                let first = (row * columns * across + x * across) as usize;
+                for block in &planes[at][first..first + across as usize] {
+                    writer.block(block, &codes[at], &mut last[at]).ok_or(NOT_RESTORABLE)?;
+                }
+            }
+        }
+    }
+    writer.align(&mut pad);
+    Ok(())
+}
+
+pub(crate) const NOT_RESTORABLE: Error = Error::Unsupported(Unsupported::NotRestorable);
+
+/// The code of each symbol of a Huffman table, and its length, which is 0 for a symbol without one.
+struct Codes {
+    codes: [(u16, u8); 256],
+}
+
+impl Codes {
+    fn new(spec: HuffmanSpec<'_>) -> Self {
+        let mut codes = [(0, 0); 256];
+        let (mut code, mut symbols) = (0u32, spec.symbols.iter());
+        for (length, count) in (1u8..).zip(spec.counts) {
+            for symbol in symbols.by_ref().take(usize::from(*count)) {
+                codes[usize::from(*symbol)] = (code as u16, length);
+                code += 1;
+            }
+            code <<= 1;
+        }
+        Self { codes }
+    }
+}
+
+/// Writes the bits of a scan.
+struct ScanWriter<'o> {
+    out: &'o mut Vec<u8>,
+    reservoir: u64,
+    /// The bits that are not written yet, at most 32.
+    count: u32,
+}
+
+impl ScanWriter<'_> {
+    /// Writes a symbol and the `size` bits of its value.
+    #[inline(always)]
+    fn put(&mut self, codes: &Codes, symbol: u8, value: u32, size: u32) -> Option<()> {
+        let (code, length) = codes.codes[usize::from(symbol)];
+        if length == 0 {
+            return None;
+        }
+        let bits = u64::from(code) << size | u64::from(value & ((1 << size) - 1));
+        let length = u32::from(length) + size;
+        self.reservoir = self.reservoir << length | bits;
+        self.count += length;
+        if self.count >= 32 {
+            self.count -= 32;
+            let word = (self.reservoir >> self.count) as u32;
+            if has_full(word) {
+                for byte in word.to_be_bytes() {
+                    self.byte(byte);
+                }
+            } else {
+                self.out.extend(word.to_be_bytes());
+            }
+        }
+        Some(())
+    }
+
+    fn byte(&mut self, byte: u8) {
+        self.out.push(byte);
+        if byte == 0xff {
+            self.out.push(0);
+        }
+    }
+
+    fn align(&mut self, pad: &mut impl FnMut(&[u8], u32) -> u8) {
+        while self.count >= 8 {
+            self.count -= 8;
+            self.byte((self.reservoir >> self.count) as u8);
+        }
+        let missing = 8 - self.count;
+        if missing < 8 {
+            let bits = pad(self.out, missing) & (0xff >> (8 - missing));
+            self.byte(((self.reservoir << missing) as u8) | bits);
+        }
+        (self.reservoir, self.count) = (0, 0);
+    }
+
+    #[inline(always)]
+    fn block(&mut self, block: &[i16; 64], [dc, ac]: &[Codes; 2], last: &mut i32) -> Option<()> {
+        let value = i32::from(block[0]);
+        let difference = value - *last;
+        *last = value;
+        let size = bits_of(difference);
+        self.put(dc, size as u8, (difference - i32::from(difference < 0)) as u32, size)?;
+        let ordered = NATURAL.map(|place| block[usize::from(place)]);
+        let mut rest = values_of(&ordered) & !1;
+        let mut next = 1;
+        while rest > 0 {
+            let at = rest.trailing_zeros();
+            let mut zeros = at - next;
+            while zeros > 15 {
+                self.put(ac, 0xf0, 0, 0)?;
+                zeros -= 16;
+            }
+            let value = i32::from(ordered[at as usize & 63]);
+            let size = bits_of(value);
+            if size > 15 {
+                return None;
+            }
+            self.put(ac, (zeros << 4 | size) as u8, (value - i32::from(value < 0)) as u32, size)?;
+            (rest, next) = (rest & (rest - 1), at + 1);
+        }
+        if next < 64 { self.put(ac, 0, 0, 0) } else { Some(()) }
+    }
+}
+
+/// Returns whether one of the four bytes is 255.
+#[inline(always)]
+fn has_full(word: u32) -> bool {
+    let free = !word;
+    free.wrapping_sub(0x0101_0101) & !free & 0x8080_8080 != 0
+}
