@@ -54,10 +54,21 @@ pub struct StoredSample {
 pub struct StoredField {
     /// Number of its name among those that the job's columns may read, in their order.
     pub number: u16,
-    /// Type and dimensions, if it is an array; `None` for the bytes of a file.
-    pub array: Option<(DType, Vec<u64>)>,
-    /// Bytes of its content.
+    /// What its bytes are.
+    pub value: StoredValue,
+    /// The number of its bytes.
     pub bytes: u64,
+}
+
+/// What the bytes of a field are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StoredValue {
+    /// A file.
+    File,
+    /// The elements of an array of this type and these dimensions.
+    Array(DType, Vec<u64>),
+    /// A list of files, one after the other: the size of each in bytes; `None` for one that is null.
+    List(Vec<Option<u64>>),
 }
 
 /// A reply of a helper.

@@ -11,7 +11,17 @@ impl Draw {
     /// Creates the generator of a job's seed, an epoch and a sample.
     #[must_use]
     pub fn new(seed: u64, epoch: u64, id: u64) -> Self {
+        Self::of_part(seed, epoch, id, 0)
+    }
+
+    /// Creates the generator of one of the parts of a sample, such as a picture of a list. The first, number 0, has that of the
+    /// sample.
+    #[must_use]
+    pub fn of_part(seed: u64, epoch: u64, id: u64, part: u32) -> Self {
         let mut state = splitmix64(splitmix64(splitmix64(seed) ^ epoch) ^ id);
+        if part > 0 {
+            state = splitmix64(state ^ u64::from(part));
+        }
         Self(std::array::from_fn(|_| {
             state = splitmix64(state);
             state
@@ -72,6 +82,27 @@ mod tests {
         for other in [first(2, 2, 3), first(1, 3, 3), first(1, 2, 4), first(2, 1, 3), first(1, 3, 2)] {
             assert!(base != other);
         }
+    }
+
+    #[test]
+    fn each_part_of_a_sample_draws_for_itself_and_the_first_as_the_sample() {
+        let firsts = |id, part| {
+            let mut draw = Draw::of_part(17, 3, id, part);
+            [(); 3].map(|()| draw.bits())
+        };
+        let mut sample = Draw::new(17, 3, 5);
+        assert_eq!(firsts(5, 0), [(); 3].map(|()| sample.bits()));
+        let mut seen = std::collections::BTreeSet::new();
+        for id in 0..50 {
+            for part in 0..50 {
+                for bits in firsts(id, part) {
+                    assert!(seen.insert(bits), "part {part} of sample {id} repeats a draw");
+                }
+            }
+        }
+        // Computed by a separate implementation in Python.
+        let expected = [18_180_744_677_340_246_088, 9_818_642_001_325_414_603, 6_614_037_026_511_068_532];
+        assert_eq!(firsts(1_281_166, 7), expected);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use spdl_core::Fingerprint;
 use spdl_shard::{
     dataset::{DatasetError, DatasetReport, IndexOptions, Overwrite, VerifyOptions, index, unpack, verify},
     format::{
-        Content, OpenError, ShardIndex,
+        FieldValue, OpenError, ShardIndex,
         array_record::{Footer, LAST_BLOCK_BYTES, RecordFields, fields_of, footer_range},
         format_called,
     },
@@ -234,7 +234,11 @@ fn manifest_of(index: &dyn ShardIndex) -> Manifest {
 }
 
 /// Decodes ranges of the shard, and returns the content of each record's first field.
-fn read_ranges(file: &[u8], index: &dyn ShardIndex, ranges: &[Range<u64>]) -> Vec<Result<Option<Content>, OpenError>> {
+fn read_ranges(
+    file: &[u8],
+    index: &dyn ShardIndex,
+    ranges: &[Range<u64>],
+) -> Vec<Result<Option<FieldValue>, OpenError>> {
     let plan = index.plan(&manifest_of(index).shard(0), ranges);
     let fetched = |range: Range<u64>| {
         let mut found = Vec::new();
@@ -268,7 +272,7 @@ fn the_chunk_of_a_record_is_read_alone() {
             let range = field.range().unwrap();
             assert_eq!(field.shared_by, if name == "single" { 1 } else { if number < 21 { 7 } else { 3 } });
             let read = read_ranges(&file, &*index, &[range]);
-            let expected = Content::File(record(number as usize, is_long).into());
+            let expected = Bytes::from(record(number as usize, is_long)).into();
             assert_eq!(read[number as usize], Ok(Some(expected)), "{name}: record {number}");
             let there = read.iter().filter(|content| **content != Err(OpenError::Missing)).count();
             assert_eq!(there, field.shared_by as usize, "{name}: record {number}");

@@ -49,7 +49,16 @@ fn with_every_key() -> JobFile {
     let (layout, normalise) = (Some(ImageLayout::Nhwc), Some(Normalise { mean: vec![0.0; 3], std: vec![1.0; 3] }));
     let (color, background) = (Some(ImageColor::Rgb), Some(Fill([0; 3])));
     let kinds = [
-        DecodeFile::Image(ImageKeys { ops, layout, normalise, color, background, depth: Some(ImageDepth::Bits8) }),
+        DecodeFile::Image(ImageKeys {
+            ops,
+            layout,
+            normalise,
+            color,
+            background,
+            depth: Some(ImageDepth::Bits8),
+            max_rows: Some(1),
+            pictures: Some(1),
+        }),
         DecodeFile::Int(NoKeys {}),
         DecodeFile::Json(JsonKeys { path: Some(String::new()) }),
         DecodeFile::Bytes(BytesKeys { max_bytes: Some(1) }),

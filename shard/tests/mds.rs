@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use spdl_core::Fingerprint;
 use spdl_shard::{
     dataset::{DatasetError, DatasetReport, IndexOptions, Overwrite, VerifyOptions, index, verify},
-    format::{Content, OpenError, ShardIndex, format_called},
+    format::{OpenError, ShardIndex, format_called},
     store::DatasetStore,
 };
 
@@ -110,7 +110,7 @@ async fn samples_are_found_by_the_tables_alone_and_fields_are_made_of_their_valu
             let field = record.field(name).unwrap();
             index
                 .open(&field, &|range| Some(whole.slice(range.start as usize..range.end as usize)))
-                .map(Content::into_file)
+                .map(|value| value.into_one().unwrap().into_file())
         };
         assert_eq!(open("text").unwrap(), "sample 37");
         assert_eq!(open("raw").unwrap(), vec![37; 37 * 13 % 200]);

@@ -27,7 +27,7 @@ use spdl_core::{Fingerprint, job::DType};
 use spdl_shard::{
     dataset::{DatasetProgress, DatasetReport, IndexOptions, VerifyOptions, index, unpack, verify},
     format::{
-        Array, Content, Format, OpenError, ShardIndex, format_called,
+        Array, FieldValue, Format, OpenError, ShardIndex, format_called,
         parquet::{Footer, RowFacts},
     },
     store::{DatasetStore, StoreOptions},
@@ -163,7 +163,7 @@ async fn only_the_columns_of_a_job_are_read_and_one_record_takes_a_page() {
         let expected = (record % 5 != 4).then(|| {
             let scores = (0..record % 5).map(|number| (record * 10 + number) as f32);
             let elements = scores.flat_map(f32::to_le_bytes).collect::<Vec<u8>>().into();
-            Content::Array(Array { dtype: DType::F32, shape: vec![(record % 5).into()], elements })
+            Array { dtype: DType::F32, shape: vec![(record % 5).into()], elements }.into()
         });
         assert_eq!(scores, expected, "record {record}");
         let picture = rows.open(record, number(record, "picture"));
@@ -181,7 +181,7 @@ async fn only_the_columns_of_a_job_are_read_and_one_record_takes_a_page() {
         let content = rows.open(record, number(record, "picture")).unwrap();
         assert_eq!(
             content,
-            picture(record as usize, 20_000).map(|picture| Content::File(picture.into())),
+            picture(record as usize, 20_000).map(|picture| Bytes::from(picture).into()),
             "record {record}"
         );
     }
@@ -203,11 +203,85 @@ async fn a_picture_behind_a_full_dictionary_is_read_without_the_dictionary() {
         let range = row.field("picture").unwrap().range().unwrap();
         let (rows, read) = decoded(&store, &*index, &[range]).await;
         let content = rows.open(record, index.field_number(&row, "picture").unwrap()).unwrap();
-        let expected = picture(record as usize, 20_000).map(|picture| Content::File(picture.into()));
+        let expected = picture(record as usize, 20_000).map(|picture| Bytes::from(picture).into());
         assert_eq!(content, expected, "record {record}");
         without += u32::from(read < 150_000);
     }
     assert!((120..150).contains(&without), "{without} of 160; the others refer to the dictionaries");
+}
+
+/// The list of a row: `None` for every seventh, else up to three values, of which some are null.
+fn list(row: usize) -> Option<Vec<Option<Bytes>>> {
+    let value = |number: usize| {
+        let bytes = (0..(row * 37 + number * 11) % 400).map(|at| (at * 31 + row) as u8);
+        ((row + number) % 5 != 4).then(|| bytes.collect::<Bytes>())
+    };
+    (row % 7 != 6).then(|| (0..row % 4).map(value).collect())
+}
+
+#[tokio::test]
+async fn lists_of_bytes_are_read_row_by_row_with_their_nulls() {
+    let schema = "message rows { optional group files (LIST) { repeated group list { optional group element { optional \
+                  binary bytes; } } } }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    for is_dictionary in [false, true] {
+        let properties = WriterProperties::builder()
+            .set_dictionary_enabled(is_dictionary)
+            .set_data_page_size_limit(2000)
+            .set_write_batch_size(3)
+            .build();
+        let mut writer = SerializedFileWriter::new(Vec::new(), schema.clone(), Arc::new(properties)).unwrap();
+        for rows in [0..60, 60..100] {
+            let (mut values, mut definitions, mut repetitions) = (Vec::new(), Vec::new(), Vec::new());
+            for row in rows {
+                let Some(list) = list(row) else {
+                    definitions.push(0);
+                    repetitions.push(0);
+                    continue;
+                };
+                if list.is_empty() {
+                    definitions.push(1);
+                    repetitions.push(0);
+                }
+                for (number, value) in list.into_iter().enumerate() {
+                    // A null is a struct without bytes, or no struct.
+                    definitions.push(if value.is_some() { 4 } else { 2 + (row % 2) as i16 });
+                    repetitions.push(i16::from(number > 0));
+                    values.extend(value.map(ByteArray::from));
+                }
+            }
+            let mut group = writer.next_row_group().unwrap();
+            let mut column = group.next_column().unwrap().unwrap();
+            column.typed::<ByteArrayType>().write_batch(&values, Some(&definitions), Some(&repetitions)).unwrap();
+            column.close().unwrap();
+            group.close().unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a.parquet"), writer.into_inner().unwrap()).unwrap();
+        let report = indexed(folder.path()).await;
+        assert_eq!((report.samples, report.fields.get("files.bytes")), (100, Some(&100)));
+        let store = at(folder.path());
+        let manifest = store.manifest().await.unwrap();
+        let index = store.index(&manifest.shard(0)).await.unwrap();
+        let block = manifest.block(0);
+        let (whole, _) = decoded(&store, &*index, &[block.offset..block.offset + block.bytes]).await;
+        for row in 0..100 {
+            let expected = list(row as usize).map(FieldValue::List);
+            assert_eq!(whole.open(row, 0), Ok(expected.clone()), "row {row}");
+            assert_eq!((whole.number(row, 0), whole.numbers(row, 0)), (None, None));
+            let field = index.record(row).field("files.bytes").unwrap();
+            let (alone, _) = decoded(&store, &*index, &[field.range().unwrap()]).await;
+            assert_eq!(alone.open(row, 0), Ok(expected), "row {row} alone");
+        }
+        let target = tempfile::tempdir().unwrap();
+        unpack(&store, target.path(), &quiet).await.unwrap();
+        for row in 0..100 {
+            for (number, value) in list(row).unwrap_or_default().into_iter().enumerate() {
+                let file = fs::read(target.path().join(format!("a/{row:06}.files.bytes.{number}")));
+                assert_eq!(file.ok().map(Bytes::from), value, "row {row}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

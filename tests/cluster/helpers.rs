@@ -16,7 +16,7 @@ fn own_worker() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_own-worker-of-tests"))
 }
 
-/// Pictures, and a job that takes much CPU time for each: with a column of numbers, one of a fixed shape and a ragged one.
+/// Pictures, and a job that takes much CPU time for each: with a column of numbers, one of a fixed shape and two ragged ones.
 struct HeavyJob {
     _dataset: TestDataset,
     job: PathBuf,
@@ -31,6 +31,7 @@ impl HeavyJob {
              [[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\
              ops = [{{ resize = [448, 448] }}, {{ aug_mix = {{ mixture_width = 6 }} }}]\n\
              [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n\
+             [[column]]\nname = \"list\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{{ resize = [64, 64] }}]\nmax_rows = 2\n\
              [[column]]\nname = \"raw\"\nfrom = \"jpg\"\ndecode = \"bytes\"\n{tables}",
             dataset.path("dataset")
         );

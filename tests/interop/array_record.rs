@@ -73,11 +73,13 @@ fn every_record_is_that_of_the_package_whatever_its_options_are() {
 fn features_are_those_of_the_parser_of_protocol_buffers() {
     let folder = tempfile::tempdir().unwrap();
     let (python, dataset) = written_examples(&folder, "group_size:2");
-    assert_eq!(compared(&python, &dataset), SAMPLES * 7);
+    assert_eq!(compared(&python, &dataset), SAMPLES * 8);
 }
 
 const COLUMNS: &str = "[[column]]\nname = \"image\"\nfrom = \"image/encoded\"\ndecode = \"image\"\n\
     ops = [{ random_resized_crop = { size = 32 } }]\n\
+    [[column]]\nname = \"frames\"\nfrom = \"frames\"\ndecode = \"image\"\n\
+    ops = [{ random_resized_crop = 16 }, \"random_flip\"]\nmax_rows = 3\n\
     [[column]]\nname = \"label\"\nfrom = \"image/class/label\"\ndecode = \"int\"\n\
     [[column]]\nname = \"name\"\nfrom = \"image/filename\"\ndecode = \"bytes\"\n\
     [[column]]\nname = \"embedding\"\nfrom = \"embedding\"\ndecode = \"tensor\"\nshape = [2, 3]\ndtype = \"f32\"\n\

@@ -1,6 +1,7 @@
-"""Compares the batches that `replay --out` wrote with what pyarrow reads from the same files, in the order of their names.
+"""Compares the batches that `replay --out` wrote with what pyarrow reads from the same files, in the order of their names; or
+the files that `unpack` wrote with lists of text or bytes.
 
-usage: check_parquet.py FOLDER OUT COLUMN=FIELD...
+usage: check_parquet.py FOLDER OUT COLUMN=FIELD... | check_parquet.py lists FOLDER UNPACKED FIELD...
 
 Prints the number of values that were compared for each column, and the differences.
 """
@@ -18,7 +19,7 @@ def theirs(folder: pathlib.Path, field: str) -> list:
     """Returns the values of a field, as pyarrow has them."""
     first, *rest = field.split(".")
     values = []
-    for path in sorted(folder.rglob("*.parquet"), key=str):
+    for path in sorted(folder.rglob("*.parquet"), key=str) if folder.is_dir() else [folder]:
         column = pyarrow.parquet.ParquetFile(path).read(columns=[first])[first]
         column = column.combine_chunks()
         for name in rest:
@@ -64,6 +65,26 @@ def main(folder: pathlib.Path, out: pathlib.Path, *columns: str) -> dict:
     return {"compared": compared, "different": different}
 
 
-if __name__ == "__main__":
+def lists(folder: pathlib.Path, unpacked: pathlib.Path, *fields: str) -> dict:
+    """Compares lists of text or bytes with the files that became of them: one for each value that is not null."""
+    compared, different = dict.fromkeys(fields, 0), []
+    for path in sorted(folder.rglob("*.parquet")):
+        for field in fields:
+            values = theirs(path, field)
+            for row, expected in enumerate(values):
+                record = unpacked / path.relative_to(folder).with_suffix("") / f"{row:06}.{field}"
+                files = {found.name: found.read_bytes() for found in record.parent.glob(f"{record.name}*")}
+                expected = [value.encode() if isinstance(value, str) else value for value in expected or []]
+                wanted = {f"{record.name}.{n}": value for n, value in enumerate(expected) if value is not None}
+                compared[field] += len(wanted)
+                if files != wanted:
+                    different.append(f"{record}: {sorted(files)} are not {sorted(wanted)}")
+    return {"compared": compared, "different": different[:5]}
+
+
+if __name__ == "__main__" and sys.argv[1] == "lists":
+    folder, out, *fields = sys.argv[2:]
+    print(json.dumps(lists(pathlib.Path(folder), pathlib.Path(out), *fields)))
+elif __name__ == "__main__":
     folder, out, *columns = sys.argv[1:]
     print(json.dumps(main(pathlib.Path(folder), pathlib.Path(out), *columns)))

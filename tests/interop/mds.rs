@@ -105,6 +105,9 @@ fn every_encoding_and_compression_gives_what_their_reader_gives() {
 const COLUMNS: &str = "[[column]]\nname = \"image\"\nfrom = \"image\"\ndecode = \"image\"\n\
     ops = [{ random_resized_crop = { size = 32 } }]\n\
     [[column]]\nname = \"pil\"\nfrom = \"pil_5\"\ndecode = \"image\"\nops = [{ resize = { size = [4, 4] } }]\n\
+    [[column]]\nname = \"frames\"\nfrom = \"frames\"\ndecode = \"image\"\nops = [{ random_crop = 16 }]\npictures = 2\n\
+    [[column]]\nname = \"jpegs\"\nfrom = \"jpegs\"\ndecode = \"image\"\nops = [{ random_resized_crop = 8 }]\nmax_rows = 2\n\
+    [[column]]\nname = \"pils\"\nfrom = \"pils\"\ndecode = \"image\"\nops = [{ resize = [4, 4] }]\nmax_rows = 2\n\
     [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n\
     [[column]]\nname = \"caption\"\nfrom = \"caption\"\ndecode = \"bytes\"\n\
     [[column]]\nname = \"number\"\nfrom = \"meta\"\ndecode = \"json\"\npath = \"deep.half\"\ndtype = \"f32\"\n\

@@ -69,10 +69,20 @@ fn every_type_encoding_and_compression_is_what_pyarrow_reads() {
     let fields = report["fields"].as_object().unwrap();
     assert!(COLUMNS.iter().all(|(_, field, _)| fields[*field] == written["rows"]), "{fields:?}");
     let notes = report["notes"].to_string();
-    assert!(notes.contains("column `words` of `codec=brotli/part-012.parquet` is left out: lists of text"), "{notes}");
+    let left_out = "column `pages` of `codec=brotli/part-012.parquet` is left out: lists of lists of text";
+    assert!(notes.contains(left_out), "{notes}");
+    assert!(!notes.contains("`words`") && !notes.contains("`frames"), "{notes}");
     assert!(notes.contains("column `deep`") && notes.contains("lists of lists of lists are not read"), "{notes}");
     let verified = run(ctl().arg("verify").arg(&dataset).arg("--json")).json();
     assert_eq!((&verified["records"], verified["faults"].as_array().unwrap().len()), (&written["rows"], 0));
+    let unpacked = folder.path().join("unpacked");
+    run(ctl().arg("unpack").arg(&dataset).arg(&unpacked).arg("--json")).json();
+    let [from, to] = [&dataset, &unpacked].map(|folder| folder.display().to_string());
+    let fields = ["words", "frames.bytes", "frames.path"].map(str::to_owned);
+    let arguments = ["lists".to_owned(), from, to].into_iter().chain(fields);
+    let checked = run_script(&python, "tests/interop/check_parquet.py", arguments);
+    assert_eq!(checked["different"], Value::Array(vec![]), "{checked}");
+    assert!(checked["compared"].as_object().unwrap().values().all(|values| values.as_u64() > Some(1000)), "{checked}");
 
     let job = folder.path().join("job.toml");
     let keys = "global_batch = 50\nepochs = 1\nshuffle = false\nbad_samples = \"fail\"";
@@ -109,6 +119,14 @@ fn every_type_encoding_and_compression_is_what_pyarrow_reads() {
         &["field `float64`", "it holds f64 [], and the column expects a whole number"],
     );
     refused(("t", "triple", "decode = \"tensor\"\ndtype = \"f64\"\nshape = [3]"), &["it holds f32", "expects f64 [3]"]);
+    refused(
+        ("w", "words", "decode = \"text\"\nmax_bytes = 9"),
+        &[of_the_batch, "field `words` is a list of", "and one is wanted"],
+    );
+    let frames =
+        |list: &str| ("x", "frames.bytes", format!("decode = \"image\"\nops = [{{ resize = [8, 8] }}]\n{list}"));
+    let (name, field, keys) = frames("max_rows = 2");
+    refused((name, field, &keys), &[of_the_batch, "column `x`: ", "field `frames.bytes`"]);
     refused(("t", "triple", "decode = \"tensor\"\nshape = [4]"), &["it holds f32 [3], and the column expects f32 [4]"]);
 }
 
@@ -224,7 +242,14 @@ fn pictures(folder: &Path, what: &str) -> PathBuf {
 
 fn picture_job(path: &Path, dataset: &str) {
     let image = "decode = \"image\"\nops = [{ random_resized_crop = { size = 32 } }, { random_flip = {} }]";
-    let columns = [("image", "image.bytes", image), ("label", "label", "decode = \"int\"")];
+    let frames = "decode = \"image\"\nops = [{ random_resized_crop = 16 }, \"random_flip\"]\nmax_rows = 4";
+    let pair = "decode = \"image\"\nops = [{ random_crop = { size = 16, pad_if_needed = true } }]\npictures = 2\nlayout = \"nchw\"\ndtype = \"f32\"";
+    let columns = [
+        ("image", "image.bytes", image),
+        ("label", "label", "decode = \"int\""),
+        ("frames", "frames.bytes", frames),
+        ("pair", "views.pair", pair),
+    ];
     job_file(path, dataset, "seed = 3\nglobal_batch = 16\nepochs = 2\nepoch_end = \"exact\"", &columns);
 }
 

@@ -38,12 +38,14 @@ fn features_are_those_of_the_parser_of_protocol_buffers() {
         run(ctl().arg("unpack").arg(&dataset).arg(&unpacked).arg("--json")).json();
         let arguments = ["compare", dataset.to_str().unwrap(), unpacked.to_str().unwrap()];
         let compared = run_script(&python, "tests/interop/tfrecord.py", arguments);
-        assert_eq!((&compared["samples"], &compared["values"]), (&SAMPLES.into(), &(SAMPLES * 7 + SAMPLES / 4).into()));
+        assert_eq!((&compared["samples"], &compared["values"]), (&SAMPLES.into(), &(SAMPLES * 8 + SAMPLES / 4).into()));
     }
 }
 
 const COLUMNS: &str = "[[column]]\nname = \"image\"\nfrom = \"image/encoded\"\ndecode = \"image\"\n\
     ops = [{ random_resized_crop = { size = 32 } }]\n\
+    [[column]]\nname = \"frames\"\nfrom = \"frames\"\ndecode = \"image\"\n\
+    ops = [{ random_resized_crop = 16 }, \"random_flip\"]\nmax_rows = 3\n\
     [[column]]\nname = \"label\"\nfrom = \"image/class/label\"\ndecode = \"int\"\n\
     [[column]]\nname = \"name\"\nfrom = \"image/filename\"\ndecode = \"bytes\"\n\
     [[column]]\nname = \"embedding\"\nfrom = \"embedding\"\ndecode = \"tensor\"\nshape = [2, 3]\ndtype = \"f32\"\n\

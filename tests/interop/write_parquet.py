@@ -44,7 +44,10 @@ def table(seed: int) -> pyarrow.Table:
     columns["points"] = pyarrow.array(points)
     columns["maybe"] = pyarrow.array([None if row % 3 == 0 else row for row in range(ROWS)], pyarrow.int64())
     columns["gaps"] = pyarrow.array([[1, None] if row % 4 == 0 else [row, 1] for row in range(ROWS)])
-    columns["words"] = [["no", "field"]] * ROWS
+    columns["words"] = [None if row % 5 == 4 else ["Zürich", "", None, "ä"][: row % 5] for row in range(ROWS)]
+    frames = [[files[(row + step) % ROWS] for step in range(row % 4)] + [None] * (row % 7 == 6) for row in range(ROWS)]
+    columns["frames"] = pyarrow.array(frames, pyarrow.list_(columns["image"].type))
+    columns["pages"] = [[["no", "field"]]] * ROWS
     columns["nested"] = [[[row, 2], [3, seed]] for row in range(ROWS)]
     pairs = [[[float(item), row / 8] for item in list] for row, list in enumerate(lists)]
     objects = [{"bbox": pair, "category": list} for pair, list in zip(pairs, lists, strict=True)]
@@ -85,13 +88,18 @@ def types(folder: pathlib.Path) -> dict:
 
 
 def pictures(folder: pathlib.Path, *files: str) -> dict:
-    """Writes pictures as `datasets` does: struct{bytes, path}, a page index, a label."""
+    """Writes pictures as `datasets` does: struct{bytes, path}, also in a list as for `Sequence(Image())`, a page index, a label."""
     rows = []
-    for row, file in enumerate(sorted(files)):
-        path = pathlib.Path(file)
-        rows.append({"image": {"bytes": path.read_bytes(), "path": path.name}, "label": row % 5})
+    paths = [pathlib.Path(file) for file in sorted(files)]
+    for row, path in enumerate(paths):
+        frames = [{"bytes": frame.read_bytes(), "path": frame.name} for frame in (paths * 2)[row : row + row % 4]]
+        pair = [path.read_bytes(), paths[row - 1].read_bytes()]
+        image = {"bytes": path.read_bytes(), "path": path.name}
+        rows.append({"image": image, "label": row % 5, "frames": frames, "views": {"pair": pair}})
     image = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
-    schema = pyarrow.schema([("image", image), ("label", pyarrow.int64())])
+    views = pyarrow.struct([("pair", pyarrow.list_(pyarrow.binary()))])
+    fields = [("image", image), ("label", pyarrow.int64()), ("frames", pyarrow.list_(image)), ("views", views)]
+    schema = pyarrow.schema(fields)
     folder.mkdir(parents=True, exist_ok=True)
     shards = 3
     for shard in range(shards):

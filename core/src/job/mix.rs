@@ -117,7 +117,10 @@ impl Mix {
             if column.dtype == DType::U16 {
                 return Err(format!("has `{name}`, whose values are u16: mix pictures of u8 or of floats"));
             }
-            if image.pictures() > 1 {
+            if image.list.is_some() {
+                return Err(format!("has `{name}`, whose samples are lists of pictures: they cannot be mixed"));
+            }
+            if image.pictures_of_one() > 1 {
                 return Err(format!(
                     "has `{name}`, whose operations make several pictures of one: they cannot be mixed"
                 ));
@@ -237,6 +240,11 @@ mod tests {
                 "mixup = 1",
                 "[[column]]\nname = \"views\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ five_crop = 8 }]",
                 "has `views`, whose operations make several pictures of one",
+            ),
+            (
+                "mixup = 1",
+                "[[column]]\nname = \"frames\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ center_crop = 8 }]\npictures = 2",
+                "has `frames`, whose samples are lists of pictures",
             ),
             (
                 "mixup = 1",

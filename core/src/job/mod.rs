@@ -29,8 +29,8 @@ pub use column::{
     BytesColumn, BytesKeys, CategoryColumn, CategoryKeys, Column, ColumnFile, ColumnKind, DecodeFile, FloatColumn,
     FunctionCall, GeometryColumn, GeometryKeys, ImageColor, ImageColumn, ImageDepth, ImageKeys, ImageLayout,
     ImageSizeColumn, ImageSizeKeys, IntColumn, JsonColumn, JsonKeys, Kind, KindKeys, MaskColumn, MaskKeys, NoKeys,
-    Normalise, OneHotColumn, OneHotKeys, ReturnedColumn, ReturnedValue, SampleShape, TensorColumn, TensorEncoding,
-    TensorKeys, TextColumn, TextKeys, decoded_columns,
+    Normalise, OneHotColumn, OneHotKeys, PictureList, ReturnedColumn, ReturnedValue, SampleShape, TensorColumn,
+    TensorEncoding, TensorKeys, TextColumn, TextKeys, decoded_columns,
 };
 pub use dtype::DType;
 pub use file::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, JobFile, MAX_JOB_FILE_BYTES, OrderFile};

@@ -8,6 +8,7 @@ use spdl_core::{
     Fingerprint, SampleId,
     job::{Column, DatasetFacts, JobFile},
 };
+use spdl_shard::format::FieldValue;
 use spdl_worker::decode::{BadSampleCause, Decoder, FieldTarget, PictureLimits, SampleKey};
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
 
 const LIMITS: PictureLimits = PictureLimits { side_pixels: 1024, pixels: 1 << 18 };
 
-const COLUMNS: [&str; 21] = [
+const COLUMNS: [&str; 23] = [
     "decode = \"image\"\nops = [{ random_resized_crop = { size = 16 } }, { random_flip = {} }]",
     "decode = \"image\"\nops = [{ resize = { size = 20 } }, { center_crop = { size = [9, 31] } }]\ndtype = \"f16\"\n\
      layout = \"nchw\"\nnormalise = { mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }",
@@ -45,6 +46,8 @@ const COLUMNS: [&str; 21] = [
     "decode = \"image\"\nops = [{ random_resized_crop = 16 }, { pad = 2 }]\ncolor = \"rgba\"",
     "decode = \"image\"\nops = [{ letterbox = 16 }, \"random_flip\"]\ndtype = \"u16\"\nbackground = 9",
     "decode = \"image\"\nops = [{ resize = [9, 7] }]\ndtype = \"f32\"\ndepth = 32\ncolor = \"gray_alpha\"\nlayout = \"nchw\"",
+    "decode = \"image\"\nops = [{ random_resized_crop = 16 }, \"random_flip\"]\nmax_rows = 5",
+    "decode = \"image\"\nops = [{ five_crop = 16 }]\npictures = 2\ndtype = \"u16\"",
 ];
 
 /// Decodes a record in which every field has the input's bytes, except the annotation, which has its own. Checks that a
@@ -85,7 +88,12 @@ fn decode(data: &[u8]) {
     let decode = |before: u8| {
         let mut samples: Vec<(Vec<u8>, Bytes)> =
             job.columns.iter().map(|column| (vec![before; bytes_of(column)], Bytes::new())).collect();
-        let fields = |name: &str| Some(if name == "xml" { annotation.clone() } else { field.clone() }.into());
+        let is_list = column.contains("max_rows = 5") || column.contains("pictures");
+        let fields = |name: &str| match name {
+            "xml" => Some(annotation.clone().into()),
+            _ if is_list => Some(list(&field)),
+            _ => Some(field.clone().into()),
+        };
         let key = SampleKey { epoch: 1, id: SampleId(3), sample_in_record: 0 };
         let is_fixed = |column: &Column| column.sample_shape().is_some();
         let mut targets = Vec::new();
@@ -104,6 +112,16 @@ fn decode(data: &[u8]) {
         (Err(first), Err(second)) => assert_eq!(first.to_string(), second.to_string()),
         (first, second) => panic!("once {first:?}, once {second:?}"),
     }
+}
+
+/// Returns a list of the pieces of a field, in which empty ones are null; what is left is the last one.
+fn list(field: &Bytes) -> FieldValue {
+    let mut input = FuzzInput(field);
+    let mut files: Vec<Option<Bytes>> = (0..input.byte() % 8)
+        .map(|_| Some(Bytes::copy_from_slice(input.piece())).filter(|piece| !piece.is_empty()))
+        .collect();
+    files.push(Some(Bytes::copy_from_slice(input.0)));
+    FieldValue::List(files)
 }
 
 /// Returns a picture of a few pixels in each format that is read.
@@ -160,6 +178,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds.push(seed(13, boxes, &pictures[0]));
     for column in [16, 18, 19, 20] {
         seeds.extend(pictures.iter().map(|picture| seed(column, "", picture)));
+    }
+    for column in [21, 22] {
+        let mut list = vec![1];
+        append_piece(&mut list, &pictures[0]);
+        seeds.extend(pictures.iter().map(|last| seed(column, "", &[&list[..], last].concat())));
     }
     seeds.push(seed(17, "", b"true"));
     seeds.extend(pictures.iter().filter(|picture| picture.starts_with(b"\x89PNG")).map(|mask| seed(12, "", mask)));

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use spdl_core::Fingerprint;
 use spdl_shard::format::{
     Compressed, Compression, format_called,
-    tfrecord::{FrameReader, content, features},
+    tfrecord::{FrameReader, features, value},
 };
 
 use crate::{files::with_checksum, input::FuzzInput};
@@ -98,7 +98,7 @@ pub(crate) fn tfrecord(data: &[u8]) {
     for (_, range) in found {
         assert!(range.start >= end && range.end <= example.len());
         end = range.end;
-        let _ = content(&Bytes::copy_from_slice(&example[range]));
+        let _ = value(&Bytes::copy_from_slice(&example[range]));
     }
 }
 

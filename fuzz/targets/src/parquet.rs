@@ -100,7 +100,7 @@ fn read(index: &dyn ShardIndex, file: &dyn Fn(Range<u64>) -> Option<Bytes>) {
     }
 }
 
-/// Returns files of a few rows with two columns, compressed and not.
+/// Returns files of a few rows with three columns, compressed and not.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let compressions = [Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::LZ4_RAW];
     compressions
@@ -111,7 +111,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 
 fn seed(compression: Compression, dictionary: bool) -> Vec<u8> {
     let schema = "message rows { optional binary text; optional group scores (LIST) { repeated group list { required \
-                  int32 element; } } }";
+                  int32 element; } } optional group files (LIST) { repeated group list { optional binary element; } } }";
     let schema = Arc::new(parse_message_type(schema).expect("a schema"));
     let properties = WriterProperties::builder()
         .set_compression(compression)
@@ -132,6 +132,11 @@ fn seed(compression: Compression, dictionary: bool) -> Vec<u8> {
             Some(&[2, 2, 1, 0, 2, 1]),
             Some(&[0, 1, 0, 0, 0, 0]),
         )?;
+        column.close()?;
+        let mut column = group.next_column()?.expect("a column");
+        let files = ["ab", "", "ab"].map(ByteArray::from);
+        let levels = (&[3, 3, 0, 1, 2, 3, 1], &[0, 1, 0, 0, 0, 1, 0]);
+        column.typed::<ByteArrayType>().write_batch(&files, Some(levels.0), Some(levels.1))?;
         column.close()?;
         group.close()?;
         writer.into_inner()

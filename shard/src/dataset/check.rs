@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use spdl_pipeline::{Op, PipelinePlan};
 use tokio::runtime::Handle;
 
@@ -196,6 +197,12 @@ impl BatchCheck {
         if let Some(problem) = &found.problem {
             self.fault(shard, Some(key), problem.clone());
         }
+        for (number, content) in found.list.iter().flatten().enumerate() {
+            if let Some(problem) = content.as_ref().and_then(|content| self.decoded(dataset, field.name, content)) {
+                let which = format!("has number {number} from 0, which");
+                self.fault(shard, Some(key), format!("field `{}` {which} {problem}", field.name));
+            }
+        }
         let Some(content) = &found.content else { return };
         let compared = original.map(|original| original.compare(content, found.is_whole()));
         if !found.is_whole() {
@@ -208,11 +215,8 @@ impl BatchCheck {
             }
             self.found.crop_ready_pictures += 1;
         }
-        if let Some(decode) = dataset.decode.as_ref().filter(|_| is_picture_of(field.name, content)) {
-            match decode.check(content.clone()).or_else(|| crop_ready::check_scans(content)) {
-                Some(problem) => self.fault(shard, Some(key), format!("field `{}` {problem}", field.name)),
-                None => *self.found.decoded_pictures.get_or_insert(0) += 1,
-            }
+        if let Some(problem) = self.decoded(dataset, field.name, content) {
+            self.fault(shard, Some(key), format!("field `{}` {problem}", field.name));
         }
         match compared {
             Some(Compared::SamePicture) => self.found.same_pictures += 1,
@@ -222,6 +226,16 @@ impl BatchCheck {
             }
             None => {}
         }
+    }
+
+    /// Decodes what a field has, if that is wanted and it is a picture, and returns what is wrong with it.
+    fn decoded(&mut self, dataset: &DatasetCheck, field: &str, content: &Bytes) -> Option<String> {
+        let decode = dataset.decode.as_ref().filter(|_| is_picture_of(field, content))?;
+        let problem = decode.check(content.clone()).or_else(|| crop_ready::check_scans(content));
+        if problem.is_none() {
+            *self.found.decoded_pictures.get_or_insert(0) += 1;
+        }
+        problem
     }
 
     /// Checks a piece of a field that is too long to be in memory as a whole.

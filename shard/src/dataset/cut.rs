@@ -10,7 +10,7 @@ use super::{
     stages::Memory,
 };
 use crate::{
-    format::{Checksum, ChecksumHasher, Field},
+    format::{Checksum, ChecksumHasher, Field, FieldValue},
     store::StoreError,
 };
 
@@ -23,8 +23,10 @@ pub(super) struct FoundField {
     pub(super) place: FieldPlace,
     /// What is wrong with its bytes, if they are not those that were indexed. Known with the last piece.
     pub(super) problem: Option<String>,
-    /// The bytes that were read, if they were wanted and are right, as far as known.
+    /// The bytes that were read, if they were wanted and are right, as far as known, and are no list.
     pub(super) content: Option<Bytes>,
+    /// The files of a list that was wanted; `None` for one that is null.
+    pub(super) list: Option<Vec<Option<Bytes>>>,
     /// Where in the field the content begins.
     pub(super) at: u32,
     /// Whether nothing of the field follows.
@@ -32,10 +34,15 @@ pub(super) struct FoundField {
 }
 
 impl FoundField {
-    /// Returns a field that was read as a whole: its content, or what is wrong with it.
-    pub(super) fn whole(place: FieldPlace, content: Result<Option<Bytes>, String>) -> Self {
-        let (problem, content) = content.map_or_else(|problem| (Some(problem), None), |content| (None, content));
-        Self { place, problem, content, at: 0, is_last: true }
+    /// Returns a field that was read as a whole: its value, if that is wanted, or what is wrong with it.
+    pub(super) fn whole(place: FieldPlace, value: Result<Option<FieldValue>, String>) -> Self {
+        let (problem, content, list) = match value {
+            Err(problem) => (Some(problem), None, None),
+            Ok(None) => (None, None, None),
+            Ok(Some(FieldValue::One(content))) => (None, Some(content.into_file()), None),
+            Ok(Some(FieldValue::List(files))) => (None, None, Some(files)),
+        };
+        Self { place, problem, content, list, at: 0, is_last: true }
     }
 
     /// Returns whether this is all of a field.
@@ -220,7 +227,7 @@ impl ShardReader {
             }
             Err(problem) => {
                 (self.wrong_file, self.crc32c) = (Some(place), 0);
-                Some(FoundField { place, problem: Some(problem), content: None, at, is_last: true })
+                Some(FoundField { at, ..FoundField::whole(place, Err(problem)) })
             }
         }
     }
@@ -239,7 +246,7 @@ impl ShardReader {
         if at == 0 && is_last {
             self.crc32c = 0;
             let opened = shard.index().open(field, &|_| Some(piece.clone()));
-            let content = opened.map(|content| is_wanted.then(|| content.into_file()));
+            let content = opened.map(|value| is_wanted.then_some(value));
             return Some(FoundField::whole(place, content.map_err(|error| problem_of(error, field))));
         }
         if field.crc32c.is_some() {
@@ -249,7 +256,7 @@ impl ShardReader {
         let is_wrong = is_last && field.crc32c.is_some_and(|expected| expected != crc32c);
         let problem = is_wrong.then(|| other_bytes(field));
         let content = (is_wanted && !is_wrong).then_some(piece);
-        (is_last || is_wanted).then_some(FoundField { place, problem, content, at, is_last })
+        (is_last || is_wanted).then_some(FoundField { place, problem, content, list: None, at, is_last })
     }
 
     /// Returns what is known at the end of the shard.
@@ -288,7 +295,8 @@ fn batches(
     };
     let (mut batches, mut bytes) = (Vec::new(), 0);
     for field in fields {
-        let field_bytes = field.content.as_ref().map_or(0, Bytes::len);
+        let files = field.content.iter().chain(field.list.iter().flatten().flatten());
+        let field_bytes: usize = files.map(Bytes::len).sum();
         let is_full =
             |last: &FieldBatch| last.fields.len() == BATCH_FIELDS || bytes > 0 && bytes + field_bytes > BATCH_BYTES;
         if batches.last().is_none_or(is_full) {

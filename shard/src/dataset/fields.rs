@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     blocking,
-    format::{Content, Field, OpenError, ShardIndex},
+    format::{Field, FieldValue, OpenError, ShardIndex},
     manifest::{Manifest, Shard},
     store::{DatasetStore, StoreError},
 };
@@ -152,12 +152,12 @@ impl FieldSource {
                 let IndexedField { key, field, segments } = shard.field(place);
                 let (record, nth) = place.numbers();
                 let content = match field.value {
-                    Some(value) => Ok(Some(Content::File(index.bytes().slice_ref(value)))),
+                    Some(value) => Ok(Some(index.bytes().slice_ref(value).into())),
                     None => decoded.open(record, nth),
                 };
                 match content {
                     Ok(Some(content)) if wanted(key, &field, segments) != Wanted::Nothing => {
-                        fields.push(FoundField::whole(place, Ok(Some(content.into_file()))));
+                        fields.push(FoundField::whole(place, Ok(Some(content))));
                     }
                     Ok(_) => others += u64::from(field.value.is_none()),
                     Err(error) => fields.push(FoundField::whole(place, Err(problem_of(error, &field)))),
@@ -187,7 +187,7 @@ pub(super) async fn read_field(
     shard: &Shard<'_>,
     index: &dyn ShardIndex,
     field: &Field<'_>,
-) -> Result<Result<Bytes, String>, StoreError> {
+) -> Result<Result<FieldValue, String>, StoreError> {
     let content = match field.range() {
         Some(range) => match read_range(at, shard, index, field, range).await? {
             Ok(content) => content,
@@ -196,8 +196,7 @@ pub(super) async fn read_field(
         None => Bytes::new(),
     };
     let fetched = |_: Range<u64>| Some(content.clone());
-    let opened = index.open(field, &fetched).map(Content::into_file);
-    Ok(opened.map_err(|error| problem_of(error, field)))
+    Ok(index.open(field, &fetched).map_err(|error| problem_of(error, field)))
 }
 
 /// Describes why a field's bytes do not become its content.

@@ -23,7 +23,7 @@ use super::{
     },
 };
 use crate::{
-    format::{Field, Record, RecordKey, ShardIndex},
+    format::{Content, Field, FieldValue, Record, RecordKey, ShardIndex},
     manifest::Manifest,
     store::DatasetStore,
     temporary::TemporaryFolder,
@@ -226,7 +226,10 @@ impl Originals {
                         let range = range.start + u64::from(piece.start)..range.start + u64::from(piece.end);
                         runtime.block_on(read_range(store, &shard, index, &original, range))
                     }
-                    None => runtime.block_on(read_field(store, &shard, index, &original)),
+                    None => runtime.block_on(read_field(store, &shard, index, &original)).map(|read| {
+                        let one = |value: FieldValue| value.into_one().map_err(|problem| problem.to_string());
+                        read.and_then(one).map(Content::into_file)
+                    }),
                 };
                 Ok(match bytes? {
                     Ok(bytes) => {

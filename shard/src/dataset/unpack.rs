@@ -225,11 +225,11 @@ impl UnpackedBatch {
             record: record.to_string(),
             problem,
         };
-        let files = batch.fields.into_iter().map(|found| {
+        let mut files = Vec::new();
+        for found in batch.fields {
             let indexed = shard.field(found.place);
-            file(&indexed, found).map_err(|problem| damaged(indexed.key, problem))
-        });
-        let files = files.collect::<Result<_, _>>()?;
+            files.extend(field_files(&indexed, found).map_err(|problem| damaged(indexed.key, problem))?);
+        }
         let (is_end_of_shard, mut records) = (batch.end.is_some(), 0);
         if let Some(ShardEnd { bytes, rest, .. }) = batch.end {
             if let Some(place) = rest?.first() {
@@ -264,9 +264,9 @@ impl UnpackedBatch {
     }
 }
 
-/// Returns the file of a field, or what is wrong with it.
-fn file(indexed: &IndexedField<'_>, found: FoundField) -> Result<UnpackedFile, String> {
-    let IndexedField { key, field, segments } = indexed;
+/// Returns the files of a field: one, or one for each value of a list that is not null. Or what is wrong with it.
+fn field_files(indexed: &IndexedField<'_>, mut found: FoundField) -> Result<Vec<UnpackedFile>, String> {
+    let IndexedField { key, field, .. } = indexed;
     if let Some(problem) = found.problem {
         return Err(problem);
     }
@@ -275,6 +275,17 @@ fn file(indexed: &IndexedField<'_>, found: FoundField) -> Result<UnpackedFile, S
     let Some(path) = path_inside(&path) else {
         return Err(format!("`{}` is not the name of a file inside a folder", path.escape_debug()));
     };
+    let Some(files) = found.list.take() else { return Ok(vec![file(indexed, found, path)?]) };
+    let numbered = files.into_iter().enumerate().filter_map(|(number, content)| {
+        let (path, record) = (format!("{path}.{number}"), key.to_string());
+        Some(UnpackedFile { path, record, content: content?, at: 0, is_last: true, file: None, has_no_markers: false })
+    });
+    Ok(numbered.collect())
+}
+
+/// Returns the file of a field that is no list, or what is wrong with it.
+fn file(indexed: &IndexedField<'_>, found: FoundField, path: String) -> Result<UnpackedFile, String> {
+    let IndexedField { key, field, segments } = indexed;
     if segments.is_some() && u64::from(field.bytes) > MAX_WHOLE_BYTES {
         let mib = MAX_WHOLE_BYTES >> 20;
         return Err(format!(

@@ -6,7 +6,7 @@ use std::{fmt, ops::Range, sync::Arc};
 use bytes::Bytes;
 use spdl_core::job::DType;
 
-use super::{Checksum, Compressed, Content, RecordKey, StoredObject};
+use super::{Checksum, Compressed, FieldValue, RecordKey, StoredObject};
 use crate::{index::Segments, manifest::Shard};
 
 /// The index of a shard, which was checked when it was opened.
@@ -99,23 +99,32 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the content of `field`. `fetched` returns the bytes of a range of the shard, if they were fetched.
+    /// Returns the value of `field`. `fetched` returns the bytes of a range of the shard, if they were fetched.
     ///
     /// # Errors
-    /// If bytes are missing or wrong, or the content cannot be made of them.
-    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<Content, OpenError> {
-        if let Some(value) = field.value {
-            return Ok(self.bytes().slice_ref(value).into());
-        }
-        let range = field.offset..field.offset.saturating_add(field.bytes.into());
-        let content = fetched(range).ok_or(OpenError::Missing)?;
-        match field.crc32c {
-            Some(expected) => match crc32c::crc32c(&content) {
-                actual if actual == expected => Ok(content.into()),
-                actual => Err(OpenError::Checksum { expected, actual }),
-            },
-            None => Ok(content.into()),
-        }
+    /// If bytes are missing or wrong, or the value cannot be made of them.
+    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
+        stored_bytes(self.bytes(), field, fetched).map(FieldValue::from)
+    }
+}
+
+/// Returns the bytes of `field`, which lie in the index's bytes or are fetched.
+///
+/// # Errors
+/// If bytes are missing or wrong.
+pub(super) fn stored_bytes(
+    index: &Bytes,
+    field: &Field<'_>,
+    fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
+) -> Result<Bytes, OpenError> {
+    if let Some(value) = field.value {
+        return Ok(index.slice_ref(value));
+    }
+    let range = field.offset..field.offset.saturating_add(field.bytes.into());
+    let content = fetched(range).ok_or(OpenError::Missing)?;
+    match field.crc32c.map(|expected| (expected, crc32c::crc32c(&content))) {
+        Some((expected, actual)) if expected != actual => Err(OpenError::Checksum { expected, actual }),
+        _ => Ok(content),
     }
 }
 
@@ -131,12 +140,11 @@ pub trait DecodedBlock: fmt::Debug + Send + Sync {
     /// Returns the bytes that the records take in memory.
     fn bytes(&self) -> u64;
 
-    /// Returns the content of field number `nth` of record number `record` of the shard; `None` if the field has no
-    /// value.
+    /// Returns the value of field number `nth` of record number `record` of the shard; `None` if the field has none.
     ///
     /// # Errors
     /// If the field's bytes are missing or damaged.
-    fn open(&self, record: u32, nth: u32) -> Result<Option<Content>, OpenError>;
+    fn open(&self, record: u32, nth: u32) -> Result<Option<FieldValue>, OpenError>;
 
     /// Returns the value of field number `nth` of record number `record` of the shard, if it is a number: its type, and
     /// its bytes, which are those of [`open`](Self::open).

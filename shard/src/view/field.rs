@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use spdl_core::{job::DType, view::Value};
 
-use crate::format::{Array, Content, Record, ShardIndex};
+use crate::format::{Array, Content, FieldValue, Record, ShardIndex};
 
 /// A name in a view: a field of the records, a member of a JSON document, or the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,8 @@ impl Found {
     ///
     /// # Errors
     /// If it is no value, with the reason, as in `is a list`.
-    pub(super) fn of(content: Content) -> Result<Self, String> {
+    pub(super) fn of(value: FieldValue) -> Result<Self, String> {
+        let FieldValue::One(content) = value else { return Err("is a list, which has no single value".to_owned()) };
         match content {
             Content::File(bytes) => Ok(Self::Text(bytes)),
             Content::Array(Array { dtype, shape, elements }) if shape.is_empty() => {

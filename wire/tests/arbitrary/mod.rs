@@ -3,7 +3,9 @@
 use proptest::{collection::vec, option, prelude::*};
 use spdl_core::{
     BatchId, Fingerprint, Position, Receipt, SampleId, Stage,
-    help::{DecodeRequest, HelpJob, HelpReply, HelpReport, HelpStats, HelperList, StoredField, StoredSample},
+    help::{
+        DecodeRequest, HelpJob, HelpReply, HelpReport, HelpStats, HelperList, StoredField, StoredSample, StoredValue,
+    },
     history::StageRate,
     insight::{Measured, Presence, RankWindow, WorkerWindow},
     job::{
@@ -11,7 +13,7 @@ use spdl_core::{
         BytesColumn, Callable, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox, DType, EpochEnd,
         Fill, FloatColumn, FunctionCall, GeometryColumn, Grayscale, ImageColor, ImageColumn, ImageDepth, ImageLayout,
         ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, MaskColumn, Mix, Normalise, NumberOrRange,
-        OneHotColumn, OrderParams, RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize,
+        OneHotColumn, OrderParams, PictureList, RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize,
         ReturnedColumn, ReturnedValue, Returns, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn,
         Transform,
     },
@@ -79,11 +81,15 @@ fn kind() -> impl Strategy<Value = ColumnKind> {
         prop_oneof![Just(ImageColor::Rgb), Just(ImageColor::Bgr), Just(ImageColor::Gray), Just(ImageColor::Rgba)];
     let depth = option::of(prop_oneof![Just(ImageDepth::Bits16), Just(ImageDepth::Bits32)]);
     let background = option::of(any::<[u8; 3]>().prop_map(Fill));
+    let list =
+        option::of(any::<(bool, u32)>().prop_map(|(is_exact, count)| {
+            if is_exact { PictureList::Exactly(count) } else { PictureList::UpTo(count) }
+        }));
     let encoding = prop_oneof![Just(TensorEncoding::Numpy), Just(TensorEncoding::Raw)];
     prop_oneof![
-        (vec(op(), 0..4), layout, normalise, any::<[u32; 2]>(), color, background, depth).prop_map(
-            |(ops, layout, normalise, size, color, background, depth)| {
-                ColumnKind::Image(ImageColumn { ops, layout, normalise, size, color, background, depth })
+        (vec(op(), 0..4), layout, normalise, any::<[u32; 2]>(), color, background, depth, list).prop_map(
+            |(ops, layout, normalise, size, color, background, depth, list)| {
+                ColumnKind::Image(ImageColumn { ops, layout, normalise, size, color, background, depth, list })
             }
         ),
         Just(ColumnKind::Int(IntColumn)),
@@ -607,8 +613,12 @@ fn help_report() -> impl Strategy<Value = HelpReport> {
 }
 
 fn stored_field() -> impl Strategy<Value = StoredField> {
-    let array = option::of((Just(DType::F32), vec(any::<u64>(), 0..4)));
-    (any::<u16>(), array, any::<u64>()).prop_map(|(number, array, bytes)| StoredField { number, array, bytes })
+    let value = prop_oneof![
+        Just(StoredValue::File),
+        vec(any::<u64>(), 0..4).prop_map(|shape| StoredValue::Array(DType::F32, shape)),
+        vec(option::of(any::<u64>()), 0..4).prop_map(StoredValue::List),
+    ];
+    (any::<u16>(), value, any::<u64>()).prop_map(|(number, value, bytes)| StoredField { number, value, bytes })
 }
 
 fn stored_sample() -> impl Strategy<Value = StoredSample> {

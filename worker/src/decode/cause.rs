@@ -1,7 +1,8 @@
 //! The errors of a sample whose bytes are right but cannot be decoded.
 
-use spdl_core::feed::BadSampleKind;
+use spdl_core::{feed::BadSampleKind, job::PictureList};
 use spdl_pixels::{PictureError, PictureLimits};
+use spdl_shard::format::NotOneValue;
 
 /// Maximum bytes of a sample's own text that an error quotes.
 const QUOTED_BYTES: usize = 40;
@@ -33,16 +34,24 @@ impl BadSampleCause {
 
     fn kind_text(&self) -> String {
         let Self { column, problem } = self;
+        let (problem, of_list) = match problem {
+            BadSampleProblem::InList { problem, .. } => (&**problem, "in a list, "),
+            problem => (problem, ""),
+        };
         let (field, what) = match problem {
             BadSampleProblem::Missing { .. } | BadSampleProblem::Empty { .. } | BadSampleProblem::BoxEmpty { .. } => {
-                return self.to_string();
+                return format!("column `{column}`: {of_list}{problem}");
             }
             BadSampleProblem::Function { function, .. } => {
                 return format!("column `{column}`: function `{function}` fails");
             }
             BadSampleProblem::TooSmall { operation, .. } => {
-                return format!("column `{column}`: a picture is smaller than `{operation}`");
+                return format!("column `{column}`: {of_list}a picture is smaller than `{operation}`");
             }
+            BadSampleProblem::Null { field } => (field, "is null"),
+            BadSampleProblem::NotOneValue { field, .. } => (field, "is a list, and the column takes one value"),
+            BadSampleProblem::PictureCount { field, .. } => (field, "has another number of pictures than the column"),
+            BadSampleProblem::InList { .. } => return format!("column `{column}`: {of_list}{problem}"),
             BadSampleProblem::TooLong { field, .. } => (field, "is too long"),
             BadSampleProblem::Truncated { field, .. } => (field, "is cut off"),
             BadSampleProblem::Undecodable { field, .. } => (field, "does not decode"),
@@ -65,7 +74,7 @@ impl BadSampleCause {
             BadSampleProblem::BoxMissing { field, .. } => (field, "has no box"),
             BadSampleProblem::ClassUnknown { field, .. } => (field, "has a box of an unknown class"),
         };
-        format!("column `{column}`: field `{field}` {what}")
+        format!("column `{column}`: {of_list}field `{field}` {what}")
     }
 }
 
@@ -78,6 +87,17 @@ pub enum BadSampleProblem {
     Missing { fields: String },
     #[error("field `{field}` is empty")]
     Empty { field: String },
+    #[error("field `{field}` is null")]
+    Null { field: String },
+    #[error(
+        "field `{field}` {problem}; decode = \"image\" takes lists of pictures with `max_rows`, the most of a sample, or \
+         `pictures`, the number that all samples have"
+    )]
+    NotOneValue { field: String, problem: NotOneValue },
+    #[error("field `{field}` has {pictures} pictures; `{}` is {}", .list.key(), .list.count())]
+    PictureCount { field: String, pictures: usize, list: PictureList },
+    #[error("picture {number} of the list, from 0: {problem}")]
+    InList { number: u32, problem: Box<BadSampleProblem> },
     #[error("field `{field}` is {bytes} bytes; `max_bytes` is {max_bytes}")]
     TooLong { field: String, bytes: usize, max_bytes: u32 },
     #[error("field `{field}` is a JPEG that is cut off after {bytes} bytes")]

@@ -79,11 +79,22 @@ impl FollowedPicture {
         if let Some(known) = record.plan_of(self.number) {
             return Ok(known);
         }
-        let mut draw = Draw::new(seed, key.epoch, key.id.0);
-        let plan = operation::plan(size, &self.ops, &mut draw, &mut |field| record.pixel_box(field))?;
-        let planned = Rc::new(FollowedPlan { size, plan });
+        let planned = self.plan_of_part(size, (seed, key), 0, record)?;
         record.keep_plan(self.number, planned.clone());
         Ok(planned)
+    }
+
+    /// Returns what the column draws for picture number `part` of the list of this sample, which has this width and height.
+    pub(super) fn plan_of_part(
+        &self,
+        size: [u32; 2],
+        (seed, key): (u64, SampleKey),
+        part: u32,
+        record: &mut SampleRecord<'_>,
+    ) -> Result<Rc<FollowedPlan>, BadSampleProblem> {
+        let mut draw = Draw::of_part(seed, key.epoch, key.id.0, part);
+        let plan = operation::plan(size, &self.ops, &mut draw, &mut |field| record.pixel_box(field))?;
+        Ok(Rc::new(FollowedPlan { size, plan }))
     }
 }
 

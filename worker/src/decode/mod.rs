@@ -33,7 +33,7 @@ use spdl_core::{
     SampleId,
     job::{Column, DType, Job, SampleShape, decoded_columns},
 };
-use spdl_shard::format::Content;
+use spdl_shard::format::FieldValue;
 
 use call::PreparedCall;
 pub use cause::{BadSampleCause, BadSampleProblem};
@@ -260,7 +260,7 @@ impl Decoder {
         BadSampleCause { column: column.unwrap_or_default(), problem }
     }
 
-    /// Decodes one sample, and then calls its functions. `field` returns the content of a field of its record, or `None` if the record has no such
+    /// Decodes one sample, and then calls its functions. `field` returns the value of a field of its record, or `None` if the record has no such
     /// field. `targets` has one entry per column of the job, in order. Columns with the same steps draw the same random
     /// numbers, so that a picture and its mask are cut alike.
     ///
@@ -273,7 +273,7 @@ impl Decoder {
     pub fn decode_sample(
         &self,
         key: SampleKey,
-        field: &dyn Fn(&str) -> Option<Content>,
+        field: &dyn Fn(&str) -> Option<FieldValue>,
         targets: &mut [FieldTarget<'_>],
     ) -> Result<(), BadSampleCause> {
         self.decode_record(key, &field, targets)
@@ -331,8 +331,8 @@ impl Decoder {
         scratch: &mut DecodeScratch,
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
-        let (field, content) = record.first_of(&column.from)?;
+        let (field, content) = record.first_value_of(&column.from)?;
         let (seed, resources) = (self.inner.seed, &self.resources);
-        decoder.decode(ColumnSample { field, content, seed, key, record, resources, scratch }, target)
+        decoder.decode_value(ColumnSample { field, content, seed, key, record, resources, scratch }, target)
     }
 }

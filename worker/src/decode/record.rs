@@ -6,7 +6,7 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 use spdl_core::job::DType;
 use spdl_shard::{
-    format::Content,
+    format::{Content, FieldValue},
     voc::{Annotation, VocObject},
 };
 
@@ -20,8 +20,8 @@ use super::{
 
 /// The fields of a record.
 pub(crate) trait RecordFields {
-    /// Returns the content of the field `name`, if the record has it.
-    fn content(&self, name: &str) -> Option<Content>;
+    /// Returns the value of the field `name`, if the record has it.
+    fn value(&self, name: &str) -> Option<FieldValue>;
 
     /// Returns the value for column number `column` of the job, if the field that it is decoded from is a number, and at
     /// hand: its type, and its bytes.
@@ -30,8 +30,8 @@ pub(crate) trait RecordFields {
     }
 }
 
-impl<F: Fn(&str) -> Option<Content>> RecordFields for F {
-    fn content(&self, name: &str) -> Option<Content> {
+impl<F: Fn(&str) -> Option<FieldValue>> RecordFields for F {
+    fn value(&self, name: &str) -> Option<FieldValue> {
         self(name)
     }
 }
@@ -61,9 +61,15 @@ impl<'r> SampleRecord<'r> {
         }
     }
 
-    /// Returns the first of these fields that the record has, with its name.
+    /// Returns the content of the first of these fields that the record has, with its name.
     pub(crate) fn first_of<'n>(&self, names: &'n [String]) -> Result<(&'n str, Content), BadSampleProblem> {
-        let found = names.iter().find_map(|name| Some((name.as_str(), self.fields.content(name)?)));
+        let (field, value) = self.first_value_of(names)?;
+        Ok((field, one_value(field, value)?))
+    }
+
+    /// Returns the value of the first of these fields that the record has, with its name.
+    pub(crate) fn first_value_of<'n>(&self, names: &'n [String]) -> Result<(&'n str, FieldValue), BadSampleProblem> {
+        let found = names.iter().find_map(|name| Some((name.as_str(), self.fields.value(name)?)));
         found.ok_or_else(|| {
             let fields = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
             BadSampleProblem::Missing { fields }
@@ -133,4 +139,9 @@ impl<'r> SampleRecord<'r> {
         let object = self.object(name)?;
         Ok([object.xmin, object.ymin, object.xmax, object.ymax])
     }
+}
+
+/// Returns the content of a field that has one value.
+pub(crate) fn one_value(field: &str, value: FieldValue) -> Result<Content, BadSampleProblem> {
+    value.into_one().map_err(|problem| BadSampleProblem::NotOneValue { field: field.to_owned(), problem })
 }

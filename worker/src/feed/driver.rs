@@ -204,7 +204,11 @@ impl FeedDriver {
             let (job, manifest, names) = (session.job.clone(), dataset.manifest().clone(), session.job.needs_classes());
             let classes = move || manifest.classes().filter(|_| names).map(str::to_owned).collect();
             let describe = Box::new(move || HelpJob { job: job.clone(), classes: classes() });
-            LentJob { fingerprint: session.job.fingerprint(), sizes: ColumnSizes::new(layout), describe }
+            LentJob {
+                fingerprint: session.job.fingerprint(),
+                sizes: ColumnSizes::new(&session.job.columns, layout),
+                describe,
+            }
         });
         Ok(Feed {
             lent,

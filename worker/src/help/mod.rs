@@ -24,7 +24,8 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use spdl_core::{
     Fingerprint,
-    help::{DecodeRequest, HelpJob, HelpStats, HelperList},
+    help::{DecodeRequest, HelpJob, HelpStats, HelperList, StoredField, StoredValue},
+    job::{Column, ColumnKind, SampleShape},
     layout::{Layout, Place},
     peers::PeerAddress,
 };
@@ -69,23 +70,39 @@ pub(crate) struct ColumnSizes {
     fixed_bytes: u64,
     /// For each ragged column, in their order, the bytes of a row and the most of a sample.
     ragged: Vec<(u64, u64)>,
+    /// For each column of lists of pictures of any length, the bytes of a picture and the most pictures of a sample.
+    picture_lists: Vec<(u64, u64)>,
 }
 
 impl ColumnSizes {
-    pub(crate) fn new(layout: &Layout) -> Self {
-        let (mut fixed_bytes, mut ragged) = (0, Vec::new());
-        for column in layout.columns() {
-            match &column.place {
+    /// Returns the sizes of a job's columns, which have this layout.
+    pub(crate) fn new(columns: &[Column], layout: &Layout) -> Self {
+        let (mut fixed_bytes, mut ragged, mut picture_lists) = (0, Vec::new(), Vec::new());
+        for (column, laid) in columns.iter().zip(layout.columns()) {
+            if let (ColumnKind::Image(_), None, SampleShape::Rows { max_rows, .. }) =
+                (&column.kind, &column.transform, column.shape())
+                && let Place::Ragged { row_bytes, .. } = &laid.place
+            {
+                picture_lists.push((*row_bytes as u64, max_rows.into()));
+            }
+            match &laid.place {
                 Place::Fixed { sample_bytes, .. } => fixed_bytes += *sample_bytes as u64,
                 Place::Ragged { row_bytes, max_bytes, .. } => ragged.push((*row_bytes as u64, *max_bytes as u64)),
             }
         }
-        Self { fixed_bytes, ragged }
+        Self { fixed_bytes, ragged, picture_lists }
     }
 
-    /// Returns the bytes of all fixed columns of a sample.
-    pub(crate) const fn fixed_bytes(&self) -> u64 {
-        self.fixed_bytes
+    /// Returns the bytes of the columns of a sample with these fields: of those that are fixed, and of all pictures. Other
+    /// values of ragged columns are not longer than the fields.
+    pub(crate) fn bytes_of(&self, fields: &[StoredField]) -> u64 {
+        let files = |field: &StoredField| match &field.value {
+            StoredValue::List(files) => files.len() as u64,
+            StoredValue::File | StoredValue::Array(..) => 1,
+        };
+        let longest = fields.iter().map(files).max().unwrap_or(0);
+        let pictures = self.picture_lists.iter().map(|(bytes, most)| bytes * longest.min(*most));
+        self.fixed_bytes + pictures.sum::<u64>()
     }
 
     /// Returns the bytes that follow a reply with these samples; `None` if it is no reply to a request for `asked` samples.

@@ -13,12 +13,12 @@ use parking_lot::Mutex;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use spdl_core::{
     BatchId, Fingerprint,
-    help::{DecodeRequest, HelpJob, HelpReply, MAX_BYTES, MAX_SAMPLES, StoredField, StoredSample},
+    help::{DecodeRequest, HelpJob, HelpReply, MAX_BYTES, MAX_SAMPLES, StoredField, StoredSample, StoredValue},
     layout::{Layout, Place},
 };
 use spdl_shard::{
     blocking,
-    format::{Array, Content},
+    format::{Array, FieldValue, MAX_LIST_FILES},
 };
 use spdl_wire::{frame::FrameError, quic::PeerStream};
 
@@ -134,11 +134,13 @@ pub(crate) async fn decode(
     if let Some(failure) = job.decoder.failure() {
         return stream.reply(&unable(&failure.to_string())).await;
     }
-    let Some(bytes) = job.bytes(&request) else {
-        let cause = format!("a request has more than {MAX_SAMPLES} samples, {MAX_BYTES} bytes, or unknown fields");
+    let Some((bytes, columns_bytes)) = job.bytes(&request) else {
+        let cause = format!(
+            "a request has more than {MAX_SAMPLES} samples, {MAX_BYTES} bytes, unknown fields, or lists of other sizes than \
+             they say"
+        );
         return stream.reply(&unable(&cause)).await;
     };
-    let columns_bytes = job.sizes.fixed_bytes() * request.samples.len() as u64;
     let Some(_room) = resources.reserve_help(bytes + columns_bytes) else {
         return stream.reply(&HelpReply::Busy).await;
     };
@@ -170,18 +172,26 @@ impl HelpedJob {
             .with_functions(lease, functions);
         let fields = decoder.field_names().map(str::to_owned).collect();
         let layout = Layout::new(&job.columns, 1);
-        Ok(Self { fingerprint: job.fingerprint(), decoder, fields, sizes: ColumnSizes::new(&layout), layout })
+        Ok(Self {
+            fingerprint: job.fingerprint(),
+            decoder,
+            fields,
+            sizes: ColumnSizes::new(&job.columns, &layout),
+            layout,
+        })
     }
 
-    /// Returns the bytes that follow a request; `None` if it is beyond the limits.
-    fn bytes(&self, request: &DecodeRequest) -> Option<u64> {
+    /// Returns the bytes that follow a request, and those of the columns of its samples; `None` if it is beyond the limits or
+    /// contradicts itself.
+    pub(super) fn bytes(&self, request: &DecodeRequest) -> Option<(u64, u64)> {
         let fields = || request.samples.iter().flat_map(|sample| &sample.fields);
-        let is_known = fields().all(|field| usize::from(field.number) < self.fields.len());
+        let is_known = fields().all(|field| usize::from(field.number) < self.fields.len() && has_its_size(field));
         let bytes = fields().try_fold(0_u64, |sum, field| sum.checked_add(field.bytes))?;
-        let columns = self.sizes.fixed_bytes().checked_mul(request.samples.len() as u64)?;
+        let columns = request.samples.iter().map(|sample| self.sizes.bytes_of(&sample.fields));
+        let columns = columns.try_fold(0_u64, u64::checked_add)?;
         let is_possible =
             is_known && request.samples.len() <= MAX_SAMPLES && bytes <= MAX_BYTES && columns <= MAX_BYTES;
-        is_possible.then_some(bytes)
+        is_possible.then_some((bytes, columns))
     }
 
     /// Decodes the samples of a request, whose fields are `content`. Returns for each the bytes of its ragged columns, `None` if it did
@@ -259,6 +269,13 @@ impl HelpedJob {
     }
 }
 
+/// Returns whether the files of a list, if the field is one, make all of its bytes.
+fn has_its_size(field: &StoredField) -> bool {
+    let StoredValue::List(files) = &field.value else { return true };
+    let bytes = files.iter().flatten().try_fold(0_u64, |sum, bytes| sum.checked_add(*bytes));
+    bytes == Some(field.bytes) && files.len() <= MAX_LIST_FILES
+}
+
 /// The fields of a record that another worker has sent.
 struct ReceivedFields<'f> {
     names: &'f [String],
@@ -267,16 +284,21 @@ struct ReceivedFields<'f> {
 }
 
 impl RecordFields for ReceivedFields<'_> {
-    fn content(&self, name: &str) -> Option<Content> {
+    fn value(&self, name: &str) -> Option<FieldValue> {
         let mut at = 0;
         for field in self.fields {
             let end = at + field.bytes as usize;
             if self.names[usize::from(field.number)] == name {
                 let bytes = self.content.slice(at..end);
-                return Some(match &field.array {
-                    None => Content::File(bytes),
-                    Some((dtype, shape)) => {
-                        Content::Array(Array { dtype: *dtype, shape: shape.clone(), elements: bytes })
+                return Some(match &field.value {
+                    StoredValue::File => bytes.into(),
+                    StoredValue::Array(dtype, shape) => {
+                        Array { dtype: *dtype, shape: shape.clone(), elements: bytes }.into()
+                    }
+                    StoredValue::List(files) => {
+                        let mut rest = bytes;
+                        let file = |bytes: &Option<u64>| Some(rest.split_to((*bytes)? as usize));
+                        FieldValue::List(files.iter().map(file).collect())
                     }
                 });
             }

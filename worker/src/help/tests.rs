@@ -1,16 +1,17 @@
 use std::{sync::atomic::AtomicUsize, time::Duration};
 
 use spdl_core::{
-    Position,
-    help::HelperList,
-    job::{BytesColumn, Column, ColumnKind, DType, IntColumn},
-    messages::WorkerId,
+    BatchId, Position, SampleId,
+    help::{HelperList, StoredSample},
+    job::{BytesColumn, Column, ColumnKind, DType, DatasetFacts, IntColumn, JobFile},
+    messages::{SessionId, WorkerId},
 };
-use spdl_shard::blocking;
+use spdl_shard::{blocking, format::FieldValue};
 
 use super::{serve::HelpedJob, *};
 use crate::{
     budget::Budget,
+    decode::{Decoder, FieldTarget, SampleKey},
     feed::{
         Resources,
         tests::fixture::{FeedFixture, resources, run},
@@ -85,7 +86,7 @@ impl AskHelper for NearHelper {
                     let (mut at, mut kept, mut half) = (0, Vec::new(), Vec::new());
                     for (number, sample) in samples.into_iter().enumerate() {
                         let count =
-                            sample.as_ref().map_or(0, |lengths| job.sizes.fixed_bytes() + lengths.iter().sum::<u64>());
+                            sample.as_ref().map_or(0, |lengths| job.sizes.bytes_of(&[]) + lengths.iter().sum::<u64>());
                         let is_kept = number % 2 == 1;
                         kept.extend_from_slice(if is_kept { &bytes[at..at + count as usize] } else { &[] });
                         half.push(sample.filter(|_| is_kept));
@@ -135,6 +136,52 @@ async fn what_a_helper_does_not_decode_is_decoded_here() {
         assert!(returned_samples > 0, "at least bad samples are, with {behaviours:?}");
         assert!(helping.helpers.stats().made_samples >= received_samples, "{behaviours:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_of_pictures_are_sent_with_their_nulls_and_count_as_what_they_become() {
+    const PICTURE: &[u8] = include_bytes!("../../../assets/jpegs/chelsea.jpg");
+    let text = "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"frames\"\nfrom = \"frames\"\n\
+                decode = \"image\"\nops = [{ random_resized_crop = [8, 9] }]\nmax_rows = 3\n";
+    let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, has_classes: true };
+    let job = JobFile::parse(text, "job.toml").unwrap().freeze(&facts).unwrap();
+    let whole = PICTURE.len() as u64;
+    let request = |lists: &[&[Option<u64>]], bytes: &[u64]| {
+        let sample = |(sizes, bytes): (&&[Option<u64>], &u64)| {
+            let fields = vec![StoredField { number: 0, value: StoredValue::List(sizes.to_vec()), bytes: *bytes }];
+            StoredSample { epoch: 1, id: SampleId(3), sample_in_record: 0, fields }
+        };
+        let batch = BatchId { session: SessionId(1), rank: 0, from: Position::START };
+        DecodeRequest { job: JOB, batch, samples: lists.iter().zip(bytes).map(sample).collect() }
+    };
+    let lists = [&[Some(whole); 2][..], &[], &[Some(whole), None], &[Some(whole); 3]];
+    let good = request(&lists, &[2 * whole, 0, whole, 3 * whole]);
+    let wrong = [
+        request(&[&[Some(whole)]], &[whole - 1]),
+        request(&[&[Some(u64::MAX), Some(whole + 1)]], &[whole]),
+        request(&[&vec![None; (1 << 16) + 1]], &[0]),
+    ];
+    let resources = resources(64 << 20, None);
+    let describe = HelpJob { job: job.clone(), classes: Vec::new() };
+    let answer = blocking(move || {
+        let helped = HelpedJob::new(&resources, describe).expect("it has no functions");
+        let picture_bytes = 8 * 9 * 3;
+        assert_eq!(helped.bytes(&good), Some((6 * whole, 7 * picture_bytes)));
+        for wrong in &wrong {
+            assert_eq!(helped.bytes(wrong), None, "{wrong:?}");
+        }
+        helped.answer(&resources, &good, &PICTURE.repeat(6).into())
+    });
+    let (samples, columns) = answer.await;
+    let decoder = Decoder::new(&job, []).unwrap();
+    let decoded = |pictures: usize| {
+        let value = FieldValue::List(vec![Some(Bytes::from_static(PICTURE)); pictures]);
+        let (key, mut made) = (SampleKey { epoch: 1, id: SampleId(3), sample_in_record: 0 }, Bytes::new());
+        decoder.decode_sample(key, &|_: &str| Some(value.clone()), &mut [FieldTarget::Ragged(&mut made)]).unwrap();
+        made
+    };
+    assert_eq!(samples, [Some(vec![2 * 216]), Some(vec![0]), None, Some(vec![3 * 216])]);
+    assert!(columns == [decoded(2), decoded(0), decoded(3)]);
 }
 
 fn address(worker: u64) -> PeerAddress {
@@ -229,8 +276,8 @@ fn a_reply_that_cannot_be_meant_is_recognised() {
         column("label", ColumnKind::Int(IntColumn), DType::I64),
         column("raw", ColumnKind::Bytes(BytesColumn { max_bytes: 100 }), DType::U8),
     ];
-    let sizes = ColumnSizes::new(&Layout::new(&columns, 1));
-    assert_eq!(sizes.fixed_bytes(), 8);
+    let sizes = ColumnSizes::new(&columns, &Layout::new(&columns, 1));
+    assert_eq!(sizes.bytes_of(&[]), 8);
     assert_eq!(sizes.reply_bytes(2, &[Some(vec![100]), None]), Some(108));
     assert_eq!(sizes.reply_bytes(2, &[Some(vec![100])]), None, "a sample is missing");
     assert_eq!(sizes.reply_bytes(1, &[Some(vec![101])]), None, "it is too long");

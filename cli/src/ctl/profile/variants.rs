@@ -52,9 +52,10 @@ fn of_column(column: &Column) -> Vec<Variant> {
 /// Returns the column with each of its operations alone. Where pictures would differ in size, their middle is cut out.
 fn operations(image: &ImageColumn) -> Vec<ImageColumn> {
     let with = |ops| {
-        let ImageColumn { layout, color, background, depth, .. } = *image;
+        let ImageColumn { layout, color, background, depth, list, .. } = *image;
         let (layout, color, normalise) = (Some(layout), Some(color), image.normalise.clone());
-        ImageColumn::read(&ImageKeys { ops, layout, normalise, color, background, depth }).ok()
+        let keys = ImageKeys { ops, layout, normalise, color, background, depth, ..ImageKeys::default() };
+        ImageColumn::read(&keys).ok().map(|kind| ImageColumn { list, ..kind })
     };
     let alone = |op: &ImageOp| {
         let size = match image.size {
@@ -103,6 +104,7 @@ mod tests {
         let ops = "ops = [{ resize = 72 }, { center_crop = 64 }]";
         assert_eq!(names(ops), ["image", "center_crop"], "the other one is the whole column");
         assert_eq!(names("ops = [{ resize = [64, 64] }]"), ["image"]);
+        assert_eq!(names("ops = [{ resize = 72 }, { center_crop = 64 }]\nmax_rows = 3"), ["image", "center_crop"]);
     }
 
     #[test]

@@ -65,11 +65,6 @@ fn write_columns(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> Res
         match &layout.place {
             Place::Fixed { shape, .. } => {
                 put(&folder.join(format!("{name}.npy")), &npy(layout.dtype, shape, view.column_bytes(index)))?;
-                if let (ColumnKind::Image(image), None) = (&column.kind, &column.transform)
-                    && matches!(layout.dtype, DType::U8 | DType::U16)
-                {
-                    write_pictures((view, index), layout.dtype, image, &folder.join(&name))?;
-                }
             }
             Place::Ragged { row, .. } => {
                 let is_bytes = matches!(column.shape(), SampleShape::Bytes { .. });
@@ -82,6 +77,11 @@ fn write_columns(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> Res
                     }
                 }
             }
+        }
+        if let (ColumnKind::Image(image), None) = (&column.kind, &column.transform)
+            && matches!(layout.dtype, DType::U8 | DType::U16)
+        {
+            write_pictures((view, index), layout.dtype, image, &folder.join(&name))?;
         }
     }
     Ok(())
@@ -107,7 +107,7 @@ fn file_name(column: &str) -> String {
 fn write_pictures(
     (view, index): (&BatchView<'_>, usize),
     dtype: DType,
-    &ImageColumn { size: [height, width], layout, color, .. }: &ImageColumn,
+    &ImageColumn { size: [height, width], layout, color, list, .. }: &ImageColumn,
     prefix: &Path,
 ) -> Result<(), CtlError> {
     let channels = color.channels() as usize;
@@ -125,7 +125,7 @@ fn write_pictures(
     };
     for entry in 0..view.len() {
         let pictures = view.sample_bytes(index, entry).chunks_exact(picture_bytes);
-        let is_one = pictures.len() == 1;
+        let is_one = list.is_none() && pictures.len() == 1;
         for (number, bytes) in pictures.enumerate() {
             let mut pixels = match layout {
                 ImageLayout::Nhwc => bytes.to_vec(),

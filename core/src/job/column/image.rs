@@ -8,8 +8,12 @@ use super::{
 };
 use crate::job::{
     DType, Fill, ImageOp, KeyProblem,
+    check::MAX_SAMPLE_BYTES,
     operation::{self, step},
 };
+
+/// Upper limit of the pictures of a sample.
+const MAX_PICTURES: u32 = 1 << 16;
 
 /// Order of an image's dimensions in the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,10 +69,67 @@ pub struct ImageKeys {
     /// For images: the bits of a value, 8, 16 or 32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<ImageDepth>,
+    /// For images of which samples have lists of any length: the most of one sample; one with more is a bad sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rows: Option<u32>,
+    /// For images of which samples have lists of one length: the number; a sample with another one is bad.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pictures: Option<u32>,
 }
 
 impl KindKeys for ImageKeys {
-    const NAMES: &'static [&'static str] = &["ops", "layout", "normalise", "color", "background", "depth"];
+    const NAMES: &'static [&'static str] =
+        &["ops", "layout", "normalise", "color", "background", "depth", "max_rows", "pictures"];
+}
+
+/// How many pictures the samples of a column of lists have. A sample with another number is bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PictureList {
+    /// So many.
+    Exactly(u32),
+    /// At most so many, or none.
+    UpTo(u32),
+}
+
+impl PictureList {
+    fn read(max_rows: Option<u32>, pictures: Option<u32>) -> Result<Option<Self>, KeyProblem> {
+        match (max_rows, pictures) {
+            (None, None) => Ok(None),
+            (Some(most), None) => Ok(Some(Self::UpTo(most))),
+            (None, Some(count)) => Ok(Some(Self::Exactly(count))),
+            (Some(_), Some(_)) => {
+                let problem = "is for lists of one length, and `max_rows` for lists of any; leave one out";
+                Err(("pictures", problem.to_owned()))
+            }
+        }
+    }
+
+    /// Returns the key that says so in a job file.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Exactly(_) => "pictures",
+            Self::UpTo(_) => "max_rows",
+        }
+    }
+
+    /// Returns the value of the key.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        match self {
+            Self::Exactly(count) | Self::UpTo(count) => count,
+        }
+    }
+
+    /// Returns whether a sample can have so many pictures.
+    #[must_use]
+    pub const fn allows(self, pictures: usize) -> bool {
+        match self {
+            Self::Exactly(count) => pictures == count as usize,
+            Self::UpTo(most) => pictures <= most as usize,
+        }
+    }
 }
 
 /// How a picture becomes a fixed-size array.
@@ -92,6 +153,9 @@ pub struct ImageColumn {
     /// The bits of a value; without it, 16 for u16 and 8 for all other types.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<ImageDepth>,
+    /// How many pictures a sample has, if its field is a list of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list: Option<PictureList>,
 }
 
 /// Operations, layout, normalisation and size.
@@ -112,7 +176,8 @@ impl NumberedKind for ImageColumn {
             Some(Normalise { mean: three(mean)?, std: three(std)? })
         };
         let normalise = self.normalise.as_ref().map(of_three);
-        if self.color != ImageColor::default() || self.background.is_some() || self.depth.is_some() || normalise == Some(None) {
+        let is_plain = self.background.is_none() && self.depth.is_none() && self.list.is_none();
+        if self.color != ImageColor::default() || !is_plain || normalise == Some(None) {
             return None;
         }
         Some((self.ops.clone(), self.layout, normalise.flatten(), self.size))
@@ -120,9 +185,9 @@ impl NumberedKind for ImageColumn {
 }
 
 impl ImageColumn {
-    /// Returns the number of pictures in a sample: 1, unless the last operation makes several of one.
+    /// Returns the number of pictures that become of one: 1, unless the last operation makes several of it.
     #[must_use]
-    pub fn pictures(&self) -> u32 {
+    pub fn pictures_of_one(&self) -> u32 {
         self.ops.last().map_or(1, ImageOp::pictures)
     }
 
@@ -138,6 +203,24 @@ impl ImageColumn {
         self.depth_of(dtype) == ImageDepth::Bits8 && !self.color.has_alpha()
     }
 
+    fn check_list(&self, dtype: DType) -> Result<(), KeyProblem> {
+        let Some(list) = self.list else { return Ok(()) };
+        let (key, count) = (list.key(), list.count());
+        if !(1..=MAX_PICTURES).contains(&count) {
+            return Err((key, format!("is {count}, not in 1..={MAX_PICTURES}")));
+        }
+        let bytes = self.shape().max_bytes(dtype);
+        if bytes > MAX_SAMPLE_BYTES.into() {
+            let problem = format!("is {count}, and so many pictures take {bytes} bytes; the limit is {MAX_SAMPLE_BYTES}");
+            return Err((key, problem));
+        }
+        if let Some(op) = self.ops.iter().find(|op| op.field().is_some()) {
+            let problem = format!("has `{}`, which is for one picture, and samples have lists of them", op.name());
+            return Err(("ops", problem));
+        }
+        Ok(())
+    }
+
     /// Returns the height and width that `ops` give to every picture; `None` if pictures differ in size.
     fn final_size(ops: &[ImageOp]) -> Option<[u32; 2]> {
         ops.iter().fold(None, |size, op| op.output_size(size))
@@ -150,14 +233,15 @@ impl Kind for ImageColumn {
     type Keys = ImageKeys;
 
     fn read(keys: &ImageKeys) -> Result<Self, KeyProblem> {
-        let ImageKeys { ops, layout, normalise, color, background, depth } = keys.clone();
+        let ImageKeys { ops, layout, normalise, color, background, depth, max_rows, pictures } = keys.clone();
         let Some(size) = Self::final_size(&ops) else {
             let problem = "leave pictures of different sizes; end with random_resized_crop, center_crop or \
                            resize = { size = [height, width] }";
             return Err(("ops", problem.to_owned()));
         };
         let (layout, color) = (layout.unwrap_or_default(), color.unwrap_or_default());
-        Ok(Self { ops, layout, normalise, size, color, background, depth })
+        let list = PictureList::read(max_rows, pictures)?;
+        Ok(Self { ops, layout, normalise, size, color, background, depth, list })
     }
 
     fn dtypes(&self) -> &'static [DType] {
@@ -170,10 +254,17 @@ impl Kind for ImageColumn {
             ImageLayout::Nhwc => vec![height, width, channels],
             ImageLayout::Nchw => vec![channels, height, width],
         };
-        if self.pictures() > 1 {
-            shape.insert(0, self.pictures());
+        if self.pictures_of_one() > 1 {
+            shape.insert(0, self.pictures_of_one());
         }
-        SampleShape::Fixed(shape)
+        match self.list {
+            None => SampleShape::Fixed(shape),
+            Some(PictureList::Exactly(count)) => {
+                shape.insert(0, count);
+                SampleShape::Fixed(shape)
+            }
+            Some(PictureList::UpTo(max_rows)) => SampleShape::Rows { row: shape, max_rows },
+        }
     }
 
     fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
@@ -181,6 +272,7 @@ impl Kind for ImageColumn {
         if Self::final_size(&self.ops) != Some(self.size) {
             return Err(("ops", format!("do not end in pictures of {:?} pixels", self.size)));
         }
+        self.check_list(dtype)?;
         let depth = self.depth_of(dtype);
         if !depth.fits(dtype) {
             let (bits, dtype) = (u8::from(depth), dtype.name());
@@ -224,7 +316,7 @@ impl Kind for ImageColumn {
 mod tests {
     use crate::{
         Fingerprint,
-        job::{DatasetFacts, Job, JobFile},
+        job::{DatasetFacts, Job, JobFile, SampleShape},
     };
 
     fn job(ops: &str, more: &str) -> Result<Job, String> {
@@ -243,6 +335,45 @@ mod tests {
         let error = job("{ five_crop = 8 }, \"random_flip\"", "").unwrap_err();
         let expected = "column `image`: `five_crop` makes 5 pictures of one, so it has to be the last operation";
         assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn lists_are_ragged_or_have_a_dimension_more() {
+        let column = |ops: &str, more: &str| job(ops, more).map(|mut job| job.columns.remove(0));
+        let crop = "{ center_crop = [8, 9] }";
+        let rows = |row: &[u32], max_rows| SampleShape::Rows { row: row.to_vec(), max_rows };
+        assert_eq!(column(crop, "max_rows = 7").unwrap().shape(), rows(&[8, 9, 3], 7));
+        let planes = column(crop, "max_rows = 7\nlayout = \"nchw\"\ncolor = \"gray\"").unwrap();
+        assert_eq!(planes.shape(), rows(&[1, 8, 9], 7));
+        assert_eq!(planes.max_bytes(), 7 * 8 * 9);
+        assert_eq!(column(crop, "pictures = 4").unwrap().shape(), SampleShape::Fixed(vec![4, 8, 9, 3]));
+        assert_eq!(column("{ five_crop = 8 }", "max_rows = 2").unwrap().shape(), rows(&[5, 8, 8, 3], 2));
+        assert_eq!(column("{ five_crop = 8 }", "pictures = 2").unwrap().sample_shape(), Some(vec![2, 5, 8, 8, 3]));
+        let function = "max_rows = 7\ntransform = \"a:b\"";
+        assert_eq!(column(crop, function).unwrap().shape(), rows(&[8, 9, 3], 7));
+        for (ops, more, expected) in [
+            (crop, "max_rows = 0", "column `image`: `max_rows` is 0, not in 1..=65536"),
+            (crop, "pictures = 65537", "column `image`: `pictures` is 65537, not in 1..=65536"),
+            (crop, "pictures = 2\nmax_rows = 2", "`pictures` is for lists of one length, and `max_rows` for lists of any"),
+            ("{ center_crop = 224 }", "max_rows = 8000", "so many pictures take 1204224000 bytes; the limit is 1073741824"),
+            ("{ crop_box = { field = \"xml\" } }, { resize = [8, 9] }", "max_rows = 2", "has `crop_box`, which is for one picture"),
+        ] {
+            let error = column(ops, more).unwrap_err();
+            assert!(error.contains(expected), "{more}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_pictures_is_not_followed() {
+        for kind in ["mask", "geometry", "image_size", "boxes"] {
+            let more = if kind == "boxes" { "stored_as = \"voc\"\nmax_rows = 3\n" } else { "" };
+            let keys = format!("decode = \"{kind}\"\nfollows = \"image\"\n{more}");
+            for list in ["max_rows = 2", "pictures = 1"] {
+                let error = job("{ center_crop = 8 }", &format!("{list}\n[[column]]\nname = \"other\"\nfrom = \"x\"\n{keys}"));
+                let error = error.unwrap_err();
+                assert!(error.contains("column `other`: `follows` is `image`, whose samples are lists of pictures"), "{error}");
+            }
+        }
     }
 
     #[test]
@@ -292,7 +423,8 @@ mod tests {
     #[test]
     fn channels_and_a_background_survive_storage_and_change_the_fingerprint() {
         let plain = job("{ center_crop = 8 }", "").unwrap();
-        for more in ["color = \"gray\"", "background = [1, 2, 3]", "dtype = \"f32\"\ndepth = 32"] {
+        let later = ["color = \"gray\"", "background = [1, 2, 3]", "dtype = \"f32\"\ndepth = 32", "max_rows = 1", "pictures = 1"];
+        for more in later {
             let job = job("{ center_crop = 8 }", more).unwrap();
             assert_ne!(job.fingerprint(), plain.fingerprint());
             assert_eq!(serde_json::from_slice::<Job>(&serde_json::to_vec(&job).unwrap()).unwrap(), job);

@@ -84,13 +84,17 @@ without_later_fields!(super::IntColumn, super::JsonColumn, super::BytesColumn, s
 /// Returns the `image` column that a column follows, which is `name`.
 ///
 /// # Errors
-/// The problem of a column that follows another kind.
+/// The problem of a column that follows another kind, or lists of pictures.
 pub(super) fn followed_image<'c>(name: &str, followed: &'c ColumnKind) -> Result<&'c ImageColumn, KeyProblem> {
     let ColumnKind::Image(image) = followed else {
         let kind = followed.name();
         let problem = format!("is `{name}`, a column of decode = \"{kind}\"; it has to be of decode = \"image\"");
         return Err(("follows", problem));
     };
+    if image.list.is_some() {
+        let problem = format!("is `{name}`, whose samples are lists of pictures; follow a column of one picture");
+        return Err(("follows", problem));
+    }
     Ok(image)
 }
 
@@ -100,9 +104,9 @@ pub(super) fn followed_image<'c>(name: &str, followed: &'c ColumnKind) -> Result
 /// The problem of a column that follows another kind, or several pictures.
 pub(super) fn followed_picture<'c>(name: &str, followed: &'c ColumnKind) -> Result<&'c ImageColumn, KeyProblem> {
     let image = followed_image(name, followed)?;
-    if image.pictures() > 1 {
-        let problem =
-            format!("is `{name}`, whose operations make {} pictures of one; follow one picture", image.pictures());
+    let pictures = image.pictures_of_one();
+    if pictures > 1 {
+        let problem = format!("is `{name}`, whose operations make {pictures} pictures of one; follow one picture");
         return Err(("follows", problem));
     }
     Ok(image)

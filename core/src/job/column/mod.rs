@@ -22,7 +22,7 @@ pub use self::bytes::BytesKeys;
 pub use self::category::CategoryKeys;
 pub use self::channels::{ImageColor, ImageDepth};
 pub use self::geometry::GeometryKeys;
-pub use self::image::{ImageKeys, ImageLayout, Normalise};
+pub use self::image::{ImageKeys, ImageLayout, Normalise, PictureList};
 pub use self::image_size::ImageSizeKeys;
 pub use self::json::JsonKeys;
 pub use self::mask::MaskKeys;

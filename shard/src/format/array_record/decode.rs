@@ -11,8 +11,8 @@ use super::{
     index::ArrayRecordIndex,
 };
 use crate::format::{
-    Content, DecodedBlock, NumberRun, OpenError,
-    tfrecord::{content, feature_named},
+    DecodedBlock, FieldValue, NumberRun, OpenError,
+    tfrecord::{feature_named, value},
 };
 
 /// Room for decoded records is reserved up to so many times the stored bytes, and grows beyond.
@@ -48,15 +48,15 @@ impl DecodedBlock for DecodedChunks {
         self.runs.iter().map(|run| run.values.len() as u64 + END_BYTES * run.ends.len() as u64).sum()
     }
 
-    fn open(&self, record: u32, nth: u32) -> Result<Option<Content>, OpenError> {
+    fn open(&self, record: u32, nth: u32) -> Result<Option<FieldValue>, OpenError> {
         let at = self.runs.partition_point(|run| run.records.end <= record);
         let run = self.runs.get(at).filter(|run| run.records.contains(&record)).ok_or(OpenError::Missing)?;
-        let value = run.value(record)?;
-        let RecordFields::Features(names) = &self.fields else { return Ok(Some(Content::File(value))) };
+        let example = run.value(record)?;
+        let RecordFields::Features(names) = &self.fields else { return Ok(Some(example.into())) };
         let name = names.get(nth as usize).ok_or(OpenError::Missing)?;
-        let feature = feature_named(&value, name)
+        let feature = feature_named(&example, name)
             .map_err(|problem| OpenError::Malformed(format!("is not there: the record {problem}")))?;
-        feature.map(|feature| content(&value.slice(feature)).map_err(OpenError::Malformed)).transpose()
+        feature.map(|feature| value(&example.slice(feature)).map_err(OpenError::Malformed)).transpose()
     }
 
     fn number(&self, _record: u32, _nth: u32) -> Option<(DType, &[u8])> {

@@ -9,7 +9,7 @@ use super::{Checksum, Compressed, Compression, MAX_COMPRESSED_SHARD_BYTES};
 use crate::{
     FormatError,
     envelope::{FileKind, check, u32_at, u64_at},
-    format::{Content, Field, ObjectRange, ObjectRole, OpenError, Record, ShardIndex, StoredObject},
+    format::{Field, FieldValue, ObjectRange, ObjectRole, OpenError, Record, ShardIndex, StoredObject},
     index::Segments,
     manifest::Shard,
 };
@@ -132,7 +132,7 @@ impl ShardIndex for CompressedIndex {
         vec![ObjectRange { object, range: 0..bytes, at: 0 }]
     }
 
-    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<Content, OpenError> {
+    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
         self.shard.open(field, fetched)
     }
 }

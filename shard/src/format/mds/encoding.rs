@@ -6,7 +6,7 @@ use bytes::Bytes;
 use spdl_core::job::DType;
 
 use super::picture::picture;
-use crate::format::{Array, Content};
+use crate::format::{Array, Content, FieldValue, MAX_LIST_FILES};
 
 /// Most dimensions of an array: they are numbered in 6 bits.
 const MAX_SIDES: usize = 63;
@@ -29,7 +29,7 @@ const ELEMENTS: [(DType, u8, &str); 11] = [
 /// How the values of a column are encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// The value's bytes are its content: bytes, text, pictures, JSON. Lists of pictures stay in the form of MDS.
+    /// The value's bytes are its content: bytes, text, pictures, JSON.
     Plain,
     /// A little-endian number.
     Number(DType),
@@ -37,8 +37,21 @@ pub(super) enum Encoding {
     Array { element: Option<DType>, shape: Option<Vec<u64>> },
     /// The pixels of a PIL picture.
     Pil,
+    /// Pictures: their number, the size of each, and then their values.
+    List(Element),
     /// A pickled Python object, which is never read: reading it would run the code in it.
     Pickle,
+}
+
+/// The values in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Element {
+    /// Files, in a list without a head.
+    BareFile,
+    /// Files.
+    File,
+    /// The pixels of PIL pictures.
+    Pil,
 }
 
 /// Why a value is not what its encoding says.
@@ -60,7 +73,9 @@ impl Encoding {
             ("jpeg", _) => Some(Self::Plain),
             (_, Some(_)) => None,
             ("bytes" | "str" | "str_int" | "str_float" | "str_decimal" | "png" | "json", None) => Some(Self::Plain),
-            ("jpeg_array" | "jpegarray" | "list[pil]" | "list[jpeg]" | "list[png]", None) => Some(Self::Plain),
+            ("jpeg_array" | "jpegarray", None) => Some(Self::List(Element::BareFile)),
+            ("list[jpeg]" | "list[png]", None) => Some(Self::List(Element::File)),
+            ("list[pil]", None) => Some(Self::List(Element::Pil)),
             ("int", None) => Some(Self::Number(DType::I64)),
             ("pil", None) => Some(Self::Pil),
             ("pkl", None) => Some(Self::Pickle),
@@ -83,22 +98,57 @@ impl Encoding {
         is_known.then_some(Self::Array { element, shape })
     }
 
-    /// Returns the content of a field whose value is `value`: plain bytes as they are, numbers and arrays with their
+    /// Returns what a field whose value is `value` holds: plain bytes as they are, numbers and arrays with their
     /// types, PIL pictures as a file that decoders of pictures read.
-    pub(super) fn content(&self, value: Bytes) -> Result<Content, WrongValue> {
+    pub(super) fn value(&self, value: Bytes) -> Result<FieldValue, WrongValue> {
         match self {
             Self::Plain => Ok(value.into()),
             Self::Number(element) if value.len() == element.bytes() => {
                 Ok(Array { dtype: *element, shape: Vec::new(), elements: value }.into())
             }
             Self::Number(element) => Err(other_size(&value, element.bytes(), name_of(*element))),
-            Self::Array { element, shape } => array(*element, shape.as_deref(), &value),
-            Self::Pil => picture(&value),
+            Self::Array { element, shape } => array(*element, shape.as_deref(), &value).map(FieldValue::from),
+            Self::Pil => picture(&value).map(FieldValue::from),
+            Self::List(element) => element.list(&value).map(FieldValue::List),
             Self::Pickle => Err(WrongValue(
                 "is a pickled Python object, which is never read, because reading it runs code; write the column again as \
                  `json`, `str`, `bytes` or `ndarray`"
                     .to_owned(),
             )),
+        }
+    }
+}
+
+impl Element {
+    /// Returns the files of a list.
+    fn list(self, value: &Bytes) -> Result<Vec<Option<Bytes>>, WrongValue> {
+        let cut_off = || WrongValue(format!("is a list of pictures that is cut off after {} bytes", value.len()));
+        // The head of a list is four bytes that the library does not use yet.
+        let head_bytes = if self == Self::BareFile { 0 } else { 4 };
+        let rest = value.get(head_bytes..).ok_or_else(cut_off)?;
+        let (count, rest) = rest.split_first_chunk::<4>().ok_or_else(cut_off)?;
+        let count = u32::from_le_bytes(*count) as usize;
+        if count > MAX_LIST_FILES {
+            return Err(WrongValue(format!("is a list of {count} pictures; at most {MAX_LIST_FILES} are read")));
+        }
+        let (sizes, mut rest) = rest.split_at_checked(4 * count).ok_or_else(cut_off)?;
+        let mut files = Vec::with_capacity(count);
+        for (number, size) in sizes.as_chunks::<4>().0.iter().enumerate() {
+            let (file, after) = rest.split_at_checked(u32::from_le_bytes(*size) as usize).ok_or_else(cut_off)?;
+            let file = value.slice_ref(file);
+            files.push(Some(match self {
+                Self::BareFile | Self::File => file,
+                Self::Pil => {
+                    let of_list =
+                        |WrongValue(problem)| WrongValue(format!("has number {number} from 0, which {problem}"));
+                    picture(&file).map_err(of_list)?.into_file()
+                }
+            }));
+            rest = after;
+        }
+        match rest.len() {
+            0 => Ok(files),
+            more => Err(WrongValue(format!("is a list of {count} pictures and {more} bytes more"))),
         }
     }
 }
@@ -158,13 +208,13 @@ pub(super) fn other_size(value: &[u8], bytes: usize, what: &str) -> WrongValue {
 mod tests {
     use super::*;
 
-    fn content(encoding: &str, value: &[u8]) -> Result<Content, String> {
+    fn value(encoding: &str, value: &[u8]) -> Result<FieldValue, String> {
         let encoding = Encoding::named(encoding).expect("a known encoding");
-        let content = encoding.content(Bytes::copy_from_slice(value));
-        content.map_err(|problem| problem.to_string())
+        let value = encoding.value(Bytes::copy_from_slice(value));
+        value.map_err(|problem| problem.to_string())
     }
 
-    fn array_of(dtype: DType, shape: &[u64], elements: &[u8]) -> Content {
+    fn array_of(dtype: DType, shape: &[u64], elements: &[u8]) -> FieldValue {
         Array { dtype, shape: shape.to_vec(), elements: Bytes::copy_from_slice(elements) }.into()
     }
 
@@ -214,12 +264,32 @@ mod tests {
 
     #[test]
     fn numbers_and_arrays_have_their_types_and_shapes() {
-        assert_eq!(content("int", &7_i64.to_le_bytes()).unwrap(), array_of(DType::I64, &[], &7_i64.to_le_bytes()));
+        assert_eq!(value("int", &7_i64.to_le_bytes()).unwrap(), array_of(DType::I64, &[], &7_i64.to_le_bytes()));
         let two = [1, 0, 2, 0];
         let expected = array_of(DType::U16, &[2, 1], &two);
-        assert_eq!(content("ndarray:uint16:2,1", &two).unwrap(), expected);
-        assert_eq!(content("ndarray:uint16", &[[2 << 2, 2, 1].as_slice(), &two].concat()).unwrap(), expected);
-        assert_eq!(content("ndarray", &[[16, 2 << 2 | 1, 2, 0, 1, 0].as_slice(), &two].concat()).unwrap(), expected);
+        assert_eq!(value("ndarray:uint16:2,1", &two).unwrap(), expected);
+        assert_eq!(value("ndarray:uint16", &[[2 << 2, 2, 1].as_slice(), &two].concat()).unwrap(), expected);
+        assert_eq!(value("ndarray", &[[16, 2 << 2 | 1, 2, 0, 1, 0].as_slice(), &two].concat()).unwrap(), expected);
+    }
+
+    #[test]
+    fn lists_of_pictures_have_their_files_with_a_head_or_without() {
+        let files = [b"abc", b"".as_slice(), b"d"];
+        let bare = [3_u32, 3, 0, 1].map(u32::to_le_bytes);
+        let bare = [bare.as_flattened(), &files.concat()].concat();
+        let expected = FieldValue::List(files.map(|file| Some(Bytes::copy_from_slice(file))).to_vec());
+        for name in ["jpegarray", "jpeg_array"] {
+            assert_eq!(value(name, &bare).unwrap(), expected);
+            assert_eq!(value(name, &[0; 4]).unwrap(), FieldValue::List(vec![]));
+        }
+        for name in ["list[jpeg]", "list[png]"] {
+            assert_eq!(value(name, &[&[0; 4], &bare[..]].concat()).unwrap(), expected);
+            assert_eq!(value(name, &[0; 8]).unwrap(), FieldValue::List(vec![]));
+        }
+        let pil = [&[1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0], &b"Lab"[..]].concat();
+        let list = [&[0, 0, 0, 0, 1, 0, 0, 0, 15, 0, 0, 0], &pil[..]].concat();
+        let expected = FieldValue::List(vec![Some(Bytes::from_static(b"P5\n1 2\n255\nab"))]);
+        assert_eq!(value("list[pil]", &list).unwrap(), expected);
     }
 
     #[test]
@@ -231,12 +301,26 @@ mod tests {
             ("ndarray", &[8, 255, 1, 2], "cut off after 4 bytes"),
             ("ndarray", &[8, 1 << 2, 3, 1, 2], "is 2 bytes, which are no array of uint8 [3]"),
             ("ndarray:uint8:2", &[1], "is 1 bytes, which are no array of uint8 [2]"),
+            ("jpegarray", &[1, 0, 0], "is a list of pictures that is cut off after 3 bytes"),
+            (
+                "list[jpeg]",
+                &[0, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 7],
+                "is a list of pictures that is cut off after 13 bytes",
+            ),
+            ("list[png]", &[0, 0, 0, 0, 255, 255, 0, 0], "is a list of pictures that is cut off after 8 bytes"),
+            ("jpeg_array", &[1, 0, 1, 0], "is a list of 65537 pictures; at most 65536 are read"),
+            ("jpeg_array", &[0, 0, 0, 0, 9], "is a list of 0 pictures and 1 bytes more"),
+            (
+                "list[pil]",
+                &[0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 7, 7],
+                "has number 0 from 0, which is a picture that is cut off after 2 bytes",
+            ),
             ("pkl", &[], "is a pickled Python object, which is never read"),
         ] {
-            let problem = content(encoding, value).unwrap_err();
+            let problem = self::value(encoding, value).unwrap_err();
             assert!(problem.contains(expected), "{problem}");
         }
         let sides = [&[8, 63 << 2 | 3], [255; 8 * 63].as_slice()].concat();
-        assert!(content("ndarray", &sides).unwrap_err().contains("which are no array"));
+        assert!(value("ndarray", &sides).unwrap_err().contains("which are no array"));
     }
 }

@@ -9,7 +9,7 @@ use super::encoding::Encoding;
 use crate::{
     FormatError,
     envelope::{FileKind, check, section_offsets, u32_at, u64_at},
-    format::{Checksum, Content, Field, ObjectRole, OpenError, Record, RecordKey, ShardIndex, StoredObject},
+    format::{Checksum, Field, FieldValue, ObjectRole, OpenError, Record, RecordKey, ShardIndex, StoredObject},
     manifest::Shard,
 };
 
@@ -220,7 +220,7 @@ impl ShardIndex for MdsIndex {
         false
     }
 
-    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<Content, OpenError> {
+    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
         let range = field.offset..field.offset.saturating_add(field.bytes.into());
         let sample = fetched(range).ok_or(OpenError::Missing)?;
         let known = self.columns.iter().position(|column| column.name == field.name);
@@ -229,7 +229,7 @@ impl ShardIndex for MdsIndex {
             let problem = format!("lies in a sample of {} bytes whose values have other sizes", sample.len());
             return Err(OpenError::Malformed(problem));
         };
-        self.columns[column].encoding.content(value).map_err(|problem| OpenError::Malformed(problem.to_string()))
+        self.columns[column].encoding.value(value).map_err(|problem| OpenError::Malformed(problem.to_string()))
     }
 }
 

@@ -98,12 +98,12 @@ impl Column {
             Physical::Int96 => self.elements == Some(DType::I64),
             Physical::Float => self.elements == Some(DType::F32),
             Physical::Double => self.elements == Some(DType::F64),
-            Physical::ByteArray => self.elements.is_none() && self.lists.is_empty(),
+            Physical::ByteArray => self.elements.is_none() && self.lists.len() <= 1,
             Physical::FixedLenByteArray => {
                 (1..=MAX_FIXED_BYTES).contains(&self.length)
                     && match self.elements {
                         Some(elements) => elements == DType::F16 && self.length == 2,
-                        None => self.lists.is_empty(),
+                        None => self.lists.len() <= 1,
                     }
             }
         };

@@ -23,7 +23,7 @@ use super::{
     pages,
     values::{ValueData, Values, elements_of, integers},
 };
-use crate::format::{Array, Content, DecodedBlock, NumberRun, OpenError};
+use crate::format::{Array, Content, DecodedBlock, FieldValue, MAX_LIST_FILES, NumberRun, OpenError};
 
 /// The pages of a run may decompress to so many bytes more than twice the size that the file states for its rows: pages
 /// are shared with the rows around, and a dictionary with all rows.
@@ -62,7 +62,7 @@ impl DecodedBlock for DecodedRows {
         self.bytes
     }
 
-    fn open(&self, record: u32, nth: u32) -> Result<Option<Content>, OpenError> {
+    fn open(&self, record: u32, nth: u32) -> Result<Option<FieldValue>, OpenError> {
         let column = self.columns.get(nth as usize).ok_or(OpenError::Missing)?;
         let run = column.run(record).ok_or(OpenError::Missing)?;
         let values = run.values.as_ref().map_err(|Damage { problem, checksum }| OpenError::Damaged {
@@ -70,7 +70,13 @@ impl DecodedBlock for DecodedRows {
             checksum: *checksum,
         })?;
         let row = (record - run.rows.start) as usize;
-        Ok(values.get(row).map(|bytes| column.content(bytes, values.lists(row))))
+        if let Some(value) = values.get(row) {
+            return Ok(Some(column.content(value, values.lists(row)).into()));
+        }
+        let list = values.list(row).map_err(|count| {
+            OpenError::Malformed(format!("is a list of {count} values; at most {MAX_LIST_FILES} are read"))
+        })?;
+        Ok(list.map(FieldValue::List))
     }
 
     fn number(&self, record: u32, nth: u32) -> Option<(DType, &[u8])> {

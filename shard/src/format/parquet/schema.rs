@@ -104,8 +104,8 @@ fn column(leaf: &ColumnDescriptor, name: &str, lists: Vec<u16>) -> Result<Column
         return Err("its values have no bytes, or too many");
     }
     let (physical, elements) = types(leaf)?;
-    if !lists.is_empty() && elements.is_none() {
-        return Err("lists of text or bytes are not read");
+    if lists.len() > 1 && elements.is_none() {
+        return Err("lists of lists of text or bytes are not read");
     }
     let column = Column { name: name.to_owned(), physical, length, elements, max_definition, lists };
     if column.is_consistent() { Ok(column) } else { Err("its type contradicts itself") }
@@ -161,6 +161,7 @@ mod tests {
             optional group image { optional binary bytes; optional binary path (UTF8); }
             optional group scores (LIST) { repeated group list { optional float element; } }
             optional group points (LIST) { repeated group list { optional group element { required double x; required binary n; } } }
+            optional group pages (LIST) { repeated group list { optional group element (LIST) { repeated group list { optional binary element; } } } }
             optional group nested (LIST) { repeated group list { optional group element (LIST) { repeated group list { optional int64 element; } } } }
             optional group objects (LIST) { repeated group list { optional group element { optional group bbox (LIST) { repeated group list { required float element; } } } } }
             optional group deep (LIST) { repeated group list { required group element (LIST) { repeated group list { required group element (LIST) { repeated group list { required float element; } } } } } }
@@ -171,15 +172,16 @@ mod tests {
         }";
         let schema = Schema::of(&SchemaDescriptor::new(Arc::new(parse_message_type(schema).unwrap())));
         let names: Vec<_> = schema.columns.iter().map(|(number, column)| (*number, column.name.as_str())).collect();
-        let expected = ["plain", "image.bytes", "image.path", "scores", "points.x", "nested", "objects.bbox"];
-        assert_eq!(names[..7].iter().map(|(_, name)| *name).collect::<Vec<_>>(), expected);
-        assert_eq!(names[7..], [(9, "odd.a"), (10, "odd.b"), (11, "old"), (12, "bare")]);
+        let expected =
+            ["plain", "image.bytes", "image.path", "scores", "points.x", "points.n", "nested", "objects.bbox"];
+        assert_eq!(names[..8].iter().map(|(_, name)| *name).collect::<Vec<_>>(), expected);
+        assert_eq!(names[8..], [(10, "odd.a"), (11, "odd.b"), (12, "old"), (13, "bare")]);
         let lists: Vec<_> = schema.columns.iter().map(|(_, column)| &column.lists[..]).collect();
-        let expected: [&[u16]; 11] = [&[], &[], &[], &[2], &[2], &[2, 4], &[2, 5], &[2], &[2], &[2], &[1]];
+        let expected: [&[u16]; 12] = [&[], &[], &[], &[2], &[2], &[2], &[2, 4], &[2, 5], &[2], &[2], &[2], &[1]];
         assert_eq!(lists, expected);
         let left_out: Vec<_> = schema.left_out.iter().map(|(name, reason)| (name.as_str(), *reason)).collect();
-        let [points, deep, money] = left_out[..] else { panic!("{left_out:?}") };
-        assert_eq!(points, ("points.n", "lists of text or bytes are not read"));
+        let [pages, deep, money] = left_out[..] else { panic!("{left_out:?}") };
+        assert_eq!(pages, ("pages", "lists of lists of text or bytes are not read"));
         assert_eq!(deep, ("deep", "lists of lists of lists are not read"));
         assert!(money.0 == "money" && money.1.contains("decimals are not read"), "{money:?}");
     }

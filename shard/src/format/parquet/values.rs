@@ -10,8 +10,10 @@ use parquet::data_type::ByteArray;
 use spdl_core::job::DType;
 
 use super::columns::Column;
+use crate::format::MAX_LIST_FILES;
 
-/// The place of a row without a value: it is null, or a list with an element that is null.
+/// The place of a row without a value: it is null, or a list of numbers with an element that is null. Of a value in a list of
+/// bytes, one that is null.
 const NULL: Place = (u32::MAX, 0);
 
 /// Offset and length of a value in the data.
@@ -31,6 +33,11 @@ enum Places {
     /// Every row has a value of this size, in order.
     Dense(usize),
     ByRow(Vec<Place>),
+    /// Rows are lists of bytes: the number of their first value and how many they have, and the places of all values.
+    Lists {
+        rows: Vec<Place>,
+        values: Vec<Place>,
+    },
 }
 
 /// Collects the values that are there, in order.
@@ -46,7 +53,8 @@ impl Values {
     pub(super) fn bytes(&self) -> u64 {
         let places = match &self.places {
             Places::Dense(_) => 0,
-            Places::ByRow(places) => std::mem::size_of_val(places.as_slice()),
+            Places::ByRow(places) => size_of_val(places.as_slice()),
+            Places::Lists { rows, values } => size_of_val(rows.as_slice()) + size_of_val(values.as_slice()),
         };
         (self.data.len() + places + size_of_val(self.lists.as_slice())) as u64
     }
@@ -61,6 +69,21 @@ impl Values {
         self.range(row).map(|range| self.data.slice(range))
     }
 
+    /// Returns the values of a row of a column of lists of bytes; `None` if it has no list.
+    ///
+    /// # Errors
+    /// The number of values, if it is more than [`MAX_LIST_FILES`].
+    pub(super) fn list(&self, row: usize) -> Result<Option<Vec<Option<Bytes>>>, u32> {
+        let Places::Lists { rows, values } = &self.places else { return Ok(None) };
+        let (first, count) = match rows[row] {
+            NULL => return Ok(None),
+            (_, count) if count as usize > MAX_LIST_FILES => return Err(count),
+            (first, count) => (first as usize, count as usize),
+        };
+        let value = |place: &Place| (*place != NULL).then(|| self.data.slice(range_of(*place)));
+        Ok(Some(values[first..first + count].iter().map(value).collect()))
+    }
+
     /// Returns the value of a row, as [`get`](Self::get) does.
     pub(super) fn bytes_of(&self, row: usize) -> Option<&[u8]> {
         self.range(row).map(|range| &self.data[range])
@@ -72,15 +95,16 @@ impl Values {
     }
 
     fn range(&self, row: usize) -> Option<Range<usize>> {
-        let (start, length) = match &self.places {
-            Places::Dense(width) => (row * width, *width),
-            Places::ByRow(places) => match places[row] {
-                NULL => return None,
-                (start, length) => (start as usize, length as usize),
-            },
-        };
-        Some(start..start + length)
+        match &self.places {
+            Places::Dense(width) => Some(row * width..(row + 1) * width),
+            Places::ByRow(places) => (places[row] != NULL).then(|| range_of(places[row])),
+            Places::Lists { .. } => None,
+        }
     }
+}
+
+const fn range_of((start, length): Place) -> Range<usize> {
+    start as usize..start as usize + length as usize
 }
 
 impl ValueData {
@@ -136,7 +160,17 @@ impl ValueData {
         let wrong = || format!("has other values than its {rows} rows");
         let max = column.max_definition as i16;
         let mut of_lists = Vec::new();
+        let is_inside = |place: &Place| *place == NULL || range_of(*place).end <= data.len();
         let by_row = match column.lists[..] {
+            [list] if column.elements.is_none() => {
+                let found = byte_lists(rows, definitions, repetitions, [list as i16, max], place).ok_or_else(wrong)?;
+                let (rows, values) = found;
+                if !values.iter().all(is_inside) {
+                    return Err(wrong());
+                }
+                let places = Places::Lists { rows, values };
+                return Ok(Values { data: data.into(), places, lists: of_lists });
+            }
             [list] => lists(rows, definitions, repetitions, [list as i16, max], width).ok_or_else(wrong)?,
             [outer, inner, ..] => {
                 let levels = [outer as i16, inner as i16, max];
@@ -163,7 +197,6 @@ impl ValueData {
                 by_row.collect::<Option<Vec<Place>>>().ok_or_else(wrong)?
             }
         };
-        let is_inside = |place: &Place| *place == NULL || place.0 as usize + place.1 as usize <= data.len();
         if by_row.len() != rows || !by_row.iter().all(is_inside) {
             return Err(wrong());
         }
@@ -202,6 +235,40 @@ fn lists(
         }
     }
     Some(by_row)
+}
+
+/// Returns for each row the number of its first value and how many it has, and the places of all values, which `place` finds
+/// by their numbers. `None` if the levels are not those of so many rows.
+fn byte_lists(
+    rows: usize,
+    definitions: &[i16],
+    repetitions: &[i16],
+    [list, max]: [i16; 2],
+    place: impl Fn(usize) -> Option<Place>,
+) -> Option<(Vec<Place>, Vec<Place>)> {
+    if definitions.len() != repetitions.len() || u32::try_from(definitions.len()).is_err() {
+        return None;
+    }
+    let (mut by_row, mut values): (Vec<Place>, Vec<Place>) = (Vec::with_capacity(rows), Vec::new());
+    let mut there = 0;
+    for (definition, repetition) in definitions.iter().zip(repetitions) {
+        if *repetition == 0 {
+            by_row.push(if *definition < list - 1 { NULL } else { (values.len() as u32, 0) });
+        }
+        if *definition < list {
+            continue;
+        }
+        let last = by_row.last_mut().filter(|row| **row != NULL)?;
+        last.1 += 1;
+        if *definition < max {
+            values.push(NULL);
+        } else {
+            values.push(place(there)?);
+            there += 1;
+        }
+    }
+    values.shrink_to_fit();
+    (by_row.len() == rows).then_some((by_row, values))
 }
 
 /// A row of a column of lists of lists.
@@ -296,7 +363,53 @@ pub(super) fn integers<T: Copy>(values: &[T], elements: DType, to: impl Fn(T) ->
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::columns::Physical, *};
+
+    /// Levels of `optional group files (LIST) { repeated group list { optional group element { optional binary bytes; } } }`.
+    fn list_column() -> Column {
+        let (name, physical) = ("files.bytes".to_owned(), Physical::ByteArray);
+        Column { name, physical, length: 0, elements: None, max_definition: 4, lists: vec![2] }
+    }
+
+    fn data_of(values: &[&'static [u8]]) -> ValueData {
+        let values: Vec<ByteArray> = values.iter().map(|value| ByteArray::from(Bytes::from_static(value))).collect();
+        ValueData::copied(&values).unwrap()
+    }
+
+    #[test]
+    fn lists_of_bytes_keep_their_nulls_and_may_be_empty_or_missing() {
+        // A list of two, one that is empty, none, and one of a null, a value without bytes, and a value.
+        let (definitions, repetitions) = ([4, 4, 1, 0, 2, 3, 4], [0, 1, 0, 0, 0, 1, 1]);
+        let values = data_of(&[b"ab", b"", b"c"]).into_rows(&list_column(), 4, &definitions, &repetitions).unwrap();
+        let file = |bytes: &'static [u8]| Some(Bytes::from_static(bytes));
+        let lists = [Some(vec![file(b"ab"), file(b"")]), Some(vec![]), None, Some(vec![None, None, file(b"c")])];
+        assert_eq!([0, 1, 2, 3].map(|row| values.list(row).unwrap()), lists);
+        assert_eq!((values.get(0), values.dense()), (None, None));
+        assert_eq!(values.bytes(), 3 + 8 * (4 + 5));
+    }
+
+    #[test]
+    fn levels_that_are_not_those_of_the_rows_are_refused() {
+        for (rows, definitions, repetitions) in [
+            (1, &[4_i16, 4, 4][..], &[0_i16, 1, 1][..]),
+            (2, &[4, 4], &[0, 1]),
+            (1, &[4, 4], &[0, 0]),
+            (1, &[4], &[1]),
+            (1, &[0, 4], &[0, 1]),
+            (1, &[4], &[0, 1]),
+        ] {
+            let read = data_of(&[b"a", b"b"]).into_rows(&list_column(), rows, definitions, repetitions);
+            assert!(read.unwrap_err().contains("has other values than its"), "{definitions:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_too_many_values_is_no_list() {
+        let count = MAX_LIST_FILES + 1;
+        let repetitions: Vec<i16> = (0..count).map(|number| i16::from(number > 0)).collect();
+        let values = data_of(&[]).into_rows(&list_column(), 1, &vec![2; count], &repetitions).unwrap();
+        assert_eq!(values.list(0), Err(count as u32));
+    }
 
     #[test]
     fn copied_values_take_no_more_than_their_bytes_and_a_value_of_a_dictionary_is_there_once() {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use spdl_core::job::DType;
 
 use crate::format::{
-    Array, Content,
+    Array, FieldValue, MAX_LIST_FILES,
     protobuf::{Message, Value},
 };
 
@@ -130,25 +130,27 @@ enum Values {
     Integers(Vec<u8>),
 }
 
-/// Returns the content of the field whose feature has this message.
+/// Returns the value of the field whose feature has this message: several byte strings, or none, are a list.
 ///
 /// # Errors
 /// What is wrong with the feature, as words that follow its name.
-pub fn content(feature: &Bytes) -> Result<Content, String> {
+pub fn value(feature: &Bytes) -> Result<FieldValue, String> {
     let values = values(feature).ok_or("is no feature of `tf.train.Example`: its message is damaged")?;
     match values {
-        Values::None => Ok(Content::File(Bytes::new())),
-        Values::Bytes(strings) => match &strings[..] {
-            [] => Ok(Content::File(Bytes::new())),
-            [string] => Ok(Content::File(feature.slice(string.clone()))),
-            more => Err(format!("is a list of {} byte strings, and a column takes one", more.len())),
+        Values::None => Ok(FieldValue::List(Vec::new())),
+        Values::Bytes(strings) => match strings.len() {
+            1 => Ok(feature.slice(strings[0].clone()).into()),
+            0..=MAX_LIST_FILES => {
+                Ok(FieldValue::List(strings.into_iter().map(|string| Some(feature.slice(string))).collect()))
+            }
+            more => Err(format!("is a list of {more} byte strings; at most {MAX_LIST_FILES} are read")),
         },
         Values::Floats(elements) => Ok(list(DType::F32, elements)),
         Values::Integers(elements) => Ok(list(DType::I64, elements)),
     }
 }
 
-fn list(dtype: DType, elements: Vec<u8>) -> Content {
+fn list(dtype: DType, elements: Vec<u8>) -> FieldValue {
     let shape = vec![(elements.len() / dtype.bytes()) as u64];
     Array { dtype, shape, elements: elements.into() }.into()
 }
@@ -212,8 +214,8 @@ mod tests {
         delimited(1, &[delimited(1, name.as_bytes()), delimited(2, feature)].concat())
     }
 
-    fn content_of(feature: &[u8]) -> Result<Content, String> {
-        content(&Bytes::copy_from_slice(feature))
+    fn value_of(feature: &[u8]) -> Result<FieldValue, String> {
+        value(&Bytes::copy_from_slice(feature))
     }
 
     #[test]
@@ -228,23 +230,24 @@ mod tests {
 
     #[test]
     fn lists_of_each_kind_are_read_packed_or_not() {
-        assert_eq!(content_of(&delimited(1, &delimited(1, b"abc"))).unwrap().into_file(), &b"abc"[..]);
-        assert_eq!(content_of(&delimited(1, &[])).unwrap().into_file(), &b""[..]);
+        assert_eq!(value_of(&delimited(1, &delimited(1, b"abc"))).unwrap(), Bytes::from_static(b"abc").into());
+        assert_eq!(value_of(&delimited(1, &[])).unwrap(), FieldValue::List(vec![]));
+        assert_eq!(value_of(&[]).unwrap(), FieldValue::List(vec![]));
         let floats = [1.5_f32.to_le_bytes(), (-2.0_f32).to_le_bytes()];
         let expected = list(DType::F32, floats.as_flattened().to_vec());
-        assert_eq!(content_of(&delimited(2, &delimited(1, floats.as_flattened()))).unwrap(), expected);
+        assert_eq!(value_of(&delimited(2, &delimited(1, floats.as_flattened()))).unwrap(), expected);
         let single: Vec<u8> = floats.iter().flat_map(|float| [&[1 << 3 | 5], &float[..]].concat()).collect();
-        assert_eq!(content_of(&delimited(2, &single)).unwrap(), expected);
+        assert_eq!(value_of(&delimited(2, &single)).unwrap(), expected);
         let minus_one = [255, 255, 255, 255, 255, 255, 255, 255, 255, 1];
         let packed = [&[0xac, 2][..], &minus_one].concat();
         let expected = list(DType::I64, [300_i64.to_le_bytes(), (-1_i64).to_le_bytes()].concat());
-        assert_eq!(content_of(&delimited(3, &delimited(1, &packed))).unwrap(), expected);
+        assert_eq!(value_of(&delimited(3, &delimited(1, &packed))).unwrap(), expected);
         let single = [&[1 << 3, 0xac, 2, 1 << 3][..], &minus_one].concat();
-        assert_eq!(content_of(&delimited(3, &single)).unwrap(), expected);
+        assert_eq!(value_of(&delimited(3, &single)).unwrap(), expected);
         let joined = [delimited(3, &delimited(1, &[0xac, 2])), delimited(3, &delimited(1, &minus_one))].concat();
-        assert_eq!(content_of(&joined).unwrap(), expected);
+        assert_eq!(value_of(&joined).unwrap(), expected);
         let replaced = [delimited(1, &delimited(1, b"abc")), joined].concat();
-        assert_eq!(content_of(&replaced).unwrap(), expected);
+        assert_eq!(value_of(&replaced).unwrap(), expected);
     }
 
     #[test]
@@ -274,14 +277,27 @@ mod tests {
     }
 
     #[test]
+    fn several_byte_strings_are_a_list_in_their_order() {
+        let strings = |count: usize| (0..count).flat_map(|number| delimited(1, &[number as u8])).collect::<Vec<u8>>();
+        let files = [0, 1, 2].map(|number: u8| Some(Bytes::copy_from_slice(&[number])));
+        // The list can come in parts.
+        let feature = [delimited(1, &strings(2)), delimited(1, &delimited(1, &[2]))].concat();
+        assert_eq!(value_of(&feature).unwrap(), FieldValue::List(files.to_vec()));
+        let of_many =
+            |count: usize| strings(count).chunks(120).flat_map(|part| delimited(1, part)).collect::<Vec<u8>>();
+        let FieldValue::List(files) = value_of(&of_many(MAX_LIST_FILES)).unwrap() else { panic!("no list") };
+        assert_eq!(files.len(), MAX_LIST_FILES);
+        let error = value_of(&of_many(MAX_LIST_FILES + 1)).unwrap_err();
+        assert_eq!(error, "is a list of 65537 byte strings; at most 65536 are read");
+    }
+
+    #[test]
     fn damaged_messages_are_described() {
-        let two = [delimited(1, b"a"), delimited(1, b"b")].concat();
-        assert!(content_of(&delimited(1, &two)).unwrap_err().contains("a list of 2 byte strings"));
         for feature in [&[0x0a][..], &[0x0a, 5, 1], &[0x12, 3, 0x0a, 1, 0], &[0x0f], &[0], &[0x0b], &[255; 11]] {
-            assert!(content_of(feature).unwrap_err().contains("its message is damaged"), "{feature:?}");
+            assert!(value_of(feature).unwrap_err().contains("its message is damaged"), "{feature:?}");
         }
         let deep: Vec<u8> = std::iter::repeat_n(0x0b, 1 << 20).collect();
-        assert!(content_of(&deep).is_err());
+        assert!(value_of(&deep).is_err());
         assert!(features(&delimited(1, &delimited(1, &delimited(1, &[0xff])))).is_err(), "a name that is not UTF-8");
     }
 }

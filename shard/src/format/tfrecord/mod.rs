@@ -1,7 +1,7 @@
 //! TFRecord files of `tf.train.Example`: a file has no index, so that all of it is read once, when it is indexed.
 //!
 //! A field is a feature of the example. Its range is that of the feature's message, from which its content is made when it
-//! is opened: the bytes of a byte string, an array of a list of numbers.
+//! is opened: the bytes of a byte string, a list of several, an array of a list of numbers.
 
 mod example;
 #[cfg(feature = "store")]
@@ -9,9 +9,9 @@ mod frame;
 #[cfg(feature = "store")]
 mod scan;
 
-pub use example::content;
 #[cfg(feature = "store")]
 pub use example::features;
+pub use example::value;
 #[cfg(feature = "store")]
 pub(super) use example::{feature_named, is_example};
 #[cfg(feature = "store")]
@@ -24,7 +24,9 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
-use super::{Content, Field, Format, OpenError, Record, ShardIndex, StoredObject, compressed};
+use super::{
+    Field, FieldValue, Format, OpenError, Record, ShardIndex, StoredObject, compressed, shard_index::stored_bytes,
+};
 #[cfg(feature = "store")]
 use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, index::RecordIndex, manifest::Shard};
@@ -100,8 +102,8 @@ impl ShardIndex for ExampleIndex {
         false
     }
 
-    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<Content, OpenError> {
-        let message = self.0.open(field, fetched)?.into_file();
-        example::content(&message).map_err(OpenError::Malformed)
+    fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
+        let message = stored_bytes(self.bytes(), field, fetched)?;
+        example::value(&message).map_err(OpenError::Malformed)
     }
 }

@@ -1,5 +1,8 @@
 //! The kind `image`: decodes a picture, applies the column's operations and writes the pixels.
 
+use std::rc::Rc;
+
+use bytes::Bytes;
 use spdl_core::job::{ImageColor, ImageColumn};
 use spdl_operations::{channel_memory_bytes, run_on_channels, without_colors};
 use spdl_pixels::{
@@ -9,7 +12,7 @@ use spdl_pixels::{
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch, FieldTarget};
 use crate::decode::{
     cause::BadSampleProblem,
-    followed::FollowedPicture,
+    followed::{FollowedPicture, FollowedPlan},
     memory::{MemoryPermit, NeverFits},
     operation::PicturePlan,
 };
@@ -42,6 +45,17 @@ struct PlannedPicture<'a, 'b> {
     picture: OpenPicture<'b>,
     plan: &'a PicturePlan,
     resources: &'a DecodeResources,
+    /// Bytes that are reserved beside those for decoding it.
+    beside_bytes: u64,
+}
+
+/// The file of a picture.
+pub(super) struct PictureFile<'a> {
+    /// Name of the field that it lies in.
+    pub(super) field: &'a str,
+    pub(super) bytes: &'a Bytes,
+    /// Bytes that are in memory meanwhile, and reserved with what decoding takes.
+    pub(super) beside_bytes: u64,
 }
 
 impl ImageDecoder {
@@ -53,7 +67,7 @@ impl ImageDecoder {
             Pixels::Channels(ChannelWriter::new(column, dtype))
         };
         let picture = FollowedPicture::of(setup.number, setup.column, &column.ops);
-        Self { picture, pictures: column.pictures(), background: column.background.map(|fill| fill.0), pixels }
+        Self { picture, pictures: column.pictures_of_one(), background: column.background.map(|fill| fill.0), pixels }
     }
 }
 
@@ -64,24 +78,51 @@ impl ColumnDecoder for ImageDecoder {
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let ColumnSample { field, content, seed, key, record, resources, scratch } = sample;
-        let bytes = content.into_file();
-        let out = target.fixed();
+        let file = PictureFile { field, bytes: &content.into_file(), beside_bytes: 0 };
+        let plan = |size| self.picture.plan_of_size(size, (seed, key), record);
+        self.write(file, plan, (resources, scratch), target.fixed())
+    }
+}
+
+impl ImageDecoder {
+    /// Returns the bytes of what it makes of a picture.
+    pub(super) fn bytes(&self) -> usize {
+        let each = match &self.pixels {
+            Pixels::Rgb { writer, .. } => writer.bytes(),
+            Pixels::Channels(writer) => writer.bytes(),
+        };
+        each * self.pictures as usize
+    }
+
+    /// Returns the picture of the column.
+    pub(super) const fn picture(&self) -> &FollowedPicture {
+        &self.picture
+    }
+
+    /// Decodes a picture into its place. `plan` returns what becomes of a picture of a width and height.
+    pub(super) fn write(
+        &self,
+        file: PictureFile<'_>,
+        plan: impl FnOnce([u32; 2]) -> Result<Rc<FollowedPlan>, BadSampleProblem>,
+        (resources, scratch): (&DecodeResources, &mut DecodeScratch),
+        out: &mut [u8],
+    ) -> Result<(), BadSampleProblem> {
+        let PictureFile { field, bytes, beside_bytes } = file;
         if bytes.is_empty() {
             return Err(BadSampleProblem::Empty { field: field.to_owned() });
         }
         let limits = resources.limits;
         let problem = |error: PictureError| BadSampleProblem::of_picture(error, field, bytes.len(), limits);
-        let picture = spdl_pixels::open(&bytes, limits).map_err(problem)?.on(self.background);
-        let followed = self.picture.plan_of_size(picture.seen(), (seed, key), record)?;
-        let planned = PlannedPicture { field, bytes: bytes.len(), picture, plan: &followed.plan, resources };
+        let picture = spdl_pixels::open(bytes, limits).map_err(problem)?.on(self.background);
+        let followed = plan(picture.seen())?;
+        let (bytes, plan) = (bytes.len(), &followed.plan);
+        let planned = PlannedPicture { field, bytes, picture, plan, resources, beside_bytes };
         match &self.pixels {
             Pixels::Rgb { writer, is_gray } => self.write_rgb(planned, (writer, *is_gray), scratch, out),
             Pixels::Channels(writer) => self.write_channels(planned, writer, scratch, out),
         }
     }
-}
 
-impl ImageDecoder {
     fn write_rgb(
         &self,
         planned: PlannedPicture<'_, '_>,
@@ -167,6 +208,7 @@ impl ImageDecoder {
 impl<'a, 'b> PlannedPicture<'a, 'b> {
     /// Reserves the memory for decoding.
     fn take_memory(&self, needed_bytes: u64) -> Result<MemoryPermit<'a>, BadSampleProblem> {
+        let needed_bytes = needed_bytes + self.beside_bytes;
         self.resources.memory.take(needed_bytes).map_err(|NeverFits { max_bytes }| {
             let [width, height] = self.picture.stored;
             BadSampleProblem::TooMuchMemory { field: self.field.to_owned(), width, height, needed_bytes, max_bytes }

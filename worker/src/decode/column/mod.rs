@@ -15,6 +15,7 @@ mod int;
 mod json;
 mod mask;
 mod one_hot;
+mod picture_list;
 mod tensor;
 mod text;
 
@@ -24,19 +25,25 @@ use spdl_core::job::{Column, ColumnKind, DType};
 use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
 use spdl_ops::CallMemory;
 use spdl_pixels::PictureScratch;
-use spdl_shard::format::Content;
+use spdl_shard::format::{Content, FieldValue};
 pub use tensor::read_numpy;
 
 use super::{
     BadSampleProblem, DecodeMemory, DecoderError, FieldTarget, PictureCounts, PictureLimits, SampleKey,
-    record::SampleRecord,
+    record::{SampleRecord, one_value},
 };
 
 /// Returns the decoder of a column.
 pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>, DecoderError> {
     let dtype = setup.column.decoded_dtype();
     Ok(match &setup.column.kind {
-        ColumnKind::Image(column) => Box::new(image::ImageDecoder::new(column, setup)),
+        ColumnKind::Image(column) => {
+            let each = image::ImageDecoder::new(column, setup);
+            match column.list {
+                None => Box::new(each),
+                Some(list) => Box::new(picture_list::PictureListDecoder::new(each, list)),
+            }
+        }
         ColumnKind::Int(_) => Box::new(int::IntDecoder(dtype)),
         ColumnKind::Json(column) => Box::new(json::JsonDecoder(column.clone(), dtype)),
         ColumnKind::Bytes(column) => Box::new(bytes::BytesDecoder(column.clone())),
@@ -80,6 +87,17 @@ pub(super) trait ColumnDecoder: Send + Sync {
         false
     }
 
+    /// Decodes the value of a field into its place. Unless the decoder takes lists, it is one value.
+    fn decode_value(
+        &self,
+        sample: ColumnSample<'_, '_, FieldValue>,
+        target: &mut FieldTarget<'_>,
+    ) -> Result<(), BadSampleProblem> {
+        let (sample, value) = sample.replace(());
+        let content = one_value(sample.field, value)?;
+        self.decode(sample.replace(content).0, target)
+    }
+
     /// Decodes one value into its place.
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem>;
 }
@@ -98,11 +116,11 @@ pub(super) struct ColumnSetup<'a> {
 }
 
 /// The field of a sample that a column is decoded from, and what decoding may use.
-pub(super) struct ColumnSample<'a, 'r> {
+pub(super) struct ColumnSample<'a, 'r, C = Content> {
     /// Name of the field.
     pub(super) field: &'a str,
-    /// Content of the field.
-    pub(super) content: Content,
+    /// What the field holds.
+    pub(super) content: C,
     /// The job's seed.
     pub(super) seed: u64,
     pub(super) key: SampleKey,
@@ -110,6 +128,14 @@ pub(super) struct ColumnSample<'a, 'r> {
     pub(super) record: &'a mut SampleRecord<'r>,
     pub(super) resources: &'a DecodeResources,
     pub(super) scratch: &'a mut DecodeScratch,
+}
+
+impl<'a, 'r, C> ColumnSample<'a, 'r, C> {
+    /// Returns the sample with another content, and its content.
+    pub(super) fn replace<D>(self, content: D) -> (ColumnSample<'a, 'r, D>, C) {
+        let Self { field, content: before, seed, key, record, resources, scratch } = self;
+        (ColumnSample { field, content, seed, key, record, resources, scratch }, before)
+    }
 }
 
 /// Limits, counts and memory that all columns share.

@@ -9,6 +9,7 @@ mod failures;
 mod formats;
 mod geometry;
 mod golden;
+mod lists;
 mod masks;
 mod numbers;
 mod odd;

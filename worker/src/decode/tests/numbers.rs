@@ -1,7 +1,7 @@
 //! Numbers that a format has at hand become what they become as arrays.
 
 use spdl_core::job::DType;
-use spdl_shard::format::{Array, Content};
+use spdl_shard::format::{Array, FieldValue};
 
 use super::*;
 
@@ -12,7 +12,7 @@ struct Number {
 }
 
 impl RecordFields for Number {
-    fn content(&self, _name: &str) -> Option<Content> {
+    fn value(&self, _name: &str) -> Option<FieldValue> {
         Some(self.array.clone().into())
     }
 

@@ -16,7 +16,7 @@ use spdl_core::{
     layout::{Entry, FixedColumn, Header, Layout, Place, SlotParts, entry_flags},
     order::Step,
 };
-use spdl_shard::format::{Content, Record};
+use spdl_shard::format::{FieldValue, Record};
 use spdl_wire::slab::SlotMut;
 use tokio::sync::Notify;
 use tracing::Span;
@@ -248,13 +248,13 @@ impl GroupFields<'_> {
 }
 
 impl RecordFields for GroupFields<'_> {
-    fn content(&self, name: &str) -> Option<Content> {
-        let content = self.group.field(&self.record, name).unwrap_or_else(|reason| {
+    fn value(&self, name: &str) -> Option<FieldValue> {
+        let value = self.group.field(&self.record, name).unwrap_or_else(|reason| {
             self.wrong.set(Some(reason));
             None
         })?;
-        self.count(content.size());
-        Some(content)
+        self.count(value.size());
+        Some(value)
     }
 
     fn number(&self, column: usize) -> Option<(DType, &[u8])> {

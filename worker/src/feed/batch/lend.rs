@@ -10,9 +10,9 @@ use crossbeam_deque::Worker;
 use futures::{StreamExt, stream::FuturesUnordered};
 use spdl_core::{
     BatchId,
-    help::{DecodeRequest, MAX_BYTES, StoredField, StoredSample},
+    help::{DecodeRequest, MAX_BYTES, StoredField, StoredSample, StoredValue},
 };
-use spdl_shard::format::{Array, Content};
+use spdl_shard::format::{Array, Content, FieldValue};
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::decode::QueuedSample;
@@ -40,7 +40,7 @@ struct Chunk<'q> {
     samples: Vec<QueuedSample<'q>>,
     stored: Vec<StoredSample>,
     bytes: Vec<Bytes>,
-    /// Memory for its fields and columns. The values of ragged columns are taken to be as long as the fields.
+    /// Memory for its fields and columns. The values of ragged columns are taken to be as long as the fields, but for pictures.
     held_bytes: u64,
 }
 
@@ -120,7 +120,7 @@ impl Lender<'_> {
             self.permit.finish(1);
             sample.has_permit = false;
             fields += stored.fields.iter().map(|field| field.bytes).sum::<u64>();
-            columns += job.sizes.fixed_bytes();
+            columns += job.sizes.bytes_of(&stored.fields);
             chunk.samples.push(sample);
             chunk.stored.push(stored);
             chunk.bytes.extend(bytes);
@@ -137,24 +137,36 @@ impl Lender<'_> {
     ) -> Option<(StoredSample, Vec<Bytes>)> {
         let (feed, sample) = (self.feed, &found.sample);
         let is_suspect = feed.resources.journal.suspicion(feed.job_fingerprint, sample.id) != Suspicion::None;
-        if is_suspect || found.bytes.max(job.sizes.fixed_bytes()) > MAX_SAMPLE_BYTES {
+        if is_suspect || found.bytes.max(job.sizes.bytes_of(&[])) > MAX_SAMPLE_BYTES {
             return None;
         }
         let record = group.record(found);
         let (mut fields, mut bytes) = (Vec::new(), Vec::new());
         for (number, name) in (0..).zip(&feed.fields) {
             // Wrong bytes are fetched again, which is decided here.
-            let Some(content) = group.field(&record, name).ok()? else { continue };
-            let (array, content) = match content {
-                Content::File(file) => (None, file),
-                Content::Array(Array { dtype, shape, elements }) => (Some((dtype, shape)), elements),
+            let Some(value) = group.field(&record, name).ok()? else { continue };
+            let size = value.size() as u64;
+            let value = match value {
+                FieldValue::One(Content::File(file)) => {
+                    bytes.push(file);
+                    StoredValue::File
+                }
+                FieldValue::One(Content::Array(Array { dtype, shape, elements })) => {
+                    bytes.push(elements);
+                    StoredValue::Array(dtype, shape)
+                }
+                FieldValue::List(files) => {
+                    let sizes = files.iter().map(|file| file.as_ref().map(|file| file.len() as u64)).collect();
+                    bytes.extend(files.into_iter().flatten());
+                    StoredValue::List(sizes)
+                }
             };
-            fields.push(StoredField { number, array, bytes: content.len() as u64 });
-            bytes.push(content);
+            fields.push(StoredField { number, value, bytes: size });
         }
         let (epoch, id) = (sample.at.epoch, sample.id);
         let stored = StoredSample { epoch, id, sample_in_record: found.sample_in_record, fields };
-        (stored.fields.iter().map(|field| field.bytes).sum::<u64>() <= MAX_SAMPLE_BYTES).then_some((stored, bytes))
+        let fields_bytes = stored.fields.iter().map(|field| field.bytes).sum::<u64>();
+        (fields_bytes.max(job.sizes.bytes_of(&stored.fields)) <= MAX_SAMPLE_BYTES).then_some((stored, bytes))
     }
 
     /// Asks for a chunk, writes what comes, and returns the samples that did not.

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use smallvec::SmallVec;
 use spdl_core::job::DType;
-use spdl_shard::format::{Content, NumberRun, OpenError, Record, ShardIndex};
+use spdl_shard::format::{Content, FieldValue, NumberRun, OpenError, Record, ShardIndex};
 
 use super::{BatchSample, Group, decode::Reason, gzip};
 use crate::{
@@ -161,9 +161,9 @@ impl FetchedGroup {
         self.bytes.decoded()?.numbers(record, (*self.numbers.get(column)?)?)
     }
 
-    /// Returns the content of a field if its bytes are those that were indexed; `None` if the record has no such field,
+    /// Returns the value of a field if its bytes are those that were indexed; `None` if the record has no such field,
     /// or no value in it.
-    pub(super) fn field(&self, record: &Record<'_>, name: &str) -> Result<Option<Content>, Reason> {
+    pub(super) fn field(&self, record: &Record<'_>, name: &str) -> Result<Option<FieldValue>, Reason> {
         let index = self.index.index();
         let Some(nth) = index.field_number(record, name) else { return Ok(None) };
         let field = index.field(record, nth);
@@ -172,11 +172,11 @@ impl FetchedGroup {
             _ => index.open(&field, &|range| self.bytes.slice(range)).map(Some),
         };
         match opened {
-            Ok(Some(Content::File(file))) => match gzip::decompressed(name, file) {
-                Ok(file) => Ok(Some(Content::File(file))),
+            Ok(Some(FieldValue::One(Content::File(file)))) => match gzip::decompressed(name, file) {
+                Ok(file) => Ok(Some(file.into())),
                 Err(problem) => Err(Reason::Malformed { field: name.to_owned(), problem }),
             },
-            Ok(content) => Ok(content),
+            Ok(value) => Ok(value),
             Err(OpenError::Damaged { problem, checksum }) => {
                 Err(Reason::Damaged { field: name.to_owned(), problem, checksum })
             }
