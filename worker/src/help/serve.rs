@@ -187,7 +187,7 @@ impl HelpedJob {
         let fields = || request.samples.iter().flat_map(|sample| &sample.fields);
         let is_known = fields().all(|field| usize::from(field.number) < self.fields.len() && has_its_size(field));
         let bytes = fields().try_fold(0_u64, |sum, field| sum.checked_add(field.bytes))?;
-        let columns = request.samples.iter().map(|sample| self.sizes.bytes_of(&sample.fields));
+        let mut columns = request.samples.iter().map(|sample| self.sizes.bytes_of(&sample.fields));
         let columns = columns.try_fold(0_u64, u64::checked_add)?;
         let is_possible =
             is_known && request.samples.len() <= MAX_SAMPLES && bytes <= MAX_BYTES && columns <= MAX_BYTES;
