@@ -6,6 +6,7 @@
 mod callable;
 mod check;
 mod column;
+mod content;
 mod dtype;
 mod file;
 mod form;
@@ -32,6 +33,7 @@ pub use column::{
     Normalise, OneHotColumn, OneHotKeys, PictureList, ReturnedColumn, ReturnedValue, SampleShape, TensorColumn,
     TensorEncoding, TensorKeys, TextColumn, TextKeys, decoded_columns,
 };
+pub use content::{ContentPart, SampleContent};
 pub use dtype::DType;
 pub use file::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, JobFile, MAX_JOB_FILE_BYTES, OrderFile};
 pub use function::{FunctionFile, ReturnedFile};

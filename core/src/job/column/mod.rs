@@ -482,6 +482,6 @@ pub fn decoded_columns(columns: &[Column]) -> impl Iterator<Item = &Column> {
 }
 
 /// Returns the column of this name, as it is decoded for a job with these columns.
-fn decoded_named<'c>(name: &str, columns: &'c [Column]) -> Option<&'c Column> {
+pub(super) fn decoded_named<'c>(name: &str, columns: &'c [Column]) -> Option<&'c Column> {
     decoded_columns(columns).find(|column| column.name == name)
 }
