@@ -15,6 +15,7 @@ mod ragged_memory;
 mod rust_function;
 mod same_stream;
 mod scale;
+mod sharing;
 mod stage_times;
 mod trace;
 mod tuning;

@@ -17,7 +17,10 @@ use spdl_core::{
 };
 use spdl_wire::rejections::Rejections;
 
-use crate::{decode::PictureCounts, feed::Resources};
+use crate::{
+    decode::PictureCounts,
+    feed::{Resources, SharingStats},
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StageLabels {
@@ -100,6 +103,7 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
     stores(&mut registry, &resources.store_stats());
     peers(&mut registry, &resources.fetcher.peers().stats());
     help_samples(&mut registry, &resources.helpers.stats());
+    sharing(&mut registry, &resources.sharing());
     let cpu = RealCounter::default();
     cpu.inc_by(resources.cpu_time().as_secs_f64());
     registry.register("spdl_worker_cpu_seconds", "CPU time of the process", cpu);
@@ -125,6 +129,23 @@ fn pictures(registry: &mut Registry, counts: &PictureCounts) {
     }
     let help = "Pictures decoded though they depart from the standard, by how they do";
     registry.register("spdl_worker_odd_pictures", help, family);
+}
+
+fn sharing(registry: &mut Registry, SharingStats { samples, refused, bytes }: &SharingStats) {
+    let mut counter = |name: &str, help: &str, value: u64| counter(registry, name, help, value);
+    let help = "Decoded samples that were taken from another session's rank instead of decoding them";
+    counter("spdl_worker_shared_samples", help, samples.taken);
+    let help = "Decoded samples of which some columns were taken from another session's rank";
+    counter("spdl_worker_shared_samples_in_part", help, samples.taken_in_part);
+    let help = "Decoded samples that were kept for a rank of another session";
+    counter("spdl_worker_shared_samples_kept", help, samples.kept);
+    let help = "Columns of samples that were kept and that no rank took";
+    counter("spdl_worker_shared_columns_unused", help, samples.unused);
+    let help = "Samples that were not shared because there was no memory to keep them";
+    counter("spdl_worker_shared_samples_refused", help, *refused);
+    let gauge = Real::default();
+    gauge.set(*bytes as f64);
+    registry.register("spdl_worker_shared_bytes", "Memory of decoded samples that are kept for other sessions", gauge);
 }
 
 fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {

@@ -30,7 +30,7 @@ use tokio::net::TcpListener;
 use crate::{
     allocator,
     budget::{Budget, DiskBudget, MIN_MEMORY_BYTES},
-    feed::{Access, FeedError, Resources, StoreAccess},
+    feed::{Access, FeedError, Resources, SampleSharing, StoreAccess},
     fetch::RetrySettings,
     http,
     serve::{DEFAULT_PEER_REQUESTS, DEFAULT_RANKS, ServeError, Worker, WorkerRole, WorkerSettings},
@@ -112,6 +112,11 @@ pub struct WorkerArgs {
     /// --peer-requests 0 a worker neither helps nor is helped.
     #[arg(long, env = "SPDL_WORKER_ROLE", value_enum, default_value_t = WorkerRole::Home)]
     pub role: WorkerRole,
+    /// Whether ranks of different sessions share decoded samples, where their jobs have the same dataset, seed and columns and they come to
+    /// the same samples at about the same time. `on` keeps a sample that another session needs soon, in up to an eighth of the
+    /// memory of slots and cached blocks, and not where decoding is as fast as copying.
+    #[arg(long, env = "SPDL_WORKER_SHARE_SAMPLES", value_enum, default_value_t = SampleSharing::On)]
+    pub share_samples: SampleSharing,
     /// Call the Python functions that jobs name (`transform`). Everyone who may use this worker can then run any code
     /// that Python finds here, with the rights of this process. Without this or --python such jobs are refused.
     #[arg(long, env = "SPDL_WORKER_ALLOW_TRANSFORMS")]
@@ -392,7 +397,8 @@ pub async fn run(args: WorkerArgs, functions: FunctionRegistry) -> Result<(), Cl
     if !functions.names().is_empty() {
         tracing::info!("functions in Rust: {}", functions.names().join(", "));
     }
-    let access = Access { stores, transforms, functions, tuning, journal: args.journal(&name, socket.as_deref()) };
+    let (sharing, journal) = (args.share_samples, args.journal(&name, socket.as_deref()));
+    let access = Access { stores, transforms, functions, tuning, sharing, journal };
     let resources = Resources::with_access(&name, args.budget()?, access)?;
     let checked = resources.clone();
     tokio::task::spawn_blocking(move || checked.check_transforms()).await.expect("it does not panic")?;

@@ -286,10 +286,22 @@ impl Decoder {
         fields: &dyn RecordFields,
         targets: &mut [FieldTarget<'_>],
     ) -> Result<(), BadSampleCause> {
+        self.decode_columns(key, fields, targets, |_| true)
+    }
+
+    /// Decodes those columns of one sample that `is_wanted` returns true for, by their numbers; the others are left as they are.
+    /// Of a job with functions, these have to be all.
+    pub(crate) fn decode_columns(
+        &self,
+        key: SampleKey,
+        fields: &dyn RecordFields,
+        targets: &mut [FieldTarget<'_>],
+        is_wanted: impl Fn(usize) -> bool,
+    ) -> Result<(), BadSampleCause> {
         assert_eq!(targets.len(), self.inner.columns.len(), "targets, one for each column");
         let mut record = SampleRecord::new(fields, key.sample_in_record);
         SCRATCH.with_borrow_mut(|scratch| {
-            for nth in &self.inner.order {
+            for nth in self.inner.order.iter().filter(|nth| is_wanted(**nth)) {
                 let (Some(prepared), target) = (&self.inner.columns[*nth], &mut targets[*nth]) else { continue };
                 let number = fields.number(*nth);
                 if number.is_some_and(|(dtype, element)| prepared.decoder.number(dtype, element, target)) {

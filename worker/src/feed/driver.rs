@@ -26,6 +26,7 @@ use super::{
     dataset::DatasetView,
     progress::{FeedPhase, FeedProgress},
     room::RankRoom,
+    sharing::SharingMember,
 };
 use crate::{
     decode::Decoder,
@@ -55,6 +56,8 @@ pub(super) struct Feed {
     pub(super) work: FeedWork,
     /// What helpers are asked with; `None` if samples are not lent.
     pub(super) lent: Option<LentJob>,
+    /// Shares decoded samples with feeds of other sessions; `None` if it does not.
+    pub(super) sharing: Option<SharingMember>,
 }
 
 /// What is done for a batch.
@@ -191,16 +194,16 @@ impl FeedDriver {
         let mut decoder = Decoder::new(&session.job, dataset.manifest().classes())?
             .with_counts(resources.pictures.clone())
             .with_memory(resources.decode_memory.clone());
-        let mut may_lend = resources.helpers.is_started();
+        let mut has_digests = true;
         if self.work == FeedWork::All {
             let functions = self.prepare_functions().await?;
             let lease = self.load_functions().await?;
-            // Without them, a helper may have other functions of the same names.
-            may_lend &= lease.as_ref().is_none_or(|lease| lease.has_digests());
+            // Without them, a helper or another job may have other functions of the same names.
+            has_digests = lease.as_ref().is_none_or(|lease| lease.has_digests());
             decoder = decoder.with_functions(lease, functions);
         }
         let fields: Vec<String> = decoder.field_names().map(str::to_owned).collect();
-        let lent = may_lend.then(|| {
+        let lent = (has_digests && resources.helpers.is_started()).then(|| {
             let (job, manifest, names) = (session.job.clone(), dataset.manifest().clone(), session.job.needs_classes());
             let classes = move || manifest.classes().filter(|_| names).map(str::to_owned).collect();
             let describe = Box::new(move || HelpJob { job: job.clone(), classes: classes() });
@@ -210,8 +213,12 @@ impl FeedDriver {
                 describe,
             }
         });
+        // Numbers that formats have at hand are copied as fast as what is kept.
+        let may_share = self.work == FeedWork::All && has_digests && !decoder.takes_only_numbers();
+        let sharing = may_share.then(|| resources.sharing.join(session.id, &session.job, layout)).flatten();
         Ok(Feed {
             lent,
+            sharing,
             resources: resources.clone(),
             session: session.clone(),
             job_fingerprint: session.job.fingerprint(),

@@ -13,6 +13,7 @@ mod progress;
 mod resources;
 mod room;
 mod scheduler;
+mod sharing;
 mod stages;
 mod stall;
 mod throttle;
@@ -37,6 +38,7 @@ use progress::FeedProgress;
 pub use resources::{Access, DEFAULT_SLOTS, MAX_SLOTS, Resources};
 pub(crate) use room::HelpReservation;
 use room::SlabReservation;
+pub use sharing::{SampleSharing, SharingStats};
 pub use view::FeedView;
 
 pub use crate::fetch::DiskCacheState;

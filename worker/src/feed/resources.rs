@@ -27,6 +27,7 @@ use super::{
     journal::{Journal, Suspicion},
     room::{HelpReservation, NoRoom, NoSlots, SlabReservation, SlotMemory, SlotNeeds, TooLarge, fixed_stride},
     scheduler::{DecodeScheduler, NearestToStarving},
+    sharing::{SampleSharing, Sharing, SharingStats},
     stages::{DecodeThreads, FeedStages},
     throttle::{CpuThrottle, process_cpu_time},
 };
@@ -72,6 +73,7 @@ pub struct Resources {
     pub(crate) tuning: Tuning,
     pub(crate) helpers: Helpers,
     pub(crate) helped_jobs: HelpedJobs,
+    pub(super) sharing: Arc<Sharing>,
 }
 
 /// The access of a process to stores, functions of the user's and the journal.
@@ -85,6 +87,8 @@ pub struct Access {
     pub functions: FunctionRegistry,
     /// How the number of requests and the read-ahead are chosen. Default: they are tuned.
     pub tuning: TuningSettings,
+    /// Whether ranks of different sessions share decoded samples. Default: they do, where it pays.
+    pub sharing: SampleSharing,
     /// The file that records which samples are being decoded, for the next process after this one dies of a sample; a
     /// second file lies beside it. Default: none.
     pub journal: Option<PathBuf>,
@@ -104,7 +108,7 @@ impl Resources {
     /// # Errors
     /// [`FeedError::Threads`] if the system starts no threads.
     pub fn with_access(name: &str, budget: Budget, access: Access) -> Result<Arc<Self>, FeedError> {
-        let Access { stores: access, transforms, functions, tuning, journal } = access;
+        let Access { stores: access, transforms, functions, tuning, sharing, journal } = access;
         let tuning = Tuning::new(&tuning);
         let threads = budget.threads().get();
         let pool = rayon::ThreadPoolBuilder::new()
@@ -131,6 +135,7 @@ impl Resources {
             name: name.to_owned(),
             started: Instant::now(),
             shares,
+            sharing: Sharing::new(sharing, memory.clone(), shares.pool_bytes),
             decode_memory: Arc::new(DecodeMemory::new(budget.decode_limits(), Box::new(lend))),
             memory,
             journal: journal.map(|path| open_journal(&path, &budget)).unwrap_or_default(),
@@ -265,6 +270,12 @@ impl Resources {
         self.tuning.status()
     }
 
+    /// Returns what ranks of different sessions have shared.
+    #[must_use]
+    pub fn sharing(&self) -> SharingStats {
+        self.sharing.stats()
+    }
+
     /// Returns the current bytes of slabs and of cached blocks.
     #[must_use]
     pub fn memory_bytes(&self) -> (u64, u64) {
@@ -298,7 +309,9 @@ impl Resources {
         let least = MIN_SLOTS.min(wanted);
         let slot_bytes = fixed_bytes + session.partner_bytes(rank, from);
         let needs = SlotNeeds { fixed_bytes: slot_bytes, largest_bytes: stride - fixed_bytes, slots: [wanted, least] };
-        self.memory.reserve(needs).map_err(|NoSlots { used_bytes, free_bytes }| FeedError::Memory {
+        let reserved = self.memory.reserve(needs);
+        self.sharing.make_room();
+        reserved.map_err(|NoSlots { used_bytes, free_bytes }| FeedError::Memory {
             job: session.job.name.clone(),
             rank,
             slot_bytes,

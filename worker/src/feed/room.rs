@@ -26,11 +26,13 @@ const GROWTH_BYTES: u64 = 256 << 10;
 const HELP_PART: u64 = 4;
 
 /// The memory for slots and cached blocks. The cache gets what is left after slabs, after what is lent to the decoding of
-/// large pictures, and after samples that are decoded for other workers.
+/// large pictures, after samples that are decoded for other workers, and after those that ranks share.
 #[derive(Debug)]
 pub(super) struct SlotMemory {
     bytes: u64,
     state: Mutex<MemoryState>,
+    /// Whether slots and what is lent need the memory of shared samples.
+    is_short: AtomicBool,
     fetcher: Arc<Fetcher>,
 }
 
@@ -40,6 +42,8 @@ struct MemoryState {
     lent_bytes: u64,
     /// For samples that are decoded for other workers.
     help_bytes: u64,
+    /// For decoded samples that ranks share.
+    shared_bytes: u64,
     /// What is left for cached blocks.
     cache_bytes: u64,
     /// The slabs of ranks with ragged columns, and the bytes of a slot that are always kept.
@@ -84,11 +88,12 @@ impl SlotMemory {
             core: RoomCore::new(slab_bytes),
             lent_bytes: 0,
             help_bytes: 0,
+            shared_bytes: 0,
             cache_bytes: bytes,
             slabs: HashMap::new(),
             batches: HashMap::new(),
         };
-        Self { bytes, state: Mutex::new(state), fetcher }
+        Self { bytes, state: Mutex::new(state), is_short: AtomicBool::new(false), fetcher }
     }
 
     /// Notes how many bytes are lent to the decoding of large pictures.
@@ -105,6 +110,20 @@ impl SlotMemory {
             state.help_bytes = if is_free { help_bytes } else { state.help_bytes };
             is_free.then(|| HelpReservation { memory: self.clone(), bytes })
         })
+    }
+
+    /// Reserves memory for decoded samples that ranks share; `None` if slots and what is lent leave none.
+    pub(super) fn reserve_shared(self: &Arc<Self>, bytes: u64) -> Option<SharedReservation> {
+        self.change(|state| {
+            let is_free = state.beside_cache_bytes() + bytes <= self.bytes;
+            state.shared_bytes += if is_free { bytes } else { 0 };
+            is_free.then(|| SharedReservation { memory: self.clone(), bytes })
+        })
+    }
+
+    /// Returns whether slots and what is lent need the memory of shared samples.
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short.load(Relaxed)
     }
 
     /// Returns the bytes that slots take.
@@ -132,7 +151,9 @@ impl SlotMemory {
         let mut state = self.state.lock();
         let outcome = change(&mut state);
         state.carry_out();
-        let cache_bytes = self.bytes.saturating_sub(state.core.expected_bytes() + state.lent_bytes + state.help_bytes);
+        let beside_bytes = state.beside_cache_bytes();
+        self.is_short.store(state.shared_bytes > 0 && beside_bytes > self.bytes, Relaxed);
+        let cache_bytes = self.bytes.saturating_sub(beside_bytes);
         if std::mem::replace(&mut state.cache_bytes, cache_bytes) != cache_bytes {
             self.fetcher.set_memory(cache_bytes);
         }
@@ -141,6 +162,11 @@ impl SlotMemory {
 }
 
 impl MemoryState {
+    /// Returns the bytes that cached blocks do not get.
+    fn beside_cache_bytes(&self) -> u64 {
+        self.core.expected_bytes() + self.lent_bytes + self.help_bytes + self.shared_bytes
+    }
+
     /// Carries out what the core has decided.
     fn carry_out(&mut self) {
         while let Some(effect) = self.core.poll_effect() {
@@ -187,6 +213,19 @@ pub(crate) struct HelpReservation {
 impl Drop for HelpReservation {
     fn drop(&mut self) {
         self.memory.change(|state| state.help_bytes -= self.bytes);
+    }
+}
+
+/// Memory for decoded samples that ranks share; given back when dropped.
+#[derive(Debug)]
+pub(super) struct SharedReservation {
+    memory: Arc<SlotMemory>,
+    bytes: u64,
+}
+
+impl Drop for SharedReservation {
+    fn drop(&mut self) {
+        self.memory.change(|state| state.shared_bytes -= self.bytes);
     }
 }
 

@@ -34,6 +34,7 @@ use crate::{
         journal::Suspicion,
         room::BatchRoom,
         scheduler::DecodePermit,
+        sharing::{Begun, KeptSample, SharedDecode, SharingMember},
     },
     fetch::BlockBytes,
 };
@@ -62,19 +63,55 @@ pub(super) enum Reason {
     Damaged { field: String, problem: Arc<str>, checksum: u32 },
 }
 
-/// Decodes the samples of `groups`, a part of `batch`, into the buffer: those that [`gather`] leaves one by one, large ones
+/// Samples of a batch that another rank has decoded.
+#[derive(Debug)]
+pub(super) struct KeptInBatch {
+    pub(super) sample: BatchSample,
+    pub(super) kept: KeptSample,
+}
+
+/// Samples of a batch that can be written to their places.
+#[derive(Clone, Copy)]
+pub(super) struct Samples<'s> {
+    /// Those to decode, with their bytes.
+    pub(super) groups: &'s [FetchedGroup],
+    /// Those to copy.
+    pub(super) kept: &'s [KeptInBatch],
+}
+
+/// The samples that were not written.
+#[derive(Debug, Default)]
+pub(super) struct LeftSamples {
+    /// Those that were not decoded, by entry.
+    pub(super) undecoded: Vec<Undecoded>,
+    /// Those that another rank is decoding.
+    pub(super) awaited: Vec<BatchSample>,
+}
+
+/// Returns what the rank shares samples with; `None` if no other session has any of its columns.
+pub(super) fn shared(feed: &Feed) -> Option<&SharingMember> {
+    feed.sharing.as_ref().filter(|member| member.is_met())
+}
+
+/// Returns what the rank shares a sample with. One that may have ended the worker is not shared.
+pub(super) fn shared_for<'f>(feed: &'f Feed, sample: &BatchSample) -> Option<&'f SharingMember> {
+    let is_suspect = || feed.resources.journal.suspicion(feed.job_fingerprint, sample.id) != Suspicion::None;
+    shared(feed).filter(|_| !is_suspect())
+}
+
+/// Decodes samples, a part of `batch`, into the buffer: those that [`gather`] leaves one by one, large ones
 /// first, so that no thread starts a large one last. Must not run on a decoding thread: rayon would let the blocked thread steal another batch's samples
 /// and delay this batch until that one is done.
-pub(super) fn decode_groups(
+pub(super) fn decode_samples(
     feed: &Feed,
     batch: BatchId,
     buffer: &mut BatchBuffer,
-    groups: &[FetchedGroup],
+    Samples { groups, kept }: Samples<'_>,
     permit: &DecodePermit,
-) -> Vec<Undecoded> {
+) -> LeftSamples {
     let mut largest_first = gather(feed, batch, buffer, groups, permit);
-    if largest_first.is_empty() {
-        return Vec::new();
+    if largest_first.is_empty() && kept.is_empty() {
+        return LeftSamples::default();
     }
     let mut places = buffer.places(&feed.layout);
     let mut place = |entry: u32| places[entry as usize].take().expect("an entry is filled by one sample at a time");
@@ -83,23 +120,26 @@ pub(super) fn decode_groups(
     for (group, found) in &largest_first {
         queues.shared.push(QueuedSample { group, found, place: place(found.sample.entry), has_permit: true });
     }
+    let copies = Worker::new_fifo();
+    kept.iter().for_each(|kept| copies.push((kept, place(kept.sample.entry))));
     let pool = &feed.resources.pool;
     debug_assert!(pool.current_thread_index().is_none(), "a decoding thread waits for decoding threads");
     let (shared, own) = (queues.shared.stealer(), queues.own.stealer());
-    let (undecoded, idle, span) = (Mutex::new(Vec::new()), Notify::new(), Span::current());
-    let threads = OwnThreads { feed, batch, permit, shared, own, undecoded: &undecoded, idle: &idle, span: &span };
+    let (left, idle, span) = (Mutex::new(LeftSamples::default()), Notify::new(), Span::current());
+    let copies = copies.stealer();
+    let threads = OwnThreads { feed, batch, permit, copies, shared, own, left: &left, idle: &idle, span: &span };
     pool.in_place_scope(|scope| {
-        for _ in 0..pool.current_num_threads().min(largest_first.len()) {
+        for _ in 0..pool.current_num_threads().min(largest_first.len() + kept.len()) {
             scope.spawn(|_| threads.decode());
         }
         if feed.work == FeedWork::All {
             Lender { feed, batch, permit, idle: &idle }.run(&queues, || scope.spawn(|_| threads.decode()));
         }
     });
-    let mut undecoded = undecoded.into_inner();
+    let mut left = left.into_inner();
     // Sorted by entry, so that the first error of the batch is reported whichever was decoded first.
-    undecoded.sort_unstable_by_key(|undecoded| undecoded.sample.entry);
-    undecoded
+    left.undecoded.sort_unstable_by_key(|undecoded| undecoded.sample.entry);
+    left
 }
 
 /// A sample that is to be decoded, and where its columns go.
@@ -116,10 +156,12 @@ struct OwnThreads<'t, 'q> {
     feed: &'t Feed,
     batch: BatchId,
     permit: &'t DecodePermit,
+    /// Samples that are copied.
+    copies: Stealer<(&'q KeptInBatch, SamplePlace<'q>)>,
     shared: Stealer<QueuedSample<'q>>,
     /// Samples that are not lent.
     own: Stealer<QueuedSample<'q>>,
-    undecoded: &'t Mutex<Vec<Undecoded>>,
+    left: &'t Mutex<LeftSamples>,
     idle: &'t Notify,
     span: &'t Span,
 }
@@ -127,24 +169,39 @@ struct OwnThreads<'t, 'q> {
 impl OwnThreads<'_, '_> {
     /// Decodes samples on the calling thread until none is left.
     fn decode(&self) {
-        let Self { feed, batch, permit, shared, own, undecoded, idle, span } = self;
+        let Self { feed, batch, permit, copies, shared, own, left, idle, span } = self;
         let _entered = span.enter();
         let mut thread = feed.resources.threads.begin(thread_index(feed), *batch);
+        while let Some((KeptInBatch { sample, kept }, mut place)) = steal(copies) {
+            if feed.progress.is_cancelled() || place.room.is_some_and(BatchRoom::is_revoked) {
+                continue;
+            }
+            let member = feed.sharing.as_ref().expect("it has taken the sample");
+            place.take(feed, member, sample, kept);
+            let took = thread.end_item();
+            feed.resources.stages.decode.item(took, 0);
+            let pause = feed.resources.throttle.pause_after(took);
+            if !pause.is_zero() {
+                thread.pause(pause);
+            }
+            permit.finish(1);
+        }
         while let Some(QueuedSample { group, found, mut place, has_permit }) = steal(own).or_else(|| steal(shared)) {
             // The slot of a rank that is gone is never published, and a batch that starts again decodes all again.
             if feed.progress.is_cancelled() || place.room.is_some_and(BatchRoom::is_revoked) {
                 continue;
             }
-            let outcome = decode_sample(feed, group, found, &mut place);
+            let outcome = decode_or_take(feed, group, found, &mut place);
             let took = thread.end_item();
             let stage = &feed.resources.stages.decode;
             match outcome {
-                Ok(bytes) => stage.item(took, bytes),
-                Err(sample) => {
+                Outcome::Written(bytes) => stage.item(took, bytes),
+                Outcome::Awaited => left.lock().awaited.push(found.sample),
+                Outcome::Undecoded(sample) => {
                     if !matches!(sample.reason, Reason::Quarantined { .. }) {
                         stage.failure();
                     }
-                    undecoded.lock().push(*sample);
+                    left.lock().undecoded.push(*sample);
                 }
             }
             let pause = feed.resources.throttle.pause_after(took);
@@ -180,13 +237,41 @@ pub(super) fn thread_index(feed: &Feed) -> usize {
     feed.resources.pool.current_thread_index().expect("a decoding thread")
 }
 
-/// Decodes one sample into its place. Returns the bytes of the fields that were read, or the sample if it was not
-/// decoded.
+/// What became of a sample.
+enum Outcome {
+    /// It is in its place. Has the bytes of the fields that were read for it.
+    Written(u64),
+    Undecoded(Box<Undecoded>),
+    /// Another rank is decoding it.
+    Awaited,
+}
+
+/// Decodes one sample into its place, or copies it if another rank has decoded it.
+fn decode_or_take(feed: &Feed, group: &FetchedGroup, found: &FoundSample, place: &mut SamplePlace<'_>) -> Outcome {
+    let sample = &found.sample;
+    let decode = |place: &mut SamplePlace<'_>, shared| match decode_sample(feed, group, found, place, shared) {
+        Ok(bytes) => Outcome::Written(bytes),
+        Err(undecoded) => Outcome::Undecoded(undecoded),
+    };
+    let Some(member) = shared_for(feed, sample) else { return decode(place, None) };
+    match member.begin(sample.draw(), sample.may_wait) {
+        Begun::Take(kept) => {
+            place.take(feed, member, sample, &kept);
+            Outcome::Written(0)
+        }
+        Begun::Decode(mut shared) => decode(place, Some(&mut shared)),
+        Begun::Wait => Outcome::Awaited,
+    }
+}
+
+/// Decodes one sample into its place, but for the parts of it that are kept already, and keeps those that others want. Returns the
+/// bytes of the fields that were read, or the sample if it was not decoded.
 fn decode_sample(
     feed: &Feed,
     group: &FetchedGroup,
     found: &FoundSample,
     place: &mut SamplePlace<'_>,
+    mut shared: Option<&mut SharedDecode<'_>>,
 ) -> Result<u64, Box<Undecoded>> {
     let sample = &found.sample;
     if feed.work == FeedWork::Fetch {
@@ -211,10 +296,15 @@ fn decode_sample(
         result
     } else {
         mark(feed, Some(sample.id));
-        feed.decoder.decode_record(key, &fields, &mut place.targets)
+        let taken = shared.as_mut().map(|shared| shared.take(&mut place.targets));
+        let is_left = |column: usize| taken.as_ref().is_none_or(|taken| !taken[column]);
+        feed.decoder.decode_columns(key, &fields, &mut place.targets, is_left)
     };
     match (fields.wrong.into_inner(), result) {
         (None, Ok(())) => {
+            if let Some(shared) = shared {
+                shared.keep(&place.targets);
+            }
             place.keep(sample, group.is_held());
             feed.has_good.store(true, Ordering::Relaxed);
             Ok(fields.read_bytes.get())
@@ -414,6 +504,13 @@ impl BatchBuffer {
 }
 
 impl SamplePlace<'_> {
+    /// Copies a sample that another rank has decoded, and completes its entry.
+    fn take(&mut self, feed: &Feed, member: &SharingMember, sample: &BatchSample, kept: &KeptSample) {
+        member.take(sample.draw(), kept, &mut self.targets);
+        self.keep(sample, false);
+        feed.has_good.store(true, Ordering::Relaxed);
+    }
+
     /// Completes the entry of a decoded sample. Values that are parts of its block stay that if the block `is_held` until the
     /// batch is filled. Those for which there is no room are dropped: the batch starts again.
     pub(super) fn keep(&mut self, sample: &BatchSample, is_held: bool) {

@@ -8,7 +8,7 @@ use spdl_shard::manifest::Manifest;
 
 use super::{
     BatchSample, Group, WrongFetches,
-    decode::{BatchBuffer, decode_groups},
+    decode::{BatchBuffer, Samples, decode_samples},
     records::{self, FetchedGroup},
 };
 use crate::{
@@ -62,8 +62,9 @@ impl HeldSamples {
         let job = self.feed.session.job.name.clone();
         let decoding = tokio::task::spawn_blocking(move || {
             let batch = self.feed.batch_id(Position::START);
-            let undecoded = decode_groups(&self.feed, batch, &mut self.buffer, &self.groups, &permit);
-            (self, samples - undecoded.len())
+            let held = Samples { groups: &self.groups, kept: &[] };
+            let left = decode_samples(&self.feed, batch, &mut self.buffer, held, &permit);
+            (self, samples - left.undecoded.len() - left.awaited.len())
         });
         decoding.await.map_err(|_| FeedError::Panicked { job })
     }
@@ -85,7 +86,7 @@ fn spread(manifest: &Manifest, wanted: u32) -> Vec<Group> {
         let sample = |(offset, entry)| {
             let first = block.first_sample + offset;
             let (id, at, wrong) = (SampleId(first), Position::new(0, first), WrongFetches::default());
-            BatchSample { entry, at, id, block: number, flags: 0, attempts: 0, wrong }
+            BatchSample { entry, at, id, block: number, flags: 0, attempts: 0, may_wait: true, wrong }
         };
         let group: Group = (0..share).zip(entries.by_ref()).map(sample).collect();
         if !group.is_empty() {

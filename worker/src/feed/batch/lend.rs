@@ -15,7 +15,7 @@ use spdl_core::{
 use spdl_shard::format::{Array, Content, FieldValue};
 use tokio::{runtime::Handle, sync::Notify};
 
-use super::decode::QueuedSample;
+use super::decode::{QueuedSample, shared};
 use crate::{
     decode::FieldTarget,
     feed::{HelpReservation, driver::Feed, journal::Suspicion, scheduler::DecodePermit},
@@ -112,7 +112,9 @@ impl Lender<'_> {
         let (mut fields, mut columns) = (0, 0);
         while chunk.samples.len() < most && fields.max(columns) < CHUNK_BYTES {
             let Some(mut sample) = queues.shared.pop() else { break };
-            let Some((stored, bytes)) = self.stored(job, &sample) else {
+            // What another rank has decoded, or is decoding, is copied here.
+            let is_shared = shared(self.feed).is_some_and(|member| member.is_kept(sample.found.sample.draw(), true));
+            let Some((stored, bytes)) = self.stored(job, &sample).filter(|_| !is_shared) else {
                 queues.own.push(sample);
                 continue;
             };
@@ -232,6 +234,9 @@ impl Lender<'_> {
                         **value = next(lengths.next().expect("one for each ragged column") as usize);
                     }
                 }
+            }
+            if let Some(member) = shared(self.feed) {
+                member.offer(sample.found.sample.draw(), &sample.place.targets);
             }
             sample.place.keep(&sample.found.sample, false);
             self.feed.has_good.store(true, Ordering::Relaxed);

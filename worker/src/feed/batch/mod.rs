@@ -29,13 +29,15 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    ops::RangeInclusive,
     sync::Arc,
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use spdl_core::{
     BatchId, Position, SampleId,
+    feed::SampleDraw,
     layout::entry_flags,
     order::{Item, ItemKind, Located, Step},
 };
@@ -46,7 +48,7 @@ use tracing::{Instrument, Span};
 pub use self::held::HeldSamples;
 pub(super) use self::mix::Mixer;
 use self::{
-    decode::{BatchBuffer, Undecoded, decode_groups},
+    decode::{BatchBuffer, KeptInBatch, LeftSamples, Samples, decode_samples, shared, shared_for},
     mix::PlannedMixes,
     records::FetchedGroup,
 };
@@ -56,9 +58,12 @@ use super::{
     progress::Wait,
     room::{BatchRoom, RoomAnswer},
     scheduler::DecodeRequest,
+    sharing::SharingMember,
 };
 use crate::fetch::{BlockHold, WorkingWindow, for_batch, for_batch_now};
 
+/// A rank announces more steps until it has announced as many samples, so that none takes long to plan.
+const ANNOUNCED_AT_ONCE: u64 = 1024;
 /// Values of as many bytes are copied on a thread that may block.
 const BLOCKING_BYTES: u64 = 256 << 10;
 
@@ -74,6 +79,8 @@ struct BatchSample {
     flags: u32,
     /// Number of substitutes that were tried before it.
     attempts: u32,
+    /// Whether it waits while another rank decodes it.
+    may_wait: bool,
     wrong: WrongFetches,
 }
 
@@ -88,7 +95,12 @@ impl BatchSample {
             ItemKind::Invalid => entry_flags::INVALID,
         };
         let Located { id, block, .. } = item.located;
-        Self { entry, at: item.at, id, block, flags, attempts: 0, wrong: WrongFetches::default() }
+        Self { entry, at: item.at, id, block, flags, attempts: 0, may_wait: true, wrong: WrongFetches::default() }
+    }
+
+    /// Returns what its random operations are keyed by, beside the seed.
+    const fn draw(&self) -> SampleDraw {
+        SampleDraw { epoch: self.at.epoch, id: self.id }
     }
 
     /// Returns the substitute that takes this sample's entry.
@@ -137,9 +149,7 @@ pub(super) struct PlannedBatch {
 
 impl PlannedBatch {
     fn plan(feed: &Feed, step: Step) -> Self {
-        let mut items = Vec::new();
-        feed.plan.rank_items(&step, feed.rank, feed.session.world, &mut items);
-        let mixes = feed.mixer.as_ref().map(|mixer| mixer.plan(feed, &items)).unwrap_or_default();
+        let (items, mixes) = items_of(feed, &step);
         let all = (0..).zip(items.iter().chain(&mixes.partners)).map(|(entry, item)| BatchSample::new(entry, item));
         let (invalid, mut samples): (Vec<_>, Vec<_>) = all.partition(|sample| sample.flags & entry_flags::INVALID != 0);
         samples.sort_unstable_by_key(|sample| sample.id);
@@ -159,6 +169,10 @@ impl PlannedBatch {
     fn prefetch(&mut self, feed: &Feed) {
         let prefetch = |group: &Group| {
             let block = group[0].block;
+            let member = shared(feed);
+            if member.is_some_and(|member| group.iter().all(|sample| member.is_kept(sample.draw(), false))) {
+                return None;
+            }
             feed.resources.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block))
         };
         let batch = feed.batch_id(self.step.from);
@@ -166,22 +180,35 @@ impl PlannedBatch {
     }
 }
 
+/// Returns the items of a rank's batch, and what is mixed in it.
+fn items_of(feed: &Feed, step: &Step) -> (Vec<Item>, PlannedMixes) {
+    let mut items = Vec::new();
+    feed.plan.rank_items(step, feed.rank, feed.session.world, &mut items);
+    let mixes = feed.mixer.as_ref().map(|mixer| mixer.plan(feed, &items)).unwrap_or_default();
+    (items, mixes)
+}
+
 /// The batches of a rank that are planned and not being filled yet.
 pub(super) struct PlannedBatches {
     is_first: bool,
     ahead: VecDeque<PlannedBatch>,
     window: WorkingWindow,
+    announced: AnnouncedSteps,
     feed: Arc<Feed>,
 }
 
 impl PlannedBatches {
     pub(super) fn new(feed: Arc<Feed>) -> Self {
         let window = feed.dataset.working_window(&feed.resources.fetcher);
-        Self { is_first: true, ahead: VecDeque::new(), window, feed }
+        Self { is_first: true, ahead: VecDeque::new(), window, announced: AnnouncedSteps::default(), feed }
     }
 
     /// Plans the batch of a step and starts to fetch its blocks.
     pub(super) fn prepare(&mut self, step: Step) {
+        if let Some(member) = shared(&self.feed) {
+            let oldest = self.ahead.front().map_or(step.from, |batch| batch.step.from);
+            self.announced.advance(&self.feed, member, oldest..=step.from);
+        }
         let mut batch = PlannedBatch::plan(&self.feed, step);
         self.window.add(batch.groups.iter().map(|group| (group[0].block, self.feed.plan.in_use_until(group[0].at))));
         // The first batch does not wait for whole blocks, as a trainer is waiting for it.
@@ -198,6 +225,38 @@ impl PlannedBatches {
         // The blocks of the batches that are being filled have holds.
         self.window.advance(step.from);
         planned
+    }
+}
+
+/// The steps whose samples a rank has announced to those that share with it.
+#[derive(Debug, Default)]
+struct AnnouncedSteps {
+    /// Where the next step begins that is not announced.
+    to: Position,
+    /// Where each of them begins, and the number of its samples.
+    steps: VecDeque<(Position, u64)>,
+    samples: u64,
+}
+
+impl AnnouncedSteps {
+    /// Announces the steps that are planned, which begin in `planned`, and steps after them.
+    fn advance(&mut self, feed: &Feed, member: &SharingMember, planned: RangeInclusive<Position>) {
+        let (oldest, newest) = planned.into_inner();
+        while let Some((_, samples)) = self.steps.pop_front_if(|(begin, _)| *begin < oldest) {
+            self.samples -= samples;
+        }
+        self.to = self.to.max(oldest);
+        let mut announced = 0;
+        while self.to <= newest || (self.samples < member.ahead() && announced < ANNOUNCED_AT_ONCE) {
+            let Some(step) = feed.plan.step(self.to, &feed.session.batches()) else { return };
+            let (items, PlannedMixes { partners, .. }) = items_of(feed, &step);
+            let draw = |item: &Item| SampleDraw { epoch: item.at.epoch, id: item.located.id };
+            let valid = items.iter().filter(|item| item.kind != ItemKind::Invalid);
+            member.announce(valid.chain(&partners).map(draw));
+            let samples = (items.len() + partners.len()) as u64;
+            self.steps.push_back((step.from, samples));
+            (self.samples, announced, self.to) = (self.samples + samples, announced + samples, step.next);
+        }
     }
 }
 
@@ -339,15 +398,20 @@ struct Filling {
     awaited: BTreeMap<u32, u32>,
     /// Groups whose bytes have come.
     ready: Vec<FetchedGroup>,
+    /// Samples that another rank has decoded.
+    kept: Vec<KeptInBatch>,
+    /// Samples that another rank is decoding.
+    awaiting: FuturesUnordered<BoxFuture<'static, BatchSample>>,
     room: Option<Arc<BatchRoom>>,
 }
 
-type Decoded = Result<(BatchBuffer, Vec<Undecoded>), FeedError>;
+type Decoded = Result<(BatchBuffer, LeftSamples), FeedError>;
 
 impl Filling {
     fn new(feed: Arc<Feed>, sequence: u64, at: Position, room: Option<Arc<BatchRoom>>) -> Self {
         let (fetching, awaited, ready) = (FuturesUnordered::new(), BTreeMap::new(), Vec::new());
-        Self { feed, sequence, at, fetching, awaited, ready, room }
+        let (kept, awaiting) = (Vec::new(), FuturesUnordered::new());
+        Self { feed, sequence, at, fetching, awaited, ready, kept, awaiting, room }
     }
 
     /// Fetches and decodes until no sample of the batch is left, or the batch has to start again.
@@ -362,31 +426,50 @@ impl Filling {
             while let Some(Some(group)) = self.fetching.next().now_or_never() {
                 self.fetched(group?);
             }
-            if let Some(buffer) = idle.take_if(|_| !self.ready.is_empty()) {
+            while let Some(Some(sample)) = self.awaiting.next().now_or_never() {
+                self.fetch(smallvec![sample]);
+            }
+            if let Some(buffer) = idle.take_if(|_| !self.ready.is_empty() || !self.kept.is_empty()) {
                 decoding = Some(self.decode(buffer).boxed());
             }
             self.note_wait(decoding.is_some());
-            if decoding.is_none() && self.fetching.is_empty() {
+            if decoding.is_none() && self.fetching.is_empty() && self.awaiting.is_empty() {
                 return Ok(idle.expect("nothing is being decoded"));
             }
             let room = self.room.clone();
             tokio::select! {
                 Some(group) = self.fetching.next() => self.fetched(group?),
+                Some(sample) = self.awaiting.next() => self.fetch(smallvec![sample]),
                 // Samples that are being decoded are done soon.
                 () = revoked(room.as_deref()), if decoding.is_none() => {
                     return Ok(idle.expect("nothing is being decoded"));
                 }
                 Some(decoded) = conditional(&mut decoding) => {
                     decoding = None;
-                    let (buffer, undecoded) = decoded?;
+                    let (buffer, left) = decoded?;
                     idle = Some(buffer);
-                    self.settle(undecoded)?;
+                    left.awaited.into_iter().for_each(|sample| self.await_other(sample));
+                    self.settle(left.undecoded)?;
                 }
             }
         }
     }
 
-    fn fetch(&mut self, group: Group) {
+    fn fetch(&mut self, mut group: Group) {
+        if shared(&self.feed).is_some() {
+            // No block is read for a sample that is kept.
+            let kept = |sample: &BatchSample| shared_for(&self.feed, sample)?.kept(sample.draw());
+            group.retain(|sample| match kept(sample) {
+                Some(kept) => {
+                    self.kept.push(KeptInBatch { sample: *sample, kept });
+                    false
+                }
+                None => true,
+            });
+            if group.is_empty() {
+                return;
+            }
+        }
         match records::in_memory(&self.feed, group) {
             Ok(fetched) => self.ready.push(fetched),
             Err(group) => {
@@ -406,6 +489,17 @@ impl Filling {
             tokio::time::sleep(delay).await;
             for_batch(Some(batch), records::fetch(feed, group)).await
         });
+    }
+
+    /// Waits until another rank has decoded a sample.
+    fn await_other(&self, sample: BatchSample) {
+        let feed = self.feed.clone();
+        let decoded = async move {
+            let member = feed.sharing.as_ref().expect("it has begun the sample");
+            let may_wait = member.wait(sample.draw()).await;
+            BatchSample { may_wait, ..sample }
+        };
+        self.awaiting.push(decoded.boxed());
     }
 
     fn batch(&self) -> BatchId {
@@ -433,6 +527,7 @@ impl Filling {
     fn note_wait(&self, is_decoding: bool) {
         let wait = match self.awaited.first_key_value() {
             _ if is_decoding => Wait::Decode,
+            None if !self.awaiting.is_empty() => Wait::Decode,
             Some((block, _)) => {
                 let shard = self.feed.dataset.shard_url(*block).into();
                 Wait::Block { block: *block, shard, others: self.awaited.len() - 1 }
@@ -444,12 +539,12 @@ impl Filling {
 
     /// Decodes the samples that are ready, once the scheduler grants a permit.
     fn decode(&mut self, mut buffer: BatchBuffer) -> impl Future<Output = Decoded> + Send + 'static {
-        let groups = std::mem::take(&mut self.ready);
+        let (groups, kept) = (std::mem::take(&mut self.ready), std::mem::take(&mut self.kept));
         let feed = self.feed.clone();
         let (progress, session) = (feed.progress.clone(), feed.session.id);
         let at = self.at;
         let request = DecodeRequest { progress, sequence: self.sequence, session, at };
-        let samples = groups.iter().map(FetchedGroup::len).sum();
+        let samples = groups.iter().map(FetchedGroup::len).sum::<usize>() + kept.len();
         let span = spans::decode(samples);
         let entered = span.clone();
         let decoded = async move {
@@ -457,10 +552,11 @@ impl Filling {
             let (job, batch) = (feed.session.job.name.clone(), feed.batch_id(at));
             let decoding = tokio::task::spawn_blocking(move || {
                 let _entered = entered.entered();
-                let undecoded = decode_groups(&feed, batch, &mut buffer, &groups, &permit);
+                let samples = Samples { groups: &groups, kept: &kept };
+                let left = decode_samples(&feed, batch, &mut buffer, samples, &permit);
                 buffer.hold(groups);
                 drop(permit);
-                (buffer, undecoded)
+                (buffer, left)
             });
             decoding.await.map_err(|_| FeedError::Panicked { job })
         };

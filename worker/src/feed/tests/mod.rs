@@ -4,6 +4,7 @@ mod files;
 pub(crate) mod fixture;
 mod recorded;
 mod room;
+mod sharing;
 
 use std::{fs, sync::Arc};
 

@@ -1,0 +1,398 @@
+//! Decoded samples that the feeds of this process share: what is kept of them, and in which memory. Who keeps what for whom is
+//! decided by [`SharingCore`].
+//!
+//! A process whose feeds have nothing in common pays one load of a flag for each sample.
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use spdl_core::{
+    feed::{Allowed, Decoded, PartWork, SampleDraw, SampleWork, SharingCore, SharingCounts, SharingId},
+    job::{Job, SampleContent},
+    layout::{Layout, Place},
+    messages::SessionId,
+};
+use tokio::sync::oneshot;
+
+use super::room::{SharedReservation, SlotMemory};
+use crate::decode::FieldTarget;
+
+/// What is kept takes at most one part in this many of the memory of slots and cached blocks.
+const PART: u64 = 8;
+/// Memory is reserved and given back in steps of as many bytes.
+const STEP_BYTES: u64 = 4 << 20;
+/// The most samples that a rank announces ahead.
+const MAX_AHEAD: u64 = 16_384;
+/// A sample is taken to have at least as many bytes.
+const LEAST_SAMPLE_BYTES: u64 = 1 << 10;
+/// How often what is kept for idle ranks is given up.
+const SWEEP_MS: u64 = 1_000;
+/// A sample that another rank decodes is waited for as long as four others take, and this much longer.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// Whether the feeds of a process share decoded samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum SampleSharing {
+    /// They do, where it pays.
+    #[default]
+    On,
+    /// Each decodes its own samples.
+    Off,
+}
+
+/// What is kept of a part of a sample: one value for each of its columns.
+#[derive(Debug)]
+struct KeptPart {
+    columns: SmallVec<[Bytes; 1]>,
+    _room: SharedRoom,
+}
+
+type Core = SharingCore<Arc<KeptPart>, oneshot::Sender<()>>;
+
+/// The samples that the feeds of a process share.
+#[derive(Debug)]
+pub(crate) struct Sharing {
+    setting: SampleSharing,
+    started: Instant,
+    core: Mutex<Core>,
+    /// Tells each feed whether it has met another.
+    met: Mutex<Vec<(SharingId, Weak<AtomicBool>)>>,
+    memory: Arc<SharedMemory>,
+    swept_ms: AtomicU64,
+}
+
+/// What a process has shared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharingStats {
+    /// Samples.
+    pub samples: SharingCounts,
+    /// Samples that were not kept because there was no room.
+    pub refused: u64,
+    /// Bytes that are kept.
+    pub bytes: u64,
+}
+
+/// The memory for what is kept. It is taken from that of cached blocks, as it is needed.
+#[derive(Debug)]
+struct SharedMemory {
+    slots: Arc<SlotMemory>,
+    max_bytes: u64,
+    used: Mutex<UsedMemory>,
+    /// Whether the last part had no room, and nothing was given up since. It is tried again at each sweep.
+    is_full: AtomicBool,
+    refused: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct UsedMemory {
+    bytes: u64,
+    reserved: Vec<SharedReservation>,
+}
+
+/// Memory of a part; given back when dropped.
+#[derive(Debug)]
+struct SharedRoom {
+    memory: Arc<SharedMemory>,
+    bytes: u64,
+}
+
+impl SharedMemory {
+    fn take(self: &Arc<Self>, bytes: u64) -> Option<SharedRoom> {
+        let mut used = self.used.lock();
+        while used.bytes + bytes > STEP_BYTES * used.reserved.len() as u64 {
+            let next_bytes = STEP_BYTES * (used.reserved.len() as u64 + 1);
+            let more = (next_bytes <= self.max_bytes).then(|| self.slots.reserve_shared(STEP_BYTES)).flatten();
+            let Some(more) = more else {
+                self.is_full.store(true, Relaxed);
+                return None;
+            };
+            used.reserved.push(more);
+        }
+        used.bytes += bytes;
+        Some(SharedRoom { memory: self.clone(), bytes })
+    }
+}
+
+impl Drop for SharedRoom {
+    fn drop(&mut self) {
+        let mut used = self.memory.used.lock();
+        used.bytes -= self.bytes;
+        // One more step is kept, so that it is not reserved for each sample.
+        let steps = used.bytes.div_ceil(STEP_BYTES) + u64::from(used.bytes > 0);
+        let kept = used.reserved.len().min(usize::try_from(steps).unwrap_or(usize::MAX));
+        let given_back = used.reserved.split_off(kept);
+        drop(used);
+        self.memory.is_full.store(false, Relaxed);
+        drop(given_back);
+    }
+}
+
+impl Sharing {
+    /// Creates the place for shared samples, within the memory of slots and cached blocks, which is `pool_bytes`.
+    pub(super) fn new(setting: SampleSharing, slots: Arc<SlotMemory>, pool_bytes: u64) -> Arc<Self> {
+        let (used, is_full, refused) = (Mutex::default(), AtomicBool::new(false), AtomicU64::new(0));
+        let memory = Arc::new(SharedMemory { slots, max_bytes: pool_bytes / PART, used, is_full, refused });
+        let (core, met, swept_ms) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Arc::new(Self { setting, started: Instant::now(), core, met, memory, swept_ms })
+    }
+
+    /// Lets the feed of a rank share samples of `job`.
+    pub(super) fn join(self: &Arc<Self>, session: SessionId, job: &Job, layout: &Layout) -> Option<SharingMember> {
+        if self.setting == SampleSharing::Off {
+            return None;
+        }
+        let SampleContent { source, parts } = job.sample_content();
+        let (names, parts): (Vec<_>, Vec<_>) = parts.into_iter().map(|part| (part.fingerprint, part.columns)).unzip();
+        let id = self.core.lock().join(session, source, names, self.now_ms());
+        let is_met = Arc::<AtomicBool>::default();
+        self.met.lock().push((id, Arc::downgrade(&is_met)));
+        self.tell();
+        let fixed_bytes = |place: &Place| match place {
+            Place::Fixed { sample_bytes, .. } => *sample_bytes as u64,
+            Place::Ragged { .. } => 0,
+        };
+        let sample_bytes: u64 = layout.columns().iter().map(|column| fixed_bytes(&column.place)).sum();
+        let ahead = (self.memory.max_bytes / sample_bytes.max(LEAST_SAMPLE_BYTES)).min(MAX_AHEAD);
+        Some(SharingMember { sharing: self.clone(), id, parts, is_met, ahead })
+    }
+
+    /// Gives up what is kept if slots need its memory.
+    pub(super) fn make_room(&self) {
+        if self.memory.slots.is_short() {
+            let released = self.core.lock().release_all();
+            drop(released);
+        }
+    }
+
+    pub(crate) fn stats(&self) -> SharingStats {
+        let (samples, refused) = (self.core.lock().counts(), self.memory.refused.load(Relaxed));
+        SharingStats { samples, refused, bytes: self.memory.used.lock().bytes }
+    }
+
+    /// Tells all feeds whether they have met another.
+    fn tell(&self) {
+        let mut met = self.met.lock();
+        met.retain(|(id, flag)| match flag.upgrade() {
+            Some(flag) => {
+                flag.store(self.core.lock().is_met(*id), Relaxed);
+                true
+            }
+            None => false,
+        });
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn sweep(&self, now_ms: u64) {
+        let swept_ms = self.swept_ms.load(Relaxed);
+        let is_due = now_ms >= swept_ms + SWEEP_MS;
+        if is_due && self.swept_ms.compare_exchange(swept_ms, now_ms, Relaxed, Relaxed).is_ok() {
+            let released = self.core.lock().sweep(now_ms);
+            drop(released);
+            self.memory.is_full.store(false, Relaxed);
+        }
+        self.make_room();
+    }
+}
+
+/// The feed of a rank among those that share. Dropping it leaves them.
+#[derive(Debug)]
+pub(super) struct SharingMember {
+    sharing: Arc<Sharing>,
+    id: SharingId,
+    /// The columns of each part.
+    parts: Vec<Vec<usize>>,
+    is_met: Arc<AtomicBool>,
+    /// How many samples to announce ahead.
+    ahead: u64,
+}
+
+/// All of a sample, as it is kept.
+#[derive(Debug)]
+pub(super) struct KeptSample(Vec<Arc<KeptPart>>);
+
+/// What a feed does about a sample.
+pub(super) enum Begun<'m> {
+    Take(KeptSample),
+    Decode(SharedDecode<'m>),
+    Wait,
+}
+
+/// A sample that a feed decodes, some of it for others.
+pub(super) struct SharedDecode<'m> {
+    member: &'m SharingMember,
+    draw: SampleDraw,
+    work: Vec<PartWork<Arc<KeptPart>>>,
+    started: Instant,
+    kept: Vec<(usize, Arc<KeptPart>)>,
+    decoded: Decoded,
+}
+
+impl Drop for SharingMember {
+    fn drop(&mut self) {
+        let released = self.sharing.core.lock().leave(self.id);
+        drop(released);
+        self.sharing.tell();
+    }
+}
+
+impl SharingMember {
+    /// Returns whether a feed of another session has columns in common with this one.
+    pub(super) fn is_met(&self) -> bool {
+        self.is_met.load(Relaxed)
+    }
+
+    /// Returns how many samples to announce ahead.
+    pub(super) const fn ahead(&self) -> u64 {
+        self.ahead
+    }
+
+    /// Announces samples that the feed decodes soon.
+    pub(super) fn announce(&self, draws: impl IntoIterator<Item = SampleDraw>) {
+        self.sharing.core.lock().announce(self.id, draws);
+    }
+
+    /// The feed has come to a sample.
+    pub(super) fn begin(&self, draw: SampleDraw, may_wait: bool) -> Begun<'_> {
+        let now_ms = self.sharing.now_ms();
+        self.sharing.sweep(now_ms);
+        let memory = &self.sharing.memory;
+        let may_keep = !memory.is_full.load(Relaxed);
+        if !may_keep {
+            memory.refused.fetch_add(1, Relaxed);
+        }
+        let allowed = Allowed { may_wait: may_wait && may_keep, may_keep };
+        match self.sharing.core.lock().begin(self.id, draw, allowed, now_ms) {
+            SampleWork::Take(values) => Begun::Take(KeptSample(values)),
+            SampleWork::Wait => Begun::Wait,
+            SampleWork::Decode(work) => {
+                let (started, kept, decoded) = (Instant::now(), Vec::new(), Decoded::default());
+                Begun::Decode(SharedDecode { member: self, draw, work, started, kept, decoded })
+            }
+        }
+    }
+
+    /// Returns a sample of which all is kept.
+    pub(super) fn kept(&self, draw: SampleDraw) -> Option<KeptSample> {
+        if !self.is_kept(draw, false) {
+            return None;
+        }
+        match self.begin(draw, true) {
+            Begun::Take(kept) => Some(kept),
+            // It was given up meanwhile; the feed comes to it again.
+            Begun::Decode(SharedDecode { .. }) | Begun::Wait => None,
+        }
+    }
+
+    /// Returns whether all of a sample is kept; with `or_soon`, also if the rest is being decoded.
+    pub(super) fn is_kept(&self, draw: SampleDraw, or_soon: bool) -> bool {
+        self.sharing.core.lock().is_kept(self.id, draw, or_soon)
+    }
+
+    /// Copies a sample to its place.
+    pub(super) fn take(&self, draw: SampleDraw, KeptSample(values): &KeptSample, targets: &mut [FieldTarget<'_>]) {
+        let started = Instant::now();
+        for (value, columns) in values.iter().zip(&self.parts) {
+            value.copy_to(columns, targets);
+        }
+        let released = self.sharing.core.lock().taken(self.id, draw, nanoseconds(started));
+        drop(released);
+    }
+
+    /// Keeps those parts of a sample that others want, which another worker has decoded.
+    pub(super) fn offer(&self, draw: SampleDraw, targets: &[FieldTarget<'_>]) {
+        let started = Instant::now();
+        let wanted = self.sharing.core.lock().wanted_parts(self.id, draw, self.sharing.now_ms());
+        let kept: Vec<_> = wanted.into_iter().filter_map(|part| Some((part, self.copy(part, targets)?))).collect();
+        let decoded = Decoded { took_ns: 0, in_part: false, keep_ns: nanoseconds(started) };
+        let released = self.sharing.core.lock().finish(self.id, draw, kept, decoded);
+        drop(released);
+    }
+
+    /// Waits until no other feed decodes a sample, and returns true; false if that takes too long.
+    pub(super) async fn wait(&self, draw: SampleDraw) -> bool {
+        let (waiter, woken) = oneshot::channel();
+        let limit = {
+            let mut core = self.sharing.core.lock();
+            if core.wait(self.id, draw, waiter).is_some() {
+                return true;
+            }
+            WAIT + 4 * Duration::from_nanos(core.decode_ns(self.id))
+        };
+        // The sender is dropped once the sample is decoded or given up.
+        tokio::time::timeout(limit, woken).await.is_ok()
+    }
+
+    /// Copies a part of a sample, if there is room.
+    fn copy(&self, part: usize, targets: &[FieldTarget<'_>]) -> Option<Arc<KeptPart>> {
+        let value = |column: &usize| -> &[u8] {
+            match &targets[*column] {
+                FieldTarget::Fixed(bytes) => bytes,
+                FieldTarget::Ragged(value) => value,
+            }
+        };
+        let columns = &self.parts[part];
+        let bytes = columns.iter().map(|column| value(column).len() as u64).sum();
+        let room = self.sharing.memory.take(bytes)?;
+        let columns = columns.iter().map(|column| Bytes::copy_from_slice(value(column))).collect();
+        Some(Arc::new(KeptPart { columns, _room: room }))
+    }
+}
+
+impl KeptPart {
+    fn copy_to(&self, columns: &[usize], targets: &mut [FieldTarget<'_>]) {
+        for (value, column) in self.columns.iter().zip(columns) {
+            match &mut targets[*column] {
+                FieldTarget::Fixed(place) => place.copy_from_slice(value),
+                // A copy, as what is kept may be given up before the batch is filled.
+                FieldTarget::Ragged(place) => **place = Bytes::copy_from_slice(value),
+            }
+        }
+    }
+}
+
+impl SharedDecode<'_> {
+    /// Copies the parts that are kept already. Returns for each column whether it has its value.
+    pub(super) fn take(&mut self, targets: &mut [FieldTarget<'_>]) -> SmallVec<[bool; 8]> {
+        let mut taken = SmallVec::from_elem(false, targets.len());
+        for (work, columns) in self.work.iter().zip(&self.member.parts) {
+            let PartWork::Take(value) = work else { continue };
+            value.copy_to(columns, targets);
+            columns.iter().for_each(|column| taken[*column] = true);
+            self.decoded.in_part = true;
+        }
+        taken
+    }
+
+    /// Keeps the parts that others want of a sample that is decoded.
+    pub(super) fn keep(&mut self, targets: &[FieldTarget<'_>]) {
+        self.decoded.took_ns = nanoseconds(self.started).max(1);
+        let started = Instant::now();
+        let wanted = (0..).zip(&self.work).filter(|(_, work)| matches!(work, PartWork::DecodeAndKeep));
+        let kept = wanted.filter_map(|(part, _)| Some((part, self.member.copy(part, targets)?)));
+        self.kept = kept.collect();
+        self.decoded.keep_ns = nanoseconds(started);
+    }
+}
+
+impl Drop for SharedDecode<'_> {
+    fn drop(&mut self) {
+        let kept = std::mem::take(&mut self.kept);
+        let released = self.member.sharing.core.lock().finish(self.member.id, self.draw, kept, self.decoded);
+        drop(released);
+    }
+}
+
+fn nanoseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
