@@ -105,11 +105,11 @@ def under_slurm(folder: pathlib.Path) -> float:
         begin = time.monotonic()
         read(start(folder, *PACK))
         variables = {"SPDL_SHARED": str(folder), "GPUS_PER_NODE": "1", "SPDL_WORKER_CORES": BUDGET[1], "SPDL_WORKER_MEMORY": BUDGET[3]}
-        environment = {**cluster.environment, **variables, "OMP_NUM_THREADS": "1", "PATH": f"{programs()}{os.pathsep}{slurm.PATH}"}
         output = folder / "output"
         script = ROOT / "examples/slurm/train.sbatch"
-        command = ["sbatch", f"--output={output}", str(script), "train.toml", "train.py"]
-        subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=LIMIT_S)
+        path = f"{programs()}{os.pathsep}{slurm.PATH}"
+        command = ("sbatch", f"--output={output}", str(script), "train.toml", "train.py")
+        read(start(folder, *command, **{**cluster.environment, **variables, "PATH": path}))
         while not output.exists() or len(set(FIRST.findall(output.read_text()))) < 2:
             if time.monotonic() > begin + LIMIT_S:
                 raise RuntimeError(output.read_text() if output.exists() else "SLURM has not started the job")

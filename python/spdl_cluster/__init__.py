@@ -37,15 +37,20 @@ from .errors import (
 if TYPE_CHECKING:
     from .batch import Batch, Position, Ragged
     from .control import jobs, remove, status, submit
+    from .datasets import DatasetReport, PartReport, index, merge, pack
     from .device import DeviceOptions, Normalise
     from .insight import Diagnosis, LoaderStats, LoaderWindow, Prediction
+    from .job import Column, Function, Job
     from .loader import Epoch, Loader, Start, connect, local
+    from .writer import Writer
 
 __all__ = [
     "Batch",
     "ClosedError",
+    "Column",
     "ConnectError",
     "DataError",
+    "DatasetReport",
     "DeviceError",
     "DeviceMemoryError",
     "DeviceOptions",
@@ -53,12 +58,15 @@ __all__ = [
     "Epoch",
     "FinishedError",
     "ForkedError",
+    "Function",
+    "Job",
     "SlotsExhaustedWarning",
     "Loader",
     "LoaderStats",
     "LoaderTimeout",
     "LoaderWindow",
     "Normalise",
+    "PartReport",
     "PipelineFailure",
     "PipelineTimeout",
     "Position",
@@ -70,10 +78,14 @@ __all__ = [
     "Start",
     "StateError",
     "UsageError",
+    "Writer",
     "__version__",
     "connect",
+    "index",
     "jobs",
     "local",
+    "merge",
+    "pack",
     "remove",
     "status",
     "submit",
@@ -83,9 +95,12 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(["Batch", "Position", "Ragged"], "batch"),
     **dict.fromkeys(["jobs", "remove", "status", "submit"], "control"),
+    **dict.fromkeys(["DatasetReport", "PartReport", "index", "merge", "pack"], "datasets"),
     **dict.fromkeys(["DeviceOptions", "Normalise"], "device"),
     **dict.fromkeys(["Diagnosis", "LoaderStats", "LoaderWindow", "Prediction"], "insight"),
+    **dict.fromkeys(["Column", "Function", "Job"], "job"),
     **dict.fromkeys(["Epoch", "Loader", "Start", "connect", "local"], "loader"),
+    "Writer": "writer",
 }
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "NativeLoader",
     "NativeOp",
     "NativePipeline",
+    "NativeWriter",
     "PipelineStageStats",
     "Prediction",
     "Reply",
@@ -32,7 +33,10 @@ __all__ = [
     "StreamPosition",
     "Transform",
     "__version__",
+    "index",
     "job_text",
+    "merge_parts",
+    "pack",
     "pack_pictures",
     "set_log_level",
     "start_log",
@@ -390,8 +394,67 @@ class NativePipeline:
     def begin_stop(self) -> None: ...
     def wait_stopped(self, timeout: float | None) -> None: ...
 
+@final
+class NativeWriter:
+    """A dataset that is written sample by sample."""
+
+    def __new__(
+        cls,
+        dataset: str,
+        *,
+        name: str | None,
+        classes: Sequence[str],
+        shard_size: int | str,
+        records_per_shard: int | None,
+        block_size: int | str,
+        crop_ready: bool,
+        force: bool,
+    ) -> NativeWriter: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def is_forked(self) -> bool: ...
+    def write(self, key: str | None, fields: Sequence[tuple[str, bytes]]) -> None: ...
+    def finish(self) -> str: ...
+    def abort(self) -> None: ...
+
 def start_log(deliver: Callable[[int, str, str], None]) -> None: ...
 def set_log_level(level: int) -> None: ...
 def stop_log() -> None: ...
 def job_text(job: Any, name: str | None = None) -> str: ...
+def pack(
+    source: str | os.PathLike[str],
+    dataset: str,
+    *,
+    name: str | None,
+    fields: str | None,
+    annotations: str | os.PathLike[str] | None,
+    annotations_beside: bool,
+    classes: Sequence[str] | None,
+    seed: int,
+    no_shuffle: bool,
+    shard_size: int | str,
+    records_per_shard: int | None,
+    block_size: int | str,
+    crop_ready: bool,
+    force: bool,
+    part: str | None,
+    on_progress: Callable[[int, int, int, int | None, int | None], object] | None,
+) -> str: ...
+def index(
+    dataset: str,
+    *,
+    format: str | None,
+    table: str | os.PathLike[str] | None,
+    out: str | None,
+    shards: Sequence[str] | None,
+    name: str | None,
+    boxes: str | None,
+    classes: Sequence[str],
+    block_size: int | str | None,
+    force: bool,
+    discard_metadata: bool,
+    on_progress: Callable[[int, int, int, int | None, int | None], object] | None,
+) -> str: ...
+def merge_parts(dataset: str) -> str: ...
 def pack_pictures(folder: str | os.PathLike[str], count: int, seed: int = 0) -> int: ...

@@ -6,26 +6,21 @@ import json
 import os
 import pathlib
 import re
-import subprocess
-import sys
 import tempfile
-from collections.abc import Mapping
 from typing import Any
 
 from . import functions, program
-from ._native import job_text
 from .errors import RefusedError, SettingError
+from .functions import AnyJob
 
 #: A version at the end of a job's name.
 _VERSION = re.compile(r"(.*)-v(\d+)")
 #: What the coordinator's refusal of a job says whose name another job has.
 _DIFFERS = "it is there already"
 
-Job = Mapping[str, Any] | str | os.PathLike[str]
-
 
 def submit(
-    job: Job, *, new_version: bool = False, coordinators: str | None = None, certs: str | os.PathLike[str] | None = None
+    job: AnyJob, *, new_version: bool = False, coordinators: str | None = None, certs: str | os.PathLike[str] | None = None
 ) -> str:
     """Creates a job in a cluster and returns its name; does nothing if the same job is there.
 
@@ -35,33 +30,32 @@ def submit(
     coordinators: `HOST:PORT` of the coordinator, or of all of them, separated by commas. Default `SPDL_COORD`.
     certs: folder with `ca.pem`, `cert.pem` and `key.pem` of a client or an administrator. Default `SPDL_CERTS`.
     """
-    job = functions.named(job) if isinstance(job, Mapping) else job
     name: str | None = None
     while True:
         try:
-            return _submit(job_text(job, name), coordinators, certs)
+            return _submit(functions.job_text(job, name), coordinators, certs)
         except RefusedError as error:
             if _DIFFERS not in str(error):
                 raise
             if not new_version:
                 raise RefusedError(str(error), "`new_version=True` creates it as the next version of that job") from None
-            name = _next_version(name or _name(job_text(job)))
+            name = _next_version(name or _name(functions.job_text(job)))
 
 
 def jobs(*, coordinators: str | None = None, certs: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
     """Returns the jobs of a cluster: name, dataset, position and further facts of each, in the form of `spdl-ctl status --json`. Takes what `submit` takes."""
-    found: list[dict[str, Any]] = json.loads(_call(coordinators, certs, "job", "list", "--json"))
+    found: list[dict[str, Any]] = json.loads(_call(coordinators, certs, "job", "list", "--json").checked())
     return found
 
 
 def remove(name: str, *, coordinators: str | None = None, certs: str | os.PathLike[str] | None = None) -> None:
     """Removes a job, with its positions and its ledger of bad samples. Takes what `submit` takes, and needs an administrator's certificate."""
-    _call(coordinators, certs, "job", "remove", name)
+    _call(coordinators, certs, "job", "remove", name).checked()
 
 
 def status(*, coordinators: str | None = None, certs: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Returns the state of a cluster: jobs, workers, ranks and what limits them, as `spdl-ctl status --json` prints it. Takes what `submit` takes."""
-    found: dict[str, Any] = json.loads(_call(coordinators, certs, "status", "--json"))
+    found: dict[str, Any] = json.loads(_call(coordinators, certs, "status", "--json").checked())
     return found
 
 
@@ -69,23 +63,18 @@ def _submit(text: str, coordinators: str | None, certs: str | os.PathLike[str] |
     with tempfile.TemporaryDirectory(prefix="spdl-job-") as folder:
         path = pathlib.Path(folder, "job.toml")
         path.write_text(text)
-        name: str = json.loads(_call(coordinators, certs, "job", "submit", path, "--python", sys.executable, "--json"))["name"]
-        return name
+        return program.submit(lambda *arguments: _call(coordinators, certs, *arguments), path)
 
 
-def _call(coordinators: str | None, certs: str | os.PathLike[str] | None, *arguments: object) -> str:
-    """Runs `spdl-ctl` and returns the last line that it prints."""
+def _call(coordinators: str | None, certs: str | os.PathLike[str] | None, *arguments: object) -> program.Outcome:
+    """Runs `spdl-ctl` with what says where the cluster is."""
     options: list[str] = []
     for flag, variable, value in (("--coord", "SPDL_COORD", coordinators), ("--certs", "SPDL_CERTS", certs)):
         if value is not None:
             options += [flag, os.fspath(value)]
         elif not os.environ.get(variable):
             raise SettingError(f"neither `{flag[2:]}` nor variable `{variable}` says where the cluster is", f"set `{variable}`")
-    done = subprocess.run([program.path(), *map(str, arguments), *options], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode != 0:
-        problem, _, hint = done.stderr.strip().removeprefix("error: ").partition("\nhint: ")
-        raise RefusedError(problem, hint or None)
-    return done.stdout.strip().rpartition("\n")[2]
+    return program.run(*arguments, *options)
 
 
 def _name(text: str) -> str:

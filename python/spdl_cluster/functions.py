@@ -8,7 +8,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from . import _native
 from .errors import SettingError
+
+#: A job: the path of a job file, or a dict with the same keys, such as a `Job`.
+AnyJob = Mapping[str, Any] | str | os.PathLike[str]
 
 
 class Program(NamedTuple):
@@ -33,6 +37,11 @@ def named(job: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(tables, (list, tuple)):
             named[kind] = [_named_in(table, kind, subject, key) if isinstance(table, Mapping) else table for table in tables]
     return named
+
+
+def job_text(job: AnyJob, name: str | None = None) -> str:
+    """Returns a job, under another name if one is given, as the text of a job file that means the same in every folder."""
+    return _native.job_text(named(job) if isinstance(job, Mapping) else job, name)
 
 
 def program() -> Program | None:

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, NoReturn
 
-from . import environment, functions, insight, log, misuse, tensors
+from . import control, environment, functions, insight, log, misuse, tensors
 from . import device as devices
 from ._native import NativeBatch, NativeLoader
 from .batch import Batch, Position, of_native
 from .device import DeviceOptions
 from .errors import FinishedError, SettingError, StateError, UsageError
+from .functions import AnyJob
 
 _open: weakref.WeakSet[Loader] = weakref.WeakSet()
 
@@ -306,7 +307,7 @@ def connect(
     rank: int | None = None,
     world: int | None = None,
     *,
-    job: str | os.PathLike[str] | None = None,
+    job: AnyJob | None = None,
     run: str | None = None,
     start: StartFrom | None = None,
     takeover: bool | None = None,
@@ -332,7 +333,8 @@ def connect(
     rank, world: this rank and the number of data-parallel ranks. By default those of torch's process group when the
         loader is first used; without one, `RANK` and `WORLD_SIZE` as torchrun sets them, MPI's variables, or SLURM's;
         otherwise 0 of 1. Give both or neither.
-    job: name of the job; under `spdl-run` also the job's file. Default `SPDL_JOB`.
+    job: name of the job; under `spdl-run` also the job's file. A dict with the keys of a job file is submitted first, as by `submit`, which
+        does nothing if the same job is there. Default `SPDL_JOB`.
     run: name of this training. Sessions and positions belong to the run, and several runs with the same job can go on
         at once. Default `SPDL_RUN`, or the job's name.
     start: `"beginning"`; `"resume"`, the position that all ranks of the run's last session had reached; an epoch;
@@ -372,7 +374,7 @@ def connect(
     ranks = environment.Ranks(rank, world)
     native = NativeLoader.connect(
         ranks,
-        job=environment.job_name(job),
+        job=control.submit(job, coordinators=coordinators, certs=certs) if isinstance(job, Mapping) else environment.job_name(job),
         run=run,
         start=_start_text(start, state),
         takeover=takeover,
@@ -394,7 +396,7 @@ def connect(
 
 @misuse.explained
 def local(
-    job: Mapping[str, Any] | str | os.PathLike[str],
+    job: AnyJob,
     rank: int | None = None,
     world: int | None = None,
     *,

@@ -3,6 +3,7 @@
 
 mod batch;
 mod batch_memory;
+mod datasets;
 mod device;
 mod diagnosis;
 mod dlpack;
@@ -21,6 +22,8 @@ mod values;
 mod _native {
     #[pymodule_export]
     use crate::batch::{DlpackColumn, NativeBatch};
+    #[pymodule_export]
+    use crate::datasets::{NativeWriter, index, merge_parts, pack};
     #[pymodule_export]
     use crate::diagnosis::{DiagnosisTerm, NativeDiagnosis, Prediction};
     #[pymodule_export]

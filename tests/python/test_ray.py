@@ -60,15 +60,9 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
 
 
 @pytest.fixture
-def two_raylets(temporary: pathlib.Path) -> Iterator[Raylets]:
-    raylets = Raylets(2)
-    yield raylets
-    raylets.stop()
-
-
-@pytest.fixture
-def three_raylets(temporary: pathlib.Path) -> Iterator[Raylets]:
-    raylets = Raylets(3)
+def raylets(temporary: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[Raylets]:
+    """As many raylets as the test's parameter is."""
+    raylets = Raylets(request.param)
     yield raylets
     raylets.stop()
 
@@ -157,19 +151,24 @@ def left(folder: pathlib.Path) -> list[str]:
     return [name for name in os.listdir(folder) if name.startswith("spdl")]
 
 
+@pytest.mark.parametrize("raylets", [2], indirect=True)
 def test_two_nodes_train_every_sample_once_although_servers_are_killed(
-    two_raylets: Raylets, job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], temporary: pathlib.Path, tmp_path: pathlib.Path
+    raylets: Raylets, job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], temporary: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     made, go = job_file(job(name="train", epochs=EPOCHS, epoch_end="exact")), tmp_path / "go"
     with pytest.raises(LaunchError, match=r"has not found 4 free CPUs on each of 2 nodes within 1 s; the nodes have 3, 3 CPUs"):
         spdl_cluster.ray.start([made], cores=4, timeout=1.0)
-    with pytest.raises(LaunchError, match=r"job `none` was not accepted:\n.*dataset"):
+    with pytest.raises(LaunchError, match=r"job `none` was not accepted: .*dataset"):
         spdl_cluster.ray.start([job(name="none", dataset=tmp_path / "none")], cores=1, memory="256MiB")
     with pytest.raises(LaunchError, match=r"worker-\w+ ended with exit code 2; it wrote:\n(.|\n)*--no-such-flag"):
         spdl_cluster.ray.start([made], cores=1, worker_arguments=["--no-such-flag"])
     assert left(temporary) == [] and processes(temporary) == []
     with spdl_cluster.ray.start([made], cores=1, memory="256MiB") as cluster:
         assert cluster.jobs == ["train"]
+        # Not in Ray Train, so that rank and world are those that are given.
+        apart = cluster.get_dataset_shard(rank=1, world=2, run="apart")
+        assert len(next(iter(apart.iter_torch_batches(batch_size=6, device="cpu")))["label"]) == 6
+        apart.close()
         servers = processes(temporary)
         assert len(servers) == 3, "a coordinator and two workers"
         training = Training(cluster, tmp_path, go)
@@ -193,8 +192,9 @@ def test_two_nodes_train_every_sample_once_although_servers_are_killed(
     assert left(temporary) == [] and processes(temporary) == []
 
 
+@pytest.mark.parametrize("raylets", [3], indirect=True)
 def test_a_lost_node_loses_no_sample_and_repeats_none(
-    three_raylets: Raylets, job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], temporary: pathlib.Path, tmp_path: pathlib.Path
+    raylets: Raylets, job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], temporary: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     made = job(name="train", epochs=EPOCHS, epoch_end="exact")
     with spdl_cluster.ray.start([made], cores=1, memory="256MiB") as cluster:
@@ -202,9 +202,9 @@ def test_a_lost_node_loses_no_sample_and_repeats_none(
 
         def kill_node() -> str:
             nodes = {rank[0]["node"] for rank in training.wait_for_checkpoint()}
-            lost = next(node for node in three_raylets.others if node.node_id in nodes)
+            lost = next(node for node in raylets.others if node.node_id in nodes)
             (tmp_path / "never").touch()
-            three_raylets.cluster.remove_node(lost, allow_graceful=False)
+            raylets.cluster.remove_node(lost, allow_graceful=False)
             return str(lost.node_id)
 
         with ThreadPoolExecutor(1) as threads:

@@ -95,6 +95,9 @@ impl CtlError {
             Self::Coordinator(error) => return error.hint(),
             Self::Worker(error) => return error.hint().map(str::to_owned),
             Self::Dataset(error) => return error.hint().map(str::to_owned),
+            Self::Refused(refusal) if matches!(&**refusal, Refusal::Role { .. }) => {
+                "give the folder of an administrator's certificate with `--certs`, as `spdl-ctl cert --role admin` issues it"
+            }
             Self::Refused(refusal) => return RankError::Refused((**refusal).clone()).hint().map(str::to_owned),
             Self::Beyond { .. } => "epochs and offsets count from 0",
             Self::RankOutOfRange { .. } => "ranks are 0 to world - 1",

@@ -1,15 +1,12 @@
 //! `spdl-ctl pack`: writes shards from pictures and the files that belong to them.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{path::PathBuf, process::ExitCode};
 
 use spdl_core::size::parse_bytes;
 use spdl_shard::{
     dataset::{
-        Annotations, DatasetReport, FieldChoice, Jpegs, Overwrite, PackOptions, PackOrder, PackPart, PackSource,
-        PartReport, pack_part_until, pack_until,
+        Annotations, DatasetReport, FieldChoice, Jpegs, NewFolders, Overwrite, PackOptions, PackOrder, PackPart,
+        PackSource, PartReport, pack_part_until, pack_until,
     },
     store::{DatasetStore, StoreOptions},
 };
@@ -116,13 +113,12 @@ pub(crate) async fn write(
     quiet: bool,
     mut interrupt: Interrupt,
 ) -> Result<DatasetReport, CtlError> {
-    let made = missing_folders(dataset);
+    let folders = NewFolders::of(dataset);
     let store = DatasetStore::create_with(dataset, &StoreOptions::from_env())?;
     let bar = ProgressLine::of_dataset(quiet, "packing");
     let packed = pack_until(&store, options, &|progress| bar.dataset_at(progress), interrupt.asked()).await;
     if packed.is_err() {
-        // `remove_dir` removes only empty folders, so other programs' files stay.
-        made.iter().for_each(|folder| drop(std::fs::remove_dir(folder)));
+        folders.remove_empty();
     }
     Ok(packed?)
 }
@@ -162,16 +158,6 @@ fn print_part(packed: &PartReport, json: bool) -> Result<(), CtlError> {
         report::bytes(packed.bytes),
     )?;
     outln!("when all parts are packed: spdl-ctl merge {}", packed.url)
-}
-
-/// Returns the folders that will be created for a dataset on disk, the innermost first.
-fn missing_folders(dataset: &str) -> Vec<PathBuf> {
-    if dataset.contains("://") {
-        return Vec::new();
-    }
-    let folders =
-        Path::new(dataset).ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
-    folders.map(Path::to_owned).collect()
 }
 
 /// Translates `--force`.

@@ -16,9 +16,9 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from .. import functions
-from .._native import job_text
+from .. import environment, functions
 from ..errors import SettingError
+from ..functions import AnyJob
 from ..loader import Loader, connect
 from ..run.errors import LaunchError
 from ..run.folders import PrivateFolder, private_path
@@ -33,8 +33,6 @@ _STOP_S, _CALL_S = 10.0, 60.0
 
 #: The folders with certificates that this process has made, by launch. They are removed when it ends, or else by the next launch on its node.
 _folders: dict[str, PrivateFolder] = {}
-
-JobFile = str | os.PathLike[str] | Mapping[str, Any]
 
 
 class RayCluster:
@@ -57,24 +55,27 @@ class RayCluster:
         """The names of the jobs."""
         return list(self._jobs.values())
 
-    def connect(self, job: str | os.PathLike[str] | None = None, rank: int | None = None, world: int | None = None, **settings: Any) -> Loader:
+    def connect(self, job: AnyJob | None = None, rank: int | None = None, world: int | None = None, **settings: Any) -> Loader:
         """Returns the loader of a rank, in a process of Ray.
 
-        job: the name or the file of one of the jobs; by default the only one.
+        job: the name, the file or the dict of one of the jobs; by default the only one.
         rank, world: by default those of Ray Train's worker, and otherwise as for `spdl_cluster.connect`.
         settings: further settings of `spdl_cluster.connect`.
         """
         found = _of_ray_train()
-        if found is not None and rank is None and world is None:
-            rank, world = found.get_world_rank(), found.get_world_size()
+        rank, world = _ranks(found, rank, world)
         # Ray Train starts its workers again after a failure. They belong to the same launch, and so take over.
         os.environ.setdefault("SPDL_LAUNCH_ID", self._launch if found is None else f"{self._launch}-{found.get_experiment_name()}")
         node = settings.pop("node", None) or ray.get_runtime_context().get_node_id()
         return connect(rank, world, job=self._name(job), coordinators=self.address, certs=self._certificates(), node=node, **settings)
 
-    def get_dataset_shard(self, job: str | os.PathLike[str] | None = None, **settings: Any) -> DatasetShard:
+    def get_dataset_shard(self, job: AnyJob | None = None, **settings: Any) -> DatasetShard:
         """Returns the batches of a rank with the method of Ray Data's iterators, `iter_torch_batches`. Takes what `connect` takes."""
-        return DatasetShard(lambda **more: self.connect(job, **{**settings, **more}))
+
+        def world() -> int:
+            return environment.Ranks(*_ranks(_of_ray_train(), settings.get("rank"), settings.get("world")))().world
+
+        return DatasetShard(lambda **more: self.connect(job, **{**settings, **more}), world)
 
     def close(self) -> None:
         """Ends the servers and removes what they have left; in other processes it does nothing."""
@@ -93,12 +94,12 @@ class RayCluster:
     def __repr__(self) -> str:
         return f"<spdl_cluster.ray.RayCluster on {self.address} with jobs {', '.join(self.jobs)}>"
 
-    def _name(self, job: str | os.PathLike[str] | None) -> str:
+    def _name(self, job: AnyJob | None) -> str:
         if job is None:
             if len(self._jobs) != 1:
                 raise SettingError(f"there are {len(self._jobs)} jobs: {', '.join(self.jobs)}", "name one of them")
             return self.jobs[0]
-        given = os.fspath(job)
+        given = _shown(job)
         of_file = {name for shown, name in self._jobs.items() if given in (shown, os.path.basename(shown))}
         found = {given} & set(self.jobs) or of_file
         if len(found) != 1:
@@ -118,7 +119,7 @@ class RayCluster:
 
 
 def start(
-    jobs: Sequence[JobFile],
+    jobs: Sequence[AnyJob],
     *,
     nodes: int | None = None,
     cores: int | None = None,
@@ -147,7 +148,7 @@ def start(
 
     Raises `LaunchError` if Ray has not enough free CPUs, a server does not start, or a job is not accepted.
     """
-    texts = {_shown(job): job_text(functions.named(job) if isinstance(job, Mapping) else job) for job in jobs}
+    texts = {_shown(job): functions.job_text(job) for job in jobs}
     if not texts:
         raise SettingError("there is no job", "give one job file at least")
     if not ray.is_initialized():
@@ -197,7 +198,7 @@ def start(
     return cluster
 
 
-def _shown(job: JobFile) -> str:
+def _shown(job: AnyJob) -> str:
     return str(job.get("name", "job")) if isinstance(job, Mapping) else os.fspath(job)
 
 
@@ -225,6 +226,13 @@ def _stop(actors: Sequence[Any], group: Any) -> None:
         for actor in some:
             ray.kill(actor)
     remove_placement_group(group)
+
+
+def _ranks(found: Any, rank: int | None, world: int | None) -> tuple[int | None, int | None]:
+    """Returns the given rank and world, or those of the context of Ray Train's worker, if neither is given."""
+    if found is not None and rank is None and world is None:
+        return found.get_world_rank(), found.get_world_size()
+    return rank, world
 
 
 def _of_ray_train() -> Any:

@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 import ray
 
 from .. import program
+from ..errors import RefusedError
 from ..run import certificates
 from ..run.address import own_address, with_port
 from ..run.console import tail
 from ..run.errors import LaunchError
 from ..run.folders import KEPT_S, PrivateFolder
-from ..run.processes import Outcome
 
 #: What a server gets to end, and for one call of `spdl-ctl`. A job is read from its dataset's store when it is submitted.
 _GRACE_S, _CALL_S = 4.0, 120.0
@@ -146,20 +146,13 @@ class CoordinatorActor(_ServerActor):
         self._check()
         path = self._folder.path / "job.toml"
         path.write_text(text)
-        done = self._call("job", "submit", path, "--coord", self._address, "--certs", self._folder.path / "certs/admin", "--json")
-        if done.status != 0:
-            problem = "could not be submitted in time" if done.status is None else f"was not accepted:\n{done.errors.strip()}"
-            raise LaunchError(f"job `{shown}` {problem}")
-        name: str = json.loads(done.output.splitlines()[-1])["name"]
-        return name
-
-    def _call(self, *arguments: object) -> Outcome:
-        command = [program.path(), "--die-with-parent", *map(str, arguments)]
         try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_CALL_S)
-        except subprocess.TimeoutExpired:
-            return Outcome(None, "", "")
-        return Outcome(done.returncode, done.stdout, done.stderr)
+            return program.submit(self._call, path, "--coord", self._address, "--certs", self._folder.path / "certs/admin")
+        except RefusedError as error:
+            raise LaunchError(f"job `{shown}` was not accepted: {error}") from None
+
+    def _call(self, *arguments: object) -> program.Outcome:
+        return program.run("--die-with-parent", *arguments, limit_s=_CALL_S)
 
 
 class WorkerActor(_ServerActor):

@@ -17,9 +17,9 @@ class DatasetShard:
     It can be resumed in the middle of an epoch: `state_dict()` belongs into the checkpoint of each `ray.train.report`.
     """
 
-    def __init__(self, make: Callable[..., Loader]) -> None:
-        """Not for callers. `make` returns the loader, with more settings."""
-        self._make = make
+    def __init__(self, make: Callable[..., Loader], world: Callable[[], int]) -> None:
+        """Not for callers. `make` returns the loader, with more settings, and `world` the number of its ranks."""
+        self._make, self._world = make, world
         self._loader: Loader | None = None
         self._batch_size: int | None = None
         self._state: Mapping[str, Any] | str | bytes | None = None
@@ -71,7 +71,7 @@ class DatasetShard:
             if self._state is not None:
                 settings["state"] = self._state
             if batch_size is not None:
-                settings["global_batch"] = batch_size * _world()
+                settings["global_batch"] = batch_size * self._world()
             self._batch_size = batch_size
             self._loader = self._make(**settings)
         return self._loader
@@ -92,12 +92,3 @@ def _device() -> Any:
         return get_device()
     except RuntimeError:
         return "cpu"
-
-
-def _world() -> int:
-    from ray.train import get_context
-
-    try:
-        return int(get_context().get_world_size() or 1)
-    except RuntimeError:
-        return 1

@@ -6,8 +6,8 @@ import os
 import pathlib
 from collections.abc import Callable
 
+from ..program import Outcome
 from .errors import LaunchError
-from .processes import Outcome
 
 #: Days for which they are valid, and seconds after which they are made anew. Servers and trainers take over files that change.
 DAYS, RENEW_S = 7, 24 * 3600.0

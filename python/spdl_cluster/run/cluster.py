@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import sys
@@ -10,13 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import program
+from ..errors import RefusedError
+from ..program import Outcome
 from . import certificates
 from .address import own_address, with_port
 from .arguments import Options
 from .console import Console
 from .errors import LaunchError
 from .place import Place
-from .processes import Outcome, Processes
+from .processes import Processes
 from .servers import Server
 
 #: What a server gets to end.
@@ -65,13 +66,10 @@ class NodeCluster:
 
     def submit(self, path: pathlib.Path, coordinator: str) -> str:
         """Submits a job file and returns the job's name."""
-        done = self._call("job", "submit", path, "--coord", coordinator, "--certs", self._folder / "certs/admin", "--json")
-        if done.status is None:
-            raise LaunchError(f"job file `{path}` could not be submitted within {_CALL_S:g} s")
-        if done.status != 0:
-            raise LaunchError(f"job file `{path}` was not accepted:\n{done.errors.strip()}")
-        name: str = json.loads(done.output.splitlines()[-1])["name"]
-        return name
+        try:
+            return program.submit(self._call, path, "--coord", coordinator, "--certs", self._folder / "certs/admin")
+        except RefusedError as error:
+            raise LaunchError(f"job file `{path}` was not accepted: {error}") from None
 
     def start_worker(self, coordinator: str) -> None:
         """Starts the node's worker, with certificates that are in the folder."""

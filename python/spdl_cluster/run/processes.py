@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from typing import IO
 
+from ..program import Outcome
 from .events import Events
 from .linux import SignalInfo, children, die_with_parent
 
@@ -48,13 +49,6 @@ class Process:
         self._popen.poll()
         if self._on_end is not None:
             self._on_end(self)
-
-
-class Outcome:
-    """What a program did that ran to its end."""
-
-    def __init__(self, status: int | None, output: str, errors: str) -> None:
-        self.status, self.output, self.errors = status, output, errors
 
 
 class Processes:

@@ -1,5 +1,7 @@
 //! A dataset's folder: what may be in it, and removing it.
 
+use std::path::{Path, PathBuf};
+
 use object_store::{ObjectStoreExt, WriteMultipart};
 
 use super::{DatasetError, scan::ScannedShard};
@@ -22,6 +24,29 @@ pub enum Overwrite {
     /// It is replaced once the new dataset is complete. Objects that its manifest does not name are left alone, except
     /// for what a killed run left behind.
     Replace,
+}
+
+/// The folders that are made for a dataset on disk, the innermost first.
+#[derive(Clone, Debug)]
+pub struct NewFolders(Vec<PathBuf>);
+
+impl NewFolders {
+    /// Returns those that [`DatasetStore::create_with`] will make for this path or URL.
+    #[must_use]
+    pub fn of(url_or_path: &str) -> Self {
+        if url_or_path.contains("://") {
+            return Self(Vec::new());
+        }
+        let parents = Path::new(url_or_path).ancestors();
+        let missing = parents.take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        Self(missing.map(Path::to_owned).collect())
+    }
+
+    /// Removes those that are empty, after a failure.
+    pub fn remove_empty(&self) {
+        // `remove_dir` removes only empty folders, so other programs' files stay.
+        self.0.iter().for_each(|folder| drop(std::fs::remove_dir(folder)));
+    }
 }
 
 /// Returns the error for a folder that has `name` already.

@@ -1,4 +1,4 @@
-//! Makes and checks datasets: [`pack`] writes shards from pictures, [`pack_part`] and [`merge`] do so in parts, [`index`] makes a manifest for existing shards,
+//! Makes and checks datasets: [`pack`] writes shards from pictures, [`DatasetWriter`] from records that a program makes, [`pack_part`] and [`merge`] do so in parts, [`index`] makes a manifest for existing shards,
 //! [`verify`] reads a dataset and compares every byte with the manifest, [`unpack`] writes its records back as files.
 
 mod blocks;
@@ -25,11 +25,12 @@ mod stages;
 mod unpack;
 mod upload;
 mod verify;
+mod write;
 
 pub(crate) use blocks::BlockCutter;
 pub(crate) use catalog::Catalog;
 pub(crate) use fields::slice;
-pub use folder::Overwrite;
+pub use folder::{NewFolders, Overwrite};
 pub use in_parts::{PackPart, PartReport, merge, pack_part, pack_part_until};
 pub use index::{IndexOptions, OldMetadata, ShardList, index, index_until};
 pub use listing::{ListedObject, Listing};
@@ -45,6 +46,7 @@ pub(crate) use source::{LABEL_FIELD, at_line, field_name, is_picture, read_text}
 pub(crate) use stages::{Memory, MemoryBound, RunningStages};
 pub use unpack::{UnpackReport, unpack, unpack_until};
 pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify};
+pub use write::{DatasetWriter, NewRecord, WriteOptions};
 
 use spdl_pipeline::BuildError;
 
@@ -112,6 +114,24 @@ pub enum DatasetError {
     NotEmpty {
         /// The folder.
         path: String,
+    },
+    /// A record that a program makes cannot be written.
+    #[error("sample {number} (key `{key}`) {problem}")]
+    Record {
+        /// Its number among the records that were written, from 0.
+        number: u64,
+        /// Its key.
+        key: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Two records of a shard have one key.
+    #[error("`{url}`: two samples of a shard have the key `{key}`")]
+    KeyTwice {
+        /// URL of the dataset, of which nothing is left.
+        url: String,
+        /// The key.
+        key: String,
     },
     /// A part of a pack cannot be used or merged.
     #[error("`{url}` {problem}")]
@@ -193,6 +213,7 @@ impl DatasetError {
             Self::Loses { .. } => Some(
                 "leave the option out, make the new one elsewhere (`--out`), or give --discard-metadata to lose the old one",
             ),
+            Self::KeyTwice { .. } => Some("give each sample a key of its own, or none to have them numbered"),
             Self::NotEmpty { .. } => Some("choose a folder that is empty or does not exist; nothing is overwritten"),
             Self::Damaged { .. } => Some("`spdl-ctl verify` names all that is wrong with a dataset"),
             Self::Unfinished { .. } => {

@@ -28,7 +28,7 @@ pub(super) const FILES_AT_ONCE: usize = 16;
 /// Number of groups of records that may be ready to be written.
 pub(super) const GROUPS_READY: usize = 16;
 /// Name of the stage that makes the members of records.
-const MEMBERS: &str = "members";
+pub(super) const MEMBERS: &str = "members";
 
 /// How files are packed.
 #[derive(Clone, Debug)]
@@ -104,16 +104,55 @@ impl PackOptions {
     }
 
     pub(super) fn check(&self) -> Result<(), DatasetError> {
+        match &self.fields {
+            Some(fields) if fields.names().any(|name| name == LABEL_FIELD) => {
+                let problem = format!("has the field `{LABEL_FIELD}`, which is the label's");
+                Err(DatasetError::Option { option: "fields", problem })
+            }
+            _ => self.shards().check(),
+        }
+    }
+
+    /// Returns how its shards are written.
+    pub(super) fn shards(&self) -> ShardOptions<'_> {
+        ShardOptions {
+            name: self.name.as_deref(),
+            boxes: self.annotations.as_ref().map(|_| ANNOTATION_FIELD),
+            shard_bytes: self.shard_bytes,
+            shard_records: self.shard_records,
+            block_bytes: self.block_bytes,
+            has_distinct_keys: false,
+        }
+    }
+}
+
+/// How shards are written, wherever their records come from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShardOptions<'o> {
+    /// The dataset's name. Default: the last part of its URL.
+    pub(super) name: Option<&'o str>,
+    /// Field with the annotations of a record, if it has a sample for each object.
+    pub(super) boxes: Option<&'static str>,
+    pub(super) shard_bytes: u64,
+    pub(super) shard_records: Option<u32>,
+    pub(super) block_bytes: u64,
+    /// Whether two records of a shard with one key are an error.
+    pub(super) has_distinct_keys: bool,
+}
+
+impl ShardOptions<'_> {
+    pub(super) fn check(&self) -> Result<(), DatasetError> {
         let zero = |option| Err(DatasetError::Option { option, problem: "is 0; give at least 1".to_owned() });
         match self {
             Self { shard_bytes: 0, .. } => zero("shard_bytes"),
             Self { shard_records: Some(0), .. } => zero("shard_records"),
-            Self { fields: Some(fields), .. } if fields.names().any(|name| name == LABEL_FIELD) => {
-                let problem = format!("has the field `{LABEL_FIELD}`, which is the label's");
-                Err(DatasetError::Option { option: "fields", problem })
-            }
             _ => check_block_bytes(self.block_bytes),
         }
+    }
+
+    /// Returns the catalogue of a shard that will be written.
+    pub(super) fn catalog(&self, shard: &str, to: &DatasetStore) -> Catalog {
+        Catalog::new(shard, self.boxes, self.block_bytes, &to.temporary_folder())
     }
 }
 
@@ -149,22 +188,17 @@ pub async fn pack_until(
     let source = listed.await.expect("listing does not panic")?;
     let replacement = Replacement::begin(to, options.overwrite).await?;
 
-    let mut packing = Packing::new(to, options, &replacement, &source, progress);
-    match packing.whole(source, stop).await {
-        Ok(manifest) => Ok(packing.tally.report(to.url(), &manifest)),
-        Err(NotCommitted { error, can_be_removed }) => {
-            if can_be_removed {
-                packing.abort().await;
-            }
-            Err(error)
-        }
-    }
+    let SourceRecords { files, records, classes, left_out, notes } = source;
+    let mut packing = Packing::new(to, options.shards(), &replacement, Some(records.len()), progress);
+    packing.tally.left_out = left_out.list();
+    notes.iter().for_each(|note| packing.tally.odd.note(|| note.clone()));
+    packing.run(records.iter().map(|listed| stages(options, files, listed)), classes, stop).await
 }
 
 /// The state of a packing run: the open shard, and the work done so far.
-struct Packing<'a> {
+pub(super) struct Packing<'a> {
     to: &'a DatasetStore,
-    options: &'a PackOptions,
+    options: ShardOptions<'a>,
     replacement: &'a Replacement,
     progress: &'a (dyn Fn(DatasetProgress) + Send + Sync),
     done: DatasetProgress,
@@ -176,25 +210,45 @@ struct Packing<'a> {
 }
 
 impl<'a> Packing<'a> {
-    fn new(
+    pub(super) fn new(
         to: &'a DatasetStore,
-        options: &'a PackOptions,
+        options: ShardOptions<'a>,
         replacement: &'a Replacement,
-        source: &SourceRecords,
+        total_records: Option<u64>,
         progress: &'a (dyn Fn(DatasetProgress) + Send + Sync),
     ) -> Self {
-        let done = DatasetProgress { total_records: Some(source.records.len()), ..DatasetProgress::default() };
-        let manifest = ManifestBuilder::new(&dataset_name(to, options.name.as_deref()));
-        let mut tally = DatasetTally { left_out: source.left_out.list(), ..DatasetTally::default() };
-        source.notes.iter().for_each(|note| tally.odd.note(|| note.clone()));
+        let done = DatasetProgress { total_records, ..DatasetProgress::default() };
+        let manifest = ManifestBuilder::new(&dataset_name(to, options.name));
+        let tally = DatasetTally::default();
         Self { to, options, replacement, progress, done, open: None, finished: 0, manifest, tally }
     }
 
-    /// Packs the records and commits them as the dataset.
-    async fn whole(&mut self, source: SourceRecords, stop: impl Future<Output = ()>) -> Result<Manifest, NotCommitted> {
-        let SourceRecords { files, records, classes, .. } = source;
-        let packed = match records.iter() {
-            Ok(listed) => self.all(stages(self.options, files, listed), stop).await,
+    /// Packs the records that the stages make and commits them as the dataset. Removes what it wrote if that fails.
+    pub(super) async fn run(
+        mut self,
+        stages: Result<PipelinePlan<RecordGroup<Members>>, DatasetError>,
+        classes: Vec<String>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<DatasetReport, DatasetError> {
+        match self.whole(stages, classes, stop).await {
+            Ok(manifest) => Ok(self.tally.report(self.to.url(), &manifest)),
+            Err(NotCommitted { error, can_be_removed }) => {
+                if can_be_removed {
+                    self.abort().await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn whole(
+        &mut self,
+        stages: Result<PipelinePlan<RecordGroup<Members>>, DatasetError>,
+        classes: Vec<String>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Manifest, NotCommitted> {
+        let packed = match stages {
+            Ok(stages) => self.all(stages, stop).await,
             Err(error) => Err(error),
         };
         packed.map_err(|error| NotCommitted { error, can_be_removed: true })?;
@@ -246,7 +300,7 @@ impl<'a> Packing<'a> {
         }
         if self.open.is_none() {
             let name = shard_name(self.done.shards);
-            let catalog = catalog(self.options, &name, self.to);
+            let catalog = self.options.catalog(&name, self.to);
             let place = self.replacement.place_of(&name);
             self.open = Some(ShardUpload::start(self.to, place, catalog).await?);
         }
@@ -258,6 +312,11 @@ impl<'a> Packing<'a> {
             // Counted before the write: a shard whose finish is cancelled may still exist.
             self.finished += 1;
             let mut shard = open.finish().await?;
+            if self.options.has_distinct_keys
+                && let Some(odd) = std::mem::take(&mut shard.odd.members).list().into_iter().next()
+            {
+                return Err(DatasetError::KeyTwice { url: self.to.url().to_owned(), key: odd.first });
+            }
             add_shard(&mut self.manifest, &shard)?;
             self.tally.add(&mut shard);
             self.done.shards += 1;
@@ -299,12 +358,6 @@ pub(super) fn stages(
 /// Returns the bytes of the members that the [`stages`] have made.
 pub(super) fn bytes_made(stats: &[StageStats]) -> u64 {
     stats.iter().find(|stage| stage.stage.name() == MEMBERS).expect("the stage has this name").bytes
-}
-
-/// Returns the catalogue of a shard that will be written.
-pub(super) fn catalog(options: &PackOptions, shard: &str, to: &DatasetStore) -> Catalog {
-    let boxes = options.annotations.as_ref().map(|_| ANNOTATION_FIELD);
-    Catalog::new(shard, boxes, options.block_bytes, &to.temporary_folder())
 }
 
 /// Returns the note on a picture that is left out.

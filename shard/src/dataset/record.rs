@@ -35,7 +35,7 @@ const SMALL_FILE_BYTES: usize = 16 << 10;
 /// Number of records that are measured or planned together.
 pub(super) const MEASURED_TOGETHER: usize = 32;
 /// Upper limit of the bytes of a group of records, unless it is one record.
-const GROUP_BYTES: u64 = 128 << 10;
+pub(super) const GROUP_BYTES: u64 = 128 << 10;
 
 /// Makes the records of a source.
 #[derive(Debug)]
@@ -150,6 +150,11 @@ impl<T> RecordGroup<T> {
 }
 
 impl RecordGroup<Members> {
+    /// Makes a group of records that take this memory.
+    pub(super) fn of(records: Vec<Members>, memory: Arc<Memory>) -> Self {
+        Self { records: records.into_iter().map(Record::Whole).collect(), memory }
+    }
+
     /// Returns the number of bytes of the members.
     pub(super) fn bytes(&self) -> u64 {
         let bytes = |record: &Record<Members>| match record {
@@ -354,6 +359,22 @@ impl MeasuredFile {
         }
         Ok(FieldContent::Memory(read_measured(&self.path, self.bytes)?))
     }
+}
+
+/// Writes fields that are in memory as the members of a record, in their order.
+pub(super) fn members_of(key: String, fields: Vec<(String, Vec<u8>)>, jpegs: Jpegs, memory: &Arc<Memory>) -> Members {
+    let mut members = MemberWriter::new(key);
+    let mut long_jpegs = Vec::new();
+    for (name, content) in fields {
+        let is_candidate = jpegs == Jpegs::CropReady && is_jpeg(&content);
+        if is_candidate && content.len() as u64 <= MAX_RECORD_BYTES {
+            members.picture(&name, content);
+        } else {
+            long_jpegs.extend(is_candidate.then(|| PathBuf::from(format!("{}.{name}", members.key))));
+            members.append(&name, FieldContent::Memory(content));
+        }
+    }
+    members.finish(long_jpegs, Arc::clone(memory))
 }
 
 /// Returns whether a file begins as JPEGs do.

@@ -9,6 +9,7 @@ mod in_parts;
 mod interrupted;
 mod originals;
 mod replaced;
+mod written;
 
 use std::{fs, path::Path, sync::Mutex};
 

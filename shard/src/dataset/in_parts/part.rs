@@ -17,7 +17,7 @@ use super::{
         DatasetError, DatasetProgress, Overwrite, PackOptions,
         folder::{dataset_name, remove},
         listing::Listing,
-        pack::{bytes_made, catalog, list, stages},
+        pack::{bytes_made, list, stages},
         record::{Members, Record},
         replace::{begin_part, check_for_parts, shard_name},
         report::Growth,
@@ -221,7 +221,7 @@ impl<'a> PartPacking<'a> {
 
     async fn open(&self, number: u64, shard: &PlannedShard) -> Result<OpenShard<'a>, DatasetError> {
         let name = shard_name(number);
-        let catalog = catalog(self.options, &name, self.to);
+        let catalog = self.options.shards().catalog(&name, self.to);
         let upload = ShardUpload::start(self.to, name, catalog).await?.hashed();
         let (left, planned_records) = (shard.end - shard.first, shard.records);
         Ok(OpenShard { number, upload, left, planned_records, crop_ready: Growth::default(), notes: Vec::new() })

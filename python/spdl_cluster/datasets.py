@@ -1,0 +1,227 @@
+"""Datasets: `spdl-ctl pack`, `index` and `merge` from Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Literal, overload
+
+from . import _native
+from .progress import shown
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetReport:
+    """What is in a dataset that was made."""
+
+    #: Path or URL of its folder.
+    url: str
+    samples: int
+    records: int
+    blocks: int
+    shards: int
+    #: Of all shards.
+    bytes: int
+    #: The names of the classes, in the order of their numbers; the first hundred.
+    class_names: list[str]
+    #: The fields, and the number of records that have each.
+    fields: dict[str, int]
+    #: Number of files of the source that were left out.
+    skipped_files: int
+    #: The first hundred oddities, each with the name of what is odd.
+    notes: list[str]
+    #: Of its manifest.
+    fingerprint: str
+
+    @classmethod
+    def of(cls, text: str) -> DatasetReport:
+        """Reads what `spdl-ctl` prints with `--json`."""
+        found = json.loads(text)
+        return cls(**{field.name: found[field.name] for field in dataclasses.fields(cls)})
+
+
+@dataclasses.dataclass(frozen=True)
+class PartReport:
+    """What is in a part of a dataset that was packed."""
+
+    #: Path or URL of the dataset's folder.
+    url: str
+    #: Number of the part, from 0, and of parts.
+    part: int
+    parts: int
+    samples: int
+    records: int
+    shards: int
+    #: Number of its shards that an earlier run had packed.
+    kept_shards: int
+    #: Of its shards.
+    bytes: int
+
+    @classmethod
+    def of(cls, text: str) -> PartReport:
+        """Reads what `spdl-ctl` prints with `--json`."""
+        found = json.loads(text)
+        return cls(**{field.name: found[field.name] for field in dataclasses.fields(cls)})
+
+
+@overload
+def pack(
+    source: str | os.PathLike[str],
+    dataset: str | os.PathLike[str],
+    *,
+    name: str | None = ...,
+    fields: Mapping[str, str] | Sequence[str] | str | None = ...,
+    annotations: str | os.PathLike[str] | None = ...,
+    annotations_beside: bool = ...,
+    classes: Sequence[str] | None = ...,
+    seed: int = ...,
+    no_shuffle: bool = ...,
+    shard_size: int | str = ...,
+    records_per_shard: int | None = ...,
+    block_size: int | str = ...,
+    crop_ready: bool = ...,
+    force: bool = ...,
+    part: None = ...,
+    progress: bool = ...,
+) -> DatasetReport: ...
+@overload
+def pack(
+    source: str | os.PathLike[str],
+    dataset: str | os.PathLike[str],
+    *,
+    name: str | None = ...,
+    fields: Mapping[str, str] | Sequence[str] | str | None = ...,
+    annotations: str | os.PathLike[str] | None = ...,
+    annotations_beside: bool = ...,
+    classes: Sequence[str] | None = ...,
+    seed: int = ...,
+    no_shuffle: bool = ...,
+    shard_size: int | str = ...,
+    records_per_shard: int | None = ...,
+    block_size: int | str = ...,
+    crop_ready: bool = ...,
+    force: Literal[False] = ...,
+    part: str,
+    progress: bool = ...,
+) -> PartReport: ...
+def pack(
+    source: str | os.PathLike[str],
+    dataset: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    fields: Mapping[str, str] | Sequence[str] | str | None = None,
+    annotations: str | os.PathLike[str] | None = None,
+    annotations_beside: bool = False,
+    classes: Sequence[str] | None = None,
+    seed: int = 0,
+    no_shuffle: bool = False,
+    shard_size: int | str = "256MiB",
+    records_per_shard: int | None = None,
+    block_size: int | str = "8MiB",
+    crop_ready: bool = False,
+    force: bool = False,
+    part: str | None = None,
+    progress: bool = True,
+) -> DatasetReport | PartReport:
+    """Writes shards from a folder of class folders, or from a text file that lists files: `spdl-ctl pack`.
+
+    source: a folder with one folder per class, or a text file with a file's path, and after a tab its label, on each line. Files with one stem are one record.
+    dataset: folder or URL of the dataset: a path, s3://, gs://, az:// ...
+    name: the dataset's name. Default: the last part of its URL.
+    fields: which files of a record become its fields, by suffix, as `["jpg", "txt"]`, or with new names, as `{"jpg": "jpg", "png": "mask"}`. Default: all files.
+    annotations: folder of Pascal VOC annotations, at the paths of the pictures; one sample for each object.
+    annotations_beside: use the annotations in the pictures' folders.
+    classes: the classes in the order of their numbers. Default: those that occur, by name.
+    seed, no_shuffle: records are mixed with this seed; with `no_shuffle` they stay in the source's order, which makes the shuffle of a training coarse.
+    shard_size: bytes at which a shard is closed, an int or as `"256MiB"`. More give fewer objects, and fewer that can be written at once.
+    records_per_shard: records at which a shard is closed. Default: no limit but the size.
+    block_size: bytes of a block, the unit of shuffle, fetch and cache, best 4 to 16 MiB.
+    crop_ready: rewrite JPEGs without loss, so that random crops of them decode faster. They become about 1 % larger.
+    force: replace the dataset that is there, once this one is complete, and remove what a killed `pack` has left.
+    part: `"I/N"` packs only part I of N, from 0, on any machine; `merge` makes the dataset of them.
+    progress: show a bar, of `tqdm` if it is installed, or else lines on standard error.
+
+    Ctrl-C stops it, and nothing is left then; of a part, its whole shards.
+    """
+    if not isinstance(fields, str) and fields is not None:
+        fields = ",".join(f"{suffix}={field}" for suffix, field in fields.items()) if isinstance(fields, Mapping) else ",".join(fields)
+    with shown("packing", progress) as show:
+        text = _native.pack(
+            source,
+            os.fspath(dataset),
+            name=name,
+            fields=fields,
+            annotations=annotations,
+            annotations_beside=annotations_beside,
+            classes=None if classes is None else list(classes),
+            seed=seed,
+            no_shuffle=no_shuffle,
+            shard_size=shard_size,
+            records_per_shard=records_per_shard,
+            block_size=block_size,
+            crop_ready=crop_ready,
+            force=force,
+            part=part,
+            on_progress=show,
+        )
+    return DatasetReport.of(text) if part is None else PartReport.of(text)
+
+
+def index(
+    dataset: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    table: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    shards: Sequence[str] | None = None,
+    name: str | None = None,
+    boxes: str | None = None,
+    classes: Sequence[str] = (),
+    block_size: int | str | None = None,
+    force: bool = False,
+    discard_metadata: bool = False,
+    progress: bool = True,
+) -> DatasetReport:
+    """Makes a manifest for shards or loose files that are there, without rewriting them: `spdl-ctl index`.
+
+    dataset: folder or URL with the shards, or with loose files, such as a folder of pictures for each class.
+    format: its format, such as `"mds"` or `"files"`. Default: by what is there.
+    table: for loose files, a table with a row for each record: a list of paths, `.tsv`, `.jsonl`, or COCO's `.json`.
+    out: folder or URL for the manifest and the indexes, where the folder may only be read.
+    shards: only these shards, in this order, or only these loose files; relative to the folder.
+    name: the dataset's name. Default: the last part of its URL.
+    boxes: field that holds a Pascal VOC annotation: one sample for each object.
+    classes: the classes in the order of their numbers; others in the annotations follow, by name.
+    block_size: bytes of a block, the unit of shuffle, fetch and cache. Default: 8 MiB.
+    force: replace a manifest that is there, after all shards are read. It keeps what that has about shards whose bytes are the same.
+    discard_metadata: with `force`, drop that too. The result is another dataset: jobs and checkpoints of the old one do not work with it.
+    progress: show a bar, of `tqdm` if it is installed, or else lines on standard error.
+
+    Ctrl-C stops it, and nothing is left then.
+    """
+    with shown("indexing", progress) as show:
+        text = _native.index(
+            os.fspath(dataset),
+            format=format,
+            table=table,
+            out=None if out is None else os.fspath(out),
+            shards=None if shards is None else list(shards),
+            name=name,
+            boxes=boxes,
+            classes=list(classes),
+            block_size=block_size,
+            force=force,
+            discard_metadata=discard_metadata,
+            on_progress=show,
+        )
+    return DatasetReport.of(text)
+
+
+def merge(dataset: str | os.PathLike[str]) -> DatasetReport:
+    """Makes one dataset of the parts that `pack(..., part="I/N")` has packed, without reading the shards: `spdl-ctl merge`.
+
+    dataset: folder or URL of the dataset.
+    """
+    return DatasetReport.of(_native.merge_parts(os.fspath(dataset)))

@@ -1,0 +1,128 @@
+"""`spdl_cluster.pack`, `index` and `merge`: the same as the commands of `spdl-ctl`, with their options."""
+
+from __future__ import annotations
+
+import inspect
+import pathlib
+import re
+import signal
+import time
+from typing import Any
+
+import pytest
+import spdl_cluster
+from conftest import LIMIT_S, ctl, ctl_json, run_python
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Writes the demo's pictures."""
+    folder = tmp_path_factory.mktemp("source") / "pictures"
+    ctl("pictures", folder, "--count", 60, "--seed", 3, "--quiet")
+    return folder
+
+
+def files(folder: pathlib.Path) -> dict[str, bytes]:
+    """Returns the files in a folder, of which none is a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("command", ["pack", "index", "merge"])
+def test_the_options_have_the_names_of_the_command(command: str) -> None:
+    flags = set(re.findall(r"^ +(?:-\w, )?--([a-z-]+)", ctl(command, "--help").stdout, re.MULTILINE))
+    options = {flag.replace("-", "_") for flag in flags - {"json", "help", "version", "verbose"}}
+    names = [name for name, value in inspect.signature(getattr(spdl_cluster, command)).parameters.items() if value.kind == value.KEYWORD_ONLY]
+    assert set(names) - {"progress"} == options
+
+
+def test_a_pack_is_that_of_the_command(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    options = ("--fields", "jpg=picture", "--seed", 7, "--records-per-shard", 25, "--crop-ready", "--name", "set", "--block-size", "64KiB")
+    told = ctl_json("pack", source, tmp_path / "a", *options)
+    report = spdl_cluster.pack(
+        source,
+        tmp_path / "b",
+        fields={"jpg": "picture"},
+        seed=7,
+        records_per_shard=25,
+        crop_ready=True,
+        name="set",
+        block_size=64 << 10,
+        progress=False,
+    )
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    assert (report.samples, report.shards, report.fingerprint, report.fields) == (60, 3, told["fingerprint"], told["fields"])
+    assert report.class_names == told["class_names"] and report.bytes == told["bytes"] and report.skipped_files == 0
+    with pytest.raises(spdl_cluster.DataError, match="`force=True`"):
+        spdl_cluster.pack(source, tmp_path / "b", progress=False)
+    assert spdl_cluster.pack(source, tmp_path / "b", force=True, progress=False).records == 60
+
+
+def test_parts_are_merged(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    ctl("pack", source, tmp_path / "a", "--shard-size", "1MiB", "--name", "set")
+    for part in ("1/2", "0/2"):
+        packed = spdl_cluster.pack(source, tmp_path / "b", shard_size="1MiB", name="set", part=part, progress=False)
+        assert (packed.parts, packed.kept_shards) == (2, 0)
+    assert spdl_cluster.merge(tmp_path / "b").samples == 60
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    with pytest.raises(spdl_cluster.SettingError, match=r"`part` is `3`: give I/N"):
+        spdl_cluster.pack(source, tmp_path / "c", part="3")
+
+
+def test_loose_files_are_indexed(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    report = spdl_cluster.index(source, out=tmp_path / "manifest", progress=False)
+    assert report.samples == 60 and (tmp_path / "manifest/manifest.spdl").exists()
+    with pytest.raises(spdl_cluster.SettingError, match="`format` is `mdx`; known are: .*mds"):
+        spdl_cluster.index(source, format="mdx")
+    with pytest.raises(spdl_cluster.SettingError, match="`force=True`"):
+        spdl_cluster.index(source, discard_metadata=True)
+    with pytest.raises(spdl_cluster.DataError, match="nowhere"):
+        spdl_cluster.index(tmp_path / "nowhere")
+
+
+def test_wrong_options_are_named_as_they_are_here(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"shard_size": 0}, "`shard_size` is 0"),
+        ({"records_per_shard": 0}, "`records_per_shard` is 0"),
+        ({"block_size": "2GiB"}, "`block_size` is 2147483648 bytes"),
+        ({"fields": ["jpg", "jpg"]}, "`fields` has the suffix `jpg` twice"),
+        ({"annotations": source, "annotations_beside": True}, "both given"),
+    ]
+    for options, text in cases:
+        with pytest.raises(spdl_cluster.SettingError, match=text):
+            spdl_cluster.pack(source, tmp_path / "dataset", progress=False, **options)
+    assert not (tmp_path / "dataset").exists()
+
+
+def test_progress_is_shown(source: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "tqdm.auto", None)
+    spdl_cluster.pack(source, tmp_path / "a")
+    assert capsys.readouterr().err.endswith("packing: 60 records (100 %)\n")
+    spdl_cluster.pack(source, tmp_path / "b", progress=False)
+    assert capsys.readouterr().err == ""
+    monkeypatch.undo()
+    pytest.importorskip("tqdm")
+    spdl_cluster.pack(source, tmp_path / "c")
+    assert re.search(r"packing: 100%.*60\.0/60\.0", capsys.readouterr().err)
+
+
+def test_ctrl_c_leaves_nothing(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    # A list that names each picture many times takes long enough.
+    pictures = sorted(source.glob("*/*.jpg"))
+    (tmp_path / "list.txt").write_text("".join(f"{path}\n" for _ in range(5000) for path in pictures))
+    process = run_python(
+        """
+        import signal, sys, spdl_cluster
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        spdl_cluster.pack(sys.argv[1], sys.argv[2], crop_ready=True)
+        """,
+        tmp_path / "list.txt",
+        tmp_path / "dataset",
+    )
+    deadline = time.monotonic() + LIMIT_S
+    while not list(tmp_path.glob("dataset/unfinished.spdl")) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=LIMIT_S)
+    assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+    assert process.returncode == -signal.SIGINT
+    assert not (tmp_path / "dataset").exists()
