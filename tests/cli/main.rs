@@ -2,6 +2,7 @@
 
 mod audit;
 mod certificates;
+mod dev;
 mod jobs;
 mod loose_files;
 mod manual;

@@ -23,6 +23,18 @@ pub(crate) enum CtlError {
     ReadFile { path: PathBuf, source: io::Error },
     #[error("cannot write `{}`: {source}", path.display())]
     WriteFile { path: PathBuf, source: io::Error },
+    #[error("a cluster is up in `{}`", folder.display())]
+    DevIsUp { folder: PathBuf },
+    #[error("the cluster in `{}` is still starting", folder.display())]
+    DevStarts { folder: PathBuf },
+    #[error("the cluster in `{}` did not start: {cause}", folder.display())]
+    DevFailed { folder: PathBuf, cause: String },
+    #[error("{name} ended by itself with {cause}, and so does the cluster")]
+    DevEnded { name: String, cause: String },
+    #[error("process {pid} and its servers have not ended within {seconds} s")]
+    DevStays { pid: i32, seconds: u64 },
+    #[error("`{}` {problem}", folder.display())]
+    DevFolder { folder: PathBuf, problem: String },
     #[error("{name} did not start: {cause}")]
     Start { name: String, cause: String },
     #[error("the coordinator answered a request for {request} with something else")]
@@ -99,6 +111,12 @@ impl CtlError {
                 "give the folder of an administrator's certificate with `--certs`, as `spdl-ctl cert --role admin` issues it"
             }
             Self::Refused(refusal) => return RankError::Refused((**refusal).clone()).hint().map(str::to_owned),
+            Self::DevIsUp { .. } => {
+                "`spdl-ctl dev status` shows it, `spdl-ctl dev down` ends it, `--dir` is for another one"
+            }
+            Self::DevStarts { .. } => "try again in a few seconds",
+            Self::DevEnded { .. } => "its log is beside this one",
+            Self::DevStays { .. } => "end them with `kill -9`",
             Self::Beyond { .. } => "epochs and offsets count from 0",
             Self::RankOutOfRange { .. } => "ranks are 0 to world - 1",
             Self::DatasetDiffers { .. } => {

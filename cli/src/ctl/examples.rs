@@ -4,6 +4,11 @@ pub(super) const DEMO: &str = "Examples:
   spdl-ctl demo
   spdl-ctl demo --images 500 --epochs 1 --json";
 
+pub(super) const DEV: &str = "Examples:
+  spdl-ctl dev up train.toml --workers 2
+  spdl-ctl dev status
+  spdl-ctl dev down";
+
 pub(super) const PICTURES: &str = "Examples:
   spdl-ctl pictures pictures --count 2000";
 

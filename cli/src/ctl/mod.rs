@@ -8,6 +8,7 @@ mod cert;
 mod coordinator;
 mod costs;
 mod demo;
+mod dev;
 mod error;
 mod examples;
 mod index;
@@ -28,6 +29,7 @@ mod replay;
 mod report;
 mod run;
 mod scale;
+mod servers;
 mod status;
 mod table;
 mod tally;
@@ -71,6 +73,9 @@ pub(crate) enum CtlCommand {
     /// all batches.
     #[command(after_help = examples::DEMO)]
     Demo(demo::DemoArgs),
+    /// Starts a cluster on this machine that goes on in the background, and ends it.
+    #[command(after_help = examples::DEV)]
+    Dev(dev::DevArgs),
     /// Writes the demo's pictures, to try the other commands with.
     #[command(after_help = examples::PICTURES)]
     Pictures(pictures::PicturesArgs),
@@ -191,6 +196,7 @@ impl CtlCommand {
     pub(crate) fn run(self, verbose: u8) -> Outcome {
         match self {
             Self::Demo(args) => demo::run(&args),
+            Self::Dev(args) => dev::run(args),
             Self::Pictures(args) => pictures::run(&args),
             Self::Pack(args) => pack::run(args),
             Self::Merge(args) => merge::run(&args),

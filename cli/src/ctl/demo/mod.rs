@@ -3,7 +3,6 @@
 //! Two of the four ranks say they are on the first worker's node and get their batches through shared memory; the
 //! other two are on a node without a worker and get theirs over QUIC. On the way one worker is killed.
 
-mod cluster;
 mod ranks;
 
 use std::{path::Path, process::ExitCode};
@@ -14,11 +13,16 @@ use spdl_core::{Position, Receipt, Role};
 use spdl_shard::dataset::{PackOptions, PackSource};
 
 use super::{
-    CtlError, Outcome, cert, interrupt::Interrupt, job, job_file, output::outln, pictures, progress::samples_bar,
+    CtlError, Outcome,
+    interrupt::Interrupt,
+    job, job_file,
+    output::outln,
+    pictures,
+    progress::samples_bar,
     report,
+    servers::{LocalCluster, ServerLogs},
 };
 use crate::ctl::tally::{PullReport, transport_name};
-use cluster::DemoCluster;
 use futures::future::try_join;
 use ranks::{Failover, RanksProgress};
 
@@ -26,6 +30,8 @@ const WORLD: u32 = 4;
 const JOB: &str = "demo";
 /// The worker that is killed; the ranks on its node pull from it through shared memory.
 const VICTIM: &str = "worker-0";
+/// Memory of one worker: slots and block cache.
+const WORKER_MEMORY: &str = "192MiB";
 /// Smaller than the default, so that a small dataset has some blocks to shuffle.
 const BLOCK_BYTES: u64 = 2 << 20;
 
@@ -89,7 +95,7 @@ async fn demo(args: &DemoArgs, mut interrupt: Interrupt) -> Outcome {
 }
 
 /// Starts the processes and runs the ranks to their end.
-async fn show(args: &DemoArgs, folder: &Path, cluster: &mut Option<DemoCluster>) -> Result<DemoReport, CtlError> {
+async fn show(args: &DemoArgs, folder: &Path, cluster: &mut Option<LocalCluster>) -> Result<DemoReport, CtlError> {
     let say = |text: String| if args.json { Ok(()) } else { outln!("{text}") };
     let job_path = folder.join("demo.toml");
     write(&job_path, &job_text(args, folder))?;
@@ -97,14 +103,13 @@ async fn show(args: &DemoArgs, folder: &Path, cluster: &mut Option<DemoCluster>)
     let batches = open.batches(None);
     open.plan.check(&batches)?;
 
-    let cluster = cluster.insert(DemoCluster::start_coordinator(folder).await?);
-    let ca = cluster.ca();
-    for role in [Role::Worker, Role::Client, Role::Admin] {
-        cert::issue(&ca, role, "demo", &cluster.certs(role))?;
-    }
+    let cluster = cluster.insert(LocalCluster::start_coordinator(folder, ServerLogs::Inherited, "demo").await?);
     say(format!("coordinator on {}", cluster.coordinator_addr()))?;
     for (name, node) in [(VICTIM, "demo-node-a"), ("worker-1", "demo-node-b")] {
-        let ready = cluster.start_worker(name, node).await?;
+        let set = |command: &mut tokio::process::Command| {
+            command.args(["--cores", "1", "--memory", WORKER_MEMORY]).env("SPDL_NODE", node);
+        };
+        let ready = cluster.start_worker(name, set).await?;
         say(format!("{name} on {} and {}", ready.quic, ready.socket.unwrap_or_default()))?;
     }
     job::submit(&cluster.connection(Role::Admin), &job_path, None).await?;

@@ -14,11 +14,13 @@ use tokio::{
     sync::watch,
 };
 
-use super::{
-    JOB, WORLD,
-    cluster::{self, DemoCluster},
+use super::{JOB, WORLD};
+use crate::ctl::{
+    CtlError,
+    progress::samples_bar,
+    servers::{self, LocalCluster},
+    tally::PullReport,
 };
-use crate::ctl::{CtlError, progress::samples_bar, tally::PullReport};
 
 /// Nodes the ranks say they are on: the first worker's for two of them, one without a worker for the others.
 const NODES: [&str; WORLD as usize] = ["demo-node-a", "demo-node-a", "demo-node-c", "demo-node-c"];
@@ -45,7 +47,7 @@ pub(super) type RanksProgress = watch::Sender<[RankProgress; WORLD as usize]>;
 
 /// Runs all ranks to the end, draws their bars and publishes how far they are.
 pub(super) async fn run(
-    cluster: &DemoCluster,
+    cluster: &LocalCluster,
     per_rank: u64,
     bars: &MultiProgress,
     ranks: &RanksProgress,
@@ -73,7 +75,7 @@ pub(super) struct Failover {
 /// Kills `worker` with SIGKILL once all ranks together have pulled `at_samples`, and waits until each rank that it served
 /// pulls from another one. `None` if the ranks ended before.
 pub(super) async fn kill(
-    cluster: &DemoCluster,
+    cluster: &LocalCluster,
     worker: &'static str,
     at_samples: u64,
     bars: &MultiProgress,
@@ -106,13 +108,13 @@ pub(super) fn samples(plan: &Plan, batches: &BatchParams) -> u64 {
 }
 
 async fn pull(
-    cluster: &DemoCluster,
+    cluster: &LocalCluster,
     rank: u32,
     bar: ProgressBar,
     ranks: &RanksProgress,
 ) -> Result<PullReport, CtlError> {
     let failed = |cause: String| CtlError::Start { name: format!("rank {rank}"), cause };
-    let mut command = cluster::program()?;
+    let mut command = servers::program()?;
     command.args([
         "pull",
         "--json",

@@ -1,8 +1,10 @@
-//! The demo's processes: one coordinator and its workers, each this very program under another name.
+//! A coordinator and workers on this machine, for the demo and `dev`: each is this very program under another name, and ends
+//! with this process.
 
 use std::{
+    fs::File,
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{ExitStatus, Stdio},
     time::Duration,
 };
 
@@ -16,35 +18,45 @@ use tokio::{
     time::timeout,
 };
 
-use crate::ctl::{CtlError, coordinator::Connection};
+use super::{CtlError, cert, coordinator::Connection};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// For the workers together, and for the coordinator.
 const STOP_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// Memory of one demo worker: slots and block cache.
-const WORKER_MEMORY: &str = "192MiB";
 
 /// The line that a server prints once it serves.
 #[derive(Debug, Deserialize)]
-pub(super) struct ClusterReady {
+pub(super) struct ServerReady {
     pub(super) quic: String,
+    #[serde(default)]
+    pub(super) http: Option<String>,
     #[serde(default)]
     pub(super) socket: Option<String>,
 }
 
+/// Where servers write their logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ServerLogs {
+    /// To this process's standard error.
+    Inherited,
+    /// To a file for each server, in the folder.
+    Files,
+}
+
 /// A server process. Killed when dropped.
-struct DemoProcess {
+struct LocalServer {
     name: String,
     child: Child,
     /// Kept open, so that the process never writes into a closed pipe.
     _output: Lines<BufReader<ChildStdout>>,
 }
 
-/// The running processes.
-pub(super) struct DemoCluster {
+/// The running servers.
+pub(super) struct LocalCluster {
     folder: PathBuf,
-    coordinator_addr: String,
-    servers: Vec<DemoProcess>,
+    logs: ServerLogs,
+    coordinator: ServerReady,
+    servers: Vec<LocalServer>,
 }
 
 /// This program, which ends with its parent.
@@ -54,51 +66,67 @@ pub(super) fn program() -> Result<Command, CtlError> {
     Ok(command)
 }
 
-impl DemoCluster {
-    /// Starts the coordinator with its state under `folder`.
-    pub(super) async fn start_coordinator(folder: &Path) -> Result<Self, CtlError> {
-        let mut cluster = Self { folder: folder.to_owned(), coordinator_addr: String::new(), servers: Vec::new() };
+impl LocalCluster {
+    /// Starts the coordinator with its state under `folder`, and makes a certificate for each other role, which names
+    /// `owner`.
+    pub(super) async fn start_coordinator(folder: &Path, logs: ServerLogs, owner: &str) -> Result<Self, CtlError> {
+        let coordinator = ServerReady { quic: String::new(), http: None, socket: None };
+        let mut cluster = Self { folder: folder.to_owned(), logs, coordinator, servers: Vec::new() };
         let mut command = program()?;
         command.args(["coord", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--state"]);
         command.arg(folder.join("coordinator"));
-        cluster.coordinator_addr = cluster.start("coordinator", command).await?.quic;
+        cluster.coordinator = cluster.start("coordinator", command).await?;
+        let ca = folder.join("coordinator").join("ca");
+        for role in [Role::Worker, Role::Client, Role::Admin] {
+            cert::issue(&ca, role, owner, &cluster.certs(role))?;
+        }
         Ok(cluster)
     }
 
-    /// Starts a worker on the node that is named `node`.
-    pub(super) async fn start_worker(&mut self, name: &str, node: &str) -> Result<ClusterReady, CtlError> {
+    /// Starts a worker; `set` adds its arguments.
+    pub(super) async fn start_worker(
+        &mut self,
+        name: &str,
+        set: impl FnOnce(&mut Command),
+    ) -> Result<ServerReady, CtlError> {
         let mut command = program()?;
-        command.args(["worker", "--name", name, "--coord", &self.coordinator_addr, "--listen", "127.0.0.1:0"]);
-        command.args(["--http", "127.0.0.1:0", "--cores", "1", "--memory", WORKER_MEMORY]);
-        command.arg("--certs").arg(self.certs(Role::Worker));
+        command.args(["worker", "--name", name, "--coord", &self.coordinator.quic, "--listen", "127.0.0.1:0"]);
+        command.args(["--http", "127.0.0.1:0", "--certs"]).arg(self.certs(Role::Worker));
         command.arg("--socket").arg(self.folder.join(format!("{name}.sock")));
-        command.env("SPDL_NODE", node);
+        set(&mut command);
         self.start(name, command).await
     }
 
-    async fn start(&mut self, name: &str, mut command: Command) -> Result<ClusterReady, CtlError> {
+    async fn start(&mut self, name: &str, mut command: Command) -> Result<ServerReady, CtlError> {
         let failed = |cause: String| CtlError::Start { name: name.to_owned(), cause };
+        let mut messages = "its messages above".to_owned();
+        if self.logs == ServerLogs::Files {
+            let path = self.folder.join(format!("{name}.log"));
+            let log = File::create(&path).map_err(|source| CtlError::WriteFile { path: path.clone(), source })?;
+            command.stderr(log);
+            messages = format!("`{}`", path.display());
+        }
         let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
         let mut output = BufReader::new(child.stdout.take().expect("standard output is a pipe")).lines();
         let line = timeout(START_TIMEOUT, output.next_line())
             .await
             .map_err(|_| failed(format!("it was not ready after {} s", START_TIMEOUT.as_secs())))?
             .map_err(|error| failed(error.to_string()))?
-            .ok_or_else(|| failed("it ended; see its messages above".to_owned()))?;
+            .ok_or_else(|| failed(format!("it ended; see {messages}")))?;
         let ready = serde_json::from_str(&line)
             .map_err(|error| failed(format!("its line `{line}` is not what was expected: {error}")))?;
-        self.servers.push(DemoProcess { name: name.to_owned(), child, _output: output });
+        self.servers.push(LocalServer { name: name.to_owned(), child, _output: output });
         Ok(ready)
     }
 
     /// The coordinator's QUIC address.
     pub(super) fn coordinator_addr(&self) -> &str {
-        &self.coordinator_addr
+        &self.coordinator.quic
     }
 
-    /// Folder of the CA that the coordinator made.
-    pub(super) fn ca(&self) -> PathBuf {
-        self.folder.join("coordinator").join("ca")
+    /// The address of the coordinator's page.
+    pub(super) fn page_addr(&self) -> Option<&str> {
+        self.coordinator.http.as_deref()
     }
 
     /// Folder of the certificates of `role`.
@@ -109,7 +137,7 @@ impl DemoCluster {
     /// How to reach the coordinator as `role`.
     pub(super) fn connection(&self, role: Role) -> Connection {
         Connection {
-            coord: self.coordinator_addr.parse().expect("the coordinator has printed where it listens"),
+            coord: self.coordinator.quic.parse().expect("the coordinator has printed where it listens"),
             certs: self.certs(role),
             quic: QuicSettings::default(),
         }
@@ -121,11 +149,20 @@ impl DemoCluster {
         server.signal(Signal::KILL).map_err(|error| CtlError::Runtime(error.into()))
     }
 
+    /// Waits until a server ends by itself, and returns its name and status.
+    pub(super) async fn ended(&mut self) -> (String, std::io::Result<ExitStatus>) {
+        let ends = self
+            .servers
+            .iter_mut()
+            .map(|server| Box::pin(async move { (server.name.clone(), server.child.wait().await) }));
+        futures::future::select_all(ends).await.0
+    }
+
     /// Asks every process to end, workers first, and waits.
     pub(super) async fn stop(mut self) {
         let (coordinator, workers) = self.servers.split_at_mut(1);
         for servers in [workers, coordinator] {
-            servers.iter().for_each(DemoProcess::ask_to_end);
+            servers.iter().for_each(LocalServer::ask_to_end);
             let all_end = futures::future::join_all(servers.iter_mut().map(|server| server.child.wait()));
             let ended = timeout(STOP_TIMEOUT, all_end).await.is_ok();
             for server in servers.iter_mut().filter(|_| !ended) {
@@ -135,7 +172,7 @@ impl DemoCluster {
     }
 }
 
-impl DemoProcess {
+impl LocalServer {
     fn ask_to_end(&self) {
         // Fails only when the process is gone already.
         let _ = self.signal(Signal::TERM);

@@ -1,0 +1,449 @@
+//! `spdl-ctl dev`: a cluster on this machine that goes on in the background, for work on a training.
+//!
+//! `up` starts this program once more as `serve`, which is the parent of the servers and ends with them. A lock on a file in the
+//! cluster's folder is held by all of these processes, so that it is free when the last of them has ended, however that was.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    process::{ChildStdin, Command, ExitCode, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use clap::Subcommand;
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::{FdFlags, fcntl_setfd},
+    process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal, setsid},
+};
+use serde::{Deserialize, Serialize};
+use spdl_core::Role;
+use tokio::sync::mpsc;
+
+use super::{
+    CtlError, Outcome,
+    interrupt::Interrupt,
+    job, job_file,
+    output::{outln, warn},
+    report,
+    servers::{LocalCluster, ServerLogs},
+};
+
+/// The file whose lock a cluster's processes hold. A folder without it is none of a cluster.
+const LOCK: &str = "lock";
+/// What `up` prints, in a file for the other commands.
+const READY: &str = "ready.json";
+/// What `serve` writes to standard error.
+const LOG: &str = "dev.log";
+/// How long `down` waits for the end, which takes a worker's and the coordinator's time to stop.
+const DOWN_TIMEOUT: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_millis(50);
+/// Lines of a log that are shown.
+const SHOWN_LINES: usize = 15;
+
+/// Arguments of `dev`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DevArgs {
+    #[command(subcommand)]
+    action: DevAction,
+}
+
+#[derive(Debug, Subcommand)]
+enum DevAction {
+    /// Starts a coordinator and workers, submits jobs, and prints the variables for trainers once all are ready.
+    Up {
+        #[command(flatten)]
+        place: DevFolder,
+        #[command(flatten)]
+        servers: DevServers,
+    },
+    /// Prints the variables of the cluster that is up.
+    Status {
+        #[command(flatten)]
+        place: DevFolder,
+        /// Prints the cluster as one line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Ends the cluster and removes what it has left.
+    Down {
+        #[command(flatten)]
+        place: DevFolder,
+    },
+    /// Runs the servers for `up`.
+    #[command(hide = true)]
+    Serve {
+        #[command(flatten)]
+        place: DevFolder,
+        #[command(flatten)]
+        servers: DevServers,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct DevFolder {
+    /// Folder of the cluster, which only you may read; for another cluster, another one. `spdl-dev` in XDG_RUNTIME_DIR when not given.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct DevServers {
+    /// Job files (TOML) to submit.
+    jobs: Vec<PathBuf>,
+    /// Number of workers.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: u16,
+    /// Cores of each worker, or a share of the machine's, such as 25%; 40 % when not given.
+    #[arg(long, value_name = "N|N%")]
+    cores: Option<String>,
+    /// Memory of each worker for slots and cached data; 1 GiB when not given.
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Python interpreter for the functions of jobs. Without it, workers refuse jobs that have some.
+    #[arg(long, env = "SPDL_PYTHON", value_name = "PATH")]
+    python: Option<PathBuf>,
+}
+
+/// A cluster that is ready.
+#[derive(Debug, Serialize, Deserialize)]
+struct DevReady {
+    folder: PathBuf,
+    /// The process that is the parent of the servers.
+    pid: i32,
+    /// `HOST:PORT` of the coordinator.
+    coordinator: String,
+    /// Address of its page.
+    page: String,
+    workers: Vec<String>,
+    jobs: Vec<String>,
+}
+
+/// Runs `dev`.
+pub(crate) fn run(args: DevArgs) -> Outcome {
+    match args.action {
+        DevAction::Up { place, servers } => up(&place.path()?, &servers)?,
+        DevAction::Status { place, json } => return status(&place.path()?, json),
+        DevAction::Down { place } => down(&place.path()?)?,
+        DevAction::Serve { place, servers } => {
+            // One thread: children that end with their parent end with the thread that started them.
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CtlError::Runtime)?;
+            runtime.block_on(serve(&place.path()?, &servers))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl DevFolder {
+    fn path(&self) -> Result<PathBuf, CtlError> {
+        let chosen = self.dir.clone().unwrap_or_else(|| match std::env::var_os("XDG_RUNTIME_DIR") {
+            Some(folder) if !folder.is_empty() => Path::new(&folder).join("spdl-dev"),
+            _ => std::env::temp_dir().join(format!("spdl-dev-{}", geteuid().as_raw())),
+        });
+        std::path::absolute(&chosen).map_err(|source| CtlError::ReadFile { path: chosen, source })
+    }
+}
+
+impl DevServers {
+    /// Returns the arguments with which `serve` gets these.
+    fn arguments(&self) -> Vec<std::ffi::OsString> {
+        let mut arguments = vec!["--workers".into(), self.workers.to_string().into()];
+        for (flag, value) in [("--cores", &self.cores), ("--memory", &self.memory)] {
+            arguments.extend(value.iter().flat_map(|value| [flag.into(), value.into()]));
+        }
+        arguments.extend(self.python.iter().flat_map(|python| ["--python".into(), python.into()]));
+        arguments.push("--".into());
+        arguments.extend(self.jobs.iter().map(Into::into));
+        arguments
+    }
+}
+
+/// Starts the cluster and returns when it is ready.
+fn up(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
+    for job in &servers.jobs {
+        job_file::read(job)?.check()?;
+    }
+    make_private(folder)?;
+    let Some(lock) = hold(folder)? else {
+        return Err(CtlError::DevIsUp { folder: folder.to_owned() });
+    };
+    if remove_left(folder, Logs::Remove)? {
+        warn(&format!("removed what a killed cluster had left in `{}`", folder.display()));
+    }
+    // The lock goes on with the processes that are started.
+    fcntl_setfd(&lock, FdFlags::empty()).map_err(|error| CtlError::Runtime(error.into()))?;
+    let log = folder.join(LOG);
+    let errors = File::create(&log).map_err(|source| CtlError::WriteFile { path: log.clone(), source })?;
+    let mut command = Command::new(std::env::current_exe().map_err(CtlError::Runtime)?);
+    command.args(["dev", "serve", "--dir"]).arg(folder).args(servers.arguments());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
+    let mut child = command.spawn().map_err(CtlError::Runtime)?;
+    // It ends when this pipe is closed, unless it has read a line before: an `up` that is interrupted leaves nothing.
+    let mut accept: ChildStdin = child.stdin.take().expect("standard input is a pipe");
+    let mut line = String::new();
+    let output = child.stdout.take().expect("standard output is a pipe");
+    BufReader::new(output).read_line(&mut line).map_err(CtlError::Runtime)?;
+    let Ok(ready) = serde_json::from_str::<DevReady>(&line) else {
+        drop(accept);
+        child.wait().map_err(CtlError::Runtime)?;
+        let cause = shown_log(&log);
+        drop(lock);
+        return Err(CtlError::DevFailed { folder: folder.to_owned(), cause });
+    };
+    accept.write_all(b"\n").map_err(CtlError::Runtime)?;
+    print(&ready)
+}
+
+/// Runs the servers until a signal, or until one of them ends.
+async fn serve(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
+    // A terminal that is closed ends its sessions' processes.
+    let _ = setsid();
+    let mut interrupt = Interrupt::listen()?;
+    let mut input = input();
+    let mut cluster = None;
+    let started = tokio::select! {
+        started = start(folder, servers, &mut cluster) => started,
+        () = interrupt.asked() => Err(CtlError::Interrupted),
+        _ = input.recv() => Err(CtlError::Interrupted),
+    };
+    let ended = match (started, cluster.as_mut()) {
+        (Ok(ready), Some(cluster)) => {
+            spdl_wire::process::announce(&ready);
+            tokio::select! {
+                ended = accepted(&mut input, cluster) => ended,
+                () = interrupt.asked() => Ok(()),
+            }
+        }
+        (Err(error), _) => Err(error),
+        (Ok(_), None) => unreachable!("what was started is there"),
+    };
+    if let Some(cluster) = cluster {
+        cluster.stop().await;
+    }
+    match ended {
+        Ok(()) => remove_left(folder, Logs::Remove).map(drop),
+        Err(error) => {
+            // The first error is the one to report.
+            let _ = remove_left(folder, Logs::Keep);
+            Err(error)
+        }
+    }
+}
+
+/// Waits until `up` has taken over, and then until a server ends by itself.
+async fn accepted(input: &mut mpsc::Receiver<()>, cluster: &mut LocalCluster) -> Result<(), CtlError> {
+    input.recv().await.ok_or(CtlError::Interrupted)?;
+    let (name, status) = cluster.ended().await;
+    let cause = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+    Err(CtlError::DevEnded { name, cause })
+}
+
+/// Reads standard input on a thread of its own. Each byte is a message, and its end is that of the channel.
+fn input() -> mpsc::Receiver<()> {
+    let (sender, receiver) = mpsc::channel(1);
+    thread::spawn(move || {
+        while matches!(io::stdin().read(&mut [0]), Ok(1)) {
+            if sender.blocking_send(()).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+/// Starts the servers and submits the jobs. Returns what `up` prints.
+async fn start(folder: &Path, servers: &DevServers, cluster: &mut Option<LocalCluster>) -> Result<String, CtlError> {
+    let cluster = cluster.insert(LocalCluster::start_coordinator(folder, ServerLogs::Files, "dev").await?);
+    let mut workers = Vec::new();
+    for number in 0..servers.workers {
+        let name = format!("worker-{number}");
+        let set = |command: &mut tokio::process::Command| {
+            for (flag, value) in [("--cores", &servers.cores), ("--memory", &servers.memory)] {
+                command.args(value.iter().flat_map(|value| [flag, value.as_str()]));
+            }
+            if let Some(python) = &servers.python {
+                command.arg("--python").arg(python);
+            }
+        };
+        cluster.start_worker(&name, set).await?;
+        workers.push(name);
+    }
+    let mut jobs = Vec::new();
+    for path in &servers.jobs {
+        jobs.push(job::submit(&cluster.connection(Role::Admin), path, servers.python.clone()).await?);
+    }
+    let ready = DevReady {
+        folder: folder.to_owned(),
+        pid: std::process::id().cast_signed(),
+        coordinator: cluster.coordinator_addr().to_owned(),
+        page: cluster.page_addr().unwrap_or_default().to_owned(),
+        workers,
+        jobs,
+    };
+    let text = serde_json::to_string(&ready).expect("plain data serialises");
+    let path = folder.join(READY);
+    let partial = folder.join(format!("{READY}.new"));
+    let written = fs::write(&partial, &text).and_then(|()| fs::rename(&partial, &path));
+    written.map_err(|source| CtlError::WriteFile { path, source })?;
+    Ok(text)
+}
+
+fn status(folder: &Path, json: bool) -> Outcome {
+    let ready = if folder.join(LOCK).exists() && hold(folder)?.is_none() { read_ready(folder)? } else { None };
+    match ready {
+        Some(ready) if json => report::json(&ready)?,
+        Some(ready) => print(&ready)?,
+        None => {
+            let log = folder.join(LOG);
+            let why = if log.exists() { format!("; the last one ended:\n{}", shown_log(&log)) } else { String::new() };
+            warn(&format!("no cluster is up in `{}`{why}", folder.display()));
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn down(folder: &Path) -> Result<(), CtlError> {
+    if !folder.join(LOCK).exists() {
+        return outln!("no cluster is up in `{}`", folder.display());
+    }
+    let deadline = Instant::now() + DOWN_TIMEOUT;
+    let mut lock = hold(folder)?;
+    let was_up = lock.is_none();
+    if was_up {
+        let Some(ready) = read_ready(folder)? else {
+            return Err(CtlError::DevStarts { folder: folder.to_owned() });
+        };
+        // If it has ended, its servers do so, too.
+        if let Some(pid) = Pid::from_raw(ready.pid)
+            && let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
+        {
+            let _ = pidfd_send_signal(process, Signal::TERM);
+        }
+        while lock.is_none() {
+            if Instant::now() > deadline {
+                return Err(CtlError::DevStays { pid: ready.pid, seconds: DOWN_TIMEOUT.as_secs() });
+            }
+            thread::sleep(PAUSE);
+            lock = hold(folder)?;
+        }
+    }
+    let was_killed = remove_left(folder, Logs::Remove)?;
+    let _ = fs::remove_file(folder.join(LOCK));
+    // Where it has other files, it stays.
+    let _ = fs::remove_dir(folder);
+    let folder = folder.display();
+    match (was_up, was_killed) {
+        (true, _) => outln!("the cluster in `{folder}` has ended"),
+        (false, true) => outln!("no cluster was up in `{folder}`; what a killed one had left is removed"),
+        (false, false) => outln!("no cluster was up in `{folder}`"),
+    }
+}
+
+/// Prints the variables of a cluster as a shell reads them.
+fn print(ready: &DevReady) -> Result<(), CtlError> {
+    let certs = ready.folder.join("certs").join(Role::Client.to_string());
+    outln!("export SPDL_COORD={}", ready.coordinator)?;
+    outln!("export SPDL_CERTS={}", quoted(&certs.display().to_string()))?;
+    if let [job] = &ready.jobs[..] {
+        outln!("export SPDL_JOB={}", quoted(job))?;
+    }
+    let workers = report::count(ready.workers.len() as u64, "worker", "workers");
+    outln!("# {workers}; the page: http://{}", ready.page)?;
+    if ready.jobs.len() > 1 {
+        outln!("# jobs: {}", ready.jobs.join(", "))?;
+    }
+    let dir = quoted(&ready.folder.display().to_string());
+    outln!("# the end: spdl-ctl dev down --dir {dir}")
+}
+
+/// Quotes a text for shells, if it needs that.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// Makes a folder that only this user can read, or checks that it is one.
+fn make_private(folder: &Path) -> Result<(), CtlError> {
+    let problem = |problem: String| CtlError::DevFolder { folder: folder.to_owned(), problem };
+    let made = fs::DirBuilder::new().mode(0o700).create(folder);
+    if let Err(error) = made
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(problem(format!("cannot be made: {error}")));
+    }
+    let found = fs::symlink_metadata(folder).map_err(|error| problem(error.to_string()))?;
+    if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o077 != 0 {
+        return Err(problem(
+            "is not a folder that only you can read, which the keys in it need (`chmod 700`)".to_owned(),
+        ));
+    }
+    let is_ours = folder.join(LOCK).exists();
+    if !is_ours && fs::read_dir(folder).map_err(|error| problem(error.to_string()))?.next().is_some() {
+        return Err(problem("has other files in it; name an empty or a new folder".to_owned()));
+    }
+    Ok(())
+}
+
+/// Takes the lock of a folder; `None` if a cluster has it.
+fn hold(folder: &Path) -> Result<Option<File>, CtlError> {
+    let path = folder.join(LOCK);
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let lock = lock.map_err(|source| CtlError::WriteFile { path, source })?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(lock)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(CtlError::Runtime(error.into())),
+    }
+}
+
+/// What happens to the logs of a cluster that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Logs {
+    Keep,
+    Remove,
+}
+
+/// Removes what clusters leave in their folder, besides the lock. Returns whether a cluster was killed there.
+fn remove_left(folder: &Path, logs: Logs) -> Result<bool, CtlError> {
+    let was_killed = folder.join(READY).exists() || folder.join("certs").exists();
+    let fail = |path: &Path, source| CtlError::WriteFile { path: path.to_owned(), source };
+    for name in ["coordinator", "certs"] {
+        let path = folder.join(name);
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(&path, error)),
+            _ => {}
+        }
+    }
+    for entry in fs::read_dir(folder).map_err(|error| fail(folder, error))? {
+        let path = entry.map_err(|error| fail(folder, error))?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let is_workers = |suffix| name.starts_with("worker-") && name.ends_with(suffix);
+        let is_log = is_workers(".log") || name == LOG || name == "coordinator.log";
+        if is_workers(".sock") || name.starts_with(READY) || is_log && logs == Logs::Remove {
+            fs::remove_file(&path).map_err(|error| fail(&path, error))?;
+        }
+    }
+    Ok(was_killed)
+}
+
+fn read_ready(folder: &Path) -> Result<Option<DevReady>, CtlError> {
+    let path = folder.join(READY);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(serde_json::from_str(&text).ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(CtlError::ReadFile { path, source }),
+    }
+}
+
+/// Returns the last lines of a log.
+fn shown_log(path: &Path) -> String {
+    let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let text = text.unwrap_or_else(|error| format!("({error})"));
+    let lines: Vec<&str> = text.lines().map(|line| line.strip_prefix("error: ").unwrap_or(line)).collect();
+    lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+}
