@@ -11,22 +11,10 @@ use std::{
 };
 
 use rustix::process::Signal;
-use spdl_testkit::processes::{self, Cluster, ServerProcess, TestDataset};
+use spdl_testkit::processes::{self, Cluster, ServerProcess, TestDataset, cpu_time};
 
 /// The time until memory and slots are filled.
 const SETTLE: Duration = Duration::from_secs(3);
-
-/// Returns the CPU time of a process and all its threads, including ended ones; in steps of 10 ms, the kernel's
-/// resolution.
-fn cpu_time(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
-    // The name, which may contain blanks, ends with the last parenthesis; the two times are the 12th and 13th field
-    // after it.
-    let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
-    let ticks: u64 =
-        fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().expect("a time")).sum();
-    Duration::from_millis(10 * ticks)
-}
 
 /// Returns the cores that a process uses, on average over some time.
 fn cores_used(pid: u32, over: Duration) -> f64 {

@@ -1,5 +1,5 @@
 //! The load generator: a real coordinator and worker on loopback, and ranks that pull as fast as they can. It also
-//! measures bare decoding of the same samples on as many cores in the same run, so that the ratios are meaningful on a
+//! measures the CPU time of worker and ranks for each batch, and bare decoding of the same samples on as many cores in the same run, so that the ratios are meaningful on a
 //! noisy machine.
 //!
 //! `cargo bench --bench load [-- --images N] [--epochs E] [--rounds N]`
@@ -15,15 +15,25 @@ use std::{
 use bare::Bare;
 use spdl_core::job::JobFile;
 use spdl_shard::store::DatasetStore;
-use spdl_testkit::processes::{self, Cluster, ServerProcess, TestDataset};
+use spdl_testkit::processes::{self, Cluster, ServerProcess, TestDataset, cpu_time, cpu_time_of_children};
 
 /// How often the ranks' progress is read.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Returns the images per second of all ranks together since the first batch; and the ratio of the slowest rank's
-/// batches to the fastest rank's, between two instants at which all ranks were pulling. The first tenth is left out, in
-/// which the rank that joined last catches up with the others.
-fn pull(cluster: &Cluster, world: u32, node: &str) -> (f64, f64) {
+/// What a run of all ranks gave.
+struct Run {
+    /// Images per second of all ranks together, since the first batch.
+    images_per_s: f64,
+    /// The slowest rank's batches to the fastest rank's, between two instants at which all ranks were pulling. The first
+    /// tenth is left out, in which the rank that joined last catches up with the others.
+    evenness: f64,
+    /// CPU time of the worker and all ranks for each global batch, in milliseconds.
+    cpu_ms: f64,
+}
+
+fn pull(cluster: &Cluster, world: u32, node: &str) -> Run {
+    let cpu = || cpu_time(cluster.workers[0].process.pid()) + cpu_time_of_children();
+    let cpu_before = cpu();
     let traces: Vec<PathBuf> = (0..world).map(|rank| cluster.path(format!("trace-{rank}"))).collect();
     let start = |rank: u32| {
         let mut pull = cluster.ctl("client", ["pull", "--json", "--job", "load", "--from", "0:0"]);
@@ -38,11 +48,12 @@ fn pull(cluster: &Cluster, world: u32, node: &str) -> (f64, f64) {
     }
     let rates = ranks.into_iter().map(|rank| rank.finish()["images_per_s"].as_f64().expect("a number"));
     let images_per_s = rates.sum();
+    let cpu_ms = (cpu() - cpu_before).as_secs_f64() * 1e3 / batches(&traces[0]) as f64;
     let all = batches(&traces[0]);
     let during: Vec<_> = looks.iter().filter(|look| look.iter().all(|count| (all / 10..all).contains(count))).collect();
     let (first, last) = (during.first().expect("a longer run"), during.last().expect("a longer run"));
     let got = || first.iter().zip(last.iter()).map(|(first, last)| (last - first) as f64);
-    (images_per_s, got().fold(f64::INFINITY, f64::min) / got().fold(0.0, f64::max))
+    Run { images_per_s, evenness: got().fold(f64::INFINITY, f64::min) / got().fold(0.0, f64::max), cpu_ms }
 }
 
 /// Returns the number of batches that a rank has traced.
@@ -78,23 +89,32 @@ fn main() {
     cluster.start_worker("node-0", &["--cores", &cores.to_string()]);
     cluster.submit(&job);
     println!("{images} pictures, {epochs} epochs, random resized crop 224, batches of 64, {cores} cores");
-    println!("{:<22} {:>10} {:>10} {:>10} {:>16}", "", "images/s", "bare", "of bare", "slowest/fastest");
+    println!(
+        "{:<22} {:>10} {:>10} {:>10} {:>16} {:>14} {:>10}",
+        "", "images/s", "bare", "of bare", "slowest/fastest", "CPU ms / batch", "of local"
+    );
     for round in 0..rounds {
         println!("round {round}");
         let mut before = bare.run(0..epochs.div_ceil(2));
+        let mut local_ms = [f64::NAN; 2];
         for (label, world, node) in [
             ("local, 1 rank", 1, "node-0"),
             ("local, 4 ranks", 4, "node-0"),
             ("quic, 1 rank", 1, "elsewhere"),
             ("quic, 4 ranks", 4, "elsewhere"),
         ] {
-            let (images_per_s, evenness) = pull(&cluster, world, node);
+            let Run { images_per_s, evenness, cpu_ms } = pull(&cluster, world, node);
+            let local_ms = &mut local_ms[usize::from(world > 1)];
+            if node == "node-0" {
+                *local_ms = cpu_ms;
+            }
             let after = bare.run(0..epochs.div_ceil(2));
             // The machine's speed drifts: compare with the mean of the runs before and after.
             let beside = (before + after) / 2.0;
             println!(
-                "{label:<22} {images_per_s:>10.0} {beside:>10.0} {:>10.2} {evenness:>16.3}",
-                images_per_s / beside
+                "{label:<22} {images_per_s:>10.0} {beside:>10.0} {:>10.2} {evenness:>16.3} {cpu_ms:>14.1} {:>10.2}",
+                images_per_s / beside,
+                cpu_ms / *local_ms
             );
             before = after;
         }

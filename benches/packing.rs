@@ -12,7 +12,7 @@ use std::{
     time::Instant,
 };
 
-use spdl_testkit::processes::{ctl, program, write_pictures};
+use spdl_testkit::processes::{cpu_time_of_children, ctl, program, write_pictures};
 
 /// What processes took.
 #[derive(Clone, Copy)]
@@ -21,17 +21,9 @@ struct Cost {
     cpu_s: f64,
 }
 
-/// Returns the CPU time of the children that have ended, in seconds.
-fn cpu_of_children() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").expect("Linux");
-    let (_, fields) = stat.rsplit_once(") ").expect("the name is in parentheses");
-    let ticks: f64 = fields.split(' ').skip(13).take(2).map(|ticks| ticks.parse::<f64>().expect("a number")).sum();
-    ticks / 100.0
-}
-
 /// Runs `spdl-ctl pack` for each list of arguments at once, each with a core of its own.
 fn pack(packs: &[Vec<String>]) -> Cost {
-    let (begun, cpu) = (Instant::now(), cpu_of_children());
+    let (begun, cpu) = (Instant::now(), cpu_time_of_children());
     let children: Vec<_> = packs
         .iter()
         .enumerate()
@@ -44,7 +36,7 @@ fn pack(packs: &[Vec<String>]) -> Cost {
     for mut child in children {
         assert!(child.wait().expect("a child").success(), "{packs:?}");
     }
-    Cost { wall_s: begun.elapsed().as_secs_f64(), cpu_s: cpu_of_children() - cpu }
+    Cost { wall_s: begun.elapsed().as_secs_f64(), cpu_s: (cpu_time_of_children() - cpu).as_secs_f64() }
 }
 
 fn median(mut ratios: Vec<f64>) -> f64 {

@@ -8,6 +8,7 @@ mod probe;
 mod request;
 mod restart;
 mod settings;
+mod socket;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -23,6 +24,7 @@ use crate::{
     frame::{self, FrameError, Message},
 };
 use crypto::Tls;
+use socket::Socket;
 use spdl_core::Role;
 
 pub use batch::{receive_batch, send_batch};
@@ -96,8 +98,13 @@ fn endpoint(
     if server.is_some() {
         restart::share_with_predecessors(&mut config, identity, socket.local_addr().map_err(bind)?);
     }
-    let runtime = Arc::new(quinn::TokioRuntime);
-    let mut endpoint = Endpoint::new(config, server, socket, runtime).map_err(bind)?;
+    let mut endpoint = Endpoint::new_with_abstract_socket(
+        config,
+        server,
+        Socket::of(socket).map_err(bind)?,
+        Arc::new(quinn::TokioRuntime),
+    )
+    .map_err(bind)?;
     let mut client = ClientConfig::new(tls);
     client.transport_config(settings.client_transport());
     endpoint.set_default_client_config(client);

@@ -15,6 +15,10 @@ use spdl_core::size::parse_bytes;
 const MAX_BATCHES: u64 = 512;
 /// The most requests that a client may have open at a server.
 const MAX_REQUESTS: u64 = 16;
+/// After bursts were lost, the largest payload is taken to no longer pass, and packets are as small as any path carries.
+/// Nearly always a buffer was full, so what passes is found out again after this time, and not after a minute: small packets
+/// cost several times the CPU. Probes of a path that really drops large packets are lost, and then nothing changes.
+const PAYLOAD_COOLDOWN: Duration = Duration::from_secs(1);
 /// The most bytes that a server buffers for connections that it has not accepted yet: for one connection, and for all.
 const HANDSHAKE_BYTES: u64 = 64 << 10;
 const ALL_HANDSHAKE_BYTES: u64 = 8 << 20;
@@ -129,7 +133,7 @@ impl QuicSettings {
         let mut acks = AckFrequencyConfig::default();
         acks.ack_eliciting_threshold(varint(self.ack_every_packets.into()));
         let mut discovery = MtuDiscoveryConfig::default();
-        discovery.upper_bound(self.max_udp_payload_bytes);
+        discovery.upper_bound(self.max_udp_payload_bytes).black_hole_cooldown(PAYLOAD_COOLDOWN);
         let mut config = TransportConfig::default();
         config
             .congestion_controller_factory(self.congestion())
