@@ -41,7 +41,7 @@ pub fn fuzz(bytes: &[u8]) {
             let found = render(&jpeg, vector);
             assert!(found == render(&jpeg, portable), "vector instructions change {request:?}");
             if let Some(again) = &again {
-                let again = Jpeg::open(again, limits).expect("a picture with the same coefficients");
+                let again = Jpeg::open(again, LIMITS).expect("a picture with the same coefficients");
                 assert!(render(&again, vector) == found, "rewriting changes {request:?}");
             }
             if let (Some(right), Ok(found)) = (&right, found) {

@@ -15,6 +15,7 @@ use std::{
 use parking_lot::Mutex;
 use pyo3::{prelude::*, pybacked::PyBackedBytes};
 use serde::Serialize;
+use spdl_core::size::parse_bytes;
 use spdl_shard::{
     dataset::{
         Annotations, DatasetError, DatasetProgress, DatasetWriter, FieldChoice, IndexOptions, Jpegs, NewFolders,
@@ -24,7 +25,6 @@ use spdl_shard::{
     format::{files::FileTable, format_called, format_names},
     store::{DatasetStore, StoreError, StoreOptions},
 };
-use spdl_worker::size::parse_bytes;
 use tokio::{
     runtime::{Builder, Runtime},
     sync::oneshot,

@@ -158,9 +158,9 @@ fn messages_of_any_bytes_do_not_panic() {
     use spdl_shard::format::tfrecord::{features, value};
     let example = &GOLDEN[0].1[12..];
     for at in 0..200.min(example.len()) {
-        for value in [0, 1, 0x0a, 0x7f, 0x80, 0xff] {
+        for byte in [0, 1, 0x0a, 0x7f, 0x80, 0xff] {
             let mut damaged = example[..400.min(example.len())].to_vec();
-            damaged[at] = value;
+            damaged[at] = byte;
             for (_, range) in features(&damaged).unwrap_or_default() {
                 let _ = value(&Bytes::copy_from_slice(&damaged[range]));
             }

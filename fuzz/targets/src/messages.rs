@@ -9,7 +9,7 @@ use std::{
 use futures::FutureExt;
 use spdl_core::{
     BatchId, Fingerprint, Position, Receipt, SampleId, Stage,
-    help::{DecodeRequest, HelpJob, HelpReply, HelpReport, HelperList, StoredField, StoredSample},
+    help::{DecodeRequest, HelpJob, HelpReply, HelpReport, HelperList, StoredField, StoredSample, StoredValue},
     insight::{Measured, RankWindow, WorkerWindow},
     job::DType,
     messages::*,
@@ -359,8 +359,9 @@ pub(crate) fn peer_request_seeds() -> Vec<Vec<u8>> {
     };
     let job = HelpJob { job: session::session().job, classes: vec!["cat".into()] };
     let fields = vec![
-        StoredField { number: 0, array: None, bytes: 4096 },
-        StoredField { number: 1, array: Some((DType::F32, vec![2, 3])), bytes: 24 },
+        StoredField { number: 0, value: StoredValue::File, bytes: 4096 },
+        StoredField { number: 1, value: StoredValue::Array(DType::F32, vec![2, 3]), bytes: 24 },
+        StoredField { number: 2, value: StoredValue::List(vec![Some(100), None, Some(0)]), bytes: 100 },
     ];
     let batch = BatchId { session: SessionId(1), rank: 0, from: Position::new(0, 64) };
     let samples = vec![StoredSample { epoch: 0, id: SampleId(9), sample_in_record: 0, fields }];

@@ -37,8 +37,8 @@ impl Coefficients {
                         for (block, x) in blocks.iter_mut().zip(pair) {
                             self.copy_block(component, x, y, block);
                         }
-                        let [first, second] = &blocks;
-                        kernel.full_pair([first, second], [quant; 2], samples, pair.map(|x| place(x, y)));
+                        let both = blocks.each_ref().map(BitBlock::coefficients);
+                        kernel.full_pair(both, [quant; 2], samples, pair.map(|x| place(x, y)));
                     }
                     continue;
                 }

@@ -89,7 +89,8 @@ async fn a_record_that_no_reader_would_find_again_is_refused_and_the_next_one_is
     let folder = tempfile::tempdir().unwrap();
     let mut writer = begun(folder.path(), WriteOptions::default()).await.unwrap();
     writer.add(record("first", &[("a", b"1")])).unwrap();
-    let cases: [(&str, &[(&str, &[u8])], &str); 14] = [
+    type Case = (&'static str, &'static [(&'static str, &'static [u8])], &'static str);
+    let cases: [Case; 14] = [
         ("", &[("a", b"1")], "sample 1 (key ``) has an empty key"),
         ("a.b", &[("a", b"1")], "a dot in its key"),
         ("../a", &[("a", b"1")], "no path in a tar"),

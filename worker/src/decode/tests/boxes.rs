@@ -23,7 +23,7 @@ fn decoded(
     ops: &str,
     columns: &[String],
     id: u64,
-    fields: &[(&str, Content)],
+    fields: &[(&str, FieldValue)],
 ) -> Result<(Vec<[f32; 4]>, Vec<i64>), String> {
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let image = image_column(ops, "");
@@ -36,7 +36,7 @@ fn decoded_by(
     decoder: &Decoder,
     job: &Job,
     id: u64,
-    fields: &[(&str, Content)],
+    fields: &[(&str, FieldValue)],
 ) -> Result<(Vec<[f32; 4]>, Vec<i64>), String> {
     let size = job.columns.last().unwrap().max_bytes() as usize;
     let (mut values, mut image) = (vec![Bytes::new(); job.columns.len() - 1], vec![0; size]);
@@ -166,7 +166,7 @@ fn a_box_moves_as_the_pixels_in_it_do() {
     assert!(kept > 90, "{kept} of 120");
 }
 
-fn numbers(values: &[f32]) -> Content {
+fn numbers(values: &[f32]) -> FieldValue {
     let elements: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     spdl_shard::format::Array { dtype: DType::F32, shape: vec![values.len() as u64], elements: elements.into() }.into()
 }
@@ -198,11 +198,11 @@ fn boxes_are_read_from_annotations_and_arrays() {
         assert_eq!(labels, [9, 259]);
     }
     let named = [boxes_column("coco", ""), labels_column("ann", "key = \"name\"")];
-    let coco: Content = Bytes::from_static(COCO.as_bytes()).into();
+    let coco: FieldValue = Bytes::from_static(COCO.as_bytes()).into();
     assert_eq!(decoded(ops, &named, 0, &[("ann", coco.clone())]).unwrap().1, [1, 0, 1, 0]);
     let crowds = [boxes_column("coco", ""), labels_column("ann", "key = \"iscrowd\"")];
     assert_eq!(decoded(ops, &crowds, 0, &[("ann", coco)]).unwrap().1, [0, 1, 0, 0]);
-    let none: Content = Bytes::from_static(b"[]").into();
+    let none: FieldValue = Bytes::from_static(b"[]").into();
     assert_eq!(decoded(ops, &named, 0, &[("ann", none)]).unwrap(), (vec![], vec![]));
 }
 
