@@ -101,7 +101,7 @@ async fn records_that_are_examples_have_their_features_as_fields() {
         assert_eq!(fs::read(&ours).unwrap(), fs::read(theirs.path()).unwrap(), "{ours:?}");
         files += 1;
     }
-    assert_eq!(files, 8 * 7);
+    assert_eq!(files, 8 * 6, "the seventh is an empty list");
 }
 
 #[tokio::test]

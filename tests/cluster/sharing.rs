@@ -65,7 +65,9 @@ fn jobs_with_the_same_columns_or_some_of_them_get_what_each_gets_alone() {
             &dataset,
             "more",
             "",
-            &format!("{COLUMNS}[[column]]\nname = \"size\"\nfrom = \"jpg\"\ndecode = \"image_size\"\n"),
+            &format!(
+                "{COLUMNS}[[column]]\nname = \"size\"\nfrom = \"jpg\"\ndecode = \"image_size\"\nfollows = \"image\"\n"
+            ),
         ),
     ];
     let steps = STEPS.parse().expect("a number");

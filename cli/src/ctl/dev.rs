@@ -424,7 +424,7 @@ fn remove_left(folder: &Path, logs: Logs) -> Result<bool, CtlError> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let is_workers = |suffix| name.starts_with("worker-") && name.ends_with(suffix);
         let is_log = is_workers(".log") || name == LOG || name == "coordinator.log";
-        if is_workers(".sock") || name.starts_with(READY) || is_log && logs == Logs::Remove {
+        if is_workers(".sock") || is_workers(".decoding") || name.starts_with(READY) || is_log && logs == Logs::Remove {
             fs::remove_file(&path).map_err(|error| fail(&path, error))?;
         }
     }
