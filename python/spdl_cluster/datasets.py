@@ -9,7 +9,22 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, overload
 
 from . import _native
+from .errors import SettingError
 from .progress import shown
+
+
+def class_names(classes: Sequence[str]) -> list[str]:
+    """Returns the names of classes, which are not one text."""
+    if isinstance(classes, str):
+        raise SettingError(f"`classes` is the text `{classes}`, not a list of names", f"one class is `[{classes!r}]`")
+    return list(classes)
+
+
+def shard_records(records_per_shard: int | None) -> int | None:
+    """Returns the number of records of a shard, if it can be one."""
+    if records_per_shard is not None and not 1 <= records_per_shard < 1 << 32:
+        raise SettingError(f"`records_per_shard` is {records_per_shard}, not a number from 1 to {(1 << 32) - 1}")
+    return records_per_shard
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,11 +170,11 @@ def pack(
             fields=fields,
             annotations=annotations,
             annotations_beside=annotations_beside,
-            classes=None if classes is None else list(classes),
+            classes=None if classes is None else class_names(classes),
             seed=seed,
             no_shuffle=no_shuffle,
             shard_size=shard_size,
-            records_per_shard=records_per_shard,
+            records_per_shard=shard_records(records_per_shard),
             block_size=block_size,
             crop_ready=crop_ready,
             force=force,
@@ -210,7 +225,7 @@ def index(
             shards=None if shards is None else list(shards),
             name=name,
             boxes=boxes,
-            classes=list(classes),
+            classes=class_names(classes),
             block_size=block_size,
             force=force,
             discard_metadata=discard_metadata,

@@ -90,7 +90,7 @@ class Column(_ColumnRequired, total=False):
     layout: Literal["nhwc", "nchw"] | None
     #: For bytes: the most of one sample; a longer one is a bad sample. For text: the most bytes of one sample in UTF-8; a longer one is a bad sample.
     max_bytes: int | None
-    #: For tensor whose samples differ in their first dimension: the most rows of one sample; one with more is a bad sample. For boxes: the most of one sample; one with more is a bad sample.
+    #: For images of which samples have lists of any length: the most of one sample; one with more is a bad sample. For tensor whose samples differ in their first dimension: the most rows of one sample; one with more is a bad sample. For boxes: the most of one sample; one with more is a bad sample.
     max_rows: int | None
     #: For boxes: the least width and height, in pixels of the result.
     min_size: float | None
@@ -106,6 +106,8 @@ class Column(_ColumnRequired, total=False):
     ops: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations]
     #: For json: the keys from the root to the number, with dots between.
     path: str | None
+    #: For images of which samples have lists of one length: the number; a sample with another one is bad.
+    pictures: int | None
     #: What the function returns, where it differs from what it takes.
     returns: Returns | None
     #: For tensor: the shape of one sample; [] for a number. With `max_rows`, the shape of a row.

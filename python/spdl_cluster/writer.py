@@ -11,7 +11,7 @@ from typing import Any
 
 from . import encoding
 from ._native import NativeWriter
-from .datasets import DatasetReport
+from .datasets import DatasetReport, class_names, shard_records
 from .errors import SettingError
 
 _open: weakref.WeakSet[Writer] = weakref.WeakSet()
@@ -63,9 +63,9 @@ class Writer:
         self._native = NativeWriter(
             os.fspath(dataset),
             name=name,
-            classes=list(classes),
+            classes=class_names(classes),
             shard_size=shard_size,
-            records_per_shard=records_per_shard,
+            records_per_shard=shard_records(records_per_shard),
             block_size=block_size,
             crop_ready=crop_ready,
             force=force,
@@ -85,6 +85,9 @@ class Writer:
             raise SettingError(f"sample {number} is a `{type(sample).__name__}`, not a dict of fields")
         if "__key__" in sample:
             raise SettingError(f"sample {number} has a field `__key__`", "give the key as `write(sample, key=...)`")
+        odd = [name for name in sample if not isinstance(name, str)]
+        if odd:
+            raise SettingError(f"sample {number} has the field `{odd[0]!r}`, whose name is no text")
         names = list(sample) if self._names is None else self._names
         if set(names) != set(sample):
             differs = ", ".join(f"`{name}`" for name in sorted(set(names) ^ set(sample), key=str))

@@ -53,7 +53,10 @@ impl<'py> FromPyObject<'_, 'py> for ByteSize {
                 |problem: String| ErrorKind::Setting.error(object.py(), &format!("size `{text}`: {problem}"), None);
             return parse_bytes(&text).map(Self).map_err(wrong);
         }
-        Ok(Self(object.extract()?))
+        object.extract().map(Self).map_err(|_| {
+            let problem = format!("size `{}`: write a number of bytes, or a text such as `256MiB`", object.as_any());
+            ErrorKind::Setting.error(object.py(), &problem, None)
+        })
     }
 }
 

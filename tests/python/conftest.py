@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -20,6 +21,8 @@ from spdl_cluster.demo import pack_pictures
 
 #: Time limit of each process and of each wait.
 LIMIT_S = 120.0
+#: Time limit of each test, so that one that hangs says where.
+TEST_LIMIT_S = 900
 PICTURES = 200
 
 #: The variables of launchers that these tests themselves run under.
@@ -52,6 +55,20 @@ def run_python(code: str, *arguments: object, **variables: str) -> subprocess.Po
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables}
     )
+
+
+@pytest.fixture(autouse=True)
+def limit() -> Iterator[None]:
+    """Ends a test that hangs."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"the test takes more than {TEST_LIMIT_S} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(TEST_LIMIT_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")

@@ -174,7 +174,7 @@ def test_a_job_says_what_it_does_not_take(list_job: MakeJob) -> None:
         ([column("frames", max_rows=2), follower], "column `size`: `follows` is `frames`, whose samples are lists of pictures"),
     ]:
         with pytest.raises(spdl_cluster.SettingError, match=text):
-            spdl_cluster.local(list_job(*columns))
+            spdl_cluster.local(list_job(*columns)).position
 
 
 def test_pictures_of_lists_are_verified_and_unpacked_one_by_one(lists: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -27,7 +27,7 @@ def test_package_examples_and_tests_are_typed(tmp_path: pathlib.Path) -> None:
     # mypy does not follow imports of torch: checking its types would take half a minute and find no errors of ours.
     lines = ["[mypy]", "strict = True", f"cache_dir = {tmp_path / 'cache'}"]
     lines += ["warn_unused_ignores = False", "disallow_subclassing_any = False"]
-    for module in ("torch", "torchvision", "lightning", "accelerate", "spdl", "ml_dtypes", "maturin", "ray"):
+    for module in ("torch", "torchvision", "lightning", "accelerate", "spdl", "ml_dtypes", "maturin", "ray", "tqdm", "webdataset"):
         lines += [f"[mypy-{module}.*]", "follow_imports = skip", "ignore_missing_imports = True"]
     config = tmp_path / "mypy.ini"
     config.write_text("\n".join(lines))

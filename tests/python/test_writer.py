@@ -160,8 +160,17 @@ def test_a_wrong_value_names_its_field_and_sample_and_the_next_one_is_written(tm
             Writer(tmp_path / "third", fields)
     with pytest.raises(spdl_cluster.SettingError, match="field `odd` is a `Odd`, for which there is no type"), Writer(tmp_path / "third") as third:
         third.write({"odd": Odd()})
-    with pytest.raises(spdl_cluster.SettingError, match="size `much`"):
-        Writer(tmp_path / "third", shard_size="much")
+    with pytest.raises(spdl_cluster.SettingError, match="the field `1`, whose name is no text"), Writer(tmp_path / "third") as third:
+        third.write({1: 1})  # type: ignore[dict-item]
+    options: list[tuple[dict[str, Any], str]] = [
+        ({"shard_size": "much"}, "size `much`"),
+        ({"block_size": -5}, "size `-5`: write a number of bytes, or a text"),
+        ({"records_per_shard": -1}, "`records_per_shard` is -1, not a number from 1"),
+        ({"classes": "abc"}, "`classes` is the text `abc`, not a list of names"),
+    ]
+    for wrong, text in options:
+        with pytest.raises(spdl_cluster.SettingError, match=text):
+            Writer(tmp_path / "third", **wrong)
     assert not (tmp_path / "third").exists()
 
 
