@@ -12,6 +12,8 @@ use crate::{error::Error, header::Jpeg, limits::Limits, standard};
 
 pub(crate) const MAGIC: [u8; 4] = *b"SPJ\n";
 pub(crate) const VERSION: u8 = 1;
+/// The last version that there can be: the byte of a version is no character of a text.
+pub(crate) const LAST_VERSION: u8 = 8;
 /// Bytes of the head before the codes.
 const FIXED_BYTES: usize = 24;
 /// Bytes of the codes of a class: half a byte each.

@@ -19,5 +19,5 @@ mod tiles;
 pub(crate) use decode::ScalableMemory;
 pub use decode::ScalablePicture;
 pub(crate) use layout::Layout;
-pub use pack::pack;
+pub use pack::{pack, pack_bytes};
 pub use restore::restore;

@@ -8,9 +8,9 @@ use super::{
         part, places, values_of,
     },
     book::{BOOK, Code, Kind},
-    decode::{Planes, decode_planes},
+    decode::{Planes, has_planes, planes_of},
     layout::{Contents, Padding},
-    restore::{NOT_RESTORABLE, write_scan},
+    restore::{NOT_RESTORABLE, ScanEncoder},
     tiles::{MOST_SIDE, TileBlocks, Tiles, classes},
 };
 use crate::{
@@ -42,12 +42,14 @@ pub fn pack(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
     let mut out = bytes[..jpeg.scan_at].to_vec();
     out.reserve(bytes.len());
     let mut pads = Vec::new();
-    write_scan(&jpeg, &planes, &mut out, |out, bits| {
+    let mut scan = ScanEncoder::new(&jpeg, &mut out, |out, bits| {
         let mask = 0xff >> (8 - bits);
         let pad = bytes.get(out.len()).copied().unwrap_or(0) & mask;
         pads.push((pad, mask));
         pad
-    })?;
+    });
+    scan.add(&planes, jpeg.mcus()[1])?;
+    scan.finish();
     let tail = bytes.strip_prefix(&out[..]).ok_or(NOT_RESTORABLE)?;
     let padding = if pads.iter().all(|(pad, mask)| pad == mask) {
         Padding::Ones
@@ -71,11 +73,9 @@ pub fn pack(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
     };
     let write = |side: u32| {
         let tiles = Tiles::new(&jpeg, side);
-        let groups = read_groups(&jpeg, &planes, &tiles)?;
-        let classes = classes(&jpeg);
-        let codes = choose_codes(&groups);
-        let parts = write_streams(&groups, &tiles, classes, &codes);
-        let codes = &codes[..classes.len()];
+        let codes = choose_codes(&jpeg, &planes, &tiles)?;
+        let parts = write_streams(&jpeg, &planes, &tiles, &codes)?;
+        let codes = &codes[..classes(&jpeg).len()];
         Contents { header, cut_at, side, codes, parts, tail, padding: &padding }.write().ok_or(NOT_RESTORABLE)
     };
     let mut packed = write(SIDE)?;
@@ -87,18 +87,23 @@ pub fn pack(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
         }
     }
     let picture = ScalablePicture::open(&packed, limits)?;
-    let is_whole = decode_planes(picture.layout())? == planes && picture.layout().header() == bytes[..jpeg.scan_at];
+    let is_whole = has_planes(picture.layout(), &planes)? && picture.layout().header() == bytes[..jpeg.scan_at];
     assert!(is_whole, "a packed picture with other coefficients");
     Ok(packed)
+}
+
+/// Returns an upper bound of the bytes of memory that [`pack`] takes for a picture, with the file and the result. It is
+/// known from the header.
+#[must_use]
+pub fn pack_bytes(jpeg: &Jpeg<'_>, file_bytes: u64) -> u64 {
+    jpeg.blocks() * size_of::<[i16; 64]>() as u64 + 5 * file_bytes + (1 << 20)
 }
 
 fn read_planes(jpeg: &Jpeg<'_>) -> Result<Planes, Error> {
     let mut walk = Walk::new(jpeg)?;
     let order = ScanOrder::new(false);
     let [columns, rows] = jpeg.mcus();
-    let blocks = |sampling: [u32; 2]| (columns * sampling[0]) as usize * (rows * sampling[1]) as usize;
-    let mut planes: Planes =
-        jpeg.components().iter().map(|component| vec![[0; 64]; blocks(component.sampling)]).collect();
+    let mut planes = planes_of(jpeg, rows);
     let mut block = BitBlock::ZERO;
     for y in 0..rows {
         for x in 0..columns {
@@ -120,15 +125,17 @@ fn read_planes(jpeg: &Jpeg<'_>) -> Result<Planes, Error> {
 }
 
 /// The codes of each class that take the fewest bits.
-fn choose_codes(groups: &[Group]) -> [[u8; SLOTS]; 2] {
+fn choose_codes(jpeg: &Jpeg<'_>, planes: &Planes, tiles: &Tiles) -> Result<[[u8; SLOTS]; 2], Error> {
     let mut counts = Box::new([[[0u32; 256]; SLOTS]; 2]);
-    for group in groups {
-        let counts = &mut counts[group.class as usize];
-        for symbol in &group.symbols {
-            counts[usize::from(symbol.slot) % SLOTS][usize::from(symbol.symbol)] += 1;
+    for tile in 0..tiles.count() as u32 {
+        for class in classes(jpeg) {
+            let counts = &mut counts[*class as usize];
+            tile_symbols(jpeg, planes, tiles, (tile, *class), |slot, symbol, _| {
+                counts[slot % SLOTS][usize::from(symbol)] += 1;
+            })?;
         }
     }
-    counts.each_ref().map(|counts| std::array::from_fn(|slot| best_code(&counts[slot], Kind::of(slot))))
+    Ok(counts.each_ref().map(|counts| std::array::from_fn(|slot| best_code(&counts[slot], Kind::of(slot)))))
 }
 
 /// The code of a kind that takes the fewest bits for these symbols.
@@ -146,52 +153,36 @@ fn best_code(counts: &[u32; 256], kind: Kind) -> u8 {
     best.map_or(0, |(at, _)| at as u8)
 }
 
-/// A symbol, its code and the value after it.
-#[derive(Clone, Copy, Debug)]
-struct Symbol {
-    symbol: u8,
-    slot: u8,
-    value: i16,
-}
-
-/// The symbols of one class of a tile.
-struct Group {
-    class: Class,
-    tile: usize,
-    symbols: Vec<Symbol>,
-}
-
-/// Reads the symbols of all tiles.
-fn read_groups(jpeg: &Jpeg<'_>, planes: &Planes, tiles: &Tiles) -> Result<Vec<Group>, Error> {
-    let [across, down] = tiles.counts();
-    let columns = jpeg.mcus()[0];
-    let mut groups = Vec::with_capacity(tiles.count() * 2);
-    for tile in 0..across * down {
-        let mcus = tiles.mcus([tile % across, tile / across]);
-        for class in classes(jpeg) {
-            let shape = TileBlocks::new(jpeg, *class, mcus);
-            let components = if *class == Class::Luma { 0..1 } else { 1..3 };
-            let mut symbols = Vec::with_capacity(shape.count() as usize * 16);
-            for row in 0..shape.rows {
-                for component in components.clone() {
-                    let sampling = jpeg.components()[component].sampling;
-                    let width = (columns * sampling[0]) as usize;
-                    let plane = &planes[component];
-                    let first = (mcus[1].0 * sampling[1] + row) as usize * width + (mcus[0].0 * sampling[0]) as usize;
-                    for at in first..first + shape.across as usize {
-                        let before = match (at > first, row > 0) {
-                            (true, _) => plane[at - 1][0],
-                            (_, true) => plane[at - width][0],
-                            _ => 0,
-                        };
-                        block_symbols(&plane[at], i32::from(before), &mut symbols)?;
-                    }
-                }
+/// Passes the symbols of one class of a tile to `put`: each with the slot of its code, before it, and the value after it.
+#[inline(always)]
+fn tile_symbols(
+    jpeg: &Jpeg<'_>,
+    planes: &Planes,
+    tiles: &Tiles,
+    (tile, class): (u32, Class),
+    mut put: impl FnMut(usize, u8, i32),
+) -> Result<(), Error> {
+    let [across, _] = tiles.counts();
+    let (columns, mcus) = (jpeg.mcus()[0], tiles.mcus([tile % across, tile / across]));
+    let shape = TileBlocks::new(jpeg, class, mcus);
+    let components = if class == Class::Luma { 0..1 } else { 1..3 };
+    for row in 0..shape.rows {
+        for component in components.clone() {
+            let sampling = jpeg.components()[component].sampling;
+            let width = (columns * sampling[0]) as usize;
+            let plane = &planes[component];
+            let first = (mcus[1].0 * sampling[1] + row) as usize * width + (mcus[0].0 * sampling[0]) as usize;
+            for at in first..first + shape.across as usize {
+                let before = match (at > first, row > 0) {
+                    (true, _) => plane[at - 1][0],
+                    (_, true) => plane[at - width][0],
+                    _ => 0,
+                };
+                block_symbols(&plane[at], i32::from(before), &mut put)?;
             }
-            groups.push(Group { class: *class, tile: tile as usize, symbols });
         }
     }
-    Ok(groups)
+    Ok(())
 }
 
 /// The places of a block's coefficients band by band: DC, low, middle, high.
@@ -212,13 +203,12 @@ const BY_BAND: [u8; 64] = {
     all
 };
 
-/// Adds the symbols of a block. `before` is the DC coefficient that its own is stored as the difference from.
-fn block_symbols(block: &[i16; 64], before: i32, symbols: &mut Vec<Symbol>) -> Result<(), Error> {
+/// Passes on the symbols of a block. `before` is the DC coefficient that its own is stored as the difference from.
+#[inline(always)]
+fn block_symbols(block: &[i16; 64], before: i32, mut put: impl FnMut(usize, u8, i32)) -> Result<(), Error> {
     let ordered = BY_BAND.map(|place| block[usize::from(place)]);
     let values = values_of(&ordered);
-    let mut put = |slot: usize, symbol: u32, value: i32| {
-        symbols.push(Symbol { symbol: symbol as u8, slot: slot as u8, value: value as i16 });
-    };
+    let mut put = |slot: usize, symbol: u32, value: i32| put(slot, symbol as u8, value);
     let difference = i32::from(ordered[0]) - before;
     let size = bits_of(difference);
     if size > DIFFERENCE_BITS || ordered[1..].iter().any(|value| value.unsigned_abs() >> VALUE_BITS > 0) {
@@ -257,33 +247,39 @@ fn block_symbols(block: &[i16; 64], before: i32, symbols: &mut Vec<Symbol>) -> R
 }
 
 /// Returns the stream of each tile, for each part that the picture has.
-fn write_streams(groups: &[Group], tiles: &Tiles, classes: &[Class], codes: &[[u8; SLOTS]; 2]) -> Vec<Vec<Vec<u8>>> {
+fn write_streams(
+    jpeg: &Jpeg<'_>,
+    planes: &Planes,
+    tiles: &Tiles,
+    codes: &[[u8; SLOTS]; 2],
+) -> Result<Vec<Vec<Vec<u8>>>, Error> {
     let codes_of = |codes: &[u8; SLOTS]| -> [&Code; SLOTS] {
         std::array::from_fn(|slot| BOOK.codes(Kind::of(slot)).nth(usize::from(codes[slot])).expect("in the book"))
     };
-    let codes = codes.each_ref().map(codes_of);
-    let mut parts = vec![vec![Vec::new(); tiles.count()]; PARTS.len()];
-    for group in groups {
-        let mut writers: [BitStream; 4] = Default::default();
-        for &Symbol { symbol, slot, value } in &group.symbols {
-            let kind = Kind::of(usize::from(slot));
-            let (writer, code) = (&mut writers[kind.band() as usize], codes[group.class as usize][usize::from(slot)]);
-            let length = u32::from(code.lengths[usize::from(symbol)]);
-            if length > 0 {
-                writer.put(u32::from(code.bits[usize::from(symbol)]), length);
-            } else {
-                let escape = usize::from(ESCAPE);
-                writer.put(u32::from(code.bits[escape]), u32::from(code.lengths[escape]));
-                writer.put(u32::from(symbol), 8);
+    let (codes, classes) = (codes.each_ref().map(codes_of), classes(jpeg));
+    let mut parts = vec![Vec::with_capacity(tiles.count()); PARTS.len()];
+    for tile in 0..tiles.count() as u32 {
+        for class in classes {
+            let mut writers: [BitStream; 4] = Default::default();
+            tile_symbols(jpeg, planes, tiles, (tile, *class), |slot, symbol, value| {
+                let (writer, code) =
+                    (&mut writers[Kind::of(slot).band() as usize], codes[*class as usize][slot % SLOTS]);
+                let length = u32::from(code.lengths[usize::from(symbol)]);
+                if length > 0 {
+                    writer.put(u32::from(code.bits[usize::from(symbol)]), length);
+                } else {
+                    let escape = usize::from(ESCAPE);
+                    writer.put(u32::from(code.bits[escape]), u32::from(code.lengths[escape]));
+                    writer.put(u32::from(symbol), 8);
+                }
+                writer.put((value - i32::from(value < 0)) as u32, bits_of(value));
+            })?;
+            for (band, writer) in [Band::Dc, Band::Low, Band::Middle, Band::High].into_iter().zip(writers) {
+                parts[part(band, *class)].push(writer.finish());
             }
-            let value = i32::from(value);
-            writer.put((value - i32::from(value < 0)) as u32, bits_of(value));
-        }
-        for (band, writer) in [Band::Dc, Band::Low, Band::Middle, Band::High].into_iter().zip(writers) {
-            parts[part(band, group.class)][group.tile] = writer.finish();
         }
     }
-    parts.into_iter().zip(PARTS).filter(|(_, (_, class))| classes.contains(class)).map(|(part, _)| part).collect()
+    Ok(parts.into_iter().zip(PARTS).filter(|(_, (_, class))| classes.contains(class)).map(|(part, _)| part).collect())
 }
 
 /// Writes the bits of a stream, the topmost first.

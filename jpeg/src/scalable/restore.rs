@@ -3,8 +3,9 @@
 use super::{
     ScalablePicture,
     bands::{bits_of, values_of},
-    decode::{Planes, decode_planes},
+    decode::{PlaneRows, Planes, planes_of},
     layout::Padding,
+    tiles::MOST_SIDE,
 };
 use crate::{
     error::{Error, Unsupported},
@@ -20,13 +21,12 @@ use crate::{
 pub fn restore(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
     let picture = ScalablePicture::open(bytes, limits)?;
     let layout = picture.layout();
-    let planes = decode_planes(layout)?;
     let header = layout.header();
     let jpeg = Jpeg::header_only(&header, limits, false)?;
     let (padding, mut segment) = (layout.padding(), 0);
     let mut out = header.clone();
     out.reserve(bytes.len() + bytes.len() / 4);
-    write_scan(&jpeg, &planes, &mut out, |_, _| {
+    let mut scan = ScanEncoder::new(&jpeg, &mut out, |_, _| {
         let bits = match &padding {
             Padding::Ones => 0xff,
             Padding::Zeros => 0,
@@ -34,45 +34,76 @@ pub fn restore(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
         };
         segment += 1;
         bits
-    })?;
+    });
+    let (mut rows, mut planes) = (PlaneRows::new(layout), planes_of(&jpeg, jpeg.mcus()[1].min(MOST_SIDE)));
+    while let Some((first, end)) = rows.next(&mut planes)? {
+        scan.add(&planes, end - first)?;
+    }
+    scan.finish();
     out.extend(layout.tail());
     Ok(out)
 }
 
-/// Writes the scan of a picture. `pad` gets what was written so far and the number of bits that fill up a byte, and returns
-/// a byte that ends with them.
-pub(crate) fn write_scan(
-    jpeg: &Jpeg<'_>,
-    planes: &Planes,
-    out: &mut Vec<u8>,
-    mut pad: impl FnMut(&[u8], u32) -> u8,
-) -> Result<(), Error> {
-    let components = jpeg.components();
-    let codes: Vec<[Codes; 2]> =
-        components.iter().map(|one| [Codes::new(jpeg.dc_spec(one)), Codes::new(jpeg.ac_spec(one))]).collect();
-    let mut writer = ScanWriter { out, reservoir: 0, count: 0 };
-    let mut last = [0; 3];
-    let [columns, rows] = jpeg.mcus();
-    let interval = jpeg.restart_interval;
-    for mcu in 0..columns * rows {
-        if interval > 0 && mcu > 0 && mcu % interval == 0 {
-            writer.align(&mut pad);
-            writer.out.extend([0xff, 0xd0 + (mcu / interval - 1) as u8 % 8]);
-            last = [0; 3];
-        }
-        let (x, y) = (mcu % columns, mcu / columns);
-        for (at, component) in components.iter().enumerate() {
-            let [across, down] = component.sampling;
-            for row in y * down..(y + 1) * down {
-                let first = (row * columns * across + x * across) as usize;
-                for block in &planes[at][first..first + across as usize] {
-                    writer.block(block, &codes[at], &mut last[at]).ok_or(NOT_RESTORABLE)?;
+impl ScalablePicture<'_> {
+    /// Returns a rough upper bound of the bytes of memory that [`restore`] takes for this picture, with the result.
+    #[must_use]
+    pub fn restore_bytes(&self) -> u64 {
+        let jpeg = &self.layout().jpeg;
+        let rows = u64::from(jpeg.mcus()[1]).div_ceil(MOST_SIDE.into());
+        // A file is seldom more than twice as long, and a buffer up to twice as long as what is in it.
+        4 * self.layout().bytes.len() as u64 + jpeg.blocks().div_ceil(rows) * 128 + (1 << 20)
+    }
+}
+
+/// Writes the scan of a picture, some rows of MCUs after the other.
+pub(crate) struct ScanEncoder<'j, 'o, P> {
+    jpeg: &'j Jpeg<'j>,
+    codes: Vec<[Codes; 2]>,
+    writer: ScanWriter<'o>,
+    /// Gets what was written so far and the number of bits that fill up a byte, and returns a byte that ends with them.
+    pad: P,
+    /// The last DC coefficient of each component.
+    last: [i32; 3],
+    /// The number of MCUs that were written.
+    mcu: u32,
+}
+
+impl<'j, 'o, P: FnMut(&[u8], u32) -> u8> ScanEncoder<'j, 'o, P> {
+    pub(crate) fn new(jpeg: &'j Jpeg<'j>, out: &'o mut Vec<u8>, pad: P) -> Self {
+        let of = |one| [Codes::new(jpeg.dc_spec(one)), Codes::new(jpeg.ac_spec(one))];
+        let codes = jpeg.components().iter().map(of).collect();
+        Self { jpeg, codes, writer: ScanWriter { out, reservoir: 0, count: 0 }, pad, last: [0; 3], mcu: 0 }
+    }
+
+    /// Writes the next rows of MCUs, with which the planes begin.
+    pub(crate) fn add(&mut self, planes: &Planes, rows: u32) -> Result<(), Error> {
+        let (columns, interval) = (self.jpeg.mcus()[0], self.jpeg.restart_interval);
+        for place in 0..columns * rows {
+            let mcu = self.mcu;
+            if interval > 0 && mcu > 0 && mcu.is_multiple_of(interval) {
+                self.writer.align(&mut self.pad);
+                self.writer.out.extend([0xff, 0xd0 + (mcu / interval - 1) as u8 % 8]);
+                self.last = [0; 3];
+            }
+            let (x, y) = (place % columns, place / columns);
+            for (at, component) in self.jpeg.components().iter().enumerate() {
+                let [across, down] = component.sampling;
+                for row in y * down..(y + 1) * down {
+                    let first = (row * columns * across + x * across) as usize;
+                    for block in &planes[at][first..first + across as usize] {
+                        self.writer.block(block, &self.codes[at], &mut self.last[at]).ok_or(NOT_RESTORABLE)?;
+                    }
                 }
             }
+            self.mcu += 1;
         }
+        Ok(())
     }
-    writer.align(&mut pad);
-    Ok(())
+
+    /// Writes the last bits.
+    pub(crate) fn finish(mut self) {
+        self.writer.align(&mut self.pad);
+    }
 }
 
 pub(crate) const NOT_RESTORABLE: Error = Error::Unsupported(Unsupported::NotRestorable);
