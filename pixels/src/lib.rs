@@ -19,7 +19,9 @@ mod writer;
 pub use channels::{ChannelFormat, ChannelPicture, ChannelWriter};
 pub use luma::{luma, make_gray};
 pub use orientation::Orientation;
-pub use picture::{IndexPng, OpenPicture, PictureCounts, PictureError, PictureLimits, PictureScratch, Resampler, open};
+pub use picture::{
+    IndexPng, OpenPicture, PackedPicture, PictureCounts, PictureError, PictureLimits, PictureScratch, Resampler, open,
+};
 pub use plan::ResamplePlan;
 pub use span::AxisSpan;
 pub use writer::{Frame, PixelWriter};

@@ -408,6 +408,7 @@ class NativeWriter:
         records_per_shard: int | None,
         block_size: int | str,
         crop_ready: bool,
+        scalable: bool,
         force: bool,
     ) -> NativeWriter: ...
     @property
@@ -437,6 +438,7 @@ def pack(
     records_per_shard: int | None,
     block_size: int | str,
     crop_ready: bool,
+    scalable: bool,
     force: bool,
     part: str | None,
     on_progress: Callable[[int, int, int, int | None, int | None], object] | None,

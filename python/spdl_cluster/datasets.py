@@ -97,6 +97,7 @@ def pack(
     records_per_shard: int | None = ...,
     block_size: int | str = ...,
     crop_ready: bool = ...,
+    scalable: bool = ...,
     force: bool = ...,
     part: None = ...,
     progress: bool = ...,
@@ -117,6 +118,7 @@ def pack(
     records_per_shard: int | None = ...,
     block_size: int | str = ...,
     crop_ready: bool = ...,
+    scalable: bool = ...,
     force: Literal[False] = ...,
     part: str,
     progress: bool = ...,
@@ -136,6 +138,7 @@ def pack(
     records_per_shard: int | None = None,
     block_size: int | str = "8MiB",
     crop_ready: bool = False,
+    scalable: bool = False,
     force: bool = False,
     part: str | None = None,
     progress: bool = True,
@@ -154,6 +157,7 @@ def pack(
     records_per_shard: records at which a shard is closed. Default: no limit but the size.
     block_size: bytes of a block, the unit of shuffle, fetch and cache, best 4 to 16 MiB.
     crop_ready: rewrite JPEGs without loss, so that random crops of them decode faster. They become about 1 % larger.
+    scalable: pack JPEGs as scalable pictures, some 5 % smaller, of which workers read what a crop's area and scale need; `unpack` gives back the same files.
     force: replace the dataset that is there, once this one is complete, and remove what a killed `pack` has left.
     part: `"I/N"` packs only part I of N, from 0, on any machine; `merge` makes the dataset of them.
     progress: show a bar, of `tqdm` if it is installed, or else lines on standard error.
@@ -177,6 +181,7 @@ def pack(
             records_per_shard=shard_records(records_per_shard),
             block_size=block_size,
             crop_ready=crop_ready,
+            scalable=scalable,
             force=force,
             part=part,
             on_progress=show,

@@ -40,6 +40,7 @@ class Writer:
         records_per_shard: int | None = None,
         block_size: int | str = "8MiB",
         crop_ready: bool = False,
+        scalable: bool = False,
         force: bool = False,
     ) -> None:
         """Begins a dataset.
@@ -53,6 +54,7 @@ class Writer:
         records_per_shard: samples at which a shard is closed. Default: no limit but the size.
         block_size: bytes of a block, the unit of shuffle, fetch and cache, best 4 to 16 MiB. Larger ones make the shuffle coarser.
         crop_ready: rewrite JPEGs without loss, so that random crops of them decode faster. They become about 1 % larger.
+        scalable: pack JPEGs as scalable pictures, some 5 % smaller, of which workers read what a crop's area and scale need; `unpack` gives back the same files.
         force: replace the dataset that is there, once this one is complete, and remove what a killed writer has left.
         """
         self._types = {field: encoding.named(kind, field) for field, kind in (fields or {}).items()}
@@ -68,6 +70,7 @@ class Writer:
             records_per_shard=shard_records(records_per_shard),
             block_size=block_size,
             crop_ready=crop_ready,
+            scalable=scalable,
             force=force,
         )
         _open.add(self)

@@ -63,7 +63,7 @@ impl<'py> FromPyObject<'_, 'py> for ByteSize {
 /// Packs a source and returns the report as JSON. Takes what `spdl-ctl pack` takes.
 #[pyfunction]
 #[pyo3(signature = (source, dataset, *, name, fields, annotations, annotations_beside, classes, seed, no_shuffle, shard_size,
-    records_per_shard, block_size, crop_ready, force, part, on_progress))]
+    records_per_shard, block_size, crop_ready, scalable, force, part, on_progress))]
 #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "keyword arguments of Python")]
 pub(crate) fn pack(
     py: Python<'_>,
@@ -80,6 +80,7 @@ pub(crate) fn pack(
     records_per_shard: Option<u32>,
     block_size: ByteSize,
     crop_ready: bool,
+    scalable: bool,
     force: bool,
     part: Option<String>,
     on_progress: Option<Py<PyAny>>,
@@ -103,7 +104,7 @@ pub(crate) fn pack(
         shard_bytes: shard_size.0,
         shard_records: records_per_shard,
         block_bytes: block_size.0,
-        jpegs: jpegs(crop_ready),
+        jpegs: jpegs(crop_ready, scalable).map_err(|problem| setting(problem.to_owned()))?,
         overwrite: overwrite(force),
         ..PackOptions::new(PackSource::of(&source))
     };
@@ -201,7 +202,7 @@ struct OpenWriter {
 #[pymethods]
 impl NativeWriter {
     #[new]
-    #[pyo3(signature = (dataset, *, name, classes, shard_size, records_per_shard, block_size, crop_ready, force))]
+    #[pyo3(signature = (dataset, *, name, classes, shard_size, records_per_shard, block_size, crop_ready, scalable, force))]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -212,15 +213,17 @@ impl NativeWriter {
         records_per_shard: Option<u32>,
         block_size: ByteSize,
         crop_ready: bool,
+        scalable: bool,
         force: bool,
     ) -> PyResult<Self> {
+        let jpegs = jpegs(crop_ready, scalable).map_err(|problem| ErrorKind::Setting.error(py, problem, None))?;
         let options = WriteOptions {
             name,
             classes,
             shard_bytes: shard_size.0,
             shard_records: records_per_shard,
             block_bytes: block_size.0,
-            jpegs: jpegs(crop_ready),
+            jpegs,
             overwrite: overwrite(force),
         };
         let opened = py.detach(|| {
@@ -454,8 +457,13 @@ fn json(report: &impl Serialize) -> String {
     serde_json::to_string(report).expect("plain data serialises")
 }
 
-const fn jpegs(crop_ready: bool) -> Jpegs {
-    if crop_ready { Jpegs::CropReady } else { Jpegs::AsTheyAre }
+const fn jpegs(crop_ready: bool, scalable: bool) -> Result<Jpegs, &'static str> {
+    match (crop_ready, scalable) {
+        (true, true) => Err("`crop_ready` and `scalable` are both given: a picture is stored in one way"),
+        (true, false) => Ok(Jpegs::CropReady),
+        (false, true) => Ok(Jpegs::Scalable),
+        (false, false) => Ok(Jpegs::AsTheyAre),
+    }
 }
 
 const fn overwrite(force: bool) -> Overwrite {

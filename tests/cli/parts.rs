@@ -67,9 +67,11 @@ fn a_pack_in_eight_parts_of_which_two_are_killed_and_run_again_is_the_pack_in_on
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     write_pictures(&path("source"), 240);
-    for (name, options) in
-        [("plain", &["--shard-size", "500KiB"][..]), ("ready", &["--records-per-shard", "5", "--crop-ready"])]
-    {
+    for (name, options) in [
+        ("plain", &["--shard-size", "500KiB"][..]),
+        ("ready", &["--records-per-shard", "5", "--crop-ready"]),
+        ("scalable", &["--records-per-shard", "5", "--scalable"]),
+    ] {
         let pack = |to: &str| {
             let mut command = ctl();
             command.arg("pack").args([path("source"), path(to)]).args(["--name", "set", "--json"]).args(options);
@@ -108,6 +110,13 @@ fn a_pack_in_eight_parts_of_which_two_are_killed_and_run_again_is_the_pack_in_on
         }
         assert_eq!(merged, report);
     }
+}
+
+#[test]
+fn pictures_are_stored_in_one_way() {
+    let mut both = ctl();
+    both.args(["pack", "nowhere", "to", "--scalable", "--crop-ready"]);
+    run(&mut both).error(&["--scalable", "cannot be used with", "--crop-ready"]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The stream is the same in process, over shared memory, over QUIC and from replay, at each world size and number of
 //! workers.
 
+use std::{fs, path::Path};
+
 use serde_json::Value;
 use spdl_testkit::processes::{Cluster, TestDataset, ctl, run, sum};
 
@@ -36,6 +38,44 @@ fn receipt_and_content_are_the_same_in_every_way_of_delivery() {
             let what = format!("{workers} workers, world {world}, {transport}");
             assert!(reports.iter().all(|report| report["transport"] == transport), "{what}: {reports:?}");
             assert_eq!(digests(&reports), expected, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_scalable_dataset_gives_the_samples_and_bytes_of_the_plain_one() {
+    let dataset = TestDataset::of_pictures(120, 32);
+    let plain = dataset.job("plain", "epochs = 2\nepoch_end = \"exact\"");
+    let mut pack = ctl();
+    pack.arg("pack").arg(dataset.path("pictures")).arg(dataset.path("scalable"));
+    pack.args(["--records-per-shard", "32", "--block-size", "8MiB", "--scalable", "--json"]);
+    let packed = run(&mut pack).json();
+    assert_eq!(
+        (&packed["scalable_pictures"], &packed["jpegs_as_they_are"]),
+        (&120.into(), &Value::Object(Default::default()))
+    );
+    assert!(packed["scalable_bytes"].as_u64() < packed["scalable_source_bytes"].as_u64(), "{packed}");
+    // The order of samples is that of the blocks, which are the shards here.
+    let mut pack = ctl();
+    pack.arg("pack").arg(dataset.path("pictures")).arg(dataset.path("dataset"));
+    run(pack.args(["--records-per-shard", "32", "--block-size", "8MiB", "--force", "--json"])).json();
+    let text = fs::read_to_string(&plain).unwrap();
+    let scalable = dataset.path("scalable.toml");
+    fs::write(&scalable, text.replace("\"plain\"", "\"scalable\"").replace("/dataset\"", "/scalable\"")).unwrap();
+
+    let replay = |job: &Path| {
+        let mut command = ctl();
+        command.arg("replay").arg(job).args(["--from", "0:0", "--all", "--json"]);
+        run(&mut command).json()
+    };
+    let expected = digests(&[replay(&plain)]);
+    assert_eq!(digests(&[replay(&scalable)]), expected);
+    let cluster = Cluster::start(1);
+    cluster.submit(&scalable);
+    for world in [1, 2] {
+        for nodes in [["node-0"], ["elsewhere"]] {
+            let reports = cluster.pull_all("scalable", world, &nodes, &["--from", "0:0"]);
+            assert_eq!(digests(&reports), expected, "world {world}, {nodes:?}");
         }
     }
 }

@@ -20,6 +20,7 @@ use spdl_core::{
     job::{DatasetFacts, JobFile},
 };
 use spdl_testkit::{
+    processes::{ctl, run},
     python::{python_with, run_script},
     root,
 };
@@ -174,6 +175,38 @@ fn print(formats: &BTreeMap<String, Tally>, unread: &[PathBuf], folder: &Path) {
         }
     }
     println!("{} files that Pillow does not read", unread.len());
+}
+
+#[test]
+fn pictures_of_all_kinds_come_back_from_a_scalable_dataset() {
+    let python = python_with(PILLOW);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let photo = root().join("assets/photos/coffee.png");
+    fs::create_dir_all(path("in/all")).unwrap();
+    run_script(&python, SCRIPT, ["generate".as_ref(), photo.as_os_str(), path("in/all").as_os_str()]);
+    // A record for each picture, whatever its stem is.
+    let mut paths = Vec::new();
+    files(&path("in/all"), &mut paths);
+    for (number, picture) in paths.iter().enumerate() {
+        let name = format!("{number:03}-{}", picture.file_name().expect("a file").to_string_lossy().to_lowercase());
+        fs::rename(picture, path("in/all").join(name)).unwrap();
+    }
+    let packed = run(ctl().arg("pack").args([path("in"), path("set")]).args(["--scalable", "--json"])).json();
+    let (stay, count) = (&packed["jpegs_as_they_are"], |value: &serde_json::Value| value.as_u64().unwrap_or(0));
+    assert!(count(&packed["scalable_pictures"]) >= 15, "{packed}");
+    assert!(count(&stay["progressive"]) >= 10 && count(&stay["kind"]) >= 2, "{packed}");
+    let verified = run(ctl().arg("verify").arg(path("set")).arg("--against").arg(path("in")).arg("--json")).json();
+    assert_eq!((&verified["faults"], &verified["same_pictures"]), (&serde_json::json!([]), &packed["records"]));
+    run(ctl().arg("unpack").args([path("set"), path("out")]));
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    files(&path("in/all"), &mut before);
+    files(&path("out/all"), &mut after);
+    after.retain(|path| path.extension().is_none_or(|extension| extension != "cls"));
+    assert_eq!(before.len(), after.len());
+    for (before, after) in before.iter().zip(&after) {
+        assert!(fs::read(before).unwrap() == fs::read(after).unwrap(), "{} is another file", after.display());
+    }
 }
 
 #[test]

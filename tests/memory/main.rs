@@ -199,7 +199,7 @@ fn a_record_of_hundreds_of_long_fields_is_packed_in_pieces() {
         sparse(&path(&format!("files/a/x.f{number:03}.bin")), 1_000_000);
     }
     fs::write(path("files/a/x.jpg"), "not a picture").unwrap();
-    for arguments in [&["--force"][..], &["--force", "--crop-ready"]] {
+    for arguments in [&["--force"][..], &["--force", "--crop-ready"], &["--force", "--scalable"]] {
         let packed = bounded(command("pack", &[&path("files"), &path("set")]).args(arguments));
         assert_eq!((&packed["records"], packed["fields"].as_object().unwrap().len()), (&1.into(), 302));
         let compared = bounded(command("verify", &[&path("set")]).arg("--against").arg(path("files")));
@@ -245,7 +245,7 @@ fn long_jpegs_are_made_crop_ready_one_at_a_time_and_too_long_ones_stay_as_they_a
     let packed = bounded(command("pack", &[&path("files"), &path("set")]).arg("--crop-ready"));
     assert_eq!((&packed["records"], &packed["crop_ready_pictures"]), (&5.into(), &3.into()));
     let notes = packed["notes"].to_string();
-    assert!(notes.contains("long.jpg` was packed as it is and not made crop-ready"), "{notes}");
+    assert!(notes.contains("long.jpg` was packed as it is and not rewritten"), "{notes}");
     let compared = bounded(command("verify", &[&path("set")]).arg("--against").arg(path("files")));
     no_faults(&compared);
     assert_eq!(compared["same_pictures"], 5);
@@ -258,6 +258,30 @@ fn long_jpegs_are_made_crop_ready_one_at_a_time_and_too_long_ones_stay_as_they_a
     assert!(decoded["faults"][0].to_string().contains("65000x65000"), "{decoded}");
     bounded(&mut command("unpack", &[&path("set"), &path("out")]));
     for name in ["a/0.jpg", "a/2.jpg", "a/long.jpg", "a/bomb.jpg"] {
+        same_files(&path("files").join(name), &path("out").join(name));
+    }
+}
+
+#[test]
+fn large_jpegs_are_packed_scalable_within_the_bound_and_too_large_ones_stay_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    noise(&path("files/a/0.jpg"), 3000, 2600);
+    for number in 1..6 {
+        fs::copy(path("files/a/0.jpg"), path(&format!("files/a/{number}.jpg"))).unwrap();
+    }
+    noise(&path("files/a/large.jpg"), 5600, 5000);
+    let packed = bounded(command("pack", &[&path("files"), &path("set")]).arg("--scalable"));
+    let pictures = &packed["scalable_pictures"];
+    assert_eq!((pictures, &packed["jpegs_as_they_are"]["too_large"]), (&6.into(), &1.into()), "{packed}");
+    let compared = bounded(command("verify", &[&path("set")]).arg("--against").arg(path("files")));
+    no_faults(&compared);
+    assert_eq!(compared["same_pictures"], 7);
+    let decoded = bounded(command("verify", &[&path("set")]).arg("--decode"));
+    no_faults(&decoded);
+    assert_eq!((&decoded["decoded_pictures"], &decoded["scalable_pictures"]), (&7.into(), &6.into()));
+    bounded(&mut command("unpack", &[&path("set"), &path("out")]));
+    for name in ["a/0.jpg", "a/5.jpg", "a/large.jpg"] {
         same_files(&path("files").join(name), &path("out").join(name));
     }
 }

@@ -57,6 +57,15 @@ def test_a_pack_is_that_of_the_command(source: pathlib.Path, tmp_path: pathlib.P
     assert spdl_cluster.pack(source, tmp_path / "b", force=True, progress=False).records == 60
 
 
+def test_a_scalable_pack_is_that_of_the_command(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    told = ctl_json("pack", source, tmp_path / "a", "--scalable", "--name", "set")
+    assert told["scalable_pictures"] == 60
+    report = spdl_cluster.pack(source, tmp_path / "b", scalable=True, name="set", progress=False)
+    assert files(tmp_path / "a") == files(tmp_path / "b") and report.fingerprint == told["fingerprint"]
+    with pytest.raises(spdl_cluster.SettingError, match="`crop_ready` and `scalable` are both given"):
+        spdl_cluster.pack(source, tmp_path / "c", crop_ready=True, scalable=True, progress=False)
+
+
 def test_parts_are_merged(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
     ctl("pack", source, tmp_path / "a", "--shard-size", "1MiB", "--name", "set")
     for part in ("1/2", "0/2"):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, ctl_json, run_python
+from conftest import LIMIT_S, ctl, ctl_json, run_python
 from spdl_cluster import Writer
 
 np = pytest.importorskip("numpy")
@@ -256,6 +256,20 @@ def test_a_writer_belongs_to_its_process(tmp_path: pathlib.Path) -> None:
             os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
     assert writer.report is not None and writer.report.samples == 1
+
+
+def test_scalable_pictures_are_restored(tmp_path: pathlib.Path) -> None:
+    for name, scalable in (("plain", False), ("scalable", True)):
+        with Writer(tmp_path / name, {"jpg": "jpeg"}, scalable=scalable) as writer:
+            for number in range(3):
+                writer.write({"jpg": picture(number, size=160)})
+        ctl("unpack", tmp_path / name, tmp_path / f"{name}-files")
+    plain, packed = members(tmp_path / "plain"), members(tmp_path / "scalable")
+    assert plain.keys() == packed.keys() and all(content.startswith(b"SPJ\n\x01") for content in packed.values())
+    for name, content in plain.items():
+        assert (tmp_path / "scalable-files" / name).read_bytes() == content == (tmp_path / "plain-files" / name).read_bytes()
+    with pytest.raises(spdl_cluster.SettingError, match="`crop_ready` and `scalable` are both given"):
+        Writer(tmp_path / "both", {"jpg": "jpeg"}, crop_ready=True, scalable=True)
 
 
 def test_crop_ready_pictures_have_the_same_pixels(tmp_path: pathlib.Path) -> None:

@@ -12,7 +12,8 @@ pub(crate) struct UnpackArgs {
     /// Folder or URL of the dataset.
     dataset: String,
     /// Folder for the files, named `KEY.FIELD`. It must be empty, or is created. Crop-ready pictures lose their restart
-    /// markers and keep their coefficients; most become the same bytes that were packed.
+    /// markers and keep their coefficients; most become the same bytes that were packed. Scalable pictures become the files
+    /// that were packed, bit for bit.
     target: PathBuf,
     /// Prints the report as one line of JSON, and no progress bar.
     #[arg(long)]
@@ -32,12 +33,13 @@ pub(crate) fn run(args: &UnpackArgs) -> Outcome {
         report::json(&done)?;
     } else {
         outln!(
-            "{}: {} of {}, {}; {} crop-ready",
+            "{}: {} of {}, {}; {} crop-ready, {} scalable",
             done.target,
             report::count(done.files, "file", "files"),
             report::count(done.records, "record", "records"),
             report::bytes(done.bytes),
             report::count(done.pictures_without_markers, "picture was", "pictures were"),
+            report::grouped(done.restored_pictures),
         )?;
     }
     Ok(ExitCode::SUCCESS)

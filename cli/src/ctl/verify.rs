@@ -24,7 +24,7 @@ pub(crate) struct VerifyArgs {
     dataset: String,
     /// Compares every record with its source: a folder with one folder per class, a text file that lists pictures, or
     /// another dataset (its folder or URL). Pictures must have the same coefficients, which give the same pixels in
-    /// every decoder, also after `pack --crop-ready`.
+    /// every decoder, also after `pack --crop-ready`; scalable pictures must give back the same files.
     #[arg(long, value_name = "SOURCE")]
     against: Option<String>,
     /// With --against files: the files that became fields, as given to `pack --fields`.
@@ -118,6 +118,10 @@ fn print(found: &VerifyReport, is_compared: bool) -> Result<(), CtlError> {
             "{} crop-ready pictures decode and have their segments at the offsets in their tables",
             report::grouped(found.crop_ready_pictures)
         )?;
+    }
+    if found.scalable_pictures > 0 {
+        let pictures = report::count(found.scalable_pictures, "scalable picture gives", "scalable pictures give");
+        outln!("{pictures} back a whole file")?;
     }
     match found.decoded_pictures {
         Some(decoded) => outln!("{} decoded whole", report::count(decoded, "picture was", "pictures were"))?,

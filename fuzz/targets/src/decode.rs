@@ -148,6 +148,8 @@ fn pictures() -> Vec<Vec<u8>> {
         encoder.encode(&picture, 24, 16, jpeg_encoder::ColorType::Rgb).expect("a picture can be written");
         pictures.push(bytes);
     }
+    let packed = spdl_jpeg::scalable::pack(&pictures[pictures.len() - 2], spdl_jpeg::Limits::default());
+    pictures.push(packed.expect("a baseline picture can be packed"));
     pictures
 }
 

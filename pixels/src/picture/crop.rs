@@ -1,6 +1,6 @@
-//! Decodes JPEGs with the crop decoder, which decodes no more than the plan needs.
+//! Decodes JPEGs and scalable pictures with the crop decoder, which decodes no more than the plan needs.
 
-use spdl_jpeg::{Axis, Deviations, Error, Jpeg, Limits, PictureRequest, Scratch};
+use spdl_jpeg::{Axis, Deviations, Error, Jpeg, Limits, Output, PictureRequest, Scratch, scalable::ScalablePicture};
 
 use super::{Orientation, PictureError, PictureLimits, Upright, exif::upright, other};
 use crate::{
@@ -9,21 +9,53 @@ use crate::{
 };
 
 /// Size, orientation and deviations of a picture, and the picture.
-type Opened<'b> = ([u32; 2], Upright, Deviations, Jpeg<'b>);
+type Opened<'b> = ([u32; 2], Upright, Deviations, CropPicture<'b>);
+
+/// A picture of which the crop decoder decodes a part.
+pub(super) enum CropPicture<'b> {
+    Jpeg(Box<Jpeg<'b>>),
+    Scalable(Box<ScalablePicture<'b>>),
+}
+
+impl CropPicture<'_> {
+    fn render(&self, request: &PictureRequest, scratch: &mut Scratch, output: &mut impl Output) -> Result<(), Error> {
+        match self {
+            Self::Jpeg(jpeg) => jpeg.render(request, scratch, output),
+            Self::Scalable(picture) => picture.render(request, scratch, output),
+        }
+    }
+
+    fn render_bytes(&self, request: &PictureRequest) -> u64 {
+        match self {
+            Self::Jpeg(jpeg) => jpeg.render_bytes(request),
+            Self::Scalable(picture) => picture.render_bytes(request),
+        }
+    }
+}
 
 /// Reads the header; returns `None` if a library has to decode the picture.
 pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<Opened<'_>>, PictureError> {
+    if ScalablePicture::is_packed(bytes) {
+        let picture = ScalablePicture::open(bytes, limits.into())?;
+        let upright = upright(picture.exif(), picture.xmp());
+        return Ok(Some((picture.size(), upright, picture.deviations(), CropPicture::Scalable(Box::new(picture)))));
+    }
     if !super::jpeg::is_jpeg(bytes) {
         return Ok(None);
     }
-    let PictureLimits { side_pixels, pixels } = limits;
-    let jpeg = match Jpeg::open(bytes, Limits { side_pixels, pixels }) {
+    let jpeg = match Jpeg::open(bytes, limits.into()) {
         Ok(jpeg) => jpeg,
         // If the header is odd, the library decides whether the picture is bad.
         Err(Error::Unsupported(_) | Error::Corrupt(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    Ok(Some((jpeg.size(), upright(jpeg.exif(), jpeg.xmp()), jpeg.deviations(), jpeg)))
+    Ok(Some((jpeg.size(), upright(jpeg.exif(), jpeg.xmp()), jpeg.deviations(), CropPicture::Jpeg(Box::new(jpeg)))))
+}
+
+impl From<PictureLimits> for Limits {
+    fn from(PictureLimits { side_pixels, pixels }: PictureLimits) -> Self {
+        Self { side_pixels, pixels }
+    }
 }
 
 impl From<Error> for PictureError {
@@ -38,7 +70,7 @@ impl From<Error> for PictureError {
 
 /// Decodes, resamples and writes the picture; `x` and `y` refer to the picture as stored.
 pub(super) fn render(
-    jpeg: &Jpeg<'_>,
+    picture: &CropPicture<'_>,
     [x, y]: [AxisSpan; 2],
     (writer, frame): (&PixelWriter, &Frame),
     scratch: &mut Scratch,
@@ -46,13 +78,13 @@ pub(super) fn render(
 ) -> Result<(), PictureError> {
     let Orientation { transposed, columns_reversed, rows_reversed } = frame.orientation;
     let request = PictureRequest { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed };
-    Ok(writer.render(frame, out, Render { jpeg, request, scratch })?)
+    Ok(writer.render(frame, out, Render { picture, request, scratch })?)
 }
 
 /// Returns the bytes that decoding uses.
-pub(super) fn scratch_bytes(jpeg: &Jpeg<'_>, [x, y]: [AxisSpan; 2], frame: &Frame) -> u64 {
+pub(super) fn scratch_bytes(picture: &CropPicture<'_>, [x, y]: [AxisSpan; 2], frame: &Frame) -> u64 {
     let Orientation { transposed, columns_reversed, rows_reversed } = frame.orientation;
-    jpeg.render_bytes(&PictureRequest { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed })
+    picture.render_bytes(&PictureRequest { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed })
 }
 
 fn axis(span: AxisSpan, reversed: bool) -> Axis {
@@ -62,13 +94,13 @@ fn axis(span: AxisSpan, reversed: bool) -> Axis {
 }
 
 struct Render<'r, 'b> {
-    jpeg: &'r Jpeg<'b>,
+    picture: &'r CropPicture<'b>,
     request: PictureRequest,
     scratch: &'r mut Scratch,
 }
 
 impl RenderTo for Render<'_, '_> {
-    fn render_to(self, output: &mut impl spdl_jpeg::Output) -> Result<(), Error> {
-        self.jpeg.render(&self.request, self.scratch, output)
+    fn render_to(self, output: &mut impl Output) -> Result<(), Error> {
+        self.picture.render(&self.request, self.scratch, output)
     }
 }

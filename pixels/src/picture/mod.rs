@@ -1,7 +1,7 @@
 //! Decodes pictures into the pixels that a plan needs. There are two steps, so that a crop is planned from the header
 //! before any pixel is decoded: [`open`] reads the header, [`OpenPicture::render`] writes the planned pixels in place.
 //!
-//! Most JPEGs are decoded by the crop decoder, which decodes no more than the plan needs. All other pictures are
+//! Most JPEGs, and scalable pictures, are decoded by the crop decoder, which decodes no more than the plan needs. All other pictures are
 //! decoded as a whole by a library and then resampled; only a large PNG is resampled row by row and never held as a
 //! whole.
 
@@ -14,6 +14,7 @@ mod gif;
 mod indices;
 mod jpeg;
 mod library;
+mod packed;
 mod png;
 mod resample;
 mod rows;
@@ -25,6 +26,7 @@ pub(crate) use alpha::Alpha;
 pub use counts::PictureCounts;
 use exif::Upright;
 pub use indices::IndexPng;
+pub use packed::PackedPicture;
 pub use resample::Resampler;
 use spdl_jpeg::Deviations;
 
@@ -67,7 +69,7 @@ pub struct OpenPicture<'b> {
 
 /// The decoder of a picture.
 enum PixelSource<'b> {
-    Crop(Box<spdl_jpeg::Jpeg<'b>>),
+    Crop(crop::CropPicture<'b>),
     Jpeg(Box<jpeg::JpegPicture>),
     Png(Box<png::Png<'b>>),
     Library(library::Library<'b>),
@@ -122,8 +124,8 @@ impl PictureScratch {
 pub fn open(bytes: &[u8], limits: PictureLimits) -> Result<OpenPicture<'_>, PictureError> {
     guarded(|| {
         let (stored, upright, deviations, source) =
-            if let Some((stored, upright, deviations, jpeg)) = crop::open(bytes, limits)? {
-                (stored, upright, deviations, PixelSource::Crop(Box::new(jpeg)))
+            if let Some((stored, upright, deviations, picture)) = crop::open(bytes, limits)? {
+                (stored, upright, deviations, PixelSource::Crop(picture))
             } else if jpeg::is_jpeg(bytes) {
                 let (stored, upright, deviations, jpeg) = jpeg::open(bytes, limits)?;
                 (stored, upright, deviations, PixelSource::Jpeg(Box::new(jpeg)))
@@ -186,8 +188,8 @@ impl OpenPicture<'_> {
             rgb + scratch + Resampler::scratch_bytes([width, height], [x, y], Filter::default()) + result
         };
         match &self.source {
-            PixelSource::Crop(jpeg) => {
-                crop::scratch_bytes(jpeg, [x, y], frame) + if writer.is_rgb() { 0 } else { result }
+            PixelSource::Crop(picture) => {
+                crop::scratch_bytes(picture, [x, y], frame) + if writer.is_rgb() { 0 } else { result }
             }
             PixelSource::Jpeg(jpeg) => whole(jpeg.scratch_bytes(self.stored)),
             PixelSource::Png(png) if self.comes_in_rows(y) => {
@@ -218,15 +220,15 @@ impl OpenPicture<'_> {
         (scratch, kept_bytes): (&mut PictureScratch, usize),
         out: &mut [u8],
     ) -> Result<(), PictureError> {
-        let outcome = if let PixelSource::Crop(jpeg) = self.source {
+        let outcome = if let PixelSource::Crop(picture) = self.source {
             guarded(|| {
                 if writer.is_rgb() {
-                    return crop::render(&jpeg, [x, y], (writer, frame), &mut scratch.crop, out);
+                    return crop::render(&picture, [x, y], (writer, frame), &mut scratch.crop, out);
                 }
                 let rgb = PixelWriter::of_rgb(frame.pixels);
                 let pixels = &mut scratch.resampled;
                 pixels.resize(rgb.bytes(), 0);
-                crop::render(&jpeg, [x, y], (&rgb, &Frame { place: [0, 0], ..*frame }), &mut scratch.crop, pixels)?;
+                crop::render(&picture, [x, y], (&rgb, &Frame { place: [0, 0], ..*frame }), &mut scratch.crop, pixels)?;
                 writer.write(pixels, &Frame { orientation: Orientation::default(), ..*frame }, out);
                 Ok(())
             })
@@ -252,8 +254,8 @@ impl OpenPicture<'_> {
     pub fn channel_memory_bytes(&self, [x, y]: [AxisSpan; 2], (format, frame): (ChannelFormat, &Frame)) -> u64 {
         let pixels = rgb_bytes(self.stored) / 3;
         let decoded = match &self.source {
-            PixelSource::Crop(jpeg) => {
-                return crop::scratch_bytes(jpeg, [x, y], frame) + u64::from(x.pixels) * u64::from(y.pixels) * 3;
+            PixelSource::Crop(picture) => {
+                return crop::scratch_bytes(picture, [x, y], frame) + u64::from(x.pixels) * u64::from(y.pixels) * 3;
             }
             PixelSource::Jpeg(jpeg) => pixels * 3 + jpeg.scratch_bytes(self.stored),
             PixelSource::Png(png) => png.raw_bytes(self.stored),
@@ -277,11 +279,17 @@ impl OpenPicture<'_> {
         let ([width, height], background, format) = (self.stored, self.background, out.format);
         let outcome = guarded(|| {
             let raw = match self.source {
-                PixelSource::Crop(jpeg) => {
+                PixelSource::Crop(picture) => {
                     let rgb = PixelWriter::of_rgb(frame.pixels);
                     let pixels = &mut scratch.resampled;
                     pixels.resize(rgb.bytes(), 0);
-                    crop::render(&jpeg, [x, y], (&rgb, &Frame { place: [0, 0], ..*frame }), &mut scratch.crop, pixels)?;
+                    crop::render(
+                        &picture,
+                        [x, y],
+                        (&rgb, &Frame { place: [0, 0], ..*frame }),
+                        &mut scratch.crop,
+                        pixels,
+                    )?;
                     out.place_rgb(pixels, frame);
                     return Ok(());
                 }

@@ -12,6 +12,7 @@ use super::{
     fields::FieldSource,
     originals::{Compared, Original, Originals},
     parts::{IndexedField, MAX_WHOLE_BYTES, OpenShard, Wanted, WantedOf},
+    scalable::{is_scalable, original},
     source::{ANNOTATION_FIELD, LABEL_FIELD, is_picture},
     stages::cpu_threads,
 };
@@ -69,8 +70,8 @@ impl DatasetCheck {
             store: at.clone(),
             manifest: Arc::clone(&self.manifest),
             wanted,
-            // An original is at most about twice as long as its field.
-            memory_factor: if self.originals.is_some() { 3 } else { 1 },
+            // An original is at most about twice as long as its field, and a scalable picture is restored.
+            memory_factor: if self.originals.is_some() { 4 } else { 1 },
         };
         let runtime = Handle::current();
         let check = move |(batch, originals)| Ok::<_, DatasetError>(checking.batch(&batch, originals));
@@ -232,7 +233,9 @@ impl BatchCheck {
     fn decoded(&mut self, dataset: &DatasetCheck, field: &str, content: &Bytes) -> Option<String> {
         let decode = dataset.decode.as_ref().filter(|_| is_picture_of(field, content))?;
         let problem = decode.check(content.clone()).or_else(|| crop_ready::check_scans(content));
+        let problem = problem.or_else(|| original(content).err().map(|error| format!("is not restored: {error}")));
         if problem.is_none() {
+            self.found.scalable_pictures += u64::from(is_scalable(content));
             *self.found.decoded_pictures.get_or_insert(0) += 1;
         }
         problem
@@ -296,7 +299,7 @@ fn fault(shard: &OpenShard, record: Option<RecordKey<'_>>, problem: String) -> V
 }
 
 /// Returns whether a field's content is needed to decide whether it is a picture.
-fn may_be_picture(field: &Field<'_>) -> bool {
+pub(super) fn may_be_picture(field: &Field<'_>) -> bool {
     is_picture(field.name) || !NO_PICTURES.contains(&field.name)
 }
 
@@ -304,5 +307,5 @@ fn may_be_picture(field: &Field<'_>) -> bool {
 fn is_picture_of(name: &str, content: &[u8]) -> bool {
     const MAGICS: [&[u8]; 5] = [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"II*\0", b"MM\0*"];
     let is_webp = content.starts_with(b"RIFF") && content.get(8..12) == Some(b"WEBP");
-    is_picture(name) || is_webp || MAGICS.iter().any(|magic| content.starts_with(magic))
+    is_picture(name) || is_webp || is_scalable(content) || MAGICS.iter().any(|magic| content.starts_with(magic))
 }

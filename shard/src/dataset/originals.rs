@@ -15,8 +15,10 @@ use tokio::runtime::Handle;
 
 use super::{
     DatasetError, FieldChoice, PackSource,
+    check::may_be_picture,
     fields::{read_field, read_range},
     parts::{MAX_WHOLE_BYTES, Wanted},
+    scalable::{is_scalable, original},
     source::{
         ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceFiles, SourceRecord, SourceRecords, file_bytes, is_picture,
         read_file, read_file_range,
@@ -166,12 +168,12 @@ impl Originals {
         let Some(&number) = self.numbers.get(&*key.text()) else { return Wanted::Nothing };
         let may_be_rewritten = match &self.kind {
             OriginalsKind::Files(source) => match source.file_of(number, field.name) {
-                Some(path) => is_picture(path),
+                Some(path) => is_picture(path) || may_be_picture(field),
                 None if field.name == LABEL_FIELD => false,
                 None => return Wanted::Nothing,
             },
             OriginalsKind::Dataset { .. } => {
-                is_picture(field.name) || self.record(number).segments(field.name).is_some()
+                may_be_picture(field) || self.record(number).segments(field.name).is_some()
             }
         };
         // A JPEG is compared by its coefficients, which takes all of it.
@@ -233,7 +235,7 @@ impl Originals {
                 };
                 Ok(match bytes? {
                     Ok(bytes) => {
-                        let is_picture = is_jpeg(&bytes);
+                        let is_picture = is_jpeg(&bytes) || is_scalable(&bytes);
                         Original::Content { bytes, name, is_picture }
                     }
                     Err(_) => Original::Lacking(format!("has an original in `{name}` that is damaged")),
@@ -286,7 +288,7 @@ impl Original {
     /// Compares the content of a field, or a piece of it, with its original.
     pub(super) fn compare(&self, content: &Bytes, is_whole: bool) -> Compared {
         match self {
-            Self::SameBytes if is_jpeg(content) => Compared::SamePicture,
+            Self::SameBytes if is_jpeg(content) || is_scalable(content) => Compared::SamePicture,
             Self::SameBytes => Compared::Same,
             Self::Content { bytes, is_picture: false, .. } if bytes == content => Compared::Same,
             Self::Content { bytes, .. } if bytes == content => Compared::SamePicture,
@@ -315,17 +317,25 @@ fn other_bytes(name: &str) -> String {
 }
 
 /// Compares a field with its original, which has other bytes and is called `name`.
-fn compare_pictures(original: &[u8], packed: &[u8], name: &str) -> Compared {
-    if !is_jpeg(original) || !is_jpeg(packed) {
+fn compare_pictures(first: &[u8], packed: &[u8], name: &str) -> Compared {
+    let not_compared = |error: spdl_jpeg::Error| {
+        let problem = format!("has other bytes than its original, `{name}`, and cannot be compared: {error}");
+        Compared::Different(problem)
+    };
+    let (first, packed) = match (original(first), original(packed)) {
+        (Ok(first), Ok(packed)) => (first, packed),
+        (Err(error), _) | (_, Err(error)) => return not_compared(error),
+    };
+    if first == packed {
+        return Compared::SamePicture;
+    }
+    if !is_jpeg(&first) || !is_jpeg(&packed) {
         return Compared::Different(other_bytes(name));
     }
-    match spdl_jpeg::has_same_coefficients(original, packed, Limits::default()) {
+    match spdl_jpeg::has_same_coefficients(&first, &packed, Limits::default()) {
         Ok(true) => Compared::SamePicture,
         Ok(false) => Compared::Different(format!("has other coefficients than its original, `{name}`")),
-        Err(error) => {
-            let problem = format!("has other bytes than its original, `{name}`, and cannot be compared: {error}");
-            Compared::Different(problem)
-        }
+        Err(error) => not_compared(error),
     }
 }
 

@@ -15,7 +15,8 @@ use super::{
     catalog::SegmentsOf,
     crop_ready::{CropReady, crop_ready},
     originals::is_jpeg,
-    report::Growth,
+    report::{Growth, JpegTally},
+    scalable::{JpegAsItIs, PackingMemory, scalable},
     source::{
         ANNOTATION_FIELD, LABEL_FIELD, SourceFiles, SourceRecord, packable_bytes, read_file_range, read_measured, wrong,
     },
@@ -42,7 +43,30 @@ pub(super) const GROUP_BYTES: u64 = 128 << 10;
 pub(super) struct RecordMaker {
     source: SourceFiles,
     annotations: Option<Annotations>,
+    jpegs: JpegRewriter,
+}
+
+/// Rewrites JPEGs while they are packed.
+#[derive(Debug)]
+pub(super) struct JpegRewriter {
     jpegs: Jpegs,
+    packing: PackingMemory,
+}
+
+impl JpegRewriter {
+    pub(super) fn new(jpegs: Jpegs) -> Self {
+        Self { jpegs, packing: PackingMemory::default() }
+    }
+
+    /// Returns whether JPEGs are rewritten at all.
+    fn rewrites(&self) -> bool {
+        self.jpegs != Jpegs::AsTheyAre
+    }
+
+    /// Returns how often a file is in memory: twice while it is rewritten.
+    pub(super) fn copies(&self) -> u64 {
+        if self.rewrites() { 2 } else { 1 }
+    }
 }
 
 /// The files of a record, before they are read.
@@ -52,7 +76,7 @@ pub(super) struct MeasuredRecord {
     /// The fields with their files, the first one first, without the annotation if there is one.
     files: Vec<(String, MeasuredFile)>,
     annotation: Option<MeasuredFile>,
-    /// The JPEGs that are too long to be made crop-ready.
+    /// The JPEGs that are too long to be rewritten.
     long_jpegs: Vec<PathBuf>,
 }
 
@@ -98,22 +122,22 @@ pub(super) struct Members {
     pub(super) parts: Vec<MemberPart>,
     /// Bytes of all parts.
     pub(super) bytes: u64,
-    /// The cost of making its pictures crop-ready, if any.
-    pub(super) growth: Growth,
+    /// What became of its JPEGs, if they are rewritten.
+    pub(super) jpegs: JpegTally,
     pub(super) tables: Vec<SegmentsOf>,
-    /// The JPEGs that are too long to be made crop-ready.
+    /// The JPEGs that are too long to be rewritten.
     long_jpegs: Vec<PathBuf>,
     /// Counts until the parts are written.
     _memory: Arc<Memory>,
 }
 
 impl Members {
-    /// Returns a note for each JPEG that is too long to be made crop-ready.
+    /// Returns a note for each JPEG that is too long to be rewritten.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         self.long_jpegs.iter().map(|path| {
             let (path, mib) = (path.display(), MAX_RECORD_BYTES >> 20);
             let why = format!("of each record at most {mib} MiB are in memory");
-            format!("`{path}` was packed as it is and not made crop-ready: {why}")
+            format!("`{path}` was packed as it is and not rewritten: {why}")
         })
     }
 }
@@ -167,7 +191,7 @@ impl RecordGroup<Members> {
 
 impl RecordMaker {
     pub(super) fn new(source: SourceFiles, annotations: Option<Annotations>, jpegs: Jpegs) -> Self {
-        Self { source, annotations, jpegs }
+        Self { source, annotations, jpegs: JpegRewriter::new(jpegs) }
     }
 
     /// Finds the files of records and their sizes, and groups the records.
@@ -242,7 +266,7 @@ impl RecordMaker {
         }
         let mut bytes = 0;
         for file in record.files.iter_mut().map(|(_, file)| file).chain(&mut record.annotation) {
-            let is_jpeg = self.jpegs == Jpegs::CropReady && begins_as_jpeg(&file.path, file.bytes)?;
+            let is_jpeg = self.jpegs.rewrites() && begins_as_jpeg(&file.path, file.bytes)?;
             if file.bytes >= LARGE_FILE_BYTES && !is_jpeg {
                 file.is_large = true;
             } else if bytes + file.bytes > MAX_RECORD_BYTES {
@@ -277,9 +301,7 @@ impl RecordMaker {
         bound: MemoryBound,
     ) -> Result<RecordGroup<MeasuredRecord>, DatasetError> {
         let bytes: u64 = records.iter().map(Record::bytes).sum();
-        // A picture is in memory twice while it is made crop-ready.
-        let copies = if self.jpegs == Jpegs::CropReady { 2 } else { 1 };
-        Ok(RecordGroup { records, memory: Arc::new(bound.take(bytes * copies).await) })
+        Ok(RecordGroup { records, memory: Arc::new(bound.take(bytes * self.jpegs.copies()).await) })
     }
 
     /// Reads the files of records.
@@ -299,7 +321,9 @@ impl RecordMaker {
             let mut annotation = annotation;
             for (nth, (name, content)) in fields.into_iter().enumerate() {
                 match content {
-                    FieldContent::Memory(picture) if self.jpegs == Jpegs::CropReady => members.picture(&name, picture),
+                    FieldContent::Memory(picture) if self.jpegs.rewrites() => {
+                        members.picture(&name, picture, &self.jpegs);
+                    }
                     content => members.append(&name, content),
                 }
                 if nth == 0 {
@@ -311,7 +335,7 @@ impl RecordMaker {
                     }
                 }
             }
-            Ok(members.finish(long_jpegs, Arc::clone(memory)))
+            Ok(members.finish(long_jpegs, &self.jpegs, Arc::clone(memory)))
         })
     }
 }
@@ -362,19 +386,24 @@ impl MeasuredFile {
 }
 
 /// Writes fields that are in memory as the members of a record, in their order.
-pub(super) fn members_of(key: String, fields: Vec<(String, Vec<u8>)>, jpegs: Jpegs, memory: &Arc<Memory>) -> Members {
+pub(super) fn members_of(
+    key: String,
+    fields: Vec<(String, Vec<u8>)>,
+    jpegs: &JpegRewriter,
+    memory: &Arc<Memory>,
+) -> Members {
     let mut members = MemberWriter::new(key);
     let mut long_jpegs = Vec::new();
     for (name, content) in fields {
-        let is_candidate = jpegs == Jpegs::CropReady && is_jpeg(&content);
+        let is_candidate = jpegs.rewrites() && is_jpeg(&content);
         if is_candidate && content.len() as u64 <= MAX_RECORD_BYTES {
-            members.picture(&name, content);
+            members.picture(&name, content, jpegs);
         } else {
             long_jpegs.extend(is_candidate.then(|| PathBuf::from(format!("{}.{name}", members.key))));
             members.append(&name, FieldContent::Memory(content));
         }
     }
-    members.finish(long_jpegs, Arc::clone(memory))
+    members.finish(long_jpegs, jpegs, Arc::clone(memory))
 }
 
 /// Returns whether a file begins as JPEGs do.
@@ -391,23 +420,48 @@ struct MemberWriter {
     open: Vec<u8>,
     bytes: u64,
     fields: u32,
-    growth: Growth,
+    jpegs: JpegTally,
     tables: Vec<SegmentsOf>,
 }
 
 impl MemberWriter {
     fn new(key: String) -> Self {
-        let (growth, tables) = (Growth::default(), Vec::new());
-        Self { key, parts: Vec::new(), open: Vec::new(), bytes: 0, fields: 0, growth, tables }
+        let (jpegs, tables) = (JpegTally::default(), Vec::new());
+        Self { key, parts: Vec::new(), open: Vec::new(), bytes: 0, fields: 0, jpegs, tables }
     }
 
-    /// Appends a field, crop-ready if it is a picture that can be made so.
-    fn picture(&mut self, name: &str, content: Vec<u8>) {
+    /// Appends a field, rewritten if it is a picture that can be.
+    fn picture(&mut self, name: &str, content: Vec<u8>, jpegs: &JpegRewriter) {
+        match jpegs.jpegs {
+            Jpegs::AsTheyAre => self.append(name, FieldContent::Memory(content)),
+            Jpegs::CropReady => self.crop_ready(name, content),
+            Jpegs::Scalable => self.scalable(name, content, &jpegs.packing),
+        }
+    }
+
+    fn scalable(&mut self, name: &str, content: Vec<u8>, memory: &PackingMemory) {
+        if !is_jpeg(&content) {
+            return self.append(name, FieldContent::Memory(content));
+        }
+        match scalable(&content, memory) {
+            Ok(packed) => {
+                self.jpegs.scalable.add(Growth::of(content.len(), packed.len(), None));
+                drop(content);
+                self.append(name, FieldContent::Memory(packed));
+            }
+            Err(why) => {
+                self.jpegs.stays(why, 1);
+                self.append(name, FieldContent::Memory(content));
+            }
+        }
+    }
+
+    fn crop_ready(&mut self, name: &str, content: Vec<u8>) {
         let Some(CropReady { picture, segments }) = crop_ready(&content) else {
             return self.append(name, FieldContent::Memory(content));
         };
         let table_entries = segments.as_ref().map(|(_, lengths)| lengths.len());
-        self.growth.add(Growth::of(content.len(), picture.len(), table_entries));
+        self.jpegs.crop_ready.add(Growth::of(content.len(), picture.len(), table_entries));
         drop(content);
         if let Some((step, lengths)) = segments {
             self.tables.push(SegmentsOf { key: self.key.clone(), field: self.fields, step, lengths });
@@ -444,9 +498,12 @@ impl MemberWriter {
         }
     }
 
-    fn finish(mut self, long_jpegs: Vec<PathBuf>, memory: Arc<Memory>) -> Members {
+    fn finish(mut self, long_jpegs: Vec<PathBuf>, rewriter: &JpegRewriter, memory: Arc<Memory>) -> Members {
         self.close_part();
-        let Self { parts, bytes, growth, tables, .. } = self;
-        Members { parts, bytes, growth, tables, long_jpegs, _memory: memory }
+        if rewriter.jpegs == Jpegs::Scalable {
+            self.jpegs.stays(JpegAsItIs::TooLarge, long_jpegs.len() as u64);
+        }
+        let Self { parts, bytes, jpegs, tables, .. } = self;
+        Members { parts, bytes, jpegs, tables, long_jpegs, _memory: memory }
     }
 }

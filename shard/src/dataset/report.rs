@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    LeftOut,
+    JpegAsItIs, LeftOut,
     scan::{DatasetOddities, MAX_NOTES, Outline, ScannedShard},
 };
 use crate::{
@@ -75,6 +75,14 @@ pub struct DatasetReport {
     pub crop_ready_source_bytes: u64,
     /// Bytes of these pictures after, with their tables of segments in the record indexes.
     pub crop_ready_bytes: u64,
+    /// Number of JPEGs that were packed as scalable pictures.
+    pub scalable_pictures: u64,
+    /// Bytes of these pictures before.
+    pub scalable_source_bytes: u64,
+    /// Bytes of these pictures after.
+    pub scalable_bytes: u64,
+    /// Number of JPEGs that should have become scalable and stay as they are, by the reason.
+    pub jpegs_as_they_are: BTreeMap<JpegAsItIs, u64>,
     /// The first hundred oddities, each with the name of what is odd.
     pub notes: Vec<String>,
 }
@@ -85,7 +93,7 @@ pub(super) struct DatasetTally {
     pub(super) odd: DatasetOddities,
     pub(super) pictures_without_annotation: u64,
     pub(super) left_out: Vec<LeftOut>,
-    pub(super) growth: Growth,
+    pub(super) jpegs: JpegTally,
     pub(super) bytes: u64,
 }
 
@@ -147,15 +155,44 @@ impl DatasetTally {
             pictures_without_annotation: self.pictures_without_annotation,
             skipped_files: self.left_out.iter().map(|entry| entry.files).sum(),
             left_out: self.left_out,
-            crop_ready_pictures: self.growth.pictures,
-            crop_ready_source_bytes: self.growth.source_bytes,
-            crop_ready_bytes: self.growth.bytes,
+            crop_ready_pictures: self.jpegs.crop_ready.pictures,
+            crop_ready_source_bytes: self.jpegs.crop_ready.source_bytes,
+            crop_ready_bytes: self.jpegs.crop_ready.bytes,
+            scalable_pictures: self.jpegs.scalable.pictures,
+            scalable_source_bytes: self.jpegs.scalable.source_bytes,
+            scalable_bytes: self.jpegs.scalable.bytes,
+            jpegs_as_they_are: self.jpegs.as_they_are,
             notes: self.odd.notes,
         }
     }
 }
 
-/// The cost of making pictures crop-ready.
+/// What became of JPEGs that are rewritten.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JpegTally {
+    pub(super) crop_ready: Growth,
+    pub(super) scalable: Growth,
+    /// Those that should have become scalable and stay as they are.
+    pub(super) as_they_are: BTreeMap<JpegAsItIs, u64>,
+}
+
+impl JpegTally {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.crop_ready.add(other.crop_ready);
+        self.scalable.add(other.scalable);
+        other.as_they_are.iter().for_each(|(why, pictures)| self.stays(*why, *pictures));
+    }
+
+    /// Counts pictures that stay as they are.
+    pub(super) fn stays(&mut self, why: JpegAsItIs, pictures: u64) {
+        if pictures > 0 {
+            *self.as_they_are.entry(why).or_default() += pictures;
+        }
+    }
+}
+
+/// The number of rewritten pictures, and their bytes before and after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Growth {
@@ -165,7 +202,7 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// Returns the cost of one picture with this many entries in its table of segments.
+    /// Returns that of one picture with this many entries in its table of segments.
     pub(super) fn of(source_bytes: usize, bytes: usize, table_entries: Option<usize>) -> Self {
         let table_bytes = table_entries.map_or(0, Segments::index_bytes);
         Self { pictures: 1, source_bytes: source_bytes as u64, bytes: (bytes + table_bytes) as u64 }

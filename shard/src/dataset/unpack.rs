@@ -14,11 +14,13 @@ use spdl_pipeline::{Op, PipelinePlan};
 
 use super::{
     DatasetError, DatasetProgress,
+    check::may_be_picture,
     crop_ready::without_markers,
     cut::{FieldBatch, FoundField, ShardEnd},
     fields::{FieldSource, READ},
     parts::{IndexedField, MAX_WHOLE_BYTES, Wanted, WantedOf},
     report::progress_of,
+    scalable::{is_scalable, original},
     source::wrong,
     stages::{Memory, RunningStages, cpu_threads},
 };
@@ -40,6 +42,8 @@ pub struct UnpackReport {
     pub files: u64,
     /// Number of crop-ready pictures among them, whose restart markers were removed again.
     pub pictures_without_markers: u64,
+    /// Number of scalable pictures among them, which became the JPEGs that were packed.
+    pub restored_pictures: u64,
     /// Bytes of all files.
     pub bytes: u64,
 }
@@ -54,14 +58,23 @@ struct UnpackedFile {
     is_last: bool,
     /// The file that pieces are written to, once it is created.
     file: Option<Arc<File>>,
-    /// Whether it is a picture that was made crop-ready, and whose restart markers were removed again.
-    has_no_markers: bool,
+    /// What the field was, and is no more.
+    was: FieldWas,
+}
+
+/// How a field differs from its file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FieldWas {
+    Same,
+    /// A picture that was made crop-ready, and whose restart markers were removed again.
+    CropReady,
+    Scalable,
 }
 
 /// Writes every field of every record of the dataset in `from` to the file `KEY.FIELD` in the folder `target`, which is
 /// created if it does not exist, and has to be empty. Every field's checksum is checked.
 /// Crop-ready pictures are written without their restart markers: they have the same coefficients, and mostly also the
-/// bytes that were packed if the original had no markers.
+/// bytes that were packed if the original had no markers. Scalable pictures become the files that were packed, bit for bit.
 ///
 /// Files are written to a folder inside `target` and moved when all are complete: a failed call leaves nothing behind.
 ///
@@ -134,9 +147,14 @@ async fn all(
 /// whether it was the last one of its shard.
 fn stages(from: &DatasetStore, manifest: &Arc<Manifest>, staging: &Staging) -> PipelinePlan<(UnpackReport, bool)> {
     let (store, folder) = (from.clone(), staging.folder.clone());
-    // A picture is in memory twice while its markers are removed.
+    // A picture is in memory twice while its markers are removed, or while it is restored. Only its content shows whether
+    // it is scalable.
     let wanted: Arc<WantedOf> =
-        Arc::new(|_, _, segments| if segments.is_some() { Wanted::Whole } else { Wanted::Pieces });
+        Arc::new(
+            |_, field, segments| {
+                if segments.is_some() || may_be_picture(field) { Wanted::Whole } else { Wanted::Pieces }
+            },
+        );
     let source = FieldSource { store: from.clone(), manifest: Arc::clone(manifest), wanted, memory_factor: 2 };
     let files = move |batch| UnpackedBatch::of(&store, batch);
     let (creating, open) = (folder.clone(), Mutex::new(None));
@@ -202,6 +220,7 @@ impl UnpackReport {
         self.records += other.records;
         self.files += other.files;
         self.pictures_without_markers += other.pictures_without_markers;
+        self.restored_pictures += other.restored_pictures;
         self.bytes += other.bytes;
     }
 }
@@ -257,7 +276,8 @@ impl UnpackedBatch {
         for file in self.files {
             file.write(folder)?;
             report.files += u64::from(file.is_last);
-            report.pictures_without_markers += u64::from(file.has_no_markers);
+            report.pictures_without_markers += u64::from(file.was == FieldWas::CropReady);
+            report.restored_pictures += u64::from(file.was == FieldWas::Scalable);
             report.bytes += file.content.len() as u64;
         }
         Ok((report, self.is_end_of_shard))
@@ -276,11 +296,13 @@ fn field_files(indexed: &IndexedField<'_>, mut found: FoundField) -> Result<Vec<
         return Err(format!("`{}` is not the name of a file inside a folder", path.escape_debug()));
     };
     let Some(files) = found.list.take() else { return Ok(vec![file(indexed, found, path)?]) };
-    let numbered = files.into_iter().enumerate().filter_map(|(number, content)| {
+    let numbered = files.into_iter().enumerate().filter_map(|(number, content)| Some((number, content?)));
+    let numbered = numbered.map(|(number, content)| {
         let (path, record) = (format!("{path}.{number}"), key.to_string());
-        Some(UnpackedFile { path, record, content: content?, at: 0, is_last: true, file: None, has_no_markers: false })
+        let (content, was) = restored(content).map_err(|problem| format!("field `{}` {problem}", field.name))?;
+        Ok(UnpackedFile { path, record, content, at: 0, is_last: true, file: None, was })
     });
-    Ok(numbered.collect())
+    numbered.collect()
 }
 
 /// Returns the file of a field that is no list, or what is wrong with it.
@@ -296,9 +318,21 @@ fn file(indexed: &IndexedField<'_>, found: FoundField, path: String) -> Result<U
     let (at, is_last, is_whole) = (found.at.into(), found.is_last, found.is_whole());
     let content = found.content.expect("all fields are wanted");
     let plain = segments.as_ref().filter(|_| is_whole).and_then(|_| without_markers(&content));
-    let has_no_markers = plain.is_some();
-    let content = plain.map_or(content, Bytes::from);
-    Ok(UnpackedFile { path, record: key.to_string(), content, at, is_last, file: None, has_no_markers })
+    let (content, was) = match plain {
+        Some(plain) => (plain.into(), FieldWas::CropReady),
+        None if is_whole => restored(content).map_err(|problem| format!("field `{}` {problem}", field.name))?,
+        None => (content, FieldWas::Same),
+    };
+    Ok(UnpackedFile { path, record: key.to_string(), content, at, is_last, file: None, was })
+}
+
+/// Returns the file that a field was made of, or what is wrong with it.
+fn restored(content: Bytes) -> Result<(Bytes, FieldWas), String> {
+    if !is_scalable(&content) {
+        return Ok((content, FieldWas::Same));
+    }
+    let file = original(&content).map_err(|error| format!("is a scalable picture that is not restored: {error}"))?;
+    Ok((file.into_owned().into(), FieldWas::Scalable))
 }
 
 /// Returns the path without empty and `.` parts, as `tar` itself takes `./a//b.jpg` for `a/b.jpg`; `None` if the path

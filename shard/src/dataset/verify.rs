@@ -68,6 +68,8 @@ pub struct VerifyReport {
     /// Number of crop-ready pictures whose every coefficient was decoded, and whose segments are where their tables
     /// say.
     pub crop_ready_pictures: u64,
+    /// Number of scalable pictures that give back a file, among those that were decoded.
+    pub scalable_pictures: u64,
     /// Number of pictures that were decoded completely; `None` if [`VerifyOptions::decode`] is not set.
     pub decoded_pictures: Option<u64>,
     /// Number of shards whose etag is not the one in the manifest, as with copies: their bytes show whether they
@@ -153,6 +155,7 @@ impl VerifyTally {
         report.fields_without_checksum += found.fields_without_checksum;
         report.bytes += found.bytes;
         report.crop_ready_pictures += found.crop_ready_pictures;
+        report.scalable_pictures += found.scalable_pictures;
         if let Some(decoded) = &mut report.decoded_pictures {
             *decoded += found.decoded_pictures.unwrap_or(0);
         }

@@ -12,7 +12,7 @@ use tokio::{
 use super::{
     DEFAULT_SHARD_BYTES, DatasetError, DatasetProgress, DatasetReport, Jpegs, Overwrite,
     pack::{GROUPS_READY, MEMBERS, Packing, ShardOptions},
-    record::{GROUP_BYTES, Members, RecordGroup, members_of},
+    record::{GROUP_BYTES, JpegRewriter, Members, RecordGroup, members_of},
     replace::Replacement,
     stages::{Memory, MemoryBound, cpu_threads},
 };
@@ -298,8 +298,8 @@ fn stages(receiver: mpsc::Receiver<Message>, jpegs: Jpegs, url: String) -> Pipel
         Some((group, (receiver, url)))
     });
     let bound = MemoryBound::new();
-    // A picture is in memory twice while it is made crop-ready.
-    let copies = if jpegs == Jpegs::CropReady { 2 } else { 1 };
+    let jpegs = JpegRewriter::new(jpegs);
+    let copies = jpegs.copies();
     let admit = move |group: Result<Vec<NewRecord>, DatasetError>| {
         let bound = bound.clone();
         async move {
@@ -309,7 +309,8 @@ fn stages(receiver: mpsc::Receiver<Message>, jpegs: Jpegs, url: String) -> Pipel
         }
     };
     let members = move |(group, memory): (Vec<NewRecord>, Arc<Memory>)| {
-        let made = group.into_iter().map(|NewRecord { key, fields }| members_of(key, fields, jpegs, &memory)).collect();
+        let made =
+            group.into_iter().map(|NewRecord { key, fields }| members_of(key, fields, &jpegs, &memory)).collect();
         Ok::<_, DatasetError>(RecordGroup::of(made, memory))
     };
     Pipeline::builder()

@@ -15,7 +15,7 @@ use std::{fs, path::Path, sync::Mutex};
 
 use spdl_shard::{
     dataset::{
-        Against, Annotations, DatasetError, DatasetProgress, DatasetReport, IndexOptions, Jpegs, Overwrite,
+        Against, Annotations, DatasetError, DatasetProgress, DatasetReport, IndexOptions, JpegAsItIs, Jpegs, Overwrite,
         PackOptions, PackOrder, PackSource, ShardList, VerifyFault, VerifyOptions, VerifyReport, index, pack, verify,
     },
     manifest::Manifest,

@@ -25,6 +25,10 @@ fn crop_ready(source: PackSource) -> PackOptions {
     PackOptions { jpegs: Jpegs::CropReady, ..PackOptions::new(source) }
 }
 
+fn scalable(source: PackSource) -> PackOptions {
+    PackOptions { jpegs: Jpegs::Scalable, ..PackOptions::new(source) }
+}
+
 async fn compared(dataset: &Path, against: Against) -> VerifyReport {
     let options = VerifyOptions { against: Some(against), ..VerifyOptions::default() };
     verify(&at(dataset), &options, &quiet).await.unwrap()
@@ -77,6 +81,142 @@ async fn a_crop_ready_dataset_has_the_coefficients_of_all_kinds_of_originals() {
         let pictures = if let Against::Dataset(_) = against { 5 } else { 6 };
         assert_eq!((found.same_pictures, found.same_pictures + found.same_fields), (pictures, 12), "{against:?}");
     }
+}
+
+/// Writes JPEGs that differ in what an encoder may choose, with the stem of each. All but the last can be packed.
+fn odd_jpegs(root: &Path) -> Vec<&'static str> {
+    use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+    let (width, height) = (150, 90);
+    let pixels: Vec<u8> = (0..width as u32 * height as u32 * 3)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 27) as u8 + ((f64::from(at) / 500.0).sin() * 90.0 + 90.0) as u8)
+        .collect();
+    let encoded = |sampling: SamplingFactor, interval: u16, change: &dyn Fn(Vec<u8>) -> Vec<u8>| {
+        let mut jpeg = Vec::new();
+        let mut encoder = Encoder::new(&mut jpeg, 90);
+        encoder.set_sampling_factor(sampling);
+        encoder.set_restart_interval(interval);
+        encoder.encode(&pixels, width, height, ColorType::Rgb).expect("a picture");
+        change(jpeg)
+    };
+    let as_is = |jpeg: Vec<u8>| jpeg;
+    let trailing = |jpeg: Vec<u8>| [&jpeg[..], b"\0\xff\xd8 behind the end"].concat();
+    // The last bits of the scan are zeros instead of ones, and there is no end marker.
+    let no_end = |mut jpeg: Vec<u8>| {
+        jpeg.truncate(jpeg.len() - 2);
+        let last = jpeg.last_mut().expect("a scan");
+        assert!(*last & 1 == 1 && *last != 255);
+        *last &= !1;
+        jpeg
+    };
+    let written = [
+        ("odd/420", encoded(SamplingFactor::R_4_2_0, 0, &as_is)),
+        ("odd/422", encoded(SamplingFactor::R_4_2_2, 0, &as_is)),
+        ("odd/440", encoded(SamplingFactor::R_4_4_0, 0, &as_is)),
+        ("odd/restarts", encoded(SamplingFactor::R_4_2_0, 3, &as_is)),
+        ("odd/trailing", encoded(SamplingFactor::R_4_4_4, 0, &trailing)),
+        ("odd/padding", encoded(SamplingFactor::R_4_4_4, 0, &no_end)),
+        ("odd/411", encoded(SamplingFactor::R_4_1_1, 0, &as_is)),
+    ];
+    written
+        .map(|(stem, jpeg)| {
+            write(root.join(format!("{stem}.jpg")), jpeg);
+            stem
+        })
+        .to_vec()
+}
+
+#[tokio::test]
+async fn a_scalable_dataset_gives_back_every_original_bit_for_bit_and_counts_those_that_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let asset = |name: &str| fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets").join(name)).unwrap();
+    photographs(&path("in"));
+    let odd = odd_jpegs(&path("in"));
+    write(path("in/things/grey.jpg"), asset("jpegs/astronaut_grey.jpg"));
+    write(path("in/things/cmyk.jpg"), asset("jpegs/coffee_cmyk.jpg"));
+    write(path("in/things/text.txt"), "SPJ\nno picture");
+    write(path("in/things/text.jpg"), "no picture");
+    // So few blocks that the lengths of streams outweigh what they save.
+    let mut tiny = Vec::new();
+    let mut encoder = jpeg_encoder::Encoder::new(&mut tiny, 90);
+    encoder.set_optimized_huffman_tables(true);
+    encoder.encode(&[7; 64], 8, 8, jpeg_encoder::ColorType::Luma).unwrap();
+    write(path("in/things/tiny.jpg"), tiny);
+
+    let source = PackSource::ImageFolder(path("in"));
+    let report = packed(&scalable(source.clone()), &path("set")).await.unwrap();
+    let expected =
+        [(JpegAsItIs::Progressive, 1), (JpegAsItIs::Kind, 2), (JpegAsItIs::Larger, 1), (JpegAsItIs::Broken, 1)];
+    assert_eq!(report.jpegs_as_they_are, expected.into());
+    assert_eq!((report.records, report.scalable_pictures), (17, 3 + odd.len() as u64));
+    assert!(report.scalable_bytes < report.scalable_source_bytes, "{report:?}");
+    let again = packed(&scalable(source.clone()), &path("again")).await.unwrap();
+    assert_eq!(again.fingerprint, report.fingerprint);
+
+    let found = unpacked(&path("set"), &path("out")).await.unwrap();
+    assert_eq!((found.restored_pictures, found.pictures_without_markers), (report.scalable_pictures, 0));
+    let (before, after) = (files(&path("in")), files(&path("out")));
+    for (name, content) in &before {
+        let name = name.replace("grace.hopper.jpeg", "grace_hopper.jpg");
+        assert!(after[&name] == *content, "{name}");
+    }
+    let plain = PackOptions { order: PackOrder::Shuffled { seed: 9 }, ..PackOptions::new(source.clone()) };
+    packed(&plain, &path("plain")).await.unwrap();
+    packed(&crop_ready(source.clone()), &path("ready")).await.unwrap();
+    for (dataset, against) in [
+        ("set", Against::Files(source)),
+        ("set", Against::Dataset(at(&path("plain")))),
+        ("plain", Against::Dataset(at(&path("set")))),
+        ("set", Against::Dataset(at(&path("ready")))),
+        ("ready", Against::Dataset(at(&path("set")))),
+        ("again", Against::Dataset(at(&path("set")))),
+    ] {
+        let found = compared(&path(dataset), against.clone()).await;
+        assert_eq!(described(&found), [""; 0], "{dataset} against {against:?}");
+        assert_eq!(found.same_pictures + found.same_fields, found.fields, "{dataset} against {against:?}");
+    }
+    let decode = Some(PictureCheck::new(|_| Ok(())));
+    let found = verify(&at(&path("set")), &VerifyOptions { decode, ..VerifyOptions::default() }, &quiet).await.unwrap();
+    assert_eq!((described(&found), found.scalable_pictures), (vec![], report.scalable_pictures));
+}
+
+#[tokio::test]
+async fn a_scalable_picture_that_is_not_its_original_or_does_not_come_back_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    photographs(&path("in"));
+    let limits = spdl_jpeg::Limits::default();
+    let rocket = fs::read(path("in/space/rocket.jpg")).unwrap();
+    let pack = |jpeg: &[u8]| spdl_jpeg::scalable::pack(jpeg, limits).unwrap();
+    // Packed before it is packed: another picture, and one with a byte of its streams changed.
+    write(path("in/things/other.jpg"), pack(&rocket));
+    let mut broken = pack(&rocket);
+    let middle = broken.len() / 2;
+    broken.truncate(middle);
+    write(path("in/things/broken.jpg"), &broken);
+    let source = PackSource::ImageFolder(path("in"));
+    assert_eq!(packed(&scalable(source.clone()), &path("set")).await.unwrap().scalable_pictures, 3);
+    write(path("in/things/other.jpg"), fs::read(path("in/people/grace.hopper.jpeg")).unwrap());
+    write(path("in/things/broken.jpg"), &rocket);
+    fs::copy(path("in/people/astronaut.jpg"), path("in/space/rocket.jpg")).unwrap();
+    let found = compared(&path("set"), Against::Files(source)).await;
+    let mut described = described(&found);
+    described.sort();
+    let expected = [
+        "space/rocket: field `jpg` has other coefficients than its original",
+        "things/broken: field `jpg` has other bytes than its original",
+        "things/other: field `jpg` has other coefficients than its original",
+    ];
+    let is_expected = described.iter().zip(expected).all(|(found, expected)| found.starts_with(expected));
+    assert!(is_expected && described.len() == 3 && described[1].contains("cannot be compared"), "{described:#?}");
+    let error = unpacked(&path("set"), &path("out")).await.unwrap_err().to_string();
+    assert!(
+        error.contains("record `things/broken`: field `jpg` is a scalable picture that is not restored"),
+        "{error}"
+    );
+    let decode = Some(PictureCheck::new(|_| Ok(())));
+    let found = verify(&at(&path("set")), &VerifyOptions { decode, ..VerifyOptions::default() }, &quiet).await.unwrap();
+    assert!(found.faults.len() == 1 && found.faults[0].problem.contains("is not restored"), "{:?}", found.faults);
 }
 
 #[tokio::test]

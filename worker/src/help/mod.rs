@@ -94,7 +94,7 @@ impl ColumnSizes {
     }
 
     /// Returns the bytes of the columns of a sample with these fields: of those that are fixed, and of all pictures. Other
-    /// values of ragged columns are not longer than the fields.
+    /// values of ragged columns are not longer than the fields, or little longer: files of scalable pictures.
     pub(crate) fn bytes_of(&self, fields: &[StoredField]) -> u64 {
         let files = |field: &StoredField| match &field.value {
             StoredValue::List(files) => files.len() as u64,

@@ -11,7 +11,7 @@ use super::{
         Annotations, DatasetError, Jpegs, LeftOut, PackOptions, PackOrder,
         folder::dataset_name,
         replace::shard_name,
-        report::{DatasetTally, Growth},
+        report::{DatasetTally, JpegTally},
         scan::ScannedShard,
         source::SourceRecords,
     },
@@ -96,7 +96,7 @@ pub(super) struct PackedShard {
     empty_fields: u64,
     records_without_samples: u64,
     bad_annotations: u64,
-    crop_ready: Growth,
+    jpegs: JpegTally,
     notes: Vec<String>,
 }
 
@@ -150,6 +150,11 @@ fn words_of(options: &PackOptions, name: &str) -> BTreeMap<String, String> {
         Some(Annotations::Beside) => "beside",
         Some(Annotations::Under(_)) => "in a folder",
     };
+    let jpegs = match jpegs {
+        Jpegs::AsTheyAre => "as they are",
+        Jpegs::CropReady => "crop-ready",
+        Jpegs::Scalable => "scalable",
+    };
     let order = match order {
         PackOrder::Shuffled { seed } => format!("shuffled, seed {seed}"),
         PackOrder::AsListed => "as listed".to_owned(),
@@ -163,13 +168,13 @@ fn words_of(options: &PackOptions, name: &str) -> BTreeMap<String, String> {
         ("shard-size", format!("{shard_bytes} bytes of files as they are")),
         ("records-per-shard", shard_records.map_or("any".to_owned(), |records| records.to_string())),
         ("block-size", format!("{block_bytes} bytes")),
-        ("jpegs", if *jpegs == Jpegs::CropReady { "crop-ready" } else { "as they are" }.to_owned()),
+        ("jpegs", jpegs.to_owned()),
     ];
     words.into_iter().map(|(name, words)| (name.to_owned(), words)).collect()
 }
 
 impl PackedShard {
-    pub(super) fn of(shard: ScannedShard, hash: Fingerprint, crop_ready: Growth, notes: Vec<String>) -> Self {
+    pub(super) fn of(shard: ScannedShard, hash: Fingerprint, jpegs: JpegTally, notes: Vec<String>) -> Self {
         let ScannedShard { facts, blocks, odd, .. } = shard;
         let ShardFacts { url: name, bytes, etag, records, index_bytes, index_hash } = facts;
         let block = |block: BlockFacts| {
@@ -190,7 +195,7 @@ impl PackedShard {
             empty_fields: odd.empty_fields,
             records_without_samples: odd.records_without_samples,
             bad_annotations: odd.bad_annotations,
-            crop_ready,
+            jpegs,
             notes: notes.into_iter().chain(odd.notes).collect(),
         }
     }
@@ -226,7 +231,7 @@ impl PackedShard {
     /// Counts it in the report about the dataset. Shards that `pack` writes have no odd members.
     pub(super) fn count_in(&self, tally: &mut DatasetTally) {
         tally.bytes += self.bytes;
-        tally.growth.add(self.crop_ready);
+        tally.jpegs.add(&self.jpegs);
         tally.odd.empty_fields += self.empty_fields;
         tally.odd.records_without_samples += self.records_without_samples;
         tally.odd.bad_annotations += self.bad_annotations;

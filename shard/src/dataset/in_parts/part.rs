@@ -20,7 +20,7 @@ use super::{
         pack::{bytes_made, list, stages},
         record::{Members, Record},
         replace::{begin_part, check_for_parts, shard_name},
-        report::Growth,
+        report::JpegTally,
         source::{CHANGED, SourceRecord, SourceRecords},
         stages::RunningStages,
         upload::ShardUpload,
@@ -154,7 +154,7 @@ struct OpenShard<'a> {
     left: u64,
     /// Number of records that the plan has in it.
     planned_records: u32,
-    crop_ready: Growth,
+    jpegs: JpegTally,
     notes: Vec<String>,
 }
 
@@ -224,12 +224,12 @@ impl<'a> PartPacking<'a> {
         let catalog = self.options.shards().catalog(&name, self.to);
         let upload = ShardUpload::start(self.to, name, catalog).await?.hashed();
         let (left, planned_records) = (shard.end - shard.first, shard.records);
-        Ok(OpenShard { number, upload, left, planned_records, crop_ready: Growth::default(), notes: Vec::new() })
+        Ok(OpenShard { number, upload, left, planned_records, jpegs: JpegTally::default(), notes: Vec::new() })
     }
 
     /// Finishes a shard, and then writes its entry.
     async fn close(&mut self, shard: OpenShard<'a>) -> Result<(), DatasetError> {
-        let OpenShard { number, upload, planned_records, crop_ready, notes, .. } = shard;
+        let OpenShard { number, upload, planned_records, jpegs, notes, .. } = shard;
         if upload.records != planned_records {
             upload.abort().await;
             let path = self.to.url_of(&shard_name(number));
@@ -237,7 +237,7 @@ impl<'a> PartPacking<'a> {
             return Err(DatasetError::Source { path, problem });
         }
         let (scanned, hash) = upload.finish_hashed().await?;
-        let entry = ShardEntry::of(self.pack.clone(), PackedShard::of(scanned, hash, crop_ready, notes));
+        let entry = ShardEntry::of(self.pack.clone(), PackedShard::of(scanned, hash, jpegs, notes));
         entry.write(self.to).await?;
         self.packed.insert(number, entry.shard);
         Ok(())
@@ -271,7 +271,7 @@ impl<'a> PartPacking<'a> {
 
 impl OpenShard<'_> {
     async fn append(&mut self, members: Members) -> Result<(), DatasetError> {
-        self.crop_ready.add(members.growth);
+        self.jpegs.add(&members.jpegs);
         self.notes.extend(members.notes());
         self.upload.append(members).await
     }

@@ -15,6 +15,7 @@ mod numbers;
 mod odd;
 mod one_hot;
 mod plan_numbers;
+mod scalable;
 mod views;
 
 use std::io::Cursor;
