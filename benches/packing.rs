@@ -61,7 +61,8 @@ fn main() {
     write_pictures(&path("source"), pictures);
     let megabytes = bytes(&path("source")) as f64 / 1e6;
     println!("{pictures} pictures, {megabytes:.0} MB; one core for each process; medians of {rounds} rounds");
-    for (name, further) in [("as they are", &[][..]), ("crop-ready", &["--crop-ready"])] {
+    for (name, further) in [("as they are", &[][..]), ("crop-ready", &["--crop-ready"]), ("scalable", &["--scalable"])]
+    {
         let arguments = |to: &str, part: &str| -> Vec<String> {
             let paths = [path("source"), path(to)].map(|path| path.display().to_string());
             let options = ["--json", "--name=set", "--shard-size=16MiB", "--part", part];

@@ -25,6 +25,8 @@ PAGES_MEMORY_BYTES = 256 << 20
 INDEX_OPTIONS = {"parquet": ["--block-size", "1MiB"], "npz": ["--format", "files"]}
 # Pictures in a shard when objects are slow.
 SMALL_SHARD = 20
+# How `spdl-ctl pack` stores the pictures, unless as they are.
+PACKED = {"ready": "crop-ready", "scalable": "scalable"}
 # Formats of others that ours reads where they lie: the peer that writes the files, and the field with the pictures.
 FORMATS = {"parquet": ("parquet_hf", "image.bytes"), "mds": ("streaming", "image"), "tfrecord": ("tfdata", "image")}
 
@@ -85,23 +87,24 @@ class Peer:
 
 class Ours:
     """This project's loader: in the trainer's process, or with a coordinator and a worker and the trainer on the local
-    queue; over shards with the original pictures, over crop-ready ones, or over the files of another format."""
+    queue; over shards with the original pictures, over crop-ready or scalable ones, or over the files of another format."""
 
     def __init__(self, name: str, venvs: pathlib.Path, data: Data, slow_objects: bool) -> None:
         self.name, self.venvs, self.data = name, venvs, data
         where, _, what = name.partition("_")
-        self.remote, self.ready = where == "cluster", what == "ready"
+        self.remote = where == "cluster"
         self.writer, self.image = FORMATS.get(what, (None, "jpg"))
         self.memory_bytes = PAGES_MEMORY_BYTES if what == "parquet" else MEMORY_BYTES
         self.slow = "" if self.writer else f"a shard of {SMALL_SHARD} pictures"
-        kind = {"": "plain shards", "ready": "crop-ready shards", "parquet": "Parquet", "mds": "MDS"}.get(what, "TFRecord")
+        self.packed = PACKED.get(what, "plain")
+        kind = {"parquet": "Parquet", "mds": "MDS"}.get(what, "TFRecord") if self.writer else f"{self.packed} shards"
         self.title = f"spdl-cluster, {kind}, {'worker and local queue' if self.remote else 'in process'}"
         # There have to be several slow objects, in a store that can be delayed.
         self.small_shards = slow_objects
         if self.writer:
             self.format = what
         else:
-            self.format = ("crop-ready" if self.ready else "plain") + ("-small-shards" if slow_objects else "")
+            self.format = self.packed + ("-small-shards" if slow_objects else "")
 
     def install(self) -> dict[str, str]:
         version = subprocess.run(
@@ -118,7 +121,7 @@ class Ours:
             command = [BINARIES / "spdl-ctl", "index", self.data.format(self.format), "--out", self.dataset, "--force"]
             run([*command, *INDEX_OPTIONS.get(self.format, [])])
             return
-        options = ["--crop-ready"] if self.ready else []
+        options = [] if self.packed == "plain" else [f"--{self.packed}"]
         options += ["--records-per-shard", SMALL_SHARD] if self.small_shards else []
         once(
             self.data,
@@ -221,7 +224,7 @@ decode = "int"
         return [*command, "local", self.job_file, "--cores", settings.cores, "--memory-bytes", self.memory_bytes]
 
 
-OURS = ["cluster", "cluster_ready", "local", "local_ready", *(f"cluster_{name}" for name in FORMATS)]
+OURS = ["cluster", "cluster_ready", "cluster_scalable", "local", "local_ready", "local_scalable", *(f"cluster_{name}" for name in FORMATS)]
 SHARED = ("__init__", "parquet", "pictures_torch")
 PEERS = sorted(path.stem for path in (HERE / "peer").glob("*.py") if path.stem not in SHARED)
 

@@ -39,7 +39,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--peers", default=",".join(loaders.PEERS), help="names, with commas between, or none (default: all)"
     )
-    parser.add_argument("--ours", default=",".join(loaders.OURS[:4]), help=f"our own ways to run: {', '.join(loaders.OURS)}, or none")
+    parser.add_argument("--ours", default=",".join(loaders.OURS[:6]), help=f"our own ways to run: {', '.join(loaders.OURS)}, or none")
     parser.add_argument("--images", type=int, default=2000, help="pictures, of about 107 KB each (default 2000)")
     parser.add_argument("--repeats", type=int, default=5, help="rounds, in which every loader runs once (default 5)")
     parser.add_argument(
