@@ -4,6 +4,7 @@
 //!   [`Fingerprint`].
 //! - What the processes send each other: [`messages`], the [`layout`] of a batch, and how a client finds the leading
 //!   coordinator among several ([`coordinators`]).
+//! - What the caches of blocks keep ([`cache`]).
 //! - What limits a rank ([`insight`]), and the values that a worker changes at run time ([`tuning`]).
 //! - The state machines that decide: [`coordinator`], [`client`] and [`feed`]. A shell in the crate of the same name does
 //!   the I/O: it passes events and the time in, and carries out the effects that come out. The simulator in `tests/sim`
@@ -13,6 +14,7 @@
 
 pub mod backoff;
 mod batch_id;
+pub mod cache;
 pub mod client;
 pub mod coordinator;
 pub mod coordinators;

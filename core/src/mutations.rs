@@ -80,17 +80,35 @@ pub enum Mutation {
     UseLateHelp,
     /// The home puts the samples after one that a helper left out into each other's places.
     MisplaceHelped,
-    /// A helper sends the columns of another sample, and the home believes it.
+    /// A helper sends wrong columns of a sample, and the home believes it.
     BelieveWrongHelp,
+    /// The home uses what a helper has decoded for one rank for the batches of its other ranks, too.
+    UseHelpForAllRanks,
     /// The coordinator believes that a worker which has a map of homes has the latest.
     OldMap,
     /// The coordinator lists the homes of a session once, and not again when they have changed.
     OldHomes,
+    /// The coordinator adds what one rank has delivered to the receipt of another, too.
+    CountForTwoRanks,
+    /// A cache finds in the place of a block that it evicted the one that came after it.
+    ServeEvicted,
+    /// A cache evicts blocks that are in use.
+    EvictHeld,
+    /// A cache takes blocks for which it has no room.
+    ExceedCache,
+    /// The worker believes a block that came from another worker without comparing its checksum.
+    BelieveWrongBlock,
+    /// The worker looks for a block of a dataset by its number alone.
+    MixDatasets,
+    /// Sessions share a decoded sample of another epoch.
+    ShareOtherEpoch,
+    /// Sessions of jobs with other seeds share decoded samples.
+    ShareOtherSeed,
 }
 
 impl Mutation {
     /// All mutations.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 49] = [
         Self::ForgetAcknowledged,
         Self::ResumePlusOne,
         Self::ResumeAtFurthest,
@@ -129,8 +147,17 @@ impl Mutation {
         Self::UseLateHelp,
         Self::MisplaceHelped,
         Self::BelieveWrongHelp,
+        Self::UseHelpForAllRanks,
         Self::OldMap,
         Self::OldHomes,
+        Self::CountForTwoRanks,
+        Self::ServeEvicted,
+        Self::EvictHeld,
+        Self::ExceedCache,
+        Self::BelieveWrongBlock,
+        Self::MixDatasets,
+        Self::ShareOtherEpoch,
+        Self::ShareOtherSeed,
     ];
 }
 

@@ -376,6 +376,12 @@ impl CoordinatorCore {
         session.dirty |= rank.hear(heartbeat, samples, self.now_ms);
         if before != (rank.acknowledged, rank.receipt) {
             session.changed.insert(heartbeat.rank);
+            if mutated(Mutation::CountForTwoRanks)
+                && let Some((_, other)) = session.ranks.iter_mut().find(|(rank, _)| **rank != heartbeat.rank)
+                && let Some(receipt) = &mut other.receipt
+            {
+                *receipt += heartbeat.receipt;
+            }
         }
         self.history.note_rank(self.now_ms, session, heartbeat.rank, samples);
         self.count_rank(heartbeat.session, heartbeat.rank);

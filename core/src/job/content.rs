@@ -1,7 +1,10 @@
 //! Names for what decides the bytes of decoded samples, so that jobs with the same columns know that theirs are the same.
 
 use super::{Column, Job, column::decoded_named};
-use crate::Fingerprint;
+use crate::{
+    Fingerprint,
+    mutations::{Mutation, mutated},
+};
 
 /// What decides the bytes of a job's decoded samples, beside the epoch and the sample: not its name, order, batch size or policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +29,8 @@ impl Job {
     /// which take values of several columns, all columns are one part.
     #[must_use]
     pub fn sample_content(&self) -> SampleContent {
-        let source = fingerprint(&(&self.dataset_fingerprint, self.seed));
+        let seed = if mutated(Mutation::ShareOtherSeed) { 0 } else { self.seed };
+        let source = fingerprint(&(&self.dataset_fingerprint, seed));
         let parts = if self.columns.iter().any(Column::is_by_function) {
             let columns = (0..self.columns.len()).collect();
             vec![ContentPart { fingerprint: fingerprint(&self.columns), columns }]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The events that a few hundred seeds must reach, each at least once.
-pub const EXPECTED: [&str; 77] = [
+pub const EXPECTED: [&str; 82] = [
     "session_begun",
     "session_resumed_from_state",
     "session_resumed_without_state",
@@ -81,6 +81,11 @@ pub const EXPECTED: [&str; 77] = [
     "samples_taken_back_from_a_late_helper",
     "samples_taken_back_from_a_lost_helper",
     "late_answer_of_a_helper_ignored",
+    "block_found_in_the_cache",
+    "block_came_from_another_worker",
+    "worker_did_not_have_a_block",
+    "wrong_block_of_a_worker_discarded",
+    "sample_taken_from_another_session",
 ];
 
 /// Counts by name.

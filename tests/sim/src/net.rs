@@ -6,6 +6,7 @@ use std::{collections::VecDeque, rc::Rc};
 
 use spdl_core::{
     Position,
+    cache::BlockKey,
     messages::{FromCoordinator, Session, ToCoordinator, Transport},
 };
 
@@ -62,18 +63,30 @@ pub(crate) enum SimMessage {
         position: Position,
     },
     Leaving,
-    /// Asks a helper to decode samples, whose stored bytes are their ids; `None` for bytes that do not decode.
+    /// Asks a helper to decode samples of a job with this seed: of each the epoch and its stored bytes; `None` for bytes that do
+    /// not decode.
     HelpAsk {
         id: u64,
-        samples: Vec<Option<u64>>,
+        seed: u64,
+        samples: Vec<Option<(u64, u64)>>,
     },
-    /// For each sample its columns, which are its id; `None` for one that did not decode.
+    /// For each sample the digest of its columns; `None` for one that did not decode.
     HelpAnswer {
         id: u64,
         columns: Vec<Option<u64>>,
     },
     HelpBusy {
         id: u64,
+    },
+    /// Asks another worker for a block, which fetches it if it is the owner and does not have it.
+    BlockAsk {
+        key: BlockKey,
+        is_for_owner: bool,
+    },
+    /// The bytes of a block; `None` if the worker does not have it.
+    Block {
+        key: BlockKey,
+        bytes: Option<u64>,
     },
     Fault {
         message: String,
@@ -97,6 +110,8 @@ impl SimMessage {
             Self::HelpAnswer { .. } => "help-answer",
             Self::HelpBusy { .. } => "help-busy",
             Self::Fault { .. } => "fault",
+            Self::BlockAsk { .. } => "block-ask",
+            Self::Block { .. } => "block",
             Self::Closed => "closed",
         }
     }

@@ -8,7 +8,7 @@ mod neighbours;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use spdl_core::{
-    Position,
+    Position, Receipt,
     coordinator::{Change, Durable},
     messages::{Session, SessionId, WorkerId},
     order::BatchParams,
@@ -54,6 +54,8 @@ struct Cursor {
     job: String,
     params: BatchParams,
     next: Position,
+    /// The receipt of what it has taken.
+    receipt: Receipt,
 }
 
 /// What a coordinator must know from its start and its requests; other coordinators may know more meanwhile.
@@ -139,6 +141,8 @@ pub(crate) struct Oracle {
     /// The newest session of each run that has delivered a batch, with its era, and since when.
     delivering: BTreeMap<RunKey, ((u32, SessionId), u64)>,
     cursors: BTreeMap<usize, Cursor>,
+    /// The receipts that ranks had at their positions.
+    receipts: BTreeSet<(u32, Position, u128)>,
     /// Every position that was delivered, and its sample.
     delivered: BTreeMap<(u32, SessionId), BTreeMap<Position, u64>>,
 }
@@ -249,6 +253,14 @@ impl Oracle {
                     return Err(format!("what rank {} of session {} had acknowledged went back", rank.rank, id.0));
                 }
                 *at = rank.acknowledged;
+                let is_known = |receipt: &Receipt| {
+                    let is_start = rank.acknowledged == record.start && *receipt == Receipt::default();
+                    is_start || self.receipts.contains(&(rank.rank, rank.acknowledged, receipt.0))
+                };
+                if let Some(receipt) = rank.receipt.filter(|receipt| !is_known(receipt)) {
+                    let (rank, at) = (rank.rank, rank.acknowledged);
+                    return Err(format!("rank {rank} of session {} has never had receipt {receipt} at {at}", id.0));
+                }
             }
             if record.ranks.len() < before {
                 return Err(format!("a rank of session {} is missing from the state", id.0));

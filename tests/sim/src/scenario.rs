@@ -7,7 +7,8 @@ use spdl_core::{
     client::AllowedTransports,
     coordinator::CoordinatorConfig,
     job::{BadSamples, Column, ColumnKind, DType, EpochEnd, IntColumn, Job, OrderParams},
-    order::{BatchParams, Plan},
+    mix::splitmix64,
+    order::{BatchParams, Located, Plan},
 };
 
 use crate::{dice::Dice, faults::Fault};
@@ -32,6 +33,8 @@ pub(crate) enum Restarts {
 pub(crate) struct JobDataset {
     pub(crate) job: Job,
     pub(crate) plan: Plan,
+    /// The number of samples of each block.
+    blocks: Vec<u32>,
     /// The samples whose bytes do not decode.
     pub(crate) bad: BTreeSet<u64>,
 }
@@ -39,6 +42,32 @@ pub(crate) struct JobDataset {
 impl JobDataset {
     pub(crate) fn batch_params(&self, global_batch: u32) -> BatchParams {
         self.job.batches(global_batch)
+    }
+
+    /// Returns the number of samples of a block, which is its size in caches.
+    pub(crate) fn block_samples(&self, block: u32) -> u64 {
+        self.blocks[block as usize].into()
+    }
+
+    /// Returns the bytes of a block in the store.
+    pub(crate) fn stored_block(&self, block: u32) -> u64 {
+        splitmix64(self.job.dataset_fingerprint.0 as u64 ^ splitmix64(block.into()))
+    }
+
+    /// Returns the bytes of a sample among those of its block.
+    pub(crate) fn stored_sample(block: u64, index: u32) -> u64 {
+        splitmix64(block ^ splitmix64(index.into()))
+    }
+
+    /// Returns the digest of the columns that are decoded from a sample's bytes: random operations are keyed by seed and epoch.
+    pub(crate) fn content(stored: u64, seed: u64, epoch: u64) -> u64 {
+        splitmix64(stored ^ splitmix64(seed ^ splitmix64(epoch)))
+    }
+
+    /// Returns the digest of the columns that a sample must have.
+    pub(crate) fn content_of(&self, epoch: u64, located: &Located) -> u64 {
+        let stored = Self::stored_sample(self.stored_block(located.block), located.index);
+        Self::content(stored, self.job.seed, epoch)
     }
 
     /// Returns whether the job fails once all its bad samples have been found.
@@ -108,6 +137,10 @@ pub(crate) struct Scenario {
     pub(crate) disk_us: u64,
     /// What each worker has to do with help; empty if none has.
     pub(crate) help: Vec<HelpRole>,
+    /// The number of samples that each worker's cache has room for.
+    pub(crate) cache_samples: u64,
+    /// Whether the sessions of a worker share decoded samples.
+    pub(crate) shares_samples: bool,
     /// The drift of clocks, in parts per thousand.
     pub(crate) drift: u64,
     /// The length of the fault phase, the mean gap between faults, and their kinds.
@@ -122,7 +155,12 @@ impl Scenario {
         let help = if help == Help::Some && dice.percent(20) { Help::Crowd } else { help };
         let has_several = dice.percent(20) || help == Help::Crowd;
         let jobs = if has_several { dice.pick(&[1, 2, 2]) } else { 1 };
-        let jobs: Vec<JobDataset> = (0..jobs).map(|number| dataset(number, help, dice)).collect();
+        let mut jobs: Vec<JobDataset> = (0..jobs).map(|number| dataset(number, help, None, dice)).collect();
+        if let [first, second] = jobs.as_mut_slice()
+            && dice.percent(50)
+        {
+            *second = dataset(1, help, Some(first), dice);
+        }
         let runs = if has_several { dice.pick(&[2, 2, 3]) } else { 1 };
         let runs: Vec<(usize, String)> = (0..runs)
             .map(|run| match run % jobs.len() {
@@ -179,6 +217,8 @@ impl Scenario {
             step_us: dice.pick(if help == Help::No { &[5_000, 50_000, 300_000, 1_000_000] } else { &[5_000, 50_000] }),
             fill_us: dice.pick(if help == Help::No { &[5_000, 50_000, 300_000] } else { &[300_000, 1_000_000] }),
             help: roles,
+            cache_samples: dice.pick(&[0, 20, 50, 1_000]),
+            shares_samples: dice.percent(80),
             disk_us: dice.pick(&[200, 5_000, 200_000]),
             drift: dice.pick(&[0, 10, 100]),
             chaos_us: dice.within(if help == Help::No { 5 } else { 30 }, 60) * 1_000_000,
@@ -235,10 +275,12 @@ fn help_roles(workers: usize, help: Help, dice: &mut Dice) -> Vec<HelpRole> {
     (0..workers).map(|worker| if help == Help::Crowd { crowd(worker) } else { any(worker) }).collect()
 }
 
-fn dataset(number: usize, help: Help, dice: &mut Dice) -> JobDataset {
+/// Returns a job with a dataset of its own, or with that of another job.
+fn dataset(number: usize, help: Help, same: Option<&JobDataset>, dice: &mut Dice) -> JobDataset {
     let (fewest, smallest) = if help == Help::No { (4, 1) } else { (16, 8) };
     let blocks: Vec<u32> = (0..dice.within(fewest, 24)).map(|_| dice.within(smallest, 16) as u32).collect();
     let blocks = if blocks.iter().sum::<u32>() < 20 { vec![8; 5] } else { blocks };
+    let blocks = same.map_or(blocks, |same| same.blocks.clone());
     let samples: u64 = blocks.iter().map(|block| u64::from(*block)).sum();
     let global_batch = dice.within(4, 16) as u32;
     let lanes = dice.pick(&[1, 2, 3, 4]);
@@ -255,6 +297,8 @@ fn dataset(number: usize, help: Help, dice: &mut Dice) -> JobDataset {
     } else {
         BTreeSet::new()
     };
+    let bad = same.map_or(bad, |same| same.bad.clone());
+    let dataset_fingerprint = same.map_or(Fingerprint(1 + number as u128), |same| same.job.dataset_fingerprint);
     // Most jobs tolerate all of their bad samples.
     let fails = !bad.is_empty() && dice.percent(12);
     let allowed = dice.index(bad.len().max(1)) as f64 / samples as f64;
@@ -265,7 +309,7 @@ fn dataset(number: usize, help: Help, dice: &mut Dice) -> JobDataset {
     let job = Job {
         name: format!("train{number}"),
         dataset: "data".into(),
-        dataset_fingerprint: Fingerprint(1 + number as u128),
+        dataset_fingerprint,
         view: None,
         mix: None,
         samples,
@@ -278,5 +322,5 @@ fn dataset(number: usize, help: Help, dice: &mut Dice) -> JobDataset {
         order,
         columns: vec![Column::new("label", "cls", ColumnKind::Int(IntColumn), DType::I64)],
     };
-    JobDataset { job, plan, bad }
+    JobDataset { job, plan, blocks, bad }
 }

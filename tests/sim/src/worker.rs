@@ -1,7 +1,9 @@
 //! A worker's shell: ranks that attach, a store that may be down, heartbeats to the coordinator.
 
+mod blocks;
 mod heartbeats;
 mod help;
+mod sharing;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,10 +19,15 @@ use spdl_core::{
     layout::entry_flags,
     messages::{BadSample, Home, NodeId, Session, ToCoordinator, Transport, WorkerId},
     order::{Item, ItemKind, Step},
+    peers::PeerMap,
     tuning::Tunable,
 };
 
-use self::help::{OpenBatch, SimHelp};
+use self::{
+    blocks::{SimBlocks, StepBlocks},
+    help::{OpenBatch, SimHelp},
+    sharing::{Begun, BegunSample, SimMember, SimSharing},
+};
 use crate::{
     asking::Asking,
     net::{ConnId, SimMessage},
@@ -56,8 +63,9 @@ pub(crate) struct SimWorker {
     /// The bad samples in the heartbeat in progress.
     reported: Vec<ReportedBadSample>,
     help: SimHelp,
-    /// The version of its map of homes.
-    peer_map: u64,
+    blocks: SimBlocks,
+    sharing: SimSharing,
+    peer_map: PeerMap,
     failures: u32,
     heartbeat_state: HeartbeatState,
     shutdown: SimShutdown,
@@ -107,6 +115,12 @@ struct SimFeed {
     slab: SharedSlab,
     /// The batches whose samples are decoded one by one.
     open: BTreeMap<u64, OpenBatch>,
+    /// Its part in sharing decoded samples, if it takes part in that.
+    member: Option<SimMember>,
+    /// The samples that are being decoded, by their batches.
+    begun: BTreeMap<u64, Vec<BegunSample>>,
+    /// The blocks of the steps that were begun, by where these begin.
+    steps: BTreeMap<Position, StepBlocks>,
     /// The content that each slot is being filled with.
     filling: BTreeMap<u32, Rc<Content>>,
     transport: Transport,
@@ -132,7 +146,9 @@ impl SimWorker {
             bad: BadLedger::default(),
             reported: Vec::new(),
             help: SimHelp::default(),
-            peer_map: 0,
+            blocks: SimBlocks::new(0),
+            sharing: SimSharing::default(),
+            peer_map: PeerMap::default(),
             failures: 0,
             heartbeat_state: HeartbeatState::Ended,
             shutdown: SimShutdown::Running,
@@ -161,7 +177,7 @@ pub(crate) fn worker_at(home: &Home) -> usize {
 
 impl World {
     pub(crate) fn start_worker(&mut self, worker: usize) {
-        let (now_us, drift) = (self.now_us, self.scenario.drift);
+        let (now_us, drift, cache_samples) = (self.now_us, self.scenario.drift, self.scenario.cache_samples);
         let state = &mut self.workers[worker];
         state.process.start(now_us, drift, &mut self.dice);
         state.id = WorkerId(self.dice.bits());
@@ -170,7 +186,9 @@ impl World {
         state.bad = BadLedger::default();
         state.reported.clear();
         state.help = SimHelp::new(now_us);
-        state.peer_map = 0;
+        state.blocks = SimBlocks::new(cache_samples);
+        state.sharing = SimSharing::default();
+        state.peer_map = PeerMap::default();
         state.failures = 0;
         state.heartbeat_state = HeartbeatState::BackingOff;
         state.shutdown = SimShutdown::Running;
@@ -256,6 +274,9 @@ impl World {
             ProcessInput::Decoded { conn, sequence, samples } => {
                 let now_us = self.now_us;
                 self.workers[worker].help.end_decoding(now_us, samples);
+                let feed = self.workers[worker].feeds.get_mut(&conn);
+                let begun = feed.and_then(|feed| feed.begun.remove(&sequence)).unwrap_or_default();
+                self.finish_samples(worker, conn, begun);
                 self.on_fill_done(worker, conn, sequence, 0);
             }
             ProcessInput::FillDone { conn, sequence, attempts } => self.on_fill_done(worker, conn, sequence, attempts),
@@ -272,7 +293,8 @@ impl World {
     }
 
     pub(crate) fn worker_lost(&mut self, worker: usize, conn: ConnId) {
-        if self.workers[worker].feeds.remove(&conn).is_none() {
+        if !self.drop_feed(worker, conn) {
+            self.block_link_lost(worker, conn);
             if !self.helper_lost(worker, conn) {
                 self.asking_lost(Target::Worker(worker), conn);
             }
@@ -296,7 +318,9 @@ impl World {
                 }
                 self.carry_out_feed(worker, conn);
             }
-            SimMessage::HelpAsk { id, samples } => self.on_help_ask(worker, conn, id, &samples),
+            SimMessage::HelpAsk { id, seed, samples } => self.on_help_ask(worker, conn, id, seed, &samples),
+            SimMessage::BlockAsk { key, is_for_owner } => self.on_block_ask(worker, conn, key, is_for_owner),
+            SimMessage::Block { key, bytes } => self.on_block(worker, key, bytes),
             SimMessage::HelpAnswer { id, columns } => self.on_help_answer(worker, id, &columns),
             SimMessage::HelpBusy { id } => self.on_help_busy(worker, id),
             other => unreachable!("{other:?} is not for a worker"),
@@ -330,6 +354,9 @@ impl World {
             slots,
             slab,
             open: BTreeMap::new(),
+            member: None,
+            begun: BTreeMap::new(),
+            steps: BTreeMap::new(),
             filling: BTreeMap::new(),
             transport,
             batches: 0,
@@ -345,8 +372,13 @@ impl World {
         if self.now_us < self.store.away_until_us {
             return self.remind(STORE_PAUSE_US, Target::Worker(worker), ProcessInput::Opened { conn });
         }
-        let Some(feed) = self.workers[worker].feeds.get_mut(&conn) else { return };
+        let state = &mut self.workers[worker];
+        let Some(feed) = state.feeds.get_mut(&conn) else { return };
         let dataset = self.scenario.dataset(&feed.session.job.name);
+        state.blocks.enter(dataset);
+        if self.scenario.shares_samples {
+            feed.member = Some(state.sharing.join(feed.session.id, &dataset.job, self.now_us / 1_000));
+        }
         // The session's parameters: its run may have another number of epochs than the job.
         let params = dataset.batch_params(feed.session.global_batch);
         feed.core =
@@ -359,7 +391,7 @@ impl World {
             && let Some(effect) = feed.core.as_mut().and_then(FeedCore::poll_effect)
         {
             match effect {
-                FeedEffect::Prepare(_) => {}
+                FeedEffect::Prepare(step) => self.prepare(worker, conn, &step),
                 FeedEffect::Fill { sequence, slot, step } => self.fill(worker, conn, sequence, slot, &step),
                 FeedEffect::HandOver { sequence, slot } => self.hand_over(worker, conn, sequence, slot),
                 FeedEffect::End { sequence, position } => self.send(conn, 1, SimMessage::End { sequence, position }),
@@ -375,9 +407,36 @@ impl World {
     }
 
     fn end_feed(&mut self, worker: usize, conn: ConnId) {
-        self.workers[worker].feeds.remove(&conn);
+        self.drop_feed(worker, conn);
         self.forget_lent(worker, conn);
         self.close(conn, 1);
+    }
+
+    /// Removes a rank that is not served any more. Returns false if the connection was none of a rank.
+    fn drop_feed(&mut self, worker: usize, conn: ConnId) -> bool {
+        let state = &mut self.workers[worker];
+        let Some(feed) = state.feeds.remove(&conn) else { return false };
+        if let Some(member) = feed.member {
+            state.sharing.leave(member);
+        }
+        if feed.core.is_some() {
+            let dataset = self.scenario.dataset(&feed.session.job.name);
+            state.blocks.leave(dataset, feed.steps.into_values());
+        }
+        true
+    }
+
+    /// Begins to fetch the blocks of a step, and announces its samples.
+    fn prepare(&mut self, worker: usize, conn: ConnId, step: &Step) {
+        let SimWorker { feeds, sharing, .. } = &mut self.workers[worker];
+        let feed = feeds.get_mut(&conn).expect("its effects are carried out");
+        let dataset = self.scenario.dataset(&feed.session.job.name);
+        let mut items = Vec::new();
+        dataset.plan.rank_items(step, feed.rank, feed.session.world, &mut items);
+        if let Some(member) = feed.member {
+            sharing.announce(member, &items);
+        }
+        self.prepare_blocks(worker, conn, step.from, &items);
     }
 
     fn fill(&mut self, worker: usize, conn: ConnId, sequence: u64, slot: u32, step: &Step) {
@@ -403,9 +462,11 @@ impl World {
             feed.open.insert(sequence, OpenBatch::new(slot, items, fill_us));
             return self.go_on_with_batch(worker, conn, sequence);
         }
-        let entries = items.iter().map(|item| decode(item, dataset, &mut state.bad));
-        let entries: Option<Vec<SlotEntry>> = entries.collect();
+        let (entries, begun) = self.decode(worker, conn, &items);
         let samples = entries.as_ref().map_or(0, Vec::len);
+        let state = &mut self.workers[worker];
+        let feed = state.feeds.get_mut(&conn).expect("it was just found");
+        feed.begun.insert(sequence, begun);
         state.help.begin_decoding(now_us);
         match entries {
             Some(entries) => {
@@ -417,6 +478,43 @@ impl World {
             }
         }
         self.remind(fill_us, Target::Worker(worker), ProcessInput::Decoded { conn, sequence, samples });
+    }
+
+    /// Decodes samples of a rank. Returns their entries, or `None` if the job fails, and the samples of which
+    /// [`finish_samples`](Self::finish_samples) is to be told once this is done.
+    fn decode(&mut self, worker: usize, conn: ConnId, items: &[Item]) -> (Option<Vec<SlotEntry>>, Vec<BegunSample>) {
+        let (may_keep, now_ms) = (!self.dice.percent(5), self.now_us / 1_000);
+        let SimWorker { feeds, bad, blocks, sharing, .. } = &mut self.workers[worker];
+        let feed = &feeds[&conn];
+        let dataset = self.scenario.dataset(&feed.session.job.name);
+        let mut begun = Vec::new();
+        let taken = sharing.taken();
+        let decode_or_take = |item: &Item| {
+            let member = feed.member.filter(|_| item.kind != ItemKind::Invalid);
+            let begin = member.map(|member| sharing.begin(member, item, may_keep, now_ms));
+            if let Some(Begun::Take(columns)) = begin {
+                let id = item.located.id.0;
+                return Some(SlotEntry { at: item.at, id, flags: item_flags(item), columns: Some(columns) });
+            }
+            let entry = decode(item, dataset, bad, blocks);
+            if let Some(Begun::Decode { is_kept }) = begin {
+                let own = entry.filter(|entry| is_kept && entry.id == item.located.id.0);
+                begun.push(SimSharing::begun(item, own.and_then(|entry| entry.columns)));
+            }
+            entry
+        };
+        let entries = items.iter().map(decode_or_take).collect();
+        for _ in taken..sharing.taken() {
+            self.coverage.count("sample_taken_from_another_session");
+        }
+        (entries, begun)
+    }
+
+    /// Notes that samples have been decoded, which others may take now.
+    fn finish_samples(&mut self, worker: usize, conn: ConnId, begun: Vec<BegunSample>) {
+        let SimWorker { feeds, sharing, .. } = &mut self.workers[worker];
+        let Some(member) = feeds.get(&conn).and_then(|feed| feed.member) else { return };
+        begun.into_iter().for_each(|begun| sharing.finish(member, begun));
     }
 
     fn count_entry(&mut self, entry: &SlotEntry) {
@@ -468,17 +566,23 @@ impl World {
     fn hand_over(&mut self, worker: usize, conn: ConnId, sequence: u64, slot: u32) {
         let feed = self.workers[worker].feeds.get_mut(&conn).expect("its effects are carried out");
         let content = feed.filling.remove(&slot).expect("what is handed over was filled");
+        let step = feed.steps.remove(&content.from);
         feed.batches += 1;
         feed.slab.borrow_mut()[slot as usize] = Some(content.clone());
         let content = (feed.transport == Transport::Quic).then_some(content);
         self.send(conn, 1, SimMessage::Filled { sequence, slot, content });
+        if let Some(step) = step {
+            self.workers[worker].blocks.end_step(step);
+        }
+        self.check_cache(worker);
     }
 }
 
 /// Decodes an entry under the worker's policy for bad samples; returns `None` if the job fails.
-fn decode(item: &Item, dataset: &JobDataset, ledger: &mut BadLedger) -> Option<SlotEntry> {
+fn decode(item: &Item, dataset: &JobDataset, ledger: &mut BadLedger, blocks: &mut SimBlocks) -> Option<SlotEntry> {
     let mut flags = item_flags(item);
-    let mut id = item.located.id.0;
+    let mut located = item.located;
+    let mut id = located.id.0;
     let mut attempts = 0;
     while item.kind != ItemKind::Invalid && dataset.bad.contains(&id) {
         let bad = BadSample {
@@ -495,7 +599,8 @@ fn decode(item: &Item, dataset: &JobDataset, ledger: &mut BadLedger) -> Option<S
         }
         ledger.record(&dataset.job, dataset.job.dataset_fingerprint, bad, &BadSampleKind::default()).verdict.ok()?;
         match remedy {
-            Remedy::Substitute(located) => {
+            Remedy::Substitute(substitute) => {
+                located = substitute;
                 id = located.id.0;
                 flags |= entry_flags::SUBSTITUTED;
                 attempts += 1;
@@ -509,7 +614,8 @@ fn decode(item: &Item, dataset: &JobDataset, ledger: &mut BadLedger) -> Option<S
         }
     }
     let has_columns = flags & (entry_flags::INVALID | entry_flags::MASKED) == 0;
-    Some(SlotEntry { at: item.at, id, flags, columns: has_columns.then_some(id) })
+    let content = || JobDataset::content(blocks.sample(dataset, &located), dataset.job.seed, item.at.epoch);
+    Some(SlotEntry { at: item.at, id, flags, columns: has_columns.then(content) })
 }
 
 /// Returns the flags of an entry whose sample decodes.

@@ -13,6 +13,7 @@ use object_store::ObjectStore;
 use parking_lot::Mutex;
 use spdl_core::{
     Fingerprint, SampleId, Stores,
+    cache::{LeastRecentlyUsed, MemoryCache},
     job::{Job, OrderParams},
     messages::SessionId,
     order::Plan,
@@ -30,8 +31,8 @@ use tokio::sync::{OnceCell, Semaphore};
 use super::FeedError;
 use crate::fetch::{
     BlockContent, BlockKey, BlockPeers, BlockPlace, BlockSource, DiskCache, FetchError, Fetcher, KeptRanges,
-    LeastRecentlyUsed, MERGE_GAP_BYTES, MemoryCache, ObjectRead, Peers, Pieces, RetrySettings, RetryingStore,
-    ShardObject, ShardSource, ShardsBase, StoreClient, WorkingWindow, read_all,
+    MERGE_GAP_BYTES, ObjectRead, Peers, Pieces, RetrySettings, RetryingStore, ShardObject, ShardSource, ShardsBase,
+    StoreClient, WorkingWindow, read_all,
 };
 
 /// Number of datasets that stay open although no rank reads them.

@@ -262,6 +262,12 @@ impl SharingMember {
         self.sharing.core.lock().announce(self.id, draws);
     }
 
+    /// The feed decodes a sample by itself that it may have announced.
+    pub(super) fn skip(&self, draw: SampleDraw) {
+        let released = self.sharing.core.lock().skip(self.id, draw);
+        drop(released);
+    }
+
     /// The feed has come to a sample.
     pub(super) fn begin(&self, draw: SampleDraw, may_wait: bool) -> Begun<'_> {
         let now_ms = self.sharing.now_ms();

@@ -10,12 +10,10 @@ mod attempt;
 mod client;
 mod disk;
 mod error;
-mod eviction;
 #[cfg(test)]
 pub mod flaky;
 mod hedge;
 mod kept;
-mod memory;
 mod object;
 mod outage;
 mod peers;
@@ -38,8 +36,10 @@ use std::{
 use bytes::Bytes;
 use futures::future::{Either, select};
 use parking_lot::Mutex;
+pub use spdl_core::cache::BlockKey;
 use spdl_core::{
     Fingerprint,
+    cache::{FirstCome, MemoryCache, Released},
     messages::{SlowObject, StoreStats},
     tuning::Tunable,
 };
@@ -55,11 +55,7 @@ pub use client::RetrySettings;
 pub(crate) use client::StoreClient;
 pub(crate) use disk::DiskCache;
 pub use error::FetchError;
-use eviction::FirstCome;
-pub(crate) use eviction::LeastRecentlyUsed;
 pub(crate) use kept::KeptRanges;
-pub(crate) use memory::MemoryCache;
-use memory::Released;
 pub(crate) use object::{ObjectRead, ShardSource, read_all};
 pub use object::{ShardObject, ShardsBase};
 pub(crate) use peers::{BlockPeers, BlockSource, PeerLinks, Peers, answer_block};
@@ -77,15 +73,6 @@ pub(crate) use window::WorkingWindow;
 use crate::budget::DiskBudget;
 
 const KIB: u64 = 1 << 10;
-
-/// The identity of a block: its dataset and its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BlockKey {
-    /// Fingerprint of the dataset's manifest.
-    pub dataset: Fingerprint,
-    /// Number of the block in the manifest.
-    pub block: u32,
-}
 
 /// A block and the place of its bytes.
 #[derive(Clone, Debug)]

@@ -10,9 +10,13 @@ mod worth;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Fingerprint, SampleId, messages::SessionId};
+use crate::{
+    Fingerprint, SampleId,
+    messages::SessionId,
+    mutations::{Mutation, mutated},
+};
 pub use worth::SharingWorth;
 
 /// A feed that has not come to a sample for this long is idle: nothing is kept for it.
@@ -146,8 +150,10 @@ impl<V: Clone, W> SharingCore<V, W> {
     pub fn leave(&mut self, id: SharingId) -> Released<V, W> {
         let mut released = Released::default();
         let Some(Member { source, .. }) = self.members.remove(&id) else { return released };
+        // A feed that meets nobody does not come to samples here, so that what it wants would be kept for ever.
+        let met: BTreeSet<SharingId> = self.members.keys().copied().filter(|member| self.is_met(*member)).collect();
         self.change_all(|members, sample, released| {
-            sample.wanted.retain(|(member, _)| *member != id);
+            sample.wanted.retain(|(member, _)| met.contains(member));
             sample.give_up(id, released);
             sample.prune(members, released)
         })
@@ -158,14 +164,14 @@ impl<V: Clone, W> SharingCore<V, W> {
         released
     }
 
-    /// Notes samples that a feed decodes soon. Those that it has announced before count twice.
+    /// Notes samples that a feed decodes soon, if it has met another. Those that it has announced before count twice.
     pub fn announce(&mut self, id: SharingId, draws: impl IntoIterator<Item = SampleDraw>) {
         let source = self.members[&id].source;
-        if !self.worth[&source].is_on() {
+        if !self.worth[&source].is_on() || !self.is_met(id) {
             return;
         }
         for draw in draws {
-            let sample = self.samples.entry((source, draw)).or_default();
+            let sample = self.samples.entry(key_of(source, draw)).or_default();
             match sample.wanted.iter_mut().find(|(member, _)| *member == id) {
                 Some((_, times)) => *times += 1,
                 None => sample.wanted.push((id, 1)),
@@ -185,7 +191,7 @@ impl<V: Clone, W> SharingCore<V, W> {
         if !worth.begin() {
             return decode();
         }
-        let Some(sample) = self.samples.get_mut(&(source, draw)) else { return decode() };
+        let Some(sample) = self.samples.get_mut(&key_of(source, draw)) else { return decode() };
         if may_wait && member.parts.iter().any(|part| sample.is_decoding(part)) {
             return SampleWork::Wait;
         }
@@ -218,6 +224,11 @@ impl<V: Clone, W> SharingCore<V, W> {
         SampleWork::Take(values.collect())
     }
 
+    /// Notes that a feed is going to decode a sample that it has announced by itself.
+    pub fn skip(&mut self, id: SharingId, draw: SampleDraw) -> Released<V, W> {
+        self.resolve(id, draw)
+    }
+
     /// Notes that a feed is done with a sample: that it has taken it in `took_ns`.
     pub fn taken(&mut self, id: SharingId, draw: SampleDraw, took_ns: u64) -> Released<V, W> {
         self.counts.taken += 1;
@@ -240,7 +251,7 @@ impl<V: Clone, W> SharingCore<V, W> {
         let worth = self.worth.get_mut(&member.source).expect("it has a member");
         worth.note_decoded(took_ns, in_part);
         self.counts.taken_in_part += u64::from(in_part);
-        if let Some(sample) = self.samples.get_mut(&(member.source, draw)) {
+        if let Some(sample) = self.samples.get_mut(&key_of(member.source, draw)) {
             sample.give_up(id, &mut released);
             let mut is_kept = false;
             for (number, value) in kept {
@@ -273,7 +284,8 @@ impl<V: Clone, W> SharingCore<V, W> {
     #[must_use]
     pub fn wanted_parts(&self, id: SharingId, draw: SampleDraw, now_ms: u64) -> Vec<usize> {
         let member = &self.members[&id];
-        let Some(sample) = self.samples.get(&(member.source, draw)).filter(|_| self.worth[&member.source].is_on())
+        let Some(sample) =
+            self.samples.get(&key_of(member.source, draw)).filter(|_| self.worth[&member.source].is_on())
         else {
             return Vec::new();
         };
@@ -287,7 +299,7 @@ impl<V: Clone, W> SharingCore<V, W> {
     #[must_use]
     pub fn is_kept(&self, id: SharingId, draw: SampleDraw, or_soon: bool) -> bool {
         let Member { source, parts, .. } = &self.members[&id];
-        let Some(sample) = self.samples.get(&(*source, draw)) else { return false };
+        let Some(sample) = self.samples.get(&key_of(*source, draw)) else { return false };
         parts.iter().all(|part| {
             let state = sample.parts.iter().find(|(name, _)| name == part).map(|(_, state)| state);
             state.is_some_and(|state| or_soon || matches!(state, PartState::Kept { .. }))
@@ -297,7 +309,7 @@ impl<V: Clone, W> SharingCore<V, W> {
     /// Lets a waiter wait until no other feed decodes the sample. Returns the waiter if none does.
     pub fn wait(&mut self, id: SharingId, draw: SampleDraw, waiter: W) -> Option<W> {
         let Member { source, parts, .. } = &self.members[&id];
-        match self.samples.get_mut(&(*source, draw)) {
+        match self.samples.get_mut(&key_of(*source, draw)) {
             Some(sample) if parts.iter().any(|part| sample.is_decoding(part)) => {
                 sample.waiters.push(waiter);
                 None
@@ -352,7 +364,7 @@ impl<V: Clone, W> SharingCore<V, W> {
     /// Counts down how often a feed has announced a sample, and gives up what nobody wants any more.
     fn resolve(&mut self, id: SharingId, draw: SampleDraw) -> Released<V, W> {
         let mut released = Released::default();
-        let key = (self.members[&id].source, draw);
+        let key = key_of(self.members[&id].source, draw);
         let Some(sample) = self.samples.get_mut(&key) else { return released };
         if let Some(at) = sample.wanted.iter().position(|(member, _)| *member == id) {
             sample.wanted[at].1 -= 1;
@@ -388,6 +400,12 @@ impl<V: Clone, W> SharingCore<V, W> {
             worth.note_unused(unused);
         }
     }
+}
+
+/// Names a sample by what decides its content.
+fn key_of(source: Fingerprint, draw: SampleDraw) -> (Fingerprint, SampleDraw) {
+    let epoch = if mutated(Mutation::ShareOtherEpoch) { 0 } else { draw.epoch };
+    (source, SampleDraw { epoch, ..draw })
 }
 
 /// How long a feed took for a sample that it decoded.

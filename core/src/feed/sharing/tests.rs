@@ -125,6 +125,31 @@ fn nothing_is_kept_for_a_feed_that_stalls() {
     assert_eq!(work, SampleWork::Decode(vec![PartWork::DecodeAndKeep; 2]), "until it goes on");
 }
 
+#[test]
+fn nothing_is_kept_for_a_feed_that_has_met_nobody_since_it_announced_its_samples() {
+    let (mut core, first, second) = pair();
+    let _ = decode(&mut core, first, 1);
+    assert_eq!(core.leave(first).values, [100, 101]);
+    core.announce(second, (10..20).map(draw));
+    assert!(core.samples.is_empty());
+    // The second has decoded its samples by itself meanwhile.
+    let third = join(&mut core, 3, &[10, 11]);
+    for sample in [2, 12] {
+        assert_eq!(begin(&mut core, third, sample, 0), SampleWork::Decode(vec![PartWork::Decode; 2]));
+    }
+    core.announce(second, [draw(20)]);
+    assert_eq!(begin(&mut core, third, 20, 0), SampleWork::Decode(vec![PartWork::DecodeAndKeep; 2]));
+}
+
+#[test]
+fn a_sample_that_a_feed_decodes_by_itself_is_not_kept_for_it() {
+    let (mut core, first, second) = pair();
+    let _ = decode(&mut core, first, 1);
+    assert_eq!(core.skip(second, draw(1)).values, [100, 101]);
+    let _ = core.skip(second, draw(2));
+    assert_eq!(begin(&mut core, first, 2, 0), SampleWork::Decode(vec![PartWork::Decode; 2]));
+}
+
 /// What random feeds do.
 #[derive(Clone, Debug)]
 enum Act {
@@ -276,6 +301,10 @@ impl World {
                 assert!(matches!(state, PartState::Decoding(_)) || is_wanted(), "{draw:?} is kept for nobody");
             }
             assert!(!sample.is_empty(), "{draw:?} takes memory for nothing");
+            assert!(
+                sample.wanted.iter().all(|(id, _)| self.core.is_met(*id)),
+                "{draw:?} is wanted by one who met nobody"
+            );
             waiters += sample.waiters.len();
         }
         assert_eq!(waiters, self.waiting.len(), "nobody is forgotten");

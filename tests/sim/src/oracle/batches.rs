@@ -7,7 +7,7 @@ use spdl_core::{
     job::{BadSamples, EpochEnd},
     layout::entry_flags,
     messages::Session,
-    order::ItemKind,
+    order::{Item, ItemKind},
 };
 
 use super::{Cursor, Oracle};
@@ -27,6 +27,7 @@ impl Oracle {
             job: session.job.name.clone(),
             params: scenario.dataset(&session.job.name).batch_params(session.global_batch),
             next: session.start,
+            receipt: Receipt::default(),
         };
         self.cursors.insert(client, cursor);
     }
@@ -51,11 +52,15 @@ impl Oracle {
         }
         let mut items = Vec::new();
         dataset.plan.rank_items(&step, rank, world, &mut items);
-        let expected = items.iter().map(|item| expected_entry(item.at, item.located.id.0, item.kind, dataset));
+        let expected = items.iter().map(|item| expected_entry(item, dataset));
         if !expected.clone().eq(entries.iter().copied()) {
             return Err(format!("at {from} it got {entries:?}, and not {:?}", expected.collect::<Vec<_>>()));
         }
         cursor.next = next;
+        for entry in entries.iter().filter(|entry| entry.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0) {
+            cursor.receipt.add_sample(entry.at, SampleId(entry.id));
+        }
+        self.receipts.insert((rank, next, cursor.receipt.0));
         let delivered = self.delivered.entry(cursor.stream).or_default();
         for entry in entries.iter().filter(|entry| entry.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0) {
             if delivered.insert(entry.at, entry.id).is_some() {
@@ -101,8 +106,10 @@ impl Oracle {
 }
 
 /// Returns what an entry must be, by the plan and the list of bad samples.
-fn expected_entry(at: Position, mut id: u64, kind: ItemKind, dataset: &JobDataset) -> SlotEntry {
-    let mut flags = match kind {
+fn expected_entry(item: &Item, dataset: &JobDataset) -> SlotEntry {
+    let (at, mut located) = (item.at, item.located);
+    let id = located.id.0;
+    let mut flags = match item.kind {
         ItemKind::Sample => 0,
         ItemKind::Padding => entry_flags::PADDING,
         ItemKind::Invalid => return SlotEntry { at, id, flags: entry_flags::INVALID, columns: None },
@@ -112,12 +119,11 @@ fn expected_entry(at: Position, mut id: u64, kind: ItemKind, dataset: &JobDatase
             return SlotEntry { at, id, flags: flags | entry_flags::MASKED, columns: None };
         }
         flags |= entry_flags::SUBSTITUTED;
-        let substitutes = (0..)
-            .map_while(|attempt| dataset.plan.substitute(at.epoch, at.offset, attempt))
-            .map(|located| located.id.0);
-        id = substitutes.into_iter().find(|id| !dataset.bad.contains(id)).expect("few samples are bad");
+        let substitutes = (0..).map_while(|attempt| dataset.plan.substitute(at.epoch, at.offset, attempt));
+        let mut good = substitutes.filter(|located| !dataset.bad.contains(&located.id.0));
+        located = good.next().expect("few samples are bad");
     }
-    SlotEntry { at, id, flags, columns: Some(id) }
+    SlotEntry { at, id: located.id.0, flags, columns: Some(dataset.content_of(at.epoch, &located)) }
 }
 
 /// Returns every position that a session delivers, computed independently of the plan.

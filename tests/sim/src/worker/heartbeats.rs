@@ -46,6 +46,9 @@ impl World {
             socket: Some(socket_of(worker)),
         };
         let is_draining = state.shutdown > SimShutdown::Running;
+        let (now_ms, is_short) = (self.now_us / 1_000, self.dice.percent(3));
+        self.workers[worker].sharing.sweep(now_ms, is_short);
+        let state = &self.workers[worker];
         let stats = |feed: &SimFeed| RankStats {
             session: feed.session.id,
             rank: feed.rank,
@@ -77,7 +80,7 @@ impl World {
             slow_object: None,
             tuning: Default::default(),
             bad_samples,
-            peer_map: state.peer_map,
+            peer_map: state.peer_map.version,
             peers: Default::default(),
             help: Box::new(self.help_report(worker)),
         };
@@ -92,7 +95,7 @@ impl World {
         }
         if let FromCoordinator::WorkerAcknowledged { peers: Some(map), .. } = answer {
             self.coverage.count("map_of_homes_changed");
-            self.workers[worker].peer_map = map.version;
+            self.workers[worker].peer_map = (**map).clone();
         }
         let state = &mut self.workers[worker];
         let HeartbeatState::Asking { is_draining } = state.heartbeat_state else {

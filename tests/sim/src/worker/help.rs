@@ -14,10 +14,11 @@ use spdl_core::{
     peers::PeerAddress,
 };
 
-use super::{SimShutdown, decode, item_flags};
+use super::{SimShutdown, SimWorker, item_flags};
 use crate::{
     net::{ConnId, SimMessage},
     process::Target,
+    scenario::JobDataset,
     slab::SlotEntry,
     world::{ProcessInput, World},
 };
@@ -163,7 +164,7 @@ impl OpenBatch {
     }
 }
 
-/// Returns the entry of a sample that decoded, with its columns.
+/// Returns the entry of a sample that decoded, with the digest of its columns.
 fn entry(item: &Item, columns: Option<u64>) -> SlotEntry {
     SlotEntry { at: item.at, id: item.located.id.0, flags: item_flags(item), columns }
 }
@@ -218,19 +219,20 @@ impl World {
     /// Handles the end of decoding one sample here.
     pub(super) fn on_sample_decoded(&mut self, worker: usize, conn: ConnId, sequence: u64) {
         let now_us = self.now_us;
-        let state = &mut self.workers[worker];
-        state.help.end_decoding(now_us, 1);
-        let Some(feed) = state.feeds.get_mut(&conn) else { return };
+        self.workers[worker].help.end_decoding(now_us, 1);
+        let Some(feed) = self.workers[worker].feeds.get_mut(&conn) else { return };
         let Some(batch) = feed.open.get_mut(&sequence) else { return };
         let place = batch.decoding.take().expect("it was being decoded");
-        let dataset = self.scenario.dataset(&feed.session.job.name);
-        let Some(entry) = decode(&batch.items[place], dataset, &mut state.bad) else {
-            let slot = batch.slot;
+        let (item, slot) = (batch.items[place], batch.slot);
+        let (entries, begun) = self.decode(worker, conn, &[item]);
+        self.finish_samples(worker, conn, begun);
+        let feed = self.workers[worker].feeds.get_mut(&conn).expect("it was just found");
+        let Some(entry) = entries.map(|entries| entries[0]) else {
             feed.open.remove(&sequence);
             feed.failed.insert(sequence);
             return self.on_all_decoded(worker, conn, sequence, slot, Vec::new());
         };
-        batch.entries[place] = Some(entry);
+        feed.open.get_mut(&sequence).expect("it was just found").entries[place] = Some(entry);
         self.count_entry(&entry);
         self.go_on_with_batch(worker, conn, sequence);
     }
@@ -270,22 +272,32 @@ impl World {
                 self.connect(Target::Worker(worker), to, Transport::Quic)
             }
         };
-        let feed = &self.workers[worker].feeds[&conn];
-        let bad = &self.scenario.dataset(&feed.session.job.name).bad;
-        let stored = |(_, item): &(usize, Item)| Some(item.located.id.0).filter(|id| !bad.contains(id));
-        let samples = places.iter().map(stored).collect();
+        let SimWorker { feeds, blocks, .. } = &mut self.workers[worker];
+        let dataset = self.scenario.dataset(&feeds[&conn].session.job.name);
+        let stored = |(_, item): &(usize, Item)| {
+            let is_good = !dataset.bad.contains(&item.located.id.0);
+            is_good.then(|| (item.at.epoch, blocks.sample(dataset, &item.located)))
+        };
+        let (samples, seed) = (places.iter().map(stored).collect(), dataset.job.seed);
         let help = &mut self.workers[worker].help;
         help.links.entry(helper.worker).or_default().conn = Some(link);
         let id = help.next;
         help.next += 1;
         help.lent.insert(id, Chunk { helper: helper.worker, link, conn, sequence, slot, places });
-        self.send(link, 0, SimMessage::HelpAsk { id, samples });
+        self.send(link, 0, SimMessage::HelpAsk { id, seed, samples });
         let limit_us = self.dice.within(LIMITS_US.0, LIMITS_US.1);
         self.remind(limit_us, Target::Worker(worker), ProcessInput::HelpTimeout { id });
     }
 
     /// Answers a home, as a helper.
-    pub(super) fn on_help_ask(&mut self, worker: usize, conn: ConnId, id: u64, samples: &[Option<u64>]) {
+    pub(super) fn on_help_ask(
+        &mut self,
+        worker: usize,
+        conn: ConnId,
+        id: u64,
+        seed: u64,
+        samples: &[Option<(u64, u64)>],
+    ) {
         if !self.scenario.help_role(worker).is_some_and(|role| role.is_helper) {
             return self.fail(format!("worker {worker} is asked for help, and is no helper"));
         }
@@ -296,11 +308,12 @@ impl World {
         let help_us = if is_slow { self.dice.within(LIMITS_US.0, SLOW_US) } else { self.dice.within(100, 400_000) };
         // One in fifty does not decode, whatever the reason.
         let decoded = samples.iter().map(|sample| sample.filter(|_| !self.dice.percent(2)));
-        let mut columns: Vec<Option<u64>> = decoded.collect();
+        let content = |(epoch, stored): (u64, u64)| JobDataset::content(stored, seed, epoch);
+        let mut columns: Vec<Option<u64>> = decoded.map(|sample| sample.map(content)).collect();
         if mutated(Mutation::BelieveWrongHelp)
             && let Some(first) = columns.iter_mut().flatten().next()
         {
-            *first += 1;
+            *first ^= 1;
         }
         self.remind(help_us, Target::Worker(worker), ProcessInput::Helped { conn, id, columns });
     }
@@ -386,6 +399,23 @@ impl World {
             came.extend(batch.entries[*place]);
             if before.is_some() {
                 return self.fail(format!("worker {worker} puts sample {} of a batch there twice", place));
+            }
+        }
+        if mutated(Mutation::UseHelpForAllRanks) {
+            let came = came.clone();
+            let others = state.feeds.iter_mut().filter(|(conn, _)| **conn != chunk.conn);
+            let batches = others.filter_map(|(_, feed)| feed.open.get_mut(&chunk.sequence));
+            for (entry, helped) in batches.flat_map(|batch| &mut batch.entries).flatten().zip(came) {
+                entry.columns = helped.columns;
+            }
+        }
+        if let Some(member) = state.feeds[&chunk.conn].member {
+            for (place, item) in &chunk.places {
+                let columns =
+                    state.feeds[&chunk.conn].open[&chunk.sequence].entries[*place].and_then(|entry| entry.columns);
+                if let Some(columns) = columns {
+                    state.sharing.offer(member, item, columns, self.now_us / 1_000);
+                }
             }
         }
         let HelpStats { received_samples, returned_samples, .. } = &mut state.help.stats;

@@ -253,7 +253,12 @@ fn decode_or_take(feed: &Feed, group: &FetchedGroup, found: &FoundSample, place:
         Ok(bytes) => Outcome::Written(bytes),
         Err(undecoded) => Outcome::Undecoded(undecoded),
     };
-    let Some(member) = shared_for(feed, sample) else { return decode(place, None) };
+    let Some(member) = shared_for(feed, sample) else {
+        if let Some(member) = shared(feed) {
+            member.skip(sample.draw());
+        }
+        return decode(place, None);
+    };
     match member.begin(sample.draw(), sample.may_wait) {
         Begun::Take(kept) => {
             place.take(feed, member, sample, &kept);

@@ -208,6 +208,8 @@ impl PlannedBatches {
         if let Some(member) = shared(&self.feed) {
             let oldest = self.ahead.front().map_or(step.from, |batch| batch.step.from);
             self.announced.advance(&self.feed, member, oldest..=step.from);
+        } else {
+            self.announced = AnnouncedSteps::default();
         }
         let mut batch = PlannedBatch::plan(&self.feed, step);
         self.window.add(batch.groups.iter().map(|group| (group[0].block, self.feed.plan.in_use_until(group[0].at))));

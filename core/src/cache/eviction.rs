@@ -5,21 +5,23 @@ use std::{
     fmt,
 };
 
-use spdl_core::Fingerprint;
-
 use super::BlockKey;
+use crate::Fingerprint;
 
 /// A value of a cache that has no holds. Numbers are given in the order in which values came into the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct IdleValue<K> {
-    pub(crate) id: u64,
-    pub(crate) key: K,
-    pub(crate) bytes: u64,
+pub struct IdleValue<K> {
+    /// Its number.
+    pub id: u64,
+    /// Its key.
+    pub key: K,
+    /// Its size.
+    pub bytes: u64,
 }
 
 /// Why room is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Demand {
+pub enum Demand {
     /// For a new value, which can also be done without.
     NewValue,
     /// The budget has shrunk.
@@ -28,7 +30,7 @@ pub(crate) enum Demand {
 
 /// A policy of eviction. It knows the values without holds: call [`add`](Self::add) when the last hold of a value is
 /// released, and [`remove`](Self::remove) when it is held again or dropped for another reason.
-pub(crate) trait Eviction<K>: fmt::Debug + Default {
+pub trait Eviction<K>: fmt::Debug + Default {
     /// Adds a value that lost its last hold.
     fn add(&mut self, value: IdleValue<K>);
 
@@ -44,7 +46,7 @@ pub(crate) trait Eviction<K>: fmt::Debug + Default {
 
 /// Evicts the least recently used value first. For values that are used again and again, such as indexes.
 #[derive(Debug, Default)]
-pub(crate) struct LeastRecentlyUsed {
+pub struct LeastRecentlyUsed {
     uses: u64,
     bytes: u64,
     /// The values by the time of their last use.
@@ -90,9 +92,9 @@ impl<K> Eviction<K> for LeastRecentlyUsed {
 /// Of datasets in use the one that keeps the most gives room, so that each keeps as much as the others or all that it
 /// needs.
 #[derive(Debug, Default)]
-pub(crate) struct FirstCome {
+pub struct FirstCome {
     time: u64,
-    datasets: HashMap<Fingerprint, KeptDataset>,
+    datasets: BTreeMap<Fingerprint, KeptDataset>,
     /// How many plans use a block soon.
     planned: HashMap<BlockKey, u32>,
     /// The bytes of the blocks without holds that plans use soon.
@@ -115,12 +117,16 @@ struct KeptDataset {
 
 impl FirstCome {
     /// Notes that one more rank reads a dataset.
-    pub(crate) fn enter(&mut self, dataset: Fingerprint) {
+    pub fn enter(&mut self, dataset: Fingerprint) {
         self.datasets.entry(dataset).or_default().readers += 1;
     }
 
     /// Notes that a rank does not read a dataset any more.
-    pub(crate) fn leave(&mut self, dataset: Fingerprint) {
+    ///
+    /// # Panics
+    ///
+    /// If the dataset was not entered.
+    pub fn leave(&mut self, dataset: Fingerprint) {
         self.time += 1;
         let kept = self.datasets.get_mut(&dataset).expect("a dataset that is left was entered");
         kept.readers -= 1;
@@ -129,12 +135,16 @@ impl FirstCome {
     }
 
     /// Notes that a plan uses a block soon, from now until [`Self::unplan`].
-    pub(crate) fn plan(&mut self, key: BlockKey) {
+    pub fn plan(&mut self, key: BlockKey) {
         *self.planned.entry(key).or_default() += 1;
     }
 
     /// Notes that a plan does not use a block soon any more; `idle` is the block, if it is in the cache and has no holds.
-    pub(crate) fn unplan(&mut self, key: BlockKey, idle: Option<IdleValue<BlockKey>>) {
+    ///
+    /// # Panics
+    ///
+    /// If the block was not planned.
+    pub fn unplan(&mut self, key: BlockKey, idle: Option<IdleValue<BlockKey>>) {
         let plans = self.planned.get_mut(&key).expect("a block was planned");
         *plans -= 1;
         if *plans == 0 {
@@ -149,7 +159,8 @@ impl FirstCome {
     }
 
     /// Returns the bytes of the blocks that nobody holds and no plan uses soon.
-    pub(crate) const fn kept_bytes(&self) -> u64 {
+    #[must_use]
+    pub const fn kept_bytes(&self) -> u64 {
         self.kept_bytes
     }
 
@@ -165,7 +176,7 @@ impl FirstCome {
 
     /// Returns whether it knows of nothing.
     #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.datasets.is_empty() && self.planned.is_empty() && self.waiting.is_empty() && self.kept_bytes == 0
     }
 

@@ -1,19 +1,21 @@
 //! The bookkeeping of a cache with a byte budget: its entries and their holds. It does no I/O. Which entries make room is
-//! decided by a policy of [`super::eviction`].
+//! decided by an [`Eviction`] policy.
 
 use std::{collections::HashMap, hash::Hash};
-
-use spdl_core::Fingerprint;
 
 use super::{
     BlockKey,
     eviction::{Demand, Eviction, FirstCome, IdleValue},
 };
+use crate::{
+    Fingerprint,
+    mutations::{Mutation, mutated},
+};
 
 /// A cache of values of known size, by key. Values with holds stay; of the others the policy `E` evicts. `used_bytes`
 /// exceeds `budget_bytes` only if the budget shrinks below the values with holds.
 #[derive(Debug)]
-pub(crate) struct MemoryCache<K, V, E> {
+pub struct MemoryCache<K, V, E> {
     budget_bytes: u64,
     used_bytes: u64,
     next: u64,
@@ -32,7 +34,7 @@ struct CachedValue<K, V> {
 
 /// The state of an entry after a hold on it was released.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Released {
+pub enum Released {
     /// The entry has other holds, or is gone because it was retired or evicted.
     Nothing,
     /// The entry has no holds; it stays until its room is needed.
@@ -40,7 +42,9 @@ pub(crate) enum Released {
 }
 
 impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
-    pub(crate) fn new(budget_bytes: u64) -> Self {
+    /// Creates an empty cache.
+    #[must_use]
+    pub fn new(budget_bytes: u64) -> Self {
         Self {
             budget_bytes,
             used_bytes: 0,
@@ -52,10 +56,10 @@ impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
     }
 
     /// Returns the value of `key` and adds a hold, if the key is present.
-    pub(crate) fn hold(&mut self, key: &K) -> Option<(u64, &V)> {
+    pub fn hold(&mut self, key: &K) -> Option<(u64, &V)> {
         let id = *self.current.get(key)?;
         let entry = self.entries.get_mut(&id).expect("a current entry exists");
-        if entry.holds == 0 {
+        if entry.holds == 0 && !mutated(Mutation::EvictHeld) {
             self.eviction.remove(&entry.idle(id));
         }
         entry.holds += 1;
@@ -63,7 +67,11 @@ impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
     }
 
     /// Adds a value with one hold, and evicts others as needed. `None` if the values with holds leave no room.
-    pub(crate) fn insert(&mut self, key: K, bytes: u64, value: V) -> Option<u64> {
+    ///
+    /// # Panics
+    ///
+    /// If the key is there already.
+    pub fn insert(&mut self, key: K, bytes: u64, value: V) -> Option<u64> {
         assert!(!self.current.contains_key(&key), "the key is there already");
         if !self.make_room(bytes) {
             return None;
@@ -77,7 +85,11 @@ impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
     }
 
     /// Releases one hold.
-    pub(crate) fn release(&mut self, id: u64) -> Released {
+    ///
+    /// # Panics
+    ///
+    /// If the value has none.
+    pub fn release(&mut self, id: u64) -> Released {
         let entry = self.entries.get_mut(&id).expect("a held entry exists");
         assert!(entry.holds > 0, "released more often than held");
         entry.holds -= 1;
@@ -96,7 +108,7 @@ impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
 
     /// Gives a value that was added with no bytes its size, and evicts others as needed. `false` if the values with holds leave
     /// no room, or if the value is gone.
-    pub(crate) fn reserve(&mut self, id: u64, bytes: u64) -> bool {
+    pub fn reserve(&mut self, id: u64, bytes: u64) -> bool {
         if !self.entries.contains_key(&id) || !self.make_room(bytes) {
             return false;
         }
@@ -108,7 +120,7 @@ impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
     }
 
     /// Lowers the size of a value that takes less than was expected when it was added.
-    pub(crate) fn shrink(&mut self, id: u64, bytes: u64) {
+    pub fn shrink(&mut self, id: u64, bytes: u64) {
         if let Some(entry) = self.entries.get_mut(&id)
             && bytes < entry.bytes
         {
@@ -124,7 +136,7 @@ impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
     }
 
     /// Makes `key` unknown. Existing holds keep the value.
-    pub(crate) fn retire(&mut self, key: &K) {
+    pub fn retire(&mut self, key: &K) {
         if let Some(id) = self.current.remove(key) {
             let entry = &self.entries[&id];
             if entry.holds == 0 {
@@ -135,28 +147,33 @@ impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
     }
 
     /// Does the same as [`Self::retire`], but only if `id` is the current entry of the key.
-    pub(crate) fn retire_entry(&mut self, key: &K, id: u64) {
+    pub fn retire_entry(&mut self, key: &K, id: u64) {
         if self.current.get(key) == Some(&id) {
             self.retire(key);
         }
     }
 
-    pub(crate) fn set_budget(&mut self, budget_bytes: u64) {
+    /// Changes the budget, and evicts what exceeds it.
+    pub fn set_budget(&mut self, budget_bytes: u64) {
         self.budget_bytes = budget_bytes;
         self.trim();
     }
 
     /// Returns the bytes of the values that `is_meant`, among those that are there for all who ask.
-    pub(crate) fn bytes_of(&self, is_meant: impl Fn(&V) -> bool) -> u64 {
+    pub fn bytes_of(&self, is_meant: impl Fn(&V) -> bool) -> u64 {
         let current = self.current.values().map(|id| &self.entries[id]);
         current.filter(|entry| is_meant(&entry.value)).map(|entry| entry.bytes).sum()
     }
 
-    pub(crate) const fn budget_bytes(&self) -> u64 {
+    /// Returns the budget.
+    #[must_use]
+    pub const fn budget_bytes(&self) -> u64 {
         self.budget_bytes
     }
 
-    pub(crate) const fn used_bytes(&self) -> u64 {
+    /// Returns the bytes of all values, those that were retired and have holds included.
+    #[must_use]
+    pub const fn used_bytes(&self) -> u64 {
         self.used_bytes
     }
 
@@ -165,7 +182,7 @@ impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
         if self.used_bytes - idle_bytes + bytes > self.budget_bytes {
             return false;
         }
-        while self.used_bytes + bytes > self.budget_bytes {
+        while self.used_bytes + bytes > self.budget_bytes && !mutated(Mutation::ExceedCache) {
             assert!(self.evict(Demand::NewValue), "{idle_bytes} bytes may make room");
         }
         true
@@ -178,7 +195,12 @@ impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
     /// Evicts one value; `false` if none may be.
     fn evict(&mut self, demand: Demand) -> bool {
         let Some(id) = self.eviction.take_first(demand) else { return false };
-        self.current.remove(&self.entries[&id].key);
+        let key = self.entries[&id].key;
+        self.current.remove(&key);
+        if mutated(Mutation::ServeEvicted) && demand == Demand::NewValue {
+            // The key leads to the value that takes the room.
+            self.current.insert(key, self.next + 1);
+        }
         self.drop_entry(id);
         true
     }
@@ -192,29 +214,30 @@ impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
 /// What the blocks in memory are used for.
 impl<V> MemoryCache<BlockKey, V, FirstCome> {
     /// Notes that one more rank reads a dataset.
-    pub(crate) fn enter(&mut self, dataset: Fingerprint) {
+    pub fn enter(&mut self, dataset: Fingerprint) {
         self.eviction.enter(dataset);
     }
 
     /// Notes that a rank does not read a dataset any more.
-    pub(crate) fn leave(&mut self, dataset: Fingerprint) {
+    pub fn leave(&mut self, dataset: Fingerprint) {
         self.eviction.leave(dataset);
     }
 
     /// Notes that a plan uses a block soon, whether it is here or not.
-    pub(crate) fn plan(&mut self, key: BlockKey) {
+    pub fn plan(&mut self, key: BlockKey) {
         self.eviction.plan(key);
     }
 
     /// Notes that a plan does not use a block soon any more.
-    pub(crate) fn unplan(&mut self, key: BlockKey) {
+    pub fn unplan(&mut self, key: BlockKey) {
         let idle = self.current.get(&key).map(|id| (id, &self.entries[id]));
         let idle = idle.filter(|(_, entry)| entry.holds == 0).map(|(id, entry)| entry.idle(*id));
         self.eviction.unplan(key, idle);
     }
 
     /// Returns the bytes of blocks in use, or soon in use by a plan.
-    pub(crate) fn window_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn window_bytes(&self) -> u64 {
         self.used_bytes - self.eviction.kept_bytes()
     }
 }
@@ -228,7 +251,7 @@ impl<K: Copy, V> CachedValue<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fetch::eviction::LeastRecentlyUsed;
+    use crate::cache::eviction::LeastRecentlyUsed;
     use proptest::prelude::*;
 
     const fn block(dataset: u8, block: u32) -> BlockKey {
