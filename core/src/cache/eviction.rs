@@ -1,9 +1,6 @@
 //! The eviction policies of the memory caches: which of the values that nobody holds makes room first.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-};
+use std::{collections::BTreeMap, fmt};
 
 use super::BlockKey;
 use crate::Fingerprint;
@@ -51,7 +48,7 @@ pub struct LeastRecentlyUsed {
     bytes: u64,
     /// The values by the time of their last use.
     by_use: BTreeMap<u64, (u64, u64)>,
-    used_at: HashMap<u64, u64>,
+    used_at: BTreeMap<u64, u64>,
 }
 
 impl<K> Eviction<K> for LeastRecentlyUsed {
@@ -96,7 +93,7 @@ pub struct FirstCome {
     time: u64,
     datasets: BTreeMap<Fingerprint, KeptDataset>,
     /// How many plans use a block soon.
-    planned: HashMap<BlockKey, u32>,
+    planned: BTreeMap<BlockKey, u32>,
     /// The bytes of the blocks without holds that plans use soon.
     waiting: BTreeMap<u64, u64>,
     kept_bytes: u64,

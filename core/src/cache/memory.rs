@@ -1,7 +1,7 @@
 //! The bookkeeping of a cache with a byte budget: its entries and their holds. It does no I/O. Which entries make room is
 //! decided by an [`Eviction`] policy.
 
-use std::{collections::HashMap, hash::Hash};
+use std::collections::BTreeMap;
 
 use super::{
     BlockKey,
@@ -19,8 +19,8 @@ pub struct MemoryCache<K, V, E> {
     budget_bytes: u64,
     used_bytes: u64,
     next: u64,
-    current: HashMap<K, u64>,
-    entries: HashMap<u64, CachedValue<K, V>>,
+    current: BTreeMap<K, u64>,
+    entries: BTreeMap<u64, CachedValue<K, V>>,
     eviction: E,
 }
 
@@ -41,7 +41,7 @@ pub enum Released {
     Idle,
 }
 
-impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
+impl<K: Copy + Ord, V, E: Eviction<K>> MemoryCache<K, V, E> {
     /// Creates an empty cache.
     #[must_use]
     pub fn new(budget_bytes: u64) -> Self {
@@ -49,8 +49,8 @@ impl<K: Copy + Eq + Hash, V, E: Eviction<K>> MemoryCache<K, V, E> {
             budget_bytes,
             used_bytes: 0,
             next: 0,
-            current: HashMap::new(),
-            entries: HashMap::new(),
+            current: BTreeMap::new(),
+            entries: BTreeMap::new(),
             eviction: E::default(),
         }
     }
