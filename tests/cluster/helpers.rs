@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
@@ -101,6 +102,34 @@ fn helpers_that_are_killed_or_hang_lose_nothing() {
     cluster.workers[1].process.kill();
     cluster.workers[2].process.signal(Signal::STOP);
     assert_is(&[rank.finish()], &expected);
+}
+
+#[test]
+fn helpers_that_are_killed_every_three_seconds_lose_and_repeat_nothing() {
+    let heavy = HeavyJob::new("killed-often", "");
+    let expected = undisturbed(&heavy.job, STEPS, &[]);
+    let mut cluster = cluster(3);
+    cluster.submit(&heavy.job);
+    let mut rank = cluster.pull("killed-often", 0, 1, "node-0", &["--steps", &STEPS.to_string()]);
+    let rank = std::thread::spawn(move || ServerProcess::spawn(&mut rank).finish());
+    cluster.wait_for("a helper at work", |status| workers(status).iter().any(|worker| made_samples(worker) > 0));
+    let mut killed = 0;
+    while !rank.is_finished() {
+        let helper = 1 + killed % 3;
+        cluster.workers[helper].process.kill();
+        cluster.restart_worker(helper);
+        killed += 1;
+        let next = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < next && !rank.is_finished() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    let report = rank.join().expect("the rank ends");
+    let status = cluster.status();
+    let home = workers(&status).iter().find(|worker| worker["name"] == "node-0").expect("node-0");
+    println!("{killed} helpers were killed: {}", home["help"]["stats"]);
+    assert!(home["help"]["stats"]["received_samples"].as_u64() > Some(0), "{home}");
+    assert_is(&[report], &expected);
 }
 
 #[test]

@@ -7,7 +7,11 @@ use std::{
 
 use rustix::process::Signal;
 use serde_json::Value;
-use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, sum, undisturbed};
+use spdl_testkit::{
+    processes::{Cluster, ServerProcess, TestDataset, sum, undisturbed},
+    proxy::{Proxy, ReceivedRequest},
+    s3::S3Server,
+};
 
 const STEPS: &str = "48";
 
@@ -129,4 +133,48 @@ fn a_worker_that_is_killed_and_a_trainer_that_stops_take_nothing_from_the_other_
     assert_is(&rank(&cluster, "second", &["--from", "0:0", "--steps", STEPS]).finish(), &expected);
     stopped.kill();
     cluster.wait_for("a worker that keeps nothing", |_| cluster.metric("spdl_worker_shared_bytes") == 0.0);
+}
+
+/// Returns how often each byte of the shards was read from the store while ranks of two jobs with this dataset pulled an epoch, on
+/// average.
+async fn reads(columns: [&str; 2], seeds: [u32; 2]) -> f64 {
+    let dataset = TestDataset::of_pictures(240, 32);
+    let (server, folder) = (S3Server::start_open(), dataset.path("dataset"));
+    server.upload(&folder, "pictures").await;
+    let proxy = Proxy::start(server.address());
+    let url = proxy.before(&server.web_url("pictures"));
+    let cluster = Cluster::start(1);
+    for (number, (columns, seed)) in columns.iter().zip(seeds).enumerate() {
+        let text = format!("name = \"job-{number}\"\ndataset = {url:?}\nseed = {seed}\nglobal_batch = 8\n{columns}");
+        let path = dataset.path(format!("job-{number}.toml"));
+        fs::write(&path, text).expect("a job file is written");
+        cluster.submit(&path);
+    }
+    let before = proxy.requests().len();
+    let ranks = ["job-0", "job-1"].map(|name| rank(&cluster, name, &[]));
+    for rank in ranks {
+        assert_eq!(rank.finish()["samples"], 240);
+    }
+    let bytes = |request: &ReceivedRequest| {
+        let (start, end) = request.range.strip_prefix("bytes=")?.split_once('-')?;
+        Some(end.parse::<u64>().ok()? + 1 - start.parse::<u64>().ok()?)
+    };
+    let requests = proxy.requests();
+    let read: u64 = requests[before..].iter().filter(|request| request.path.ends_with(".tar")).filter_map(bytes).sum();
+    let tars = fs::read_dir(&folder).expect("a folder").map(|file| file.expect("a file"));
+    let tars = tars.filter(|file| file.path().extension().is_some_and(|extension| extension == "tar"));
+    let all: u64 = tars.map(|file| file.metadata().expect("a file").len()).sum();
+    println!("seeds {seeds:?}: {read} bytes were read of {all}");
+    read as f64 / all as f64
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_jobs_of_one_dataset_read_each_block_once() {
+    let bytes = "[[column]]\nname = \"raw\"\nfrom = \"jpg\"\ndecode = \"bytes\"\n";
+    // The first batch of each job does not wait for whole blocks: it reads its eight samples by themselves.
+    let most = 1.02 + 2.0 * 8.0 / 240.0;
+    for (columns, seeds) in [([COLUMNS, bytes], [5, 5]), ([COLUMNS, COLUMNS], [5, 6]), ([bytes, bytes], [7, 7])] {
+        let times = reads(columns, seeds).await;
+        assert!(times > 0.5 && times <= most, "each byte was read {times} times");
+    }
 }
