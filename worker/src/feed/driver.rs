@@ -22,7 +22,7 @@ use tracing::{Instrument, Span};
 
 use super::{
     FeedError, FeedEvent, FeedView, Resources,
-    batch::{BatchPlace, FilledBatch, Mixer, PlannedBatches, fill},
+    batch::{BatchPlace, FilledBatch, Mixer, PlannedBatches, fill, shared},
     dataset::DatasetView,
     progress::{FeedPhase, FeedProgress},
     room::RankRoom,
@@ -159,6 +159,7 @@ impl FeedDriver {
                     assert!(core.handle_freed(slot), "slot {slot} was freed and not lent");
                 }
                 Ok(()) = read_ahead.changed() => core.set_read_ahead(*read_ahead.borrow_and_update()),
+                Some(()) = sweep(&feed) => {}
             }
         }
     }
@@ -259,4 +260,10 @@ impl FeedDriver {
         loaded.await.map_err(|_| FeedError::Panicked { job: self.session.job.name.clone() })??;
         Ok(Some(lease))
     }
+}
+
+/// Sweeps what ranks share once; `None` if this one shares nothing.
+async fn sweep(feed: &Feed) -> Option<()> {
+    shared(feed)?.sweep().await;
+    Some(())
 }

@@ -33,6 +33,7 @@ pub(super) struct SlotMemory {
     state: Mutex<MemoryState>,
     /// Whether slots and what is lent need the memory of shared samples.
     is_short: AtomicBool,
+    becomes_short: Notify,
     fetcher: Arc<Fetcher>,
 }
 
@@ -93,7 +94,8 @@ impl SlotMemory {
             slabs: HashMap::new(),
             batches: HashMap::new(),
         };
-        Self { bytes, state: Mutex::new(state), is_short: AtomicBool::new(false), fetcher }
+        let (is_short, becomes_short) = (AtomicBool::new(false), Notify::new());
+        Self { bytes, state: Mutex::new(state), is_short, becomes_short, fetcher }
     }
 
     /// Notes how many bytes are lent to the decoding of large pictures.
@@ -126,6 +128,11 @@ impl SlotMemory {
         self.is_short.load(Relaxed)
     }
 
+    /// Waits until slots and what is lent come to need the memory of shared samples; one of those that wait is told.
+    pub(super) async fn becomes_short(&self) {
+        self.becomes_short.notified().await;
+    }
+
     /// Returns the bytes that slots take.
     pub(super) fn slab_bytes(&self) -> u64 {
         self.state.lock().core.used_bytes()
@@ -152,7 +159,10 @@ impl SlotMemory {
         let outcome = change(&mut state);
         state.carry_out();
         let beside_bytes = state.beside_cache_bytes();
-        self.is_short.store(state.shared_bytes > 0 && beside_bytes > self.bytes, Relaxed);
+        let is_short = state.shared_bytes > 0 && beside_bytes > self.bytes;
+        if !self.is_short.swap(is_short, Relaxed) && is_short {
+            self.becomes_short.notify_one();
+        }
         let cache_bytes = self.bytes.saturating_sub(beside_bytes);
         if std::mem::replace(&mut state.cache_bytes, cache_bytes) != cache_bytes {
             self.fetcher.set_memory(cache_bytes);

@@ -105,7 +105,15 @@ struct SharedRoom {
 }
 
 impl SharedMemory {
+    /// Returns whether more may be kept.
+    fn may_keep(&self) -> bool {
+        !self.is_full.load(Relaxed) && !self.slots.is_short()
+    }
+
     fn take(self: &Arc<Self>, bytes: u64) -> Option<SharedRoom> {
+        if self.slots.is_short() {
+            return None;
+        }
         let mut used = self.used.lock();
         while used.bytes + bytes > STEP_BYTES * used.reserved.len() as u64 {
             let next_bytes = STEP_BYTES * (used.reserved.len() as u64 + 1);
@@ -200,8 +208,8 @@ impl Sharing {
             let released = self.core.lock().sweep(now_ms);
             drop(released);
             self.memory.is_full.store(false, Relaxed);
+            self.make_room();
         }
-        self.make_room();
     }
 }
 
@@ -257,6 +265,15 @@ impl SharingMember {
         self.ahead
     }
 
+    /// Gives up at once what slots need the memory of; after a second what is kept for idle ranks, as feeds that come to no samples
+    /// give up nothing.
+    pub(super) async fn sweep(&self) {
+        tokio::select! {
+            () = self.sharing.memory.slots.becomes_short() => self.sharing.make_room(),
+            () = tokio::time::sleep(Duration::from_millis(SWEEP_MS)) => self.sharing.sweep(self.sharing.now_ms()),
+        }
+    }
+
     /// Announces samples that the feed decodes soon.
     pub(super) fn announce(&self, draws: impl IntoIterator<Item = SampleDraw>) {
         self.sharing.core.lock().announce(self.id, draws);
@@ -273,7 +290,7 @@ impl SharingMember {
         let now_ms = self.sharing.now_ms();
         self.sharing.sweep(now_ms);
         let memory = &self.sharing.memory;
-        let may_keep = !memory.is_full.load(Relaxed);
+        let may_keep = memory.may_keep();
         if !may_keep {
             memory.refused.fetch_add(1, Relaxed);
         }

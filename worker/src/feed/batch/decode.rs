@@ -89,7 +89,7 @@ pub(super) struct LeftSamples {
 }
 
 /// Returns what the rank shares samples with; `None` if no other session has any of its columns.
-pub(super) fn shared(feed: &Feed) -> Option<&SharingMember> {
+pub(in crate::feed) fn shared(feed: &Feed) -> Option<&SharingMember> {
     feed.sharing.as_ref().filter(|member| member.is_met())
 }
 

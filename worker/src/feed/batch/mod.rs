@@ -46,9 +46,9 @@ use tokio::sync::watch;
 use tracing::{Instrument, Span};
 
 pub use self::held::HeldSamples;
-pub(super) use self::mix::Mixer;
+pub(super) use self::{decode::shared, mix::Mixer};
 use self::{
-    decode::{BatchBuffer, KeptInBatch, LeftSamples, Samples, decode_samples, shared, shared_for},
+    decode::{BatchBuffer, KeptInBatch, LeftSamples, Samples, decode_samples, shared_for},
     mix::PlannedMixes,
     records::FetchedGroup,
 };

@@ -1,6 +1,6 @@
 //! Tests of ranks of different sessions that share decoded samples.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use spdl_core::{
     SampleId,
@@ -46,40 +46,62 @@ impl Received {
     }
 }
 
-/// Feeds a rank of each session to the end. The second rank holds all of its slots until the first has come past them, and then
-/// follows it batch by batch.
-async fn follow(resources: &Arc<Resources>, sessions: &[Session; 2]) -> [BTreeMap<(Position, u32), Seen>; 2] {
-    let [mut first, mut second] = [Received::default(), Received::default()];
-    let mut ahead = start(resources, &sessions[0], 0, Position::START);
-    assert!(first.take(&mut ahead).await);
-    let mut behind = start(resources, &sessions[1], 0, Position::START);
-    for _ in 0..behind.slab().slots() {
-        assert!(second.take(&mut behind).await);
+/// A rank of each of two sessions.
+struct Pair {
+    feeds: [RankFeed; 2],
+    received: [Received; 2],
+}
+
+impl Pair {
+    /// Starts two ranks. The second holds all of its slots until the first has come past them.
+    async fn start(resources: &Arc<Resources>, sessions: &[Session; 2]) -> Self {
+        let [mut first, mut second] = [Received::default(), Received::default()];
+        let mut ahead = start(resources, &sessions[0], 0, Position::START);
+        assert!(first.take(&mut ahead).await);
+        let mut behind = start(resources, &sessions[1], 0, Position::START);
+        for _ in 0..behind.slab().slots() {
+            assert!(second.take(&mut behind).await);
+        }
+        for _ in 0..=second.held.len() {
+            first.free(&ahead);
+            first.take(&mut ahead).await;
+        }
+        Self { feeds: [ahead, behind], received: [first, second] }
     }
-    for _ in 0..=second.held.len() {
-        first.free(&ahead);
-        first.take(&mut ahead).await;
-    }
-    loop {
-        second.free(&behind);
-        let has_more = second.take(&mut behind).await;
-        first.free(&ahead);
-        first.take(&mut ahead).await;
-        if !has_more {
-            return [first.seen, second.seen];
+
+    /// Feeds both to the end, the second batch by batch after the first.
+    async fn follow(self) -> [BTreeMap<(Position, u32), Seen>; 2] {
+        let Self { feeds: [mut ahead, mut behind], received: [mut first, mut second] } = self;
+        loop {
+            second.free(&behind);
+            let has_more = second.take(&mut behind).await;
+            first.free(&ahead);
+            first.take(&mut ahead).await;
+            if !has_more {
+                return [first.seen, second.seen];
+            }
         }
     }
 }
 
-/// Waits until nothing is kept: the tasks of ranks that are dropped end a moment later.
-async fn all_is_given_back(resources: &Resources) {
-    let given_back = async {
-        while resources.sharing().bytes > 0 {
-            tokio::task::yield_now().await;
+/// Feeds a rank of each session to the end, so that the second takes what the first has decoded.
+async fn follow(resources: &Arc<Resources>, sessions: &[Session; 2]) -> [BTreeMap<(Position, u32), Seen>; 2] {
+    Pair::start(resources, sessions).await.follow().await
+}
+
+/// Waits until something is kept, or nothing: tasks of ranks go on, and end a moment after their ranks are dropped.
+async fn becomes_kept(resources: &Resources, is_kept: bool) {
+    let becomes = async {
+        while (resources.sharing().bytes > 0) != is_kept {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    let minute = std::time::Duration::from_secs(60);
-    tokio::time::timeout(minute, given_back).await.unwrap_or_else(|_| panic!("{:?}", resources.sharing()));
+    let minute = Duration::from_secs(60);
+    tokio::time::timeout(minute, becomes).await.unwrap_or_else(|_| panic!("{:?}", resources.sharing()));
+}
+
+async fn all_is_given_back(resources: &Resources) {
+    becomes_kept(resources, false).await;
 }
 
 async fn alone(session: &Session) -> BTreeMap<(Position, u32), Seen> {
@@ -164,6 +186,39 @@ async fn a_rank_whose_trainer_takes_nothing_delays_nobody_and_leaves_nothing_beh
     assert!(stats.bytes <= resources.budget().shares().pool_bytes / 8, "{stats:?}");
     drop((pulled, stalled));
     all_is_given_back(&resources).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_kept_is_given_back_though_no_rank_goes_on() {
+    let fixture = FeedFixture::new(&[], JOB);
+    let sessions = [session(&fixture, 1, "first"), session(&fixture, 2, "second")];
+    let resources = resources(PLENTY, None);
+    let pair = Pair::start(&resources, &sessions).await;
+    becomes_kept(&resources, true).await;
+    // Once both are idle.
+    all_is_given_back(&resources).await;
+    let expected = alone(&sessions[0]).await;
+    for received in pair.follow().await {
+        assert!(received == expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_needs_memory_gets_that_of_shared_samples_at_once_and_nothing_is_kept_meanwhile() {
+    let fixture = FeedFixture::new(&[], JOB);
+    let sessions = [session(&fixture, 1, "first"), session(&fixture, 2, "second")];
+    let resources = resources(PLENTY, None);
+    let pair = Pair::start(&resources, &sessions).await;
+    becomes_kept(&resources, true).await;
+    resources.memory.lend(resources.budget().shares().pool_bytes);
+    all_is_given_back(&resources).await;
+    assert!(!resources.memory.is_short());
+    let kept = resources.sharing().samples.kept;
+    let expected = alone(&sessions[0]).await;
+    for received in pair.follow().await {
+        assert!(received == expected);
+    }
+    assert_eq!(resources.sharing().samples.kept, kept, "there was no memory");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
