@@ -277,14 +277,16 @@ impl World {
                 ProcessInput::HeartbeatTimeout { conn, id },
             );
         }
-        let asked = match *body {
+        let mut asked = match *body {
             ToCoordinator::Join(join) => Asked::Join(join.job, join.run),
             ToCoordinator::SubmitJob { toml, .. } => Asked::Submit(toml),
             ToCoordinator::RemoveJob { name } => Asked::Remove(name),
             _ => Asked::Other,
         };
         if let (Asked::Submit(job) | Asked::Remove(job), FromCoordinator::Done) = (&asked, &reply) {
-            self.oracle.decided_about_job(at, job, matches!(asked, Asked::Remove(_)));
+            let is_removal = matches!(asked, Asked::Remove(_));
+            let decision = self.oracle.decided_about_job(at, job, is_removal);
+            asked = Asked::Decided { job: job.clone(), is_removal, decision };
         }
         self.hand_over_changes(at, changes, Some(Reply { conn, id, body: reply, terms, asked }));
     }
@@ -323,7 +325,7 @@ impl World {
             self.coverage.count("old_leader_answered_as_its_clock_stood_still");
         }
         if term == self.latest_term
-            && let Err(problem) = self.on_reported_bad(asked, &body)
+            && let Err(problem) = self.on_reply(asked, &body)
         {
             self.fail(problem);
         }
@@ -331,18 +333,14 @@ impl World {
     }
 
     /// Informs the oracle of a reply from the latest leader.
-    fn on_reported_bad(&mut self, asked: Asked, body: &FromCoordinator) -> Result<(), String> {
+    fn on_reply(&mut self, asked: Asked, body: &FromCoordinator) -> Result<(), String> {
         match (asked, body) {
             (Asked::Join(job, run), FromCoordinator::Joined { session, .. }) => {
                 self.oracle.answered_join(&(job, run), session)
             }
             (Asked::Join(job, _), FromCoordinator::Refused(Refusal::UnknownJob { .. })) => self.oracle.on_unknown(&job),
-            (Asked::Submit(job), FromCoordinator::Done) => {
-                self.oracle.on_job_error(&job, false, self.now_us);
-                Ok(())
-            }
-            (Asked::Remove(job), FromCoordinator::Done) => {
-                self.oracle.on_job_error(&job, true, self.now_us);
+            (Asked::Decided { job, is_removal, decision }, FromCoordinator::Done) => {
+                self.oracle.answered_admin(&job, is_removal, decision, self.now_us);
                 Ok(())
             }
             _ => Ok(()),

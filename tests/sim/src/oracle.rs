@@ -299,11 +299,12 @@ impl Oracle {
         matches!(self.fate(job), Fate::Removed { .. })
     }
 
-    /// Records that a coordinator decided to create or remove a submitted job.
-    pub(crate) fn decided_about_job(&mut self, at: usize, job: &str, is_removal: bool) {
+    /// Records that a coordinator decided to create or remove a submitted job. Returns the number of the decision.
+    pub(crate) fn decided_about_job(&mut self, at: usize, job: &str, is_removal: bool) -> u64 {
         let submitted = self.jobs.entry(job.to_owned()).or_default();
         submitted.fate = Fate::Open;
         submitted.decisions += 1;
+        let decision = submitted.decisions;
         if is_removal {
             self.adopted.retain(|_, (run, ..)| run.0 != job);
             self.bad_acknowledged.retain(|(of, _)| of != job);
@@ -311,12 +312,15 @@ impl Oracle {
             known.retain(|_, known| known.run.0 != job);
             lagging.retain(|(_, session, ..)| known.contains_key(session));
         }
+        decision
     }
 
-    /// Records that the admin got the answer that its request is done.
-    pub(crate) fn on_job_error(&mut self, job: &str, is_removal: bool, now_us: u64) {
+    /// Records that the admin got the answer that its request is done. Another decision may have followed meanwhile.
+    pub(crate) fn answered_admin(&mut self, job: &str, is_removal: bool, decision: u64, now_us: u64) {
         let submitted = self.jobs.entry(job.to_owned()).or_default();
-        submitted.fate = if is_removal { Fate::Removed { since_us: now_us } } else { Fate::There };
+        if submitted.decisions == decision {
+            submitted.fate = if is_removal { Fate::Removed { since_us: now_us } } else { Fate::There };
+        }
     }
 
     /// Checks the answer to a rank that there is no such job.

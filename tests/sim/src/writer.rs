@@ -60,6 +60,8 @@ pub(crate) enum Asked {
     Join(String, String),
     Submit(String),
     Remove(String),
+    /// What was decided about a job, and which decision about it that is.
+    Decided { job: String, is_removal: bool, decision: u64 },
     Other,
 }
 
