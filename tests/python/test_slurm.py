@@ -6,6 +6,7 @@ import collections
 import json
 import os
 import pathlib
+import re
 import sys
 import sysconfig
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 import slurm
-from conftest import LIMIT_S, PICTURES, MakeJob, ctl
+from conftest import LIMIT_S, PICTURES, MakeJob, ctl, ctl_json
 from launcher import BUDGET, Tree, left
 from test_launcher import TRAINER, WAITS
 
@@ -64,6 +65,14 @@ class Launch:
         """Returns what the job has written."""
         return self.output.read_text().splitlines() if self.output.exists() else []
 
+    def helpers(self) -> list[str]:
+        """Returns the workers that only help others, as the coordinator knows them; none as long as there is none to ask."""
+        found = re.search(r"spdl-ctl status (--coord \S+ --certs \S+)", "\n".join(self.lines()))
+        if found is None or not os.path.exists(found[1].split()[-1]):
+            return []
+        state = ctl_json("status", *found[1].split())
+        return [worker["name"] for worker in state["workers"] if (worker.get("help") or {}).get("is_helper_only")]
+
     def assert_nothing_is_left(self) -> None:
         """Asserts that the launchers' folders are gone."""
         assert left(self.temporary) == os.listdir(self.shared) == []
@@ -101,6 +110,36 @@ def test_the_batch_script_of_the_examples_trains(launch: Launch, train: pathlib.
     launch.submit("--wait", EXAMPLE, train, program, GPUS_PER_NODE="1", OMP_NUM_THREADS="1")
     assert any(line.startswith("saw 400 samples in 2 epochs on 2 ranks, 0 of them twice;") for line in launch.lines()), launch.lines()
     launch.assert_nothing_is_left()
+
+
+def test_nodes_of_a_heterogeneous_job_help_to_decode(
+    launch: Launch, job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path]
+) -> None:
+    pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
+    train = job_file(job(name="train", global_batch=6, epochs=400, epoch_end="exact"))
+    program = EXAMPLE.parents[2] / "python/examples/train_ddp.py"
+    number = launch.submit("--nodes=1", ":", "--nodes=1", EXAMPLE, train, program, GPUS_PER_NODE="1", OMP_NUM_THREADS="1")
+    deadline = time.monotonic() + LIMIT_S
+    try:
+        while launch.helpers() != ["worker-1"]:
+            assert time.monotonic() < deadline and launch.cluster.call("squeue", "--noheader"), launch.lines()
+            time.sleep(0.1)
+    finally:
+        launch.cluster.call("scancel", number)
+    launch.cluster.wait_for_jobs()
+    launch.assert_nothing_is_left()
+
+
+def test_the_batch_script_asks_pyxis_for_containers_with_the_folder_of_the_socket(
+    launch: Launch, train: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    # Without pyxis, `srun` refuses its options, after it has made the folder on each node, and before that is removed.
+    sockets = tmp_path / "sockets"
+    with pytest.raises(AssertionError):
+        launch.submit("--wait", EXAMPLE, train, "train.py", CONTAINER_IMAGE="package.sqsh", SOCKET_FOLDER=str(sockets))
+    assert any("--container-image=package.sqsh" in line for line in launch.lines()), launch.lines()
+    # Both nodes are this machine: `rmdir` fails on the second, and would on the first too if there had been no folder.
+    assert sum("rmdir: failed" in line for line in launch.lines()) == 1 and not sockets.exists(), launch.lines()
 
 
 def test_a_job_that_is_preempted_goes_on_with_fewer_nodes_and_with_more_again(
