@@ -24,7 +24,7 @@ def submit(
 ) -> str:
     """Creates a job in a cluster and returns its name; does nothing if the same job is there.
 
-    job: path of a job file (TOML), or a dict with the same keys. The source of its functions is found with this Python.
+    job: path of a job file (TOML), a dict with the same keys, or an object of a dataclass with fields of these names. The source of its functions is found with this Python.
     new_version: if a job of this name is there and differs, create this one as the next version of it: `imagenet-v2` for `imagenet`. Without it, that is a
         `RefusedError`, which says what differs: a job does not change, because positions and checkpoints belong to it.
     coordinators: `HOST:PORT` of the coordinator, or of all of them, separated by commas. Default `SPDL_COORD`.

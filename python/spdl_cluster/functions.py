@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from . import _native
 from .errors import SettingError
 
-#: A job: the path of a job file, or a dict with the same keys, such as a `Job`.
-AnyJob = Mapping[str, Any] | str | os.PathLike[str]
+
+#: Of dicts and lists inside one another: more than the native half takes, which says so.
+_MAX_DEPTH = 100
+
+
+class DataclassObject(Protocol):
+    """An object of a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+#: A job: the path of a job file, a dict with the same keys, such as a `Job`, or an object of a dataclass with fields of these names.
+AnyJob = Mapping[str, Any] | DataclassObject | str | os.PathLike[str]
 
 
 class Program(NamedTuple):
@@ -29,8 +41,28 @@ class Program(NamedTuple):
 _IN_A_MODULE = "put it into a separate module (in a notebook, a cell that begins with `%%writefile augment.py`), import that, and give `augment.{}`"
 
 
-def named(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the job with each function replaced by its name."""
+def plain(job: AnyJob) -> dict[str, Any] | str | os.PathLike[str]:
+    """Returns a job as a dict of dicts and lists, in which each function is replaced by its name; a path as it is.
+
+    Objects of dataclasses become dicts. A field that is `None` is left out, as a job file leaves out a key; one whose name ends with `_`, such as `from_`,
+    is the key without it.
+    """
+    found: dict[str, Any] | str | os.PathLike[str] = _plain(job, _MAX_DEPTH)
+    return _named(found) if isinstance(found, dict) else found
+
+
+def _plain(value: object, depth: int) -> Any:
+    if depth == 0:
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {name.removesuffix("_"): _plain(content, depth - 1) for name, content in fields if content is not None}
+    if isinstance(value, Mapping):
+        return {key: _plain(content, depth - 1) for key, content in value.items()}
+    return [_plain(content, depth - 1) for content in value] if isinstance(value, (list, tuple)) else value
+
+
+def _named(job: Mapping[str, Any]) -> dict[str, Any]:
     named = dict(job)
     for kind, subject, key in (("column", "name", "transform"), ("function", "call", "call")):
         tables = named.get(kind)
@@ -41,7 +73,7 @@ def named(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def job_text(job: AnyJob, name: str | None = None) -> str:
     """Returns a job, under another name if one is given, as the text of a job file that means the same in every folder."""
-    return _native.job_text(named(job) if isinstance(job, Mapping) else job, name)
+    return _native.job_text(plain(job), name)
 
 
 def program() -> Program | None:

@@ -333,8 +333,8 @@ def connect(
     rank, world: this rank and the number of data-parallel ranks. By default those of torch's process group when the
         loader is first used; without one, `RANK` and `WORLD_SIZE` as torchrun sets them, MPI's variables, or SLURM's;
         otherwise 0 of 1. Give both or neither.
-    job: name of the job; under `spdl-run` also the job's file. A dict with the keys of a job file is submitted first, as by `submit`, which
-        does nothing if the same job is there. Default `SPDL_JOB`.
+    job: name of the job; under `spdl-run` also the job's file. A dict with the keys of a job file, or an object of a dataclass, is submitted
+        first, as by `submit`, which does nothing if the same job is there. Default `SPDL_JOB`.
     run: name of this training. Sessions and positions belong to the run, and several runs with the same job can go on
         at once. Default `SPDL_RUN`, or the job's name.
     start: `"beginning"`; `"resume"`, the position that all ranks of the run's last session had reached; an epoch;
@@ -371,10 +371,11 @@ def connect(
     Settings are checked and the device is opened at once. At its first use the loader joins the session and allocates
     memory on the device.
     """
+    plain = None if job is None else functions.plain(job)
     ranks = environment.Ranks(rank, world)
     native = NativeLoader.connect(
         ranks,
-        job=control.submit(job, coordinators=coordinators, certs=certs) if isinstance(job, Mapping) else environment.job_name(job),
+        job=control.submit(plain, coordinators=coordinators, certs=certs) if isinstance(plain, dict) else environment.job_name(plain),
         run=run,
         start=_start_text(start, state),
         takeover=takeover,
@@ -445,7 +446,7 @@ def local(
         warnings.warn(f"cores={cores} is more than the {there} of this machine; it is a number of cores, not percent", stacklevel=3)
     ranks = environment.Ranks(rank, world)
     native = NativeLoader.local(
-        functions.named(job) if isinstance(job, Mapping) else job,
+        functions.plain(job),
         ranks,
         start=_start_text(start, state),
         epochs=epochs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -61,3 +62,51 @@ def test_what_is_obvious_is_taken_for_what_it_is(job: MakeJob) -> None:
     right["column"][0]["ops"] = [{"resize": [48, 48]}, {"center_crop": 32}, "random_flip"]
     with spdl_cluster.local(right, tensors="numpy") as loader:
         assert next(iter(loader))["image"].shape == (24, 32, 32, 3)
+
+
+@dataclasses.dataclass
+class MyColumn:
+    """A column as a program has it."""
+
+    name: str
+    from_: str
+    decode: str
+    ops: tuple[Any, ...] | None = None
+    max_bytes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class MyJob:
+    """A job as a program has it."""
+
+    name: str
+    dataset: str
+    global_batch: int
+    column: list[MyColumn]
+    seed: int | None = None
+
+
+def test_an_object_of_a_dataclass_is_the_dict_of_its_fields(job: MakeJob) -> None:
+    wanted = job()
+    columns = [MyColumn("image", "jpg", "image", ({"resize": (32, 32)},)), MyColumn("label", "cls", "int")]
+    made = MyJob(wanted["name"], str(wanted["dataset"]), 24, columns)
+    same = {
+        "name": made.name,
+        "dataset": made.dataset,
+        "global_batch": 24,
+        "column": [
+            {"name": "image", "from": "jpg", "decode": "image", "ops": [{"resize": [32, 32]}]},
+            {"name": "label", "from": "cls", "decode": "int"},
+        ],
+    }
+    with spdl_cluster.local(made, tensors="numpy") as mine, spdl_cluster.local(same, tensors="numpy") as theirs:
+        for ours, other in zip(mine, theirs, strict=True):
+            assert ours["image"].tobytes() == other["image"].tobytes() and ours["label"].tolist() == other["label"].tolist()
+    with spdl_cluster.local({**same, "column": columns}, tensors="numpy") as loader:
+        assert next(iter(loader))["image"].shape == (24, 32, 32, 3)
+    wrong = MyJob(made.name, made.dataset, 24, [MyColumn("label", "cls", "whole")])
+    assert "column label" in refusal(wrong)
+    assert refusal(MyJob) == "job is a `type`, neither a dict nor the path of a job file"
+    within: dict[str, Any] = dict(same)
+    within["column"] = [within]
+    assert "is nested too deep for a job" in refusal(within)

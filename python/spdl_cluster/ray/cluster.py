@@ -199,7 +199,8 @@ def start(
 
 
 def _shown(job: AnyJob) -> str:
-    return str(job.get("name", "job")) if isinstance(job, Mapping) else os.fspath(job)
+    plain = functions.plain(job)
+    return str(plain.get("name", "job")) if isinstance(plain, dict) else os.fspath(plain)
 
 
 def _get(call: Any, limit_s: float) -> Any:
