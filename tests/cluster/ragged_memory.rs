@@ -74,5 +74,7 @@ fn a_batch_that_can_never_fit_ends_the_rank_with_the_memory_that_it_needs() {
         "raise its memory budget to",
     ]);
     cluster.start_worker("node-1", &["--memory", "192MiB"]);
+    // A rank whose node's worker is not known yet has its home elsewhere.
+    cluster.wait_for("two workers", |status| status["workers"].as_array().is_some_and(|workers| workers.len() == 2));
     assert_eq!(cluster.pull_all("large", 1, &["node-1"], &["--from", "0:0"])[0]["samples"], 48);
 }

@@ -61,7 +61,11 @@ pub(crate) enum Asked {
     Submit(String),
     Remove(String),
     /// What was decided about a job, and which decision about it that is.
-    Decided { job: String, is_removal: bool, decision: u64 },
+    Decided {
+        job: String,
+        is_removal: bool,
+        decision: u64,
+    },
     Other,
 }
 
