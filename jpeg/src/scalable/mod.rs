@@ -1,9 +1,9 @@
 //! Scalable packed pictures: the quantised coefficients of a baseline JPEG, coded anew so that a crop costs what its
 //! area and its scale ask for.
 //!
-//! The coefficients are split into four [bands](bands) by frequency, and the picture into [tiles] of some MCUs. Each
-//! band of each tile is a stream of bits of its own, found by a [table](layout) of lengths. Decoding reads the tiles
-//! of the crop, of them the bands that the scale needs, and several streams at a time. The codes are [fixed](book), so
+//! The coefficients are split into four bands by frequency, and the picture into tiles of some MCUs. Each
+//! band of each tile is a stream of bits of its own, found by a table of lengths. Decoding reads the tiles
+//! of the crop, of them the bands that the scale needs, and several streams at a time. The codes are fixed, so
 //! that no tables have to be built for a picture. What else the file has is kept, so that [`restore`] returns it bit for
 //! bit. `docs/spec/formats.md` describes the format.
 
