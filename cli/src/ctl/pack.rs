@@ -188,26 +188,23 @@ pub(crate) fn print(made: &DatasetReport, json: bool) -> Result<(), CtlError> {
         report::count(made.shards.into(), "shard", "shards"),
         report::bytes(made.bytes),
     )?;
-    if made.crop_ready_pictures > 0 {
-        let growth = made.crop_ready_bytes as f64 / made.crop_ready_source_bytes as f64 - 1.0;
+    let rewritten = |pictures: u64, kind: &str, [bytes, source_bytes]: [u64; 2], beside: &str| {
+        if pictures == 0 {
+            return Ok(());
+        }
         outln!(
-            "{} crop-ready: {} instead of {}, {:+.2} %, their tables in the record indexes included",
-            report::count(made.crop_ready_pictures, "picture", "pictures"),
-            report::bytes(made.crop_ready_bytes),
-            report::bytes(made.crop_ready_source_bytes),
-            growth * 100.0,
-        )?;
-    }
-    if made.scalable_pictures > 0 {
-        let growth = made.scalable_bytes as f64 / made.scalable_source_bytes as f64 - 1.0;
-        outln!(
-            "{} scalable: {} instead of {}, {:+.2} %",
-            report::count(made.scalable_pictures, "picture", "pictures"),
-            report::bytes(made.scalable_bytes),
-            report::bytes(made.scalable_source_bytes),
-            growth * 100.0,
-        )?;
-    }
+            "{} {kind}: {} instead of {}, {:+.2} %{beside}",
+            report::count(pictures, "picture", "pictures"),
+            report::bytes(bytes),
+            report::bytes(source_bytes),
+            (bytes as f64 / source_bytes as f64 - 1.0) * 100.0,
+        )
+    };
+    let crop_ready_bytes = [made.crop_ready_bytes, made.crop_ready_source_bytes];
+    let tables = ", their tables in the record indexes included";
+    rewritten(made.crop_ready_pictures, "crop-ready", crop_ready_bytes, tables)?;
+    let scalable_bytes = [made.scalable_bytes, made.scalable_source_bytes];
+    rewritten(made.scalable_pictures, "scalable", scalable_bytes, "")?;
     for (why, pictures) in &made.jpegs_as_they_are {
         outln!("{} not scalable: {}", report::count(*pictures, "JPEG", "JPEGs"), why.text())?;
     }
