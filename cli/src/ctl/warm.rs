@@ -30,6 +30,8 @@ use crate::local::LocalError;
 
 /// How often it is checked whether the folder takes more.
 const TICK: Duration = Duration::from_millis(20);
+/// How often is looked whether blocks are written.
+const WRITE_TICK: Duration = Duration::from_millis(2);
 
 /// Arguments of `warm`.
 #[derive(Debug, clap::Args)]
@@ -67,7 +69,7 @@ pub(crate) struct WarmArgs {
 struct Warmed {
     job: String,
     cache_dir: PathBuf,
-    /// Samples that this node reads in an epoch, and those of them whose data was read, in order.
+    /// Samples that this node reads in an epoch, and how many of the first of them were there for sure when the folder was full.
     samples: u64,
     warmed_samples: u64,
     /// Bytes that came from the store.
@@ -122,21 +124,30 @@ async fn warm(args: &WarmArgs) -> Result<Warmed, CtlError> {
     let mut warmed_samples = 0;
     let take = async {
         loop {
-            if let Ok(event) = tokio::time::timeout(TICK, feed.next()).await {
-                let FeedEvent::Filled { slot, .. } = event.map_err(feed_error)? else {
+            let event = tokio::time::timeout(TICK, feed.next()).await.ok().transpose().map_err(feed_error)?;
+            // A batch is counted when all that was fetched for it is written; what comes later is fetched meanwhile.
+            let has_room = loop {
+                match resources.disk_cache().expect("it was there") {
+                    DiskCacheState { is_failing: true, .. } => {
+                        return Err(refused("it takes no more blocks; the warning above has the reason"));
+                    }
+                    DiskCacheState { refused: 1.., .. } => break false,
+                    DiskCacheState { to_write: 1.., .. } if event.is_some() => tokio::time::sleep(WRITE_TICK).await,
+                    _ => break true,
+                }
+            };
+            match event {
+                _ if !has_room => return Ok(()),
+                Some(FeedEvent::Filled { slot, .. }) => {
+                    feed.free(slot).map_err(feed_error)?;
+                    warmed_samples = (warmed_samples + batch).min(samples);
+                    bar.set_position(warmed_samples);
+                }
+                Some(_) => {
                     warmed_samples = samples;
                     return Ok(());
-                };
-                feed.free(slot).map_err(feed_error)?;
-                warmed_samples = (warmed_samples + batch).min(samples);
-                bar.set_position(warmed_samples);
-            }
-            match resources.disk_cache() {
-                Some(DiskCacheState { is_failing: true, .. }) => {
-                    return Err(refused("it takes no more blocks; the warning above has the reason"));
                 }
-                Some(DiskCacheState { is_full: true, .. }) => return Ok(()),
-                _ => {}
+                None => {}
             }
         }
     };
@@ -162,7 +173,7 @@ async fn warm(args: &WarmArgs) -> Result<Warmed, CtlError> {
         store_bytes: fetched.map_or(0, |fetch| fetch.bytes),
         cache_bytes: cache.used_bytes,
         cache_limit_bytes: cache.limit_bytes,
-        is_full: cache.is_full,
+        is_full: cache.refused > 0,
         seconds: begun.elapsed().as_secs_f64(),
     })
 }
@@ -196,7 +207,7 @@ fn print(warmed: &Warmed) -> Result<(), CtlError> {
         outln!("all that an epoch of job `{job}` reads on this node is there")
     } else {
         let part = 100.0 * *warmed_samples as f64 / *samples as f64;
-        outln!("there is no more room: the first {part:.0} % of an epoch of job `{job}` on this node is there")
+        outln!("there is no more room: at least the first {part:.0} % of an epoch of job `{job}` on this node is there")
     }
 }
 

@@ -138,6 +138,8 @@ pub struct DiskCacheState {
     pub limit_bytes: u64,
     /// Whether the last block that came had no room.
     pub is_full: bool,
+    /// How many blocks had no room.
+    pub refused: u64,
     /// Whether nothing is written because the disk failed.
     pub is_failing: bool,
     /// Blocks that are still to be written.
@@ -395,7 +397,7 @@ impl Fetcher {
             let (used_bytes, limit_bytes) = disk.bytes();
             let to_write = Arc::strong_count(&self.to_write) - 1;
             let (is_full, is_failing) = (disk.is_full(), disk.is_failing());
-            DiskCacheState { used_bytes, limit_bytes, is_full, is_failing, to_write }
+            DiskCacheState { used_bytes, limit_bytes, is_full, refused: disk.refused(), is_failing, to_write }
         })
     }
 

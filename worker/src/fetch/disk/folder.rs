@@ -41,8 +41,9 @@ pub(super) struct CacheFolder {
     budget_bytes: u64,
     /// The bytes that were counted when somebody asked last.
     known_bytes: AtomicU64,
-    /// Whether the last block that came had no room.
+    /// Whether the last block that came had no room, and how many had none.
     is_full: AtomicBool,
+    refused: AtomicU64,
     state: Mutex<FolderState>,
     /// The datasets in use here, each with its readers and its marker once something of it was read or written.
     used: Mutex<HashMap<Fingerprint, UsedDataset>>,
@@ -119,6 +120,7 @@ impl CacheFolder {
             budget_bytes,
             known_bytes: AtomicU64::new(0),
             is_full: AtomicBool::new(false),
+            refused: AtomicU64::new(0),
             state: Mutex::new(state),
             used: Mutex::default(),
         };
@@ -150,6 +152,11 @@ impl CacheFolder {
     /// Whether the last block that came had no room.
     pub(super) fn is_full(&self) -> bool {
         self.is_full.load(Relaxed)
+    }
+
+    /// Returns how many blocks had no room.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
     }
 
     /// Notes that one more rank reads a dataset.
@@ -194,6 +201,7 @@ impl CacheFolder {
         let has_room = folder.make_room(Some(key.dataset), bytes)?;
         self.is_full.store(!has_room, Relaxed);
         if !has_room {
+            self.refused.fetch_add(1, Relaxed);
             return Ok(None);
         }
         folder.state.temporary += 1;

@@ -139,6 +139,11 @@ impl DiskCache {
         self.folder.is_full()
     }
 
+    /// Returns how many blocks had no room.
+    pub(crate) fn refused(&self) -> u64 {
+        self.folder.refused()
+    }
+
     /// Whether nothing is written because the disk failed.
     pub(crate) fn is_failing(&self) -> bool {
         self.pause.lock().is_on()
