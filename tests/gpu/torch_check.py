@@ -186,6 +186,14 @@ def torn(kind: str) -> Callable[[Scene], str]:
 
         expected, stream, other = on_host(scene.job), stream_of(kind, scene.device), torch.cuda.Stream(scene.device)
         options = spdl_cluster.DeviceOptions(buffers=2)
+        # The first use of a kernel loads it, which waits for the device: then nothing would be overwritten in time.
+        like = expected[0]["image"].to(scene.device)
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(1)
+            like.clone()
+        with torch.cuda.stream(other):
+            like.fill_(0)
+        torch.cuda.synchronize(scene.device)
         for overwrites in (True, False):
             copies = []
             with (

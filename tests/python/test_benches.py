@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from conftest import LIMIT_S
 
-PEERS = pathlib.Path(__file__).parents[2] / "benches/peers"
+BENCHES = pathlib.Path(__file__).parents[2] / "benches"
+PEERS = BENCHES / "peers"
 CASES = ["function-1-1", "async-4-4", "decode"]
 
 
@@ -140,3 +141,15 @@ def test_the_arrays_of_accelerators_have_the_bytes_that_are_stated_and_columns_i
         assert [column["name"] for column in job["column"]] == list(arrays.ARRAYS[name].columns)
         sizes = [bytes_of[column["dtype"]] * math.prod(column["shape"]) for column in job["column"]]
         assert sum(sizes) == sample_bytes, name
+
+
+def test_the_training_on_a_device_is_fed_by_each_of_its_feeds() -> None:
+    pytest.importorskip("torchvision")
+    command = [sys.executable, str(BENCHES / "gpu_training.py"), "--device", "cpu", "--models", "squeezenet1_1"]
+    command += ["--batch", "2", "--seconds", "0.1", "--pictures", "8"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    rows = [line.rsplit(maxsplit=3) for line in done.stdout.splitlines()[2:]]
+    feeds = ["one batch on the device", "spdl_cluster", "spdl_cluster, crop-ready", "spdl_cluster, scalable", "DataLoader"]
+    assert [row[0].split(maxsplit=1)[1] for row in rows] == feeds
+    assert all(float(row[1]) > 0 for row in rows), done.stdout

@@ -35,6 +35,7 @@ def test_package_examples_and_tests_are_typed(tmp_path: pathlib.Path) -> None:
         ["-p", "spdl_cluster"],
         sorted((ROOT / "python/examples").glob("*.py")),
         [ROOT / "k8s/ray/train.py"],
+        [ROOT / "benches/gpu_training.py"],
         sorted((ROOT / "tests/python").glob("*.py")),
         sorted((ROOT / "tests/gpu").glob("*.py")),
         [ROOT / "worker/src/transform/process.py"],

@@ -15,9 +15,10 @@ use spdl_core::layout::Layout;
 
 use super::{
     completion::Job,
-    driver::{Argument, Context, CudaEvent, DeviceMemory, HostMemory, Kernel, LockedMemory, PageLock, Stream},
+    driver::{Argument, Context, CudaEvent, DeviceMemory, HostMemory, Kernel, LockedMemory, Stream},
     held::{BufferReturn, CopiedBatch, Held},
     kernel,
+    page_locks::LockedPages,
     pending_copy::PendingCopy,
 };
 use crate::{
@@ -79,7 +80,7 @@ pub(crate) struct Buffer {
     /// Offset of the flips. The room for the batch lies before it.
     flips_at: usize,
     flips: Option<HostMemory>,
-    /// Recorded after the copy and the kernels: the batch is complete.
+    /// Recorded after the copy and the kernels: the batch is complete. Without kernels it is the copy's own event.
     ready: Arc<CudaEvent>,
     /// Recorded on the trainer's streams when it dropped the batch.
     released: Vec<CudaEvent>,
@@ -233,18 +234,18 @@ impl CopyStream {
     }
 
     /// Queues the copy of a batch, with this number, into a buffer that is settled and large enough, and the kernels
-    /// that read it. `lock` is that of the batch's slot. The thread for completions frees the slot when the copy is
+    /// that read it. `pages` are those of the batch's slot. The thread for completions frees the slot when the copy is
     /// done. Blocks this thread until the bytes are read if the slot or the buffer's flips are not page-locked.
     pub(crate) fn put(
         &self,
         batch: Batch,
-        lock: Option<Arc<PageLock>>,
+        pages: LockedPages,
         number: u64,
         mut buffer: Buffer,
         back: &BufferReturn,
     ) -> Result<CopiedBatch, DeviceError> {
         buffer.copy = number;
-        let mut pending = PendingCopy::new(batch, lock, self.copies.clone());
+        let mut pending = PendingCopy::new(batch, pages, self.copies.clone());
         let queued = self.queue(&mut pending, &mut buffer);
         let made = match queued {
             Ok(made) => made,
@@ -273,14 +274,23 @@ impl CopyStream {
         for event in buffer.released.drain(..) {
             self.copies.wait(&event)?;
         }
-        // The kernels of the previous batch may still read this buffer, if the trainer never waited for that batch.
-        self.copies.wait(&buffer.ready)?;
+        if self.kernels.is_some() {
+            // The kernels of the previous batch may still read this buffer, if the trainer never waited for that batch.
+            self.copies.wait(&buffer.ready)?;
+        }
         let flips = buffer.flips.as_ref().map(|flips| (flips, buffer.flips_at));
         let copied = pending.start(flips, &buffer.memory)?;
-        if let Some(kernels) = &self.kernels {
-            kernels.wait(copied)?;
+        let Some(kernels) = &self.kernels else {
+            buffer.ready = copied.clone();
+            return Ok(Vec::new());
+        };
+        kernels.wait(copied)?;
+        let made = self.launch(kernels, pending.batch(), buffer);
+        if made.is_err() {
+            // No event is recorded after the kernels that began, and the buffer is freed now.
+            let _ = kernels.synchronise();
         }
-        self.make(pending.batch(), buffer)
+        made
     }
 
     /// Describes the batch whose copy into `buffer` is queued.
@@ -300,20 +310,6 @@ impl CopyStream {
     }
 
     /// Queues the kernels, and records that the batch is ready. Returns the address of each computed column.
-    fn make(&self, batch: &Batch, buffer: &Buffer) -> Result<Vec<usize>, DeviceError> {
-        let Some(kernels) = &self.kernels else {
-            self.copies.record(&buffer.ready)?;
-            return Ok(Vec::new());
-        };
-        let made = self.launch(kernels, batch, buffer);
-        if made.is_err() {
-            // No event is recorded after the kernels that began, and the buffer is freed now.
-            let _ = kernels.synchronise();
-        }
-        made
-    }
-
-    /// Queues the kernels, and records that the batch is ready.
     fn launch(&self, kernels: &Stream, batch: &Batch, buffer: &Buffer) -> Result<Vec<usize>, DeviceError> {
         let start = buffer.memory.address();
         let mut flips = start + buffer.flips_at;

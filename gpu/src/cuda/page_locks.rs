@@ -3,9 +3,10 @@
 //! Of a slot as much is locked as its largest batch takes: the rest of what a layout with ragged columns has room for is
 //! address space, which would become memory. To lock a whole slab is one call, which takes seconds for 16 GiB: it touches
 //! all pages, and holds the memory map of the process meanwhile. A slot takes some milliseconds, and slots that the stream
-//! never needs are never locked.
+//! never needs are never locked. To unlock pages waits for all work of the device, so a slot whose batches become larger keeps
+//! its locks, and its further pages get one of their own.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use spdl_wire::slab::{PAGE_BYTES, Slab};
 
@@ -29,11 +30,35 @@ struct SlabLocks {
     has_warned: bool,
 }
 
-#[derive(Clone)]
-enum SlotLock {
-    Untried,
-    Locked(Arc<PageLock>),
-    Refused,
+/// The locks of a slot.
+#[derive(Clone, Default)]
+struct SlotLock {
+    pages: LockedPages,
+    /// Whether no further pages are locked, since that was refused.
+    is_refused: bool,
+}
+
+/// The first pages of a slot, locked piece by piece. They stay locked as long as a clone of this is there.
+#[derive(Clone, Default)]
+pub(super) struct LockedPages(Arc<[Arc<PageLock>]>);
+
+impl LockedPages {
+    /// Returns how many of the slot's first bytes are locked.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.last().map_or(0, |lock| lock.range().end)
+    }
+
+    /// Returns the parts of the slot's first `bytes` bytes that have to be copied one by one.
+    pub(super) fn parts(&self, bytes: usize) -> impl Iterator<Item = Range<usize>> {
+        let rest = self.bytes()..bytes;
+        let locked = self.0.iter().map(move |lock| lock.range().start..lock.range().end.min(bytes));
+        locked.chain([rest]).filter(|part| !part.is_empty())
+    }
+
+    /// Returns these locks and a further one.
+    fn with(&self, lock: PageLock) -> Self {
+        Self(self.0.iter().cloned().chain([Arc::new(lock)]).collect())
+    }
 }
 
 impl PageLocks {
@@ -58,60 +83,58 @@ impl PageLocks {
         }
     }
 
-    /// Returns the lock of a slot, which has to be kept until no copy reads the slot. Locks the slot on another thread when its
-    /// first batch comes, and anew when a batch of `bytes` is larger than what is locked. Returns `None` where that is
-    /// impossible; copies from the slot are then slower.
-    pub(super) async fn of(&mut self, slab: Slab, slot: u32, bytes: usize) -> Option<Arc<PageLock>> {
+    /// Returns the locks of a slot, which have to be kept until no copy reads the slot. Locks the slot on another thread
+    /// when its first batch comes, and further pages when a batch of `bytes` is larger than what is locked. Where that is
+    /// impossible, fewer bytes are locked, and copies from the slot are slower.
+    pub(super) async fn of(&mut self, slab: Slab, slot: u32, bytes: usize) -> LockedPages {
         if self.current.as_ref().is_none_or(|current| current.slab.as_ptr() != slab.as_ptr()) {
             self.place(&slab);
             let previous = self.current.replace(SlabLocks::new(slab));
-            // Pending copies keep the locks of their slots.
-            on_other_thread(move || drop(previous)).await;
+            // Pending copies keep the locks of their slots. The next batches need not wait, as unlocking does, for the device.
+            drop(tokio::task::spawn_blocking(move || drop(previous)));
         }
-        let current = self.current.as_mut()?;
-        let (before, lock_before) = match &current.slots[slot as usize] {
-            SlotLock::Refused => return None,
-            SlotLock::Locked(lock) if lock.bytes() >= bytes => return Some(lock.clone()),
-            SlotLock::Locked(lock) => (lock.bytes() as u64, Some(lock.clone())),
-            SlotLock::Untried => (0, None),
-        };
-        current.slots[slot as usize] = SlotLock::Refused;
-        current.locked_bytes -= before;
-        let left = self.max_bytes.saturating_sub(current.locked_bytes);
-        let bytes = bytes.next_multiple_of(PAGE_BYTES).min(current.slab.slot_stride());
-        if bytes as u64 > left {
+        let Some(current) = self.current.as_mut() else { return LockedPages::default() };
+        let SlotLock { pages, is_refused } = current.slots[slot as usize].clone();
+        let locked = pages.bytes();
+        if is_refused || locked >= bytes {
+            return pages;
+        }
+        current.slots[slot as usize].is_refused = true;
+        let left = usize::try_from(self.max_bytes.saturating_sub(current.locked_bytes)).unwrap_or(usize::MAX);
+        let most = locked.saturating_add(left).min(current.slab.slot_stride());
+        let least = bytes.next_multiple_of(PAGE_BYTES).min(current.slab.slot_stride());
+        if least > most {
             let max_bytes = self.max_bytes;
             current.warn(|| {
                 format!(
-                    "a slot is not page-locked: it takes {bytes} bytes, and of a slab at most {max_bytes} are \
+                    "a slot is not page-locked: it takes {least} bytes, and of a slab at most {max_bytes} are \
                      (option `page_lock_max_bytes`); copies are slower"
                 )
             });
-            on_other_thread(move || drop(lock_before)).await;
-            return None;
+            return pages;
         }
+        // A quarter more than before, so that a slot has few locks.
+        let end = (locked + locked / 4).next_multiple_of(PAGE_BYTES).clamp(least, most);
         let (context, slab) = (self.context.clone(), current.slab.clone());
         let lock_pages = move || {
-            // The slot has a batch that nothing copies yet, so no copy has this lock.
-            drop(lock_before);
             if let Some(node) = context.node() {
                 // The log has the reason if the system places no memory.
                 let _ = node.attract(&slab, slot);
             }
-            PageLock::new(&context, slab, slot, bytes)
+            PageLock::new(&context, slab, slot, locked..end)
         };
         match on_other_thread(lock_pages).await {
             Ok(lock) => {
-                let lock = Arc::new(lock);
-                current.slots[slot as usize] = SlotLock::Locked(lock.clone());
-                current.locked_bytes += bytes as u64;
-                Some(lock)
+                let pages = pages.with(lock);
+                current.slots[slot as usize] = SlotLock { pages: pages.clone(), is_refused: false };
+                current.locked_bytes += (end - locked) as u64;
+                pages
             }
             Err(error) => {
                 current.warn(|| {
-                    format!("slot {slot} is not page-locked, {bytes} bytes of it, so copies are slower: {error}")
+                    format!("slot {slot} is not page-locked, {least} bytes of it, so copies are slower: {error}")
                 });
-                None
+                pages
             }
         }
     }
@@ -119,7 +142,7 @@ impl PageLocks {
 
 impl SlabLocks {
     fn new(slab: Slab) -> Self {
-        let slots = vec![SlotLock::Untried; slab.slots() as usize].into();
+        let slots = vec![SlotLock::default(); slab.slots() as usize].into();
         Self { slots, slab, locked_bytes: 0, has_warned: false }
     }
 

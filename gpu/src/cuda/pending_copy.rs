@@ -5,7 +5,10 @@ use std::{mem, sync::Arc, thread, time::Duration};
 
 use spdl_client::Batch;
 
-use super::driver::{CudaEvent, DeviceMemory, HostMemory, PageLock, Stream, is_exiting};
+use super::{
+    driver::{CudaEvent, DeviceMemory, HostMemory, Stream, is_exiting},
+    page_locks::LockedPages,
+};
 use crate::DeviceError;
 
 /// How long to wait before another attempt when a capture of the trainer's keeps the driver from waiting.
@@ -16,16 +19,16 @@ const CAPTURE_POLL: Duration = Duration::from_millis(1);
 pub(super) struct PendingCopy {
     batch: Option<Batch>,
     /// Keeps the slot's pages locked.
-    lock: Option<Arc<PageLock>>,
+    pages: LockedPages,
     stream: Arc<Stream>,
     /// Recorded after the copy. It is this copy's alone: the buffer's next copy may be queued, behind work of the
     /// trainer's, before the thread for completions waits for this one.
-    copied: Option<CudaEvent>,
+    copied: Option<Arc<CudaEvent>>,
 }
 
 impl PendingCopy {
-    pub(super) const fn new(batch: Batch, lock: Option<Arc<PageLock>>, stream: Arc<Stream>) -> Self {
-        Self { batch: Some(batch), lock, stream, copied: None }
+    pub(super) const fn new(batch: Batch, pages: LockedPages, stream: Arc<Stream>) -> Self {
+        Self { batch: Some(batch), pages, stream, copied: None }
     }
 
     /// Queues the copies of the batch, and of `flips` to offset `flips_at`, and returns an event that is recorded after
@@ -35,15 +38,19 @@ impl PendingCopy {
         &mut self,
         flips: Option<(&HostMemory, usize)>,
         to: &DeviceMemory,
-    ) -> Result<&CudaEvent, DeviceError> {
-        // SAFETY: the batch keeps its slot, whose bytes are not written while they are read, and lives in this
-        // until the stream has passed the copy.
-        unsafe { self.stream.copy(self.batch().bytes(), to, 0)? };
+    ) -> Result<&Arc<CudaEvent>, DeviceError> {
+        let bytes = self.batch().bytes();
+        for part in self.pages.parts(bytes.len()) {
+            let at = part.start;
+            // SAFETY: the batch keeps its slot, whose bytes are not written while they are read, and lives in this
+            // until the stream has passed the copy.
+            unsafe { self.stream.copy(&bytes[part], to, at)? };
+        }
         if let Some((flips, at)) = flips {
             // SAFETY: its owner fills it again only after the event has passed, and frees it only when no copy reads it.
             unsafe { self.stream.copy(flips.bytes(), to, at)? };
         }
-        let copied = CudaEvent::new(self.stream.context())?;
+        let copied = Arc::new(CudaEvent::new(self.stream.context())?);
         self.stream.record(&copied)?;
         Ok(self.copied.insert(copied))
     }
@@ -64,7 +71,7 @@ impl PendingCopy {
         };
         if !is_exiting() && matches!(ended, Ok(()) | Err(DeviceError::Lost { .. })) {
             // The lock first: once its slot is free, the slot can be locked anew for a larger batch.
-            drop((self.lock.take(), self.batch.take()));
+            drop((mem::take(&mut self.pages), self.batch.take()));
         }
         recorded.unwrap_or(Ok(())).and(ended)
     }
@@ -83,6 +90,6 @@ fn after_captures(mut wait: impl FnMut() -> Result<(), DeviceError>) -> Result<(
 impl Drop for PendingCopy {
     fn drop(&mut self) {
         // Losing the slot is better than corrupt data.
-        mem::forget((self.batch.take(), self.lock.take()));
+        mem::forget((self.batch.take(), mem::take(&mut self.pages)));
     }
 }

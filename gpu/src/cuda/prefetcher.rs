@@ -19,9 +19,9 @@ use tracing::Instrument;
 use super::{
     completion::{Completion, Completions, Job},
     copy_stream::{Buffer, CopyStream},
-    driver::{Context, PageLock},
+    driver::Context,
     held::{BufferReturn, CopiedBatch},
-    page_locks::PageLocks,
+    page_locks::{LockedPages, PageLocks},
 };
 use crate::{DeviceBatch, DeviceError, DeviceOptions, outstanding::OutstandingBatches};
 
@@ -319,7 +319,7 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
         let Some((slab, slot, bytes)) = self.waiting.as_ref().map(facts) else {
             return Ok(());
         };
-        let lock = self.page_locks.of(slab, slot, bytes).await;
+        let pages = self.page_locks.of(slab, slot, bytes).await;
         let Some(batch) = self.waiting.take() else { return Ok(()) };
         let Some(buffer) = self.free_buffer(batch.bytes().len()).await? else {
             self.waiting = Some(batch);
@@ -327,7 +327,7 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
         };
         self.copies += 1;
         self.copying.push_back((Instant::now(), batch.bytes().len() as u64));
-        let copied = self.put(batch, lock, buffer).await.inspect_err(|_| {
+        let copied = self.put(batch, pages, buffer).await.inspect_err(|_| {
             self.copying.pop_back();
         })?;
         let _ = self.ready.send((self.restarts, Ok(SourceEvent::Batch(copied))));
@@ -364,18 +364,13 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
 
     /// Starts a copy: on another thread if the driver has to read the bytes before its call returns, since the runtime
     /// may have no thread but this one.
-    async fn put(
-        &mut self,
-        batch: Batch,
-        lock: Option<Arc<PageLock>>,
-        buffer: Buffer,
-    ) -> Result<CopiedBatch, DeviceError> {
+    async fn put(&mut self, batch: Batch, pages: LockedPages, buffer: Buffer) -> Result<CopiedBatch, DeviceError> {
         let number = self.copies;
-        if lock.is_some() && buffer.is_page_locked() {
-            return self.copy_stream.put(batch, lock, number, buffer, &self.back);
+        if pages.bytes() >= batch.bytes().len() && buffer.is_page_locked() {
+            return self.copy_stream.put(batch, pages, number, buffer, &self.back);
         }
         let (copy_stream, back) = (self.copy_stream.clone(), self.back.clone());
-        on_other_thread(move || copy_stream.put(batch, lock, number, buffer, &back)).await
+        on_other_thread(move || copy_stream.put(batch, pages, number, buffer, &back)).await
     }
 }
 

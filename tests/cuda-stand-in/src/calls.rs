@@ -145,7 +145,7 @@ extern "C" fn cuMemHostRegister_v2(address: usize, bytes: usize, _flags: c_uint)
 #[unsafe(no_mangle)]
 extern "C" fn cuMemHostUnregister(address: usize) -> Code {
     call("cuMemHostUnregister", |state| {
-        state.current()?;
+        state.wait_for_device(state.current()?)?;
         state.host.unregister(address)
     })
 }
@@ -162,7 +162,7 @@ extern "C" fn cuMemcpyHtoD_v2(to: usize, from: *const c_void, bytes: usize) -> C
         let stream = StandInStream::default_of(device);
         stream.put(Work::StagedCopy { bytes: staged, to });
         // From pageable memory, a real driver returns when it has read the bytes: they may land later.
-        if state.host.is_locked(from as usize, bytes) { stream.synchronise() } else { Ok(()) }
+        if state.host.is_locked(from as usize, bytes)? { stream.synchronise() } else { Ok(()) }
     })
 }
 
@@ -186,9 +186,10 @@ extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: usize, bytes: usize) -> Cod
 extern "C" fn cuMemcpyHtoDAsync_v2(to: usize, from: usize, bytes: usize, stream: usize) -> Code {
     call("cuMemcpyHtoDAsync_v2", |state| {
         let stream = state.stream(stream)?;
+        let is_locked = state.host.is_locked(from, bytes)?;
         state.host.begin_reading(from, bytes);
         stream.put(Work::Copy { from, to, bytes });
-        if !state.host.is_locked(from, bytes) {
+        if !is_locked {
             // A real driver stages such a copy: the call returns after the driver has read the bytes.
             state.unlocked_copies.fetch_add(1, Ordering::SeqCst);
             stream.synchronise()?;

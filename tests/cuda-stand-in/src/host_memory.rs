@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Mutex};
 
-use crate::state::{ALREADY_REGISTERED, Code, NOT_REGISTERED, lock, state};
+use crate::state::{ALREADY_REGISTERED, Code, INVALID_VALUE, NOT_REGISTERED, lock, state};
 
 #[derive(Default)]
 pub(crate) struct StandInHostMemory {
@@ -68,11 +68,18 @@ impl StandInHostMemory {
         }
     }
 
-    /// Whether the device can read these bytes directly.
-    pub(crate) fn is_locked(&self, start: usize, bytes: usize) -> bool {
+    /// Whether the device can read these bytes directly. As a real driver, this refuses bytes that are locked in part,
+    /// or in several pieces.
+    pub(crate) fn is_locked(&self, start: usize, bytes: usize) -> Result<bool, Code> {
         let inside = |from: usize, length: usize| from <= start && start + bytes <= from + length;
-        lock(&self.registered).iter().any(|(from, length)| inside(*from, *length))
+        let registered = lock(&self.registered);
+        if registered.iter().any(|(from, length)| inside(*from, *length))
             || lock(&self.allocated).iter().any(|(from, memory)| inside(*from, memory.len() * 8))
+        {
+            return Ok(true);
+        }
+        let is_mixed = registered.iter().any(|(from, length)| overlap((start, bytes), (*from, *length)));
+        if is_mixed { Err(INVALID_VALUE) } else { Ok(false) }
     }
 
     pub(crate) fn begin_reading(&self, start: usize, bytes: usize) {

@@ -15,7 +15,7 @@ const HOST: u32 = 1;
 #[unsafe(no_mangle)]
 extern "C" fn cuPointerGetAttribute(value: *mut c_void, attribute: c_int, address: usize) -> Code {
     call("cuPointerGetAttribute", |state| {
-        if attribute != MEMORY_TYPE || !state.host.is_locked(address, 1) {
+        if attribute != MEMORY_TYPE || !state.host.is_locked(address, 1)? {
             return Err(INVALID_VALUE);
         }
         give(value.cast(), HOST)

@@ -146,7 +146,8 @@ pub const STEPS: &[GpuStep] = &[
     native("overlap", 6, |args| overlap::step(args, None)),
     native("overlap-kernel", 6, |args| overlap::step(args, bf16())),
     native("launch-latency", 5, launches::step),
-    native("growth", 4, growth::step),
+    // Must have more than the time after which it finds that the loader waits for the trainer.
+    native("growth", 12, growth::step),
     native("trap", 2, faults::trap),
     native("exit", 2, faults::exit_with_batches),
     native("interrupt", 3, processes::interrupt),

@@ -1,6 +1,7 @@
 //! Memory of a device, and page-locked host memory, which the device can read directly.
 
 use std::{
+    ops::Range,
     ptr::{self, NonNull},
     sync::Arc,
 };
@@ -181,38 +182,40 @@ impl Drop for LockedMemory {
     }
 }
 
-/// A slot whose first pages are locked, so that the device can read them directly.
+/// Pages of a slot that are locked, so that the device can read them directly. A copy may read the pages of one lock, or pages
+/// that have none: the driver refuses a copy of both, and of two locks. Dropping it waits for all work of the device.
 pub(crate) struct PageLock {
     context: Arc<Context>,
     slab: Slab,
     slot: u32,
-    bytes: usize,
+    range: Range<usize>,
 }
 
 impl PageLock {
-    /// Locks the first `bytes` of a published slot, whose pages stay from then on. No other lock of the slot may exist.
-    pub(crate) fn new(context: &Arc<Context>, slab: Slab, slot: u32, bytes: usize) -> Result<Self, DeviceError> {
+    /// Locks whole pages of a published slot, which stay from then on. No other lock of them may exist.
+    pub(crate) fn new(context: &Arc<Context>, slab: Slab, slot: u32, range: Range<usize>) -> Result<Self, DeviceError> {
         /// The driver's flag that makes the lock valid for all contexts of this process.
         const PORTABLE: u32 = 1;
         let _current = context.enter()?;
-        let start = slab.slot_ptr(slot).cast_mut().cast();
-        assert!(bytes <= slab.slot_stride(), "{bytes} bytes of a slot of {}", slab.slot_stride());
+        assert!(range.end <= slab.slot_stride(), "{range:?} of a slot of {} bytes", slab.slot_stride());
+        let start = slab.slot_ptr(slot).wrapping_add(range.start).cast_mut().cast();
         // SAFETY: the range lies in a mapping, which `slab` keeps until after it is unlocked.
-        let result = unsafe { library::cuMemHostRegister_v2(start, bytes, PORTABLE) };
+        let result = unsafe { library::cuMemHostRegister_v2(start, range.len(), PORTABLE) };
         context.check("cuMemHostRegister", result)?;
         slab.lock(slot);
-        Ok(Self { context: context.clone(), slab, slot, bytes })
+        Ok(Self { context: context.clone(), slab, slot, range })
     }
 
-    pub(crate) const fn bytes(&self) -> usize {
-        self.bytes
+    pub(crate) const fn range(&self) -> &Range<usize> {
+        &self.range
     }
 }
 
 impl Drop for PageLock {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
+        let start = self.slab.slot_ptr(self.slot).wrapping_add(self.range.start).cast_mut().cast();
         // SAFETY: locked by `new`, unlocked once.
-        let _ = unsafe { library::cuMemHostUnregister(self.slab.slot_ptr(self.slot).cast_mut().cast()) };
+        let _ = unsafe { library::cuMemHostUnregister(start) };
     }
 }

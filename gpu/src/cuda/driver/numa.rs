@@ -39,7 +39,7 @@ impl NumaNode {
         self.prefer(slab.as_ptr(), slab.bytes(), 0)
     }
 
-    /// Moves the pages of a slot to this node, unless another process has mapped them too. They must not be locked yet.
+    /// Moves the pages of a slot to this node, unless another process has mapped them too. Those that are locked stay where they are.
     pub(crate) fn attract(self, slab: &Slab, slot: u32) -> io::Result<()> {
         /// The system's flag to move pages that this process alone has mapped.
         const MOVE: c_ulong = 1 << 1;

@@ -64,7 +64,7 @@ stand_in_test!(a_copy_that_cannot_be_started_ends_the_loader_and_gives_all_back,
     check_clean();
 });
 
-stand_in_test!(a_record_that_fails_after_its_copy_began_waits_for_the_copy, "delay_us=3000,fail=cuEventRecord@5:1", {
+stand_in_test!(a_record_that_fails_after_its_copy_began_waits_for_the_copy, "delay_us=3000,fail=cuEventRecord@3:1", {
     let (_, error) = until_error(DeviceOptions::default());
     assert!(matches!(error, DeviceError::Call { call: "cuEventRecord", .. }), "{error}");
     check_clean();

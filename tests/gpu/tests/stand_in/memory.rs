@@ -52,6 +52,7 @@ stand_in_test!(as_much_of_a_slot_is_locked_as_its_largest_batch_takes, "seed=1",
         compare(&batch).unwrap();
     }
     assert!(registered_bytes() > slab.slot_stride(), "{} bytes", registered_bytes());
+    assert_eq!(report()["device_waits"], 0, "to unlock pages waits for the trainer's work");
     assert!((0..2).all(|slot| slab.is_locked(slot)), "whoever fills the slab leaves the pages where they are");
     drop((loader, device));
     let clean = check_clean();
