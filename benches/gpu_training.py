@@ -4,8 +4,8 @@ usage: python benches/gpu_training.py [--models resnet18,resnet50] [--batch 256]
 
 Prints pictures per second, their share of what the device does with one batch that stays there, and the cores in use on
 the whole machine, which should do nothing else. All feeds give random crops of 224 pixels, flipped at random, normalised
-on the device. DataLoader has a worker for each core, and reads JPEGs
-from memory, so that it has no files to read. Needs torch, torchvision, Pillow and the package.
+on the device. DataLoader has a worker for each core, and reads JPEGs from memory, so that it has no files to read. Needs
+torch, torchvision, Pillow and the package.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pathlib
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import spdl_cluster
@@ -90,24 +90,6 @@ def from_loader(dataset: pathlib.Path, batch: int, device: torch.device) -> Iter
         yield batches()
 
 
-def from_packed(**options: Any) -> Callable[[pathlib.Path, int, torch.device], contextlib.AbstractContextManager[Batches]]:
-    """Returns the feed of the same pictures, packed with these options."""
-
-    @contextlib.contextmanager
-    def feed(dataset: pathlib.Path, batch: int, device: torch.device) -> Iterator[Batches]:
-        with tempfile.TemporaryDirectory() as folder:
-            files, packed = pathlib.Path(folder) / "files", pathlib.Path(folder) / "packed"
-            for key, jpeg, label in read(dataset):
-                path = files / f"{label:03}" / f"{key}.jpg"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(jpeg)
-            spdl_cluster.pack(files, packed, progress=False, **options)
-            with from_loader(packed, batch, device) as batches:
-                yield batches
-
-    return feed
-
-
 @contextlib.contextmanager
 def from_dataloader(dataset: pathlib.Path, batch: int, device: torch.device) -> Iterator[Batches]:
     """Yields batches of DataLoader, copied and normalised as its users do."""
@@ -141,13 +123,25 @@ def from_device(dataset: pathlib.Path, batch: int, device: torch.device) -> Iter
     yield batches()
 
 
-FEEDS = {
-    "one batch on the device": from_device,
-    "spdl_cluster": from_loader,
-    "spdl_cluster, crop-ready": from_packed(crop_ready=True),
-    "spdl_cluster, scalable": from_packed(scalable=True),
-    "DataLoader": from_dataloader,
-}
+#: What each feed is called, what it is, and the dataset that it reads, of those that `write_datasets` writes.
+FEEDS = [
+    ("one batch on the device", from_device, "plain"),
+    ("spdl_cluster", from_loader, "plain"),
+    ("spdl_cluster, crop-ready", from_loader, "crop-ready"),
+    ("spdl_cluster, scalable", from_loader, "scalable"),
+    ("DataLoader", from_dataloader, "plain"),
+]
+
+
+def write_datasets(folder: pathlib.Path, pictures: int) -> None:
+    """Writes the demo's pictures as they are, and packed for crops in either way."""
+    pack_pictures(folder / "plain", pictures, seed=1)
+    for key, jpeg, label in read(folder / "plain"):
+        path = folder / f"files/{label:03}/{key}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg)
+    spdl_cluster.pack(folder / "files", folder / "crop-ready", crop_ready=True, progress=False)
+    spdl_cluster.pack(folder / "files", folder / "scalable", scalable=True, progress=False)
 
 
 def busy_seconds() -> float:
@@ -204,12 +198,12 @@ def main() -> None:
     print(f"{name}, {os.cpu_count()} cores, torch {torch.__version__}, batches of {args.batch}")
     print(f"{'model':<16}{'fed by':<26}{'pictures/s':>10}{'of the most':>12}{'cores':>7}")
     with tempfile.TemporaryDirectory() as folder:
-        dataset = pathlib.Path(folder) / "dataset"
-        pack_pictures(dataset, args.pictures, seed=1)
+        datasets = pathlib.Path(folder)
+        write_datasets(datasets, args.pictures)
         for model in args.models.split(","):
             most = 0.0
-            for label, feed in FEEDS.items():
-                with feed(dataset, args.batch, device) as batches:
+            for label, feed, dataset in FEEDS:
+                with feed(datasets / dataset, args.batch, device) as batches:
                     rate, cores = train(model, batches, args.batch, args.seconds, device)
                 most = most or rate
                 print(f"{model:<16}{label:<26}{rate:>10.0f}{rate / most:>12.3f}{cores:>7.1f}", flush=True)

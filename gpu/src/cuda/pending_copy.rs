@@ -70,8 +70,8 @@ impl PendingCopy {
             _ => after_captures(|| self.stream.synchronise()),
         };
         if !is_exiting() && matches!(ended, Ok(()) | Err(DeviceError::Lost { .. })) {
-            // The lock first: once its slot is free, the slot can be locked anew for a larger batch.
-            drop((mem::take(&mut self.pages), self.batch.take()));
+            // The slot first: after a fail-over nothing else holds its locks, and to unlock pages waits for the device.
+            drop((self.batch.take(), mem::take(&mut self.pages)));
         }
         recorded.unwrap_or(Ok(())).and(ended)
     }

@@ -1,5 +1,7 @@
 //! Proptest strategies for every message.
 
+mod jobs;
+
 use proptest::{collection::vec, option, prelude::*};
 use spdl_core::{
     BatchId, Fingerprint, Position, Receipt, SampleId, Stage,
@@ -8,21 +10,14 @@ use spdl_core::{
     },
     history::StageRate,
     insight::{Measured, Presence, RankWindow, WorkerWindow},
-    job::{
-        Arguments, BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn,
-        BytesColumn, Callable, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox, DType, EpochEnd,
-        Fill, FloatColumn, FunctionCall, GeometryColumn, Grayscale, ImageColor, ImageColumn, ImageDepth, ImageLayout,
-        ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, MaskColumn, Mix, Normalise, NumberOrRange,
-        OneHotColumn, OrderParams, PictureList, RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize,
-        ReturnedColumn, ReturnedValue, Returns, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn,
-        Transform,
-    },
+    job::DType,
     messages::*,
-    order::MixParams,
     peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerRequest, PeerStats, Readers, SessionReaders},
     trace::*,
     tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
+
+use self::jobs::job;
 
 fn text() -> impl Strategy<Value = String> {
     "\\PC{0,24}"
@@ -34,195 +29,6 @@ fn float() -> impl Strategy<Value = f32> {
 
 fn position() -> impl Strategy<Value = Position> {
     (any::<u64>(), any::<u64>()).prop_map(|(epoch, offset)| Position::new(epoch, offset))
-}
-
-fn size() -> impl Strategy<Value = Size> {
-    prop_oneof![any::<u32>().prop_map(Size::Square), any::<[u32; 2]>().prop_map(Size::HeightWidth)]
-}
-
-fn spread() -> impl Strategy<Value = NumberOrRange> {
-    prop_oneof![float().prop_map(NumberOrRange::Number), [float(), float()].prop_map(NumberOrRange::Range),]
-}
-
-fn interpolation() -> impl Strategy<Value = Interpolation> {
-    use Interpolation::{Bicubic, Bilinear, Box, Hamming, Lanczos, Nearest};
-    proptest::sample::select(&[Nearest, Bilinear, Bicubic, Lanczos, Box, Hamming][..])
-}
-
-fn op() -> impl Strategy<Value = ImageOp> {
-    prop_oneof![
-        (text(), float()).prop_map(|(field, margin)| ImageOp::CropBox(CropBox { field, margin })),
-        (size(), [float(), float()], [float(), float()], interpolation(), any::<bool>()).prop_map(
-            |(size, scale, ratio, interpolation, antialias)| {
-                ImageOp::RandomResizedCrop(RandomResizedCrop { size, scale, ratio, interpolation, antialias })
-            }
-        ),
-        (size(), interpolation(), any::<bool>()).prop_map(|(size, interpolation, antialias)| {
-            ImageOp::Resize(Resize { size, interpolation, antialias })
-        }),
-        size().prop_map(|size| ImageOp::CenterCrop(CenterCrop { size })),
-        float().prop_map(|p| ImageOp::RandomFlip(RandomFlip { p })),
-        (option::of(spread()), option::of(spread()), option::of(spread()), option::of(spread())).prop_map(
-            |(brightness, contrast, saturation, hue)| {
-                ImageOp::ColorJitter(ColorJitter { brightness, contrast, saturation, hue })
-            }
-        ),
-        Just(ImageOp::Grayscale(Grayscale {})),
-        float().prop_map(|p| ImageOp::RandomInvert(RandomInvert { p })),
-        (any::<u32>(), float()).prop_map(|(bits, p)| ImageOp::RandomPosterize(RandomPosterize { bits, p })),
-    ]
-}
-
-fn kind() -> impl Strategy<Value = ColumnKind> {
-    let layout = prop_oneof![Just(ImageLayout::Nhwc), Just(ImageLayout::Nchw)];
-    let normalise = option::of((vec(float(), 0..5), vec(float(), 0..5)))
-        .prop_map(|pair| pair.map(|(mean, std)| Normalise { mean, std }));
-    let color =
-        prop_oneof![Just(ImageColor::Rgb), Just(ImageColor::Bgr), Just(ImageColor::Gray), Just(ImageColor::Rgba)];
-    let depth = option::of(prop_oneof![Just(ImageDepth::Bits16), Just(ImageDepth::Bits32)]);
-    let background = option::of(any::<[u8; 3]>().prop_map(Fill));
-    let list =
-        option::of(any::<(bool, u32)>().prop_map(|(is_exact, count)| {
-            if is_exact { PictureList::Exactly(count) } else { PictureList::UpTo(count) }
-        }));
-    let encoding = prop_oneof![Just(TensorEncoding::Numpy), Just(TensorEncoding::Raw)];
-    prop_oneof![
-        (vec(op(), 0..4), layout, normalise, any::<[u32; 2]>(), color, background, depth, list).prop_map(
-            |(ops, layout, normalise, size, color, background, depth, list)| {
-                ColumnKind::Image(ImageColumn { ops, layout, normalise, size, color, background, depth, list })
-            }
-        ),
-        Just(ColumnKind::Int(IntColumn)),
-        vec(text(), 0..3).prop_map(|path| ColumnKind::Json(JsonColumn { path })),
-        any::<u32>().prop_map(|max_bytes| ColumnKind::Bytes(BytesColumn { max_bytes })),
-        Just(ColumnKind::BoxClass(BoxClassColumn)),
-        Just(ColumnKind::Float(FloatColumn)),
-        Just(ColumnKind::Bool(BoolColumn)),
-        any::<u32>().prop_map(|max_bytes| ColumnKind::Text(TextColumn(BytesColumn { max_bytes }))),
-        option::of(vec(text(), 0..4)).prop_map(|names| ColumnKind::Category(CategoryColumn { names })),
-        (any::<u32>(), option::of(vec(text(), 0..4)))
-            .prop_map(|(classes, names)| ColumnKind::OneHot(OneHotColumn { classes, names })),
-        (text(), 0..5_usize, any::<u32>(), float(), float()).prop_map(
-            |(follows, number, max_rows, min_visible, min_size)| {
-                use BoxStorage::*;
-                let format = [BoxFormat::Xyxy, BoxFormat::Xywh, BoxFormat::Cxcywh][number % 3];
-                ColumnKind::Boxes(BoxesColumn {
-                    follows,
-                    stored_as: [Voc, Coco, Xyxy, Xywh, Cxcywh][number],
-                    max_rows,
-                    format,
-                    normalised: number % 2 == 0,
-                    min_visible,
-                    min_size,
-                })
-            }
-        ),
-        (text(), text(), option::of(vec(text(), 0..4)), any::<u32>()).prop_map(|(follows, key, names, max_rows)| {
-            ColumnKind::BoxLabels(BoxLabelsColumn { follows, key, names, max_rows })
-        }),
-        text().prop_map(|follows| ColumnKind::Geometry(GeometryColumn { follows })),
-        text().prop_map(|follows| ColumnKind::ImageSize(ImageSizeColumn { follows })),
-        (text(), any::<u16>(), any::<[u32; 2]>())
-            .prop_map(|(follows, ignore_index, size)| { ColumnKind::Mask(MaskColumn { follows, ignore_index, size }) }),
-        (function_call(), any::<u32>())
-            .prop_map(|(call, number)| ColumnKind::Returned(ReturnedColumn { call, number })),
-        (vec(any::<u32>(), 0..4), option::of(any::<u32>()), encoding, option::of(text())).prop_map(
-            |(shape, max_rows, encoding, array)| ColumnKind::Tensor(TensorColumn { shape, max_rows, encoding, array })
-        ),
-    ]
-}
-
-fn returns() -> impl Strategy<Value = Returns> {
-    prop_oneof![
-        vec(any::<u32>(), 0..4).prop_map(|shape| Returns::Fixed { shape }),
-        any::<u32>().prop_map(|max_bytes| Returns::Ragged { max_bytes }),
-        (vec(any::<u32>(), 0..4), any::<u32>()).prop_map(|(row, max_rows)| Returns::Rows { row, max_rows }),
-    ]
-}
-
-fn callable() -> impl Strategy<Value = Callable> {
-    let arguments = prop_oneof![Just(String::new()), text()].prop_map(Arguments::from_text);
-    let source = option::of(any::<u128>().prop_map(SourceDigest));
-    (text(), arguments, source).prop_map(|(name, arguments, source)| Callable { name, arguments, source })
-}
-
-fn function_call() -> impl Strategy<Value = FunctionCall> {
-    let returned = (text(), dtype(), returns()).prop_map(|(name, dtype, shape)| ReturnedValue { name, dtype, shape });
-    let taken = text().prop_map(|name| Column::new(&name, "x", ColumnKind::Int(IntColumn), DType::I32));
-    (callable(), vec(text(), 0..3), any::<u32>(), vec(taken, 0..3), vec(returned, 0..3)).prop_map(
-        |(function, fields, max_bytes, columns, returns)| FunctionCall {
-            function,
-            fields,
-            max_bytes,
-            columns,
-            returns,
-        },
-    )
-}
-
-fn transform() -> impl Strategy<Value = Transform> {
-    (callable(), dtype(), returns()).prop_map(|(function, takes, returns)| Transform { function, takes, returns })
-}
-
-fn dtype() -> impl Strategy<Value = DType> {
-    proptest::sample::select(DType::ALL)
-}
-
-fn column() -> impl Strategy<Value = Column> {
-    let transform = prop_oneof![4 => Just(None), 1 => transform().prop_map(Some)];
-    (text(), vec(text(), 0..3), kind(), dtype(), transform).prop_map(|(name, from, kind, dtype, transform)| Column {
-        name,
-        from,
-        kind,
-        dtype,
-        transform,
-    })
-}
-
-fn order() -> impl Strategy<Value = OrderParams> {
-    (any::<u32>(), any::<u32>(), any::<u64>(), any::<bool>())
-        .prop_map(|(version, lanes, window, shuffle)| OrderParams { version, lanes, window, shuffle })
-}
-
-fn mix() -> impl Strategy<Value = Mix> {
-    let numbers = (option::of(0.0..9.0), option::of(0.0..9.0), 0.0..1.0, 0.0..1.0, any::<u32>());
-    (vec(text(), 0..3), numbers).prop_map(|(columns, (mixup, cutmix, p, cutmix_p, distance))| Mix {
-        columns,
-        params: MixParams { mixup, cutmix, p, cutmix_p, distance },
-    })
-}
-
-fn job() -> impl Strategy<Value = Job> {
-    let ends =
-        prop_oneof![Just(EpochEnd::Drop), Just(EpochEnd::Pad), Just(EpochEnd::Continuous), Just(EpochEnd::Exact)];
-    let bad = prop_oneof![Just(BadSamples::Substitute), Just(BadSamples::Mask), Just(BadSamples::Fail)];
-    let names = (text(), text(), any::<u128>(), any::<u64>(), any::<u64>());
-    let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64);
-    let parts = (option::of(any::<u128>()), option::of(mix()));
-    (names, numbers, order(), vec(column(), 0..4), parts).prop_map(|(names, numbers, order, columns, (view, mix))| {
-        Job {
-            name: names.0,
-            dataset: names.1,
-            dataset_fingerprint: Fingerprint(names.2),
-            view: view.map(Fingerprint),
-            samples: names.3,
-            seed: names.4,
-            global_batch: numbers.0,
-            epochs: numbers.1,
-            epoch_end: numbers.2,
-            bad_samples: numbers.3,
-            max_bad_fraction: numbers.4,
-            // Versions 2 and 3 are the forms of an order with a view, and with a mix.
-            order: match order.version {
-                version if view.is_some() || mix.is_some() || [2, 3].contains(&version) => {
-                    OrderParams { version: 1, ..order }
-                }
-                _ => order,
-            },
-            mix,
-            columns,
-        }
-    })
 }
 
 pub(crate) fn session() -> impl Strategy<Value = Session> {

@@ -136,8 +136,6 @@ pub struct DiskCacheState {
     pub used_bytes: u64,
     /// The most bytes of blocks in it.
     pub limit_bytes: u64,
-    /// Whether the last block that came had no room.
-    pub is_full: bool,
     /// How many blocks had no room.
     pub refused: u64,
     /// Whether nothing is written because the disk failed.
@@ -396,8 +394,8 @@ impl Fetcher {
         self.disk.as_ref().map(|disk| {
             let (used_bytes, limit_bytes) = disk.bytes();
             let to_write = Arc::strong_count(&self.to_write) - 1;
-            let (is_full, is_failing) = (disk.is_full(), disk.is_failing());
-            DiskCacheState { used_bytes, limit_bytes, is_full, refused: disk.refused(), is_failing, to_write }
+            let (refused, is_failing) = (disk.refused(), disk.is_failing());
+            DiskCacheState { used_bytes, limit_bytes, refused, is_failing, to_write }
         })
     }
 

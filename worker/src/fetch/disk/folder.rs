@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         LazyLock,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant, SystemTime},
 };
@@ -41,8 +41,7 @@ pub(super) struct CacheFolder {
     budget_bytes: u64,
     /// The bytes that were counted when somebody asked last.
     known_bytes: AtomicU64,
-    /// Whether the last block that came had no room, and how many had none.
-    is_full: AtomicBool,
+    /// How many blocks that came had no room.
     refused: AtomicU64,
     state: Mutex<FolderState>,
     /// The datasets in use here, each with its readers and its marker once something of it was read or written.
@@ -119,7 +118,6 @@ impl CacheFolder {
             directory: directory.to_owned(),
             budget_bytes,
             known_bytes: AtomicU64::new(0),
-            is_full: AtomicBool::new(false),
             refused: AtomicU64::new(0),
             state: Mutex::new(state),
             used: Mutex::default(),
@@ -147,11 +145,6 @@ impl CacheFolder {
             self.known_bytes.store(bytes, Relaxed);
         }
         (self.known_bytes.load(Relaxed), self.budget_bytes)
-    }
-
-    /// Whether the last block that came had no room.
-    pub(super) fn is_full(&self) -> bool {
-        self.is_full.load(Relaxed)
     }
 
     /// Returns how many blocks had no room.
@@ -198,9 +191,7 @@ impl CacheFolder {
         if self.path(key).exists() {
             return Ok(None);
         }
-        let has_room = folder.make_room(Some(key.dataset), bytes)?;
-        self.is_full.store(!has_room, Relaxed);
-        if !has_room {
+        if !folder.make_room(Some(key.dataset), bytes)? {
             self.refused.fetch_add(1, Relaxed);
             return Ok(None);
         }

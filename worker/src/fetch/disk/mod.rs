@@ -134,11 +134,6 @@ impl DiskCache {
         self.folder.bytes()
     }
 
-    /// Whether the last block that came had no room.
-    pub(crate) fn is_full(&self) -> bool {
-        self.folder.is_full()
-    }
-
     /// Returns how many blocks had no room.
     pub(crate) fn refused(&self) -> u64 {
         self.folder.refused()
