@@ -154,7 +154,7 @@ def test_cuda_is_torchs_current_device_once_the_program_uses_cuda_with_torch(mon
         ("memory=300000", {}, "DeviceMemoryError", "bytes for a batch: ", "lower the number of device buffers"),
         ("fail=cuMemcpyHtoDAsync_v2@3:719", {}, "DeviceError", "is lost: `cuMemcpyHtoDAsync`", "start the process again"),
         ("lose_at_copy=2", {}, "DeviceError", "is lost", "start the process again"),
-        ("fail=cuStreamWaitEvent@2:1", {}, "DeviceError", "`cuStreamWaitEvent` returned CUDA_ERROR_INVALID_VALUE", None),
+        ("fail=cuEventRecord@2:1", {}, "DeviceError", "`cuEventRecord` returned CUDA_ERROR_INVALID_VALUE", None),
     ],
 )
 def test_each_kind_of_failure_has_its_error_with_the_remedy(
@@ -165,7 +165,7 @@ def test_each_kind_of_failure_has_its_error_with_the_remedy(
     assert error["kinds"][0] == kind and "SpdlError" in error["kinds"]
     assert message in error["text"] and (hint or "") in (error["hint"] or ""), error
     # Errors of the device itself are raised when the loader is made.
-    assert bool(made) == any(late in settings for late in ("memory", "HtoD", "lose_at", "WaitEvent"))
+    assert bool(made) == any(late in settings for late in ("memory", "HtoD", "lose_at", "EventRecord"))
 
 
 def test_a_loader_that_fails_gives_back_what_it_took(run_program: RunProgram) -> None:
