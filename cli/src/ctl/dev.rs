@@ -392,12 +392,25 @@ fn make_private(folder: &Path) -> Result<(), CtlError> {
 /// Takes the lock of a folder; `None` if a cluster has it.
 fn hold(folder: &Path) -> Result<Option<File>, CtlError> {
     let path = folder.join(LOCK);
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let lock = lock.map_err(|source| CtlError::WriteFile { path, source })?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(lock)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(CtlError::Runtime(error.into())),
+    let fail = |source| CtlError::WriteFile { path: path.clone(), source };
+    loop {
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(fail)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            // A `down` may have removed the file after it was opened; its lock would keep nobody away.
+            Ok(()) if is_at(&lock, &path).map_err(fail)? => return Ok(Some(lock)),
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(CtlError::Runtime(error.into())),
+        }
+    }
+}
+
+/// Returns whether an open file is the one at this path.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(there) => Ok(there.ino() == file.metadata()?.ino()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
