@@ -145,7 +145,7 @@ def pack(
 ) -> DatasetReport | PartReport:
     """Writes shards from a folder of class folders, or from a text file that lists files: `spdl-ctl pack`.
 
-    source: a folder with one folder per class, or a text file with a file's path, and after a tab its label, on each line. Files with one stem are one record.
+    source: a folder with one folder per class, on disk or as a URL (`s3://` ...), or a text file with a file's path, and after a tab its label, on each line. Files with one stem are one record.
     dataset: folder or URL of the dataset: a path, s3://, gs://, az:// ...
     name: the dataset's name. Default: the last part of its URL.
     fields: which files of a record become its fields, by suffix, as `["jpg", "txt"]`, or with new names, as `{"jpg": "jpg", "png": "mask"}`. Default: all files.

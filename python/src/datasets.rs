@@ -106,7 +106,7 @@ pub(crate) fn pack(
         block_bytes: block_size.0,
         jpegs: jpegs(crop_ready, scalable).map_err(|problem| setting(problem.to_owned()))?,
         overwrite: overwrite(force),
-        ..PackOptions::new(PackSource::of(&source))
+        ..PackOptions::new(PackSource::open(&source).map_err(|error| of_dataset(py, &error.into()))?)
     };
     run(py, on_progress, async move |stop, progress| {
         let folders = NewFolders::of(&dataset);

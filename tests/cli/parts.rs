@@ -8,7 +8,10 @@ use std::{
 };
 
 use rustix::process::Signal;
-use spdl_testkit::processes::{ctl, run, signal, write_pictures};
+use spdl_testkit::{
+    processes::{ctl, run, signal, write_pictures},
+    s3::S3Server,
+};
 
 const PARTS: u32 = 8;
 
@@ -134,3 +137,59 @@ fn wrong_parts_are_explained() {
     part("8", "").error(&["give I/N, such as 0/8 for the first of eight parts"]);
     part("0/8", "--force").error(&["--part", "--force"]);
 }
+
+#[tokio::test]
+async fn a_source_in_a_bucket_gives_the_shards_of_the_same_source_on_disk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    write_pictures(&path("source"), 40);
+    let class = fs::read_dir(path("source")).expect("a folder").next().expect("a class").expect("an entry").path();
+    for (name, content) in [("beside.txt", "no picture has its stem"), (".hidden.jpg", "hidden"), ("empty.jpg", "")] {
+        fs::write(class.join(name), content).expect("a file");
+    }
+    // It is copied to its shard in pieces, and the first bytes of the empty file beside it are asked for.
+    fs::write(class.join("empty.bin"), vec![7; 9 << 20]).expect("a file");
+    fs::write(path("source/README"), "in no class").expect("a file");
+    let server = S3Server::start();
+    let url = server.upload(&path("source"), "in").await;
+    let local = path("source").display().to_string();
+    let some_fields = ["--fields", "jpg,txt=caption"];
+    for options in [&["--crop-ready"][..], &["--scalable"], &["--no-shuffle", "--annotations-beside"], &some_fields] {
+        let in_parts = |from: &str, to: &str| {
+            let mut pack = ctl();
+            pack.arg("pack").args([from, &*path(to).display().to_string()]).args(["--name", "set", "--json"]);
+            pack.args(options).args(["--records-per-shard", "4"]);
+            for number in 0..PARTS {
+                run(part(&pack, number).envs(server.environment())).json();
+            }
+            let mut report = run(ctl().arg("merge").arg(path(to)).arg("--json")).json();
+            for key in ["url", "notes", "left_out"] {
+                report[key].take();
+            }
+            report
+        };
+        if options.contains(&"--annotations-beside") {
+            fs::write(class.join("empty.xml"), ANNOTATION).expect("a file");
+            server.upload(&path("source"), "in").await;
+        }
+        let (stored, on_disk) = (format!("stored{}", options.len()), format!("disk{}", options[0]));
+        assert_eq!(in_parts(&url, &stored), in_parts(&local, &on_disk), "{options:?}");
+        assert_eq!(files(&path(&stored)), files(&path(&on_disk)), "{options:?}");
+        fs::remove_dir_all(path(&stored)).expect("a folder");
+    }
+
+    let pack = |from: &str, more: &[&str]| {
+        run(ctl().arg("pack").arg(from).arg(path("none")).args(more).envs(server.environment()))
+    };
+    pack(&server.url("nowhere"), &[]).error(&["nowhere", "a folder per class with pictures in it is expected"]);
+    pack(&server.url("in/README"), &[]).error(&["in/README", "a folder per class with pictures in it is expected"]);
+    pack(&server.web_url("in"), &[]).error(&["is on a web server, which cannot list its files"]);
+    pack(&url, &["--classes", "zebra"]).error(&["is the folder of class", "not among the given ones"]);
+    pack("s4://bucket/in", &[]).error(&["s4"]);
+    pack(&url, &["--annotations", &server.url("in")]).error(&["`annotations`", "on disk"]);
+    assert!(!path("none").exists());
+    server.clear().await;
+}
+
+const ANNOTATION: &str = "<annotation><object><name>dog</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax>\
+                          <ymax>9</ymax></bndbox></object></annotation>";

@@ -191,6 +191,20 @@ fn parts_are_packed_checked_and_merged_within_the_bound() {
     }
 }
 
+#[tokio::test]
+async fn a_source_in_a_store_is_packed_within_the_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for number in 0..6 {
+        sparse(&path(&format!("files/a/{number}.jpg")), 60_000_000);
+    }
+    let server = S3Server::start();
+    let url = server.upload(&path("files"), "files").await;
+    let report =
+        bounded(ctl().args(["pack", &url]).arg(path("set")).args(["--part", "0/1"]).envs(server.environment()));
+    assert_eq!(report["records"], 6);
+}
+
 #[test]
 fn a_record_of_hundreds_of_long_fields_is_packed_in_pieces() {
     let folder = tempfile::tempdir().unwrap();

@@ -22,8 +22,8 @@ use super::{
 /// Arguments of `pack`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PackArgs {
-    /// A folder with one folder per class, or a text file with a file's path (and, after a tab, its label) on each
-    /// line. Files with the same stem (`0.jpg`, `0.png`, `0.txt`) become one record.
+    /// A folder with one folder per class, on disk or as a URL (s3://, gs://, az:// ...), or a text file with a file's path
+    /// (and, after a tab, its label) on each line. Files with the same stem (`0.jpg`, `0.png`, `0.txt`) become one record.
     source: PathBuf,
     /// Folder or URL of the dataset: a path, s3://, gs://, az:// ...
     dataset: String,
@@ -84,7 +84,7 @@ pub(crate) struct PackArgs {
 /// Runs `pack`.
 pub(crate) fn run(args: PackArgs) -> Outcome {
     allocator::return_large_buffers();
-    let source = PackSource::of(&args.source);
+    let source = PackSource::open(&args.source)?;
     let options = PackOptions {
         name: args.name,
         fields: args.fields.as_deref().map(FieldChoice::parse).transpose()?,

@@ -61,7 +61,7 @@ impl Listing {
     /// so that only their compact form is in memory.
     pub(crate) async fn of(from: &DatasetStore, wanted: impl Fn(&str) -> bool) -> Result<Self, DatasetError> {
         let mut listing = Self::default();
-        let mut listed = std::pin::pin!(list(from));
+        let mut listed = std::pin::pin!(list(from).take(MAX_LISTED));
         while let Some((name, meta)) = listed.try_next().await? {
             if wanted(&name) {
                 listing.push(&name, meta.size, meta.e_tag.as_deref());
@@ -146,10 +146,10 @@ impl ListingEntry {
 }
 
 /// Lists the objects in a folder and its subfolders, in no order.
-fn list(from: &DatasetStore) -> impl Stream<Item = Result<(String, ObjectMeta), DatasetError>> {
+pub(super) fn list(from: &DatasetStore) -> impl Stream<Item = Result<(String, ObjectMeta), DatasetError>> {
     let folder = from.folder().clone();
     let url = from.url().to_owned();
-    let listed = from.object().list(Some(&folder)).take(MAX_LISTED);
+    let listed = from.object().list(Some(&folder));
     let fail = move |source| match source {
         // Such a name can be a path of no object, so that nothing behind the store can read the object either.
         object_store::Error::InvalidPath { source } => {

@@ -19,10 +19,7 @@ use super::{
     fields::{read_field, read_range},
     parts::{MAX_WHOLE_BYTES, Wanted},
     scalable::{is_scalable, original},
-    source::{
-        ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceFiles, SourceRecord, SourceRecords, file_bytes, is_picture,
-        read_file, read_file_range,
-    },
+    source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceFiles, SourceRecord, SourceRecords, is_picture},
 };
 use crate::{
     format::{Content, Field, FieldValue, Record, RecordKey, ShardIndex},
@@ -194,14 +191,14 @@ impl Originals {
                 let Some(path) = source.file_of(number, field.name) else {
                     return Ok(self.label(source, number));
                 };
-                let (path, is_picture) = (source.files.path(path), is_picture(path));
-                let name = path.display().to_string();
-                let bytes = match (file_bytes(&path)?, &piece) {
+                let (place, is_picture) = (source.files.place(path), is_picture(path));
+                let name = place.to_string();
+                let bytes = match (place.bytes()?, &piece) {
                     (Some(bytes), piece) if !may_be_same(bytes, field, piece.is_none()) => {
                         return Ok(Original::Lacking(other_bytes(&name)));
                     }
-                    (Some(_), Some(piece)) => read_file_range(&path, piece.start.into()..piece.end.into())?,
-                    (Some(_), None) => read_file(&path)?,
+                    (Some(_), Some(piece)) => place.read_range(piece.start.into()..piece.end.into())?,
+                    (Some(_), None) => place.read()?,
                     (None, _) => None,
                 };
                 Ok(match bytes {

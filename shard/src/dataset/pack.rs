@@ -107,6 +107,13 @@ impl PackOptions {
     }
 
     pub(super) fn check(&self) -> Result<(), DatasetError> {
+        if let Some(Annotations::Under(folder)) = &self.annotations
+            && folder.to_str().is_some_and(|folder| folder.contains("://"))
+        {
+            let problem =
+                "is a URL; copy the annotations into a folder on disk, or put each beside its picture".to_owned();
+            return Err(DatasetError::Option { option: "annotations", problem });
+        }
         match &self.fields {
             Some(fields) if fields.names().any(|name| name == LABEL_FIELD) => {
                 let problem = format!("has the field `{LABEL_FIELD}`, which is the label's");

@@ -3,10 +3,7 @@
 //! [`members`](RecordMaker::members). A group of small records costs each step as much as one large record.
 //! [`plan`](RecordMaker::plan) finds out what records will take, without reading them.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 
@@ -17,9 +14,7 @@ use super::{
     originals::is_jpeg,
     report::{Growth, JpegTally},
     scalable::{JpegAsItIs, PackingMemory, scalable},
-    source::{
-        ANNOTATION_FIELD, LABEL_FIELD, SourceFiles, SourceRecord, packable_bytes, read_file_range, read_measured, wrong,
-    },
+    source::{ANNOTATION_FIELD, FilePlace, LABEL_FIELD, SourceFiles, SourceRecord, missing_file},
     stages::{Memory, MemoryBound},
 };
 use crate::tar::{append_member_header, padding_bytes};
@@ -81,7 +76,7 @@ pub(super) struct MeasuredRecord {
 }
 
 struct MeasuredFile {
-    path: PathBuf,
+    place: FilePlace,
     bytes: u64,
     /// Whether it is copied to the shard in pieces.
     is_large: bool,
@@ -106,7 +101,7 @@ pub(super) struct ReadRecord {
 
 enum FieldContent {
     Memory(Vec<u8>),
-    File { path: PathBuf, bytes: u64 },
+    File { place: FilePlace, bytes: u64 },
 }
 
 /// The result of a step of [`RecordMaker`].
@@ -147,7 +142,7 @@ pub(super) enum MemberPart {
     Bytes(Bytes),
     /// The content of a file, which has this size.
     File {
-        path: PathBuf,
+        place: FilePlace,
         bytes: u64,
     },
 }
@@ -242,17 +237,17 @@ impl RecordMaker {
                 Some(annotation) => Some(annotation),
                 None => {
                     let first = record.files().next().expect("a record has a file");
-                    return Ok(Record::NoAnnotation(self.source.path(first).display().to_string()));
+                    return Ok(Record::NoAnnotation(self.source.place(first).to_string()));
                 }
             },
             None => None,
         };
-        let fields = self.source.fields(record);
-        let fields = fields.filter(|(name, _)| annotation.is_none() || name != ANNOTATION_FIELD);
-        let files = fields.map(|(name, path)| {
-            let path = self.source.path(path);
-            let file = self.file(&path)?.ok_or_else(|| wrong(&path, "does not exist"))?;
-            Ok((name, file))
+        let fields = self.source.fields(record).zip(record.sizes());
+        let fields = fields.filter(|((name, _), _)| annotation.is_none() || name != ANNOTATION_FIELD);
+        let files = fields.map(|((name, path), listed)| {
+            let place = self.source.place(path);
+            let missing = missing_file(place.to_string().as_ref());
+            Ok((name, MeasuredFile::at(place, listed)?.ok_or(missing)?))
         });
         let files = files.collect::<Result<_, DatasetError>>()?;
         let (key, label) = (record.key(), record.label);
@@ -266,12 +261,12 @@ impl RecordMaker {
         }
         let mut bytes = 0;
         for file in record.files.iter_mut().map(|(_, file)| file).chain(&mut record.annotation) {
-            let is_jpeg = self.jpegs.rewrites() && begins_as_jpeg(&file.path, file.bytes)?;
+            let is_jpeg = self.jpegs.rewrites() && begins_as_jpeg(&file.place, file.bytes)?;
             if file.bytes >= LARGE_FILE_BYTES && !is_jpeg {
                 file.is_large = true;
             } else if bytes + file.bytes > MAX_RECORD_BYTES {
                 file.is_large = true;
-                record.long_jpegs.extend(is_jpeg.then(|| file.path.clone()));
+                record.long_jpegs.extend(is_jpeg.then(|| PathBuf::from(file.place.to_string())));
             } else {
                 bytes += file.bytes;
             }
@@ -285,13 +280,8 @@ impl RecordMaker {
         record: &SourceRecord,
         annotations: &Annotations,
     ) -> Result<Option<MeasuredFile>, DatasetError> {
-        let paths = self.source.annotation_paths(record, annotations);
-        paths.iter().find_map(|path| self.file(path).transpose()).transpose()
-    }
-
-    fn file(&self, path: &Path) -> Result<Option<MeasuredFile>, DatasetError> {
-        let Some(bytes) = packable_bytes(path)? else { return Ok(None) };
-        Ok(Some(MeasuredFile { path: path.to_owned(), bytes, is_large: false }))
+        let places = self.source.annotation_places(record, annotations).into_iter();
+        places.map(|(place, listed)| MeasuredFile::at(place, listed)).find_map(Result::transpose).transpose()
     }
 
     /// Waits for the memory that the records need.
@@ -377,11 +367,16 @@ impl MeasuredRecord {
 }
 
 impl MeasuredFile {
+    /// Measures the file at `place`, if there is one; `listed` is its size in the source's list.
+    fn at(place: FilePlace, listed: Option<u64>) -> Result<Option<Self>, DatasetError> {
+        Ok(place.packable_bytes(listed)?.map(|bytes| Self { place, bytes, is_large: false }))
+    }
+
     fn read(self) -> Result<FieldContent, DatasetError> {
         if self.is_large {
-            return Ok(FieldContent::File { path: self.path, bytes: self.bytes });
+            return Ok(FieldContent::File { place: self.place, bytes: self.bytes });
         }
-        Ok(FieldContent::Memory(read_measured(&self.path, self.bytes)?))
+        Ok(FieldContent::Memory(self.place.read_measured(self.bytes)?))
     }
 }
 
@@ -407,8 +402,8 @@ pub(super) fn members_of(
 }
 
 /// Returns whether a file begins as JPEGs do.
-fn begins_as_jpeg(path: &Path, bytes: u64) -> Result<bool, DatasetError> {
-    let begin = read_file_range(path, 0..bytes.min(2))?;
+fn begins_as_jpeg(place: &FilePlace, bytes: u64) -> Result<bool, DatasetError> {
+    let begin = place.read_range(0..bytes.min(2))?;
     Ok(begin.is_some_and(|begin| is_jpeg(&begin)))
 }
 
@@ -479,7 +474,7 @@ impl MemberWriter {
         match content {
             FieldContent::Memory(content) if content.len() <= SMALL_FILE_BYTES => self.open.extend_from_slice(&content),
             FieldContent::Memory(content) => self.part(MemberPart::Bytes(content.into()), bytes),
-            FieldContent::File { path, bytes } => self.part(MemberPart::File { path, bytes }, bytes),
+            FieldContent::File { place, bytes } => self.part(MemberPart::File { place, bytes }, bytes),
         }
         self.open.resize(self.open.len() + padding_bytes(bytes) as usize, 0);
         self.fields += 1;

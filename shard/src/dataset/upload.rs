@@ -3,6 +3,7 @@
 use std::{io::ErrorKind, path::Path};
 
 use bytes::Bytes;
+use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, WriteMultipart};
 use spdl_core::Fingerprint;
 use tokio::io::AsyncReadExt;
@@ -14,7 +15,7 @@ use super::{
     folder::{PART_BYTES, put_index},
     record::{MemberPart, Members},
     scan::ScannedShard,
-    source::{CHANGED, wrong},
+    source::{CHANGED, FilePlace, wrong},
 };
 use crate::{
     index::INDEX_SUFFIX,
@@ -61,7 +62,13 @@ impl<'a> ShardUpload<'a> {
         for part in record.parts {
             match part {
                 MemberPart::Bytes(bytes) => self.put(bytes).await?,
-                MemberPart::File { path, bytes } => self.copy(&path, bytes).await?,
+                MemberPart::File { place: FilePlace::Disk(path), bytes } => self.copy(&path, bytes).await?,
+                MemberPart::File { place: FilePlace::Stored(file), bytes } => {
+                    let mut pieces = file.pieces(bytes).await?;
+                    while let Some(piece) = pieces.try_next().await? {
+                        self.put(piece).await?;
+                    }
+                }
             }
         }
         Ok(())

@@ -46,21 +46,31 @@ impl<'c> FileCollector<'c> {
         Ok(self.files.push(&self.key, &line.to_le_bytes())?)
     }
 
-    /// Groups the files into records, in the order of the keys that `key_of` makes of their first files. Calls `on_file`
-    /// with the path of each file.
+    /// Adds a file whose size is known.
+    pub(super) fn add_listed(&mut self, label: i64, path: &str, bytes: u64) -> Result<(), DatasetError> {
+        self.rules.key(Some(label), path, &mut self.key);
+        Ok(self.files.push(&self.key, &[&[0; 4][..], &bytes.to_le_bytes()].concat())?)
+    }
+
+    /// Groups the files into records, in the order of the keys that `key_of` makes of them; it may change their labels.
+    /// Calls `on_file` with the path of each file.
     pub(super) fn records(
         self,
-        mut key_of: impl FnMut(&SourceFile) -> Vec<u8>,
+        mut key_of: impl FnMut(&mut FoundRecord) -> Vec<u8>,
         mut on_file: impl FnMut(&str),
     ) -> Result<Collected, DatasetError> {
         let Self { rules, temporary, files, mut left_out, .. } = self;
         let mut records = Sorter::new(&temporary, SORT_BYTES);
-        let mut take = |found: FoundRecord| Ok(records.push(&key_of(&found.first), &found.record.payload())?);
+        let mut take = |mut found: FoundRecord| {
+            let key = key_of(&mut found);
+            Ok(records.push(&key, &found.record.payload())?)
+        };
         let mut groups = StemGroups::new(&rules);
         for item in files.finish()?.iter()? {
             let item = item?;
-            let line = u32::from_le_bytes(*item.payload.first_chunk().expect("the payload is a number"));
-            let file = SourceFile::of_key(&item.key, line);
+            let (line, bytes) = item.payload.split_first_chunk().expect("the payload begins with a number");
+            let bytes = bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+            let file = SourceFile::of_key(&item.key, u32::from_le_bytes(*line), bytes);
             on_file(&file.path);
             groups.add(file, &mut left_out, &mut take)?;
         }

@@ -19,7 +19,7 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Returns the size of a file in bytes; `None` if there is no such file. Pipes and devices are errors, because reading
 /// them may never end.
-pub(crate) fn file_bytes(path: &Path) -> Result<Option<u64>, DatasetError> {
+pub(super) fn file_bytes(path: &Path) -> Result<Option<u64>, DatasetError> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => Ok(Some(metadata.len())),
         Ok(_) => Err(wrong(path, "is not a regular file")),
@@ -28,13 +28,17 @@ pub(crate) fn file_bytes(path: &Path) -> Result<Option<u64>, DatasetError> {
 }
 
 /// Returns the size of a file that is packed; see [`file_bytes`].
-pub(crate) fn packable_bytes(path: &Path) -> Result<Option<u64>, DatasetError> {
-    let bytes = file_bytes(path)?;
-    if bytes.is_some_and(|bytes| bytes > MAX_FILE_BYTES) { Err(too_long(path)) } else { Ok(bytes) }
+pub(super) fn packable_bytes(path: &Path) -> Result<Option<u64>, DatasetError> {
+    file_bytes(path)?.map(|bytes| check_length(path, bytes)).transpose()
+}
+
+/// Refuses a file that is too long to be packed.
+pub(super) fn check_length(path: &Path, bytes: u64) -> Result<u64, DatasetError> {
+    if bytes > MAX_FILE_BYTES { Err(too_long(path)) } else { Ok(bytes) }
 }
 
 /// Returns a file's content; `None` if there is no such file.
-pub(crate) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
+pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
     let Some(bytes) = packable_bytes(path)? else { return Ok(None) };
     let Some(file) = open(path)? else { return Ok(None) };
     let mut data = Vec::with_capacity(bytes as usize);
@@ -46,15 +50,15 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, DatasetError> {
 }
 
 /// Returns the content of a file of this size.
-pub(crate) fn read_measured(path: &Path, bytes: u64) -> Result<Vec<u8>, DatasetError> {
-    let file = open(path)?.ok_or_else(|| wrong(path, "does not exist"))?;
+pub(super) fn read_measured(path: &Path, bytes: u64) -> Result<Vec<u8>, DatasetError> {
+    let file = open(path)?.ok_or_else(|| missing_file(path))?;
     let mut data = Vec::with_capacity(bytes as usize + 1);
     file.take(bytes + 1).read_to_end(&mut data).map_err(|error| unreadable(path, &error))?;
     if data.len() as u64 == bytes { Ok(data) } else { Err(wrong(path, CHANGED)) }
 }
 
 /// Returns a range of a file's content; `None` if there is no such file.
-pub(crate) fn read_file_range(path: &Path, range: Range<u64>) -> Result<Option<Vec<u8>>, DatasetError> {
+pub(super) fn read_file_range(path: &Path, range: Range<u64>) -> Result<Option<Vec<u8>>, DatasetError> {
     let Some(file) = open(path)? else { return Ok(None) };
     let mut data = vec![0; (range.end - range.start) as usize];
     file.read_exact_at(&mut data, range.start).map_err(|error| unreadable(path, &error))?;
@@ -80,15 +84,14 @@ fn too_long(path: &Path) -> DatasetError {
 
 /// Returns the text of a file without a byte order mark.
 pub(crate) fn read_text(path: &Path) -> Result<String, DatasetError> {
-    let text = read_file(path)?.ok_or_else(|| wrong(path, "does not exist"))?;
+    let text = read_file(path)?.ok_or_else(|| missing_file(path))?;
     text_of(path, text, 1)
 }
 
 /// Opens a text file to be read by lines. Pipes and devices are errors.
 pub(super) fn open_text(path: &Path) -> Result<BufReader<File>, DatasetError> {
-    let missing = || wrong(path, "does not exist");
-    file_bytes(path)?.ok_or_else(missing)?;
-    Ok(BufReader::new(open(path)?.ok_or_else(missing)?))
+    file_bytes(path)?.ok_or_else(|| missing_file(path))?;
+    Ok(BufReader::new(open(path)?.ok_or_else(|| missing_file(path))?))
 }
 
 /// Returns the text of a file from line `line` on, without a byte order mark.
@@ -104,6 +107,11 @@ pub(super) fn text_of(path: &Path, text: Vec<u8>, line: usize) -> Result<String,
         text.drain(..BYTE_ORDER_MARK.len_utf8());
     }
     Ok(text)
+}
+
+/// Returns the error for a file that is not there.
+pub(in super::super) fn missing_file(path: &Path) -> DatasetError {
+    wrong(path, "does not exist")
 }
 
 /// Returns the error for a file.

@@ -7,7 +7,7 @@ use super::{
     collect::{Collected, FileCollector},
     hints,
     left_out::LeftOutReason,
-    stems::Rules,
+    stems::{FoundRecord, Rules},
     unknown_class, wrong,
 };
 use crate::temporary::TemporaryFolder;
@@ -42,23 +42,34 @@ pub(super) fn read(root: &Path, how: &ListOptions<'_>, temporary: &TemporaryFold
     let classes = how.classes.map_or_else(|| folders.clone(), <[_]>::to_vec);
     let numbers: BTreeMap<&str, i64> = classes.iter().map(String::as_str).zip(0..).collect();
     for folder in &folders {
-        let number = *numbers.get(folder.as_str()).ok_or_else(|| unknown_class(&root.join(folder), folder))?;
+        let number = *numbers
+            .get(folder.as_str())
+            .ok_or_else(|| unknown_class(&root.join(folder).display().to_string(), folder))?;
         walk(root, folder, number, 1, &mut files)?;
     }
     let (mut json, mut has_record) = (Vec::new(), vec![false; classes.len()]);
-    let by_path = |first: &super::stems::SourceFile| {
-        let class = first.label.and_then(|label| usize::try_from(label).ok());
+    let key_of = |found: &mut FoundRecord| {
+        let class = found.record.label.and_then(|label| usize::try_from(label).ok());
         has_record[class.expect("the label is the number of a class")] = true;
-        // Records and the folders between them come in the order of their names.
-        first.path.bytes().map(|byte| if byte == b'/' { 0 } else { byte }).collect()
+        by_path(found)
     };
-    let mut found = files.records(by_path, |path| hints::note_json(path, &mut json))?;
+    let mut found = files.records(key_of, |path| hints::note_json(path, &mut json))?;
     for folder in folders.iter().filter(|folder| !has_record[numbers[folder.as_str()] as usize]) {
-        found.notes.push(format!("class `{folder}` has no picture"));
+        found.notes.push(no_picture(folder));
     }
     found.notes.extend(hints::unread_annotations(root, &json));
     found.classes = classes;
     Ok(found)
+}
+
+/// Returns the key by which records are sorted: records and the folders between them come in the order of their names.
+pub(super) fn by_path(found: &FoundRecord) -> Vec<u8> {
+    found.first.path.bytes().map(|byte| if byte == b'/' { 0 } else { byte }).collect()
+}
+
+/// Returns the note on a class without records.
+pub(super) fn no_picture(class: &str) -> String {
+    format!("class `{class}` has no picture")
 }
 
 /// Collects the files in `folder` of the root and its subfolders.

@@ -1,12 +1,13 @@
 //! Hints about data in a source that `pack` does not read: annotations of other kinds, and data in other formats.
 
 use std::{
+    fmt,
     fs::File,
     io::Read as _,
     path::{Path, PathBuf},
 };
 
-use super::{LeftOutTally, extension};
+use super::{FilePlace, LeftOutTally, SourceFiles, extension};
 
 /// Upper limit of the files that are inspected.
 const MAX_LOOKED_INTO: usize = 32;
@@ -32,14 +33,25 @@ pub(super) fn unread_annotations(root: &Path, json: &[String]) -> Vec<String> {
         .chain(around)
         .filter(|path| seen.insert(path.clone()))
         .filter(|path| is_coco(path))
-        .map(|path| {
-            format!(
-                "`{}` has COCO annotations, which were not used: give boxes as Pascal VOC (`--annotations`), or what you \
-                 train with as a file beside each picture (`0.jpg`, `0.json`)",
-                path.display()
-            )
-        })
+        .map(|path| unread(&path.display()))
         .collect()
+}
+
+/// Returns a note for each COCO file among the JSON files of a source in a store.
+pub(super) fn unread_in_store(files: &SourceFiles, json: &[String]) -> Vec<String> {
+    let places = json.iter().map(|path| files.place(path));
+    let is_coco = |place: &FilePlace| {
+        let bytes = place.bytes().ok().flatten().unwrap_or_default();
+        place.read_range(0..bytes.min(LOOK_BYTES)).ok().flatten().is_some_and(|head| begins_as_coco(&head))
+    };
+    places.filter(is_coco).map(|place| unread(&place)).collect()
+}
+
+fn unread(place: &dyn fmt::Display) -> String {
+    format!(
+        "`{place}` has COCO annotations, which were not used: give boxes as Pascal VOC (`--annotations`), or what you train \
+         with as a file beside each picture (`0.jpg`, `0.json`)"
+    )
 }
 
 /// Returns the JSON files directly in a folder.
@@ -57,10 +69,11 @@ fn is_coco(path: &Path) -> bool {
     let is_regular = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
     let mut head = Vec::new();
     let read = |head: &mut Vec<u8>| File::open(path).and_then(|file| file.take(LOOK_BYTES).read_to_end(head));
-    if !is_regular || read(&mut head).is_err() {
-        return false;
-    }
-    let head = String::from_utf8_lossy(&head);
+    is_regular && read(&mut head).is_ok() && begins_as_coco(&head)
+}
+
+fn begins_as_coco(head: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(head);
     head.trim_start().starts_with('{')
         && (head.contains("\"images\"") || head.contains("\"annotations\""))
         && ["\"file_name\"", "\"image_id\"", "\"licenses\""].iter().any(|key| head.contains(key))

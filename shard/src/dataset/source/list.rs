@@ -33,7 +33,7 @@ pub(super) fn read(list: &Path, how: &ListOptions<'_>, temporary: &TemporaryFold
         let number = u32::try_from(line.number).map_err(|_| at_line(list, line.number, "is beyond 4 billion lines"))?;
         files.add(label.transpose()?, line.path, number)?;
     }
-    let by_line = |first: &super::stems::SourceFile| first.line.to_be_bytes().to_vec();
+    let by_line = |found: &mut super::stems::FoundRecord| found.first.line.to_be_bytes().to_vec();
     let mut found = files.records(by_line, |_| ())?;
     found.classes = labels.classes;
     Ok(found)

@@ -1,5 +1,5 @@
-//! The source that a dataset is packed from: a folder of class folders, or a text file that lists files. Files with one
-//! stem form one record.
+//! The source that a dataset is packed from: a folder of class folders, on disk or in a store, or a text file that lists
+//! files. Files with one stem form one record.
 //!
 //! A source may have more files than fit into memory: their names are sorted on disk, and records come one by one.
 
@@ -10,7 +10,9 @@ mod folder;
 mod hints;
 mod left_out;
 mod list;
+mod place;
 mod stems;
+mod stored;
 mod twins;
 
 use std::path::{Path, PathBuf};
@@ -20,20 +22,27 @@ pub(super) use collect::RecordList;
 pub(super) use fields::ANNOTATION_FIELD;
 pub use fields::FieldChoice;
 pub(crate) use fields::{LABEL_FIELD, field_name};
-pub(super) use file::{CHANGED, wrong};
-pub(crate) use file::{at_line, file_bytes, packable_bytes, read_file, read_file_range, read_measured, read_text};
+pub(super) use file::{CHANGED, missing_file, wrong};
+pub(crate) use file::{at_line, read_text};
 pub(super) use hints::way_out_of;
 pub(crate) use left_out::LeftOutTally;
 pub use left_out::{LeftOut, LeftOutReason};
+pub(super) use place::FilePlace;
+use place::StoredFile;
+use tokio::runtime::Handle;
 
 use super::DatasetError;
-use crate::{manifest::check_names, temporary::TemporaryFolder};
+use crate::{
+    manifest::check_names,
+    store::{DatasetStore, StoreError},
+    temporary::TemporaryFolder,
+};
 
 /// Memory that names and records take while they are sorted, in bytes; the others lie in a temporary file meanwhile.
 const SORT_BYTES: usize = 16 << 20;
 
 /// Where the records come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum PackSource {
     /// A folder with one folder per class, with pictures anywhere inside, and beside each picture the other files of
     /// its record: those with the same stem. Classes are numbered by the order of their names; each record gets its
@@ -44,6 +53,9 @@ pub enum PackSource {
     /// record. If every label is an integer, labels go into the field `cls` as they are; otherwise they are names of
     /// classes, numbered by the order of their names.
     FileList(PathBuf),
+    /// A folder of class folders like [`ImageFolder`](Self::ImageFolder), in a store that can list it. The list has the
+    /// sizes of the files, so that only what is packed is asked for.
+    StoredFolder(DatasetStore),
 }
 
 /// Where the Pascal VOC annotation of a picture is: a file with the picture's name and the extension `xml`.
@@ -72,6 +84,8 @@ pub(super) struct SourceRecord {
     /// Their paths as the source gives them, with `/` between parts, and a zero byte between paths; at least one.
     /// Pictures come first.
     files: Box<str>,
+    /// Their sizes in bytes, if the source's list has them; otherwise empty.
+    sizes: Box<[u64]>,
     /// Length of the stem, the common part of the paths, in bytes.
     stem_bytes: u32,
     /// Distinguishes records with the same key: 0 for the first one, then from 1.
@@ -92,8 +106,15 @@ pub(super) struct SourceRecords {
 /// Where the files of records are, and which fields they become.
 #[derive(Clone, Debug)]
 pub(super) struct SourceFiles {
-    root: PathBuf,
+    root: SourceRoot,
     choice: Option<FieldChoice>,
+}
+
+/// What the paths of a source's files are relative to.
+#[derive(Clone, Debug)]
+enum SourceRoot {
+    Folder(PathBuf),
+    Store { from: DatasetStore, runtime: Handle },
 }
 
 impl PackSource {
@@ -103,33 +124,58 @@ impl PackSource {
         if path.is_file() { Self::FileList(path.to_owned()) } else { Self::ImageFolder(path.to_owned()) }
     }
 
-    /// Lists the records. Names that do not fit into memory lie in `temporary`.
+    /// Opens the source at a path or URL: see [`of`](Self::of); a URL of a store is that of a folder.
+    ///
+    /// # Errors
+    /// If the URL is invalid, or no store knows its scheme.
+    pub fn open(path_or_url: &Path) -> Result<Self, StoreError> {
+        match path_or_url.to_str().filter(|text| text.contains("://")) {
+            Some(url) => {
+                let from = DatasetStore::open(url)?;
+                let local = from.local_folder().map(Self::of);
+                Ok(local.unwrap_or(Self::StoredFolder(from)))
+            }
+            None => Ok(Self::of(path_or_url)),
+        }
+    }
+
+    /// Lists the records. Blocks the thread, which has to belong to a runtime if the source is in a store. Names that do
+    /// not fit into memory lie in `temporary`.
     pub(super) fn list(
         &self,
         how: &ListOptions<'_>,
         temporary: &TemporaryFolder,
     ) -> Result<SourceRecords, DatasetError> {
-        let (root, origin) = match self {
-            Self::ImageFolder(root) => (root.as_path(), root),
-            Self::FileList(list) => (list.parent().unwrap_or(Path::new("")), list),
+        let root = match self {
+            Self::ImageFolder(root) => SourceRoot::Folder(root.clone()),
+            Self::FileList(list) => SourceRoot::Folder(list.parent().unwrap_or(Path::new("")).to_owned()),
+            Self::StoredFolder(from) => SourceRoot::Store { from: from.clone(), runtime: Handle::current() },
         };
+        let files = SourceFiles { root, choice: how.fields.cloned() };
         let Collected { records, classes, left_out, notes } = match self {
             Self::ImageFolder(root) => folder::read(root, how, temporary)?,
             Self::FileList(list) => list::read(list, how, temporary)?,
+            Self::StoredFolder(from) => stored::read(from, &files, how, temporary)?,
         };
         if records.len() == 0 {
             return Err(self.nothing(&left_out));
         }
-        let url = origin.display().to_string();
-        check_names(&classes).map_err(|source| DatasetError::Unwritable { url, source })?;
-        let files = SourceFiles { root: root.to_owned(), choice: how.fields.cloned() };
+        check_names(&classes).map_err(|source| DatasetError::Unwritable { url: self.origin(), source })?;
         Ok(SourceRecords { files, records, classes, left_out, notes })
     }
 
+    /// Returns its path or URL.
+    fn origin(&self) -> String {
+        match self {
+            Self::ImageFolder(path) | Self::FileList(path) => path.display().to_string(),
+            Self::StoredFolder(from) => from.url().to_owned(),
+        }
+    }
+
     fn nothing(&self, left_out: &LeftOutTally) -> DatasetError {
-        let (origin, expected) = match self {
-            Self::ImageFolder(root) => (root, "a folder per class with pictures in it is expected"),
-            Self::FileList(list) => (list, "a line per picture is expected"),
+        let expected = match self {
+            Self::ImageFolder(_) | Self::StoredFolder(_) => "a folder per class with pictures in it is expected",
+            Self::FileList(_) => "a line per picture is expected",
         };
         let mut problem = expected.to_owned();
         if let Some(words) = left_out.in_words() {
@@ -138,7 +184,7 @@ impl PackSource {
         if let Some(way) = hints::way_out(left_out) {
             problem.push_str(&format!("; {way}"));
         }
-        DatasetError::Nothing { origin: origin.display().to_string(), problem }
+        DatasetError::Nothing { origin: self.origin(), problem }
     }
 }
 
@@ -152,9 +198,14 @@ impl ListOptions<'_> {
 }
 
 impl SourceFiles {
-    /// Returns the path of a file from its path in the source.
-    pub(super) fn path(&self, path: &str) -> PathBuf {
-        self.root.join(path)
+    /// Returns the place of a file from its path in the source.
+    pub(super) fn place(&self, path: &str) -> FilePlace {
+        match &self.root {
+            SourceRoot::Folder(root) => FilePlace::Disk(root.join(path)),
+            SourceRoot::Store { from, runtime } => {
+                FilePlace::Stored(StoredFile::new(from.clone(), path, runtime.clone()))
+            }
+        }
     }
 
     /// Returns the fields of a record and the paths of their files, as the source gives them.
@@ -167,16 +218,24 @@ impl SourceFiles {
         self.fields(record).find(|(field, _)| field == name).map(|(_, path)| path)
     }
 
-    /// Returns the paths where the annotation of `record` may be, the best first.
-    pub(super) fn annotation_paths(&self, record: &SourceRecord, annotations: &Annotations) -> Vec<PathBuf> {
+    /// Returns the places where the annotation of `record` may be, the best first, with its size if the source's list has
+    /// it.
+    pub(super) fn annotation_places(
+        &self,
+        record: &SourceRecord,
+        annotations: &Annotations,
+    ) -> Vec<(FilePlace, Option<u64>)> {
         let name = format!("{}.{ANNOTATION_FIELD}", record.stem());
         match annotations {
-            Annotations::Beside => vec![self.path(&name)],
+            Annotations::Beside => {
+                let listed = record.files().zip(record.sizes()).find(|(path, _)| *path == name);
+                vec![(self.place(&name), listed.and_then(|(_, bytes)| bytes))]
+            }
             Annotations::Under(root) => {
                 let name = Path::new(&name);
                 let flat = name.file_name().map(|file| root.join(file));
                 let same = (!name.is_absolute()).then(|| root.join(name));
-                same.into_iter().chain(flat).collect()
+                same.into_iter().chain(flat).map(|path| (FilePlace::Disk(path), None)).collect()
             }
         }
     }
@@ -186,6 +245,11 @@ impl SourceRecord {
     /// Returns the paths of its files, as the source gives them.
     pub(super) fn files(&self) -> impl Iterator<Item = &str> {
         self.files.split('\0')
+    }
+
+    /// Returns the size of each of its files in bytes, or `None` where the source's list does not have it.
+    pub(super) fn sizes(&self) -> impl Iterator<Item = Option<u64>> {
+        self.sizes.iter().copied().map(Some).chain(std::iter::repeat(None))
     }
 
     fn stem(&self) -> &str {
@@ -207,18 +271,24 @@ impl SourceRecord {
 
     /// Returns the record as bytes, from which [`of_payload`](Self::of_payload) makes it again.
     fn payload(&self) -> Vec<u8> {
-        let Self { files, stem_bytes, twin, label } = self;
+        let Self { files, sizes, stem_bytes, twin, label } = self;
         let has_label = [u8::from(label.is_some())];
         let label = label.unwrap_or_default().to_le_bytes();
-        [&has_label[..], &label, &twin.to_le_bytes(), &stem_bytes.to_le_bytes(), files.as_bytes()].concat()
+        let count = (sizes.len() as u32).to_le_bytes();
+        let head = [&has_label[..], &label, &twin.to_le_bytes(), &stem_bytes.to_le_bytes(), &count].concat();
+        let sizes = sizes.iter().flat_map(|bytes| bytes.to_le_bytes());
+        head.into_iter().chain(sizes).chain(files.bytes()).collect()
     }
 
     fn of_payload(payload: &[u8]) -> Self {
-        let ([has_label, head @ ..], files) = payload.split_first_chunk::<17>().expect("a record has a head");
+        let ([has_label, head @ ..], rest) = payload.split_first_chunk::<21>().expect("a record has a head");
         let number = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("4 bytes"));
         let label = i64::from_le_bytes(*head.first_chunk().expect("8 bytes"));
+        let (sizes, files) = rest.split_at(number(16) as usize * 8);
+        let sizes =
+            sizes.chunks_exact(8).map(|bytes| u64::from_le_bytes(*bytes.first_chunk().expect("8 bytes"))).collect();
         let files = String::from_utf8(files.to_vec()).expect("a record is made of texts").into();
-        Self { files, stem_bytes: number(12), twin: number(8), label: (*has_label == 1).then_some(label) }
+        Self { files, sizes, stem_bytes: number(12), twin: number(8), label: (*has_label == 1).then_some(label) }
     }
 
     /// Returns the field that the file at `path` goes into: its suffix after the stem, or the name that the user chose.
@@ -240,6 +310,6 @@ fn extension(path: &str) -> Option<String> {
     stems::last_dot(path).map(|dot| path[dot + 1..].to_lowercase())
 }
 
-fn unknown_class(path: &Path, class: &str) -> DatasetError {
-    wrong(path, &format!("is the folder of class `{class}`, which is not among the given ones"))
+fn unknown_class(path: &str, class: &str) -> DatasetError {
+    wrong(Path::new(path), &format!("is the folder of class `{class}`, which is not among the given ones"))
 }

@@ -28,6 +28,8 @@ pub(super) struct SourceFile {
     /// Its path as the source gives it.
     pub(super) path: String,
     pub(super) label: Option<i64>,
+    /// Its size in bytes, if the source's list has it.
+    pub(super) bytes: Option<u64>,
 }
 
 /// The rules by which files become records.
@@ -127,7 +129,8 @@ impl FoundRecord {
     fn of(dot: usize, files: GatheredFiles) -> Self {
         let paths: Vec<&str> = files.iter().map(|(_, file)| file.path.as_str()).collect();
         let (files_text, first) = (paths.join("\0").into(), files[0].1.clone());
-        let record = SourceRecord { files: files_text, stem_bytes: dot as u32, twin: 0, label: first.label };
+        let sizes = files.iter().filter_map(|(_, file)| file.bytes).collect();
+        let record = SourceRecord { files: files_text, sizes, stem_bytes: dot as u32, twin: 0, label: first.label };
         Self { first, record }
     }
 }
@@ -187,7 +190,7 @@ pub(super) type TakeRecord<'t> = dyn FnMut(FoundRecord) -> Result<(), DatasetErr
 
 impl SourceFile {
     /// Reads the key that [`Rules::key`] wrote.
-    pub(super) fn of_key(key: &[u8], line: u32) -> Self {
+    pub(super) fn of_key(key: &[u8], line: u32, bytes: Option<u64>) -> Self {
         let (label, rest) = key.split_at(LABEL_BYTES);
         let (folder_bytes, rest) = rest.split_first_chunk().expect("4 bytes");
         let (folder, name) = rest.split_at(u32::from_be_bytes(*folder_bytes) as usize);
@@ -201,7 +204,7 @@ impl SourceFile {
             is_mark = !is_mark && *byte == b'.';
         }
         let path = String::from_utf8(path).expect("a key is made of a text");
-        Self { line, path, label }
+        Self { line, path, label, bytes }
     }
 }
 
@@ -227,8 +230,8 @@ mod tests {
         for path in paths {
             keys.push(Vec::new());
             rules.key(Some(0), path, keys.last_mut().unwrap());
-            let file = SourceFile { line: 7, path: (*path).to_owned(), label: Some(0) };
-            assert_eq!(SourceFile::of_key(keys.last().unwrap(), 7), file);
+            let file = SourceFile { line: 7, path: (*path).to_owned(), label: Some(0), bytes: None };
+            assert_eq!(SourceFile::of_key(keys.last().unwrap(), 7, None), file);
         }
         keys.sort();
         let mut take = |record| {
@@ -237,7 +240,7 @@ mod tests {
         };
         let mut groups = StemGroups::new(rules);
         for key in keys {
-            groups.add(SourceFile::of_key(&key, 0), &mut left_out, &mut take).unwrap();
+            groups.add(SourceFile::of_key(&key, 0, None), &mut left_out, &mut take).unwrap();
         }
         groups.finish(&mut left_out, &mut take).unwrap();
         (records, left_out)

@@ -151,7 +151,7 @@ mod tests {
             let mut records = Sorter::new(&folder, 1 << 10);
             for (number, key) in (0_u32..).zip(&keys) {
                 let path = format!("{key}.jpg");
-                let record = SourceRecord { files: path.into(), stem_bytes: key.len() as u32, twin: 0, label: None };
+                let record = SourceRecord { files: path.into(), sizes: [].into(), stem_bytes: key.len() as u32, twin: 0, label: None };
                 records.push(&number.to_be_bytes(), &record.payload()).unwrap();
             }
             let twins = distinguish(&records.finish().unwrap(), &folder).unwrap();
