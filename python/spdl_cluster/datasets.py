@@ -149,7 +149,7 @@ def pack(
     dataset: folder or URL of the dataset: a path, s3://, gs://, az:// ...
     name: the dataset's name. Default: the last part of its URL.
     fields: which files of a record become its fields, by suffix, as `["jpg", "txt"]`, or with new names, as `{"jpg": "jpg", "png": "mask"}`. Default: all files.
-    annotations: folder of Pascal VOC annotations, at the paths of the pictures; one sample for each object.
+    annotations: folder of Pascal VOC annotations, on disk or as a URL, at the paths of the pictures; one sample for each object.
     annotations_beside: use the annotations in the pictures' folders.
     classes: the classes in the order of their numbers. Default: those that occur, by name.
     seed, no_shuffle: records are mixed with this seed; with `no_shuffle` they stay in the source's order, which makes the shuffle of a training coarse.

@@ -95,10 +95,12 @@ pub(crate) fn pack(
     let part =
         part.map(|part| PackPart::from_str(&part).map_err(|problem| setting(format!("`part` is `{part}`: {problem}"))));
     let part = part.transpose()?;
+    let of_store = |error: StoreError| of_dataset(py, &error.into());
+    let elsewhere = annotations.map(|folder| Annotations::under(&folder)).transpose().map_err(of_store)?;
     let options = PackOptions {
         name,
         fields: fields.as_deref().map(FieldChoice::parse).transpose().map_err(|error| of_dataset(py, &error))?,
-        annotations: annotations.map(Annotations::Under).or(annotations_beside.then_some(Annotations::Beside)),
+        annotations: elsewhere.or(annotations_beside.then_some(Annotations::Beside)),
         classes,
         order: if no_shuffle { PackOrder::AsListed } else { PackOrder::Shuffled { seed } },
         shard_bytes: shard_size.0,
@@ -106,7 +108,7 @@ pub(crate) fn pack(
         block_bytes: block_size.0,
         jpegs: jpegs(crop_ready, scalable).map_err(|problem| setting(problem.to_owned()))?,
         overwrite: overwrite(force),
-        ..PackOptions::new(PackSource::open(&source).map_err(|error| of_dataset(py, &error.into()))?)
+        ..PackOptions::new(PackSource::open(&source).map_err(of_store)?)
     };
     run(py, on_progress, async move |stop, progress| {
         let folders = NewFolders::of(&dataset);

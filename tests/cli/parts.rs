@@ -147,6 +147,8 @@ async fn a_source_in_a_bucket_gives_the_shards_of_the_same_source_on_disk() {
     for (name, content) in [("beside.txt", "no picture has its stem"), (".hidden.jpg", "hidden"), ("empty.jpg", "")] {
         fs::write(class.join(name), content).expect("a file");
     }
+    let picture = files(&class).into_iter().find(|(name, _)| name.ends_with(".jpg")).expect("a picture");
+    fs::write(class.join("Über uns (1).jpg"), picture.1).expect("a file");
     // It is copied to its shard in pieces, and the first bytes of the empty file beside it are asked for.
     fs::write(class.join("empty.bin"), vec![7; 9 << 20]).expect("a file");
     fs::write(path("source/README"), "in no class").expect("a file");
@@ -186,8 +188,61 @@ async fn a_source_in_a_bucket_gives_the_shards_of_the_same_source_on_disk() {
     pack(&server.web_url("in"), &[]).error(&["is on a web server, which cannot list its files"]);
     pack(&url, &["--classes", "zebra"]).error(&["is the folder of class", "not among the given ones"]);
     pack("s4://bucket/in", &[]).error(&["s4"]);
-    pack(&url, &["--annotations", &server.url("in")]).error(&["`annotations`", "on disk"]);
+    pack(&url, &["--annotations", "s4://bucket/boxes"]).error(&["s4"]);
     assert!(!path("none").exists());
+    server.clear().await;
+}
+
+#[tokio::test]
+async fn annotations_in_a_bucket_are_those_of_the_same_folder_on_disk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    write_pictures(&path("source"), 12);
+    let classes = fs::read_dir(path("source")).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let pictures = classes.flat_map(|class| {
+        let name = class.file_name().expect("a name").to_string_lossy().into_owned();
+        files(&class).into_keys().map(move |picture| format!("{name}/{picture}"))
+    });
+    let mut pictures: Vec<String> = pictures.collect();
+    pictures.sort_unstable();
+    for (number, name) in (0..).zip(&pictures) {
+        // One has none, and some lie as the pictures do.
+        let name = name.replace(".jpg", ".xml");
+        let flat = name.rsplit('/').next().filter(|_| number % 2 == 0).unwrap_or(&name);
+        let to = path("boxes").join(flat);
+        fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
+        if number > 0 {
+            fs::write(to, ANNOTATION).expect("a file");
+        }
+    }
+    // Some programs put such an object where a folder is.
+    let class = fs::read_dir(path("source")).expect("a folder").next().expect("a class").expect("an entry").path();
+    fs::write(class.join("folder"), "").expect("a file");
+    let server = S3Server::start();
+    let (source, boxes) = (server.upload(&path("source"), "in").await, server.upload(&path("boxes"), "boxes").await);
+    let text = |name: &str| path(name).display().to_string();
+    let pack = |source: &str, boxes: &str, to: &str| {
+        let mut pack = ctl();
+        pack.args(["pack", source, &text(to), "--name", "set", "--annotations", boxes, "--json"]);
+        run(pack.envs(server.environment())).json()
+    };
+    let on_disk = pack(&text("source"), &text("boxes"), "disk");
+    assert_eq!((&on_disk["records"], &on_disk["pictures_without_annotation"]), (&11.into(), &1.into()), "{on_disk}");
+    assert_eq!(on_disk["left_out"].as_array().map(Vec::len), Some(1), "{on_disk}");
+    // As `find . -name '*.jpg'` prints the pictures.
+    let list: String = pictures.iter().map(|name| format!("./{name}\t{}\n", name.split('/').next().unwrap())).collect();
+    fs::write(path("source/list.txt"), list).expect("a file");
+    let sources = [(source, 0), (text("source/list.txt"), 0), (text("source"), 2)];
+    for (number, (from, left_out)) in sources.iter().enumerate() {
+        let to = format!("stored{number}");
+        let mut stored = pack(from, &boxes, &to);
+        assert_eq!(stored["left_out"].as_array().map(Vec::len), Some(*left_out), "{stored}");
+        for key in ["url", "left_out", "skipped_files", "notes"] {
+            stored[key] = on_disk[key].clone();
+        }
+        assert_eq!(stored, on_disk);
+        assert_eq!(files(&path(&to)), files(&path("disk")));
+    }
     server.clear().await;
 }
 

@@ -34,7 +34,8 @@ pub(crate) struct PackArgs {
     /// when not given.
     #[arg(long, value_name = "SUFFIX[=NAME],..")]
     fields: Option<String>,
-    /// Folder of Pascal VOC annotations, at the same relative paths as the pictures; one sample per object.
+    /// Folder of Pascal VOC annotations, on disk or as a URL, at the same relative paths as the pictures; one sample per
+    /// object.
     #[arg(long, value_name = "DIR", conflicts_with = "annotations_beside")]
     annotations: Option<PathBuf>,
     /// Uses the Pascal VOC annotations in the pictures' folders; one sample per object.
@@ -89,7 +90,7 @@ pub(crate) fn run(args: PackArgs) -> Outcome {
         name: args.name,
         fields: args.fields.as_deref().map(FieldChoice::parse).transpose()?,
         annotations: match args.annotations {
-            Some(root) => Some(Annotations::Under(root)),
+            Some(root) => Some(Annotations::under(&root)?),
             None => args.annotations_beside.then_some(Annotations::Beside),
         },
         classes: args.classes,

@@ -107,13 +107,6 @@ impl PackOptions {
     }
 
     pub(super) fn check(&self) -> Result<(), DatasetError> {
-        if let Some(Annotations::Under(folder)) = &self.annotations
-            && folder.to_str().is_some_and(|folder| folder.contains("://"))
-        {
-            let problem =
-                "is a URL; copy the annotations into a folder on disk, or put each beside its picture".to_owned();
-            return Err(DatasetError::Option { option: "annotations", problem });
-        }
         match &self.fields {
             Some(fields) if fields.names().any(|name| name == LABEL_FIELD) => {
                 let problem = format!("has the field `{LABEL_FIELD}`, which is the label's");
@@ -349,7 +342,7 @@ pub(super) fn stages(
     files: SourceFiles,
     records: impl Iterator<Item = Result<SourceRecord, DatasetError>> + Send + 'static,
 ) -> PipelinePlan<RecordGroup<Members>> {
-    let maker = Arc::new(RecordMaker::new(files, options.annotations.clone(), options.jpegs));
+    let maker = Arc::new(RecordMaker::new(files, options.jpegs));
     let [measuring, admitting, reading, making] = [(); 4].map(|()| Arc::clone(&maker));
     let memory = MemoryBound::new();
     let admit = move |group| Arc::clone(&admitting).admit(group, memory.clone());

@@ -8,7 +8,7 @@ use std::{path::PathBuf, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    Annotations, DatasetError, Jpegs,
+    DatasetError, Jpegs,
     catalog::SegmentsOf,
     crop_ready::{CropReady, crop_ready},
     originals::is_jpeg,
@@ -37,7 +37,6 @@ pub(super) const GROUP_BYTES: u64 = 128 << 10;
 #[derive(Debug)]
 pub(super) struct RecordMaker {
     source: SourceFiles,
-    annotations: Option<Annotations>,
     jpegs: JpegRewriter,
 }
 
@@ -185,8 +184,8 @@ impl RecordGroup<Members> {
 }
 
 impl RecordMaker {
-    pub(super) fn new(source: SourceFiles, annotations: Option<Annotations>, jpegs: Jpegs) -> Self {
-        Self { source, annotations, jpegs: JpegRewriter::new(jpegs) }
+    pub(super) fn new(source: SourceFiles, jpegs: Jpegs) -> Self {
+        Self { source, jpegs: JpegRewriter::new(jpegs) }
     }
 
     /// Finds the files of records and their sizes, and groups the records.
@@ -232,8 +231,8 @@ impl RecordMaker {
 
     /// Finds the files of a record and their sizes.
     fn find(&self, record: &SourceRecord) -> Result<Record<MeasuredRecord>, DatasetError> {
-        let annotation = match &self.annotations {
-            Some(annotations) => match self.annotation(record, annotations)? {
+        let annotation = match self.source.annotation_places(record) {
+            Some(places) => match first_of(places)? {
                 Some(annotation) => Some(annotation),
                 None => {
                     let first = record.files().next().expect("a record has a file");
@@ -272,16 +271,6 @@ impl RecordMaker {
             }
         }
         Ok(())
-    }
-
-    /// Returns the annotation of a record: the first of its files that exists.
-    fn annotation(
-        &self,
-        record: &SourceRecord,
-        annotations: &Annotations,
-    ) -> Result<Option<MeasuredFile>, DatasetError> {
-        let places = self.source.annotation_places(record, annotations).into_iter();
-        places.map(|(place, listed)| MeasuredFile::at(place, listed)).find_map(Result::transpose).transpose()
     }
 
     /// Waits for the memory that the records need.
@@ -399,6 +388,11 @@ pub(super) fn members_of(
         }
     }
     members.finish(long_jpegs, jpegs, Arc::clone(memory))
+}
+
+/// Measures the first of these files that is there; with each comes its size in the source's list.
+fn first_of(places: Vec<(FilePlace, Option<u64>)>) -> Result<Option<MeasuredFile>, DatasetError> {
+    places.into_iter().map(|(place, listed)| MeasuredFile::at(place, listed)).find_map(Result::transpose).transpose()
 }
 
 /// Returns whether a file begins as JPEGs do.

@@ -148,7 +148,7 @@ fn words_of(options: &PackOptions, name: &str) -> BTreeMap<String, String> {
     let annotations = match annotations {
         None => "none",
         Some(Annotations::Beside) => "beside",
-        Some(Annotations::Under(_)) => "in a folder",
+        Some(Annotations::Under(_) | Annotations::UnderStored(_)) => "in a folder",
     };
     let jpegs = match jpegs {
         Jpegs::AsTheyAre => "as they are",

@@ -59,12 +59,48 @@ pub enum PackSource {
 }
 
 /// Where the Pascal VOC annotation of a picture is: a file with the picture's name and the extension `xml`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Annotations {
     /// In the picture's own folder.
     Beside,
     /// Under this folder, at the picture's path in the source, or otherwise directly in the folder.
     Under(PathBuf),
+    /// Like [`Under`](Self::Under), with the folder in a store, which is asked for each of them.
+    UnderStored(DatasetStore),
+}
+
+impl Annotations {
+    /// Opens the folder of annotations at a path or URL.
+    ///
+    /// # Errors
+    /// If the URL is invalid, or no store knows its scheme.
+    pub fn under(path_or_url: &Path) -> Result<Self, StoreError> {
+        Ok(match StoreOrPath::open(path_or_url)? {
+            StoreOrPath::Store(from) => Self::UnderStored(from),
+            StoreOrPath::Path(path) => Self::Under(path),
+        })
+    }
+
+    const fn is_elsewhere(&self) -> bool {
+        !matches!(self, Self::Beside)
+    }
+}
+
+/// What a path or URL names.
+enum StoreOrPath {
+    Store(DatasetStore),
+    Path(PathBuf),
+}
+
+impl StoreOrPath {
+    fn open(path_or_url: &Path) -> Result<Self, StoreError> {
+        let Some(url) = path_or_url.to_str().filter(|text| text.contains("://")) else {
+            return Ok(Self::Path(path_or_url.to_owned()));
+        };
+        let from = DatasetStore::open(url)?;
+        let local = from.local_folder().map(Path::to_owned);
+        Ok(local.map_or(Self::Store(from), Self::Path))
+    }
 }
 
 /// How a source is read.
@@ -108,6 +144,7 @@ pub(super) struct SourceRecords {
 pub(super) struct SourceFiles {
     root: SourceRoot,
     choice: Option<FieldChoice>,
+    annotations: Option<AnnotationRoot>,
 }
 
 /// What the paths of a source's files are relative to.
@@ -115,6 +152,13 @@ pub(super) struct SourceFiles {
 enum SourceRoot {
     Folder(PathBuf),
     Store { from: DatasetStore, runtime: Handle },
+}
+
+/// What the paths of annotations are relative to.
+#[derive(Clone, Debug)]
+enum AnnotationRoot {
+    Beside,
+    Under(SourceRoot),
 }
 
 impl PackSource {
@@ -129,18 +173,14 @@ impl PackSource {
     /// # Errors
     /// If the URL is invalid, or no store knows its scheme.
     pub fn open(path_or_url: &Path) -> Result<Self, StoreError> {
-        match path_or_url.to_str().filter(|text| text.contains("://")) {
-            Some(url) => {
-                let from = DatasetStore::open(url)?;
-                let local = from.local_folder().map(Self::of);
-                Ok(local.unwrap_or(Self::StoredFolder(from)))
-            }
-            None => Ok(Self::of(path_or_url)),
-        }
+        Ok(match StoreOrPath::open(path_or_url)? {
+            StoreOrPath::Store(from) => Self::StoredFolder(from),
+            StoreOrPath::Path(path) => Self::of(&path),
+        })
     }
 
-    /// Lists the records. Blocks the thread, which has to belong to a runtime if the source is in a store. Names that do
-    /// not fit into memory lie in `temporary`.
+    /// Lists the records. Blocks the thread, which has to belong to a runtime if the source or its annotations are in a
+    /// store. Names that do not fit into memory lie in `temporary`.
     pub(super) fn list(
         &self,
         how: &ListOptions<'_>,
@@ -149,9 +189,10 @@ impl PackSource {
         let root = match self {
             Self::ImageFolder(root) => SourceRoot::Folder(root.clone()),
             Self::FileList(list) => SourceRoot::Folder(list.parent().unwrap_or(Path::new("")).to_owned()),
-            Self::StoredFolder(from) => SourceRoot::Store { from: from.clone(), runtime: Handle::current() },
+            Self::StoredFolder(from) => SourceRoot::of_store(from),
         };
-        let files = SourceFiles { root, choice: how.fields.cloned() };
+        let annotations = how.annotations.map(AnnotationRoot::of);
+        let files = SourceFiles { root, choice: how.fields.cloned(), annotations };
         let Collected { records, classes, left_out, notes } = match self {
             Self::ImageFolder(root) => folder::read(root, how, temporary)?,
             Self::FileList(list) => list::read(list, how, temporary)?,
@@ -192,20 +233,51 @@ impl ListOptions<'_> {
     /// Returns the fields that no file of a record may have: that of the label, and that of annotations from elsewhere.
     fn taken(&self, has_labels: bool) -> Vec<&'static str> {
         let label = has_labels.then_some(LABEL_FIELD);
-        let annotation = matches!(self.annotations, Some(Annotations::Under(_))).then_some(ANNOTATION_FIELD);
+        let annotation = self.annotations.is_some_and(Annotations::is_elsewhere).then_some(ANNOTATION_FIELD);
         label.into_iter().chain(annotation).collect()
+    }
+}
+
+impl SourceRoot {
+    fn of_store(from: &DatasetStore) -> Self {
+        Self::Store { from: from.clone(), runtime: Handle::current() }
+    }
+
+    fn place(&self, path: &str) -> FilePlace {
+        match self {
+            Self::Folder(root) => FilePlace::Disk(root.join(path)),
+            Self::Store { from, runtime } => FilePlace::Stored(StoredFile::new(from.clone(), path, runtime.clone())),
+        }
+    }
+
+    /// Returns the place of a file whose path is one of another root, if a file inside may have it.
+    fn place_of_other(&self, path: &str) -> Option<FilePlace> {
+        match self {
+            Self::Folder(_) => (!Path::new(path).is_absolute()).then(|| self.place(path)),
+            Self::Store { .. } => {
+                // Lists that `find` makes have `./` before each path; a store takes `.` for a name.
+                let parts: Vec<&str> = path.split('/').filter(|part| *part != ".").collect();
+                let path = parts.join("/");
+                (!path.starts_with('/') && object_store::path::Path::parse(&path).is_ok()).then(|| self.place(&path))
+            }
+        }
+    }
+}
+
+impl AnnotationRoot {
+    fn of(annotations: &Annotations) -> Self {
+        match annotations {
+            Annotations::Beside => Self::Beside,
+            Annotations::Under(folder) => Self::Under(SourceRoot::Folder(folder.clone())),
+            Annotations::UnderStored(from) => Self::Under(SourceRoot::of_store(from)),
+        }
     }
 }
 
 impl SourceFiles {
     /// Returns the place of a file from its path in the source.
     pub(super) fn place(&self, path: &str) -> FilePlace {
-        match &self.root {
-            SourceRoot::Folder(root) => FilePlace::Disk(root.join(path)),
-            SourceRoot::Store { from, runtime } => {
-                FilePlace::Stored(StoredFile::new(from.clone(), path, runtime.clone()))
-            }
-        }
+        self.root.place(path)
     }
 
     /// Returns the fields of a record and the paths of their files, as the source gives them.
@@ -219,25 +291,20 @@ impl SourceFiles {
     }
 
     /// Returns the places where the annotation of `record` may be, the best first, with its size if the source's list has
-    /// it.
-    pub(super) fn annotation_places(
-        &self,
-        record: &SourceRecord,
-        annotations: &Annotations,
-    ) -> Vec<(FilePlace, Option<u64>)> {
+    /// it; `None` if annotations are not wanted.
+    pub(super) fn annotation_places(&self, record: &SourceRecord) -> Option<Vec<(FilePlace, Option<u64>)>> {
         let name = format!("{}.{ANNOTATION_FIELD}", record.stem());
-        match annotations {
-            Annotations::Beside => {
+        Some(match self.annotations.as_ref()? {
+            AnnotationRoot::Beside => {
                 let listed = record.files().zip(record.sizes()).find(|(path, _)| *path == name);
                 vec![(self.place(&name), listed.and_then(|(_, bytes)| bytes))]
             }
-            Annotations::Under(root) => {
-                let name = Path::new(&name);
-                let flat = name.file_name().map(|file| root.join(file));
-                let same = (!name.is_absolute()).then(|| root.join(name));
-                same.into_iter().chain(flat).map(|path| (FilePlace::Disk(path), None)).collect()
+            AnnotationRoot::Under(root) => {
+                let flat = name.rsplit_once('/').map(|(_, file)| file);
+                let places = [Some(&*name), flat].into_iter().flatten().filter_map(|path| root.place_of_other(path));
+                places.map(|place| (place, None)).collect()
             }
-        }
+        })
     }
 }
 

@@ -12,6 +12,7 @@ use super::{
     super::listing::list,
     DatasetError, DatasetStore, ListOptions, SourceFiles,
     collect::{Collected, FileCollector},
+    extension,
     folder::{by_path, no_picture},
     hints,
     left_out::LeftOutReason,
@@ -76,8 +77,10 @@ async fn collect(
     let mut found = FoundClasses::new();
     let mut listed = std::pin::pin!(list(from));
     while let Some((path, meta)) = listed.try_next().await? {
-        // As in a folder on disk, what is hidden is no part of the source. The folder itself may be an object.
-        if path.is_empty() || path.split('/').any(|part| part.starts_with('.')) {
+        // As in a folder on disk, what is hidden is no part of the source, and neither are folders: some programs put an
+        // empty object where one is.
+        let is_folder = meta.size == 0 && extension(&path).is_none();
+        if is_folder || path.split('/').any(|part| part.starts_with('.')) {
             continue;
         }
         let Some((class, _)) = path.split_once('/') else {
