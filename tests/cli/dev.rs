@@ -153,7 +153,11 @@ fn what_cannot_be_started_leaves_no_process_and_says_why() {
     folder.up("b", 1, &[&dataset.path("none.toml")]).error(&["none.toml"]);
     assert!(!folder.path("b").exists());
     let mut command = folder.dev("c", "up");
-    run(command.args(["--memory", "1KiB"])).error(&["worker-0 did not start", "worker-0.log"]);
+    run(command.args(["--memory", "1KiB"])).error(&["worker-0 did not start", "worker-0.log", "1024"]);
+    let mut command = folder.dev("c", "up");
+    run(command.args(["--cores", "abc"]))
+        .error(&["worker-0 did not start", "`--cores`: `abc` is not a number of cores"]);
+    folder.up(&"long".repeat(30), 1, &[]).error(&["is too long for the paths of the workers' sockets, by", "--dir"]);
 
     let foreign = folder.path("d");
     fs::create_dir(&foreign).expect("it is made");
@@ -162,4 +166,86 @@ fn what_cannot_be_started_leaves_no_process_and_says_why() {
     fs::set_permissions(&foreign, fs::Permissions::from_mode(0o700)).expect("it is mine");
     folder.up("d", 1, &[]).error(&["has other files in it; name an empty or a new folder"]);
     assert_eq!(fs::read_dir(&foreign).expect("it is there").count(), 1);
+}
+
+#[test]
+fn a_cluster_whose_folder_is_removed_ends_and_leaves_alone_the_next_one_there() {
+    let folder = DevFolder::new();
+    let path = folder.path("a");
+    exports(&folder.up("a", 1, &[]));
+    fs::remove_dir_all(&path).expect("it is removed");
+    let old = processes(&path);
+    exports(&folder.up("a", 1, &[]));
+    let now = || processes(&path);
+    wait_until("the end of the first cluster", || now().iter().all(|pid| !old.contains(pid)));
+    assert_eq!(now().len(), 3, "the parent, the coordinator and the worker of the second one");
+    assert!(path.join("worker-0.sock").exists());
+    assert!(run(&mut folder.dev("a", "status")).status.success());
+
+    fs::remove_file(path.join("lock")).expect("it is removed");
+    wait_until("the end of the second cluster", || now().is_empty());
+}
+
+#[test]
+fn a_cluster_is_ended_whatever_has_become_of_its_files() {
+    let folder = DevFolder::new();
+    exports(&folder.up("a", 1, &[]));
+    let ready = folder.path("a/ready.json");
+    fs::write(&ready, "garbage").expect("it is written");
+    let status = run(&mut folder.dev("a", "status"));
+    status.error(&[
+        "a cluster is up, but `",
+        "ready.json` is not what `dev up` wrote",
+        "hint: `spdl-ctl dev down` ends",
+    ]);
+    folder.up("a", 1, &[]).error(&["a cluster is up in `"]);
+    let down = run(&mut folder.dev("a", "down"));
+    assert!(down.status.success() && down.stdout.contains("has ended"), "{}{}", down.stdout, down.stderr);
+    assert!(!folder.path("a").exists() && processes(&folder.path("a")).is_empty());
+
+    exports(&folder.up("a", 1, &[]));
+    fs::remove_file(&ready).expect("it is removed");
+    run(&mut folder.dev("a", "status")).error(&["is still starting"]);
+    assert!(run(&mut folder.dev("a", "down")).status.success());
+    assert!(!folder.path("a").exists() && processes(&folder.path("a")).is_empty());
+}
+
+#[test]
+fn what_up_cannot_do_is_refused_before_a_process_starts() {
+    let (dataset, folder) = (TestDataset::of_pictures(24, 8), DevFolder::new());
+    let job = dataset.job("first", "");
+    let copy = folder.path("copy.toml");
+    fs::copy(&job, &copy).expect("it is copied");
+    folder.up("a", 1, &[&job, &job]).error(&["are both the job `first`", "hint: give each job once"]);
+    folder.up("a", 1, &[&job, &copy]).error(&["copy.toml` are both the job `first`"]);
+    for action in ["up", "status", "down"] {
+        let mut command = ctl();
+        let finished = run(command.args(["dev", action]).env("XDG_RUNTIME_DIR", folder.path("none")));
+        finished.error(&["XDG_RUNTIME_DIR is `", "/none`, which is no folder", "hint: unset it", "--dir"]);
+    }
+    assert!(!folder.path("a").exists() && !folder.path("none").exists());
+}
+
+#[test]
+fn commands_for_one_cluster_at_once_do_not_end_each_other() {
+    let folder = DevFolder::new();
+    exports(&folder.up("a", 1, &[]));
+    let commands: Vec<_> = ["down", "status", "down", "status", "down", "status", "down"]
+        .map(|action| {
+            let mut command = folder.dev("a", action);
+            (action, thread::spawn(move || run(&mut command)))
+        })
+        .into_iter()
+        .collect();
+    let finished: Vec<_> =
+        commands.into_iter().map(|(action, command)| (action, command.join().expect("it has run"))).collect();
+    for (action, finished) in &finished {
+        let Finished { status, stdout, stderr, .. } = finished;
+        match *action {
+            "down" => assert!(status.success() && stdout.contains(" in `"), "{status}: {stdout}{stderr}"),
+            _ => assert!(status.code().is_some(), "{status}: {stdout}{stderr}"),
+        }
+    }
+    assert!(finished.iter().any(|(_, finished)| finished.stdout.contains("has ended")));
+    assert!(!folder.path("a").exists() && processes(&folder.path("a")).is_empty());
 }

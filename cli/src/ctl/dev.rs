@@ -1,12 +1,16 @@
 //! `spdl-ctl dev`: a cluster on this machine that goes on in the background, for work on a training.
 //!
 //! `up` starts this program once more as `serve`, which is the parent of the servers and ends with them. A lock on a file in the
-//! cluster's folder is held by all of these processes, so that it is free when the last of them has ended, however that was.
+//! cluster's folder is held by all of these processes, so that it is free when the last of them has ended, however that was. A
+//! cluster whose lock file is gone ends by itself, because no command would find it.
+
+mod lock;
 
 use std::{
-    fs::{self, File, OpenOptions},
+    collections::BTreeMap,
+    fs::{self, File},
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     process::{ChildStdin, Command, ExitCode, Stdio},
     thread,
@@ -14,13 +18,14 @@ use std::{
 };
 
 use clap::Subcommand;
+use lock::{HeldLock, LockState, holders};
 use rustix::{
-    fs::{FlockOperation, flock},
     io::{FdFlags, fcntl_setfd},
-    process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal, setsid},
+    process::{geteuid, setsid},
 };
 use serde::{Deserialize, Serialize};
 use spdl_core::Role;
+use spdl_wire::local::MAX_PATH_BYTES;
 use tokio::sync::mpsc;
 
 use super::{
@@ -29,11 +34,9 @@ use super::{
     job, job_file,
     output::{outln, warn},
     report,
-    servers::{LocalCluster, ServerLogs},
+    servers::{LocalCluster, ServerLogs, last_lines},
 };
 
-/// The file whose lock a cluster's processes hold. A folder without it is none of a cluster.
-const LOCK: &str = "lock";
 /// What `up` prints, in a file for the other commands.
 const READY: &str = "ready.json";
 /// What `serve` writes to standard error.
@@ -41,8 +44,8 @@ const LOG: &str = "dev.log";
 /// How long `down` waits for the end, which takes a worker's and the coordinator's time to stop.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Lines of a log that are shown.
-const SHOWN_LINES: usize = 15;
+/// Lines of the log that are shown: more than those of a server's, which may be among them.
+const SHOWN_LINES: usize = 20;
 
 /// Arguments of `dev`.
 #[derive(Debug, clap::Args)]
@@ -140,10 +143,17 @@ pub(crate) fn run(args: DevArgs) -> Outcome {
 
 impl DevFolder {
     fn path(&self) -> Result<PathBuf, CtlError> {
-        let chosen = self.dir.clone().unwrap_or_else(|| match std::env::var_os("XDG_RUNTIME_DIR") {
-            Some(folder) if !folder.is_empty() => Path::new(&folder).join("spdl-dev"),
-            _ => std::env::temp_dir().join(format!("spdl-dev-{}", geteuid().as_raw())),
-        });
+        let chosen = match (&self.dir, std::env::var_os("XDG_RUNTIME_DIR")) {
+            (Some(folder), _) => folder.clone(),
+            (None, Some(folder)) if !folder.is_empty() => {
+                let folder = PathBuf::from(folder);
+                if !folder.is_dir() {
+                    return Err(CtlError::NoRuntimeFolder { folder });
+                }
+                folder.join("spdl-dev")
+            }
+            (None, _) => std::env::temp_dir().join(format!("spdl-dev-{}", geteuid().as_raw())),
+        };
         std::path::absolute(&chosen).map_err(|source| CtlError::ReadFile { path: chosen, source })
     }
 }
@@ -164,11 +174,9 @@ impl DevServers {
 
 /// Starts the cluster and returns when it is ready.
 fn up(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
-    for job in &servers.jobs {
-        job_file::read(job)?.check()?;
-    }
+    check_jobs(&servers.jobs)?;
     make_private(folder)?;
-    let Some(lock) = hold(folder)? else {
+    let Some(lock) = lock::take(folder)? else {
         return Err(CtlError::DevIsUp { folder: folder.to_owned() });
     };
     if remove_left(folder, Logs::Remove)? {
@@ -190,7 +198,7 @@ fn up(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
     let Ok(ready) = serde_json::from_str::<DevReady>(&line) else {
         drop(accept);
         child.wait().map_err(CtlError::Runtime)?;
-        let cause = shown_log(&log);
+        let cause = last_lines(&log, SHOWN_LINES);
         drop(lock);
         return Err(CtlError::DevFailed { folder: folder.to_owned(), cause });
     };
@@ -198,29 +206,32 @@ fn up(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
     print(&ready)
 }
 
-/// Runs the servers until a signal, or until one of them ends.
-async fn serve(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
-    // A terminal that is closed ends its sessions' processes.
-    let _ = setsid();
-    let mut interrupt = Interrupt::listen()?;
-    let mut input = input();
-    let mut cluster = None;
-    let started = tokio::select! {
-        started = start(folder, servers, &mut cluster) => started,
-        () = interrupt.asked() => Err(CtlError::Interrupted),
-        _ = input.recv() => Err(CtlError::Interrupted),
-    };
-    let ended = match (started, cluster.as_mut()) {
-        (Ok(ready), Some(cluster)) => {
-            spdl_wire::process::announce(&ready);
-            tokio::select! {
-                ended = accepted(&mut input, cluster) => ended,
-                () = interrupt.asked() => Ok(()),
-            }
+/// Checks the job files, and that each has a name of its own.
+fn check_jobs(files: &[PathBuf]) -> Result<(), CtlError> {
+    let mut named = BTreeMap::new();
+    for file in files {
+        let job = job_file::read(file)?;
+        job.check()?;
+        if let Some(first) = named.insert(job.name.clone(), file) {
+            return Err(CtlError::DevSameJob { first: first.clone(), second: file.clone(), name: job.name });
         }
-        (Err(error), _) => Err(error),
-        (Ok(_), None) => unreachable!("what was started is there"),
+    }
+    Ok(())
+}
+
+/// Runs the servers until a signal, until one of them ends, or until the lock file is gone.
+async fn serve(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
+    let lock = HeldLock::of(folder)?;
+    let mut cluster = None;
+    let ended = tokio::select! {
+        ended = run_servers(folder, servers, &mut cluster) => ended,
+        () = lock.gone() => Err(CtlError::DevFolderGone { folder: folder.to_owned() }),
     };
+    // What is in the folder then may be another cluster's, whose files the servers would remove as theirs if they ended in
+    // an orderly way: they are killed, as they are dropped.
+    if !lock.is_there() {
+        return ended;
+    }
     if let Some(cluster) = cluster {
         cluster.stop().await;
     }
@@ -231,6 +242,30 @@ async fn serve(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
             let _ = remove_left(folder, Logs::Keep);
             Err(error)
         }
+    }
+}
+
+/// Starts the servers, and waits for a signal or the end of one of them.
+async fn run_servers(folder: &Path, servers: &DevServers, cluster: &mut Option<LocalCluster>) -> Result<(), CtlError> {
+    // A terminal that is closed ends its sessions' processes.
+    let _ = setsid();
+    let mut interrupt = Interrupt::listen()?;
+    let mut input = input();
+    let started = tokio::select! {
+        started = start(folder, servers, cluster) => started,
+        () = interrupt.asked() => Err(CtlError::Interrupted),
+        _ = input.recv() => Err(CtlError::Interrupted),
+    };
+    match (started, cluster.as_mut()) {
+        (Ok(ready), Some(cluster)) => {
+            spdl_wire::process::announce(&ready);
+            tokio::select! {
+                ended = accepted(&mut input, cluster) => ended,
+                () = interrupt.asked() => Ok(()),
+            }
+        }
+        (Err(error), _) => Err(error),
+        (Ok(_), None) => unreachable!("what was started is there"),
     }
 }
 
@@ -293,51 +328,56 @@ async fn start(folder: &Path, servers: &DevServers, cluster: &mut Option<LocalCl
 }
 
 fn status(folder: &Path, json: bool) -> Outcome {
-    let ready = if folder.join(LOCK).exists() && hold(folder)?.is_none() { read_ready(folder)? } else { None };
-    match ready {
-        Some(ready) if json => report::json(&ready)?,
-        Some(ready) => print(&ready)?,
-        None => {
-            let log = folder.join(LOG);
-            let why = if log.exists() { format!("; the last one ended:\n{}", shown_log(&log)) } else { String::new() };
-            warn(&format!("no cluster is up in `{}`{why}", folder.display()));
-            return Ok(ExitCode::FAILURE);
-        }
+    if !matches!(lock::take_existing(folder)?, LockState::Held) {
+        let log = folder.join(LOG);
+        let why = if log.exists() {
+            format!("; the last one ended:\n{}", last_lines(&log, SHOWN_LINES))
+        } else {
+            String::new()
+        };
+        warn(&format!("no cluster is up in `{}`{why}", folder.display()));
+        return Ok(ExitCode::FAILURE);
+    }
+    let ready = read_ready(folder)?;
+    if json {
+        report::json(&ready)?
+    } else {
+        print(&ready)?
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn down(folder: &Path) -> Result<(), CtlError> {
-    if !folder.join(LOCK).exists() {
-        return outln!("no cluster is up in `{}`", folder.display());
-    }
     let deadline = Instant::now() + DOWN_TIMEOUT;
-    let mut lock = hold(folder)?;
-    let was_up = lock.is_none();
-    if was_up {
-        let Some(ready) = read_ready(folder)? else {
-            return Err(CtlError::DevStarts { folder: folder.to_owned() });
-        };
-        // If it has ended, its servers do so, too.
-        if let Some(pid) = Pid::from_raw(ready.pid)
-            && let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
-        {
-            let _ = pidfd_send_signal(process, Signal::TERM);
-        }
-        while lock.is_none() {
-            if Instant::now() > deadline {
-                return Err(CtlError::DevStays { pid: ready.pid, seconds: DOWN_TIMEOUT.as_secs() });
+    let mut asked = Vec::new();
+    let lock = loop {
+        match lock::take_existing(folder)? {
+            LockState::Taken(lock) => break lock,
+            LockState::Absent if asked.is_empty() => return outln!("no cluster is up in `{}`", folder.display()),
+            // Another `down` has removed the rest.
+            LockState::Absent => return outln!("the cluster in `{}` has ended", folder.display()),
+            LockState::Held if Instant::now() > deadline => {
+                return Err(CtlError::DevStays { pids: asked, seconds: DOWN_TIMEOUT.as_secs() });
             }
-            thread::sleep(PAUSE);
-            lock = hold(folder)?;
+            LockState::Held => {}
         }
-    }
+        // A cluster that is starting has an `up`, too, and ends with it.
+        for holder in holders(folder)? {
+            let number = holder.pid.as_raw_nonzero().get();
+            if !asked.contains(&number) {
+                holder.ask_to_end();
+                asked.push(number);
+            }
+        }
+        thread::sleep(PAUSE);
+    };
     let was_killed = remove_left(folder, Logs::Remove)?;
-    let _ = fs::remove_file(folder.join(LOCK));
+    let _ = fs::remove_file(lock::path(folder));
     // Where it has other files, it stays.
     let _ = fs::remove_dir(folder);
+    drop(lock);
     let folder = folder.display();
-    match (was_up, was_killed) {
+    match (!asked.is_empty(), was_killed) {
         (true, _) => outln!("the cluster in `{folder}` has ended"),
         (false, true) => outln!("no cluster was up in `{folder}`; what a killed one had left is removed"),
         (false, false) => outln!("no cluster was up in `{folder}`"),
@@ -370,6 +410,11 @@ fn quoted(text: &str) -> String {
 /// Makes a folder that only this user can read, or checks that it is one.
 fn make_private(folder: &Path) -> Result<(), CtlError> {
     let problem = |problem: String| CtlError::DevFolder { folder: folder.to_owned(), problem };
+    let socket_bytes = folder.join("worker-63.sock").as_os_str().len();
+    if socket_bytes > MAX_PATH_BYTES {
+        let beyond = socket_bytes - MAX_PATH_BYTES;
+        return Err(problem(format!("is too long for the paths of the workers' sockets, by {beyond} bytes")));
+    }
     let made = fs::DirBuilder::new().mode(0o700).create(folder);
     if let Err(error) = made
         && error.kind() != io::ErrorKind::AlreadyExists
@@ -382,36 +427,11 @@ fn make_private(folder: &Path) -> Result<(), CtlError> {
             "is not a folder that only you can read, which the keys in it need (`chmod 700`)".to_owned(),
         ));
     }
-    let is_ours = folder.join(LOCK).exists();
+    let is_ours = lock::path(folder).exists();
     if !is_ours && fs::read_dir(folder).map_err(|error| problem(error.to_string()))?.next().is_some() {
         return Err(problem("has other files in it; name an empty or a new folder".to_owned()));
     }
     Ok(())
-}
-
-/// Takes the lock of a folder; `None` if a cluster has it.
-fn hold(folder: &Path) -> Result<Option<File>, CtlError> {
-    let path = folder.join(LOCK);
-    let fail = |source| CtlError::WriteFile { path: path.clone(), source };
-    loop {
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(fail)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            // A `down` may have removed the file after it was opened; its lock would keep nobody away.
-            Ok(()) if is_at(&lock, &path).map_err(fail)? => return Ok(Some(lock)),
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-            Err(error) => return Err(CtlError::Runtime(error.into())),
-        }
-    }
-}
-
-/// Returns whether an open file is the one at this path.
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    match fs::metadata(path) {
-        Ok(there) => Ok(there.ino() == file.metadata()?.ino()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// What happens to the logs of a cluster that has ended.
@@ -444,19 +464,12 @@ fn remove_left(folder: &Path, logs: Logs) -> Result<bool, CtlError> {
     Ok(was_killed)
 }
 
-fn read_ready(folder: &Path) -> Result<Option<DevReady>, CtlError> {
+/// Reads what `up` printed for the cluster that is up in a folder.
+fn read_ready(folder: &Path) -> Result<DevReady, CtlError> {
     let path = folder.join(READY);
-    match fs::read_to_string(&path) {
-        Ok(text) => Ok(serde_json::from_str(&text).ok()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+    match fs::read(&path) {
+        Ok(text) => serde_json::from_slice(&text).map_err(|source| CtlError::DevUnreadable { path, source }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(CtlError::DevStarts { folder: folder.to_owned() }),
         Err(source) => Err(CtlError::ReadFile { path, source }),
     }
-}
-
-/// Returns the last lines of a log.
-fn shown_log(path: &Path) -> String {
-    let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let text = text.unwrap_or_else(|error| format!("({error})"));
-    let lines: Vec<&str> = text.lines().map(|line| line.strip_prefix("error: ").unwrap_or(line)).collect();
-    lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
 }

@@ -31,8 +31,16 @@ pub(crate) enum CtlError {
     DevFailed { folder: PathBuf, cause: String },
     #[error("{name} ended by itself with {cause}, and so does the cluster")]
     DevEnded { name: String, cause: String },
-    #[error("process {pid} and its servers have not ended within {seconds} s")]
-    DevStays { pid: i32, seconds: u64 },
+    #[error("{} within {seconds} s", stays(pids))]
+    DevStays { pids: Vec<i32>, seconds: u64 },
+    #[error("a cluster is up, but `{}` is not what `dev up` wrote: {source}", path.display())]
+    DevUnreadable { path: PathBuf, source: serde_json::Error },
+    #[error("`{}` is no longer this cluster's: its lock file was removed, and so the cluster ends", folder.display())]
+    DevFolderGone { folder: PathBuf },
+    #[error("`{}` and `{}` are both the job `{name}`", first.display(), second.display())]
+    DevSameJob { first: PathBuf, second: PathBuf, name: String },
+    #[error("XDG_RUNTIME_DIR is `{}`, which is no folder", folder.display())]
+    NoRuntimeFolder { folder: PathBuf },
     #[error("`{}` {problem}", folder.display())]
     DevFolder { folder: PathBuf, problem: String },
     #[error("{name} did not start: {cause}")]
@@ -93,6 +101,15 @@ pub(crate) enum CtlError {
     Worker(Box<spdl_worker::cli::CliError>),
 }
 
+fn stays(pids: &[i32]) -> String {
+    let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+    match &pids[..] {
+        [] => "the processes of the cluster are not found, and have not ended".to_owned(),
+        [pid] => format!("process {pid} and those that it has started have not ended"),
+        pids => format!("processes {} and those that they have started have not ended", pids.join(", ")),
+    }
+}
+
 impl CtlError {
     /// Returns what the user can do about the error, where that is known.
     pub(crate) fn hint(&self) -> Option<String> {
@@ -114,9 +131,18 @@ impl CtlError {
             Self::DevIsUp { .. } => {
                 "`spdl-ctl dev status` shows it, `spdl-ctl dev down` ends it, `--dir` is for another one"
             }
+            Self::DevFolder { .. } => "`--dir` names another one; a new folder is made as it has to be",
             Self::DevStarts { .. } => "try again in a few seconds",
             Self::DevEnded { .. } => "its log is beside this one",
+            Self::DevStays { pids, .. } if pids.is_empty() => {
+                "they are another user's or in another container: run this there, or remove the folder, upon which they end"
+            }
             Self::DevStays { .. } => "end them with `kill -9`",
+            Self::DevUnreadable { .. } => "`spdl-ctl dev down` ends the cluster in any case",
+            Self::DevSameJob { .. } => "give each job once; a job's name is its `name`",
+            Self::NoRuntimeFolder { .. } => {
+                "unset it, upon which the folder for temporary files is used, or name a folder with `--dir`"
+            }
             Self::Beyond { .. } => "epochs and offsets count from 0",
             Self::RankOutOfRange { .. } => "ranks are 0 to world - 1",
             Self::DatasetDiffers { .. } => {

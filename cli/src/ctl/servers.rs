@@ -3,6 +3,7 @@
 
 use std::{
     fs::File,
+    io::{Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
@@ -23,6 +24,11 @@ use super::{CtlError, cert, coordinator::Connection};
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// For the workers together, and for the coordinator.
 const STOP_TIMEOUT: Duration = Duration::from_millis(1_500);
+
+/// Lines of a server's log that are shown.
+const SHOWN_LINES: usize = 12;
+/// Upper limit of what is read of a log for them.
+const LOG_END_BYTES: u64 = 64 << 10;
 
 /// The line that a server prints once it serves.
 #[derive(Debug, Deserialize)]
@@ -99,20 +105,22 @@ impl LocalCluster {
 
     async fn start(&mut self, name: &str, mut command: Command) -> Result<ServerReady, CtlError> {
         let failed = |cause: String| CtlError::Start { name: name.to_owned(), cause };
-        let mut messages = "its messages above".to_owned();
-        if self.logs == ServerLogs::Files {
-            let path = self.folder.join(format!("{name}.log"));
-            let log = File::create(&path).map_err(|source| CtlError::WriteFile { path: path.clone(), source })?;
-            command.stderr(log);
-            messages = format!("`{}`", path.display());
+        let log = (self.logs == ServerLogs::Files).then(|| self.folder.join(format!("{name}.log")));
+        if let Some(path) = &log {
+            let file = File::create(path).map_err(|source| CtlError::WriteFile { path: path.clone(), source })?;
+            command.stderr(file);
         }
+        let messages = || match &log {
+            Some(path) => format!("the end of `{}`:\n{}", path.display(), last_lines(path, SHOWN_LINES)),
+            None => "its messages are above".to_owned(),
+        };
         let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
         let mut output = BufReader::new(child.stdout.take().expect("standard output is a pipe")).lines();
         let line = timeout(START_TIMEOUT, output.next_line())
             .await
-            .map_err(|_| failed(format!("it was not ready after {} s", START_TIMEOUT.as_secs())))?
+            .map_err(|_| failed(format!("it was not ready after {} s; {}", START_TIMEOUT.as_secs(), messages())))?
             .map_err(|error| failed(error.to_string()))?
-            .ok_or_else(|| failed(format!("it ended; see {messages}")))?;
+            .ok_or_else(|| failed(format!("it ended; {}", messages())))?;
         let ready = serde_json::from_str(&line)
             .map_err(|error| failed(format!("its line `{line}` is not what was expected: {error}")))?;
         self.servers.push(LocalServer { name: name.to_owned(), child, _output: output });
@@ -170,6 +178,23 @@ impl LocalCluster {
             }
         }
     }
+}
+
+/// Returns the last lines of a log, at most so many.
+pub(super) fn last_lines(path: &Path, lines_max: usize) -> String {
+    let text = log_end(path).unwrap_or_else(|error| format!("({error})"));
+    let lines: Vec<&str> = text.lines().map(|line| line.strip_prefix("error: ").unwrap_or(line)).collect();
+    lines[lines.len().saturating_sub(lines_max)..].join("\n")
+}
+
+/// Returns the last [`LOG_END_BYTES`] of a log, which may have grown for weeks.
+fn log_end(path: &Path) -> std::io::Result<String> {
+    let mut log = File::open(path)?;
+    let bytes = log.metadata()?.len();
+    log.seek(SeekFrom::Start(bytes.saturating_sub(LOG_END_BYTES)))?;
+    let mut end = Vec::new();
+    log.take(LOG_END_BYTES).read_to_end(&mut end)?;
+    Ok(String::from_utf8_lossy(&end).into_owned())
 }
 
 impl LocalServer {

@@ -1,0 +1,223 @@
+//! The lock of a dev cluster's folder: a file that all of the cluster's processes have open and locked.
+
+use std::{
+    fs::{self, File, Metadata, OpenOptions},
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::{
+    fs::{FlockOperation, OFlags, flock},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+
+use super::super::CtlError;
+
+/// The file whose lock a cluster's processes hold. A folder without it is none of a cluster.
+const LOCK: &str = "lock";
+/// How often a cluster looks whether its folder is still there.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Returns the path of a folder's lock file.
+pub(super) fn path(folder: &Path) -> PathBuf {
+    folder.join(LOCK)
+}
+
+/// Whose the lock of a folder is.
+pub(super) enum LockState {
+    /// This process has taken it.
+    Taken(File),
+    /// Another process has it.
+    Held,
+    /// There is no lock file.
+    Absent,
+}
+
+/// Takes the lock of a folder, which gets a lock file if it has none; `None` if another process has it.
+pub(super) fn take(folder: &Path) -> Result<Option<File>, CtlError> {
+    match lock(folder, OpenOptions::new().write(true).create(true).truncate(false).mode(0o600))? {
+        LockState::Taken(lock) => Ok(Some(lock)),
+        LockState::Held => Ok(None),
+        LockState::Absent => {
+            let path = path(folder);
+            Err(CtlError::WriteFile { path, source: io::ErrorKind::NotFound.into() })
+        }
+    }
+}
+
+/// Takes the lock of a folder, if it is free and its file is there.
+pub(super) fn take_existing(folder: &Path) -> Result<LockState, CtlError> {
+    lock(folder, OpenOptions::new().write(true))
+}
+
+fn lock(folder: &Path, options: &OpenOptions) -> Result<LockState, CtlError> {
+    let path = path(folder);
+    let fail = |source| CtlError::WriteFile { path: path.clone(), source };
+    loop {
+        let lock = match options.open(&path) {
+            Ok(lock) => lock,
+            Err(error) if is_absent(&error) => return Ok(LockState::Absent),
+            Err(error) => return Err(fail(error)),
+        };
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            // A `down` may have removed the file after it was opened; its lock would keep nobody away.
+            Ok(()) if FileId::of(&lock.metadata().map_err(fail)?).is_at(&path).map_err(fail)? => {
+                return Ok(LockState::Taken(lock));
+            }
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(LockState::Held),
+            Err(error) => return Err(CtlError::Runtime(error.into())),
+        }
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// The lock file that a process of a cluster has inherited. While it is open, no other file has its number.
+pub(super) struct HeldLock {
+    path: PathBuf,
+    file: FileId,
+}
+
+impl HeldLock {
+    pub(super) fn of(folder: &Path) -> Result<Self, CtlError> {
+        let path = path(folder);
+        match fs::metadata(&path) {
+            Ok(found) => Ok(Self { path, file: FileId::of(&found) }),
+            Err(source) => Err(CtlError::ReadFile { path, source }),
+        }
+    }
+
+    /// Returns whether the file is where it was. Without it, the folder is no longer this cluster's.
+    pub(super) fn is_there(&self) -> bool {
+        self.file.is_at(&self.path).unwrap_or(true)
+    }
+
+    /// Waits until the file is removed or another one is in its place.
+    pub(super) async fn gone(&self) {
+        while self.is_there() {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+}
+
+/// Identifies a file on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    fn of(found: &Metadata) -> Self {
+        Self { device: found.dev(), inode: found.ino() }
+    }
+
+    /// Returns whether the file is the one at this path.
+    fn is_at(self, path: &Path) -> io::Result<bool> {
+        match fs::metadata(path) {
+            Ok(there) => Ok(self == Self::of(&there)),
+            Err(error) if is_absent(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A process of a cluster.
+pub(super) struct Holder {
+    pub(super) pid: Pid,
+    /// Refers to this process, and to no later one with its number.
+    process: OwnedFd,
+    parent: Option<Pid>,
+}
+
+impl Holder {
+    /// Asks the process to end.
+    pub(super) fn ask_to_end(&self) {
+        // Fails only when the process is gone already.
+        let _ = pidfd_send_signal(&self.process, Signal::TERM);
+    }
+}
+
+/// Returns the processes of the cluster that has a folder's lock, as far as this process can see them. Those that are
+/// started by others of them are not among them, because these end them.
+pub(super) fn holders(folder: &Path) -> Result<Vec<Holder>, CtlError> {
+    let path = path(folder);
+    let lock = match fs::metadata(&path) {
+        Ok(found) => FileId::of(&found),
+        Err(error) if is_absent(&error) => return Ok(Vec::new()),
+        Err(source) => return Err(CtlError::ReadFile { path, source }),
+    };
+    let processes = fs::read_dir("/proc").map_err(|source| CtlError::ReadFile { path: "/proc".into(), source })?;
+    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
+    let all: Vec<Holder> = pids
+        .filter_map(|pid| {
+            let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+            holds(pid, lock).then(|| Holder { pid, process, parent: parent(pid) })
+        })
+        .collect();
+    let pids: Vec<Pid> = all.iter().map(|holder| holder.pid).collect();
+    Ok(all.into_iter().filter(|holder| !holder.parent.is_some_and(|parent| pids.contains(&parent))).collect())
+}
+
+/// Returns whether a process has locked this file for a cluster: a command that takes the lock for a moment closes it when
+/// it starts another program, and a cluster's processes do not.
+fn holds(pid: Pid, lock: FileId) -> bool {
+    let folder = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+    let open = fs::read_dir(folder.join("fdinfo")).into_iter().flatten().flatten();
+    open.filter(|entry| fs::read_to_string(entry.path()).is_ok_and(|info| is_cluster_lock(&info))).any(|entry| {
+        // Only of locked files, because those on a file system that hangs would be waited for.
+        fs::metadata(folder.join("fd").join(entry.file_name())).is_ok_and(|found| FileId::of(&found) == lock)
+    })
+}
+
+/// Returns whether what the kernel says of an open file is that of a lock that goes on with the processes that are started.
+fn is_cluster_lock(info: &str) -> bool {
+    let flags = info.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
+    let closes = flags.is_none_or(|flags| flags & OFlags::CLOEXEC.bits() != 0);
+    !closes && info.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK"))
+}
+
+fn parent(pid: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name before it, in brackets, may hold anything.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    Pid::from_raw(after_name.split_whitespace().nth(1)?.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::{
+        io::{FdFlags, fcntl_setfd},
+        process::getpid,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_the_processes_whose_children_get_the_lock_and_a_removed_file_keeps_nobody_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        assert!(matches!(take_existing(folder).unwrap(), LockState::Absent));
+        assert!(holders(folder).unwrap().is_empty());
+        let lock = take(folder).unwrap().unwrap();
+        assert!(matches!(take_existing(folder).unwrap(), LockState::Held));
+        assert!(holders(folder).unwrap().is_empty(), "a command has it for a moment");
+
+        fcntl_setfd(&lock, FdFlags::empty()).unwrap();
+        let pids: Vec<Pid> = holders(folder).unwrap().iter().map(|holder| holder.pid).collect();
+        assert_eq!(pids, [getpid()]);
+
+        let held = HeldLock::of(folder).unwrap();
+        fs::remove_file(path(folder)).unwrap();
+        assert!(holders(folder).unwrap().is_empty());
+        assert!(take(folder).unwrap().is_some() && !held.is_there());
+    }
+}
