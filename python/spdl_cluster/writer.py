@@ -49,7 +49,7 @@ class Writer:
         fields: the fields and their types, which are `bytes`, `str`, `int`, `float`, `bool`, `json`, `ndarray` (a `.npy` file), `jpeg` and `png`. Default: those of
             the first sample, with the types that fit its values. `jpeg` has the quality 95, and `jpeg:90` another one; bytes that are a JPEG already stay as they are.
         name: the dataset's name. Default: the last part of its URL.
-        classes: the names of the classes, in the order of their numbers.
+        classes: the names of the classes, in the order of their numbers. With them, a whole number in the field `cls` or `label` has to be that of a class.
         shard_size: bytes at which a shard is closed and the next one begun. More give fewer objects, and fewer that can be copied at once.
         records_per_shard: samples at which a shard is closed. Default: no limit but the size.
         block_size: bytes of a block, the unit of shuffle, fetch and cache, best 4 to 16 MiB. Larger ones make the shuffle coarser.

@@ -53,7 +53,8 @@ def test_each_type_is_read_back_as_it_was_written(tmp_path: pathlib.Path) -> Non
             sample = {
                 "image": picture(number),
                 "mask": picture(number, "RGBA"),
-                "label": np.int64(number - 2),
+                "label": np.int64(number % 2),
+                "offset": np.int64(number - 2),
                 "weight": number / 3,
                 "flag": number % 2 == 0,
                 "caption": f"Übung {number}",
@@ -73,6 +74,7 @@ def test_each_type_is_read_back_as_it_was_written(tmp_path: pathlib.Path) -> Non
         tmp_path / "set",
         {"name": "image", "from": "image", "decode": "image", "ops": [{"center_crop": 24}]},
         {"name": "label", "from": "label", "decode": "int"},
+        {"name": "offset", "from": "offset", "decode": "int"},
         {"name": "weight", "from": "weight", "decode": "float", "dtype": "f64"},
         {"name": "flag", "from": "flag", "decode": "bool"},
         {"name": "caption", "from": "caption", "decode": "text", "max_bytes": 100},
@@ -81,7 +83,8 @@ def test_each_type_is_read_back_as_it_was_written(tmp_path: pathlib.Path) -> Non
     )
     for number in range(4):
         assert np.abs(found["image"][number].astype(int) - np.asarray(picture(number)).astype(int)).max() < 12
-        assert (found["label"][number], found["weight"][number], found["flag"][number]) == (number - 2, number / 3, number % 2 == 0)
+        assert (found["label"][number], found["offset"][number]) == (number % 2, number - 2)
+        assert (found["weight"][number], found["flag"][number]) == (number / 3, number % 2 == 0)
         assert (found["state"][number] == arrays[number]).all()
         assert bytes(found["raw"][number]) == bytes([number]) * number
     assert found["caption"].text() == [f"Übung {number}" for number in range(4)]
@@ -172,6 +175,16 @@ def test_a_wrong_value_names_its_field_and_sample_and_the_next_one_is_written(tm
         with pytest.raises(spdl_cluster.SettingError, match=text):
             Writer(tmp_path / "third", **wrong)
     assert not (tmp_path / "third").exists()
+
+
+def test_a_number_that_no_class_has_is_refused_and_the_next_sample_is_written(tmp_path: pathlib.Path) -> None:
+    with Writer(tmp_path / "set", {"label": "int"}, classes=["ant", "bee"]) as writer:
+        for label in (2, -1):
+            problem = rf"sample 0 .*has the number {label} in the field `label`, which is not that of a class: the 2 classes have the numbers 0 to 1"
+            with pytest.raises(spdl_cluster.SettingError, match=problem):
+                writer.write({"label": label})
+        writer.write({"label": 1})
+    assert writer.report is not None and writer.report.samples == 1
 
 
 def test_an_exception_leaves_nothing_and_a_closed_writer_writes_nothing(tmp_path: pathlib.Path) -> None:

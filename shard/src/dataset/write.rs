@@ -14,6 +14,7 @@ use super::{
     pack::{GROUPS_READY, MEMBERS, Packing, ShardOptions},
     record::{GROUP_BYTES, JpegRewriter, Members, RecordGroup, members_of},
     replace::Replacement,
+    source::LABEL_FIELD,
     stages::{Memory, MemoryBound, cpu_threads},
 };
 use crate::{
@@ -29,12 +30,16 @@ const MAX_FIELD_BYTES: usize = 1 << 30;
 /// Length of the longest key and of the longest name of a field, in bytes.
 const MAX_NAME_BYTES: usize = 4096;
 
+/// The fields with a sample's label, if it has one of these.
+const LABEL_FIELDS: [&str; 2] = [LABEL_FIELD, "label"];
+
 /// How records that a program makes are written.
 #[derive(Clone, Debug)]
 pub struct WriteOptions {
     /// The dataset's name. Default: the last part of its URL.
     pub name: Option<String>,
-    /// The names of the classes, in the order of their numbers. Default: none.
+    /// The names of the classes, in the order of their numbers. Default: none. If there are some, a whole number in the
+    /// field `cls` or `label` has to be that of a class.
     pub classes: Vec<String>,
     /// Size at which shards are closed, in bytes; as in [`PackOptions`](super::PackOptions). Default: 256 MiB.
     pub shard_bytes: u64,
@@ -85,6 +90,23 @@ pub struct NewRecord {
 }
 
 impl NewRecord {
+    /// Returns what is wrong with the label, if anything is, where there are `classes` classes.
+    fn label_problem(&self, classes: usize) -> Option<String> {
+        let labels = self.fields.iter().filter(|(name, _)| LABEL_FIELDS.contains(&name.as_str()));
+        let mut numbers = labels.filter_map(|(name, content)| Some((name, whole_number(content)?)));
+        let is_class = |number: &str| number.parse::<usize>().is_ok_and(|number| number < classes);
+        let (name, number) = numbers.find(|(_, number)| classes > 0 && !is_class(number))?;
+        let classes = if classes == 1 {
+            "the one class has the number 0".to_owned()
+        } else {
+            format!("the {classes} classes have the numbers 0 to {}", classes - 1)
+        };
+        Some(format!(
+            "has the number {number} in the field `{name}`, which is not that of a class: {classes}; a field of another name \
+             may have other numbers"
+        ))
+    }
+
     /// Returns what is wrong with the key or the fields, if anything is.
     fn problem(&self) -> Option<String> {
         let Self { key, fields } = self;
@@ -143,6 +165,8 @@ impl NewRecord {
 #[derive(Debug)]
 pub struct DatasetWriter {
     url: String,
+    /// Number of classes.
+    classes: usize,
     records: Option<mpsc::Sender<Message>>,
     /// Stops the packing when it is dropped.
     stop: Option<oneshot::Sender<()>>,
@@ -177,13 +201,14 @@ impl DatasetWriter {
         let (records, receiver) = mpsc::channel(GROUPS_WAITING);
         let (stop, stopped) = oneshot::channel::<()>();
         let stages = stages(receiver, options.jpegs, url.clone());
+        let classes = options.classes.len();
         let packing = tokio::spawn(async move {
             let packing = Packing::new(&to, options.shards(), &replacement, None, &on_progress);
             let stop = async { drop(stopped.await) };
             packing.run(Ok(stages), options.classes.clone(), stop).await
         });
         let (records, stop, packing) = (Some(records), Some(stop), Some(packing));
-        Ok(Self { url, records, stop, packing, group: Vec::new(), group_bytes: 0, count: 0, last_key: None })
+        Ok(Self { url, classes, records, stop, packing, group: Vec::new(), group_bytes: 0, count: 0, last_key: None })
     }
 
     /// Returns the number of records that were added.
@@ -195,10 +220,13 @@ impl DatasetWriter {
     /// Adds a record. Nothing is added if there is an error.
     ///
     /// # Errors
-    /// [`DatasetError::Record`] if its key or the name of a field cannot be written.
+    /// [`DatasetError::Record`] if its key or the name of a field cannot be written, or its label is not a class's number.
     pub fn add(&mut self, record: NewRecord) -> Result<(), DatasetError> {
         let is_same = self.last_key.as_ref() == Some(&record.key);
-        let problem = record.problem().or_else(|| is_same.then(|| "has the key of the sample before".to_owned()));
+        let problem = record
+            .problem()
+            .or_else(|| record.label_problem(self.classes))
+            .or_else(|| is_same.then(|| "has the key of the sample before".to_owned()));
         if let Some(problem) = problem {
             return Err(DatasetError::Record {
                 number: self.count,
@@ -281,6 +309,13 @@ impl DatasetWriter {
     fn stopped(&self) -> DatasetError {
         DatasetError::Stopped { url: self.url.clone() }
     }
+}
+
+/// Returns the text of a field if it is a whole number, which may have more digits than an integer.
+fn whole_number(content: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(content).ok()?.trim_ascii();
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())).then_some(text)
 }
 
 fn result_of<T>(ended: Result<T, tokio::task::JoinError>) -> T {

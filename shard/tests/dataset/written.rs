@@ -85,6 +85,37 @@ async fn shards_end_at_a_number_of_records_and_a_large_field_is_one_record() {
 }
 
 #[tokio::test]
+async fn a_label_that_is_not_the_number_of_a_class_is_refused_and_the_next_one_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let classes = |count: usize| WriteOptions {
+        classes: (0..count).map(|number| format!("class {number}")).collect(),
+        ..WriteOptions::default()
+    };
+    let mut writer = begun(folder.path(), classes(2)).await.unwrap();
+    for (field, label) in [("cls", "2"), ("label", "-1"), ("cls", "99999999999999999999\n")] {
+        let error = writer.add(record("a", &[("jpg", b"1"), (field, label.as_bytes())])).unwrap_err().to_string();
+        let wanted = format!("has the number {} in the field `{field}`, which is not that of a class: ", label.trim());
+        assert!(
+            error.contains(&wanted) && error.contains("the 2 classes have the numbers 0 to 1; a field of another name"),
+            "{error}"
+        );
+    }
+    let fields: [&[(&str, &[u8])]; 4] =
+        [&[("cls", b"0"), ("count", b"7")], &[("label", b"1")], &[("label", b"1.5")], &[("label", b"[7]")]];
+    for (number, fields) in fields.iter().enumerate() {
+        writer.add(record(&number.to_string(), fields)).unwrap();
+    }
+    assert_eq!(writer.finish().await.unwrap().records, 4);
+
+    let folder = tempfile::tempdir().unwrap();
+    let error = begun(folder.path(), classes(1)).await.unwrap().add(record("a", &[("cls", b"1")])).unwrap_err();
+    assert!(error.to_string().contains("the one class has the number 0;"), "{error}");
+    let mut without = begun(folder.path(), WriteOptions { overwrite: Overwrite::Replace, ..classes(0) }).await.unwrap();
+    without.add(record("a", &[("cls", b"7")])).unwrap();
+    without.abort().await;
+}
+
+#[tokio::test]
 async fn a_record_that_no_reader_would_find_again_is_refused_and_the_next_one_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = begun(folder.path(), WriteOptions::default()).await.unwrap();
