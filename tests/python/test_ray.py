@@ -6,6 +6,8 @@ import json
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from conftest import LIMIT_S, MakeJob, ctl_json
+from conftest import LIMIT_S, MakeJob, ctl, ctl_json
 
 # Ray runs its workers at the lowest priority but a few, so that on a busy machine they get no time.
 os.environ.setdefault("RAY_worker_niceness", "0")
@@ -197,6 +199,24 @@ def test_two_nodes_train_every_sample_once_although_servers_are_killed(
         again = processes(temporary)
         assert len(again) == 3 and not set(again) & set(servers)
     assert left(temporary) == [] and processes(temporary) == []
+
+
+@pytest.mark.parametrize("raylets", [2], indirect=True)
+def test_the_example_packs_a_dataset_in_tasks(raylets: Raylets, tmp_path: pathlib.Path) -> None:
+    source, parts, whole = tmp_path / "pictures", tmp_path / "parts", tmp_path / "whole"
+    ctl("pictures", source, "--count", 60, "--seed", 3, "--quiet")
+    options = ("--name", "set", "--records-per-shard", "3", "--crop-ready")
+    program = pathlib.Path(__file__).parents[2] / "python/examples/pack_with_ray.py"
+    # A part that is there already, as after a run that was killed.
+    ctl("pack", source, parts, "--part", "1/4", *options)
+    command = [sys.executable, program, source, parts, "--parts", "4", "--cpus", "3", *options]
+    environment = {**os.environ, "RAY_ADDRESS": raylets.cluster.address}
+    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, timeout=3 * LIMIT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "part 1 of 4: 5 shards, 5 of them packed before" in done.stdout, done.stdout
+    ctl("pack", source, whole, *options)
+    packed, wanted = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in (parts, whole))
+    assert packed == wanted
 
 
 @pytest.mark.parametrize("raylets", [3], indirect=True)
