@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ._native import DlpackColumn, NativeBatch, StreamPosition
+from .errors import SettingError
 from .tensors import Tensors
 
 _BITS = NativeBatch.flag_bits()
@@ -169,8 +170,15 @@ class Batch(dict[str, Any]):
 
     @property
     def valid(self) -> Any:
-        """Whether each entry is a sample that counts: neither padding nor the empty end of an `exact` epoch."""
-        return (self.flags & _NO_SAMPLE) == 0
+        """Whether each entry is a sample that counts: neither padding nor the empty end of an `exact` epoch. Raises
+        `SettingError` where columns are neither torch's nor numpy's, because it is computed."""
+        flags = self.flags
+        if isinstance(flags, DlpackColumn):
+            raise SettingError(
+                "`valid` is computed by torch or numpy, and the columns of this loader are of neither",
+                'install numpy (`pip install numpy`), or import torch before the first batch; with `tensors="dlpack"`, read `flags`',
+            )
+        return (flags & _NO_SAMPLE) == 0
 
     @property
     def receipt(self) -> str:

@@ -161,7 +161,10 @@ def test_tensors_may_be_changed_in_place_and_the_next_batch_is_whole(job: MakeJo
 
 def test_an_exporter_refuses_what_it_cannot_do(job: MakeJob) -> None:
     with spdl_cluster.local(job(), tensors="dlpack") as loader:
-        column = next(iter(loader))["image"]
+        batch = next(iter(loader))
+        with pytest.raises(spdl_cluster.SettingError, match="`valid` is computed by torch or numpy.*\n*.*pip install numpy"):
+            _ = batch.valid
+        column = batch["image"]
         assert (column.dtype, column.shape) == ("u8", (24, 32, 32, 3))
         assert column.__dlpack_device__() == (1, 0)
         for wrong in ({"stream": 1}, {"copy": True}, {"dl_device": (2, 0)}):
