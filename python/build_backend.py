@@ -53,7 +53,9 @@ def add_program() -> None:
     # Both packages: so the program's dependencies have the features that the extension's have, and are built once for both.
     command = ["cargo", "build", "--release", "--locked", "--package", "spdl-python", "--package", "spdl-cli", "--bin", PROGRAM]
     command.append("--message-format=json-render-diagnostics")
-    output = subprocess.run(command, cwd=HERE, check=True, stdout=subprocess.PIPE).stdout
+    # As in .cargo/config.toml, which a source distribution does not have.
+    environment = {**os.environ, "PYO3_BUILD_EXTENSION_MODULE": "1"}
+    output = subprocess.run(command, cwd=HERE, env=environment, check=True, stdout=subprocess.PIPE).stdout
     messages = map(json.loads, output.splitlines())
     [built] = [message["executable"] for message in messages if message.get("executable")]
     SCRIPTS.mkdir(parents=True, exist_ok=True)

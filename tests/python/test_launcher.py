@@ -95,6 +95,20 @@ def test_pip_installs_the_program_and_the_launcher() -> None:
         assert done.returncode == 0 and "--listen" in done.stdout, done
 
 
+def test_a_source_distribution_has_what_builds_it(tmp_path: pathlib.Path) -> None:
+    manifest = pathlib.Path(__file__).parents[2] / "python/Cargo.toml"
+
+    def done(folder: pathlib.Path, *command: object) -> None:
+        subprocess.run([*map(str, command)], cwd=folder, check=True, stdout=subprocess.DEVNULL, timeout=3 * LIMIT_S)
+
+    done(tmp_path, sys.executable, "-m", "maturin", "sdist", "--manifest-path", manifest, "--out", tmp_path)
+    [archive] = tmp_path.glob("*.tar.gz")
+    done(tmp_path, "tar", "xzf", archive)
+    root = archive.with_name(archive.name.removesuffix(".tar.gz"))
+    done(root, sys.executable, "-c", "import build_backend; assert build_backend.PROGRAM")
+    done(root, "cargo", "metadata", "--locked", "--offline", "--format-version", "1")
+
+
 def test_a_training_on_one_node_gets_each_sample_once_and_leaves_nothing(train: pathlib.Path, temporary: pathlib.Path) -> None:
     output, _ = finish(run("--job", train, *python(TRAINER), temporary=temporary))
     report = json.loads(output)
