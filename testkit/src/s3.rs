@@ -126,7 +126,8 @@ impl S3Server {
 
     /// Returns the key of `path` in the bucket.
     pub fn key(&self, path: &str) -> object_store::path::Path {
-        object_store::path::Path::from(format!("{}/{path}", self.prefix))
+        let path = format!("{}/{path}", self.prefix);
+        object_store::path::Path::parse(&path).unwrap_or_else(|error| panic!("key {path}: {error}"))
     }
 
     /// Uploads the files of `folder` and of its subfolders under `path` and returns the [`S3Server::url`] of `path`.
