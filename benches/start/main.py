@@ -58,6 +58,7 @@ def ways() -> list[Way]:
     return [
         Way("spdl-cluster", "one process", 1, in_turn(("python", "local.py"))),
         Way("spdl-cluster", "one node, two ranks", 2, in_turn(PACK, launcher("--standalone", "--nproc-per-node=2"), ranks=2)),
+        Way("spdl-cluster", "one node, servers that go on", 3, with_servers_that_go_on),
         Way("spdl-cluster", "two nodes", 2, on_two_nodes),
         Way("spdl-cluster", "SLURM, two nodes", 2, under_slurm, "slurm"),
         Way("spdl-cluster", "Ray, two ranks", 2, under_ray, "ray"),
@@ -82,6 +83,18 @@ def in_turn(*commands: tuple[str, ...], ranks: int = 1) -> Callable[[pathlib.Pat
         return first_batch([start(folder, *commands[-1])], ranks) - begin
 
     return go
+
+
+def with_servers_that_go_on(folder: pathlib.Path) -> float:
+    """Trains with the servers of `spdl-ctl dev up`, whose variables a shell reads."""
+    begin = time.monotonic()
+    read(start(folder, *PACK))
+    home = {"XDG_RUNTIME_DIR": str(folder)}
+    try:
+        servers = " ".join(("spdl-ctl dev up train.toml", *BUDGET))
+        return first_batch([start(folder, "sh", "-c", f'eval "$({servers})" && python train.py', **home)], 1) - begin
+    finally:
+        read(start(folder, "spdl-ctl", "dev", "down", **home))
 
 
 def on_two_nodes(folder: pathlib.Path) -> float:
