@@ -46,8 +46,8 @@ pub(crate) trait SimdKernel: Copy {
         out: &mut [Strip; STRIP],
     );
 
-    /// Resamples vertically, for a strip of one row of the result: the weighted sum of the rows of `tile`.
-    fn down(self, tile: &[Strip], pairs: &[[i16; 2]]) -> Strip;
+    /// Resamples vertically: each strip of the result is the weighted sum of rows of `tile`, which begin at the strip's first one.
+    fn down(self, tile: &[Strip], firsts: &[u32], pairs: &[[i16; 2]], out: &mut [Strip]);
 
     /// Converts luma and chroma to RGB, pixel by pixel if `interleaved`, channel by channel otherwise.
     fn colour(self, values: [&Strip; 3], interleaved: bool) -> [u8; 3 * STRIP];
@@ -120,14 +120,17 @@ impl SimdKernel for Portable {
         }
     }
 
-    fn down(self, tile: &[Strip], pairs: &[[i16; 2]]) -> Strip {
-        let mut sums = [1 << (DOWN_SHIFT - 1); STRIP];
-        for (row, weight) in tile.iter().zip(pairs.as_flattened()) {
-            for (sum, value) in sums.iter_mut().zip(row) {
-                *sum += i32::from(*value) * i32::from(*weight);
+    fn down(self, tile: &[Strip], firsts: &[u32], pairs: &[[i16; 2]], out: &mut [Strip]) {
+        let pairs = pairs.chunks_exact((pairs.len() / out.len().max(1)).max(1));
+        for ((out, first), pairs) in out.iter_mut().zip(firsts).zip(pairs) {
+            let mut sums = [1 << (DOWN_SHIFT - 1); STRIP];
+            for (row, weight) in tile[*first as usize..].iter().zip(pairs.as_flattened()) {
+                for (sum, value) in sums.iter_mut().zip(row) {
+                    *sum += i32::from(*value) * i32::from(*weight);
+                }
             }
+            *out = sums.map(|sum| (sum >> DOWN_SHIFT) as i16);
         }
-        sums.map(|sum| (sum >> DOWN_SHIFT) as i16)
     }
 
     fn colour(self, [luma, blue, red]: [&Strip; 3], interleaved: bool) -> [u8; 3 * STRIP] {

@@ -351,7 +351,6 @@ fn resample<K: SimdKernel, O: Output>(
 ) {
     let [columns, rows] = request.result_size().map(|side| side as usize);
     let [across, down] = if request.transposed { [1, 0] } else { [0, 1] };
-    let is_interleaved = O::LAYOUT == OutputLayout::Interleaved;
     for x in (0..columns).step_by(STRIP) {
         for (plane, strip) in plan.planes[..components].iter().zip(&mut *strips) {
             let taps = plan.taps[across].of(plane.is_halved[across]);
@@ -366,19 +365,34 @@ fn resample<K: SimdKernel, O: Output>(
                 kernel.across(samples, plane.start + top + chunk * STRIP, plane.stride, firsts, pairs, out);
             }
             strip.resize(rows, [0; STRIP]);
-            let pairs = taps.pairs.chunks_exact(taps.pairs_per_pixel);
-            for ((out, pairs), first) in strip.iter_mut().zip(pairs).zip(&taps.firsts) {
-                *out = kernel.down(&tile[*first as usize..], pairs);
-            }
+            kernel.down(tile, &taps.firsts, &taps.pairs, strip);
         }
-        let count = STRIP.min(columns - x);
-        let [luma, blue, red] = &*strips;
-        for y in 0..rows {
-            let pixels = match components {
-                1 => kernel.grey(&luma[y], is_interleaved),
-                _ => kernel.colour([&luma[y], &blue[y], &red[y]], is_interleaved),
-            };
-            output.put(x, y, &pixels, count);
+        let strips = strips.each_ref().map(Vec::as_slice);
+        // Where the number is a constant, an output copies the pixels without a call.
+        match columns - x {
+            rest @ ..STRIP => convert(kernel, components, strips, (x, rest), output),
+            _ => convert(kernel, components, strips, (x, STRIP), output),
+        }
+    }
+}
+
+/// Converts `count` resampled columns from `x` on to RGB and passes them to the output.
+#[inline(always)]
+fn convert<K: SimdKernel, O: Output>(
+    kernel: K,
+    components: usize,
+    [luma, blue, red]: [&[Strip]; 3],
+    (x, count): (usize, usize),
+    output: &mut O,
+) {
+    let is_interleaved = O::LAYOUT == OutputLayout::Interleaved;
+    if components == 1 {
+        for (y, luma) in luma.iter().enumerate() {
+            output.put(x, y, &kernel.grey(luma, is_interleaved), count);
+        }
+    } else {
+        for (y, ((luma, blue), red)) in luma.iter().zip(blue).zip(red).enumerate() {
+            output.put(x, y, &kernel.colour([luma, blue, red], is_interleaved), count);
         }
     }
 }

@@ -42,16 +42,17 @@ impl Taps {
     /// Computes the weights on a plane with `numerator / 8` samples per pixel of the picture, `size` of them in total.
     pub(crate) fn build(&mut self, axis: &Axis, numerator: u32, size: u32) {
         let density = f64::from(numerator) / 8.0;
-        let low = f64::from((axis.readable.0 * numerator / 8).min(size - 1));
-        let high = f64::from((axis.readable.1 * numerator).div_ceil(8).clamp(low as u32 + 1, size));
+        let low = (axis.readable.0 * numerator / 8).min(size - 1);
+        let high = (axis.readable.1 * numerator).div_ceil(8).clamp(low + 1, size);
         let (from, step) = (axis.from * density, axis.extent * density / f64::from(axis.pixels));
         let radius = step.max(1.0);
         self.clear();
         for pixel in 0..axis.pixels {
             let center = from + (f64::from(pixel) + 0.5) * step;
-            let first = (center - radius + 0.5).floor().clamp(low, high - 1.0);
-            let end = (center + radius + 0.5).floor().clamp(first + 1.0, high);
-            self.push_triangle(first as u32, end as u32, center, radius);
+            // Rounded towards zero, which is down for all that are not below `low`.
+            let first = ((center - radius + 0.5) as u32).clamp(low, high - 1);
+            let end = ((center + radius + 0.5) as u32).clamp(first + 1, high);
+            self.push_triangle(first, end, center, radius);
         }
     }
 
@@ -87,7 +88,9 @@ impl Taps {
         let start = self.weights.len();
         self.weights.extend(weights);
         let zeros = self.weights[start..].iter().take_while(|weight| **weight == 0).count();
-        self.weights.drain(start..start + zeros);
+        if zeros > 0 {
+            self.weights.drain(start..start + zeros);
+        }
         while self.weights.len() > start && self.weights.last() == Some(&0) {
             self.weights.pop();
         }

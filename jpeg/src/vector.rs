@@ -72,9 +72,9 @@ impl SimdKernel for Avx2 {
     }
 
     #[inline(always)]
-    fn down(self, tile: &[Strip], pairs: &[[i16; 2]]) -> Strip {
+    fn down(self, tile: &[Strip], firsts: &[u32], pairs: &[[i16; 2]], out: &mut [Strip]) {
         // SAFETY: `self` is the proof that the processor has these instructions.
-        unsafe { down(tile, pairs) }
+        unsafe { down(tile, firsts, pairs, out) }
     }
 
     #[inline(always)]
@@ -102,15 +102,6 @@ fn load(values: &Strip) -> __m256i {
 fn store(values: &mut Strip, vector: __m256i) {
     // SAFETY: 32 bytes are written to a reference to as many.
     unsafe { _mm256_storeu_si256(values.as_mut_ptr().cast(), vector) }
-}
-
-/// Loads 16 bytes, starting at `at`.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn load16(bytes: &[u8], at: usize) -> __m128i {
-    let bytes: &[u8; 16] = bytes[at..at + 16].first_chunk().expect("16 bytes");
-    // SAFETY: 16 bytes are read from a reference to as many.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
 /// Loads the same row of two blocks, one into each half.
@@ -339,20 +330,44 @@ fn across(
     pairs: &[[i16; 2]],
     out: &mut [Strip; STRIP],
 ) {
-    let pairs_per_pixel = pairs.len() / STRIP;
+    // The usual numbers are known where the loops over them are compiled.
+    match pairs.len() / STRIP {
+        1 => across_of(plane, from, stride, firsts, pairs.as_chunks::<1>().0, out),
+        2 => across_of(plane, from, stride, firsts, pairs.as_chunks::<2>().0, out),
+        3 => across_of(plane, from, stride, firsts, pairs.as_chunks::<3>().0, out),
+        4 => across_of(plane, from, stride, firsts, pairs.as_chunks::<4>().0, out),
+        count => across_of(plane, from, stride, firsts, pairs.chunks_exact(count.max(1)), out),
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn across_of<P: AsRef<[[i16; 2]]>>(
+    plane: &[u8],
+    from: usize,
+    stride: usize,
+    firsts: &[u32; STRIP],
+    pairs: impl IntoIterator<Item = P>,
+    out: &mut [Strip; STRIP],
+) {
     let round = _mm256_set1_epi32(1 << (ACROSS_SHIFT - 1));
     let mut columns = [_mm256_setzero_si256(); STRIP];
-    for (pixel, column) in columns.iter_mut().enumerate() {
-        let mut at = firsts[pixel] as usize * stride + from;
+    for ((column, first), pairs) in columns.iter_mut().zip(firsts).zip(pairs) {
+        let pairs = pairs.as_ref();
+        let begin = *first as usize * stride + from;
+        // Up to the last sample, so that all loads lie inside.
+        let samples = &plane[begin..begin + (2 * pairs.len()).saturating_sub(1) * stride + STRIP];
         let mut sums = [round; 2];
-        for pair in &pairs[pixel * pairs_per_pixel..][..pairs_per_pixel] {
+        for (at, pair) in pairs.iter().enumerate() {
             let weights = factors(pair[0], pair[1]);
-            let (first, second) = (load16(plane, at), load16(plane, at + stride));
+            // SAFETY: of the rows of `samples`, which are `stride` bytes apart, the last begins 16 bytes before its end; there are
+            // two for each pair.
+            let [first, second] =
+                [2 * at, 2 * at + 1].map(|row| unsafe { _mm_loadu_si128(samples.as_ptr().add(row * stride).cast()) });
             let low = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(first, second));
             let high = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(first, second));
             sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(low, weights));
             sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(high, weights));
-            at += 2 * stride;
         }
         let [low, high] = sums.map(|sum| _mm256_srai_epi32::<{ ACROSS_SHIFT as i32 }>(sum));
         // Halves: values 0-3 and 8-11, 4-7 and 12-15.
@@ -365,20 +380,39 @@ fn across(
     }
 }
 
+#[target_feature(enable = "avx2")]
+fn down(tile: &[Strip], firsts: &[u32], pairs: &[[i16; 2]], out: &mut [Strip]) {
+    match pairs.len() / out.len().max(1) {
+        1 => down_of(tile, firsts, pairs.as_chunks::<1>().0, out),
+        2 => down_of(tile, firsts, pairs.as_chunks::<2>().0, out),
+        3 => down_of(tile, firsts, pairs.as_chunks::<3>().0, out),
+        4 => down_of(tile, firsts, pairs.as_chunks::<4>().0, out),
+        count => down_of(tile, firsts, pairs.chunks_exact(count.max(1)), out),
+    }
+}
+
 #[inline]
 #[target_feature(enable = "avx2")]
-fn down(tile: &[Strip], pairs: &[[i16; 2]]) -> Strip {
-    let mut sums = [_mm256_set1_epi32(1 << (DOWN_SHIFT - 1)); 2];
-    for (rows, pair) in tile.as_chunks::<2>().0.iter().zip(pairs) {
-        let weights = factors(pair[0], pair[1]);
-        let (first, second) = (load(&rows[0]), load(&rows[1]));
-        sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(_mm256_unpacklo_epi16(first, second), weights));
-        sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(_mm256_unpackhi_epi16(first, second), weights));
+fn down_of<P: AsRef<[[i16; 2]]>>(
+    tile: &[Strip],
+    firsts: &[u32],
+    pairs: impl IntoIterator<Item = P>,
+    out: &mut [Strip],
+) {
+    let round = _mm256_set1_epi32(1 << (DOWN_SHIFT - 1));
+    for ((out, first), pairs) in out.iter_mut().zip(firsts).zip(pairs) {
+        let pairs = pairs.as_ref();
+        let rows = &tile[*first as usize..][..2 * pairs.len()];
+        let mut sums = [round; 2];
+        for ([first, second], pair) in rows.as_chunks().0.iter().zip(pairs) {
+            let weights = factors(pair[0], pair[1]);
+            let (first, second) = (load(first), load(second));
+            sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(_mm256_unpacklo_epi16(first, second), weights));
+            sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(_mm256_unpackhi_epi16(first, second), weights));
+        }
+        let [low, high] = sums.map(|sum| _mm256_srai_epi32::<{ DOWN_SHIFT as i32 }>(sum));
+        store(out, _mm256_packs_epi32(low, high));
     }
-    let [low, high] = sums.map(|sum| _mm256_srai_epi32::<{ DOWN_SHIFT as i32 }>(sum));
-    let mut values = [0; STRIP];
-    store(&mut values, _mm256_packs_epi32(low, high));
-    values
 }
 
 #[inline]
