@@ -13,7 +13,7 @@ use super::bands::{Band, DC_SLOT, END, ESCAPE, FIRST_SLOT, HIGH_SLOT, MIDDLE_SLO
 pub(crate) const SHORT_BITS: u32 = 9;
 pub(crate) const LONG_BITS: u32 = 10;
 /// The advance of the end of a band: past all of it.
-const PAST: usize = 63;
+const PAST: u8 = 63;
 /// The most codes of one kind.
 const MOST: usize = 16;
 
@@ -68,35 +68,30 @@ pub(crate) struct Code {
     pub(crate) lengths: [u8; 256],
 }
 
-/// Finds a symbol of DC or of the low band. Bits 0..4 of an entry are the length of the code, 4..8 the bits of the value,
-/// 8..10 the further bands.
-pub(crate) type ShortTable = [u16; 1 << SHORT_BITS];
+/// Finds a symbol of DC. Bits 0..4 of an entry are the length of the code, 4..8 the bits of the value.
+pub(crate) type DcTable = [u16; 1 << SHORT_BITS];
 
-/// Finds one symbol, or two where both fit into the index with their values. 0 is the escape.
-pub(crate) type LongTable = [LongEntry; 1 << LONG_BITS];
+/// Finds a symbol of the low band.
+pub(crate) type LowTable = [LowEntry; 1 << SHORT_BITS];
 
-/// Bits 0..4 are the length of all codes and values, 4..8 that of the first code and its value, 8..14 the coefficients that
-/// the first symbol advances, 14..20 those of the second, 20..26 the value of the first, 26..32 that of the second. Where
-/// not even the first value fits into the index, bits 0..4 are 0, 4..8 the length of its code, 20..24 that of its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LongEntry(u32);
+/// Bits 0..4 are the length of the code and its value, or 0 where the value does not fit into the index; 4..7 the bits of the
+/// value, 7..9 the further bands, 10..16 the value. Where the value does not fit, 4..8 are the bits of the value, 8..10 the
+/// further bands, 10..14 the length of the code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LowEntry(u16);
 
-/// All codes.
-#[derive(Debug)]
-pub(crate) struct Book {
-    codes: Vec<(Kind, Code)>,
-    /// The tables of DC, of the low band's first two and of its last.
-    pub(crate) short: [Box<[ShortTable; MOST]>; 3],
-    /// The middle band's tables, then the high band's.
-    pub(crate) long: Box<[LongTable; 2 * MOST]>,
-    /// The lengths of the escapes of `long`.
-    pub(crate) escapes: [u32; 2 * MOST],
-}
+impl LowEntry {
+    fn new(code_bits: u32, size: u32, further: u32, index: usize) -> Self {
+        let symbol = Symbol { code_bits, value_bits: size, ahead: 0 };
+        let used = code_bits + size;
+        let packed = match symbol.value(index, SHORT_BITS).filter(|_| used <= SHORT_BITS) {
+            Some(value) => used | size << 4 | further << 7 | (value as u32) << 10,
+            None => size << 4 | further << 8 | code_bits << 10,
+        };
+        Self(packed as u16)
+    }
 
-impl LongEntry {
-    pub(crate) const ESCAPE: Self = Self(0);
-
-    /// Whether all values are known.
+    /// Whether the value is known.
     #[inline(always)]
     pub(crate) const fn is_whole(self) -> bool {
         self.bits() != 0
@@ -104,39 +99,67 @@ impl LongEntry {
 
     #[inline(always)]
     pub(crate) const fn bits(self) -> u32 {
-        self.0 & 15
+        (self.0 & 15) as u32
     }
 
     #[inline(always)]
-    pub(crate) const fn first_bits(self) -> u32 {
-        self.0 >> 4 & 15
+    pub(crate) const fn value(self) -> i16 {
+        self.0 as i16 >> 10
     }
 
     #[inline(always)]
-    pub(crate) const fn ahead_first(self) -> u32 {
-        self.0 >> 8 & 63
+    pub(crate) const fn size(self) -> u32 {
+        (self.0 >> 4 & 7) as u32
     }
 
     #[inline(always)]
-    pub(crate) const fn ahead_second(self) -> u32 {
-        self.0 >> 14 & 63
+    pub(crate) const fn further(self) -> u32 {
+        (self.0 >> 7 & 3) as u32
     }
 
+    /// The length of the code, the bits of the value, and the further bands, where the value is not known.
     #[inline(always)]
-    pub(crate) const fn first(self) -> i16 {
-        ((self.0 << 6) as i32 >> 26) as i16
+    pub(crate) const fn parts(self) -> (u32, u32, u32) {
+        ((self.0 >> 10) as u32, (self.0 >> 4 & 15) as u32, (self.0 >> 8 & 3) as u32)
     }
+}
 
-    #[inline(always)]
-    pub(crate) const fn second(self) -> i16 {
-        (self.0 as i32 >> 26) as i16
-    }
+/// Finds one symbol of the middle or the high band, or two where both fit into the index with their values. Each code has its
+/// own table.
+pub(crate) type LongTables = [LongEntry; (2 * MOST) << LONG_BITS];
 
-    /// The length of the first value, where it is not whole.
-    #[inline(always)]
-    pub(crate) const fn value_bits(self) -> u32 {
-        self.0 >> 20 & 15
-    }
+/// One symbol or two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(8))]
+pub(crate) struct LongEntry {
+    /// The values. That of a second symbol that there is not is the first. Where not even the first value fits into the index,
+    /// they are 0 and the length of the value.
+    pub(crate) first: i16,
+    pub(crate) second: i16,
+    /// The coefficients that the first symbol advances, and both.
+    pub(crate) ahead_first: u8,
+    pub(crate) ahead: u8,
+    /// The length of all codes and values, or 0 where not even the first value fits into the index.
+    pub(crate) bits: u8,
+    /// The length of the first code and value, or of the code where its value does not fit.
+    pub(crate) first_bits: u8,
+}
+
+/// All codes.
+#[derive(Debug)]
+pub(crate) struct Book {
+    codes: Vec<(Kind, Code)>,
+    pub(crate) dc: Box<[DcTable; MOST]>,
+    /// The tables of the low band's first two, and of its last.
+    pub(crate) low: [Box<[LowTable; MOST]>; 2],
+    /// The middle band's tables, then the high band's.
+    pub(crate) long: Box<LongTables>,
+    /// The lengths of the escapes of `long`.
+    pub(crate) escapes: [u32; 2 * MOST],
+}
+
+impl LongEntry {
+    pub(crate) const ESCAPE: Self = Self { first: 0, second: 0, ahead_first: 0, ahead: 0, bits: 0, first_bits: 0 };
 }
 
 /// The book, which is made when it is first needed.
@@ -146,18 +169,21 @@ impl Book {
     fn new() -> Self {
         let mut book = Self {
             codes: Vec::new(),
-            short: std::array::from_fn(|_| Box::new([[0; 1 << SHORT_BITS]; MOST])),
-            long: vec![[LongEntry::ESCAPE; 1 << LONG_BITS]; 2 * MOST].try_into().expect("as many"),
+            dc: Box::new([[0; 1 << SHORT_BITS]; MOST]),
+            low: std::array::from_fn(|_| Box::new([[LowEntry::default(); 1 << SHORT_BITS]; MOST])),
+            long: vec![LongEntry::ESCAPE; (2 * MOST) << LONG_BITS].try_into().expect("as many"),
             escapes: [1; 2 * MOST],
         };
         for line in include_str!("book.txt").lines() {
             let (kind, code) = read_line(line);
             let at = book.count(kind);
             match kind {
-                Kind::Dc | Kind::Low | Kind::Last => fill_short(&mut book.short[kind as usize][at], kind, &code),
+                Kind::Dc => fill_dc(&mut book.dc[at], &code),
+                Kind::Low => fill_low(&mut book.low[0][at], kind, &code),
+                Kind::Last => fill_low(&mut book.low[1][at], kind, &code),
                 Kind::Middle | Kind::High => {
                     let at = at + if kind == Kind::High { MOST } else { 0 };
-                    fill_long(&mut book.long[at], &code);
+                    fill_long(&mut book.long[at << LONG_BITS..][..1 << LONG_BITS], &code);
                     book.escapes[at] = u32::from(code.lengths[usize::from(ESCAPE)]);
                 }
             }
@@ -175,7 +201,7 @@ impl Book {
         self.codes(kind).count()
     }
 
-    /// The index of a code of the middle or the high band in `long`.
+    /// The index of the table of a code of the middle or the high band in `long`.
     pub(crate) const fn long_index(slot: usize, code: u8) -> u8 {
         if slot < HIGH_SLOT { code } else { code + MOST as u8 }
     }
@@ -214,58 +240,74 @@ fn ranges(code: &Code, bits: u32) -> impl Iterator<Item = (u8, u32, std::ops::Ra
     })
 }
 
-fn fill_short(table: &mut ShortTable, kind: Kind, code: &Code) {
+fn fill_dc(table: &mut DcTable, code: &Code) {
     for (symbol, length, range) in ranges(code, SHORT_BITS) {
-        let (bits, further) = if kind == Kind::Last { (symbol >> 2, symbol & 3) } else { (symbol, 0) };
-        table[range].fill(length as u16 | u16::from(bits) << 4 | u16::from(further) << 8);
+        table[range].fill(length as u16 | u16::from(symbol) << 4);
     }
 }
 
-/// A symbol of the middle or the high band: the length of its code and of its value, and the coefficients to advance.
+fn fill_low(table: &mut LowTable, kind: Kind, code: &Code) {
+    for (symbol, length, range) in ranges(code, SHORT_BITS) {
+        let (size, further) = if kind == Kind::Last { (symbol >> 2, symbol & 3) } else { (symbol, 0) };
+        for index in range {
+            table[index] = LowEntry::new(length, u32::from(size), u32::from(further), index);
+        }
+    }
+}
+
+/// A symbol: the length of its code and of its value, and the coefficients to advance.
 #[derive(Clone, Copy)]
 struct Symbol {
     code_bits: u32,
     value_bits: u32,
-    ahead: usize,
+    ahead: u8,
 }
 
-fn fill_long(table: &mut LongTable, code: &Code) {
+fn fill_long(table: &mut [LongEntry], code: &Code) {
     let mut singles = [None; 1 << LONG_BITS];
     for (symbol, code_bits, range) in ranges(code, LONG_BITS) {
         if symbol != ESCAPE {
-            let ahead = if symbol == END { PAST } else { usize::from(symbol >> 4) + 1 };
+            let ahead = if symbol == END { PAST } else { (symbol >> 4) + 1 };
             singles[range].fill(Some(Symbol { code_bits, value_bits: u32::from(symbol & 15), ahead }));
         }
     }
     for (index, entry) in table.iter_mut().enumerate() {
-        let Some(first) = singles[index] else { continue };
-        let used = first.code_bits + first.value_bits;
-        let Some(first_value) = first.value(index).filter(|_| used <= LONG_BITS) else {
-            *entry = LongEntry(first.code_bits << 4 | (first.ahead as u32) << 8 | first.value_bits << 20);
+        let Some(symbol) = singles[index] else { continue };
+        let used = symbol.code_bits + symbol.value_bits;
+        let Some(first) = symbol.value(index, LONG_BITS).filter(|_| used <= LONG_BITS) else {
+            *entry = LongEntry {
+                second: symbol.value_bits as i16,
+                ahead_first: symbol.ahead,
+                ahead: symbol.ahead,
+                first_bits: symbol.code_bits as u8,
+                ..LongEntry::ESCAPE
+            };
             continue;
         };
+        *entry = LongEntry {
+            first: first as i16,
+            second: first as i16,
+            ahead_first: symbol.ahead,
+            ahead: symbol.ahead,
+            bits: used as u8,
+            first_bits: used as u8,
+        };
         let rest = (index << used) & ((1 << LONG_BITS) - 1);
-        let second = singles[rest]
-            .filter(|second| first.ahead < PAST && used + second.code_bits + second.value_bits <= LONG_BITS);
-        let pair = second
-            .and_then(|second| Some((second.code_bits + second.value_bits, second.ahead as u32, second.value(rest)?)));
-        let (bits, ahead, value) = pair.unwrap_or((0, 0, 0));
-        *entry = LongEntry(
-            (used + bits)
-                | used << 4
-                | (first.ahead as u32) << 8
-                | ahead << 14
-                | (first_value as u32 & 63) << 20
-                | (value as u32) << 26,
-        );
+        if let Some(symbol) = singles[rest].filter(|_| symbol.ahead < PAST)
+            && let bits = used + symbol.code_bits + symbol.value_bits
+            && bits <= LONG_BITS
+            && let Some(second) = symbol.value(rest, LONG_BITS)
+        {
+            (entry.second, entry.ahead, entry.bits) = (second as i16, entry.ahead + symbol.ahead, bits as u8);
+        }
     }
 }
 
 impl Symbol {
-    /// The value of the symbol at the top of an index, or `None` where it has too many bits for an entry.
-    fn value(self, index: usize) -> Option<i32> {
-        let behind = (index << self.code_bits) & ((1 << LONG_BITS) - 1);
-        let written = (behind >> (LONG_BITS - self.value_bits.min(LONG_BITS))) as i32;
+    /// The value of the symbol at the top of an index of `bits` bits, or `None` where it has too many for an entry.
+    fn value(self, index: usize, bits: u32) -> Option<i32> {
+        let behind = (index << self.code_bits) & ((1 << bits) - 1);
+        let written = (behind >> (bits - self.value_bits.min(bits))) as i32;
         let half = (1 << self.value_bits) >> 1;
         let value = if written < half { written - (half * 2 - 1) } else { written };
         (self.value_bits <= 5).then_some(value)

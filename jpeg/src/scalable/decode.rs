@@ -10,7 +10,7 @@ use super::{
     book::{BOOK, Book},
     layout::{LAST_VERSION, Layout, MAGIC, StreamCursor, VERSION},
     streams::{
-        BLOCKS, BlockFacts, BlockSpec, COEFFICIENTS, DcStreams, LongStreams, LowStreams, LowTables, StreamSet,
+        BLOCKS, BlockFacts, BlockSpec, COEFFICIENTS, DcStreams, LongStreams, LowStreams, LowTables, OFFSETS, StreamSet,
         StreamSpec,
     },
     tiles::{TileBlocks, classes},
@@ -143,7 +143,7 @@ const fn is_needed(band: Band, points: u32) -> bool {
 /// The places of the bands' coefficients in blocks of one size.
 #[derive(Clone, Debug)]
 struct BandPlaces {
-    low: [u16; 3],
+    low: [u8; 3],
     middle: [u8; 256],
     high: [u8; 256],
 }
@@ -163,7 +163,7 @@ impl BandPlaces {
                 *place = placed(natural);
             }
         }
-        Self { low: LOW.map(|natural| u16::from(placed(natural))), middle, high }
+        Self { low: LOW.map(placed), middle, high }
     }
 }
 
@@ -173,7 +173,7 @@ pub(crate) struct ScalableMemory {
     coefficients: Box<[i16; COEFFICIENTS]>,
     facts: Box<[BlockFacts; BLOCKS]>,
     specs: Box<[BlockSpec; BLOCKS]>,
-    low: Box<[LowTables; 2]>,
+    low: Box<LowTables>,
     streams: Vec<StreamSpec>,
     groups: Vec<Group>,
     /// For blocks of eight by eight and of four by four coefficients, each as it is and transposed.
@@ -203,7 +203,7 @@ impl Default for ScalableMemory {
             coefficients: vec![0; COEFFICIENTS].try_into().expect("as many"),
             facts: vec![BlockFacts::default(); BLOCKS].try_into().expect("as many"),
             specs: vec![BlockSpec::default(); BLOCKS].try_into().expect("as many"),
-            low: Box::new([LowTables::NONE; 2]),
+            low: Box::default(),
             streams: Vec::new(),
             groups: Vec::new(),
             places: [of_side(8), of_side(4)],
@@ -216,7 +216,7 @@ const GROUPS: usize = 16;
 
 impl ScalableMemory {
     /// The bytes of this memory.
-    const BYTES: u64 = (COEFFICIENTS * 2 + BLOCKS * 5 + 2 * size_of::<LowTables>()) as u64 + (8 << 10);
+    const BYTES: u64 = (COEFFICIENTS * 2 + BLOCKS * 5 + size_of::<LowTables>()) as u64 + (8 << 10);
 
     /// Decodes the samples of a plan.
     #[inline(always)]
@@ -302,7 +302,7 @@ impl ScalableMemory {
             first += count;
             start += count as usize * step;
         }
-        let has_room = start <= COEFFICIENTS && first as usize <= BLOCKS;
+        let has_room = start <= OFFSETS && first as usize <= BLOCKS;
         if has_room {
             (*blocks, *offset) = (first, start);
         } else {
@@ -324,9 +324,7 @@ impl ScalableMemory {
         let book: &Book = &BOOK;
         let Self { coefficients, facts, specs, low, streams, groups, places } = self;
         coefficients[..used].fill(0);
-        for (tables, codes) in low.iter_mut().zip(&layout.codes) {
-            tables.prepare(book, codes);
-        }
+        low.prepare(book, &layout.codes);
         let places = |class: usize| &places[usize::from(points[class] < 8)][usize::from(transposed)];
         let classes = classes(&layout.jpeg).len();
         // Where both classes have blocks of one size, their streams are decoded together.
@@ -339,11 +337,11 @@ impl ScalableMemory {
             collect(streams, layout, groups, (from, to), Band::Middle, points, cursors)?;
             describe(&layout.codes, facts, coefficients, specs, streams, Band::Middle);
             let set = StreamSet { data: layout.bytes, book, coefficients, streams };
-            kernel.run(LongStreams::<{ MIDDLE as u32 }> { set, blocks: specs, places: &places(from).middle })?;
+            kernel.run(LongStreams::<{ MIDDLE as u8 }> { set, blocks: specs, places: &places(from).middle })?;
             collect(streams, layout, groups, (from, to), Band::High, points, cursors)?;
             describe(&layout.codes, facts, coefficients, specs, streams, Band::High);
             let set = StreamSet { data: layout.bytes, book, coefficients, streams };
-            kernel.run(LongStreams::<{ HIGH as u32 }> { set, blocks: specs, places: &places(from).high })?;
+            kernel.run(LongStreams::<{ HIGH as u8 }> { set, blocks: specs, places: &places(from).high })?;
         }
         // Last, because the bands before it use the places of DC for what belongs to no coefficient.
         collect(streams, layout, groups, (0, classes), Band::Dc, points, cursors)?;

@@ -1,0 +1,209 @@
+//! Decodes the streams of tiles, two in step: while one waits for a table, the processor has the other to work on. Each band
+//! has a module.
+
+mod dc;
+mod long;
+mod low;
+
+use super::{
+    book::{Book, LONG_BITS},
+    tiles::TileBlocks,
+};
+use crate::error::Error;
+
+pub(crate) use self::{
+    dc::DcStreams,
+    long::LongStreams,
+    low::{LowStreams, LowTables},
+};
+
+/// The offsets that blocks can have, of 16 bits.
+pub(crate) const OFFSETS: usize = 1 << 16;
+/// The coefficients that are decoded together. Any offset with any place of 8 bits is inside, so that no bounds are checked.
+pub(crate) const COEFFICIENTS: usize = OFFSETS + 256;
+/// The most blocks that are decoded together, and room for one more.
+pub(crate) const BLOCKS: usize = 1 << 12;
+/// The streams that are decoded in step.
+const IN_STEP: usize = 2;
+
+/// The streams of one band that are decoded together.
+pub(crate) struct StreamSet<'s> {
+    pub(crate) data: &'s [u8],
+    pub(crate) book: &'s Book,
+    pub(crate) coefficients: &'s mut [i16; COEFFICIENTS],
+    pub(crate) streams: &'s [StreamSpec],
+}
+
+/// A stream, and the blocks to decode from it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StreamSpec {
+    /// Where its bytes begin and end.
+    pub(crate) bytes: [usize; 2],
+    /// The first block, and one past the last. For the middle and the high band indices of descriptions.
+    pub(crate) blocks: [u32; 2],
+    /// The offset of the first block's coefficients, and the distance to those of the next.
+    pub(crate) offset: u16,
+    pub(crate) step: u16,
+    pub(crate) shape: TileBlocks,
+    /// 0 for luma, 1 for chroma.
+    pub(crate) class: usize,
+}
+
+/// What the low band tells of a block. Bits 0..6 are the bits of its values; then whether there is a high band, and a
+/// middle band.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BlockFacts(u8);
+
+impl BlockFacts {
+    #[inline(always)]
+    fn new(bits: u32, further: u32) -> Self {
+        Self((bits.min(63) | further << 6) as u8)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn low_bits(self) -> u32 {
+        (self.0 & 63) as u32
+    }
+
+    #[inline(always)]
+    pub(crate) const fn has_high(self) -> bool {
+        self.0 & 64 != 0
+    }
+
+    #[inline(always)]
+    pub(crate) const fn has_middle(self) -> bool {
+        self.0 & 128 != 0
+    }
+}
+
+/// A block of the middle or the high band: the offset of its coefficients, and from bit 16 on where the table of its code begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BlockSpec(u32);
+
+impl BlockSpec {
+    #[inline(always)]
+    pub(crate) const fn new(offset: u16, code: u8) -> Self {
+        Self(offset as u32 | (code as u32) << (16 + LONG_BITS))
+    }
+}
+
+/// The most bits that may be taken of a word that [`word_at`] returned: it begins within a byte.
+const WORD_BITS: u32 = 57;
+
+/// The bits from number `at` on; the next one is the topmost. Beyond the data they are zeros, and beyond a stream they mean
+/// nothing, which [`StreamState::check`] finds.
+#[inline(always)]
+fn word_at(data: &[u8], at: usize) -> u64 {
+    let bytes = match data.get(at / 8..at / 8 + 8) {
+        Some(bytes) => u64::from_be_bytes(*bytes.first_chunk().expect("8 bytes")),
+        None => last_word(data, at / 8),
+    };
+    bytes << (at % 8)
+}
+
+#[cold]
+#[inline(never)]
+fn last_word(data: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    let rest = data.get(at..).unwrap_or_default();
+    let count = rest.len().min(8);
+    word[..count].copy_from_slice(&rest[..count]);
+    u64::from_be_bytes(word)
+}
+
+#[inline(always)]
+fn top(word: u64, bits: u32) -> usize {
+    (word >> (64 - bits)) as usize
+}
+
+/// The value of `size` bits behind the first `behind` ones. A value whose first bit is 0 is negative: the negated complement of
+/// its bits.
+#[inline(always)]
+fn value(word: u64, behind: u32, size: u32) -> i32 {
+    let rest = word << behind;
+    let written = (rest >> 1 >> (63 - size)) as i32;
+    let negative = !(rest as i64 >> 63) as i32;
+    written.wrapping_sub(negative & ((1 << size) - 1))
+}
+
+/// A stream that is being decoded.
+trait StreamState: Copy {
+    fn new(stream: &StreamSpec) -> Self;
+
+    /// The blocks that are left.
+    fn left(&self) -> u32;
+
+    /// The next bit, and the end of the stream in bytes.
+    fn position(&self) -> (usize, usize);
+
+    /// Checks that all bits that were read exist.
+    #[inline(always)]
+    fn check(&self) -> Result<(), Error> {
+        let (at, end) = self.position();
+        if at <= end * 8 { Ok(()) } else { Err(Error::Corrupt("a stream that ends early")) }
+    }
+}
+
+/// A way to decode a band.
+trait StreamDecoder {
+    type State: StreamState;
+
+    /// Goes on in a stream that has blocks left, by at most one of them.
+    fn step(&mut self, state: &mut Self::State);
+
+    /// Goes on in a stream that has two blocks left or more, by at most two of them.
+    fn two_steps(&mut self, state: &mut Self::State);
+}
+
+/// Decodes streams in step until one of them ends.
+#[inline(always)]
+fn run_in_step<D: StreamDecoder>(decoder: &mut D, states: &mut [D::State; IN_STEP]) {
+    // Variables of their own, so that they are kept in registers.
+    let [mut one, mut two] = *states;
+    loop {
+        let left = one.left().min(two.left());
+        if left == 0 {
+            break;
+        }
+        if left == 1 {
+            decoder.step(&mut one);
+            decoder.step(&mut two);
+        }
+        for _ in 0..left / 2 {
+            decoder.two_steps(&mut one);
+            decoder.two_steps(&mut two);
+        }
+    }
+    *states = [one, two];
+}
+
+/// Decodes the rest of a stream.
+#[inline(always)]
+fn run_to_end<D: StreamDecoder>(decoder: &mut D, state: &mut D::State) {
+    while state.left() > 0 {
+        decoder.step(state);
+    }
+}
+
+/// Decodes all streams.
+#[inline(always)]
+fn run<D: StreamDecoder>(mut decoder: D, streams: &[StreamSpec]) -> Result<(), Error> {
+    let mut states = [D::State::new(&StreamSpec::default()); IN_STEP];
+    let mut waiting = streams.iter();
+    loop {
+        for state in &mut states {
+            while state.left() == 0 {
+                state.check()?;
+                let Some(stream) = waiting.next() else {
+                    for state in &mut states {
+                        run_to_end(&mut decoder, state);
+                        state.check()?;
+                    }
+                    return Ok(());
+                };
+                *state = D::State::new(stream);
+            }
+        }
+        run_in_step(&mut decoder, &mut states);
+    }
+}
