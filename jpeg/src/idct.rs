@@ -123,10 +123,10 @@ pub(crate) fn quarter(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8
     quarter_from(|row, column| dequantised(coefficients, quant, row, column), out, place);
 }
 
-/// Computes two by two samples from four by four coefficients.
-pub(crate) fn quarter_of_four(coefficients: &[i16; 16], quant: &[i16; 16], out: &mut [u8], place: CoefficientPlace) {
+/// Computes two by two samples from as many coefficients.
+pub(crate) fn quarter_of_two(coefficients: &[i16; 4], quant: &[i16; 4], out: &mut [u8], place: CoefficientPlace) {
     let at =
-        |row: usize, column: usize| i32::from(coefficients[row * 4 + column].wrapping_mul(quant[row * 4 + column]));
+        |row: usize, column: usize| i32::from(coefficients[row * 2 + column].wrapping_mul(quant[row * 2 + column]));
     quarter_from(at, out, place);
 }
 
@@ -142,15 +142,17 @@ fn quarter_from(at: impl Fn(usize, usize) -> i32, out: &mut [u8], place: Coeffic
 
 /// Computes one sample.
 pub(crate) fn eighth(coefficients: &[i16; 64], quant: &[i16; 64], out: &mut [u8], place: CoefficientPlace) {
-    out[place.start] = flat(dequantised(coefficients, quant, 0, 0));
+    out[place.start] = eighth_of(coefficients[0], quant[0]);
 }
 
 /// Computes one sample from a DC coefficient.
-pub(crate) fn eighth_of(coefficient: i16, quant: i16, out: &mut [u8], place: CoefficientPlace) {
-    out[place.start] = flat(i32::from(coefficient.wrapping_mul(quant)));
+#[inline(always)]
+pub(crate) fn eighth_of(coefficient: i16, quant: i16) -> u8 {
+    flat(i32::from(coefficient.wrapping_mul(quant)))
 }
 
 /// Returns a sample from a sum of coefficients.
+#[inline(always)]
 fn flat(value: i32) -> u8 {
     (((value + 4) >> 3) + 128).clamp(0, 255) as u8
 }

@@ -35,6 +35,9 @@ pub(crate) trait SimdKernel: Copy {
     /// Transforms four blocks of four by four coefficients, which follow each other, to half size.
     fn half_four(self, blocks: &[i16; 64], quant: &[i16; 16], out: &mut [u8], places: [CoefficientPlace; 4]);
 
+    /// Transforms four blocks of two by two coefficients, which follow each other, to quarter size.
+    fn quarter_four(self, blocks: &[i16; 16], quant: &[i16; 4], out: &mut [u8], places: [CoefficientPlace; 4]);
+
     /// Resamples horizontally: 16 rows, which begin at offset `from`, to 16 pixels each: `out[row][pixel]`.
     fn across(
         self,
@@ -92,6 +95,12 @@ impl SimdKernel for Portable {
     fn half_four(self, blocks: &[i16; 64], quant: &[i16; 16], out: &mut [u8], places: [CoefficientPlace; 4]) {
         for (block, place) in blocks.as_chunks().0.iter().zip(places) {
             idct::half_of_four(block, quant, out, place);
+        }
+    }
+
+    fn quarter_four(self, blocks: &[i16; 16], quant: &[i16; 4], out: &mut [u8], places: [CoefficientPlace; 4]) {
+        for (block, place) in blocks.as_chunks().0.iter().zip(places) {
+            idct::quarter_of_two(block, quant, out, place);
         }
     }
 

@@ -58,6 +58,12 @@ impl SimdKernel for Avx2 {
     }
 
     #[inline(always)]
+    fn quarter_four(self, blocks: &[i16; 16], quant: &[i16; 4], out: &mut [u8], places: [CoefficientPlace; 4]) {
+        // SAFETY: `self` is the proof that the processor has these instructions.
+        unsafe { quarter_four(blocks, quant, out, places) }
+    }
+
+    #[inline(always)]
     fn across(
         self,
         plane: &[u8],
@@ -317,6 +323,31 @@ fn half_four(blocks: &[i16; 64], quant: &[i16; 16], out: &mut [u8], places: [Coe
                 let start = place.start + (pair * 2 + at / 2) * place.stride;
                 out[start..start + 4].copy_from_slice(&word.to_le_bytes());
             }
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn quarter_four(blocks: &[i16; 16], quant: &[i16; 4], out: &mut [u8], places: [CoefficientPlace; 4]) {
+    let factor = quant.iter().rev().fold(0, |all, value| all << 16 | i64::from(*value as u16));
+    let input = _mm256_mullo_epi16(load(blocks), _mm256_set1_epi64x(factor));
+    // Of each row the sum and the difference; two blocks in each half.
+    let sums = _mm256_madd_epi16(input, factors(1, 1));
+    let differences = _mm256_madd_epi16(input, factors(1, -1));
+    let rows = [_mm256_hadd_epi32(sums, differences), _mm256_hsub_epi32(sums, differences)]
+        .map(|row| _mm256_srai_epi32::<3>(_mm256_add_epi32(row, _mm256_set1_epi32(4))));
+    // In each half the upper samples of two blocks' first columns and second columns, then the lower ones.
+    let samples = _mm256_add_epi16(_mm256_packs_epi32(rows[0], rows[1]), _mm256_set1_epi16(128));
+    let samples = _mm256_unpacklo_epi16(samples, _mm256_srli_si256::<8>(samples));
+    let bytes = _mm256_packus_epi16(samples, samples);
+    let halves = [_mm256_extract_epi64::<0>(bytes), _mm256_extract_epi64::<2>(bytes)];
+    for (places, half) in places.as_chunks::<2>().0.iter().zip(halves) {
+        let half = half.to_le_bytes();
+        for (place, column) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+            let start = places[place].start + column * places[place].stride;
+            let at = column * 4 + place * 2;
+            out[start..start + 2].copy_from_slice(&half[at..at + 2]);
         }
     }
 }

@@ -140,7 +140,7 @@ const fn is_needed(band: Band, points: u32) -> bool {
     }
 }
 
-/// The places of the bands' coefficients in blocks of one size.
+/// The places of the bands' coefficients in blocks of `side` by `side` coefficients. A band that these do not have has none.
 #[derive(Clone, Debug)]
 struct BandPlaces {
     low: [u8; 3],
@@ -155,8 +155,10 @@ impl BandPlaces {
             row * side + column
         };
         let (mut middle, mut high) = ([0; 256], [0; 256]);
-        for (place, natural) in middle[1..].iter_mut().zip(places::<MIDDLE>(Band::Middle)) {
-            *place = placed(natural);
+        if side >= 4 {
+            for (place, natural) in middle[1..].iter_mut().zip(places::<MIDDLE>(Band::Middle)) {
+                *place = placed(natural);
+            }
         }
         if side == 8 {
             for (place, natural) in high[1..].iter_mut().zip(places::<HIGH>(Band::High)) {
@@ -176,8 +178,8 @@ pub(crate) struct ScalableMemory {
     low: Box<LowTables>,
     streams: Vec<StreamSpec>,
     groups: Vec<Group>,
-    /// For blocks of eight by eight and of four by four coefficients, each as it is and transposed.
-    places: [[BandPlaces; 2]; 2],
+    /// For blocks of eight by eight, four by four, and two by two coefficients, each as it is and transposed.
+    places: [[BandPlaces; 2]; 3],
 }
 
 /// The blocks of one class of a tile.
@@ -206,7 +208,7 @@ impl Default for ScalableMemory {
             low: Box::default(),
             streams: Vec::new(),
             groups: Vec::new(),
-            places: [of_side(8), of_side(4)],
+            places: [of_side(8), of_side(4), of_side(2)],
         }
     }
 }
@@ -288,7 +290,7 @@ impl ScalableMemory {
             let shape = TileBlocks::new(&layout.jpeg, *of, mcus);
             // The rows below the last MCU are not needed.
             let needed = shape.rows / (mcus[1].1 - mcus[1].0) * (mcus[1].1.min(bottom) - mcus[1].0);
-            let (count, step) = (shape.row() * needed, if points[class] == 8 { 64 } else { 16 });
+            let (count, step) = (shape.row() * needed, (points[class] * points[class]) as usize);
             self.groups.push(Group {
                 mcu: [mcus[0].0, mcus[1].0],
                 tile: (tile[1] * layout.tiles.counts()[0] + tile[0]) as usize,
@@ -325,11 +327,18 @@ impl ScalableMemory {
         let Self { coefficients, facts, specs, low, streams, groups, places } = self;
         coefficients[..used].fill(0);
         low.prepare(book, &layout.codes);
-        let places = |class: usize| &places[usize::from(points[class] < 8)][usize::from(transposed)];
+        let places = |class: usize| {
+            let of_side = match points[class] {
+                8 => &places[0],
+                4 => &places[1],
+                _ => &places[2],
+            };
+            &of_side[usize::from(transposed)]
+        };
         let classes = classes(&layout.jpeg).len();
         // Where both classes have blocks of one size, their streams are decoded together.
         let sets: &[(usize, usize)] =
-            if classes == 2 && (points[0] < 8) != (points[1] < 8) { &[(0, 1), (1, 2)] } else { &[(0, classes)] };
+            if classes == 2 && points[0] != points[1] { &[(0, 1), (1, 2)] } else { &[(0, classes)] };
         for &(from, to) in sets {
             collect(streams, layout, groups, (from, to), Band::Low, points, cursors)?;
             let set = StreamSet { data: layout.bytes, book, coefficients, streams };
@@ -472,16 +481,18 @@ fn middle_values(block: &[i16; 64]) -> u32 {
 struct Quants {
     eight: [[i16; 64]; 3],
     four: [[i16; 16]; 3],
+    two: [[i16; 4]; 3],
 }
 
 impl Quants {
     fn new(jpeg: &Jpeg<'_>, transposed: bool) -> Self {
-        let mut quants = Self { eight: [[0; 64]; 3], four: [[0; 16]; 3] };
+        let mut quants = Self { eight: [[0; 64]; 3], four: [[0; 16]; 3], two: [[0; 4]; 3] };
         for (at, component) in jpeg.components().iter().enumerate() {
             let written = jpeg.quant(component);
             quants.eight[at] =
                 std::array::from_fn(|at| written[if transposed { at >> 3 | (at & 7) << 3 } else { at }] as i16);
             quants.four[at] = std::array::from_fn(|place| quants.eight[at][place / 4 * 8 + place % 4]);
+            quants.two[at] = std::array::from_fn(|place| quants.eight[at][place / 2 * 8 + place % 2]);
         }
         quants
     }
@@ -553,16 +564,21 @@ impl RowWork for TransformGroup<'_> {
                     }
                 }
                 2 => {
-                    let quant = &self.quants.four[self.component];
-                    for block in blocks.as_chunks::<16>().0 {
-                        idct::quarter_of_four(block, quant, samples, next());
+                    let quant = &self.quants.two[self.component];
+                    let (fours, last) = blocks.as_chunks::<16>();
+                    for four in fours {
+                        kernel.quarter_four(four, quant, samples, [next(), next(), next(), next()]);
+                    }
+                    for block in last.as_chunks::<4>().0 {
+                        idct::quarter_of_two(block, quant, samples, next());
                     }
                 }
                 _ => {
-                    let quant = self.quants.four[self.component][0];
-                    for block in blocks.as_chunks::<16>().0 {
-                        idct::eighth_of(block[0], quant, samples, next());
-                    }
+                    let quant = self.quants.two[self.component][0];
+                    let samples = samples[start..].iter_mut().step_by(per_block);
+                    samples
+                        .zip(blocks)
+                        .for_each(|(sample, coefficient)| *sample = idct::eighth_of(*coefficient, quant));
                 }
             }
         }
