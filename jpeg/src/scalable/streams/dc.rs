@@ -1,6 +1,6 @@
 //! Decodes DC coefficients.
 
-use super::{COEFFICIENTS, StreamDecoder, StreamSet, StreamSpec, StreamState, run, top, value, word_at};
+use super::{COEFFICIENTS, StreamDecoder, StreamSet, StreamSpec, StreamState, WORD_BITS, run, top, value};
 use crate::{
     error::Error,
     kernel::{RowWork, SimdKernel},
@@ -23,12 +23,11 @@ impl RowWork for DcStreams<'_> {
     fn run<K: SimdKernel>(self, _: K) -> Result<(), Error> {
         let StreamSet { data, book, coefficients, streams } = self.set;
         let tables = self.codes.map(|codes| &book.dc[usize::from(codes[DC_SLOT])]);
-        run(DcDecoder { data, coefficients, tables }, streams)
+        run(DcDecoder { coefficients, tables }, data, streams)
     }
 }
 
 struct DcDecoder<'s> {
-    data: &'s [u8],
     coefficients: &'s mut [i16; COEFFICIENTS],
     tables: [&'s DcTable; 2],
 }
@@ -83,8 +82,12 @@ impl StreamState for DcState {
 impl StreamDecoder for DcDecoder<'_> {
     type State = DcState;
 
+    // A code of 9 bits and a value of 15, at most.
+    const STEPS: u32 = 2;
+
     #[inline(always)]
-    fn step(&mut self, state: &mut DcState) {
+    fn step(&mut self, _: &[u8], state: &mut DcState, word: &mut u64) {
+        const { assert!(Self::STEPS * (SHORT_BITS + 15) <= WORD_BITS) };
         if state.left_of_row == 0 {
             state.left_of_row = state.across;
             state.last = if state.left_of_first == 0 {
@@ -94,20 +97,14 @@ impl StreamDecoder for DcDecoder<'_> {
                 0
             };
         }
-        let word = word_at(self.data, state.at);
-        let entry = self.tables[state.class][top(word, SHORT_BITS)];
+        let entry = self.tables[state.class][top(*word, SHORT_BITS)];
         let (code, size) = (u32::from(entry & 15), u32::from(entry >> 4 & 15));
-        state.last = state.last.wrapping_add(value(word, code, size));
+        state.last = state.last.wrapping_add(value(*word, code, size));
         state.at += (code + size) as usize;
+        *word <<= code + size;
         self.coefficients[usize::from(state.offset)] = state.last as i16;
         state.offset = state.offset.wrapping_add(state.step);
         state.left_of_row = state.left_of_row.wrapping_sub(1);
         state.left -= 1;
-    }
-
-    #[inline(always)]
-    fn two_steps(&mut self, state: &mut DcState) {
-        self.step(state);
-        self.step(state);
     }
 }

@@ -3,7 +3,8 @@
 use std::hint::select_unpredictable;
 
 use super::{
-    BLOCKS, BlockSpec, COEFFICIENTS, StreamDecoder, StreamSet, StreamSpec, StreamState, run, top, value, word_at,
+    BLOCKS, BlockSpec, COEFFICIENTS, StreamDecoder, StreamSet, StreamSpec, StreamState, WORD_BITS, run, top, value,
+    word_at,
 };
 use crate::{
     error::Error,
@@ -27,12 +28,11 @@ impl<const LAST: u8> RowWork for LongStreams<'_, LAST> {
         let Self { set, blocks, places } = self;
         let StreamSet { data, book, coefficients, streams } = set;
         let (tables, escapes) = (&*book.long, &book.escapes);
-        run(LongDecoder::<LAST> { data, tables, escapes, coefficients, blocks, places }, streams)
+        run(LongDecoder::<LAST> { tables, escapes, coefficients, blocks, places }, data, streams)
     }
 }
 
 struct LongDecoder<'s, const LAST: u8> {
-    data: &'s [u8],
     tables: &'s LongTables,
     escapes: &'s [u32; 32],
     coefficients: &'s mut [i16; COEFFICIENTS],
@@ -73,10 +73,15 @@ impl StreamState for LongState {
     }
 }
 
-impl<const LAST: u8> LongDecoder<'_, LAST> {
-    /// Decodes the symbol or the two at the top of a word. Moves the state and the word.
+impl<const LAST: u8> StreamDecoder for LongDecoder<'_, LAST> {
+    type State = LongState;
+
+    const STEPS: u32 = 2;
+
+    /// Decodes the symbol or the two at the top of the word.
     #[inline(always)]
-    fn next(&mut self, state: &mut LongState, word: &mut u64) {
+    fn step(&mut self, data: &[u8], state: &mut LongState, word: &mut u64) {
+        const { assert!(Self::STEPS * LONG_BITS <= WORD_BITS) };
         let BlockSpec(spec) = self.blocks[state.block as usize % BLOCKS];
         let (offset, table) = (usize::from(spec as u16), (spec >> 16) as usize);
         let entry = &self.tables[(table + top(*word, LONG_BITS)) % self.tables.len()];
@@ -91,7 +96,7 @@ impl<const LAST: u8> LongDecoder<'_, LAST> {
             *word <<= bits & 63;
         } else {
             // The word may have too few bits left.
-            let all = word_at(self.data, state.at);
+            let all = word_at(data, state.at);
             let (mut behind, mut size) = (u32::from(entry.first_bits), entry.second as u32 & 15);
             if behind == 0 {
                 // The symbol has no code.
@@ -101,27 +106,10 @@ impl<const LAST: u8> LongDecoder<'_, LAST> {
             }
             self.coefficients[offset + usize::from(self.places[usize::from(known)])] = value(all, behind, size) as i16;
             state.at += (behind + size) as usize;
-            *word = word_at(self.data, state.at);
+            *word = word_at(data, state.at);
         }
         let is_end = known >= LAST;
         state.block += u32::from(is_end);
         state.known = select_unpredictable(is_end, 0, known);
-    }
-}
-
-impl<const LAST: u8> StreamDecoder for LongDecoder<'_, LAST> {
-    type State = LongState;
-
-    #[inline(always)]
-    fn step(&mut self, state: &mut LongState) {
-        let mut word = word_at(self.data, state.at);
-        self.next(state, &mut word);
-    }
-
-    #[inline(always)]
-    fn two_steps(&mut self, state: &mut LongState) {
-        let mut word = word_at(self.data, state.at);
-        self.next(state, &mut word);
-        self.next(state, &mut word);
     }
 }

@@ -67,12 +67,11 @@ impl RowWork for LowStreams<'_> {
     fn run<K: SimdKernel>(self, _: K) -> Result<(), Error> {
         let Self { set, tables, places, facts } = self;
         let StreamSet { data, coefficients, streams, .. } = set;
-        run(LowDecoder { data, coefficients, tables: &tables.tables, places, facts }, streams)
+        run(LowDecoder { coefficients, tables: &tables.tables, places, facts }, data, streams)
     }
 }
 
 struct LowDecoder<'s> {
-    data: &'s [u8],
     coefficients: &'s mut [i16; COEFFICIENTS],
     tables: &'s [LowTable; 2 * CLASS_TABLES],
     places: [u8; 3],
@@ -120,7 +119,7 @@ impl LowDecoder<'_> {
     /// Decodes the coefficient at the top of a word; returns its bits, and what its symbol tells of further bands. Moves the
     /// state and the word.
     #[inline(always)]
-    fn next(&mut self, state: &mut LowState, word: &mut u64, table: usize, place: u8) -> (u32, u32) {
+    fn next(&mut self, data: &[u8], state: &mut LowState, word: &mut u64, table: usize, place: u8) -> (u32, u32) {
         let entry = self.tables[table % (2 * CLASS_TABLES)][top(*word, SHORT_BITS)];
         let to = usize::from(state.offset) + usize::from(place);
         if entry.is_whole() {
@@ -131,9 +130,9 @@ impl LowDecoder<'_> {
         } else {
             // The word may have too few bits left for this symbol and those behind it.
             let (code, size, further) = entry.parts();
-            self.coefficients[to] = value(word_at(self.data, state.at), code, size) as i16;
+            self.coefficients[to] = value(word_at(data, state.at), code, size) as i16;
             state.at += (code + size) as usize;
-            *word = word_at(self.data, state.at);
+            *word = word_at(data, state.at);
             (size, further)
         }
     }
@@ -142,22 +141,17 @@ impl LowDecoder<'_> {
 impl StreamDecoder for LowDecoder<'_> {
     type State = LowState;
 
+    const STEPS: u32 = 2;
+
     #[inline(always)]
-    fn step(&mut self, state: &mut LowState) {
-        const { assert!(3 * SHORT_BITS <= WORD_BITS) };
+    fn step(&mut self, data: &[u8], state: &mut LowState, word: &mut u64) {
+        const { assert!(Self::STEPS * 3 * SHORT_BITS <= WORD_BITS) };
         let [first, second, third] = self.places;
-        let mut word = word_at(self.data, state.at);
-        let (mut bits, _) = self.next(state, &mut word, state.first_table, first);
-        bits += self.next(state, &mut word, state.first_table + SECOND_TABLE + low_context(bits), second).0;
-        let (size, further) = self.next(state, &mut word, state.first_table + THIRD_TABLE + low_context(bits), third);
+        let (mut bits, _) = self.next(data, state, word, state.first_table, first);
+        bits += self.next(data, state, word, state.first_table + SECOND_TABLE + low_context(bits), second).0;
+        let (size, further) = self.next(data, state, word, state.first_table + THIRD_TABLE + low_context(bits), third);
         self.facts[state.block as usize % BLOCKS] = BlockFacts::new(bits + size, further);
         state.block += 1;
         state.offset = state.offset.wrapping_add(state.step);
-    }
-
-    #[inline(always)]
-    fn two_steps(&mut self, state: &mut LowState) {
-        self.step(state);
-        self.step(state);
     }
 }

@@ -148,16 +148,23 @@ trait StreamState: Copy {
 trait StreamDecoder {
     type State: StreamState;
 
-    /// Goes on in a stream that has blocks left, by at most one of them.
-    fn step(&mut self, state: &mut Self::State);
+    /// The steps that one word has enough bits for.
+    const STEPS: u32;
 
-    /// Goes on in a stream that has two blocks left or more, by at most two of them.
-    fn two_steps(&mut self, state: &mut Self::State);
+    /// Goes on in a stream that has blocks left, by at most one of them. Moves the stream and `word`, which begins with the
+    /// next bits.
+    fn step(&mut self, data: &[u8], state: &mut Self::State, word: &mut u64);
+
+    /// Takes a step with a word of its own.
+    #[inline(always)]
+    fn single_step(&mut self, data: &[u8], state: &mut Self::State) {
+        self.step(data, state, &mut word_at(data, state.position().0));
+    }
 }
 
 /// Decodes streams in step until one of them ends.
 #[inline(always)]
-fn run_in_step<D: StreamDecoder>(decoder: &mut D, states: &mut [D::State; IN_STEP]) {
+fn run_in_step<D: StreamDecoder>(decoder: &mut D, data: &[u8], states: &mut [D::State; IN_STEP]) {
     // Variables of their own, so that they are kept in registers.
     let [mut one, mut two] = *states;
     loop {
@@ -165,13 +172,16 @@ fn run_in_step<D: StreamDecoder>(decoder: &mut D, states: &mut [D::State; IN_STE
         if left == 0 {
             break;
         }
-        if left == 1 {
-            decoder.step(&mut one);
-            decoder.step(&mut two);
+        for _ in 0..left / D::STEPS {
+            let [mut word, mut other] = [&one, &two].map(|state| word_at(data, state.position().0));
+            for _ in 0..D::STEPS {
+                decoder.step(data, &mut one, &mut word);
+                decoder.step(data, &mut two, &mut other);
+            }
         }
-        for _ in 0..left / 2 {
-            decoder.two_steps(&mut one);
-            decoder.two_steps(&mut two);
+        if left < D::STEPS {
+            decoder.single_step(data, &mut one);
+            decoder.single_step(data, &mut two);
         }
     }
     *states = [one, two];
@@ -179,15 +189,15 @@ fn run_in_step<D: StreamDecoder>(decoder: &mut D, states: &mut [D::State; IN_STE
 
 /// Decodes the rest of a stream.
 #[inline(always)]
-fn run_to_end<D: StreamDecoder>(decoder: &mut D, state: &mut D::State) {
+fn run_to_end<D: StreamDecoder>(decoder: &mut D, data: &[u8], state: &mut D::State) {
     while state.left() > 0 {
-        decoder.step(state);
+        decoder.single_step(data, state);
     }
 }
 
 /// Decodes all streams.
 #[inline(always)]
-fn run<D: StreamDecoder>(mut decoder: D, streams: &[StreamSpec]) -> Result<(), Error> {
+fn run<D: StreamDecoder>(mut decoder: D, data: &[u8], streams: &[StreamSpec]) -> Result<(), Error> {
     let mut states = [D::State::new(&StreamSpec::default()); IN_STEP];
     let mut waiting = streams.iter();
     loop {
@@ -196,7 +206,7 @@ fn run<D: StreamDecoder>(mut decoder: D, streams: &[StreamSpec]) -> Result<(), E
                 state.check()?;
                 let Some(stream) = waiting.next() else {
                     for state in &mut states {
-                        run_to_end(&mut decoder, state);
+                        run_to_end(&mut decoder, data, state);
                         state.check()?;
                     }
                     return Ok(());
@@ -204,6 +214,6 @@ fn run<D: StreamDecoder>(mut decoder: D, streams: &[StreamSpec]) -> Result<(), E
                 *state = D::State::new(stream);
             }
         }
-        run_in_step(&mut decoder, &mut states);
+        run_in_step(&mut decoder, data, &mut states);
     }
 }
