@@ -148,7 +148,7 @@ trait StreamState: Copy {
 trait StreamDecoder {
     type State: StreamState;
 
-    /// The steps that one word has enough bits for.
+    /// The steps to take with one word, which must have enough bits for them.
     const STEPS: u32;
 
     /// Goes on in a stream that has blocks left, by at most one of them. Moves the stream and `word`, which begins with the
