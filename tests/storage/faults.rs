@@ -98,14 +98,15 @@ async fn a_slow_request_is_hedged_and_hedges_are_few() {
     fixture.proxy.order(".tar", 60, 1, RequestFault::Slow(Duration::from_secs(300)));
     let settings = FeedSettings::default();
     let long_limits = RetrySettings { silence_timeout: Duration::from_secs(300), ..settings.retry };
-    let long_limits = RetrySettings { request_timeout: Duration::from_secs(300), ..long_limits };
+    // More hedges than by default: a busy machine makes some requests slow by chance, and their hedges use the allowance up.
+    let long_limits = RetrySettings { request_timeout: Duration::from_secs(300), hedge_percent: 10.0, ..long_limits };
     let delivered = fixture.run(1, &FeedSettings { retry: long_limits, ..settings }).await.unwrap();
     assert_eq!(delivered.batches, fixture.undisturbed(1).await);
     assert_eq!(fixture.proxy.open_orders(), 0, "both have happened");
     let store = delivered.store;
     // One of the two slow requests may itself have been a hedge of a request that was slow by chance.
     assert!(store.hedges >= 2 && store.hedge_wins >= 1, "{store:?}");
-    assert!(store.hedges * 100 <= store.requests * 3, "{store:?}");
+    assert!(store.hedges * 100 <= store.requests * 10, "{store:?}");
     assert_eq!((store.retries, store.timeouts), (0, 0));
 }
 
