@@ -1,8 +1,9 @@
-//! Measures whether it pays to read only the restart segments that a crop needs: bytes, reads and time for random
-//! resized crops of a crop-ready dataset on a local disk, by block, by picture and by range, with a cold and a warm
-//! page cache.
+//! Measures whether it pays to read only what a crop needs: the restart segments of crop-ready pictures, the tiles and bands
+//! of scalable ones. It counts bytes, reads and time for random resized crops of a dataset on a local disk, by block, by
+//! picture and by range, with a cold and a warm page cache, and the pictures that a store of 50 MB/s gives by its bytes alone.
 //!
-//! `cargo bench -p spdl-shard --features store --bench ranges -- DATASET [ROUNDS]`, where DATASET is a folder that `spdl-ctl pack --crop-ready` has written.
+//! `cargo bench -p spdl-shard --features store --bench ranges -- DATASET [ROUNDS]`, where DATASET is a folder that `spdl-ctl pack --crop-ready` or
+//! `--scalable` has written.
 
 use std::{
     fs::File,
@@ -14,14 +15,16 @@ use std::{
     time::Instant,
 };
 
-use spdl_jpeg::{Jpeg, Limits, ranges};
+use spdl_jpeg::{Axis, Jpeg, Limits, PictureRequest, ranges, scalable::ScalablePicture};
 use spdl_shard::store::DatasetStore;
-use spdl_testkit::crops::{XorShift, random_resized_crop, request};
+use spdl_testkit::crops::{Rect, XorShift, random_resized_crop, request};
 
 /// Number of segments from one recorded place to the next.
 const STEPS: [u32; 2] = [1, 8];
 /// Two ranges with no more than this between them become one read, in bytes.
-const GAPS: [u64; 3] = [0, 4 << 10, 64 << 10];
+const GAPS: [u64; 4] = [0, 4 << 10, 16 << 10, 64 << 10];
+/// Bytes per second of the store in the last column.
+const STORE_BYTES: f64 = 50e6;
 /// Number of reads in flight at once.
 const READS_AT_ONCE: usize = 32;
 
@@ -31,14 +34,14 @@ type ShardRead = (usize, Range<u64>);
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let Some(folder) = arguments.first() else {
-        eprintln!("which dataset? `spdl-ctl pack --crop-ready` makes one");
+        eprintln!("which dataset? `spdl-ctl pack --crop-ready` or `--scalable` makes one");
         return;
     };
     let rounds = arguments.get(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(5);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (files, ways, pictures) = runtime.block_on(ways(folder));
     println!("{pictures} pictures; per picture, and pictures per second at the median of {rounds} rounds");
-    println!("{:44} {:>8} {:>7} {:>10} {:>10}", "way", "bytes", "reads", "cold", "warm");
+    println!("{:44} {:>8} {:>7} {:>10} {:>10} {:>10}", "way", "bytes", "reads", "cold", "warm", "50 MB/s");
     let mut rates = vec![[vec![], vec![]]; ways.len()];
     for _ in 0..rounds {
         for ((_, reads), rates) in ways.iter().zip(&mut rates) {
@@ -57,7 +60,8 @@ fn main() {
         rates.iter_mut().for_each(|rates| rates.sort_by(f64::total_cmp));
         let [cold, warm] = rates.map(|rates| rates[rounds / 2]);
         let per = |total: f64| total / pictures as f64;
-        println!("{name:44} {:8.0} {:7.2} {cold:10.0} {warm:10.0}", per(bytes as f64), per(reads.len() as f64));
+        let (bytes, reads) = (per(bytes as f64), per(reads.len() as f64));
+        println!("{name:44} {bytes:8.0} {reads:7.2} {cold:10.0} {warm:10.0} {:10.0}", STORE_BYTES / bytes);
     }
 }
 
@@ -67,7 +71,7 @@ async fn ways(folder: &str) -> (Vec<File>, Vec<(String, Vec<ShardRead>)>, usize)
     let manifest = store.manifest().await.expect("a manifest");
     let mut draw = XorShift::default();
     let (mut files, mut blocks, mut pictures) = (vec![], vec![], vec![]);
-    let mut parts = vec![vec![]; STEPS.len() * GAPS.len()];
+    let mut parts: Vec<(String, Vec<ShardRead>)> = vec![];
     for (number, shard) in (0..).zip(manifest.shards()) {
         let file = File::open(Path::new(folder).join(shard.url)).expect("a shard on a local disk");
         let at = files.len();
@@ -77,26 +81,51 @@ async fn ways(folder: &str) -> (Vec<File>, Vec<(String, Vec<ShardRead>)>, usize)
             let Some(field) = record.field("jpg") else { continue };
             let mut bytes = vec![0; field.bytes as usize];
             file.read_exact_at(&mut bytes, field.offset).expect("a picture");
-            let Ok(jpeg) = Jpeg::open(&bytes, Limits::default()) else { continue };
+            let Some(needed) = needed(&bytes, &mut draw) else { continue };
             pictures.push((at, field.offset..field.offset + u64::from(field.bytes)));
-            let request = request(random_resized_crop(jpeg.size(), &mut draw));
-            let needed = STEPS.map(|step| ranges(&jpeg, &request, step).expect("a whole JPEG"));
-            let ways = needed.iter().flat_map(|ranges| GAPS.map(|gap| merged(ranges, field.offset, gap)));
-            for (part, reads) in parts.iter_mut().zip(ways) {
-                part.extend(reads.into_iter().map(|range| (at, range)));
+            for (name, ranges) in needed {
+                for gap in GAPS {
+                    let name = format!("{name}, gaps of {} KiB read", gap >> 10);
+                    let known = parts.iter().position(|(known, _)| *known == name);
+                    let way = known.unwrap_or_else(|| {
+                        parts.push((name, vec![]));
+                        parts.len() - 1
+                    });
+                    parts[way].1.extend(merged(&ranges, field.offset, gap).into_iter().map(|range| (at, range)));
+                }
             }
         }
         files.push(file);
     }
     let count = pictures.len();
     let mut ways = vec![("whole blocks".to_owned(), blocks), ("whole pictures".to_owned(), pictures)];
-    let names = STEPS.iter().flat_map(|step| GAPS.map(|gap| (step, gap)));
-    ways.extend(
-        names.zip(parts).map(|((step, gap), reads)| {
-            (format!("every {step}. segment known, gaps of {} KiB read", gap >> 10), reads)
-        }),
-    );
+    ways.extend(parts);
     (files, ways, count)
+}
+
+/// Returns the ranges that a crop of a picture needs, by the way of finding them; `None` if it is no picture to read in parts.
+fn needed(bytes: &[u8], draw: &mut XorShift) -> Option<Vec<(String, Vec<Range<usize>>)>> {
+    if ScalablePicture::is_packed(bytes) {
+        let picture = ScalablePicture::open(bytes, Limits::default()).expect("a scalable picture");
+        let crop = random_resized_crop(picture.size(), draw);
+        let ways =
+            [("tiles and bands", request(crop)), ("rows of tiles, bands", of_whole_rows(crop, picture.size()[0]))];
+        return Some(
+            ways.map(|(name, request)| (name.to_owned(), picture.ranges(&request).expect("a whole picture"))).into(),
+        );
+    }
+    let jpeg = Jpeg::open(bytes, Limits::default()).ok()?;
+    let request = request(random_resized_crop(jpeg.size(), draw));
+    let of_step = |step| (format!("every {step}. segment known"), ranges(&jpeg, &request, step).expect("a whole JPEG"));
+    Some(STEPS.map(of_step).into())
+}
+
+/// Returns the request for the crop's rows over the whole width of the picture, at the crop's scale.
+fn of_whole_rows(crop @ [_, _, across, _]: Rect, width: u32) -> PictureRequest {
+    let request = request(crop);
+    let pixels = (u64::from(request.x.pixels) * u64::from(width) / u64::from(across)) as u32;
+    let x = Axis { readable: (0, width), from: 0.0, extent: f64::from(width), pixels, ..request.x };
+    PictureRequest { x, ..request }
 }
 
 fn merged(ranges: &[Range<usize>], offset: u64, gap: u64) -> Vec<Range<u64>> {
