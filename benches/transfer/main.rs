@@ -1,0 +1,204 @@
+//! Measures what it costs to bring batches from one process to another: bytes per second of CPU time of both processes, over our
+//! QUIC, a bare stream of Quinn's, TLS over TCP, and the service of tf.data, all on loopback and in one run; and what is left of
+//! it when nothing is done but what cannot be left out. Then what compressing columns would give.
+//!
+//! `cargo bench --bench transfer [-- --seconds N] [--rounds N]`
+//!
+//! tf.data takes a Python with TensorFlow: that of `benches/peers/run --peers tfdata --install-only`, or `SPDL_TFDATA_PYTHON`.
+
+#[path = "../arguments/mod.rs"]
+mod arguments;
+mod columns;
+mod ends;
+mod floor;
+mod udp;
+
+use std::{
+    collections::BTreeMap,
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use ends::{End, Mark, Way};
+use spdl_core::Role;
+use spdl_testkit::processes::{self, ServerProcess, TestDataset, cpu_time};
+use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
+
+/// The bytes of a batch: 64 pictures of 224 x 224, as u8.
+pub(crate) const BATCH_BYTES: usize = 64 * 224 * 224 * 3;
+/// The way that the others are compared with.
+const OURS: &str = "batches over QUIC";
+
+/// What a way needs.
+#[derive(Clone, Copy)]
+enum Transfer {
+    Rust(Way, &'static str),
+    /// tf.data with this compression.
+    TfData(&'static str),
+}
+
+const TRANSFERS: [(&str, Transfer); 9] = [
+    (OURS, Transfer::Rust(Way::Batches, "")),
+    ("bare stream of Quinn, same settings", Transfer::Rust(Way::Stream, "")),
+    ("TLS 1.3 over TCP, same cipher", Transfer::Rust(Way::Tls, "")),
+    ("TCP, not encrypted", Transfer::Rust(Way::Tcp, "")),
+    ("UDP in packets of the same size, not encrypted", Transfer::Rust(Way::Udp, "")),
+    ("service of tf.data, not compressed or encrypted", Transfer::TfData("none")),
+    ("service of tf.data as it is by default, not encrypted", Transfer::TfData("AUTO")),
+    ("batches over QUIC, payloads of 1,452 bytes", Transfer::Rust(Way::Batches, "payload=1452")),
+    ("bare stream of Quinn, payloads of 1,452 bytes", Transfer::Rust(Way::Stream, "payload=1452")),
+];
+
+/// What a run gave.
+struct Run {
+    mb_per_s: f64,
+    /// CPU time of each end for a batch, in milliseconds.
+    sender_ms: f64,
+    receiver_ms: f64,
+}
+
+impl Run {
+    fn mb_per_cpu_s(&self) -> f64 {
+        BATCH_BYTES as f64 / 1e3 / (self.sender_ms + self.receiver_ms)
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = env::args().collect();
+    if let Some(end) = End::parse(&arguments) {
+        return end.run();
+    }
+    if !arguments::request_stats() {
+        return;
+    }
+    processes::set_limit(Duration::from_secs(3600));
+    let (seconds, rounds) = (arguments::number("--seconds", 4), arguments::number("--rounds", 3));
+    let dataset = TestDataset::of_pictures(64, 64);
+    write_batch(&dataset);
+    write_certificates(dataset.path("certs").as_path());
+    let python = tensorflow();
+    println!("batches of {BATCH_BYTES} bytes, {rounds} rounds of {seconds} s; medians, CPU time of both processes");
+    let mut runs: BTreeMap<usize, Vec<Run>> = BTreeMap::new();
+    let mut floors = Vec::new();
+    for _ in 0..rounds {
+        for (index, (_, transfer)) in TRANSFERS.iter().enumerate() {
+            if let Some(ends) = ends_of(*transfer, &dataset, python.as_deref(), seconds) {
+                runs.entry(index).or_default().push(measure(ends));
+            }
+        }
+        floors.push(floor::measure());
+    }
+    report(&runs, &floors);
+    let ours_ms = median(runs[&0].iter().map(|run| run.sender_ms + run.receiver_ms));
+    columns::report(&ends::batch(&dataset.path("")), ours_ms * 1e6 / BATCH_BYTES as f64);
+}
+
+/// Writes a batch of crops, as a trainer gets them.
+fn write_batch(dataset: &TestDataset) {
+    let mut replay = processes::ctl();
+    replay.arg("replay").arg(dataset.training_job("transfer", 1)).args([
+        "--position",
+        "0:0",
+        "--world",
+        "1",
+        "--rank",
+        "0",
+    ]);
+    replay.arg("--out").arg(dataset.path("replayed")).arg("--json");
+    processes::run(&mut replay).json();
+}
+
+fn write_certificates(folder: &Path) {
+    let ca = ClusterCa::open_or_create(folder).expect("a CA is made");
+    for role in [Role::Worker, Role::Client] {
+        let issued = ca.issue(role, "bench", &[], LEAF_VALIDITY).expect("issued");
+        issued.write(&folder.join(role.name())).expect("written");
+    }
+}
+
+/// Returns a Python that has TensorFlow.
+fn tensorflow() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let installed = root.join("target/peers/venvs/tfdata/bin/python");
+    let python = env::var_os("SPDL_TFDATA_PYTHON").map_or(installed, PathBuf::from);
+    if python.exists() {
+        return Some(python);
+    }
+    println!(
+        "without tf.data: `{}` is not there; `benches/peers/run --peers tfdata --install-only` makes it",
+        python.display()
+    );
+    None
+}
+
+/// Returns the commands of the sender, which prints its address, and of the receiver, which takes it as its last argument; none
+/// where TensorFlow is needed and not there.
+fn ends_of(transfer: Transfer, dataset: &TestDataset, python: Option<&Path>, seconds: u64) -> Option<[Command; 2]> {
+    let ends = match transfer {
+        Transfer::Rust(way, settings) => ["send", "receive"].map(|end| {
+            let mut command = Command::new(env::current_exe().expect("this program"));
+            command.args(["end", end, way.name()]).arg(dataset.path("")).arg(settings).arg(seconds.to_string());
+            command
+        }),
+        Transfer::TfData(compression) => ["send", "receive"].map(|end| {
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("transfer/tfdata.py");
+            let mut command = Command::new(python.unwrap_or(Path::new("")));
+            command.arg(script).arg(end).arg(dataset.path(ends::BATCH)).arg(compression).arg(seconds.to_string());
+            command.env("TF_CPP_MIN_LOG_LEVEL", "3").env("CUDA_VISIBLE_DEVICES", "").env("TF_ENABLE_ONEDNN_OPTS", "0");
+            command
+        }),
+    };
+    (matches!(transfer, Transfer::Rust(..)) || python.is_some()).then_some(ends)
+}
+
+/// Runs both ends until the receiver has measured. The CPU time is read while batches flow.
+fn measure([mut send, mut receive]: [Command; 2]) -> Run {
+    let mut sender = ServerProcess::spawn(&mut send);
+    let address = sender.line();
+    let mut receiver = ServerProcess::spawn(receive.arg(address.as_str().expect("an address")));
+    let cpu = |sender: &ServerProcess, receiver: &ServerProcess| [sender, receiver].map(|end| cpu_time(end.pid()));
+    let mark = |receiver: &mut ServerProcess| serde_json::from_value::<Mark>(receiver.line()).expect("a mark");
+    let begin = mark(&mut receiver);
+    let before = cpu(&sender, &receiver);
+    let end = mark(&mut receiver);
+    let after = cpu(&sender, &receiver);
+    receiver.kill();
+    sender.kill();
+    let batches = (end.bytes - begin.bytes) as f64 / BATCH_BYTES as f64;
+    let ms = |end: usize| (after[end] - before[end]).as_secs_f64() * 1e3 / batches;
+    let mb_per_s = (end.bytes - begin.bytes) as f64 / 1e6 / (end.seconds - begin.seconds);
+    Run { mb_per_s, sender_ms: ms(0), receiver_ms: ms(1) }
+}
+
+fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn report(runs: &BTreeMap<usize, Vec<Run>>, floors: &[floor::Floor]) {
+    println!(
+        "{:<56} {:>12} {:>10} {:>12} {:>12} {:>10}",
+        "", "MB / CPU s", "ours / it", "sender ms", "receiver ms", "MB/s"
+    );
+    for (index, own) in runs {
+        let of = |figure: fn(&Run) -> f64| median(own.iter().map(figure));
+        // Rounds are compared one by one: the machine's speed drifts.
+        let ratio = median(runs[&0].iter().zip(own).map(|(ours, it)| ours.mb_per_cpu_s() / it.mb_per_cpu_s()));
+        println!(
+            "{:<56} {:>12.0} {ratio:>10.2} {:>12.2} {:>12.2} {:>10.0}",
+            TRANSFERS[*index].0,
+            of(Run::mb_per_cpu_s),
+            of(|run| run.sender_ms),
+            of(|run| run.receiver_ms),
+            of(|run| run.mb_per_s)
+        );
+    }
+    let of = |figure: fn(&floor::Floor) -> f64| median(floors.iter().map(figure));
+    let (copies, seal, open) = (of(|floor| floor.copies_ms), of(|floor| floor.seal_ms), of(|floor| floor.open_ms));
+    println!(
+        "alone, ms for a batch: three copies {copies:.2}, AES-128-GCM {seal:.2} to encrypt and {open:.2} to decrypt"
+    );
+}
