@@ -127,9 +127,10 @@ impl End {
         })
     }
 
-    /// Sends or receives until the process is killed. A worker has two threads for its connections, and a client one.
+    /// Sends or receives until the process is killed. A worker has at least two threads for its connections, and a client one.
     pub(crate) fn run(&self) {
-        let threads = if self.address.is_some() { 1 } else { 2 };
+        let least = if self.address.is_some() { 1 } else { 2 };
+        let threads = self.settings.connections.max(least);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
         runtime.expect("a runtime starts").block_on(async {
             match self.address {
@@ -150,7 +151,8 @@ impl End {
             Way::Batches => {
                 let endpoint = quic::server_endpoint(any, &self.identity(Role::Worker), &self.settings).expect("bound");
                 print(&endpoint.local_addr().expect("bound"));
-                let request = HomeListener::start(None, Some(endpoint)).accept().await.expect("a client");
+                let mut listener = HomeListener::start(None, Some(endpoint));
+                let request = listener.accept().await.expect("a client");
                 let slab = request.new_slab(SLOTS, BATCH_BYTES).expect("memory");
                 let (sender, receiver) = request.attached(&slab).await.expect("attached");
                 tokio::spawn(deliver(slab, sender, receiver, batch)).await.expect("it ends in order");
@@ -191,8 +193,11 @@ impl End {
         let mut meter = Meter { started: None, received: 0, due_s: WARM_S, seconds: self.seconds };
         match self.way {
             Way::Batches => {
-                let connection = self.connect(address).await;
-                let attach = home::attach_quic(connection, request(), BATCH_BYTES, TIMEOUT).await;
+                let mut connections = Vec::new();
+                for _ in 0..self.settings.connections {
+                    connections.push(self.connect(address).await);
+                }
+                let attach = home::attach_quic(connections, request(), BATCH_BYTES, TIMEOUT).await;
                 let (mut sender, mut receiver) = attach.expect("attached");
                 while let FromHome::Filled { slot, used_bytes, .. } = receiver.recv().await.expect("the home is there")
                 {

@@ -39,8 +39,9 @@ enum Transfer {
     TfData(&'static str),
 }
 
-const TRANSFERS: [(&str, Transfer); 9] = [
+const TRANSFERS: [(&str, Transfer); 10] = [
     (OURS, Transfer::Rust(Way::Batches, "")),
+    ("batches over QUIC, two connections", Transfer::Rust(Way::Batches, "connections=2")),
     ("bare stream of Quinn, same settings", Transfer::Rust(Way::Stream, "")),
     ("TLS 1.3 over TCP, same cipher", Transfer::Rust(Way::Tls, "")),
     ("TCP, not encrypted", Transfer::Rust(Way::Tcp, "")),

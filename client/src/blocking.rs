@@ -7,8 +7,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::{ClientError, Diagnoser, Loader, Source};
 
-/// A loader with a runtime of its own (one thread): an iterator over batches, each step of which waits at most the
-/// loader's timeout.
+/// A loader with a runtime of its own: an iterator over batches, each step of which waits at most the loader's timeout.
 ///
 /// It must not be used inside an async runtime, where blocking would stop the runtime's thread; use the [`Loader`]
 /// there. Dropping it closes the session, which takes at most a second or two.
@@ -20,15 +19,16 @@ pub struct Blocking<S: Source> {
 }
 
 impl<S: Source> Blocking<S> {
-    /// Runs `make` to completion and wraps the loader that it returns.
+    /// Runs `make` to completion and wraps the loader that it returns. The runtime has as many threads: one, unless batches come
+    /// over several connections.
     ///
     /// # Errors
     /// Returns the error of `make`, or [`ClientError::InsideRuntime`] when called inside an async runtime.
-    pub fn start<F>(make: F) -> Result<Self, S::Error>
+    pub fn start<F>(threads: usize, make: F) -> Result<Self, S::Error>
     where
         F: Future<Output = Result<Loader<S>, S::Error>>,
     {
-        match Self::start_checked(make, Duration::MAX, || Ok::<_, std::convert::Infallible>(())) {
+        match Self::start_checked(threads, make, Duration::MAX, || Ok::<_, std::convert::Infallible>(())) {
             Ok(started) => started,
         }
     }
@@ -39,6 +39,7 @@ impl<S: Source> Blocking<S> {
     /// # Errors
     /// Returns the error of `check` in the outer result; in the inner one, the errors of [`Blocking::start`].
     pub fn start_checked<F, E>(
+        threads: usize,
         make: F,
         every: Duration,
         check: impl FnMut() -> Result<(), E>,
@@ -46,7 +47,7 @@ impl<S: Source> Blocking<S> {
     where
         F: Future<Output = Result<Loader<S>, S::Error>>,
     {
-        let runtime = match refuse_runtime().and_then(|()| runtime()) {
+        let runtime = match refuse_runtime().and_then(|()| runtime(threads)) {
             Ok(runtime) => runtime,
             Err(error) => return Ok(Err(error.into())),
         };
@@ -140,10 +141,10 @@ impl BlockingDiagnoser {
     }
 }
 
-/// Creates a runtime with one worker thread.
-fn runtime() -> Result<Runtime, ClientError> {
+/// Creates a runtime with so many worker threads.
+fn runtime(threads: usize) -> Result<Runtime, ClientError> {
     Builder::new_multi_thread()
-        .worker_threads(1)
+        .worker_threads(threads.max(1))
         .thread_name("spdl-client")
         .enable_all()
         .build()

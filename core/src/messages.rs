@@ -596,6 +596,8 @@ pub enum ToHome {
         slots: u32,
         /// The client's process id and host, for the status.
         client: String,
+        /// The number that only this rank's other connections know; without it, the rank has one connection.
+        join_key: Option<u128>,
     },
     /// The client no longer uses a slot.
     Freed {
@@ -606,6 +608,11 @@ pub enum ToHome {
     },
     /// Asks why there is no batch.
     Explain,
+    /// The first and only message of another connection of a rank that is attached: batches may come on it, too.
+    Join {
+        /// The number in the rank's [`Attach`](Self::Attach).
+        key: u128,
+    },
 }
 
 /// A message of a home to its client.

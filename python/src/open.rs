@@ -72,7 +72,7 @@ impl LoaderConfig {
                     Some(state) => builder.state(state),
                     None => builder,
                 };
-                let opened = self.start(builder.connect(rank, world), check)?;
+                let opened = self.start(builder.threads(), builder.connect(rank, world), check)?;
                 opened.map_err(|error| Python::attach(|py| errors::of_device(py, &error, "")))
             }
             BatchSource::Process(builder) => {
@@ -89,7 +89,7 @@ impl LoaderConfig {
                         ClientError::Closed
                     })
                 };
-                let opened = self.start(open, check)?;
+                let opened = self.start(1, open, check)?;
                 opened.map_err(|error| {
                     Python::attach(|py| match &refused {
                         Some(refused) => errors::of_local(py, refused),
@@ -103,6 +103,7 @@ impl LoaderConfig {
     /// Waits for a loader to open, and adds the copy to the device if there is one.
     fn start<S: Source<Batch = Batch, Error = ClientError>>(
         &self,
+        threads: usize,
         open: impl Future<Output = Result<Loader<S>, ClientError>>,
         check: impl FnMut() -> PyResult<()>,
     ) -> PyResult<Result<Box<dyn AnyLoader>, DeviceError>> {
@@ -114,11 +115,11 @@ impl LoaderConfig {
             Ok(loader)
         };
         let Some(OpenDevice { device, options }) = &self.target else {
-            let opened = Blocking::start_checked(open, CHECK, check)?;
+            let opened = Blocking::start_checked(threads, open, CHECK, check)?;
             return Ok(opened.map(|loader| Box::new(loader) as Box<dyn AnyLoader>).map_err(DeviceError::from));
         };
         let open = async { open.await?.on_device(device, options.clone()) };
-        let opened = Blocking::start_checked(open, CHECK, check)?;
+        let opened = Blocking::start_checked(threads, open, CHECK, check)?;
         Ok(opened.map(|loader| Box::new(loader) as Box<dyn AnyLoader>))
     }
 

@@ -1,12 +1,15 @@
 //! The settings of QUIC reach all programs, and change nothing that a rank receives.
 
-use spdl_testkit::processes::{Cluster, TestDataset, ctl, run, sum};
+use std::{collections::HashSet, fs};
+
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, ctl, run, sum, undisturbed};
 
 /// Settings for paths that are long, lossy, slow, or carry only small packets.
-const SETTINGS: [&str; 3] = [
+const SETTINGS: [&str; 4] = [
     "payload=1452,offload=off,ack-every=10,congestion=bbr,idle-timeout=9s,keep-alive=700ms",
     "stream-window=64KiB,connection-window=256KiB,socket-buffer=64KiB,initial-window=14720,congestion=new-reno",
     "initial-payload=1400,payload=16000",
+    "connections=3",
 ];
 
 #[test]
@@ -26,6 +29,46 @@ fn ranks_receive_the_same_whatever_the_settings_of_the_network() {
     for settings in SETTINGS {
         assert_eq!(received(settings, &["elsewhere"], "quic"), expected, "{settings}");
     }
+}
+
+#[test]
+fn ranks_with_three_connections_lose_nothing_when_workers_are_killed() {
+    let dataset = TestDataset::of_pictures(60, 20);
+    let job = dataset.job("network", "epochs = 1000000");
+    let mut cluster = Cluster::start_with(2, &[], vec![("SPDL_QUIC".into(), "connections=3".into())]);
+    cluster.submit(&job);
+    let args = ["--steps", "60", "--from", "0:0", "--rate", "100", "--progress"];
+    let pull = |rank| ServerProcess::spawn(&mut cluster.pull("network", rank, 2, "elsewhere", &args));
+    let mut ranks = [0, 1].map(pull);
+    for life in 0..4 {
+        for rank in &mut ranks {
+            rank.progress_to(120 * life + 1);
+            assert_eq!(endpoints(rank.pid()), 3);
+        }
+        let worker = (life % 2) as usize;
+        cluster.workers[worker].process.kill();
+        cluster.restart_worker(worker);
+    }
+    let reports = ranks.map(ServerProcess::finish);
+    assert!(reports.iter().all(|report| report["transport"] == "quic"), "{reports:?}");
+    let expected = undisturbed(&job, 60, &[]);
+    for field in ["receipt", "content_digest"] {
+        assert_eq!(expected[field], sum(&reports, field), "{field}");
+    }
+}
+
+/// Returns how many UDP sockets of a process are not connected: those of endpoints.
+fn endpoints(pid: u32) -> usize {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process is there").flatten();
+    let targets: HashSet<String> =
+        files.filter_map(|file| Some(fs::read_link(file.path()).ok()?.to_string_lossy().into_owned())).collect();
+    let tables = ["udp", "udp6"].map(|table| fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default());
+    let is_own = |line: &&str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(2).is_some_and(|remote| remote.chars().all(|digit| matches!(digit, '0' | ':')))
+            && fields.get(9).is_some_and(|inode| targets.contains(&format!("socket:[{inode}]")))
+    };
+    tables.iter().flat_map(|table| table.lines()).filter(is_own).count()
 }
 
 #[test]

@@ -107,6 +107,6 @@ impl AttackedCluster {
 
     pub(crate) fn attach(&self, rank: u32, slots: u32) -> ToHome {
         let session = Box::new(self.session());
-        ToHome::Attach { session, rank, from: Position::START, slots, client: "an attacker".into() }
+        ToHome::Attach { session, rank, from: Position::START, slots, client: "an attacker".into(), join_key: None }
     }
 }

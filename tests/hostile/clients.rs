@@ -48,13 +48,13 @@ async fn attach(
     rank: u32,
     is_local: bool,
 ) -> (ClientSender, ClientReceiver) {
-    let ToHome::Attach { session, rank, from, slots, client } = attacked.attach(rank, 8) else { unreachable!() };
+    let ToHome::Attach { session, rank, from, slots, client, .. } = attacked.attach(rank, 8) else { unreachable!() };
     let slot_bytes = session.layout().slot_bytes();
     let wish = Attach { session, rank, from, slots, client, receive: Attach::counters() };
     if is_local {
         return home::attach_local(&attacked.cluster.workers[0].socket, wish, slot_bytes, LIMIT).await.unwrap();
     }
-    home::attach_quic(attacked.connect(endpoint).await, wish, slot_bytes, LIMIT).await.unwrap()
+    home::attach_quic(vec![attacked.connect(endpoint).await], wish, slot_bytes, LIMIT).await.unwrap()
 }
 
 #[test]
@@ -146,10 +146,10 @@ async fn offend(connection: &Connection, bytes: &[u8]) -> String {
 fn clients_that_break_the_protocol_get_the_reason_and_cost_the_others_nothing() {
     let attacked = AttackedCluster::start();
     let endpoint = attacked.endpoint(&attacked.identity(Role::Client));
-    let ToHome::Attach { session, rank, from, slots, client } = attacked.attach(3, 4) else { unreachable!() };
+    let ToHome::Attach { session, rank, from, slots, client, join_key } = attacked.attach(3, 4) else { unreachable!() };
     let mut hostile = session.clone();
     hostile.job.columns[0].dtype = DType::I64;
-    let hostile = ToHome::Attach { session: hostile, rank, from, slots, client };
+    let hostile = ToHome::Attach { session: hostile, rank, from, slots, client, join_key };
     let attach = attacked.attach(3, 4);
     // Frees slots again and again, whether or not the worker has filled them.
     let guesses = (0..40).map(|guess| ToHome::Freed { slot: guess % 4, is_locked: guess % 3 == 0 });

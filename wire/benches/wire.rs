@@ -102,7 +102,7 @@ fn codecs(criterion: &mut Criterion) {
     let heartbeat = ToCoordinator::WorkerHeartbeat(heartbeat);
     let filled = FromHome::Filled { sequence: 1000, slot: 3, used_bytes: BATCH_BYTES as u64 };
     let Attach { session, rank, from, slots, client, .. } = attach_request();
-    let attach = ToHome::Attach { session, rank, from, slots, client };
+    let attach = ToHome::Attach { session, rank, from, slots, client, join_key: None };
     let mut encoded = Vec::new();
     codec::encode(&heartbeat, &mut encoded).expect("it encodes");
     let mut group = criterion.benchmark_group("codec");
@@ -160,7 +160,7 @@ where
         if over_quic {
             let endpoint = quic::client_endpoint(&client, &QuicSettings::default()).expect("bound");
             let connection = quic::connect(&endpoint, address, Role::Worker, TIMEOUT).await.expect("connected");
-            home::attach_quic(connection, attach_request(), BATCH_BYTES, TIMEOUT).await.expect("attached")
+            home::attach_quic(vec![connection], attach_request(), BATCH_BYTES, TIMEOUT).await.expect("attached")
         } else {
             home::attach_local(&socket, attach_request(), BATCH_BYTES, TIMEOUT).await.expect("attached")
         }

@@ -139,12 +139,19 @@ async fn deliver_all(request: AttachRequest, slots: u32, batches: u64) {
     assert_eq!(receiver.recv().await.unwrap(), None, "the client has seen the end and leaves");
 }
 
+const BATCHES: u64 = 60;
+
 async fn batches_go_round(over: Transport) {
-    const BATCHES: u64 = 60;
     let mut test_home = TestHome::new();
     let (request, attaching) = test_home.attach(over, 3).await;
     let delivering = tokio::spawn(deliver_all(request, 3, BATCHES));
-    let (mut sender, mut receiver) = attaching.await.unwrap().unwrap();
+    let channel = attaching.await.unwrap().unwrap();
+    take_all(channel, over).await;
+    delivering.await.unwrap();
+}
+
+/// Takes the batches of [`deliver_all`] to the end, in order.
+async fn take_all((mut sender, mut receiver): (ClientSender, ClientReceiver), over: Transport) {
     assert_eq!((receiver.transport(), receiver.slab().slots()), (over, 3));
     let mut next = 0;
     loop {
@@ -164,8 +171,75 @@ async fn batches_go_round(over: Transport) {
             other => panic!("{other:?}"),
         }
     }
-    drop((sender, receiver));
+}
+
+/// Connects to the home so many times, from an endpoint each.
+async fn connect_times(test_home: &TestHome, times: usize) -> Vec<quinn::Connection> {
+    let mut connections = Vec::new();
+    for _ in 0..times {
+        let endpoint = test_home.cluster.client(Role::Client);
+        connections.push(quic::connect(&endpoint, test_home.home.quic, Role::Worker, LONG).await.unwrap());
+    }
+    connections
+}
+
+/// Attaches over so many connections, which the home has noticed when this returns, and returns them.
+async fn attach_over(
+    test_home: &mut TestHome,
+    times: usize,
+) -> (Vec<quinn::Connection>, AttachRequest, tokio::task::JoinHandle<(ClientSender, ClientReceiver)>) {
+    let connections = connect_times(test_home, times).await;
+    let taken = connections.clone();
+    let attaching =
+        tokio::spawn(async move { home::attach_quic(taken, attach_with(3), SLOT_BYTES, LONG).await.unwrap() });
+    let request = test_home.listener.accept().await.unwrap();
+    (connections, request, attaching)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_come_in_order_over_three_connections_each_of_which_carries_some() {
+    let mut test_home = TestHome::new();
+    let (connections, request, attaching) = attach_over(&mut test_home, 3).await;
+    let delivering = tokio::spawn(deliver_all(request, 3, BATCHES));
+    take_all(attaching.await.unwrap(), Transport::Quic).await;
     delivering.await.unwrap();
+    // 60 batches are 6 MB.
+    let received: Vec<u64> = connections.iter().map(|connection| connection.stats().udp_rx.bytes).collect();
+    assert!(received.iter().all(|bytes| *bytes > 1_000_000), "{received:?}");
+    // The first carries messages, and ends with them; the others end with it.
+    for connection in connections {
+        connection.closed().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rank_that_loses_one_of_its_connections_loses_all_of_them() {
+    for lost in 0..3 {
+        let mut test_home = TestHome::new();
+        let (connections, request, attaching) = attach_over(&mut test_home, 3).await;
+        let slab = request.new_slab(3, SLOT_BYTES).unwrap();
+        let (_out, mut heard) = request.attached(&slab).await.unwrap();
+        let (sender, mut receiver) = attaching.await.unwrap();
+        connections[lost].close(9u32.into(), b"lost");
+        let error = receiver.recv().await.unwrap_err();
+        assert!(error.is_retryable(), "{error:?}");
+        for connection in &connections {
+            connection.closed().await;
+        }
+        while let Ok(Some(_)) = heard.recv().await {}
+        drop(sender);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_joins_no_rank_is_refused() {
+    let test_home = TestHome::new();
+    let connection = connect_times(&test_home, 1).await.remove(0);
+    let (mut write, mut read) = connection.open_bi().await.unwrap();
+    frame::write_frame(&mut write, &ToHome::Join { key: 7 }).await.unwrap();
+    let answer = frame::read_frame::<FromHome>(&mut read).await.unwrap().unwrap();
+    let FromHome::Fault { message, is_retryable: false } = answer else { panic!("{answer:?}") };
+    assert!(message.contains("joined a rank that is not attached here"), "{message}");
 }
 
 #[tokio::test]
@@ -286,7 +360,9 @@ async fn freeing_what_was_not_given_is_noticed() {
     let connection = quic::connect(&test_home.client, test_home.home.quic, Role::Worker, LONG).await.unwrap();
     let (mut write, _read) = connection.open_bi().await.unwrap();
     let Attach { session, rank, from, slots, client, .. } = attach_with(1);
-    frame::write_frame(&mut write, &ToHome::Attach { session, rank, from, slots, client }).await.unwrap();
+    frame::write_frame(&mut write, &ToHome::Attach { session, rank, from, slots, client, join_key: None })
+        .await
+        .unwrap();
     let request = test_home.listener.accept().await.unwrap();
     let slab = request.new_slab(1, SLOT_BYTES).unwrap();
     let (_out, mut heard) = request.attached(&slab).await.unwrap();

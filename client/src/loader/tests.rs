@@ -196,7 +196,7 @@ async fn a_wait_in_progress_is_in_every_statistic() {
 #[test]
 fn a_blocking_loader_iterates_times_out_and_closes_its_source() {
     let (mut bench, loader) = Bench::new();
-    let mut blocking = Blocking::start(async { Ok(loader) }).unwrap();
+    let mut blocking = Blocking::start(1, async { Ok(loader) }).unwrap();
     bench.put(0, 48);
     assert_eq!(blocking.next().unwrap().unwrap().from(), Position::new(0, 48));
     let error = blocking.next_within(Duration::from_millis(1)).unwrap_err();
@@ -212,10 +212,10 @@ fn a_blocking_loader_iterates_times_out_and_closes_its_source() {
 #[tokio::test]
 async fn a_blocking_loader_inside_a_runtime_is_an_error_and_dropping_it_there_is_fine() {
     let (bench, loader) = Bench::new();
-    let started = Blocking::start(async { Ok(loader) });
+    let started = Blocking::start(1, async { Ok(loader) });
     assert_eq!(started.unwrap_err(), ClientError::InsideRuntime);
     let (mut other, loader) = Bench::new();
-    let mut blocking = std::thread::spawn(|| Blocking::start(async { Ok(loader) }).unwrap()).join().unwrap();
+    let mut blocking = std::thread::spawn(|| Blocking::start(1, async { Ok(loader) }).unwrap()).join().unwrap();
     assert_eq!(blocking.next_batch().unwrap_err(), ClientError::InsideRuntime);
     drop(blocking);
     assert_eq!(other.reports.recv().await, Some(None), "another thread closes the session");

@@ -5,6 +5,7 @@ use std::{future::Future, path::PathBuf, time::Duration};
 use super::{Client, Remote, join};
 use crate::{Blocking, ClientError, Settings, StartFrom, State};
 use spdl_core::client::AllowedTransports;
+use spdl_wire::quic::MAX_CONNECTIONS;
 
 /// The settings of a client that [`Builder::connect`] creates.
 #[derive(Clone, Debug, Default)]
@@ -111,6 +112,12 @@ impl Builder {
         self
     }
 
+    /// Returns how many threads a runtime of its own should have: one for each connection.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.settings.quic.connections.clamp(1, MAX_CONNECTIONS)
+    }
+
     /// Joins the job as `rank` of `world`. Tries to reach a coordinator until the timeout.
     ///
     /// # Errors
@@ -125,6 +132,6 @@ impl Builder {
     /// # Errors
     /// As [`Builder::connect`]; [`ClientError::InsideRuntime`] when called inside an async runtime.
     pub fn connect_blocking(self, rank: u32, world: u32) -> Result<Blocking<Remote>, ClientError> {
-        Blocking::start(self.connect(rank, world))
+        Blocking::start(self.threads(), self.connect(rank, world))
     }
 }

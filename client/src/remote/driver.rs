@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use futures::future::join_all;
 use parking_lot::Mutex;
 use quinn::Endpoint;
 use spdl_core::{
@@ -22,7 +23,7 @@ use tracing::{Instrument, Span};
 use super::{CLOSE_TIMEOUT, DriverInput, Explanation, Joining, Remote, TrainerMessage, coordinator, link};
 use crate::{Batch, Serving, WaitClock};
 
-/// How long the endpoint may take to send its last packets.
+/// How long the endpoints may take to send its last packets.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Owns the core of one session and everything that its effects act on.
@@ -33,7 +34,7 @@ pub(super) struct SessionDriver {
     /// Carries the ids of the session and the rank into log lines.
     span: Span,
     epoch: Instant,
-    endpoint: Endpoint,
+    endpoints: Arc<[Endpoint]>,
     inputs: mpsc::UnboundedReceiver<DriverInput>,
     /// For the link tasks. It also keeps `inputs` open.
     to_inputs: mpsc::UnboundedSender<DriverInput>,
@@ -66,7 +67,7 @@ impl SessionDriver {
     pub(super) fn start(
         core: SessionCore,
         (job, rank): (String, u32),
-        endpoint: Endpoint,
+        endpoints: Arc<[Endpoint]>,
         addresses: Addresses,
     ) -> (Remote, oneshot::Receiver<Joining>) {
         let (to_inputs, inputs) = mpsc::unbounded_channel();
@@ -77,14 +78,14 @@ impl SessionDriver {
         let (clock, receive) = (WaitClock::default(), Attach::counters());
         let span = spans::rank(None, &job, rank);
         let stages = coordinator::RankStages { receive: receive.clone(), clock: clock.clone() };
-        let asking = coordinator::ask_all(endpoint.clone(), addresses, asked, to_inputs.clone(), stages);
+        let asking = coordinator::ask_all(endpoints[0].clone(), addresses, asked, to_inputs.clone(), stages);
         let driver = Self {
             core,
             job,
             rank,
             span: span.clone(),
             epoch: Instant::now(),
-            endpoint,
+            endpoints,
             inputs,
             to_inputs: to_inputs.clone(),
             questions,
@@ -198,9 +199,9 @@ impl SessionDriver {
                 let attach = Attach { session, rank: self.rank, from, slots, client, receive };
                 let layout = self.layout.clone().expect("a rank attaches after it joined");
                 let (commands, obeyed) = mpsc::unbounded_channel();
-                let (endpoint, inputs) = (self.endpoint.clone(), self.to_inputs.clone());
+                let (endpoints, inputs) = (self.endpoints.clone(), self.to_inputs.clone());
                 let timeout = Duration::from_millis(self.core.timing().attach_timeout_ms);
-                let task = link::LinkTask { link, home, way, attach, layout, endpoint, timeout, inputs };
+                let task = link::LinkTask { link, home, way, attach, layout, endpoints, timeout, inputs };
                 self.links.insert(link, commands);
                 tokio::spawn(task.run(obeyed).instrument(self.span.clone()));
             }
@@ -240,17 +241,17 @@ impl SessionDriver {
         }
     }
 
-    /// Sends the last message to the coordinator, within a time limit, and closes the endpoint.
+    /// Sends the last message to the coordinator, within a time limit, and closes the endpoints.
     async fn finish(self) {
-        let Self { core, endpoint, inputs, questions, mut coordinator, links, end, .. } = self;
+        let Self { core, endpoints, inputs, questions, mut coordinator, links, end, .. } = self;
         // The tasks of the links and of the coordinator end when their channels are dropped.
         drop((links, questions));
         if core.session().is_none() || tokio::time::timeout(CLOSE_TIMEOUT, &mut coordinator).await.is_err() {
             coordinator.abort();
         }
         drop(inputs);
-        endpoint.close(0u32.into(), b"the client is done");
-        let _ = tokio::time::timeout(FLUSH_TIMEOUT, endpoint.wait_idle()).await;
+        endpoints.iter().for_each(|endpoint| endpoint.close(0u32.into(), b"the client is done"));
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, join_all(endpoints.iter().map(Endpoint::wait_idle))).await;
         if let LinkEnded::Leaving(Some(done)) = end {
             let _ = done.send(());
         }

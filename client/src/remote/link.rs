@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::try_join_all;
 use quinn::Endpoint;
 use spdl_core::{
     Role,
@@ -33,7 +34,8 @@ pub(super) struct LinkTask {
     pub(super) way: HomeTransport,
     pub(super) attach: Attach,
     pub(super) layout: Arc<Layout>,
-    pub(super) endpoint: Endpoint,
+    /// One for each connection.
+    pub(super) endpoints: Arc<[Endpoint]>,
     pub(super) timeout: Duration,
     pub(super) inputs: UnboundedSender<DriverInput>,
 }
@@ -150,8 +152,9 @@ impl LinkTask {
         match &self.way {
             HomeTransport::Local { path } => attach_local(path.as_ref(), attach, slot_bytes, self.timeout).await,
             HomeTransport::Quic => {
-                let connection = connect(&self.endpoint, self.home.quic, Role::Worker, self.timeout).await?;
-                attach_quic(connection, attach, slot_bytes, self.timeout).await
+                let connecting = |endpoint| connect(endpoint, self.home.quic, Role::Worker, self.timeout);
+                let connections = try_join_all(self.endpoints.iter().map(connecting)).await?;
+                attach_quic(connections, attach, slot_bytes, self.timeout).await
             }
         }
     }

@@ -23,7 +23,11 @@ use spdl_core::{
     messages::{Session, StageStats, Stall, StartReason},
 };
 use spdl_pipeline::stats::StageCounters;
-use spdl_wire::{certs::Identity, node::this_node, quic::client_endpoint};
+use spdl_wire::{
+    certs::Identity,
+    node::this_node,
+    quic::{MAX_CONNECTIONS, client_endpoint},
+};
 use tokio::sync::{mpsc, oneshot};
 
 pub use builder::Builder;
@@ -203,7 +207,7 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
         return Err(spdl_core::messages::Refusal::RankOutOfRange { rank, world }.into());
     }
     let addresses = settings.addresses()?;
-    let endpoint = endpoint(&settings)?;
+    let endpoints = endpoints(&settings)?;
     let system = |action| move |error: std::io::Error| ClientError::System { action, cause: error.to_string() };
     let join_request = JoinRequest {
         job: settings.job.clone(),
@@ -228,16 +232,20 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
     let join_timeout_ms = u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX);
     let job = join_request.job.clone();
     let core = SessionCore::new(join_request, Timing { join_timeout_ms, ..Timing::default() }, 0);
-    let (remote, joined) = SessionDriver::start(core, (job, rank), endpoint, addresses);
+    let (remote, joined) = SessionDriver::start(core, (job, rank), endpoints, addresses);
     let (session, reason) = joined.await.unwrap_or(Err(ClientError::Closed))?;
     Ok(Loader::new(remote, Arc::from(session), rank, settings.timeout, started).with_reason(reason))
 }
 
-fn endpoint(settings: &Settings) -> Result<quinn::Endpoint, ClientError> {
+/// Makes an endpoint for each connection to the home: what arrives at one is taken in by one thread at a time.
+fn endpoints(settings: &Settings) -> Result<Arc<[quinn::Endpoint]>, ClientError> {
     let folder = settings.certs.display().to_string();
     let identity = Identity::load(&settings.certs)
         .map_err(|error| ClientError::Certificates { folder, cause: error.to_string() })?;
-    client_endpoint(&identity, &settings.quic)
+    let endpoint = |_| client_endpoint(&identity, &settings.quic);
+    (0..settings.quic.connections.clamp(1, MAX_CONNECTIONS))
+        .map(endpoint)
+        .collect::<Result<_, _>>()
         .map_err(|error| ClientError::System { action: "open a QUIC endpoint", cause: error.to_string() })
 }
 

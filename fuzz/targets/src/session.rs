@@ -47,7 +47,14 @@ pub(crate) fn session() -> Session {
 }
 
 pub(crate) fn attach() -> ToHome {
-    ToHome::Attach { session: Box::new(session()), rank: 1, from: Position::new(0, 16), slots: 4, client: "c".into() }
+    ToHome::Attach {
+        session: Box::new(session()),
+        rank: 1,
+        from: Position::new(0, 16),
+        slots: 4,
+        client: "c".into(),
+        join_key: None,
+    }
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {

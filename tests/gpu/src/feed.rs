@@ -198,7 +198,7 @@ impl FeedConfig {
         timeout: Duration,
     ) -> Result<(Blocking<OnDevice<Maker>>, Slab), DeviceError> {
         let (loader, slab) = self.loader(timeout);
-        Ok((Blocking::start(async { loader.on_device(device, options) })?, slab))
+        Ok((Blocking::start(1, async { loader.on_device(device, options) })?, slab))
     }
 }
 

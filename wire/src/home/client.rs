@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quinn::{Connection, Endpoint};
+use futures::future::try_join_all;
+use quinn::{Connection, ConnectionError, Endpoint};
 use spdl_core::{
     Position, Role, Stage,
     messages::{FromHome, Home, NodeId, Session, ToHome, Transport},
@@ -15,7 +16,7 @@ use spdl_core::{
 use spdl_pipeline::stats::StageCounters;
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::{ChannelError, Inbound, Outbound, ended, received::ReceivedSlots};
+use super::{ChannelError, Inbound, Outbound, close_all, ended, received::ReceivedSlots};
 use crate::{
     frame::{FrameError, FrameReader, FrameWriter},
     local::{self, Allow, LocalChannelError},
@@ -47,9 +48,9 @@ impl Attach {
         Arc::new(StageCounters::new(Stage::Receive))
     }
 
-    fn into_message(self) -> ToHome {
+    fn into_message(self, join_key: Option<u128>) -> ToHome {
         let Self { session, rank, from, slots, client, receive: _ } = self;
-        ToHome::Attach { session, rank, from, slots, client }
+        ToHome::Attach { session, rank, from, slots, client, join_key }
     }
 }
 
@@ -75,7 +76,7 @@ pub async fn attach(
     }
     let endpoint = endpoint.ok_or_else(|| ChannelError::NoEndpoint { name: home.name.clone() })?;
     let connection = quic::connect(endpoint, home.quic, Role::Worker, timeout).await?;
-    attach_quic(connection, request, slot_bytes, timeout).await
+    attach_quic(vec![connection], request, slot_bytes, timeout).await
 }
 
 /// Attaches over a home's Unix socket.
@@ -94,7 +95,7 @@ pub async fn attach_local(
         let (read, write) = stream.into_split();
         let mut out = FrameWriter::new(Outbound::Local(write));
         // A home that refused this client has closed its side by then, and the reason can be read.
-        let _ = out.send(&request.into_message()).await;
+        let _ = out.send(&request.into_message(None)).await;
         let mut bytes = Vec::new();
         let (message, fd) = local::receive_with_fd(read.as_ref(), &mut bytes).await.map_err(|error| match error {
             LocalChannelError::Frame(FrameError::Cut { .. } | FrameError::Io(_)) => ChannelError::Closed,
@@ -116,34 +117,60 @@ pub async fn attach_local(
     within(timeout, rank, opening).await
 }
 
-/// Attaches over a QUIC connection to a home.
+/// Attaches over QUIC connections to a home: the first carries messages, and all of them batches. When one is lost, all are
+/// closed, and the channel is lost.
 ///
 /// # Errors
 /// [`ChannelError`].
+///
+/// # Panics
+/// If there is no connection.
 pub async fn attach_quic(
-    connection: Connection,
+    connections: Vec<Connection>,
     request: Attach,
     slot_bytes: usize,
     timeout: Duration,
 ) -> Result<(ClientSender, ClientReceiver), ChannelError> {
     let (rank, wanted, stage) = (request.rank, request.slots, request.receive.clone());
+    let (connection, others) = connections.split_first().expect("a channel has a connection");
+    let key = (!others.is_empty()).then(join_key).transpose()?;
     let opening = async {
         let opened = connection.open_bi().await;
         let (write, read) = opened.map_err(|error| QuicError::of(error, connection.remote_address()))?;
         let mut out = FrameWriter::new(Outbound::Quic(write));
         let mut frames = FrameReader::new(Inbound::Quic(read), Vec::new());
-        let lost = |error| ended(error, Some(&connection));
-        out.send(&request.into_message()).await.map_err(lost)?;
+        let lost = |error| ended(error, Some(connection));
+        out.send(&request.into_message(key)).await.map_err(lost)?;
         let message = frames.next().await.map_err(lost)?.ok_or(ChannelError::Closed)?;
         let (slots, _) = granted(message, wanted)?;
+        if let Some(key) = key {
+            try_join_all(others.iter().map(|connection| join(connection, key))).await?;
+        }
         let slab = Slab::private(slots, slot_bytes)?;
         let received = ReceivedSlots::new(&stage, slots);
         let sender =
             ClientSender { out, connection: Some(connection.clone()), slab: slab.clone(), received: received.clone() };
-        let arrivals = Arrivals::start(connection.clone(), slab.clone(), received.clone());
+        let arrivals = Arrivals::start(&connections, &slab, &received);
         Ok((sender, ClientReceiver::new(frames, slab, Some(arrivals), received)))
     };
     within(timeout, rank, opening).await
+}
+
+/// Returns a number that cannot be guessed.
+fn join_key() -> Result<u128, ChannelError> {
+    let mut key = [0; 16];
+    aws_lc_rs::rand::fill(&mut key).map_err(|_| ChannelError::protocol("the system gives no random numbers"))?;
+    Ok(u128::from_le_bytes(key))
+}
+
+/// Adds a connection to the rank that attached with this key.
+async fn join(connection: &Connection, key: u128) -> Result<(), ChannelError> {
+    let opened = connection.open_bi().await;
+    let (write, _) = opened.map_err(|error| QuicError::of(error, connection.remote_address()))?;
+    FrameWriter::new(Outbound::Quic(write))
+        .send(&ToHome::Join { key })
+        .await
+        .map_err(|error| ended(error, Some(connection)))
 }
 
 async fn within<T>(
@@ -204,7 +231,7 @@ impl ClientSender {
         self.out.send(message).await.map_err(|error| ended(error, self.connection.as_ref()))
     }
 
-    /// Closes the channel cleanly: the home reclaims the slots at once.
+    /// Closes the channel cleanly: the home reclaims the slots at once. Other connections end with the first.
     pub fn close(self) {
         if let Some(connection) = &self.connection {
             Close::Done.close(connection, "");
@@ -215,29 +242,36 @@ impl ClientSender {
 /// Receives batches over QUIC in the background.
 #[derive(Debug)]
 struct Arrivals {
-    connection: Connection,
-    /// Ends when the connection ends, after the last batch that arrived completely.
+    /// The first carries messages, too.
+    connections: Vec<Connection>,
+    /// Ends when the connections end, after the last batch that arrived completely.
     arrived: mpsc::Receiver<Result<FromHome, QuicError>>,
     is_over: bool,
     _tasks: JoinSet<()>,
 }
 
 impl Arrivals {
-    fn start(connection: Connection, slab: Slab, received: Arc<ReceivedSlots>) -> Self {
+    fn start(connections: &[Connection], slab: &Slab, received: &Arc<ReceivedSlots>) -> Self {
         // Each arrival holds a slot, so the queue is never full for long.
         let (arrive, arrived) = mpsc::channel(slab.slots() as usize + 1);
         let mut tasks = JoinSet::new();
-        tasks.spawn({
-            let connection = connection.clone();
-            async move { drop(quic::until_closed(&connection).await) }
-        });
-        tasks.spawn(receive_all(connection.clone(), slab, received, arrive));
-        Self { connection, arrived, is_over: false, _tasks: tasks }
+        for connection in connections {
+            let (ending, all) = (connection.clone(), connections.to_vec());
+            tasks.spawn(async move {
+                quic::until_closed(&ending).await;
+                close_all(&all, Close::Done, "another connection of the rank has ended");
+            });
+            tasks.spawn(receive_all(connection.clone(), slab.clone(), received.clone(), arrive.clone()));
+        }
+        Self { connections: connections.to_vec(), arrived, is_over: false, _tasks: tasks }
     }
 
-    /// Returns how the connection ended.
+    /// Returns how the connections ended: where several did, as the one ended that was not closed here.
     fn end(&self) -> ChannelError {
-        match self.connection.close_reason().map(|reason| QuicError::of(reason, self.connection.remote_address())) {
+        let ends = || self.connections.iter().filter_map(|one| Some((one.close_reason()?, one.remote_address())));
+        let first =
+            ends().find(|(reason, _)| !matches!(reason, ConnectionError::LocallyClosed)).or_else(|| ends().next());
+        match first.map(|(reason, address)| QuicError::of(reason, address)) {
             Some(QuicError::Closed { .. }) | None => ChannelError::Closed,
             Some(error) => error.into(),
         }
@@ -351,14 +385,14 @@ impl ClientReceiver {
                     Ok(Some(event)) => return Ok(event),
                     Ok(None) | Err(FrameError::Io(_) | FrameError::Cut { .. }) => self.is_control_over = true,
                     Err(error) => {
-                        Close::Protocol.close(&arrivals.connection, &error.to_string());
+                        close_all(&arrivals.connections, Close::Protocol, &error.to_string());
                         return Err(error.into());
                     }
                 },
                 arrived = arrivals.arrived.recv(), if !arrivals.is_over => match arrived {
                     Some(Ok(filled)) => return Ok(filled),
                     Some(Err(error)) => {
-                        Close::Protocol.close(&arrivals.connection, &error.to_string());
+                        close_all(&arrivals.connections, Close::Protocol, &error.to_string());
                         return Err(error.into());
                     }
                     None => arrivals.is_over = true,

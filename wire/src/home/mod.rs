@@ -5,6 +5,7 @@
 //! [`ClientReceiver`]. On both transports a batch is a slot of a slab, and batches are received in order.
 
 mod client;
+mod joining;
 mod received;
 mod worker;
 
@@ -24,7 +25,12 @@ use tokio::{
 pub use client::{Attach, ClientReceiver, ClientSender, attach, attach_local, attach_quic};
 pub use worker::{AttachRequest, HomeListener, HomeReceiver, HomeSender};
 
-use crate::{frame::FrameError, local::LocalChannelError, quic::QuicError, slab::SlabError};
+use crate::{
+    frame::FrameError,
+    local::LocalChannelError,
+    quic::{Close, QuicError},
+    slab::SlabError,
+};
 
 /// A peer that does not send its first message, or does not take its slab, within this time is dropped.
 pub const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -118,6 +124,13 @@ impl AsyncWrite for Outbound {
             Self::Local(half) => Pin::new(half).poll_shutdown(cx),
             Self::Quic(stream) => Pin::new(stream).poll_shutdown(cx),
         }
+    }
+}
+
+/// Closes connections that are still open.
+fn close_all(connections: &[quinn::Connection], close: Close, reason: &str) {
+    for connection in connections {
+        close.close(connection, reason);
     }
 }
 

@@ -15,7 +15,10 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::{ATTACH_TIMEOUT, CLOSE_TIMEOUT, ChannelError, Inbound, Outbound, ended};
+use super::{
+    ATTACH_TIMEOUT, CLOSE_TIMEOUT, ChannelError, Inbound, Outbound, close_all, ended,
+    joining::{Joined, Joins},
+};
 use crate::{
     frame::{FrameError, FrameReader, FrameWriter},
     local::{self, LocalListener},
@@ -68,12 +71,13 @@ impl HomeListener {
     ) -> Self {
         let (requests, arrived) = mpsc::channel(MAX_PENDING);
         let rejections = Arc::<Rejections>::default();
+        let arrivals = Arrivals { requests, joins: Joins::default(), rejections: Arc::clone(&rejections) };
         let mut tasks = JoinSet::new();
         if let Some(listener) = local {
-            tasks.spawn(listen_local(listener, requests.clone(), Arc::clone(&rejections)));
+            tasks.spawn(listen_local(listener, arrivals.clone()));
         }
         if let Some(endpoint) = quic {
-            tasks.spawn(listen_quic(endpoint, requests, peers, Arc::clone(&rejections)));
+            tasks.spawn(listen_quic(endpoint, peers, arrivals));
         }
         Self { arrived, rejections, _tasks: tasks }
     }
@@ -91,7 +95,15 @@ impl HomeListener {
     }
 }
 
-async fn listen_local(listener: LocalListener, requests: mpsc::Sender<AttachRequest>, rejections: Arc<Rejections>) {
+/// Where the first messages of clients go.
+#[derive(Clone)]
+struct Arrivals {
+    requests: mpsc::Sender<AttachRequest>,
+    joins: Joins,
+    rejections: Arc<Rejections>,
+}
+
+async fn listen_local(listener: LocalListener, arrivals: Arrivals) {
     let mut pending = PendingConnections::new(MAX_PENDING_LOCAL);
     let failures = LogLimit::new(LOG_PERIOD);
     loop {
@@ -106,7 +118,7 @@ async fn listen_local(listener: LocalListener, requests: mpsc::Sender<AttachRequ
             }
         };
         let admitted = listener.admit(&stream);
-        let (requests, rejections) = (requests.clone(), Arc::clone(&rejections));
+        let arrivals = arrivals.clone();
         let process = admitted.as_ref().map_or(0, |peer| peer.pid);
         pending.admit(process, async move {
             let (who, refusal) = match &admitted {
@@ -120,30 +132,25 @@ async fn listen_local(listener: LocalListener, requests: mpsc::Sender<AttachRequ
                 connection: None,
                 who,
             };
-            arrive(control, refusal, requests, &rejections).await;
+            arrivals.arrive(control, refusal).await;
         });
     }
 }
 
-async fn listen_quic(
-    endpoint: Endpoint,
-    requests: mpsc::Sender<AttachRequest>,
-    peers: Option<mpsc::Sender<Connection>>,
-    rejections: Arc<Rejections>,
-) {
+async fn listen_quic(endpoint: Endpoint, peers: Option<mpsc::Sender<Connection>>, arrivals: Arrivals) {
     let mut pending = PendingConnections::new(MAX_PENDING);
     while let Some(incoming) = endpoint.accept().await {
-        let (requests, peers, rejections) = (requests.clone(), peers.clone(), Arc::clone(&rejections));
+        let (peers, arrivals) = (peers.clone(), arrivals.clone());
         pending.admit(incoming.remote_address().ip(), async move {
             match open_control(incoming, peers).await {
-                Ok(Some(control)) => arrive(control, None, requests, &rejections).await,
+                Ok(Some(control)) => arrivals.arrive(control, None).await,
                 Ok(None) => {}
                 Err(error) => {
                     let cause = match &error {
                         ChannelError::Quic(error) => RejectionCause::from(error),
                         _ => RejectionCause::Noise,
                     };
-                    rejections.note(cause, || format!("rejected a peer: {error}"));
+                    arrivals.rejections.note(cause, || format!("rejected a peer: {error}"));
                 }
             }
         });
@@ -175,28 +182,36 @@ async fn open_control(
     }))
 }
 
-/// Reads the first message and passes the request on; a peer that sends anything else gets an error.
-async fn arrive(
-    mut control: Control,
-    refusal: Option<String>,
-    requests: mpsc::Sender<AttachRequest>,
-    rejections: &Rejections,
-) {
-    let (cause, problem) = match refusal {
-        Some(refusal) => (RejectionCause::Role, refusal),
-        None => match tokio::time::timeout(ATTACH_TIMEOUT, control.frames.next::<ToHome>()).await {
-            Ok(Ok(Some(ToHome::Attach { session, rank, from, slots, client }))) => {
-                // This fails only when the worker shuts down.
-                let _ = requests.send(AttachRequest { session, rank, from, slots, client, control }).await;
-                return;
-            }
-            Ok(Ok(Some(other))) => (RejectionCause::Noise, format!("the first message was {other:?}, not Attach")),
-            Ok(Err(error)) => (RejectionCause::Noise, error.to_string()),
-            Ok(Ok(None)) | Err(_) => return,
-        },
-    };
-    rejections.note(cause, || format!("rejected a peer: {} {problem}", control.who));
-    control.fault(problem, false).await;
+impl Arrivals {
+    /// Reads the first message, and passes the request or the connection on; a peer that sends anything else gets an error.
+    async fn arrive(&self, mut control: Control, refusal: Option<String>) {
+        let (cause, problem) = match refusal {
+            Some(refusal) => (RejectionCause::Role, refusal),
+            None => match tokio::time::timeout(ATTACH_TIMEOUT, control.frames.next::<ToHome>()).await {
+                Ok(Ok(Some(ToHome::Attach { session, rank, from, slots, client, join_key }))) => {
+                    let joined = join_key.map(|key| self.joins.open(key));
+                    if let Some(None) = joined {
+                        (RejectionCause::Noise, "attached with the key of another rank".to_owned())
+                    } else {
+                        let joined = joined.flatten();
+                        let request = AttachRequest { session, rank, from, slots, client, control, joined };
+                        // This fails only when the worker shuts down.
+                        let _ = self.requests.send(request).await;
+                        return;
+                    }
+                }
+                Ok(Ok(Some(ToHome::Join { key }))) => match &control.connection {
+                    Some(connection) if self.joins.join(key, connection.clone()) => return,
+                    _ => (RejectionCause::Noise, "joined a rank that is not attached here".to_owned()),
+                },
+                Ok(Ok(Some(other))) => (RejectionCause::Noise, format!("the first message was {other:?}, not Attach")),
+                Ok(Err(error)) => (RejectionCause::Noise, error.to_string()),
+                Ok(Ok(None)) | Err(_) => return,
+            },
+        };
+        self.rejections.note(cause, || format!("rejected a peer: {} {problem}", control.who));
+        control.fault(problem, false).await;
+    }
 }
 
 /// A control channel that has not attached yet.
@@ -247,6 +262,7 @@ pub struct AttachRequest {
     /// The client's process id and host, for the status.
     pub client: String,
     control: Control,
+    joined: Option<Joined>,
 }
 
 impl AttachRequest {
@@ -292,7 +308,14 @@ impl AttachRequest {
         let late = ChannelError::Timeout { rank: self.rank, timeout_ms };
         tokio::time::timeout(ATTACH_TIMEOUT, answer).await.map_err(|_| late)??;
         let loans = Loans::default();
-        let sender = HomeSender { out, connection: connection.clone(), slab: slab.clone(), loans: Arc::clone(&loans) };
+        let (slab_of_sender, loans_of_sender) = (slab.clone(), Arc::clone(&loans));
+        let sender = HomeSender {
+            out,
+            connection: connection.clone(),
+            joined: self.joined,
+            slab: slab_of_sender,
+            loans: loans_of_sender,
+        };
         Ok((sender, HomeReceiver { frames, connection, slab: slab.clone(), loans, returning: None }))
     }
 
@@ -311,13 +334,14 @@ type Loans = Arc<Mutex<HashMap<u32, oneshot::Receiver<()>>>>;
 pub struct HomeSender {
     out: FrameWriter<Outbound>,
     connection: Option<Connection>,
+    joined: Option<Joined>,
     slab: Slab,
     loans: Loans,
 }
 
 impl HomeSender {
-    /// Delivers a published slot. Over QUIC, returns when the connection has taken the batch; a client that does not
-    /// read delays it. Call it with consecutive sequence numbers.
+    /// Delivers a published slot. Over QUIC, returns when a connection has taken the batch, each one in turn; a client that
+    /// does not read delays it. Call it with consecutive sequence numbers.
     ///
     /// # Errors
     /// [`ChannelError`] when the client is gone.
@@ -333,7 +357,15 @@ impl HomeSender {
         };
         let batch = self.slab.read(slot).unwrap_or_else(|| panic!("slot {slot} is delivered unpublished"));
         let used_bytes = usize::try_from(used_bytes).expect("a slot lies in memory");
-        Ok(quic::send_batch(connection, sequence, batch, used_bytes, returned).await?)
+        let others = self.joined.as_mut().map_or(&[][..], Joined::connections);
+        let turn = (sequence % (others.len() as u64 + 1)) as usize;
+        let in_turn = if turn == 0 { connection } else { &others[turn - 1] };
+        let sent = quic::send_batch(in_turn, sequence, batch, used_bytes, returned).await;
+        if sent.is_err() {
+            // The client cannot know yet which batch does not come.
+            Close::Done.close(connection, "a connection of the rank has ended");
+        }
+        Ok(sent?)
     }
 
     /// Sends another message: `End`, `Leaving`, `Fault` or `Explained`. It stays queued if the future is dropped.
@@ -358,6 +390,9 @@ impl HomeSender {
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, arrive).await;
         if let Some(connection) = &self.connection {
             Close::Done.close(connection, "");
+        }
+        if let Some(joined) = &mut self.joined {
+            close_all(joined.connections(), Close::Done, "");
         }
     }
 }
@@ -395,7 +430,9 @@ impl HomeReceiver {
                         None => return Err(self.broken(format!("it freed slot {slot}, which it was not given"))),
                     }
                 }
-                Ok(Some(ToHome::Attach { .. })) => return Err(self.broken("it attached twice".to_owned())),
+                Ok(Some(ToHome::Attach { .. } | ToHome::Join { .. })) => {
+                    return Err(self.broken("it attached twice".to_owned()));
+                }
                 Ok(message) => return Ok(message),
                 Err(error @ (FrameError::Io(_) | FrameError::Cut { .. })) => {
                     return match ended(error, self.connection.as_ref()) {

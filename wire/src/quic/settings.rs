@@ -65,6 +65,10 @@ pub struct QuicSettings {
     pub segmentation_offload: bool,
     /// What decides how much may be in flight. Default: CUBIC.
     pub congestion: Congestion,
+    /// The connections of a rank to its home, and at least as many threads for connections, in trainers and in workers. A
+    /// connection does not take more than a core at either end. Default 1. Raised: more memory, and a batch arrives later
+    /// where the link, and not a core, is the limit.
+    pub connections: usize,
     /// The most connections in their handshake at once. Default 1,024. Raised: an attacker can take more memory.
     pub max_handshakes: usize,
 }
@@ -97,6 +101,7 @@ impl Default for QuicSettings {
             socket_buffer_bytes: 4 << 20,
             segmentation_offload: true,
             congestion: Congestion::default(),
+            connections: 1,
             max_handshakes: 1024,
         }
     }
@@ -192,6 +197,8 @@ impl QuicSettings {
 
 /// The largest window that a setting may have.
 const MAX_WINDOW: u64 = 4 << 30;
+/// The most connections of a rank to its home.
+pub const MAX_CONNECTIONS: usize = 16;
 /// The payloads that a setting may have: the least that QUIC allows, and the most that UDP carries.
 const PAYLOADS: RangeInclusive<u64> = 1_200..=65_527;
 
@@ -254,10 +261,15 @@ impl QuicSettings {
                     _ => return Err("it has to be cubic, new-reno or bbr".to_owned()),
                 };
             }
+            "connections" => {
+                let number = value.parse().ok().filter(|number| (1..=MAX_CONNECTIONS).contains(number));
+                self.connections =
+                    number.ok_or_else(|| format!("it has to be a number between 1 and {MAX_CONNECTIONS}"))?;
+            }
             _ => {
                 return Err(
                     "there is no such setting, but idle-timeout, keep-alive, stream-window, connection-window, initial-window, \
-                     payload, initial-payload, ack-every, socket-buffer, offload and congestion"
+                     payload, initial-payload, ack-every, socket-buffer, offload, congestion and connections"
                         .to_owned(),
                 );
             }
@@ -287,7 +299,7 @@ mod tests {
     fn settings_are_read_from_text_and_wrong_ones_are_named() {
         assert_eq!("".parse(), Ok(QuicSettings::default()));
         let text = "idle-timeout=12s, keep-alive=500ms,stream-window=32MiB,connection-window=128MiB,initial-window=14720,\
-                    payload=1452,initial-payload=1300,ack-every=10,socket-buffer=1MiB,offload=off,congestion=bbr";
+                    payload=1452,initial-payload=1300,ack-every=10,socket-buffer=1MiB,offload=off,congestion=bbr,connections=3";
         let expected = QuicSettings {
             idle_timeout: Duration::from_secs(12),
             keep_alive: Duration::from_millis(500),
@@ -300,6 +312,7 @@ mod tests {
             socket_buffer_bytes: 1 << 20,
             segmentation_offload: false,
             congestion: Congestion::Bbr,
+            connections: 3,
             ..QuicSettings::default()
         };
         assert_eq!(text.parse(), Ok(expected));
@@ -314,6 +327,8 @@ mod tests {
             ("ack-every=-1", "number of packets"),
             ("offload=yes", "on or off"),
             ("congestion=vegas", "cubic, new-reno or bbr"),
+            ("connections=0", "between 1 and 16"),
+            ("connections=17", "between 1 and 16"),
             ("mtu=9000", "payload"),
         ] {
             let problem = text.parse::<QuicSettings>().unwrap_err();

@@ -543,11 +543,14 @@ pub(crate) fn from_coordinator() -> impl Strategy<Value = FromCoordinator> {
 
 pub(crate) fn to_home() -> impl Strategy<Value = ToHome> {
     prop_oneof![
-        (session(), any::<u32>(), position(), any::<u32>(), text()).prop_map(|(session, rank, from, slots, client)| {
-            ToHome::Attach { session: Box::new(session), rank, from, slots, client }
-        }),
+        (session(), any::<u32>(), position(), any::<u32>(), text(), option::of(any::<u128>())).prop_map(
+            |(session, rank, from, slots, client, join_key)| {
+                ToHome::Attach { session: Box::new(session), rank, from, slots, client, join_key }
+            }
+        ),
         (any::<u32>(), any::<bool>()).prop_map(|(slot, is_locked)| ToHome::Freed { slot, is_locked }),
         Just(ToHome::Explain),
+        any::<u128>().prop_map(|key| ToHome::Join { key }),
     ]
 }
 

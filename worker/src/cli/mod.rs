@@ -366,10 +366,12 @@ pub fn main(functions: FunctionRegistry) -> ExitCode {
     }
 }
 
-/// Starts tokio with two threads, which only move bytes; decoding has threads of its own, within the budget.
+/// Starts tokio with two threads, or one for each connection of a rank, which only move bytes; decoding has threads of its own,
+/// within the budget.
 fn serve(args: WorkerArgs, functions: FunctionRegistry) -> Result<(), CliError> {
     let _log = args.log("info")?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let threads = args.quic.connections.max(2);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
     let runtime = runtime.map_err(|source| CliError::Os { what: "runtime".to_owned(), source })?;
     runtime.block_on(run(args, functions))
 }

@@ -187,7 +187,7 @@ async fn receive_messages(
                 // The receiver lives as long as this task.
                 let _ = questions.send(FromHome::Explained(view.stall())).await;
             }
-            ToHome::Attach { .. } => unreachable!("the channel refuses a second attach"),
+            ToHome::Attach { .. } | ToHome::Join { .. } => unreachable!("the channel refuses a second attach"),
         }
     }
     Ok(())
