@@ -5,7 +5,6 @@ use std::{future::Future, path::PathBuf, time::Duration};
 use super::{Client, Remote, join};
 use crate::{Blocking, ClientError, Settings, StartFrom, State};
 use spdl_core::client::AllowedTransports;
-use spdl_wire::quic::MAX_CONNECTIONS;
 
 /// The settings of a client that [`Builder::connect`] creates.
 #[derive(Clone, Debug, Default)]
@@ -115,7 +114,7 @@ impl Builder {
     /// Returns how many threads a runtime of its own should have: one for each connection.
     #[must_use]
     pub fn threads(&self) -> usize {
-        self.settings.quic.connections.clamp(1, MAX_CONNECTIONS)
+        self.settings.quic.connections_of_rank()
     }
 
     /// Joins the job as `rank` of `world`. Tries to reach a coordinator until the timeout.

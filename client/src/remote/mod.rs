@@ -23,11 +23,7 @@ use spdl_core::{
     messages::{Session, StageStats, Stall, StartReason},
 };
 use spdl_pipeline::stats::StageCounters;
-use spdl_wire::{
-    certs::Identity,
-    node::this_node,
-    quic::{MAX_CONNECTIONS, client_endpoint},
-};
+use spdl_wire::{certs::Identity, node::this_node, quic::client_endpoint};
 use tokio::sync::{mpsc, oneshot};
 
 pub use builder::Builder;
@@ -243,7 +239,7 @@ fn endpoints(settings: &Settings) -> Result<Arc<[quinn::Endpoint]>, ClientError>
     let identity = Identity::load(&settings.certs)
         .map_err(|error| ClientError::Certificates { folder, cause: error.to_string() })?;
     let endpoint = |_| client_endpoint(&identity, &settings.quic);
-    (0..settings.quic.connections.clamp(1, MAX_CONNECTIONS))
+    (0..settings.quic.connections_of_rank())
         .map(endpoint)
         .collect::<Result<_, _>>()
         .map_err(|error| ClientError::System { action: "open a QUIC endpoint", cause: error.to_string() })

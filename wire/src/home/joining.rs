@@ -1,6 +1,9 @@
 //! Connections that join a rank which has attached over another one.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use quinn::Connection;
@@ -13,15 +16,13 @@ use crate::quic::MAX_CONNECTIONS;
 pub(super) struct Joins(Arc<Mutex<HashMap<u128, mpsc::Sender<Connection>>>>);
 
 impl Joins {
-    /// Lets connections join with this key until the result is dropped; `None` if another rank has the key.
-    pub(super) fn open(&self, key: u128) -> Option<Joined> {
+    /// Lets connections join with this key until the result is dropped.
+    pub(super) fn open(&self, key: u128) -> Result<Joined, KeyTaken> {
         let mut ranks = self.0.lock();
-        if ranks.contains_key(&key) {
-            return None;
-        }
+        let Entry::Vacant(rank) = ranks.entry(key) else { return Err(KeyTaken) };
         let (joins, joined) = mpsc::channel(MAX_CONNECTIONS);
-        ranks.insert(key, joins);
-        Some(Joined { key, joins: self.clone(), joined, connections: Vec::new() })
+        rank.insert(joins);
+        Ok(Joined { key, joins: self.clone(), joined, connections: Vec::new() })
     }
 
     /// Adds a connection to the rank with this key. Returns whether there is one, and it has room.
@@ -29,6 +30,10 @@ impl Joins {
         self.0.lock().get(&key).is_some_and(|rank| rank.try_send(connection).is_ok())
     }
 }
+
+/// Another rank has the key.
+#[derive(Debug)]
+pub(super) struct KeyTaken;
 
 /// The connections that have joined a rank.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use tracing::warn;
 
 use super::{
     ATTACH_TIMEOUT, CLOSE_TIMEOUT, ChannelError, Inbound, Outbound, close_all, ended,
-    joining::{Joined, Joins},
+    joining::{Joined, Joins, KeyTaken},
 };
 use crate::{
     frame::{FrameError, FrameReader, FrameWriter},
@@ -189,15 +189,14 @@ impl Arrivals {
             Some(refusal) => (RejectionCause::Role, refusal),
             None => match tokio::time::timeout(ATTACH_TIMEOUT, control.frames.next::<ToHome>()).await {
                 Ok(Ok(Some(ToHome::Attach { session, rank, from, slots, client, join_key }))) => {
-                    let joined = join_key.map(|key| self.joins.open(key));
-                    if let Some(None) = joined {
-                        (RejectionCause::Noise, "attached with the key of another rank".to_owned())
-                    } else {
-                        let joined = joined.flatten();
-                        let request = AttachRequest { session, rank, from, slots, client, control, joined };
-                        // This fails only when the worker shuts down.
-                        let _ = self.requests.send(request).await;
-                        return;
+                    match join_key.map(|key| self.joins.open(key)).transpose() {
+                        Ok(joined) => {
+                            let request = AttachRequest { session, rank, from, slots, client, control, joined };
+                            // This fails only when the worker shuts down.
+                            let _ = self.requests.send(request).await;
+                            return;
+                        }
+                        Err(KeyTaken) => (RejectionCause::Noise, "attached with the key of another rank".to_owned()),
                     }
                 }
                 Ok(Ok(Some(ToHome::Join { key }))) => match &control.connection {
@@ -308,13 +307,12 @@ impl AttachRequest {
         let late = ChannelError::Timeout { rank: self.rank, timeout_ms };
         tokio::time::timeout(ATTACH_TIMEOUT, answer).await.map_err(|_| late)??;
         let loans = Loans::default();
-        let (slab_of_sender, loans_of_sender) = (slab.clone(), Arc::clone(&loans));
         let sender = HomeSender {
             out,
             connection: connection.clone(),
             joined: self.joined,
-            slab: slab_of_sender,
-            loans: loans_of_sender,
+            slab: slab.clone(),
+            loans: Arc::clone(&loans),
         };
         Ok((sender, HomeReceiver { frames, connection, slab: slab.clone(), loans, returning: None }))
     }

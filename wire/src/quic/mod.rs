@@ -32,7 +32,8 @@ pub use error::{Close, QuicError};
 pub use peer::{PeerReply, PeerStream, request_peer, serve_peer};
 pub use probe::until_closed;
 pub use request::{REQUEST_TIMEOUT, request, serve_requests};
-pub use settings::{Congestion, MAX_CONNECTIONS, QuicSettings};
+pub(crate) use settings::MAX_CONNECTIONS;
+pub use settings::{Congestion, QuicSettings};
 
 /// A peer that does not finish its handshake within this time is dropped.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -66,8 +66,8 @@ pub struct QuicSettings {
     /// What decides how much may be in flight. Default: CUBIC.
     pub congestion: Congestion,
     /// The connections of a rank to its home, and at least as many threads for connections, in trainers and in workers. A
-    /// connection does not take more than a core at either end. Default 1. Raised: more memory, and a batch arrives later
-    /// where the link, and not a core, is the limit.
+    /// connection does not take more than a core at either end. At least 1 and at most 16; default 1. Raised: more memory, and
+    /// a batch arrives later where the link, and not a core, is the limit.
     pub connections: usize,
     /// The most connections in their handshake at once. Default 1,024. Raised: an attacker can take more memory.
     pub max_handshakes: usize,
@@ -108,6 +108,12 @@ impl Default for QuicSettings {
 }
 
 impl QuicSettings {
+    /// Returns the connections of a rank to its home, within the limits.
+    #[must_use]
+    pub fn connections_of_rank(&self) -> usize {
+        self.connections.clamp(1, MAX_CONNECTIONS)
+    }
+
     /// Returns the limits for outgoing connections: batches come in, on streams that the other side opens.
     pub(super) fn client_transport(&self) -> Arc<TransportConfig> {
         let mut config = self.transport();
@@ -198,7 +204,7 @@ impl QuicSettings {
 /// The largest window that a setting may have.
 const MAX_WINDOW: u64 = 4 << 30;
 /// The most connections of a rank to its home.
-pub const MAX_CONNECTIONS: usize = 16;
+pub(crate) const MAX_CONNECTIONS: usize = 16;
 /// The payloads that a setting may have: the least that QUIC allows, and the most that UDP carries.
 const PAYLOADS: RangeInclusive<u64> = 1_200..=65_527;
 

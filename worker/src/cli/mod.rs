@@ -370,7 +370,7 @@ pub fn main(functions: FunctionRegistry) -> ExitCode {
 /// within the budget.
 fn serve(args: WorkerArgs, functions: FunctionRegistry) -> Result<(), CliError> {
     let _log = args.log("info")?;
-    let threads = args.quic.connections.max(2);
+    let threads = args.quic.connections_of_rank().max(2);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
     let runtime = runtime.map_err(|source| CliError::Os { what: "runtime".to_owned(), source })?;
     runtime.block_on(run(args, functions))
