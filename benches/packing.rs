@@ -12,7 +12,10 @@ use std::{
     time::Instant,
 };
 
-use spdl_testkit::processes::{cpu_time_of_children, ctl, program, write_pictures};
+use spdl_testkit::{
+    median,
+    processes::{cpu_time_of_children, ctl, program, write_pictures},
+};
 
 /// What processes took.
 #[derive(Clone, Copy)]
@@ -37,11 +40,6 @@ fn pack(packs: &[Vec<String>]) -> Cost {
         assert!(child.wait().expect("a child").success(), "{packs:?}");
     }
     Cost { wall_s: begun.elapsed().as_secs_f64(), cpu_s: (cpu_time_of_children() - cpu).as_secs_f64() }
-}
-
-fn median(mut ratios: Vec<f64>) -> f64 {
-    ratios.sort_by(f64::total_cmp);
-    ratios[ratios.len() / 2]
 }
 
 /// Returns the bytes of the files in a folder of folders.

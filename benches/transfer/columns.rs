@@ -2,7 +2,29 @@
 
 use std::{collections::HashMap, fs, path::Path};
 
+use spdl_core::mix::splitmix64;
+
 use crate::floor::timed;
+
+/// A way to compress bytes, and to get back so many.
+struct Codec {
+    name: &'static str,
+    compress: fn(&[u8]) -> Vec<u8>,
+    decompress: fn(&[u8], usize) -> Vec<u8>,
+}
+
+const CODECS: [Codec; 2] = [
+    Codec {
+        name: "lz4",
+        compress: lz4_flex::block::compress,
+        decompress: |packed, bytes| lz4_flex::block::decompress(packed, bytes).expect("as it was compressed"),
+    },
+    Codec {
+        name: "zstd 1",
+        compress: |bytes| zstd::bulk::compress(bytes, 1).expect("memory"),
+        decompress: |packed, bytes| zstd::bulk::decompress(packed, bytes).expect("as it was compressed"),
+    },
+];
 
 /// A column's bytes.
 struct Column {
@@ -48,9 +70,7 @@ fn tokens() -> Vec<i32> {
 
 /// Returns numbers without any order between -1 and 1.
 fn noise(count: u64) -> impl Iterator<Item = f32> {
-    let mixed =
-        (1..=count).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (at << 17)).wrapping_mul(0xbf58_476d_1ce4_e5b9));
-    mixed.map(|bits| (bits >> 40) as f32 / (1 << 23) as f32 - 1.0)
+    (0..count).map(|at| (splitmix64(at) >> 40) as f32 / (1 << 23) as f32 - 1.0)
 }
 
 /// Returns 16 masks of 224 x 224 with seven discs each before a background.
@@ -74,20 +94,12 @@ pub(crate) fn report(pictures: &[u8], transfer_ns: f64) {
         "", "", "of bytes", "compress", "decompress", "saved", "pays below"
     );
     for Column { name, bytes } in columns(pictures) {
-        for codec in ["lz4", "zstd 1"] {
-            let compress = |bytes: &[u8]| match codec {
-                "lz4" => lz4_flex::block::compress(bytes),
-                _ => zstd::bulk::compress(bytes, 1).expect("memory"),
-            };
-            let decompress = |packed: &[u8]| match codec {
-                "lz4" => lz4_flex::block::decompress(packed, bytes.len()).expect("as it was compressed"),
-                _ => zstd::bulk::decompress(packed, bytes.len()).expect("as it was compressed"),
-            };
+        for Codec { name: codec, compress, decompress } in CODECS {
             let packed = compress(&bytes);
-            assert_eq!(decompress(&packed), bytes, "{name}");
+            assert_eq!(decompress(&packed, bytes.len()), bytes, "{name}");
             let ns = |ms: f64| ms * 1e6 / bytes.len() as f64;
             let compress_ns = ns(timed(20, |_| drop(std::hint::black_box(compress(&bytes)))));
-            let decompress_ns = ns(timed(20, |_| drop(std::hint::black_box(decompress(&packed)))));
+            let decompress_ns = ns(timed(20, |_| drop(std::hint::black_box(decompress(&packed, bytes.len())))));
             let left = packed.len() as f64 / bytes.len() as f64;
             let saved_ns = (1.0 - left) * transfer_ns;
             // A link that is the limit: below this rate one core compresses faster than the saved bytes would pass.

@@ -18,13 +18,13 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize};
 use spdl_core::{
-    Fingerprint, Position, Role,
-    job::{BadSamples, EpochEnd, Job, OrderParams},
-    messages::{FromHome, Session, SessionId, ToHome},
+    Role,
+    messages::{FromHome, ToHome},
 };
+use spdl_testkit::home::attach_request;
 use spdl_wire::{
     certs::Identity,
-    home::{self, Attach, HomeListener, HomeReceiver, HomeSender},
+    home::{self, HomeListener, HomeReceiver, HomeSender},
     quic::{self, QuicSettings},
     slab::Slab,
 };
@@ -130,7 +130,7 @@ impl End {
     /// Sends or receives until the process is killed. A worker has at least two threads for its connections, and a client one.
     pub(crate) fn run(&self) {
         let least = if self.address.is_some() { 1 } else { 2 };
-        let threads = self.settings.connections.max(least);
+        let threads = self.settings.connections_of_rank().max(least);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
         runtime.expect("a runtime starts").block_on(async {
             match self.address {
@@ -194,10 +194,10 @@ impl End {
         match self.way {
             Way::Batches => {
                 let mut connections = Vec::new();
-                for _ in 0..self.settings.connections {
+                for _ in 0..self.settings.connections_of_rank() {
                     connections.push(self.connect(address).await);
                 }
-                let attach = home::attach_quic(connections, request(), BATCH_BYTES, TIMEOUT).await;
+                let attach = home::attach_quic(connections, attach_request(SLOTS), BATCH_BYTES, TIMEOUT).await;
                 let (mut sender, mut receiver) = attach.expect("attached");
                 while let FromHome::Filled { slot, used_bytes, .. } = receiver.recv().await.expect("the home is there")
                 {
@@ -268,34 +268,6 @@ pub(crate) fn batch(folder: &Path) -> Vec<u8> {
 fn provider() -> Arc<CryptoProvider> {
     let cipher_suites = vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
     Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })
-}
-
-fn request() -> Attach {
-    let job = Job {
-        name: "bench".into(),
-        dataset: "/data".into(),
-        dataset_fingerprint: Fingerprint(1),
-        view: None,
-        mix: None,
-        samples: 1,
-        seed: 1,
-        global_batch: 64,
-        epochs: 1,
-        epoch_end: EpochEnd::Drop,
-        bad_samples: BadSamples::Fail,
-        max_bad_fraction: 0.0,
-        order: OrderParams { version: 1, lanes: 1, window: 1, shuffle: true },
-        columns: vec![],
-    };
-    let start = Position::new(0, 0);
-    Attach {
-        session: Box::new(Session { id: SessionId(1), job, world: 1, global_batch: 64, start }),
-        rank: 0,
-        from: start,
-        slots: SLOTS,
-        client: "bench".into(),
-        receive: Attach::counters(),
-    }
 }
 
 /// Delivers the batch through all slots until the client is gone.

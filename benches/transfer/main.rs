@@ -23,7 +23,10 @@ use std::{
 
 use ends::{End, Mark, Way};
 use spdl_core::Role;
-use spdl_testkit::processes::{self, ServerProcess, TestDataset, cpu_time};
+use spdl_testkit::{
+    median,
+    processes::{self, ServerProcess, TestDataset, cpu_time},
+};
 use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
 /// The bytes of a batch: 64 pictures of 224 x 224, as u8.
@@ -92,7 +95,7 @@ fn main() {
         floors.push(floor::measure());
     }
     report(&runs, &floors);
-    let ours_ms = median(runs[&0].iter().map(|run| run.sender_ms + run.receiver_ms));
+    let ours_ms = median(runs[&0].iter().map(|run| run.sender_ms + run.receiver_ms).collect());
     columns::report(&ends::batch(&dataset.path("")), ours_ms * 1e6 / BATCH_BYTES as f64);
 }
 
@@ -173,21 +176,16 @@ fn measure([mut send, mut receive]: [Command; 2]) -> Run {
     Run { mb_per_s, sender_ms: ms(0), receiver_ms: ms(1) }
 }
 
-fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 fn report(runs: &BTreeMap<usize, Vec<Run>>, floors: &[floor::Floor]) {
     println!(
         "{:<56} {:>12} {:>10} {:>12} {:>12} {:>10}",
         "", "MB / CPU s", "ours / it", "sender ms", "receiver ms", "MB/s"
     );
     for (index, own) in runs {
-        let of = |figure: fn(&Run) -> f64| median(own.iter().map(figure));
+        let of = |figure: fn(&Run) -> f64| median(own.iter().map(figure).collect());
         // Rounds are compared one by one: the machine's speed drifts.
-        let ratio = median(runs[&0].iter().zip(own).map(|(ours, it)| ours.mb_per_cpu_s() / it.mb_per_cpu_s()));
+        let ratios = runs[&0].iter().zip(own).map(|(ours, it)| ours.mb_per_cpu_s() / it.mb_per_cpu_s());
+        let ratio = median(ratios.collect());
         println!(
             "{:<56} {:>12.0} {ratio:>10.2} {:>12.2} {:>12.2} {:>10.0}",
             TRANSFERS[*index].0,
@@ -197,7 +195,7 @@ fn report(runs: &BTreeMap<usize, Vec<Run>>, floors: &[floor::Floor]) {
             of(|run| run.mb_per_s)
         );
     }
-    let of = |figure: fn(&floor::Floor) -> f64| median(floors.iter().map(figure));
+    let of = |figure: fn(&floor::Floor) -> f64| median(floors.iter().map(figure).collect());
     let (copies, seal, open) = (of(|floor| floor.copies_ms), of(|floor| floor.seal_ms), of(|floor| floor.open_ms));
     println!(
         "alone, ms for a batch: three copies {copies:.2}, AES-128-GCM {seal:.2} to encrypt and {open:.2} to decrypt"

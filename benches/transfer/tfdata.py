@@ -1,6 +1,6 @@
 """The two ends of the service of tf.data, for `cargo bench --bench transfer`: a process that is dispatcher and worker and prints its
 address, and a client that prints how many bytes it had received at the beginning and at the end of the measured time. The worker
-reads the batch once and hands out the same tensor again and again.
+reads the batch once and sends the same tensor in every step.
 
 usage: tfdata.py send|receive BATCH_FILE none|AUTO SECONDS [ADDRESS]"""
 
@@ -29,8 +29,9 @@ def receive(batch: str, compression: str, seconds: float, address: str) -> None:
     batches = read.cache().repeat().apply(
         service.distribute(service.ShardingPolicy.OFF, address, compression=None if compression == "none" else compression)
     )
-    received, started, due = 0, time.monotonic(), WARM_S
+    received, started, due = 0, None, WARM_S
     for taken in batches:
+        started = started or time.monotonic()
         received += int(taken.shape[0])
         elapsed = time.monotonic() - started
         if elapsed >= due:

@@ -12,6 +12,8 @@ pub mod crops;
 pub mod debian;
 pub mod disk;
 pub mod etcd;
+#[cfg(feature = "certs")]
+pub mod home;
 pub mod http;
 pub mod hub;
 pub mod processes;
@@ -33,6 +35,15 @@ use std::{
 
 /// A time limit that no test reaches: it only matters when something hangs.
 pub const LONG: Duration = Duration::from_secs(60);
+
+/// Returns the median of the rounds of a measurement.
+///
+/// # Panics
+/// If there is none.
+pub fn median(mut rounds: Vec<f64>) -> f64 {
+    rounds.sort_by(f64::total_cmp);
+    rounds[rounds.len() / 2]
+}
 
 /// Returns the root of the repository.
 ///

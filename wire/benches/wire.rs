@@ -12,12 +12,10 @@ use std::{
 use bytes::Bytes;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
 use spdl_core::{
-    Fingerprint, Position, Role, Stage,
-    job::{BadSamples, EpochEnd, Job, OrderParams},
-    messages::{
-        FromHome, Home, NodeId, Session, SessionId, StageStats, ToCoordinator, ToHome, WorkerHeartbeat, WorkerId,
-    },
+    Role, Stage,
+    messages::{FromHome, Home, NodeId, StageStats, ToCoordinator, ToHome, WorkerHeartbeat, WorkerId},
 };
+use spdl_testkit::home::attach_request;
 use spdl_wire::{
     certs::{ClusterCa, Identity, LEAF_VALIDITY},
     codec,
@@ -35,37 +33,6 @@ const BATCH_BYTES: usize = 64 * 224 * 224 * 3;
 const SLOTS: u32 = 4;
 /// How long the simulated trainer works on a batch between two takes.
 const STEP: Duration = Duration::from_micros(200);
-
-fn session() -> Box<Session> {
-    let job = Job {
-        name: "bench".into(),
-        dataset: "/data".into(),
-        dataset_fingerprint: Fingerprint(1),
-        view: None,
-        mix: None,
-        samples: 1,
-        seed: 1,
-        global_batch: 64,
-        epochs: 1,
-        epoch_end: EpochEnd::Drop,
-        bad_samples: BadSamples::Fail,
-        max_bad_fraction: 0.0,
-        order: OrderParams { version: 1, lanes: 1, window: 1, shuffle: true },
-        columns: vec![],
-    };
-    Box::new(Session { id: SessionId(1), job, world: 1, global_batch: 64, start: Position::new(0, 0) })
-}
-
-fn attach_request() -> Attach {
-    Attach {
-        session: session(),
-        rank: 0,
-        from: Position::new(0, 0),
-        slots: SLOTS,
-        client: "bench".into(),
-        receive: Attach::counters(),
-    }
-}
 
 fn round_trip<M: Message>(message: &M, bytes: &mut Vec<u8>) -> M {
     bytes.clear();
@@ -101,7 +68,7 @@ fn codecs(criterion: &mut Criterion) {
     };
     let heartbeat = ToCoordinator::WorkerHeartbeat(heartbeat);
     let filled = FromHome::Filled { sequence: 1000, slot: 3, used_bytes: BATCH_BYTES as u64 };
-    let Attach { session, rank, from, slots, client, .. } = attach_request();
+    let Attach { session, rank, from, slots, client, .. } = attach_request(SLOTS);
     let attach = ToHome::Attach { session, rank, from, slots, client, join_key: None };
     let mut encoded = Vec::new();
     codec::encode(&heartbeat, &mut encoded).expect("it encodes");
@@ -160,9 +127,9 @@ where
         if over_quic {
             let endpoint = quic::client_endpoint(&client, &QuicSettings::default()).expect("bound");
             let connection = quic::connect(&endpoint, address, Role::Worker, TIMEOUT).await.expect("connected");
-            home::attach_quic(vec![connection], attach_request(), BATCH_BYTES, TIMEOUT).await.expect("attached")
+            home::attach_quic(vec![connection], attach_request(SLOTS), BATCH_BYTES, TIMEOUT).await.expect("attached")
         } else {
-            home::attach_local(&socket, attach_request(), BATCH_BYTES, TIMEOUT).await.expect("attached")
+            home::attach_local(&socket, attach_request(SLOTS), BATCH_BYTES, TIMEOUT).await.expect("attached")
         }
     });
     BenchClient { runtime, sender, receiver, home, _dir: dir }

@@ -6,14 +6,11 @@ use std::{
 };
 
 use quinn::Endpoint;
-use spdl_core::{
-    Fingerprint, Position, Role, Stage,
-    job::{BadSamples, EpochEnd, Job, OrderParams},
-    messages::*,
-};
+use spdl_core::{Position, Role, Stage, messages::*};
 use spdl_testkit::{
     LONG,
     certs::{ClusterCerts, server_address},
+    home::{attach_request, session},
 };
 use spdl_wire::{
     frame,
@@ -24,37 +21,6 @@ use spdl_wire::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SLOT_BYTES: usize = 200_000;
-
-fn session() -> Box<Session> {
-    let job = Job {
-        name: "job".into(),
-        dataset: "data".into(),
-        dataset_fingerprint: Fingerprint(1),
-        view: None,
-        mix: None,
-        samples: 10,
-        seed: 1,
-        global_batch: 2,
-        epochs: 1,
-        epoch_end: EpochEnd::Drop,
-        bad_samples: BadSamples::Fail,
-        max_bad_fraction: 0.0,
-        order: OrderParams { version: 1, lanes: 1, window: 1, shuffle: true },
-        columns: vec![],
-    };
-    Box::new(Session { id: SessionId(5), job, world: 1, global_batch: 2, start: Position::new(0, 0) })
-}
-
-fn attach_with(slots: u32) -> Attach {
-    Attach {
-        session: session(),
-        rank: 3,
-        from: Position::new(1, 2),
-        slots,
-        client: "test".into(),
-        receive: Attach::counters(),
-    }
-}
 
 /// A home that listens on both transports.
 struct TestHome {
@@ -97,7 +63,7 @@ impl TestHome {
         let node = NodeId(if over == Transport::Local { "here" } else { "there" }.into());
         let (home, client) = (self.home.clone(), self.client.clone());
         let attaching = tokio::spawn(async move {
-            home::attach(&home, &node, Some(&client), attach_with(slots), SLOT_BYTES, LONG).await
+            home::attach(&home, &node, Some(&client), attach_request(slots), SLOT_BYTES, LONG).await
         });
         let request = self.listener.accept().await.unwrap();
         assert_eq!(request.transport(), over);
@@ -191,7 +157,7 @@ async fn attach_over(
     let connections = connect_times(test_home, times).await;
     let taken = connections.clone();
     let attaching =
-        tokio::spawn(async move { home::attach_quic(taken, attach_with(3), SLOT_BYTES, LONG).await.unwrap() });
+        tokio::spawn(async move { home::attach_quic(taken, attach_request(3), SLOT_BYTES, LONG).await.unwrap() });
     let request = test_home.listener.accept().await.unwrap();
     (connections, request, attaching)
 }
@@ -359,7 +325,7 @@ async fn freeing_what_was_not_given_is_noticed() {
     let mut test_home = TestHome::new();
     let connection = quic::connect(&test_home.client, test_home.home.quic, Role::Worker, LONG).await.unwrap();
     let (mut write, _read) = connection.open_bi().await.unwrap();
-    let Attach { session, rank, from, slots, client, .. } = attach_with(1);
+    let Attach { session, rank, from, slots, client, .. } = attach_request(1);
     frame::write_frame(&mut write, &ToHome::Attach { session, rank, from, slots, client, join_key: None })
         .await
         .unwrap();
@@ -407,14 +373,17 @@ async fn without_the_socket_a_client_on_the_node_takes_quic() {
     let node = test_home.home.node.clone();
     let (home, client) = (test_home.home.clone(), test_home.client.clone());
     let attaching =
-        tokio::spawn(async move { home::attach(&home, &node, Some(&client), attach_with(1), SLOT_BYTES, LONG).await });
+        tokio::spawn(
+            async move { home::attach(&home, &node, Some(&client), attach_request(1), SLOT_BYTES, LONG).await },
+        );
     let request = test_home.listener.accept().await.unwrap();
     assert_eq!(request.transport(), Transport::Quic);
     let slab = request.new_slab(1, SLOT_BYTES).unwrap();
     let _home = request.attached(&slab).await.unwrap();
     attaching.await.unwrap().unwrap();
-    let error =
-        home::attach(&test_home.home, &test_home.home.node, None, attach_with(1), SLOT_BYTES, LONG).await.unwrap_err();
+    let error = home::attach(&test_home.home, &test_home.home.node, None, attach_request(1), SLOT_BYTES, LONG)
+        .await
+        .unwrap_err();
     assert!(matches!(error, ChannelError::Local(LocalChannelError::Io { .. })), "{error:?}");
 }
 
@@ -464,7 +433,7 @@ async fn a_slab_goes_to_another_process_and_outlives_its_kill() {
     let dir = tempfile::tempdir().unwrap();
     let socket: PathBuf = dir.path().join("worker.sock");
     let mut child = start_child(&socket);
-    let (mut sender, mut receiver) = home::attach_local(&socket, attach_with(2), SLOT_BYTES, LONG).await.unwrap();
+    let (mut sender, mut receiver) = home::attach_local(&socket, attach_request(2), SLOT_BYTES, LONG).await.unwrap();
     let mut held = None;
     for expected in 0..20 {
         let event = receiver.recv().await.unwrap();
@@ -508,6 +477,6 @@ async fn paths_that_cannot_be_a_socket_are_refused() {
     std::fs::write(&file, "data").unwrap();
     assert!(matches!(LocalListener::bind(&file, Allow::default()), Err(LocalChannelError::NotASocket { .. })));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "data");
-    let error = home::attach_local(&dir.path().join("none"), attach_with(1), SLOT_BYTES, LONG).await.unwrap_err();
+    let error = home::attach_local(&dir.path().join("none"), attach_request(1), SLOT_BYTES, LONG).await.unwrap_err();
     assert!(error.to_string().contains("none"), "{error}");
 }
