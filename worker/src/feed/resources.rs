@@ -29,7 +29,7 @@ use super::{
     scheduler::{DecodeScheduler, NearestToStarving},
     sharing::{SampleSharing, Sharing, SharingStats},
     stages::{DecodeThreads, FeedStages},
-    throttle::{CpuThrottle, process_cpu_time},
+    throttle::process_cpu_time,
 };
 use crate::{
     budget::{Budget, MemoryShares},
@@ -61,7 +61,6 @@ pub struct Resources {
     pub(crate) journal: Journal,
     pub(crate) pool: rayon::ThreadPool,
     pub(crate) scheduler: Arc<DecodeScheduler>,
-    pub(crate) throttle: CpuThrottle,
     pub(crate) fetcher: Arc<Fetcher>,
     pub(crate) datasets: Datasets,
     pub(crate) bad: Mutex<BadLedger>,
@@ -141,11 +140,10 @@ impl Resources {
             journal: journal.map(|path| open_journal(&path, &budget)).unwrap_or_default(),
             pool,
             scheduler: DecodeScheduler::new(NearestToStarving, 2 * threads),
-            throttle: CpuThrottle::new(&budget),
             datasets: Datasets::new(shares.index_bytes, threads, &fetcher, access),
             fetcher,
             bad: Mutex::default(),
-            threads: DecodeThreads::new(&stages.decode, threads),
+            threads: DecodeThreads::new(&stages.decode, &budget),
             pictures: Arc::default(),
             transforms: Transforms::new(name, transforms, stages.transform.clone()),
             functions,
@@ -193,7 +191,7 @@ impl Resources {
     /// Keeps the CPU use of the whole process within the budget, not only that of decoding. Only for a process that
     /// does nothing else. Never returns.
     pub async fn keep_pace(&self) -> std::convert::Infallible {
-        self.throttle.watch(self.stages.decode.units()).await
+        self.threads.keep_pace().await
     }
 
     /// Returns the worker's name.
@@ -381,6 +379,7 @@ impl Resources {
             return false;
         }
         let mut unit = self.threads.begin(thread, batch);
+        unit.keep_pace();
         self.journal.mark(thread, Some(sample));
         let is_decoded = decode();
         self.journal.mark(thread, None);
@@ -389,10 +388,6 @@ impl Resources {
             self.stages.decode.item(took, bytes as u64);
         } else {
             self.stages.decode.failure();
-        }
-        let pause = self.throttle.pause_after(took);
-        if !pause.is_zero() {
-            unit.pause(pause);
         }
         is_decoded
     }

@@ -21,6 +21,9 @@ use parking_lot::Mutex;
 use spdl_core::{BatchId, Stage, messages::StageStats};
 use spdl_pipeline::stats::{Recording, StageCounters, UnitGroup, UnitState};
 
+use super::throttle::{CpuThrottle, OwedPause};
+use crate::budget::Budget;
+
 /// The counters of the stages that all ranks of a process share.
 #[derive(Debug)]
 pub(crate) struct FeedStages {
@@ -152,42 +155,104 @@ impl HandedSlots {
 /// How often a thread that decodes reads its CPU time, which is a system call of about 0.2 us.
 const CPU_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The decoding threads as units of their stage.
+/// The decoding threads as units of their stage, which keep within the budget of cores.
 #[derive(Debug)]
 pub(crate) struct DecodeThreads {
     stage: Arc<StageCounters>,
-    /// For each thread its unit, and its CPU time that is counted.
-    threads: Vec<(UnitGroup, AtomicU64)>,
+    throttle: CpuThrottle,
+    threads: Vec<DecodeThread>,
+}
+
+#[derive(Debug)]
+struct DecodeThread {
+    unit: UnitGroup,
+    /// Its CPU time that is counted.
+    cpu_ns: AtomicU64,
+    pace: Mutex<Pace>,
+}
+
+#[derive(Debug)]
+struct Pace {
+    owed: OwedPause,
+    /// Whether there is something to decode for which it is not due yet.
+    is_parked: bool,
 }
 
 impl DecodeThreads {
-    pub(crate) fn new(stage: &Arc<StageCounters>, threads: usize) -> Self {
+    pub(crate) fn new(stage: &Arc<StageCounters>, budget: &Budget) -> Self {
         let now = Instant::now();
-        let thread = |_| (stage.units().group(1, now), AtomicU64::new(0));
-        Self { stage: stage.clone(), threads: (0..threads).map(thread).collect() }
+        let thread = |_| DecodeThread {
+            unit: stage.units().group(1, now),
+            cpu_ns: AtomicU64::new(0),
+            pace: Mutex::new(Pace { owed: OwedPause::new(now), is_parked: false }),
+        };
+        let threads = (0..budget.threads().get()).map(thread).collect();
+        Self { stage: stage.clone(), throttle: CpuThrottle::new(budget), threads }
     }
 
-    /// Marks the calling thread, number `thread`, as busy with `batch` until the returned value is dropped.
-    pub(crate) fn begin(&self, thread: usize, batch: BatchId) -> DecodingThread<'_> {
-        let (unit, cpu_ns) = &self.threads[thread];
+    /// Keeps the CPU use of the whole process within the budget, not only that of decoding. Never returns.
+    pub(crate) async fn keep_pace(&self) -> std::convert::Infallible {
+        self.throttle.watch(self.stage.units()).await
+    }
+
+    /// Returns how long a thread takes for an item that keeps it busy for `busy`, with its pause.
+    pub(crate) fn with_pause(&self, busy: Duration) -> Duration {
+        busy + self.throttle.pause_for(busy)
+    }
+
+    /// Marks the calling thread, number `number`, as busy with `batch` until the returned value is dropped.
+    pub(crate) fn begin(&self, number: usize, batch: BatchId) -> DecodingThread<'_> {
+        let thread = &self.threads[number];
         let now = Instant::now();
-        unit.set_batch(Some(batch), now);
-        unit.shift(1, UnitState::Idle, UnitState::Busy, now);
-        DecodingThread { stage: &self.stage, unit, cpu_ns, item_since: now, cpu_read: now }
+        thread.unit.set_batch(Some(batch), now);
+        let is_parked = std::mem::take(&mut thread.pace.lock().is_parked);
+        thread.unit.shift(1, if is_parked { UnitState::Throttled } else { UnitState::Idle }, UnitState::Busy, now);
+        DecodingThread { all: self, number, item_since: now, cpu_read: now, left_as: UnitState::Idle }
+    }
+
+    /// Notes that nothing waits any more for thread number `number`, which was [parked](DecodingThread::park), or that its pause is
+    /// over.
+    pub(crate) fn unpark(&self, number: usize) {
+        let thread = &self.threads[number];
+        let mut pace = thread.pace.lock();
+        if std::mem::take(&mut pace.is_parked) {
+            thread.unit.shift(1, UnitState::Throttled, UnitState::Idle, Instant::now());
+        }
     }
 }
 
 /// A thread that decodes one sample after the other.
 #[derive(Debug)]
 pub(crate) struct DecodingThread<'t> {
-    stage: &'t StageCounters,
-    unit: &'t UnitGroup,
-    cpu_ns: &'t AtomicU64,
+    all: &'t DecodeThreads,
+    number: usize,
     item_since: Instant,
     cpu_read: Instant,
+    /// What it is once this value is dropped.
+    left_as: UnitState,
 }
 
 impl DecodingThread<'_> {
+    fn thread(&self) -> &DecodeThread {
+        &self.all.threads[self.number]
+    }
+
+    /// Returns how long the thread has to pause before its next item.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        let owed = &self.thread().pace.lock().owed;
+        if owed.is_zero() { None } else { owed.due(Instant::now()) }
+    }
+
+    /// Pauses before the next item as long as the budget asks for.
+    pub(crate) fn keep_pace(&mut self) {
+        if let Some(pause) = self.due() {
+            self.thread().unit.shift(1, UnitState::Busy, UnitState::Throttled, self.item_since);
+            std::thread::sleep(pause);
+            self.item_since = Instant::now();
+            self.thread().unit.shift(1, UnitState::Throttled, UnitState::Busy, self.item_since);
+        }
+    }
+
     /// Ends an item and begins the next one. Returns how long it took.
     pub(crate) fn end_item(&mut self) -> Duration {
         let now = Instant::now();
@@ -195,29 +260,33 @@ impl DecodingThread<'_> {
             self.count_cpu();
             self.cpu_read = now;
         }
-        now.saturating_duration_since(std::mem::replace(&mut self.item_since, now))
+        let begun = std::mem::replace(&mut self.item_since, now);
+        let took = now.saturating_duration_since(begun);
+        self.thread().pace.lock().owed.add(self.all.throttle.pause_for(took), begun, now);
+        took
     }
 
-    /// Pauses between two items, for the budget.
-    pub(crate) fn pause(&mut self, pause: Duration) {
-        self.unit.shift(1, UnitState::Busy, UnitState::Throttled, self.item_since);
-        std::thread::sleep(pause);
-        self.item_since = Instant::now();
-        self.unit.shift(1, UnitState::Throttled, UnitState::Busy, self.item_since);
+    /// Leaves the thread free for other batches during its pause. It counts as throttled until it begins again, or is
+    /// [unparked](DecodeThreads::unpark). Returns its number.
+    pub(crate) fn park(mut self) -> usize {
+        self.left_as = UnitState::Throttled;
+        self.number
     }
 
     fn count_cpu(&self) {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let cpu_ns = time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs();
-        let counted = self.cpu_ns.swap(cpu_ns, Relaxed);
-        self.stage.add_cpu(Duration::from_nanos(cpu_ns.saturating_sub(counted)));
+        let counted = self.thread().cpu_ns.swap(cpu_ns, Relaxed);
+        self.all.stage.add_cpu(Duration::from_nanos(cpu_ns.saturating_sub(counted)));
     }
 }
 
 impl Drop for DecodingThread<'_> {
     fn drop(&mut self) {
         self.count_cpu();
-        self.unit.shift(1, UnitState::Busy, UnitState::Idle, Instant::now());
+        let mut pace = self.thread().pace.lock();
+        pace.is_parked = self.left_as == UnitState::Throttled;
+        self.thread().unit.shift(1, UnitState::Busy, self.left_as, Instant::now());
     }
 }
 
@@ -265,16 +334,18 @@ mod tests {
     #[test]
     fn a_thread_is_busy_while_it_decodes_and_throttled_while_it_pauses() {
         let stages = FeedStages::default();
-        let threads = DecodeThreads::new(&stages.decode, 2);
+        let threads = DecodeThreads::new(&stages.decode, &Budget { cores: 1.5, ..Budget::default() });
         stages.record(100);
         let mut thread = threads.begin(1, batch());
         let (began, mut worked) = (Instant::now(), Duration::ZERO);
+        assert_eq!(thread.due(), None);
         while stages.decode.stats(Instant::now()).cpu_ns == 0 {
             std::hint::black_box((0..10_000u64).sum::<u64>());
             worked = began.elapsed();
             thread.end_item();
         }
-        thread.pause(Duration::from_millis(3));
+        let due = thread.due().expect("it was busy for ten milliseconds");
+        thread.keep_pace();
         drop(thread);
         let [(Stage::Decode, recording)] = &stages.take_recordings()[..] else { panic!("decode alone has units") };
         let states: Vec<UnitState> = recording.intervals.iter().map(|interval| interval.state).collect();
@@ -286,8 +357,31 @@ mod tests {
         let busy_ns = busy.map(|interval| (interval.end - interval.start).as_nanos()).sum::<u128>();
         // The statistics were read after the last item had ended, which the thread reported only with its pause.
         assert!((1..=stats.busy_ns.into()).contains(&busy_ns), "{stats:?} {recording:?}");
-        assert!(stats.busy_ns >= worked.as_nanos() as u64 && stats.throttled_ns >= 3_000_000, "{stats:?}");
+        assert!(stats.busy_ns >= worked.as_nanos() as u64 && stats.throttled_ns >= due.as_nanos() as u64, "{stats:?}");
         assert!(stats.cpu_ns <= stats.busy_ns + 1_000_000, "one thread cannot use more: {stats:?}");
         assert_eq!((stats.units, stats.items), (2, 0));
+    }
+
+    #[test]
+    fn a_parked_thread_is_throttled_until_it_begins_again_or_nothing_waits_for_it() {
+        let stages = FeedStages::default();
+        let threads = DecodeThreads::new(&stages.decode, &Budget { cores: 0.5, ..Budget::default() });
+        let throttled = || {
+            let later = Instant::now() + Duration::from_secs(1);
+            let before = stages.decode.units().read(Instant::now()).0;
+            stages.decode.units().read(later).0.of(UnitState::Throttled) > before.of(UnitState::Throttled)
+        };
+        let park = || threads.begin(0, batch()).park();
+        assert_eq!(park(), 0);
+        assert!(throttled());
+        drop(threads.begin(0, batch()));
+        assert!(!throttled(), "it had something else to do, and waits for more");
+        park();
+        park();
+        assert!(throttled());
+        threads.unpark(0);
+        assert!(!throttled());
+        threads.unpark(0);
+        drop(threads.begin(0, batch()));
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_pipeline::stats::{StageUnits, UnitState, nanoseconds};
+use spdl_pipeline::stats::{StageUnits, UnitState};
 
 use crate::budget::Budget;
 
@@ -23,34 +23,52 @@ const NEWEST_WEIGHT: f64 = 0.25;
 pub(crate) struct CpuThrottle {
     cores: f64,
     threads: f64,
-    due_ns: AtomicU64,
     /// Average number of cores that all other threads use: the bits of an `f64`.
     others: AtomicU64,
 }
 
-impl CpuThrottle {
-    pub(crate) fn new(budget: &Budget) -> Self {
-        Self {
-            cores: budget.cores,
-            threads: budget.threads().get() as f64,
-            due_ns: AtomicU64::new(0),
-            others: AtomicU64::new(0),
-        }
+/// What a decoding thread has to pause before its next item. Time without an item counts as a pause.
+#[derive(Debug)]
+pub(crate) struct OwedPause {
+    owed: Duration,
+    /// When the last item ended.
+    since: Instant,
+}
+
+impl OwedPause {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self { owed: Duration::ZERO, since: now }
     }
 
-    /// Returns how long a decoding thread has to pause after it was busy for `busy`. A pause below [`MIN_PAUSE`] is
-    /// added to the next one, of whichever thread.
-    pub(crate) fn pause_after(&self, busy: Duration) -> Duration {
+    pub(crate) const fn is_zero(&self) -> bool {
+        self.owed.is_zero()
+    }
+
+    /// Returns what is left at `now`, between two items, if it is long enough for a pause.
+    pub(crate) fn due(&self, now: Instant) -> Option<Duration> {
+        let left = self.left(now);
+        (left >= MIN_PAUSE).then_some(left)
+    }
+
+    /// Adds the pause for an item that began at `begun` and has ended now.
+    pub(crate) fn add(&mut self, pause: Duration, begun: Instant, now: Instant) {
+        *self = Self { owed: self.left(begun) + pause, since: now };
+    }
+
+    fn left(&self, now: Instant) -> Duration {
+        self.owed.saturating_sub(now.saturating_duration_since(self.since))
+    }
+}
+
+impl CpuThrottle {
+    pub(crate) fn new(budget: &Budget) -> Self {
+        Self { cores: budget.cores, threads: budget.threads().get() as f64, others: AtomicU64::new(0) }
+    }
+
+    /// Returns how long a decoding thread has to pause for an item that took `busy`.
+    pub(crate) fn pause_for(&self, busy: Duration) -> Duration {
         let share = (self.cores - self.others().max(0.0)).max(MIN_CORES);
-        let excess = (self.threads / share - 1.0).max(0.0);
-        if excess == 0.0 {
-            return Duration::ZERO;
-        }
-        let due_ns = nanoseconds(busy.mul_f64(excess));
-        if self.due_ns.fetch_add(due_ns, Relaxed) + due_ns < nanoseconds(MIN_PAUSE) {
-            return Duration::ZERO;
-        }
-        Duration::from_nanos(self.due_ns.swap(0, Relaxed))
+        busy.mul_f64((self.threads / share - 1.0).max(0.0))
     }
 
     fn others(&self) -> f64 {
@@ -100,11 +118,26 @@ mod tests {
         CpuThrottle::new(&Budget { cores, ..Budget::default() })
     }
 
+    /// Decodes so many samples, one after the other, on a thread. Returns its pauses.
+    fn pauses(throttle: &CpuThrottle, samples: u32) -> Vec<Duration> {
+        let mut now = Instant::now();
+        let (mut owed, mut pauses) = (OwedPause::new(now), Vec::new());
+        for _ in 0..samples {
+            if let Some(pause) = owed.due(now) {
+                now += pause;
+                pauses.push(pause);
+            }
+            owed.add(throttle.pause_for(SAMPLE), now, now + SAMPLE);
+            now += SAMPLE;
+        }
+        pauses
+    }
+
     /// Returns the fraction of the time in which the throttle lets its threads work.
     fn busy_part(throttle: &CpuThrottle) -> f64 {
-        let rest: Duration = (0..10_000).map(|_| throttle.pause_after(SAMPLE)).sum();
+        let pauses: Duration = pauses(throttle, 10_000).iter().sum();
         let busy = 10_000 * SAMPLE;
-        busy.as_secs_f64() / (busy + rest).as_secs_f64()
+        busy.as_secs_f64() / (busy + pauses).as_secs_f64()
     }
 
     fn close(actual: f64, expected: f64) -> bool {
@@ -141,11 +174,22 @@ mod tests {
     }
 
     #[test]
-    fn short_rests_are_put_together() {
-        let throttle = throttle(0.9);
-        let rests: Vec<Duration> =
-            (0..1000).map(|_| throttle.pause_after(SAMPLE)).filter(|rest| !rest.is_zero()).collect();
-        assert!(rests.len() > 50 && rests.iter().all(|rest| *rest >= MIN_PAUSE), "{rests:?}");
+    fn short_pauses_are_put_together() {
+        let pauses = pauses(&throttle(0.9), 1000);
+        assert!(pauses.len() > 50 && pauses.iter().all(|pause| *pause >= MIN_PAUSE), "{pauses:?}");
+    }
+
+    #[test]
+    fn a_thread_that_had_nothing_to_do_owes_less() {
+        let (now, ms) = (Instant::now(), Duration::from_millis);
+        let mut owed = OwedPause::new(now);
+        owed.add(ms(10), now, now);
+        assert_eq!(owed.due(now + ms(4)), Some(ms(6)));
+        owed.add(ms(2), now + ms(7), now + ms(20));
+        assert_eq!(owed.due(now + ms(20)), Some(ms(5)), "an item is no pause");
+        assert_eq!(owed.due(now + ms(60)), None);
+        owed.add(ms(2), now + ms(60), now + ms(61));
+        assert_eq!(owed.due(now + ms(61)), Some(ms(2)), "what is left over is not saved");
     }
 
     #[tokio::test]

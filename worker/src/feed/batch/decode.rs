@@ -4,6 +4,7 @@ use std::{
     cell::Cell,
     cmp::Reverse,
     sync::{Arc, atomic::Ordering},
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -24,7 +25,7 @@ use tracing::Span;
 use super::{
     BatchSample, FilledBatch,
     gather::gather,
-    lend::{Lender, Queues},
+    lend::{Lender, Parking, Queues},
     records::{FetchedGroup, FoundSample},
 };
 use crate::{
@@ -127,13 +128,26 @@ pub(super) fn decode_samples(
     let (shared, own) = (queues.shared.stealer(), queues.own.stealer());
     let (left, idle, span) = (Mutex::new(LeftSamples::default()), Notify::new(), Span::current());
     let copies = copies.stealer();
-    let threads = OwnThreads { feed, batch, permit, copies, shared, own, left: &left, idle: &idle, span: &span };
+    let lender = Lender::new(feed, batch, permit);
+    let parking = if lender.is_some() { Parking::open() } else { Parking::default() };
+    let threads = OwnThreads {
+        feed,
+        batch,
+        permit,
+        copies,
+        shared,
+        own,
+        left: &left,
+        idle: &idle,
+        parking: &parking,
+        span: &span,
+    };
     pool.in_place_scope(|scope| {
         for _ in 0..pool.current_num_threads().min(largest_first.len() + kept.len()) {
             scope.spawn(|_| threads.decode());
         }
-        if feed.work == FeedWork::All {
-            Lender { feed, batch, permit, idle: &idle }.run(&queues, || scope.spawn(|_| threads.decode()));
+        if let Some(lender) = lender {
+            lender.run(&queues, &parking, &idle, || scope.spawn(|_| threads.decode()));
         }
     });
     let mut left = left.into_inner();
@@ -163,13 +177,14 @@ struct OwnThreads<'t, 'q> {
     own: Stealer<QueuedSample<'q>>,
     left: &'t Mutex<LeftSamples>,
     idle: &'t Notify,
+    parking: &'t Parking,
     span: &'t Span,
 }
 
 impl OwnThreads<'_, '_> {
     /// Decodes samples on the calling thread until none is left.
     fn decode(&self) {
-        let Self { feed, batch, permit, copies, shared, own, left, idle, span } = self;
+        let Self { feed, batch, permit, copies, shared, own, left, idle, parking, span } = self;
         let _entered = span.enter();
         let mut thread = feed.resources.threads.begin(thread_index(feed), *batch);
         while let Some((KeptInBatch { sample, kept }, mut place)) = steal(copies) {
@@ -177,16 +192,24 @@ impl OwnThreads<'_, '_> {
                 continue;
             }
             let member = feed.sharing.as_ref().expect("it has taken the sample");
+            thread.keep_pace();
             place.take(feed, member, sample, kept);
-            let took = thread.end_item();
-            feed.resources.stages.decode.item(took, 0);
-            let pause = feed.resources.throttle.pause_after(took);
-            if !pause.is_zero() {
-                thread.pause(pause);
-            }
+            feed.resources.stages.decode.item(thread.end_item(), 0);
             permit.finish(1);
         }
-        while let Some(QueuedSample { group, found, mut place, has_permit }) = steal(own).or_else(|| steal(shared)) {
+        while !own.is_empty() || !shared.is_empty() {
+            if !feed.progress.is_cancelled()
+                && let Some(pause) = thread.due()
+            {
+                // Meanwhile helpers decode these samples, and the thread those of other batches.
+                match parking.enter(thread, Instant::now() + pause) {
+                    Ok(()) => break,
+                    Err(stays) => thread = stays,
+                }
+                thread.keep_pace();
+            }
+            let sample = steal(own).or_else(|| steal(shared));
+            let Some(QueuedSample { group, found, mut place, has_permit }) = sample else { break };
             // The slot of a rank that is gone is never published, and a batch that starts again decodes all again.
             if feed.progress.is_cancelled() || place.room.is_some_and(BatchRoom::is_revoked) {
                 continue;
@@ -204,11 +227,7 @@ impl OwnThreads<'_, '_> {
                     left.lock().undecoded.push(*sample);
                 }
             }
-            let pause = feed.resources.throttle.pause_after(took);
-            if !pause.is_zero() {
-                thread.pause(pause);
-            }
-            feed.resources.helpers.note_own_sample(took + pause);
+            feed.resources.helpers.note_own_sample(feed.resources.threads.with_pause(took));
             if has_permit {
                 permit.finish(1);
             }

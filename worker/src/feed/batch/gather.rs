@@ -65,14 +65,11 @@ pub(super) fn gather<'g>(
                     return;
                 }
                 let mut thread = resources.threads.begin(thread_index(feed), batch);
+                thread.keep_pace();
                 sample_bytes.fetch_add(column.sample_bytes as u64, Relaxed);
                 picks.fill(feed, number, column);
                 let took = thread.end_item();
                 busy_ns.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
-                let pause = resources.throttle.pause_after(took);
-                if !pause.is_zero() {
-                    thread.pause(pause);
-                }
             });
         }
     });

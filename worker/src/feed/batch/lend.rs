@@ -8,6 +8,7 @@ use std::{sync::atomic::Ordering, time::Instant};
 use bytes::Bytes;
 use crossbeam_deque::Worker;
 use futures::{StreamExt, stream::FuturesUnordered};
+use parking_lot::Mutex;
 use spdl_core::{
     BatchId,
     help::{DecodeRequest, MAX_BYTES, StoredField, StoredSample, StoredValue},
@@ -18,7 +19,13 @@ use tokio::{runtime::Handle, sync::Notify};
 use super::decode::{QueuedSample, shared};
 use crate::{
     decode::FieldTarget,
-    feed::{HelpReservation, driver::Feed, journal::Suspicion, scheduler::DecodePermit},
+    feed::{
+        HelpReservation,
+        driver::{Feed, FeedWork},
+        journal::Suspicion,
+        scheduler::DecodePermit,
+        stages::DecodingThread,
+    },
     help::{AskHelper, DecodedSamples, HelpAnswer, HelpTurn, LentJob, Queue},
 };
 
@@ -44,26 +51,85 @@ struct Chunk<'q> {
     held_bytes: u64,
 }
 
-/// How a batch is lent.
-pub(super) struct Lender<'l> {
-    pub(super) feed: &'l Feed,
-    pub(super) batch: BatchId,
-    pub(super) permit: &'l DecodePermit,
-    /// Notified when one of this process's threads finds no more samples.
-    pub(super) idle: &'l Notify,
+/// The threads of this process that left a batch because they have to pause for the budget. It is closed while nobody would call
+/// them back: then they pause where they are.
+#[derive(Debug, Default)]
+pub(super) struct Parking(Mutex<Option<Vec<ParkedThread>>>);
+
+#[derive(Debug)]
+pub(super) struct ParkedThread {
+    pub(super) number: usize,
+    until: Instant,
 }
 
-impl Lender<'_> {
-    /// Lends samples until none is left to lend and all that were lent are back. `more` starts another thread of this process.
-    /// Blocks the calling thread, which may not be one of the runtime's own.
-    pub(super) fn run(&self, queues: &Queues<'_>, more: impl Fn()) {
-        let helpers = &self.feed.resources.helpers;
-        let (Some(job), Some(links)) = (&self.feed.lent, helpers.links()) else { return };
-        Handle::current().block_on(self.lend(job, links, queues, more));
+impl Parking {
+    /// Returns a parking that a lender looks after.
+    pub(super) fn open() -> Self {
+        Self(Mutex::new(Some(Vec::new())))
     }
 
-    async fn lend(&self, job: &LentJob, links: &dyn AskHelper, queues: &Queues<'_>, more: impl Fn()) {
-        let resources = &self.feed.resources;
+    /// Lets a thread leave until its pause is over. Returns it if it may not.
+    pub(super) fn enter<'t>(&self, thread: DecodingThread<'t>, until: Instant) -> Result<(), DecodingThread<'t>> {
+        let mut threads = self.0.lock();
+        let Some(threads) = threads.as_mut() else { return Err(thread) };
+        threads.push(ParkedThread { number: thread.park(), until });
+        Ok(())
+    }
+
+    /// Removes the threads whose pause is over.
+    pub(super) fn leave(&self, now: Instant) -> Vec<ParkedThread> {
+        let mut threads = self.0.lock();
+        threads.iter_mut().flat_map(|threads| threads.extract_if(.., |thread| thread.until <= now)).collect()
+    }
+
+    /// Returns when the first pause is over.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.0.lock().iter().flatten().map(|thread| thread.until).min()
+    }
+
+    /// Lets no thread leave any more; returns those that have left.
+    pub(super) fn close(&self) -> Vec<ParkedThread> {
+        self.0.lock().take().unwrap_or_default()
+    }
+}
+
+/// How a batch is lent.
+pub(super) struct Lender<'l> {
+    feed: &'l Feed,
+    job: &'l LentJob,
+    links: &'l dyn AskHelper,
+    batch: BatchId,
+    permit: &'l DecodePermit,
+}
+
+impl<'l> Lender<'l> {
+    /// Returns how the batch is lent; `None` if it is not.
+    pub(super) fn new(feed: &'l Feed, batch: BatchId, permit: &'l DecodePermit) -> Option<Self> {
+        let (job, links) = feed.lent.as_ref().zip(feed.resources.helpers.links())?;
+        (feed.work == FeedWork::All).then_some(Self { feed, job, links, batch, permit })
+    }
+
+    /// Lends samples until none is left to lend and all that were lent are back. `more` starts another thread of this process; `idle`
+    /// is notified when one has left. Blocks the calling thread, which may not be one of the runtime's own.
+    pub(super) fn run(&self, queues: &Queues<'_>, parking: &Parking, idle: &Notify, more: impl Fn()) {
+        Handle::current().block_on(self.lend(queues, parking, idle, &more));
+        // What is left is for this process's threads.
+        self.call_back(parking.close(), queues, &more);
+    }
+
+    /// Lets threads that were parked go on, if there is something for them to do.
+    fn call_back(&self, parked: Vec<ParkedThread>, queues: &Queues<'_>, more: &impl Fn()) {
+        for thread in parked {
+            self.feed.resources.threads.unpark(thread.number);
+            if !queues.own.is_empty() || !queues.shared.is_empty() {
+                more();
+            }
+        }
+    }
+
+    async fn lend(&self, queues: &Queues<'_>, parking: &Parking, idle: &Notify, more: &impl Fn()) {
+        let Self { feed, job, .. } = self;
+        let resources = &feed.resources;
         let threads = resources.pool.current_num_threads();
         let mut lent = FuturesUnordered::new();
         loop {
@@ -77,10 +143,10 @@ impl Lender<'_> {
                 && !self.feed.progress.is_cancelled()
                 && let Some(turn) = resources.helpers.take_turn(job.fingerprint, queue(), Instant::now())
             {
-                let chunk = self.take_chunk(job, turn.samples(), queues);
+                let chunk = self.take_chunk(turn.samples(), queues);
                 match resources.reserve_help(chunk.held_bytes) {
                     Some(_) if chunk.samples.is_empty() => {}
-                    Some(room) => lent.push(self.ask(job, links, turn, chunk, room)),
+                    Some(room) => lent.push(self.ask(turn, chunk, room)),
                     None => chunk.samples.into_iter().for_each(|sample| queues.own.push(sample)),
                 }
             }
@@ -90,8 +156,10 @@ impl Lender<'_> {
             if (lent.is_empty() && queues.shared.is_empty()) || self.feed.progress.is_cancelled() {
                 return;
             }
+            self.call_back(parking.leave(Instant::now()), queues, more);
             let aside_until = resources.helpers.aside_until(Instant::now()).filter(|_| !queues.shared.is_empty());
-            let no_longer_aside = async { tokio::time::sleep_until(aside_until.expect("it is there").into()).await };
+            let woken = aside_until.into_iter().chain(parking.next()).min();
+            let is_time = async { tokio::time::sleep_until(woken.expect("it is there").into()).await };
             tokio::select! {
                 Some(returned) = lent.next(), if !lent.is_empty() => {
                     if !returned.is_empty() {
@@ -100,21 +168,21 @@ impl Lender<'_> {
                     }
                 }
                 () = freed => {}
-                () = no_longer_aside, if aside_until.is_some() => {}
-                () = self.idle.notified() => {}
+                () = is_time, if woken.is_some() => {}
+                () = idle.notified() => {}
             }
         }
     }
 
     /// Takes up to `most` samples from the shared queue. Those that cannot be lent go to the other one.
-    fn take_chunk<'q>(&self, job: &LentJob, most: usize, queues: &Queues<'q>) -> Chunk<'q> {
+    fn take_chunk<'q>(&self, most: usize, queues: &Queues<'q>) -> Chunk<'q> {
         let mut chunk = Chunk { samples: Vec::new(), stored: Vec::new(), bytes: Vec::new(), held_bytes: 0 };
         let (mut fields, mut columns) = (0, 0);
         while chunk.samples.len() < most && fields.max(columns) < CHUNK_BYTES {
             let Some(mut sample) = queues.shared.pop() else { break };
             // What another rank has decoded, or is decoding, is copied here.
             let is_shared = shared(self.feed).is_some_and(|member| member.is_kept(sample.found.sample.draw(), true));
-            let Some((stored, bytes)) = self.stored(job, &sample).filter(|_| !is_shared) else {
+            let Some((stored, bytes)) = self.stored(&sample).filter(|_| !is_shared) else {
                 queues.own.push(sample);
                 continue;
             };
@@ -122,7 +190,7 @@ impl Lender<'_> {
             self.permit.finish(1);
             sample.has_permit = false;
             fields += stored.fields.iter().map(|field| field.bytes).sum::<u64>();
-            columns += job.sizes.bytes_of(&stored.fields);
+            columns += self.job.sizes.bytes_of(&stored.fields);
             chunk.samples.push(sample);
             chunk.stored.push(stored);
             chunk.bytes.extend(bytes);
@@ -132,12 +200,8 @@ impl Lender<'_> {
     }
 
     /// Returns a sample as it is sent; `None` if it has to be decoded here.
-    fn stored(
-        &self,
-        job: &LentJob,
-        QueuedSample { group, found, .. }: &QueuedSample<'_>,
-    ) -> Option<(StoredSample, Vec<Bytes>)> {
-        let (feed, sample) = (self.feed, &found.sample);
+    fn stored(&self, QueuedSample { group, found, .. }: &QueuedSample<'_>) -> Option<(StoredSample, Vec<Bytes>)> {
+        let (feed, job, sample) = (self.feed, self.job, &found.sample);
         let is_suspect = feed.resources.journal.suspicion(feed.job_fingerprint, sample.id) != Suspicion::None;
         if is_suspect || found.bytes.max(job.sizes.bytes_of(&[])) > MAX_SAMPLE_BYTES {
             return None;
@@ -174,12 +238,11 @@ impl Lender<'_> {
     /// Asks for a chunk, writes what comes, and returns the samples that did not.
     async fn ask<'q>(
         &self,
-        job: &LentJob,
-        links: &dyn AskHelper,
         turn: HelpTurn<'_>,
         Chunk { samples, stored, bytes, .. }: Chunk<'q>,
         _room: HelpReservation,
     ) -> Vec<QueuedSample<'q>> {
+        let Self { job, links, .. } = self;
         let request = DecodeRequest { job: job.fingerprint, batch: self.batch, samples: stored };
         let (helper, count) = (turn.address(), samples.len());
         let limit = turn.limit(count);

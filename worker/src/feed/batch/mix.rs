@@ -163,11 +163,9 @@ impl BatchBuffer {
                         if feed.progress.is_cancelled() {
                             continue;
                         }
+                        thread.keep_pace();
                         mixer.mix(places, methods, &mut kept);
-                        let pause = feed.resources.throttle.pause_after(thread.end_item());
-                        if !pause.is_zero() {
-                            thread.pause(pause);
-                        }
+                        thread.end_item();
                     }
                 });
             }

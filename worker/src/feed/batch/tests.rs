@@ -1,6 +1,14 @@
 //! Tests of planning batches and of fetching their blocks ahead.
 
-use super::*;
+use std::time::{Duration, Instant};
+
+use spdl_core::messages::SessionId;
+use spdl_pipeline::stats::UnitState;
+
+use super::{
+    lend::{ParkedThread, Parking},
+    *,
+};
 use crate::feed::{
     FeedRequest, Idle, Resources, SlabKind,
     driver::FeedWork,
@@ -59,4 +67,27 @@ async fn a_batch_is_not_filled_with_the_samples_of_another() {
     let mut batches = PlannedBatches::new(feed);
     batches.prepare(first);
     batches.take(second);
+}
+
+#[test]
+fn threads_leave_a_batch_for_their_pause_while_somebody_calls_them_back() {
+    let resources = resources(64 << 20, None);
+    let batch = BatchId { session: SessionId(1), rank: 0, from: Position::START };
+    let begin = |number| resources.threads.begin(number, batch);
+    let (parking, now, pause) = (Parking::open(), Instant::now(), Duration::from_secs(1));
+    parking.enter(begin(0), now + 2 * pause).unwrap();
+    parking.enter(begin(1), now + pause).unwrap();
+    assert_eq!(parking.next(), Some(now + pause));
+    let numbers = |left: Vec<ParkedThread>| left.iter().map(|thread| thread.number).collect::<Vec<_>>();
+    assert!(parking.leave(now).is_empty());
+    assert_eq!(numbers(parking.leave(now + pause)), [1]);
+    assert_eq!(parking.next(), Some(now + 2 * pause));
+    assert_eq!(numbers(parking.close()), [0], "none is forgotten");
+    assert_eq!((parking.next(), parking.close().len()), (None, 0));
+    for parking in [parking, Parking::default()] {
+        drop(parking.enter(begin(0), now).unwrap_err());
+    }
+    let throttled = |at| resources.stages.decode.units().read(at).0.of(UnitState::Throttled);
+    let before = throttled(Instant::now());
+    assert!(throttled(Instant::now() + pause) > before, "thread 1 has not been called back");
 }
