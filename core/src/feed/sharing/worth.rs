@@ -15,6 +15,9 @@ pub struct SharingWorth {
     /// Mean times in nanoseconds: to decode a sample, and what is left of it where parts were taken.
     decode_ns: u64,
     decode_part_ns: u64,
+    /// Samples of which parts are kept and were not taken or given up yet, and what keeping them took.
+    pending: u64,
+    pending_ns: u64,
     saved_ns: u64,
     spent_ns: u64,
     /// Samples that were taken and parts that were given up without, in this window.
@@ -56,9 +59,11 @@ impl SharingWorth {
         }
     }
 
-    /// Notes that parts of a sample were kept in this time.
+    /// Notes that parts of a sample were kept in this time. It counts once they are taken or given up, as a feed that is ahead keeps
+    /// many before the first of them can save anything.
     pub fn note_kept(&mut self, took_ns: u64) {
-        self.spent_ns += took_ns;
+        self.pending += 1;
+        self.pending_ns += took_ns;
     }
 
     /// Notes that a sample was taken in this time.
@@ -76,6 +81,10 @@ impl SharingWorth {
     }
 
     fn end(&mut self, count: u64) {
+        let kept_ns = self.pending_ns / self.pending.max(1) * count.min(self.pending);
+        self.pending_ns -= kept_ns;
+        self.pending = self.pending.saturating_sub(count);
+        self.spent_ns += kept_ns;
         self.ended += count;
         if self.ended < WINDOW {
             return;
@@ -108,6 +117,21 @@ mod tests {
         let mut worth = SharingWorth::default();
         share(&mut worth, 10 * WINDOW, [3_000_000, 30_000, 30_000]);
         assert!(worth.is_on());
+    }
+
+    #[test]
+    fn what_is_kept_long_before_it_is_taken_counts_when_it_is() {
+        let mut worth = SharingWorth::default();
+        for _ in 0..20 * WINDOW {
+            worth.note_decoded(3_000_000, false);
+            worth.note_kept(100_000);
+        }
+        for _ in 0..19 * WINDOW {
+            worth.note_taken(100_000);
+            assert!(worth.is_on());
+        }
+        worth.note_unused(WINDOW);
+        assert!(!worth.is_on(), "nothing was saved for what these cost");
     }
 
     #[test]
