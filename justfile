@@ -16,6 +16,10 @@ lint:
 memcheck:
     .ci/run memcheck
 
+# The crates that touch pixels on 64-bit Arm, emulated.
+arm64 *arguments:
+    tests/arm64/run {{arguments}}
+
 # One benchmark of docs/guide/benchmarks.md.
 bench name="load" *arguments:
     cargo bench --bench {{name}} -- {{arguments}}
