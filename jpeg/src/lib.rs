@@ -58,7 +58,6 @@ mod segment_table;
 mod segments;
 mod standard;
 mod taps;
-#[cfg(target_arch = "x86_64")]
 mod vector;
 mod whole;
 mod window;

@@ -12,6 +12,7 @@ use crate::{
     scalable::{Layout, ScalableMemory},
     scan::{ScanState, Tables},
     taps::Axis,
+    vector::VectorKernel,
     window::Window,
 };
 
@@ -33,8 +34,7 @@ pub struct Scratch {
 #[derive(Clone, Copy, Debug)]
 enum Instructions {
     Portable,
-    #[cfg(target_arch = "x86_64")]
-    Avx2(crate::vector::Avx2),
+    Vector(VectorKernel),
 }
 
 /// The tables of the last picture. Most pictures have the same tables.
@@ -129,19 +129,14 @@ impl Scratch {
         let work = ScalableRender { layout, request, scratch: self, output };
         match instructions {
             Instructions::Portable => Portable.run(work),
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Avx2(avx2) => avx2.run(work),
+            Instructions::Vector(vector) => vector.run(work),
         }
     }
 }
 
 impl Instructions {
     fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(avx2) = crate::vector::Avx2::detect() {
-            return Self::Avx2(avx2);
-        }
-        Self::Portable
+        VectorKernel::detect().map_or(Self::Portable, Self::Vector)
     }
 }
 
@@ -165,8 +160,7 @@ impl Jpeg<'_> {
         let work = JpegRender { jpeg: self, request, scratch, output };
         match instructions {
             Instructions::Portable => Portable.run(work),
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Avx2(avx2) => avx2.run(work),
+            Instructions::Vector(vector) => vector.run(work),
         }
     }
 

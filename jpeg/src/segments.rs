@@ -56,11 +56,11 @@ const fn restart_marker(segment: u32) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vector::VectorKernel;
 
     #[test]
     fn markers_are_found_among_stuffed_and_fill_bytes_however_they_are_looked_for() {
-        #[cfg(target_arch = "x86_64")]
-        let vector = crate::vector::Avx2::detect();
+        let vector = VectorKernel::detect();
         // Pseudo-random bytes (xorshift), many of which are 255.
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let mut below = |n: u64| {
@@ -82,8 +82,7 @@ mod tests {
                 let is_marker = |at: &usize| bytes[*at] == 0xff && !matches!(bytes[at + 1], 0 | 0xff);
                 let plain = (at..bytes.len().saturating_sub(1)).find(is_marker);
                 assert_eq!(Portable.next_marker(&bytes, at), plain, "{at} of {bytes:?}");
-                #[cfg(target_arch = "x86_64")]
-                assert!(vector.is_none_or(|avx2| avx2.next_marker(&bytes, at) == plain), "{at} of {bytes:?}");
+                assert!(vector.is_none_or(|vector| vector.next_marker(&bytes, at) == plain), "{at} of {bytes:?}");
             }
         }
     }

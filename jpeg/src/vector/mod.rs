@@ -1,0 +1,207 @@
+//! The kernel with vector instructions: a module for each kind of processor. Nothing else depends on the kind.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod none;
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) use crate::kernel::Portable as VectorKernel;
+/// The kernel that this kind of processor can have. `detect` returns it where this very processor has the instructions.
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::Avx2 as VectorKernel;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::Neon as VectorKernel;
+
+#[cfg(test)]
+mod tests {
+    use super::VectorKernel;
+    use crate::{
+        idct::CoefficientPlace,
+        kernel::{FRACTION_BITS, Portable, STRIP, SimdKernel, Strip},
+    };
+
+    /// Pseudo-random numbers (xorshift).
+    struct Draw(u64);
+
+    impl Draw {
+        fn below(&mut self, n: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 20) % n
+        }
+
+        fn between(&mut self, low: i16, high: i16) -> i16 {
+            low + self.below((high - low) as u64 + 1) as i16
+        }
+
+        fn bytes(&mut self, count: usize) -> Vec<u8> {
+            (0..count).map(|_| self.below(256) as u8).collect()
+        }
+
+        /// Coefficients of blocks of `side` by `side`, of which only the `used` lowest of each row and column are not zeros. Every
+        /// third set has values that only hostile pictures have.
+        fn coefficients<const N: usize>(&mut self, side: usize, used: usize) -> [i16; N] {
+            let largest = [40, 1000, i16::MAX][self.below(3) as usize];
+            std::array::from_fn(|at| {
+                let (row, column) = (at / side % side, at % side);
+                if row < used && column < used { self.extreme_or_up_to(largest) } else { 0 }
+            })
+        }
+
+        fn extreme_or_up_to(&mut self, largest: i16) -> i16 {
+            match self.below(8) {
+                0 if largest == i16::MAX => i16::MIN,
+                1 => largest,
+                2 => -largest,
+                _ => self.between(-largest, largest),
+            }
+        }
+
+        fn quants<const N: usize>(&mut self) -> [i16; N] {
+            let largest = [1, 30, 255, i16::MAX][self.below(4) as usize];
+            std::array::from_fn(|_| self.between(1, largest))
+        }
+
+        /// Weights that add up to 2^14 for each of `pixels`, two per entry.
+        fn pairs(&mut self, pixels: usize, pairs_per_pixel: usize) -> Vec<[i16; 2]> {
+            let mut pairs = vec![[0; 2]; pixels * pairs_per_pixel];
+            for weights in pairs.chunks_exact_mut(pairs_per_pixel) {
+                let (mut rest, count) = (1 << 14, 2 * pairs_per_pixel as i16);
+                for weight in weights.as_flattened_mut() {
+                    *weight = self.between(0, (1 << 14) / count);
+                    rest -= *weight;
+                }
+                weights[0][0] += rest;
+            }
+            pairs
+        }
+    }
+
+    /// Calls `check` with the vector kernel of this processor, if it has one, and many different numbers.
+    fn many_times(check: impl Fn(VectorKernel, &mut Draw)) {
+        let Some(vector) = VectorKernel::detect() else { return };
+        let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
+        (0..2000).for_each(|_| check(vector, &mut draw));
+    }
+
+    /// Checks that both write the same: the samples of `N` blocks, and nothing beside them.
+    fn same_blocks<const N: usize>(
+        draw: &mut Draw,
+        side: usize,
+        vector: impl Fn(&mut [u8], [CoefficientPlace; N]),
+        portable: impl Fn(&mut [u8], [CoefficientPlace; N]),
+    ) {
+        let stride = side * N + draw.below(9) as usize;
+        let first = draw.below(40) as usize;
+        let places = std::array::from_fn(|at| CoefficientPlace { start: first + at * side, stride });
+        let mut out = [vec![0xa5; first + side * stride], vec![0xa5; first + side * stride]];
+        vector(&mut out[0], places);
+        portable(&mut out[1], places);
+        assert_eq!(out[0], out[1], "{places:?}");
+    }
+
+    #[test]
+    fn blocks_at_full_size_are_those_of_the_portable_kernel() {
+        many_times(|vector, draw| {
+            let blocks: [[i16; 64]; 2] = std::array::from_fn(|_| {
+                let used = [1, 4, 5, 8][draw.below(4) as usize];
+                draw.coefficients(8, used)
+            });
+            let quants: [[i16; 64]; 2] = std::array::from_fn(|_| draw.quants());
+            let (two, quants) = (blocks.each_ref(), quants.each_ref());
+            same_blocks(
+                draw,
+                8,
+                |out, places| vector.full_pair(two, quants, out, places),
+                |out, places| Portable.full_pair(two, quants, out, places),
+            );
+            let (twice, quants) = ([two[1]; 2], [quants[0]; 2]);
+            same_blocks(
+                draw,
+                8,
+                |out, [place]| vector.full_pair(twice, quants, out, [place; 2]),
+                |out, [place]| Portable.full_pair(twice, quants, out, [place; 2]),
+            );
+        });
+    }
+
+    #[test]
+    fn a_coefficient_anywhere_in_a_block_counts() {
+        let Some(vector) = VectorKernel::detect() else { return };
+        for at in 0..64 {
+            let mut block = [0; 64];
+            block[at] = 99;
+            let (blocks, quant) = ([&block, &[0; 64]], std::array::from_fn(|at| at as i16 + 1));
+            same_blocks(
+                &mut Draw(7),
+                8,
+                |out, places| vector.full_pair(blocks, [&quant; 2], out, places),
+                |out, places| Portable.full_pair(blocks, [&quant; 2], out, places),
+            );
+        }
+    }
+
+    #[test]
+    fn blocks_at_half_and_quarter_size_are_those_of_the_portable_kernel() {
+        many_times(|vector, draw| {
+            let (blocks, quant) = (draw.coefficients(4, 4), draw.quants());
+            same_blocks(
+                draw,
+                4,
+                |out, places| vector.half_four(&blocks, &quant, out, places),
+                |out, places| Portable.half_four(&blocks, &quant, out, places),
+            );
+            let (blocks, quant) = (draw.coefficients(2, 2), draw.quants());
+            same_blocks(
+                draw,
+                2,
+                |out, places| vector.quarter_four(&blocks, &quant, out, places),
+                |out, places| Portable.quarter_four(&blocks, &quant, out, places),
+            );
+        });
+    }
+
+    #[test]
+    fn resampled_values_are_those_of_the_portable_kernel() {
+        many_times(|vector, draw| {
+            let pairs_per_pixel = 1 + draw.below(6) as usize;
+            let count = 2 * pairs_per_pixel;
+            let (from, stride) = (draw.below(20) as usize, STRIP + draw.below(30) as usize);
+            let samples = count + 5;
+            let plane = draw.bytes(from + (samples - 1) * stride + STRIP);
+            let firsts: [u32; STRIP] = std::array::from_fn(|_| draw.below(6) as u32);
+            let pairs = draw.pairs(STRIP, pairs_per_pixel);
+            let mut tiles = [[[0; STRIP]; STRIP]; 2];
+            vector.across(&plane, from, stride, &firsts, &pairs, &mut tiles[0]);
+            Portable.across(&plane, from, stride, &firsts, &pairs, &mut tiles[1]);
+            assert_eq!(tiles[0], tiles[1], "{pairs_per_pixel} pairs per pixel");
+
+            let rows = 1 + draw.below(9) as usize;
+            let tile: Vec<Strip> =
+                (0..samples).map(|_| std::array::from_fn(|_| draw.between(0, 255 << FRACTION_BITS))).collect();
+            let firsts: Vec<u32> = (0..rows).map(|_| draw.below(6) as u32).collect();
+            let pairs = draw.pairs(rows, pairs_per_pixel);
+            let mut strips = [vec![[0; STRIP]; rows], vec![[0; STRIP]; rows]];
+            vector.down(&tile, &firsts, &pairs, &mut strips[0]);
+            Portable.down(&tile, &firsts, &pairs, &mut strips[1]);
+            assert_eq!(strips[0], strips[1], "{pairs_per_pixel} pairs per row");
+        });
+    }
+
+    #[test]
+    fn colours_are_those_of_the_portable_kernel() {
+        many_times(|vector, draw| {
+            let values: [Strip; 3] =
+                std::array::from_fn(|_| std::array::from_fn(|_| draw.between(0, 255 << FRACTION_BITS)));
+            for interleaved in [false, true] {
+                let (strips, luma) = (values.each_ref(), &values[0]);
+                assert_eq!(vector.colour(strips, interleaved), Portable.colour(strips, interleaved), "{values:?}");
+                assert_eq!(vector.grey(luma, interleaved), Portable.grey(luma, interleaved), "{luma:?}");
+            }
+        });
+    }
+}
