@@ -41,7 +41,7 @@ fn each_whole_block(pass: &mut Pass<'_>, change: &impl ChangeBlock) {
 }
 
 /// How the channels of pixels are taken apart and put together: with the vector instructions of 64 bytes or without. Both give
-/// the same.
+/// the same. Arm's instructions that load and store every third byte are what the compiler makes of the loops without.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ways {
     #[cfg(target_arch = "x86_64")]

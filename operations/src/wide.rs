@@ -1,5 +1,6 @@
 //! Compiles a function for every processor, for those with AVX2 and for those with AVX-512, and runs what the processor has. The
-//! results are the same, because no instruction that rounds otherwise is used.
+//! results are the same, because no instruction that rounds otherwise is used. On 64-bit Arm every processor has NEON, with which
+//! the compiler vectorises the version for every processor.
 
 /// Defines a function whose loops the compiler vectorises for the processor that it runs on.
 macro_rules! wide {
