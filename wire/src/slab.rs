@@ -26,8 +26,9 @@ use spdl_core::MAX_SLAB_BYTES;
 
 /// The most slots of a slab.
 pub const MAX_SLOTS: u32 = 4096;
-/// Bytes of a page. Slots start on the border of one, so that a slot can be page-locked or given back alone.
-pub const PAGE_BYTES: usize = 4096;
+/// Bytes of the largest page that Linux may have on this kind of processor; on 64-bit Arm it has pages of 4, 16 or 64 KiB. Slots start
+/// on the border of one, so that a slot can be page-locked or given back alone: the kernel gives back whole pages.
+pub const PAGE_BYTES: usize = if cfg!(target_arch = "x86_64") { 4 << 10 } else { 64 << 10 };
 /// A slot keeps as many bytes more than its batch takes, and [`SPARE_FRACTION`] of the batch, for the next one: the
 /// kernel fills each page that it gives again with zeros.
 const SPARE_BYTES: usize = 64 << 10;

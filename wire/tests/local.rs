@@ -11,11 +11,11 @@ use spdl_core::messages::FromHome;
 use spdl_wire::{
     frame,
     local::{self, LocalChannelError},
-    slab::Slab,
+    slab::{PAGE_BYTES, Slab},
 };
 use tokio::net::UnixStream;
 
-const ATTACHED: FromHome = FromHome::Attached { slots: 1, slot_stride: 4096 };
+const ATTACHED: FromHome = FromHome::Attached { slots: 1, slot_stride: PAGE_BYTES as u64 };
 
 fn framed() -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -42,7 +42,7 @@ async fn a_descriptor_comes_with_its_message_closed_on_exec_and_what_follows_sta
     assert_eq!(message, ATTACHED);
     let fd = fd.unwrap();
     assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
-    Slab::attach(fd, 1, 4096).unwrap();
+    Slab::attach(fd, 1, PAGE_BYTES as u64).unwrap();
     while bytes.len() < 4 {
         far.readable().await.unwrap();
         let _ = far.try_read_buf(&mut bytes);

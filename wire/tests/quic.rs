@@ -14,7 +14,7 @@ use spdl_testkit::{
 use spdl_wire::{
     frame::{self, FrameError},
     quic::{self, Peer, QuicError, QuicSettings},
-    slab::Slab,
+    slab::{PAGE_BYTES, Slab},
 };
 
 /// Accepts one connection and answers its requests with `Status(name)`.
@@ -256,12 +256,13 @@ async fn batches_arrive_in_the_slots_they_name() {
 async fn a_batch_for_a_slot_that_is_not_free_or_too_small_is_refused() {
     let cluster = ClusterCerts::default();
     let (far, home, _endpoints) = pair(&cluster).await;
-    let mine = Slab::private(1, 4096).unwrap();
+    let mine = Slab::private(1, PAGE_BYTES).unwrap();
+    let too_small = format!("the slot has {PAGE_BYTES}");
     let filled = |slot, used_bytes| FromHome::Filled { sequence: 0, slot, used_bytes };
     for (message, expected) in [
         (filled(1, 1), "not free"),
-        (filled(0, 4097), "the slot has 4096"),
-        (filled(0, u64::MAX), "the slot has 4096"),
+        (filled(0, PAGE_BYTES as u64 + 1), too_small.as_str()),
+        (filled(0, u64::MAX), too_small.as_str()),
         (FromHome::Leaving, "started with"),
     ] {
         let mut stream = home.open_uni().await.unwrap();

@@ -9,16 +9,16 @@ fn attach_clone(slab: &Slab) -> Slab {
 
 #[test]
 fn a_slot_goes_from_free_to_filling_to_published_and_back() {
-    let slab = Slab::private(2, 5000).unwrap();
-    assert_eq!(slab.slot_stride(), 8192);
+    let slab = Slab::private(2, PAGE_BYTES + 904).unwrap();
+    assert_eq!(slab.slot_stride(), 2 * PAGE_BYTES);
     let mut filling = slab.try_take(1).unwrap();
     assert!(slab.try_take(1).is_none() && slab.read(1).is_none() && !slab.release(1));
-    filling[8191] = 7;
+    filling[2 * PAGE_BYTES - 1] = 7;
     assert_eq!(filling.publish(), 1);
     assert!(slab.try_take(1).is_none());
     let reader = slab.read(1).unwrap();
     let other = reader.clone();
-    assert_eq!((reader[8191], other[8191]), (7, 7));
+    assert_eq!((reader[2 * PAGE_BYTES - 1], other[2 * PAGE_BYTES - 1]), (7, 7));
     assert!(!slab.release(1), "it is being read");
     drop((reader, other));
     assert!(slab.release(1) && !slab.release(1));
@@ -106,19 +106,22 @@ fn sizes_that_no_slab_has_are_refused() {
 
 #[test]
 fn a_descriptor_that_is_not_the_sealed_slab_is_refused() {
-    let owner = Slab::shared(2, 4096).unwrap();
+    let owner = Slab::shared(2, PAGE_BYTES).unwrap();
+    let page = PAGE_BYTES as u64;
     let fd = || owner.fd().unwrap().try_clone_to_owned().unwrap();
-    for (slots, stride) in [(3, 4096), (1, 4096), (2, 8192), (2, 100), (0, 4096), (2, u64::MAX - 4095), (2, 0)] {
+    for (slots, stride) in
+        [(3, page), (1, page), (2, 2 * page), (2, 100), (0, page), (2, u64::MAX - (page - 1)), (2, 0)]
+    {
         assert!(Slab::attach(fd(), slots, stride).is_err(), "{slots} x {stride}");
     }
     let file: OwnedFd = tempfile::tempfile().unwrap().into();
-    rustix::fs::ftruncate(&file, 8192).unwrap();
-    let error = Slab::attach(file, 2, 4096).unwrap_err().to_string();
+    rustix::fs::ftruncate(&file, 2 * page).unwrap();
+    let error = Slab::attach(file, 2, page).unwrap_err().to_string();
     assert!(error.contains("seal"), "{error}");
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let unsealed = rustix::fs::memfd_create("unsealed", flags).unwrap();
-    rustix::fs::ftruncate(&unsealed, 8192).unwrap();
-    assert!(matches!(Slab::attach(unsealed, 2, 4096), Err(SlabError::Foreign { .. })));
+    rustix::fs::ftruncate(&unsealed, 2 * page).unwrap();
+    assert!(matches!(Slab::attach(unsealed, 2, page), Err(SlabError::Foreign { .. })));
 }
 
 #[test]
@@ -164,20 +167,21 @@ fn kernel_bytes(slab: &Slab) -> u64 {
 #[test]
 fn a_slot_keeps_the_pages_of_its_batch_and_gives_the_others_back() {
     let slab = Slab::shared(2, 8 << 20).unwrap();
+    let [large, small, least] = [5_000_000, 1_000_000, 5000].map(|bytes: usize| bytes.next_multiple_of(PAGE_BYTES));
     assert_eq!(kernel_bytes(&slab), 0, "it is address space");
     let mut slot = slab.try_take(1).unwrap();
-    slot[..5_000_000].fill(7);
-    assert_eq!(slot.keep(5_000_000), 5_001_216);
-    assert_eq!((kernel_bytes(&slab), slab.held_bytes(1)), (5_001_216, 5_001_216));
+    slot[..large].fill(7);
+    assert_eq!(slot.keep(5_000_000), large);
+    assert_eq!((kernel_bytes(&slab), slab.held_bytes(1)), (large as u64, large));
     // A batch that is little smaller gives nothing back: the next one may be larger again.
-    assert_eq!(slot.keep(4_100_000), 5_001_216);
-    assert_eq!(slot.keep(1_000_000), 1_003_520);
-    assert_eq!((kernel_bytes(&slab), slot[999_999], slot[1_003_520]), (1_003_520, 7, 0));
+    assert_eq!(slot.keep(4_100_000), large);
+    assert_eq!(slot.keep(1_000_000), small);
+    assert_eq!((kernel_bytes(&slab), slot[small - 1], slot[small]), (small as u64, 7, 0));
     slot.publish();
     assert_eq!(slab.give_back(1, 0), slab.held_bytes(1), "it holds a batch");
     assert!(slab.release(1));
-    assert_eq!((slab.give_back(1, 5000), slab.held_bytes(1)), (8192, 8192));
-    assert_eq!(slab.try_take(1).unwrap()[8191], 7);
+    assert_eq!((slab.give_back(1, 5000), slab.held_bytes(1)), (least, least));
+    assert_eq!(slab.try_take(1).unwrap()[least - 1], 7);
     assert_eq!(slab.give_back(0, 0), 0, "nothing was kept in it");
 }
 
