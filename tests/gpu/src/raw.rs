@@ -82,11 +82,11 @@ impl TrainerContext {
             burn: kernel(c"trainer_burn"),
             trap: kernel(c"trainer_trap"),
         };
-        let mut name = [0; 128];
-        call!(cuDeviceGetName(name.as_mut_ptr(), 128, device));
+        let mut name = [0u8; 128];
+        call!(cuDeviceGetName(name.as_mut_ptr().cast(), 128, device));
         let mut driver_version = 0;
         call!(cuDriverGetVersion(&raw mut driver_version));
-        let name = name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(byte.cast_unsigned())).collect();
+        let name = name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte)).collect();
         Self { device, module, kernels, name, driver_version }
     }
 

@@ -10,7 +10,7 @@ mod numa;
 mod stream;
 mod trainer_stream;
 
-use std::{ffi::c_char, fmt, ptr, sync::Arc};
+use std::{fmt, ptr, sync::Arc};
 
 use cudarc::driver::sys;
 use exit::DriverCall;
@@ -164,11 +164,11 @@ impl Context {
     /// Returns the model name of the device.
     pub(crate) fn device_name(&self) -> Result<String, DeviceError> {
         let _call = begin(self.placement())?;
-        let mut name: [c_char; 128] = [0; 128];
+        let mut name = [0u8; 128];
         // SAFETY: the driver writes at most 128 bytes, with a zero at their end.
-        let result = unsafe { library::cuDeviceGetName(name.as_mut_ptr(), 128, self.device) };
+        let result = unsafe { library::cuDeviceGetName(name.as_mut_ptr().cast(), 128, self.device) };
         self.check("cuDeviceGetName", result)?;
-        Ok(name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(byte.cast_unsigned())).collect())
+        Ok(name.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte)).collect())
     }
 
     /// Returns the free and the total bytes of the device's memory.
