@@ -379,7 +379,7 @@ impl Resources {
             return false;
         }
         let mut unit = self.threads.begin(thread, batch);
-        unit.keep_pace();
+        unit.pause_if_due();
         self.journal.mark(thread, Some(sample));
         let is_decoded = decode();
         self.journal.mark(thread, None);

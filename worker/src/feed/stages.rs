@@ -244,7 +244,7 @@ impl DecodingThread<'_> {
     }
 
     /// Pauses before the next item as long as the budget asks for.
-    pub(crate) fn keep_pace(&mut self) {
+    pub(crate) fn pause_if_due(&mut self) {
         if let Some(pause) = self.due() {
             self.thread().unit.shift(1, UnitState::Busy, UnitState::Throttled, self.item_since);
             std::thread::sleep(pause);
@@ -345,7 +345,7 @@ mod tests {
             thread.end_item();
         }
         let due = thread.due().expect("it was busy for ten milliseconds");
-        thread.keep_pace();
+        thread.pause_if_due();
         drop(thread);
         let [(Stage::Decode, recording)] = &stages.take_recordings()[..] else { panic!("decode alone has units") };
         let states: Vec<UnitState> = recording.intervals.iter().map(|interval| interval.state).collect();

@@ -192,7 +192,7 @@ impl OwnThreads<'_, '_> {
                 continue;
             }
             let member = feed.sharing.as_ref().expect("it has taken the sample");
-            thread.keep_pace();
+            thread.pause_if_due();
             place.take(feed, member, sample, kept);
             feed.resources.stages.decode.item(thread.end_item(), 0);
             permit.finish(1);
@@ -206,7 +206,7 @@ impl OwnThreads<'_, '_> {
                     Ok(()) => break,
                     Err(stays) => thread = stays,
                 }
-                thread.keep_pace();
+                thread.pause_if_due();
             }
             let sample = steal(own).or_else(|| steal(shared));
             let Some(QueuedSample { group, found, mut place, has_permit }) = sample else { break };

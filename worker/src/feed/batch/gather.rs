@@ -65,7 +65,7 @@ pub(super) fn gather<'g>(
                     return;
                 }
                 let mut thread = resources.threads.begin(thread_index(feed), batch);
-                thread.keep_pace();
+                thread.pause_if_due();
                 sample_bytes.fetch_add(column.sample_bytes as u64, Relaxed);
                 picks.fill(feed, number, column);
                 let took = thread.end_item();

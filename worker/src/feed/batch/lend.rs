@@ -51,8 +51,8 @@ struct Chunk<'q> {
     held_bytes: u64,
 }
 
-/// The threads of this process that left a batch because they have to pause for the budget. It is closed while nobody would call
-/// them back: then they pause where they are.
+/// The decoding threads that left a batch because they have to pause for the budget of cores. `None` while no lender starts them again:
+/// then they sleep in the batch.
 #[derive(Debug, Default)]
 pub(super) struct Parking(Mutex<Option<Vec<ParkedThread>>>);
 

@@ -163,7 +163,7 @@ impl BatchBuffer {
                         if feed.progress.is_cancelled() {
                             continue;
                         }
-                        thread.keep_pace();
+                        thread.pause_if_due();
                         mixer.mix(places, methods, &mut kept);
                         thread.end_item();
                     }
