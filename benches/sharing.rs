@@ -20,6 +20,7 @@ use spdl_core::{
 };
 use spdl_shard::{manifest::Manifest, store::DatasetStore};
 use spdl_testkit::{
+    median,
     processes::{Cluster, ServerProcess, TestDataset},
     proxy::Proxy,
     s3::S3Server,
@@ -119,9 +120,8 @@ fn cpu(pictures: u64, steps: u64, rounds: u64) {
     println!("{steps} batches of {GLOBAL_BATCH} for each session, median of {rounds} rounds");
     println!("{:<26} {:>7} {:>8} {:>8} {:>8}", "", "CPU, s", "of one", "taken", "kept");
     let mut one_s = 0.0;
-    for ((case, mut seconds), Measured { taken, kept, .. }) in cases.iter().zip(seconds).zip(&last) {
-        seconds.sort_by(f64::total_cmp);
-        let median_s = seconds[seconds.len() / 2];
+    for ((case, seconds), Measured { taken, kept, .. }) in cases.iter().zip(seconds).zip(&last) {
+        let median_s = median(seconds);
         if case.jobs.len() == 1 && case.arguments.is_empty() {
             one_s = median_s;
         }

@@ -55,23 +55,20 @@ const fn restart_marker(segment: u32) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use spdl_testkit::crops::XorShift;
+
     use super::*;
     use crate::vector::VectorKernel;
 
     #[test]
     fn markers_are_found_among_stuffed_and_fill_bytes_however_they_are_looked_for() {
         let vector = VectorKernel::detect();
-        // Pseudo-random bytes (xorshift), many of which are 255.
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut below = |n: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 20) % n
-        };
+        // Pseudo-random bytes, many of which are 255.
+        let mut random = XorShift::default();
+        let mut below = |n: usize| random.below(n);
         for _ in 0..20_000 {
-            let length = below(160) as usize;
-            let byte = |below: &mut dyn FnMut(u64) -> u64| match below(30) {
+            let length = below(160);
+            let byte = |below: &mut dyn FnMut(usize) -> usize| match below(30) {
                 0..3 => vec![0xff, 0],
                 3 => vec![0xff],
                 4 => vec![0xff, 0xd3],

@@ -17,25 +17,25 @@ pub(crate) use neon::Neon as VectorKernel;
 
 #[cfg(test)]
 mod tests {
+    use spdl_testkit::crops::XorShift;
+
     use super::VectorKernel;
     use crate::{
         idct::CoefficientPlace,
         kernel::{FRACTION_BITS, Portable, STRIP, SimdKernel, Strip},
     };
 
-    /// Pseudo-random numbers (xorshift).
-    struct Draw(u64);
+    /// Draws pseudo-random numbers.
+    #[derive(Default)]
+    struct Draw(XorShift);
 
     impl Draw {
-        fn below(&mut self, n: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 >> 20) % n
+        fn below(&mut self, n: usize) -> usize {
+            self.0.below(n)
         }
 
         fn between(&mut self, low: i16, high: i16) -> i16 {
-            low + self.below((high - low) as u64 + 1) as i16
+            low + self.below((high - low) as usize + 1) as i16
         }
 
         fn bytes(&mut self, count: usize) -> Vec<u8> {
@@ -45,7 +45,7 @@ mod tests {
         /// Coefficients of blocks of `side` by `side`, of which only the `used` lowest of each row and column are not zeros. Every
         /// third set has values that only hostile pictures have.
         fn coefficients<const N: usize>(&mut self, side: usize, used: usize) -> [i16; N] {
-            let largest = [40, 1000, i16::MAX][self.below(3) as usize];
+            let largest = [40, 1000, i16::MAX][self.below(3)];
             std::array::from_fn(|at| {
                 let (row, column) = (at / side % side, at % side);
                 if row < used && column < used { self.extreme_or_up_to(largest) } else { 0 }
@@ -62,7 +62,7 @@ mod tests {
         }
 
         fn quants<const N: usize>(&mut self) -> [i16; N] {
-            let largest = [1, 30, 255, i16::MAX][self.below(4) as usize];
+            let largest = [1, 30, 255, i16::MAX][self.below(4)];
             std::array::from_fn(|_| self.between(1, largest))
         }
 
@@ -84,7 +84,7 @@ mod tests {
     /// Calls `check` with the vector kernel of this processor, if it has one, and many different numbers.
     fn many_times(check: impl Fn(VectorKernel, &mut Draw)) {
         let Some(vector) = VectorKernel::detect() else { return };
-        let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
+        let mut draw = Draw::default();
         (0..2000).for_each(|_| check(vector, &mut draw));
     }
 
@@ -95,8 +95,8 @@ mod tests {
         vector: impl Fn(&mut [u8], [CoefficientPlace; N]),
         portable: impl Fn(&mut [u8], [CoefficientPlace; N]),
     ) {
-        let stride = side * N + draw.below(9) as usize;
-        let first = draw.below(40) as usize;
+        let stride = side * N + draw.below(9);
+        let first = draw.below(40);
         let places = std::array::from_fn(|at| CoefficientPlace { start: first + at * side, stride });
         let mut out = [vec![0xa5; first + side * stride], vec![0xa5; first + side * stride]];
         vector(&mut out[0], places);
@@ -108,7 +108,7 @@ mod tests {
     fn blocks_at_full_size_are_those_of_the_portable_kernel() {
         many_times(|vector, draw| {
             let blocks: [[i16; 64]; 2] = std::array::from_fn(|_| {
-                let used = [1, 4, 5, 8][draw.below(4) as usize];
+                let used = [1, 4, 5, 8][draw.below(4)];
                 draw.coefficients(8, used)
             });
             let quants: [[i16; 64]; 2] = std::array::from_fn(|_| draw.quants());
@@ -137,7 +137,7 @@ mod tests {
             block[at] = 99;
             let (blocks, quant) = ([&block, &[0; 64]], std::array::from_fn(|at| at as i16 + 1));
             same_blocks(
-                &mut Draw(7),
+                &mut Draw(XorShift::new(7)),
                 8,
                 |out, places| vector.full_pair(blocks, [&quant; 2], out, places),
                 |out, places| Portable.full_pair(blocks, [&quant; 2], out, places),
@@ -168,9 +168,9 @@ mod tests {
     #[test]
     fn resampled_values_are_those_of_the_portable_kernel() {
         many_times(|vector, draw| {
-            let pairs_per_pixel = 1 + draw.below(6) as usize;
+            let pairs_per_pixel = 1 + draw.below(6);
             let count = 2 * pairs_per_pixel;
-            let (from, stride) = (draw.below(20) as usize, STRIP + draw.below(30) as usize);
+            let (from, stride) = (draw.below(20), STRIP + draw.below(30));
             let samples = count + 5;
             let plane = draw.bytes(from + (samples - 1) * stride + STRIP);
             let firsts: [u32; STRIP] = std::array::from_fn(|_| draw.below(6) as u32);
@@ -180,7 +180,7 @@ mod tests {
             Portable.across(&plane, from, stride, &firsts, &pairs, &mut tiles[1]);
             assert_eq!(tiles[0], tiles[1], "{pairs_per_pixel} pairs per pixel");
 
-            let rows = 1 + draw.below(9) as usize;
+            let rows = 1 + draw.below(9);
             let tile: Vec<Strip> =
                 (0..samples).map(|_| std::array::from_fn(|_| draw.between(0, 255 << FRACTION_BITS))).collect();
             let firsts: Vec<u32> = (0..rows).map(|_| draw.below(6) as u32).collect();
