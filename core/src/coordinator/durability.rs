@@ -54,7 +54,7 @@ impl Durability {
         problem: Option<String>,
     ) -> Result<Terms, Refusal> {
         let newcomer = match request {
-            ToCoordinator::Join(join) => (self.unkept.contains(&join.nonce) || core.adds_rank(now_ms, join))
+            ToCoordinator::Join(join) => (core.adds_rank(now_ms, join) || self.unkept.contains(&join.nonce))
                 .then_some(join.nonce)
                 .filter(|_| !mutated(Mutation::AdmitUnwritten)),
             _ => None,

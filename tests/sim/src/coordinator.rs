@@ -134,27 +134,37 @@ impl World {
     /// Stops a coordinator gracefully: it writes all changes if it can, and gives up its lease.
     pub(crate) fn stop_coordinator(&mut self, at: usize) {
         if self.coordinators[at].lead.is_some() {
-            let ((), changes) = self.run_core(at, |core, _| core.flush());
+            self.lead(at).core.flush();
+            let changes = self.poll_core(at);
             self.flush_writer(at, changes);
         }
         self.resign(at);
         self.kill_coordinator(at);
     }
 
-    /// Runs the core; returns its result and the changes to persist.
+    fn lead(&mut self, at: usize) -> &mut Lead {
+        self.coordinators[at].lead.as_mut().expect("it leads")
+    }
+
+    /// Runs the core with an event that tells it the time. Returns its result and the changes to persist.
     pub(crate) fn run_core<R>(
         &mut self,
         at: usize,
         event: impl FnOnce(&mut CoordinatorCore, u64) -> R,
     ) -> (R, Vec<Change>) {
-        let coordinator = &mut self.coordinators[at];
-        let now_ms = coordinator.process.clock.read_ms(self.now_us);
-        let lead = coordinator.lead.as_mut().expect("it leads");
+        let now_ms = self.coordinators[at].process.clock.read_ms(self.now_us);
+        let lead = self.lead(at);
         lead.newest_ms = lead.newest_ms.max(now_ms);
         let result = event(&mut lead.core, now_ms);
+        (result, self.poll_core(at))
+    }
+
+    /// Returns the changes to persist.
+    fn poll_core(&mut self, at: usize) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut notes = Vec::new();
-        while let Some(effect) = lead.core.poll_effect() {
+        let core = &mut self.lead(at).core;
+        while let Some(effect) = core.poll_effect() {
             match effect {
                 Effect::Persist(change) => changes.push(change),
                 Effect::Log(note) => notes.push(note),
@@ -164,7 +174,7 @@ impl World {
             self.on_log(at, &note);
         }
         self.oracle.persisting(at, &changes);
-        (result, changes)
+        changes
     }
 
     /// Hands changes to the writer, with the reply to send once they are durable.
@@ -248,7 +258,9 @@ impl World {
             Ok(terms) => terms,
             Err(refusal) => {
                 self.coverage.count("refused_while_nothing_can_be_written");
-                let ((), changes) = self.run_core(at, |_, _| ());
+                // The core was told the time if this is a join, and otherwise not.
+                let is_join = matches!(*body, ToCoordinator::Join(_));
+                let changes = if is_join { self.run_core(at, |_, _| ()).1 } else { self.poll_core(at) };
                 self.hand_over_changes(at, changes, None);
                 return self.answer(at, conn, id, FromCoordinator::Refused(refusal));
             }

@@ -21,6 +21,9 @@ const TWICE: u64 = 100;
 /// This many seeds reach everything in the coverage list.
 const ENOUGH: u64 = 2_000;
 
+/// Progress is told each time that this many seeds have begun.
+const TOLD: u64 = 50_000;
+
 /// Runs the cluster under virtual time with faults, once per seed.
 #[derive(Parser)]
 struct Arguments {
@@ -70,6 +73,10 @@ fn play(first: u64, count: u64, is_shown: bool) -> ExitCode {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= first + count {
                         break;
+                    }
+                    if seed > first && (seed - first).is_multiple_of(TOLD) {
+                        let seconds = started.elapsed().as_secs();
+                        eprintln!("{} of {count} seeds after {seconds} s", seed - first);
                     }
                     let outcome = run(seed, is_shown);
                     let problem = outcome.failure.clone().or_else(|| {
