@@ -274,8 +274,7 @@ impl DecodingThread<'_> {
     }
 
     fn count_cpu(&self) {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        let cpu_ns = time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs();
+        let cpu_ns = thread_cpu_ns();
         let counted = self.thread().cpu_ns.swap(cpu_ns, Relaxed);
         self.all.stage.add_cpu(Duration::from_nanos(cpu_ns.saturating_sub(counted)));
     }
@@ -288,6 +287,12 @@ impl Drop for DecodingThread<'_> {
         pace.is_parked = self.left_as == UnitState::Throttled;
         self.thread().unit.shift(1, UnitState::Busy, self.left_as, Instant::now());
     }
+}
+
+/// Returns the CPU time that this thread has used, in nanoseconds.
+pub(super) fn thread_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 #[cfg(test)]

@@ -229,7 +229,7 @@ impl<V: Clone, W> SharingCore<V, W> {
         self.resolve(id, draw)
     }
 
-    /// Notes that a feed is done with a sample: that it has taken it in `took_ns`.
+    /// Notes that a feed is done with a sample: that it has taken it, in as many nanoseconds of CPU time.
     pub fn taken(&mut self, id: SharingId, draw: SampleDraw, took_ns: u64) -> Released<V, W> {
         self.counts.taken += 1;
         let source = self.members[&id].source;
@@ -411,11 +411,11 @@ fn key_of(source: Fingerprint, draw: SampleDraw) -> (Fingerprint, SampleDraw) {
 /// How long a feed took for a sample that it decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
-    /// Time to decode it, in nanoseconds; 0 if it is not known.
+    /// Time to decode it, in nanoseconds; 0 if it is not known. Other processes may do some of it, so it is real time.
     pub took_ns: u64,
     /// Whether some of its parts were taken.
     pub in_part: bool,
-    /// Time to copy what is kept, in nanoseconds.
+    /// CPU time to copy what is kept, in nanoseconds.
     pub keep_ns: u64,
 }
 

@@ -86,6 +86,10 @@ impl SharingWorth {
         self.pending = self.pending.saturating_sub(count);
         self.spent_ns += kept_ns;
         self.ended += count;
+        if !self.is_on() {
+            // It has been judged already.
+            (self.saved_ns, self.spent_ns, self.ended) = (0, 0, 0);
+        }
         if self.ended < WINDOW {
             return;
         }
@@ -110,6 +114,22 @@ mod tests {
             worth.note_kept(keep_ns);
             worth.note_taken(take_ns);
         }
+    }
+
+    #[test]
+    fn what_is_left_when_sharing_pauses_makes_the_pause_no_longer() {
+        let mut worth = SharingWorth::default();
+        for _ in 0..10 * WINDOW {
+            worth.note_decoded(2_000, false);
+            worth.note_kept(1_000);
+        }
+        for _ in 0..10 * WINDOW {
+            worth.note_taken(1_000);
+        }
+        assert_eq!(worth.pause_left, FIRST_PAUSE);
+        assert!((1..FIRST_PAUSE).all(|_| !worth.begin()) && worth.begin());
+        share(&mut worth, WINDOW, [2_000, 1_000, 1_000]);
+        assert_eq!(worth.pause_left, 2 * FIRST_PAUSE, "only what is judged after it has begun again");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //!
 //! A process whose feeds have nothing in common pays one load of a flag for each sample.
 
+mod memory;
+
 use std::{
     sync::{
         Arc, Weak,
@@ -22,13 +24,12 @@ use spdl_core::{
 };
 use tokio::sync::oneshot;
 
-use super::room::{SharedReservation, SlotMemory};
+use self::memory::{SharedBuffer, SharedMemory};
+use super::{room::SlotMemory, stages::thread_cpu_ns};
 use crate::decode::FieldTarget;
 
 /// What is kept takes at most one part in this many of the memory of slots and cached blocks.
 const PART: u64 = 8;
-/// Memory is reserved and given back in steps of as many bytes.
-const STEP_BYTES: u64 = 4 << 20;
 /// The most samples that a rank announces ahead.
 const MAX_AHEAD: u64 = 16_384;
 /// A sample is taken to have at least as many bytes.
@@ -48,11 +49,11 @@ pub enum SampleSharing {
     Off,
 }
 
-/// What is kept of a part of a sample: one value for each of its columns.
+/// What is kept of a part of a sample: the values of its columns, one after another.
 #[derive(Debug)]
 struct KeptPart {
-    columns: SmallVec<[Bytes; 1]>,
-    _room: SharedRoom,
+    values: SharedBuffer,
+    ends: SmallVec<[usize; 1]>,
 }
 
 type Core = SharingCore<Arc<KeptPart>, oneshot::Sender<()>>;
@@ -80,74 +81,10 @@ pub struct SharingStats {
     pub bytes: u64,
 }
 
-/// The memory for what is kept. It is taken from that of cached blocks, as it is needed.
-#[derive(Debug)]
-struct SharedMemory {
-    slots: Arc<SlotMemory>,
-    max_bytes: u64,
-    used: Mutex<UsedMemory>,
-    /// Whether the last part had no room, and nothing was given up since. It is tried again at each sweep.
-    is_full: AtomicBool,
-    refused: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct UsedMemory {
-    bytes: u64,
-    reserved: Vec<SharedReservation>,
-}
-
-/// Memory of a part; given back when dropped.
-#[derive(Debug)]
-struct SharedRoom {
-    memory: Arc<SharedMemory>,
-    bytes: u64,
-}
-
-impl SharedMemory {
-    /// Returns whether more may be kept.
-    fn may_keep(&self) -> bool {
-        !self.is_full.load(Relaxed) && !self.slots.is_short()
-    }
-
-    fn take(self: &Arc<Self>, bytes: u64) -> Option<SharedRoom> {
-        if self.slots.is_short() {
-            return None;
-        }
-        let mut used = self.used.lock();
-        while used.bytes + bytes > STEP_BYTES * used.reserved.len() as u64 {
-            let next_bytes = STEP_BYTES * (used.reserved.len() as u64 + 1);
-            let more = (next_bytes <= self.max_bytes).then(|| self.slots.reserve_shared(STEP_BYTES)).flatten();
-            let Some(more) = more else {
-                self.is_full.store(true, Relaxed);
-                return None;
-            };
-            used.reserved.push(more);
-        }
-        used.bytes += bytes;
-        Some(SharedRoom { memory: self.clone(), bytes })
-    }
-}
-
-impl Drop for SharedRoom {
-    fn drop(&mut self) {
-        let mut used = self.memory.used.lock();
-        used.bytes -= self.bytes;
-        // One more step is kept, so that it is not reserved for each sample.
-        let steps = used.bytes.div_ceil(STEP_BYTES) + u64::from(used.bytes > 0);
-        let kept = used.reserved.len().min(usize::try_from(steps).unwrap_or(usize::MAX));
-        let given_back = used.reserved.split_off(kept);
-        drop(used);
-        self.memory.is_full.store(false, Relaxed);
-        drop(given_back);
-    }
-}
-
 impl Sharing {
     /// Creates the place for shared samples, within the memory of slots and cached blocks, which is `pool_bytes`.
     pub(super) fn new(setting: SampleSharing, slots: Arc<SlotMemory>, pool_bytes: u64) -> Arc<Self> {
-        let (used, is_full, refused) = (Mutex::default(), AtomicBool::new(false), AtomicU64::new(0));
-        let memory = Arc::new(SharedMemory { slots, max_bytes: pool_bytes / PART, used, is_full, refused });
+        let memory = SharedMemory::new(slots, pool_bytes / PART);
         let (core, met, swept_ms) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
         Arc::new(Self { setting, started: Instant::now(), core, met, memory, swept_ms })
     }
@@ -174,27 +111,32 @@ impl Sharing {
 
     /// Gives up what is kept if slots need its memory.
     pub(super) fn make_room(&self) {
-        if self.memory.slots.is_short() {
+        if self.memory.is_short() {
             let released = self.core.lock().release_all();
             drop(released);
+            self.memory.give_back();
         }
     }
 
     pub(crate) fn stats(&self) -> SharingStats {
         let (samples, refused) = (self.core.lock().counts(), self.memory.refused.load(Relaxed));
-        SharingStats { samples, refused, bytes: self.memory.used.lock().bytes }
+        SharingStats { samples, refused, bytes: self.memory.kept_bytes() }
     }
 
     /// Tells all feeds whether they have met another.
     fn tell(&self) {
         let mut met = self.met.lock();
+        let mut any_is_met = false;
         met.retain(|(id, flag)| match flag.upgrade() {
             Some(flag) => {
-                flag.store(self.core.lock().is_met(*id), Relaxed);
+                let is_met = self.core.lock().is_met(*id);
+                flag.store(is_met, Relaxed);
+                any_is_met |= is_met;
                 true
             }
             None => false,
         });
+        self.memory.set_use(any_is_met);
     }
 
     fn now_ms(&self) -> u64 {
@@ -207,7 +149,7 @@ impl Sharing {
         if is_due && self.swept_ms.compare_exchange(swept_ms, now_ms, Relaxed, Relaxed).is_ok() {
             let released = self.core.lock().sweep(now_ms);
             drop(released);
-            self.memory.is_full.store(false, Relaxed);
+            self.memory.sweep();
             self.make_room();
         }
     }
@@ -269,7 +211,7 @@ impl SharingMember {
     /// give up nothing.
     pub(super) async fn sweep(&self) {
         tokio::select! {
-            () = self.sharing.memory.slots.becomes_short() => self.sharing.make_room(),
+            () = self.sharing.memory.becomes_short() => self.sharing.make_room(),
             () = tokio::time::sleep(Duration::from_millis(SWEEP_MS)) => self.sharing.sweep(self.sharing.now_ms()),
         }
     }
@@ -324,20 +266,20 @@ impl SharingMember {
 
     /// Copies a sample to its place.
     pub(super) fn take(&self, draw: SampleDraw, KeptSample(values): &KeptSample, targets: &mut [FieldTarget<'_>]) {
-        let started = Instant::now();
+        let before_ns = thread_cpu_ns();
         for (value, columns) in values.iter().zip(&self.parts) {
             value.copy_to(columns, targets);
         }
-        let released = self.sharing.core.lock().taken(self.id, draw, nanoseconds(started));
+        let took_ns = thread_cpu_ns().saturating_sub(before_ns);
+        let released = self.sharing.core.lock().taken(self.id, draw, took_ns);
         drop(released);
     }
 
     /// Keeps those parts of a sample that others want, which another worker has decoded.
     pub(super) fn offer(&self, draw: SampleDraw, targets: &[FieldTarget<'_>]) {
-        let started = Instant::now();
         let wanted = self.sharing.core.lock().wanted_parts(self.id, draw, self.sharing.now_ms());
-        let kept: Vec<_> = wanted.into_iter().filter_map(|part| Some((part, self.copy(part, targets)?))).collect();
-        let decoded = Decoded { took_ns: 0, in_part: false, keep_ns: nanoseconds(started) };
+        let (kept, keep_ns) = self.copies(wanted, targets);
+        let decoded = Decoded { took_ns: 0, in_part: false, keep_ns };
         let released = self.sharing.core.lock().finish(self.id, draw, kept, decoded);
         drop(released);
     }
@@ -356,6 +298,18 @@ impl SharingMember {
         tokio::time::timeout(limit, woken).await.is_ok()
     }
 
+    /// Copies parts of a sample for which there is room. Returns also the CPU time that it took, in nanoseconds: in real time, a
+    /// thread that had to wait for a core would make copies look dearer than they are.
+    fn copies(
+        &self,
+        parts: impl IntoIterator<Item = usize>,
+        targets: &[FieldTarget<'_>],
+    ) -> (Vec<(usize, Arc<KeptPart>)>, u64) {
+        let before_ns = thread_cpu_ns();
+        let copies = parts.into_iter().filter_map(|part| Some((part, self.copy(part, targets)?))).collect();
+        (copies, thread_cpu_ns().saturating_sub(before_ns))
+    }
+
     /// Copies a part of a sample, if there is room.
     fn copy(&self, part: usize, targets: &[FieldTarget<'_>]) -> Option<Arc<KeptPart>> {
         let value = |column: &usize| -> &[u8] {
@@ -365,16 +319,22 @@ impl SharingMember {
             }
         };
         let columns = &self.parts[part];
-        let bytes = columns.iter().map(|column| value(column).len() as u64).sum();
-        let room = self.sharing.memory.take(bytes)?;
-        let columns = columns.iter().map(|column| Bytes::copy_from_slice(value(column))).collect();
-        Some(Arc::new(KeptPart { columns, _room: room }))
+        let mut values = self.sharing.memory.take(columns.iter().map(|column| value(column).len()).sum())?;
+        let ends = columns.iter().map(|column| {
+            values.extend_from_slice(value(column));
+            values.len()
+        });
+        let ends = ends.collect();
+        Some(Arc::new(KeptPart { values, ends }))
     }
 }
 
 impl KeptPart {
     fn copy_to(&self, columns: &[usize], targets: &mut [FieldTarget<'_>]) {
-        for (value, column) in self.columns.iter().zip(columns) {
+        let mut start = 0;
+        for (end, column) in self.ends.iter().zip(columns) {
+            let value = &self.values[start..*end];
+            start = *end;
             match &mut targets[*column] {
                 FieldTarget::Fixed(place) => place.copy_from_slice(value),
                 // A copy, as what is kept may be given up before the batch is filled.
@@ -399,12 +359,9 @@ impl SharedDecode<'_> {
 
     /// Keeps the parts that others want of a sample that is decoded.
     pub(super) fn keep(&mut self, targets: &[FieldTarget<'_>]) {
-        self.decoded.took_ns = nanoseconds(self.started).max(1);
-        let started = Instant::now();
+        self.decoded.took_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
         let wanted = (0..).zip(&self.work).filter(|(_, work)| matches!(work, PartWork::DecodeAndKeep));
-        let kept = wanted.filter_map(|(part, _)| Some((part, self.member.copy(part, targets)?)));
-        self.kept = kept.collect();
-        self.decoded.keep_ns = nanoseconds(started);
+        (self.kept, self.decoded.keep_ns) = self.member.copies(wanted.map(|(part, _)| part), targets);
     }
 }
 
@@ -414,8 +371,4 @@ impl Drop for SharedDecode<'_> {
         let released = self.member.sharing.core.lock().finish(self.member.id, self.draw, kept, self.decoded);
         drop(released);
     }
-}
-
-fn nanoseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
