@@ -2,7 +2,7 @@
 //! beside one; started one after the other; with nothing in common; and with sharing switched off. Then what two different jobs of one
 //! dataset read from its store.
 //!
-//! `cargo bench --bench sharing [-- --steps N] [--rounds N] [--pictures N]`
+//! `cargo bench --bench sharing [-- --steps N] [--rounds N] [--pictures N] [--cases N]`: `--cases` measures only the first ones.
 
 mod arguments;
 
@@ -81,7 +81,7 @@ fn measure(jobs: &[PathBuf], Case { jobs: names, apart, arguments, .. }: &Case<'
 }
 
 /// Measures all cases, in turn in each round, and prints the medians beside that of one session.
-fn cpu(pictures: u64, steps: u64, rounds: u64) {
+fn cpu(pictures: u64, steps: u64, rounds: u64, count: usize) {
     let dataset = TestDataset::of_pictures(pictures, pictures.div_ceil(8));
     let folder = dataset.path("dataset").to_string_lossy().into_owned();
     let write = |(name, seed, columns): (&str, u32, &str)| {
@@ -111,21 +111,23 @@ fn cpu(pictures: u64, steps: u64, rounds: u64) {
         case("two sessions of bytes", &["raw", "raw-too"], now, &[]),
         case("the same, not shared", &["raw", "raw-too"], now, &off),
     ];
-    let mut seconds = vec![Vec::new(); cases.len()];
-    let mut last = Vec::new();
-    for _ in 0..rounds {
-        last = cases.iter().map(|case| measure(&jobs, case, steps)).collect();
-        seconds.iter_mut().zip(&last).for_each(|(all, measured)| all.push(measured.cpu_s));
-    }
+    let cases = &cases[..count.min(cases.len())];
+    let rounds_of = |_| cases.iter().map(|case| measure(&jobs, case, steps)).collect();
+    let measured: Vec<Vec<Measured>> = (0..rounds).map(rounds_of).collect();
     println!("{steps} batches of {GLOBAL_BATCH} for each session, median of {rounds} rounds");
     println!("{:<26} {:>7} {:>8} {:>8} {:>8}", "", "CPU, s", "of one", "taken", "kept");
-    let mut one_s = 0.0;
-    for ((case, seconds), Measured { taken, kept, .. }) in cases.iter().zip(seconds).zip(&last) {
-        let median_s = median(seconds);
+    let mut one = 0;
+    for (number, case) in cases.iter().enumerate() {
         if case.jobs.len() == 1 && case.arguments.is_empty() {
-            one_s = median_s;
+            one = number;
         }
-        println!("{:<26} {median_s:>7.2} {:>8.2} {taken:>8} {kept:>8}", case.what, median_s / one_s);
+        let median_of =
+            |value: fn(&Measured) -> f64| median(measured.iter().map(|round| value(&round[number])).collect());
+        // Of the same round, as the machine's speed changes from round to round.
+        let of_one = measured.iter().map(|round| round[number].cpu_s / round[one].cpu_s).collect();
+        let [cpu_s, taken, kept] =
+            [|m: &Measured| m.cpu_s, |m: &Measured| m.taken, |m: &Measured| m.kept].map(median_of);
+        println!("{:<26} {cpu_s:>7.2} {:>8.2} {taken:>8} {kept:>8}", case.what, median(of_one));
     }
 }
 
@@ -190,7 +192,8 @@ fn main() {
     }
     let pictures = arguments::number("--pictures", 1024);
     let (steps, rounds) = (arguments::number("--steps", 60), arguments::number("--rounds", 3));
-    cpu(pictures, steps, rounds);
+    let cases = arguments::number("--cases", u64::MAX);
+    cpu(pictures, steps, rounds, usize::try_from(cases).unwrap_or(usize::MAX));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(store(pictures));
 }
