@@ -123,10 +123,7 @@ impl Cluster {
     fn workers(&mut self) {
         for id in 0..u64::from(self.size.workers) {
             let peer = RequestPeer { connection: ConnectionId(id), role: Role::Worker, name: "worker".to_owned() };
-            let mut sent = WorkerHeartbeat { cores: 16.0, ..worker(id, &node(id)) };
-            sent.home.socket = Some("/run/spdl/worker.sock".to_owned());
-            sent.stages = [Stage::Fetch, Stage::Decode, Stage::HandOver, Stage::Send].map(StageStats::new).into();
-            self.peers.push((peer, sent));
+            self.peers.push((peer, worker_heartbeat(id)));
         }
         self.worker_heartbeats();
     }
@@ -225,7 +222,15 @@ fn client() -> RequestPeer {
     RequestPeer { connection: ConnectionId(1 << 40), role: Role::Client, name: "trainer".to_owned() }
 }
 
-fn node(number: u64) -> String {
+/// Returns what a worker without ranks says first.
+pub(crate) fn worker_heartbeat(id: u64) -> WorkerHeartbeat {
+    let mut says = WorkerHeartbeat { cores: 16.0, ..worker(id, &node(id)) };
+    says.home.socket = Some("/run/spdl/worker.sock".to_owned());
+    says.stages = [Stage::Fetch, Stage::Decode, Stage::HandOver, Stage::Send].map(StageStats::new).into();
+    says
+}
+
+pub(crate) fn node(number: u64) -> String {
     format!("3f2504e0-4f89-41d3-9a0c-{number:012}")
 }
 

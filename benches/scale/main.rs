@@ -1,6 +1,6 @@
 //! Measures how the costs of the coordinator grow with ranks, workers and jobs, and those of a dataset with its shards. Each size
-//! is measured in a process of its own, so that its memory is its own. The coordinator's state machine is driven directly: what
-//! QUIC and the disk cost is not in it.
+//! is measured in a process of its own, so that its memory is its own. The coordinator's state machine is driven directly; then a
+//! coordinator's process has as many peers over QUIC.
 //!
 //! `cargo bench --bench scale [-- --json FILE]`
 
@@ -9,6 +9,7 @@ mod arguments;
 mod coordinator;
 mod cost;
 mod dataset;
+mod network;
 
 use std::{path::Path, process::Command};
 
@@ -32,6 +33,21 @@ const OF_COORDINATOR: &Columns = &[
     ("cpu_per_s", 4),
     ("restart_s", 3),
     ("resident_mb", 1),
+];
+
+const OF_NETWORK: &Columns = &[
+    ("ranks", 0),
+    ("workers", 0),
+    ("joined_s", 2),
+    ("join_coordinator_ms", 2),
+    ("join_peer_ms", 2),
+    ("beat_coordinator_us", 1),
+    ("beat_peer_us", 1),
+    ("coordinator_cores", 3),
+    ("beats_per_s", 1),
+    ("coordinator_mb", 1),
+    ("connection_kb", 1),
+    ("peer_kb", 1),
 ];
 
 const OF_DATASET: &Columns = &[
@@ -61,8 +77,15 @@ fn main() {
         println!("{}", dataset::run(Path::new(folder)));
         return;
     }
+    let ranks = arguments::number("--network", u64::MAX);
+    if let Some(ranks) = network::RANKS.iter().find(|at| u64::from(**at) == ranks) {
+        println!("{}", network::run(*ranks));
+        return;
+    }
     let coordinator =
         table(OF_COORDINATOR, (0..Size::ALL.len()).map(|at| in_process("--coordinator", &at.to_string())));
+    println!();
+    let network = table(OF_NETWORK, network::RANKS.iter().map(|ranks| in_process("--network", &ranks.to_string())));
     println!();
     let datasets = dataset::SHARDS.map(|shards| {
         let folder = tempfile::tempdir().expect("a folder");
@@ -72,7 +95,7 @@ fn main() {
     let datasets = datasets.iter().map(|folder| in_process("--dataset", folder.path().to_str().expect("UTF-8")));
     let dataset = table(OF_DATASET, datasets);
     if let Some(path) = after("--json") {
-        let all = serde_json::json!({ "coordinator": coordinator, "dataset": dataset });
+        let all = serde_json::json!({ "coordinator": coordinator, "network": network, "dataset": dataset });
         std::fs::write(path, format!("{all:#}\n")).expect("the file is written");
     }
 }
