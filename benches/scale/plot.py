@@ -14,6 +14,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 COLOURS = {"in one job": "#c1440e", "in jobs of 80": "#7a8b99"}
+OVER_QUIC = {
+    "rank_heartbeat_us": ("beat_coordinator_us", 1),
+    "join_us": ("join_coordinator_ms", 1e3),
+    "cpu_per_s": ("coordinator_cores", 1),
+    "resident_mb": ("coordinator_mb", 1),
+}
 OF_COORDINATOR = [
     ("rank_heartbeat_us", "CPU for a rank's heartbeat, µs"),
     ("join_us", "CPU for a rank's join, µs"),
@@ -36,6 +42,8 @@ def main(source: str, target: str) -> None:
         for name, colour in COLOURS.items():
             of_kind = [row for row in rows if (row["jobs"] == 1) == (name == "in one job") or row["ranks"] < 80]
             draw(axis, [row["ranks"] for row in of_kind], [row[key] for row in of_kind], colour, name)
+        network, (name, scale) = measured["network"], OVER_QUIC[key]
+        draw(axis, [row["ranks"] for row in network], [row[name] * scale for row in network], "#2a6f97", "the process, over QUIC")
         label(axis, title, "ranks, 8 to a worker")
     rows = measured["dataset"]
     for axis, (key, title) in zip(axes[1], OF_DATASET):

@@ -195,7 +195,7 @@ impl Server {
         let http_error = |source| StartError::Http { address: settings.http, source };
         let listener = TcpListener::bind(settings.http).await.map_err(http_error)?;
         let http = listener.local_addr().map_err(http_error)?;
-        let endpoint = server_endpoint(settings.listen, &identity, &settings.quic)?;
+        let endpoint = server_endpoint(settings.listen, &identity, &settings.quic.clone().for_requests())?;
         let bound = |source| StartError::Quic(QuicError::Bind { address: settings.listen, source });
         let quic = endpoint.local_addr().map_err(bound)?;
 

@@ -15,6 +15,8 @@ use spdl_core::size::parse_bytes;
 const MAX_BATCHES: u64 = 512;
 /// The most requests that a client may have open at a server.
 const MAX_REQUESTS: u64 = 16;
+/// The largest UDP payload of a frame of 1,500 bytes, with IPv6.
+const ETHERNET_PAYLOAD_BYTES: u16 = 1452;
 /// After bursts were lost, the largest payload is taken to no longer pass, and packets are as small as any path carries.
 /// Nearly always a buffer was full, so what passes is found out again after this time, and not after a minute: small packets
 /// cost several times the CPU. Probes of a path that really drops large packets are lost, and then nothing changes.
@@ -112,6 +114,18 @@ impl QuicSettings {
     #[must_use]
     pub fn connections_of_rank(&self) -> usize {
         self.connections.clamp(1, MAX_CONNECTIONS)
+    }
+
+    /// Returns these settings for a process that is only asked: payloads of at most 1,452 bytes, which fit into an Ethernet frame.
+    /// Both ends look for larger ones with padded packets, which cost more than all that such a connection carries in minutes.
+    #[must_use]
+    pub fn for_requests(self) -> Self {
+        let most = |bytes: u16| bytes.min(ETHERNET_PAYLOAD_BYTES);
+        Self {
+            max_udp_payload_bytes: most(self.max_udp_payload_bytes),
+            initial_udp_payload_bytes: most(self.initial_udp_payload_bytes),
+            ..self
+        }
     }
 
     /// Returns the limits for outgoing connections: batches come in, on streams that the other side opens.
