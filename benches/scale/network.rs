@@ -175,7 +175,8 @@ async fn measure(cluster: &Cluster, ranks: u32) -> Value {
                 tasks.spawn(peer.run(connecting.clone()));
             }
         }
-        until_present(&mut tasks, &known, count).await;
+        let present = tokio::time::timeout(2 * TIMEOUT, until_present(&mut tasks, &known, count));
+        present.await.expect("all peers are admitted");
     }
 
     let (joined_s, after) = (started.elapsed().as_secs_f64(), cpu_s(process));
