@@ -185,7 +185,7 @@ async fn main() {
     if !arguments::request_stats() {
         return;
     }
-    let (records, epochs) = (arguments::number("--records", 16_384), arguments::number("--epochs", 5).max(3));
+    let (records, epochs) = (arguments::number("--records", 16_384), arguments::number("--epochs", 10).max(3));
     let folder = tempfile::tempdir().expect("a directory for temporary files");
     let manifest = dataset(folder.path(), records).await;
     let server = S3Server::start_open();
@@ -200,11 +200,13 @@ async fn main() {
         "fraction", "room, MB", "in use", "hits", "of it", "LRU", "Belady", "requests", "MB"
     );
     let proxy = Proxy::start(server.address());
-    let window_bytes = pull(&job(&url(&proxy), &manifest), samples, &proxy, bytes / 2, 3).await.window_bytes;
+    let probe = pull(&job(&url(&proxy), &manifest), samples, &proxy, bytes / 2, epochs).await;
+    // What is in use, and what decoding takes of the room once it has begun.
+    let beside = probe.window_bytes + (bytes / 2).saturating_sub(probe.limit_bytes);
     for fraction in FRACTIONS {
         let proxy = Proxy::start(server.address());
         let job = job(&url(&proxy), &manifest);
-        let room = (fraction * bytes as f64) as u64 + window_bytes;
+        let room = (fraction * bytes as f64) as u64 + beside;
         let Measured { epoch, window_bytes, limit_bytes } = pull(&job, samples, &proxy, room, epochs).await;
         let plan = Plan::new(&manifest.block_samples(), job.seed, job.order).expect("a plan");
         let uses = block_uses(&plan, &job, epochs);

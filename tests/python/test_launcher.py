@@ -41,15 +41,18 @@ STEPPED = textwrap.dedent("""
             pass
         print(json.dumps({"receipt": loader.receipt}))
 """)
-#: A program that ends only at a signal, and prints those that it gets.
+#: A program that ends only at a signal, and prints those that it gets. When it waits it writes its parent's pid to the
+#: file that it is given.
 WAITS = textwrap.dedent("""
-    import signal, sys
+    import os, pathlib, signal, sys
     def handle(number, frame):
         print(signal.Signals(number).name, flush=True)
         if number == signal.SIGTERM:
             sys.exit(7)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, handle)
+    for file in sys.argv[1:]:
+        pathlib.Path(file).write_text(f"{os.getppid()}\\n")
     print("waits", flush=True)
     while True:
         signal.pause()

@@ -200,8 +200,7 @@ def test_a_job_that_is_cancelled_leaves_nothing(launch: Launch, train: pathlib.P
     os.mkfifo(pipe)
     # Opened for writing too, so that it does not end between the two commands.
     with open(os.open(pipe, os.O_RDWR), "r+b", buffering=0) as pids:
-        code = f"import os; open({str(pipe)!r}, 'w').write(f'{{os.getppid()}}\\n')\n{WAITS}"
-        number = launch.submit(wrap("spdl-run", "--job", train, "--", sys.executable, "-c", code))
+        number = launch.submit(wrap("spdl-run", "--job", train, "--", sys.executable, "-c", WAITS, pipe))
         trees = [Tree(parent(int(pids.readline()))) for _ in slurm.NODES]
     launch.cluster.call("scancel", number)
     for tree in trees:
