@@ -23,9 +23,9 @@ use spdl_testkit::processes::{Cluster, TestDataset, cpu_time, resident_bytes};
 use spdl_wire::{
     certs::Identity,
     coordinators::CoordinatorClient,
-    quic::{self, QuicSettings},
+    quic::{self, QuicSettings, REQUEST_TIMEOUT},
 };
-use tokio::{runtime::Runtime, sync::Semaphore, task::JoinSet};
+use tokio::{runtime::Runtime, task::JoinSet};
 
 use crate::coordinator::{RANKS_PER_WORKER, node, worker_heartbeat};
 
@@ -37,9 +37,10 @@ const WARM: Duration = Duration::from_secs(6);
 const MEASURED: Duration = Duration::from_secs(10);
 /// Peers with one address: a coordinator admits no more than 1,024 connections from one.
 const PER_ADDRESS: usize = 500;
-/// Peers that connect at once.
-const CONNECTING: usize = 32;
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// As trainers have them.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// All have to be there after this time.
+const TIMEOUT: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_millis(200);
 const JOB: &str = "job";
 
@@ -62,10 +63,8 @@ struct Peer {
 
 impl Peer {
     /// Joins if it is a rank, and then sends heartbeats for ever.
-    async fn run(mut self, connecting: Arc<Semaphore>) {
-        let permit = connecting.acquire().await.expect("it is never closed");
+    async fn run(mut self) {
         self.beat().await;
-        drop(permit);
         self.known.present.fetch_add(1, Relaxed);
         let mut clock = tokio::time::interval(PERIOD);
         loop {
@@ -78,7 +77,7 @@ impl Peer {
     /// Sends what it has to say, and notes what the answer tells and what has changed since.
     async fn beat(&mut self) {
         let answer = loop {
-            match self.client.ask(&self.says, TIMEOUT).await {
+            match self.client.ask(&self.says, REQUEST_TIMEOUT).await {
                 // While others that have joined are late, as all share two cores. A trainer asks again, too.
                 Ok(FromCoordinator::Refused(Refusal::RunInUse { .. })) => {}
                 Err(error) if error.is_retryable() => {}
@@ -152,7 +151,6 @@ async fn measure(cluster: &Cluster, ranks: u32) -> Value {
     let (idle_bytes, known, mut tasks) = (resident(), Arc::<Known>::default(), JoinSet::new());
     let (started, before) = (Instant::now(), cpu_s(process));
 
-    let connecting = Arc::new(Semaphore::new(CONNECTING));
     let worker = |id: u64| ToCoordinator::WorkerHeartbeat(worker_heartbeat(id));
     let rank = |rank: u32| {
         let node = NodeId(node(u64::from(rank / RANKS_PER_WORKER)));
@@ -170,12 +168,12 @@ async fn measure(cluster: &Cluster, ranks: u32) -> Value {
             let endpoint = quic::server_endpoint(address, &identity, &QuicSettings::default()).expect("a socket");
             for says in says {
                 let discovery = LeaderDiscovery::new(cluster.address.parse().expect("an address"));
-                let client = CoordinatorClient::new(endpoint.clone(), discovery, TIMEOUT);
+                let client = CoordinatorClient::new(endpoint.clone(), discovery, CONNECT_TIMEOUT);
                 let peer = Peer { client, says: says.clone(), known: known.clone() };
-                tasks.spawn(peer.run(connecting.clone()));
+                tasks.spawn(peer.run());
             }
         }
-        let present = tokio::time::timeout(2 * TIMEOUT, until_present(&mut tasks, &known, count));
+        let present = tokio::time::timeout(TIMEOUT, until_present(&mut tasks, &known, count));
         present.await.expect("all peers are admitted");
     }
 

@@ -29,15 +29,21 @@ const MAX_CONNECTIONS: usize = 100_000;
 /// The largest number of connections from one address, so that one host cannot use up all of them. Ranks behind one NAT
 /// address share this number.
 const MAX_CONNECTIONS_PER_ADDRESS: usize = 1_024;
-/// The largest number of concurrent handshakes.
-const MAX_HANDSHAKES: usize = 256;
+/// The largest number of concurrent handshakes. More wait: all at once would take so long that each client gives up.
+const HANDSHAKES_AT_ONCE: usize = 64;
 /// The roles that may connect.
 const ROLES: [Role; 3] = [Role::Worker, Role::Client, Role::Admin];
 
-/// Accepts peers until the endpoint is closed, and returns after the last connection has ended. Connections that end
-/// while `stopping` is set do not count as dead peers. Dropping the future closes all connections.
-pub(crate) async fn accept(endpoint: quinn::Endpoint, leadership: Arc<Leadership>, stopping: Arc<AtomicBool>) {
-    let mut handshakes = PendingConnections::new(MAX_HANDSHAKES);
+/// Accepts peers until the endpoint is closed, and returns after the last connection has ended. At most `max_handshakes` peers wait
+/// for their handshake. Connections that end while `stopping` is set do not count as dead peers. Dropping the future closes all
+/// connections.
+pub(crate) async fn accept(
+    endpoint: quinn::Endpoint,
+    max_handshakes: usize,
+    leadership: Arc<Leadership>,
+    stopping: Arc<AtomicBool>,
+) {
+    let mut handshakes = PendingConnections::new(HANDSHAKES_AT_ONCE, max_handshakes);
     let (ready_tx, mut ready_rx) = mpsc::channel(1);
     let limits = Arc::new(ConnectionLimits::default());
     let rejections = Arc::clone(leadership.rejections());
@@ -58,6 +64,7 @@ pub(crate) async fn accept(endpoint: quinn::Endpoint, leadership: Arc<Leadership
                     }
                 });
             }
+            () = handshakes.go_on() => {}
             Some((connection, peer)) = ready_rx.recv() => {
                 let address = connection.remote_address();
                 let Some(permit) = ConnectionLimits::admit(&limits, address.ip()) else {

@@ -195,7 +195,8 @@ impl Server {
         let http_error = |source| StartError::Http { address: settings.http, source };
         let listener = TcpListener::bind(settings.http).await.map_err(http_error)?;
         let http = listener.local_addr().map_err(http_error)?;
-        let endpoint = server_endpoint(settings.listen, &identity, &settings.quic.clone().for_requests())?;
+        let of_quic = settings.quic.clone().for_requests();
+        let endpoint = server_endpoint(settings.listen, &identity, &of_quic)?;
         let bound = |source| StartError::Quic(QuicError::Bind { address: settings.listen, source });
         let quic = endpoint.local_addr().map_err(bound)?;
 
@@ -224,7 +225,12 @@ impl Server {
             }
         });
         let mut connections = JoinSet::new();
-        let accept = connections::accept(endpoint.clone(), Arc::clone(&leadership), Arc::clone(&stopping));
+        let accept = connections::accept(
+            endpoint.clone(),
+            of_quic.max_handshakes,
+            Arc::clone(&leadership),
+            Arc::clone(&stopping),
+        );
         connections.spawn(Arc::clone(&leadership).watch("accepts connections", accept));
         Ok(Self { quic, http, endpoint, leadership, election, stopping, stop_http, http_task, connections, tasks })
     }

@@ -33,8 +33,10 @@ use crate::{
 const CLIENTS: [Role; 2] = [Role::Client, Role::Admin];
 /// Those, and workers, which ask for blocks.
 const CLIENTS_AND_WORKERS: [Role; 3] = [Role::Worker, Role::Client, Role::Admin];
-/// The most connections that have not attached yet: over QUIC, and over the socket, where each takes a descriptor.
-const MAX_PENDING: usize = 256;
+/// The most connections that attach at once, and the most that wait for it: over QUIC, and over the socket, where each takes a
+/// descriptor.
+const AT_ONCE: usize = 64;
+const MAX_PENDING: usize = 1024;
 const MAX_PENDING_LOCAL: usize = 64;
 /// How long accepting pauses when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -104,10 +106,14 @@ struct Arrivals {
 }
 
 async fn listen_local(listener: LocalListener, arrivals: Arrivals) {
-    let mut pending = PendingConnections::new(MAX_PENDING_LOCAL);
+    let mut pending = PendingConnections::new(AT_ONCE, MAX_PENDING_LOCAL);
     let failures = LogLimit::new(LOG_PERIOD);
     loop {
-        let stream = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = pending.go_on() => continue,
+        };
+        let stream = match accepted {
             Ok(stream) => stream,
             Err(error) => {
                 if let Some(more) = failures.admit_text() {
@@ -138,8 +144,13 @@ async fn listen_local(listener: LocalListener, arrivals: Arrivals) {
 }
 
 async fn listen_quic(endpoint: Endpoint, peers: Option<mpsc::Sender<Connection>>, arrivals: Arrivals) {
-    let mut pending = PendingConnections::new(MAX_PENDING);
-    while let Some(incoming) = endpoint.accept().await {
+    let mut pending = PendingConnections::new(AT_ONCE, MAX_PENDING);
+    loop {
+        let incoming = tokio::select! {
+            incoming = endpoint.accept() => incoming,
+            () = pending.go_on() => continue,
+        };
+        let Some(incoming) = incoming else { break };
         let (peers, arrivals) = (peers.clone(), arrivals.clone());
         pending.admit(incoming.remote_address().ip(), async move {
             match open_control(incoming, peers).await {

@@ -53,9 +53,13 @@ where
     // At most as many as the allowed streams. They are cancelled when this future is dropped.
     let mut running = JoinSet::new();
     loop {
-        match connection.accept_bi().await {
+        let accepted = tokio::select! {
+            accepted = connection.accept_bi() => accepted,
+            // Otherwise its memory would be held until the next request.
+            Some(_) = running.join_next() => continue,
+        };
+        match accepted {
             Ok((send, receive)) => {
-                while running.try_join_next().is_some() {}
                 let (connection, handler) = (connection.clone(), Arc::clone(&handler));
                 running.spawn(async move {
                     if let Err(error) = answer(send, receive, &*handler).await

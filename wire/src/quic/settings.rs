@@ -13,8 +13,11 @@ use spdl_core::size::parse_bytes;
 
 /// The most batches that a home may have in flight to a client, each on its own stream.
 const MAX_BATCHES: u64 = 512;
-/// The most requests that a client may have open at a server.
-const MAX_REQUESTS: u64 = 16;
+/// The most requests that a client may have open at a server that gets requests only. It has one or two at a time. The memory for
+/// each, 450 bytes, is not given back while the connection lasts.
+const OPEN_REQUESTS: u32 = 4;
+/// The connections that a server that gets requests only lets wait for their handshakes.
+const LAUNCHED: usize = 16_384;
 /// The largest UDP payload of a frame of 1,500 bytes, with IPv6.
 const ETHERNET_PAYLOAD_BYTES: u16 = 1452;
 /// After bursts were lost, the largest payload is taken to no longer pass, and packets are as small as any path carries.
@@ -71,6 +74,9 @@ pub struct QuicSettings {
     /// connection does not take more than a core at either end. At least 1 and at most 16; default 1. Raised: more memory, and
     /// a batch arrives later where the link, and not a core, is the limit.
     pub connections: usize,
+    /// The most requests that a client may have open at a server at once, in one connection. Default 16. Raised: a client can take
+    /// more memory.
+    pub max_requests: u32,
     /// The most connections in their handshake at once. Default 1,024. Raised: an attacker can take more memory.
     pub max_handshakes: usize,
 }
@@ -104,6 +110,7 @@ impl Default for QuicSettings {
             segmentation_offload: true,
             congestion: Congestion::default(),
             connections: 1,
+            max_requests: 16,
             max_handshakes: 1024,
         }
     }
@@ -116,14 +123,17 @@ impl QuicSettings {
         self.connections.clamp(1, MAX_CONNECTIONS)
     }
 
-    /// Returns these settings for a process that is only asked: payloads of at most 1,452 bytes, which fit into an Ethernet frame.
-    /// Both ends look for larger ones with padded packets, which cost more than all that such a connection carries in minutes.
+    /// Returns these settings for a process that is only asked: payloads of at most 1,452 bytes, which fit into an Ethernet frame,
+    /// and at most 4 open requests in a connection. Both ends look for larger payloads with padded packets, which cost more than all
+    /// that such a connection carries in minutes. All ranks and workers of a launch may wait for their handshakes: at least 16,384.
     #[must_use]
     pub fn for_requests(self) -> Self {
         let most = |bytes: u16| bytes.min(ETHERNET_PAYLOAD_BYTES);
         Self {
             max_udp_payload_bytes: most(self.max_udp_payload_bytes),
             initial_udp_payload_bytes: most(self.initial_udp_payload_bytes),
+            max_requests: self.max_requests.min(OPEN_REQUESTS),
+            max_handshakes: self.max_handshakes.max(LAUNCHED),
             ..self
         }
     }
@@ -145,7 +155,7 @@ impl QuicSettings {
         config
             .stream_receive_window(varint(self.request_window_bytes))
             .receive_window(varint(self.request_window_bytes))
-            .max_concurrent_bidi_streams(varint(MAX_REQUESTS))
+            .max_concurrent_bidi_streams(varint(self.max_requests.into()))
             .max_concurrent_uni_streams(varint(0));
         server
             .transport_config(Arc::new(config))
