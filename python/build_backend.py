@@ -62,6 +62,8 @@ def add_program() -> None:
     # Renamed when it is complete: two builds can go on at once.
     copy = SCRIPTS.with_name(f".{PROGRAM}-{os.getpid()}")
     shutil.copy(built, copy)
-    if shutil.which("strip"):
-        subprocess.run(["strip", str(copy)], check=True)
+    # Another machine's program needs a strip of its own, which the variable names; without one it keeps its symbols.
+    strip = os.environ.get("STRIP") or (None if "CARGO_BUILD_TARGET" in os.environ else "strip")
+    if strip and shutil.which(strip):
+        subprocess.run([strip, str(copy)], check=True)
     copy.replace(SCRIPTS / PROGRAM)
