@@ -23,7 +23,7 @@ use spdl_testkit::processes::{Cluster, TestDataset, cpu_time, resident_bytes};
 use spdl_wire::{
     certs::Identity,
     coordinators::CoordinatorClient,
-    quic::{self, QuicSettings, REQUEST_TIMEOUT},
+    quic::{self, CONNECT_TIMEOUT, QuicSettings, REQUEST_TIMEOUT},
 };
 use tokio::{runtime::Runtime, task::JoinSet};
 
@@ -37,8 +37,6 @@ const WARM: Duration = Duration::from_secs(6);
 const MEASURED: Duration = Duration::from_secs(10);
 /// Peers with one address: a coordinator admits no more than 1,024 connections from one.
 const PER_ADDRESS: usize = 500;
-/// As trainers have them.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// All have to be there after this time.
 const TIMEOUT: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_millis(200);

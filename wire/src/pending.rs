@@ -14,11 +14,10 @@ use tokio::{
     time::Instant,
 };
 
-/// After this time an attempt makes room for one that waits. An honest peer needs milliseconds.
-const LONG: Duration = Duration::from_secs(1);
-/// After this time an attempt is not begun any more: clients give up after 3 s, and begin again.
-const LATE: Duration = Duration::from_secs(3);
+use crate::quic::CONNECT_TIMEOUT;
 
+/// An attempt that takes longer is cancelled when others wait. Most take milliseconds.
+const LONG: Duration = Duration::from_secs(1);
 /// The connection attempts that are still authenticating, by peer. Dropping it cancels them.
 pub struct PendingConnections<K> {
     at_once: usize,
@@ -111,7 +110,7 @@ impl<K: Copy + Eq + Hash> PendingConnections<K> {
             }
             let Waiting { since, attempt } = self.take(who).expect("it waits");
             self.turns.rotate_left(usize::from(self.turns.front() == Some(&who)));
-            if now < since + LATE {
+            if now < since + CONNECT_TIMEOUT {
                 self.begun.push_back(Begun { who, at: now, task: self.tasks.spawn(attempt) });
             }
         }
@@ -213,7 +212,7 @@ mod tests {
         assert_eq!(events(&mut out).await, [vec![3, 5], vec![1, 2, 5]]);
         pending.go_on().await;
         assert_eq!(events(&mut out).await, [vec![4], vec![]]);
-        pending.pass(LATE);
+        pending.pass(CONNECT_TIMEOUT);
         assert!(pending.rests().await, "none waits");
         drop(pending);
         assert_eq!(events(&mut out).await, [vec![], vec![3, 4]]);
@@ -241,7 +240,7 @@ mod tests {
         for number in 1..=3 {
             pending.admit("a", Attempt(number, tx.clone()).hang());
         }
-        pending.pass(LATE);
+        pending.pass(CONNECT_TIMEOUT);
         // It needs the room of the first.
         pending.admit("a", Attempt(4, tx.clone()).hang());
         assert_eq!(events(&mut out).await, [vec![4], vec![1, 2, 3]]);

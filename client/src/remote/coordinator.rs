@@ -16,6 +16,7 @@ use spdl_core::{
 use spdl_pipeline::stats::{Recording, StageCounters};
 use spdl_wire::{
     coordinators::CoordinatorClient,
+    quic::CONNECT_TIMEOUT,
     trace::{Recorded, Tracer},
 };
 use tokio::sync::{
@@ -26,8 +27,6 @@ use tokio::sync::{
 use super::{DriverInput, Measuring};
 use crate::{ClientError, WaitClock};
 
-/// How long connecting to one address may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 

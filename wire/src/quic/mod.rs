@@ -35,6 +35,10 @@ pub use request::{REQUEST_TIMEOUT, request, serve_requests};
 pub(crate) use settings::MAX_CONNECTIONS;
 pub use settings::{Congestion, QuicSettings};
 
+/// How long trainers and workers wait for a connection to one address. A server does not begin handshakes that have waited for
+/// longer.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// A peer that does not finish its handshake within this time is dropped.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -1,6 +1,6 @@
 //! The connections to helpers.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
@@ -12,12 +12,9 @@ use spdl_core::{
     messages::WorkerId,
     peers::{PeerAddress, PeerRequest},
 };
-use spdl_wire::quic::{self, QuicError};
+use spdl_wire::quic::{self, CONNECT_TIMEOUT, QuicError};
 
 use super::{AskHelper, DecodedSamples, HelpAnswer, LentJob};
-
-/// Limit for connecting to a helper.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Asks helpers over QUIC, each over a connection of its own.
 #[derive(Debug)]

@@ -15,13 +15,11 @@ use spdl_core::{
     messages::WorkerId,
     peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerRequest},
 };
-use spdl_wire::quic::{self, QuicError};
+use spdl_wire::quic::{self, CONNECT_TIMEOUT, QuicError};
 use tokio::sync::{Notify, Semaphore};
 
 use super::AskPeer;
 
-/// Limit for connecting to a worker.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A worker that sends nothing for this long is late: the store is asked, too. A worker that fetches the block says so more often.
 const SILENCE: Duration = Duration::from_secs(1);
 /// A worker that has fetched for this long is late.
