@@ -2,8 +2,8 @@
 
 usage: python benches/start/main.py [--pictures N] [--rounds N]
 
-Needs this package, torch and torchvision, and what is to be measured of Ray (`ray[train]`), SLURM (Debian's slurm-wlm) and mosaicml-streaming; what is
-missing is left out. Prints, for each way, the commands after the installation and the seconds from the first command to the first batch of the
+Needs this package, pytest, torch and torchvision, and what is to be measured of Ray (`ray[train]`), SLURM (Debian's slurm-wlm), mosaicml-streaming and the
+pods of a JobSet (root, namespaces, and the programs of `cargo build --release --workspace --bins`); what is missing is left out. Prints, for each way, the commands after the installation and the seconds from the first command to the first batch of the
 last rank: the least and the most of the rounds.
 """
 
@@ -32,6 +32,8 @@ import slurm  # noqa: E402
 from spdl_cluster import program  # noqa: E402
 
 LIMIT_S = 120.0
+#: The programs of the image that pods run.
+SERVERS = ROOT / "target/release"
 #: What each rank prints.
 FIRST = re.compile(r"first batch of rank (\d+)")
 #: Of each worker.
@@ -62,6 +64,7 @@ def ways() -> list[Way]:
         Way("spdl-cluster", "two nodes", 2, on_two_nodes),
         Way("spdl-cluster", "SLURM, two nodes", 2, under_slurm, "slurm"),
         Way("spdl-cluster", "Ray, two ranks", 2, under_ray, "ray"),
+        Way("spdl-cluster", "Kubernetes, a JobSet's pods", 3, in_pods, "pods"),
         Way("PyTorch DataLoader", "one process", 1, in_turn(("python", "data_loader.py"))),
         Way("PyTorch DataLoader", "one node, two ranks", 1, in_turn((*TORCHRUN, "data_loader.py"), ranks=2)),
         Way("MosaicML Streaming", "one process", 2, in_turn(("python", "convert.py"), ("python", "mosaic.py")), "streaming"),
@@ -149,6 +152,13 @@ def under_ray(folder: pathlib.Path) -> float:
         cluster.shutdown()
 
 
+def in_pods(folder: pathlib.Path) -> float:
+    """Trains with the pods of the JobSet, which are processes of this machine."""
+    script = (sys.executable, str(ROOT / "k8s/kubelet.py"), str(SERVERS), str(folder / "photos"))
+    [(_, seconds)] = read(start(folder, *script))
+    return float(seconds)
+
+
 def programs() -> str:
     """Returns the folders of this Python's programs and of this package's."""
     return f"{pathlib.Path(sys.executable).parent}{os.pathsep}{pathlib.Path(program.path()).parent}"
@@ -195,7 +205,15 @@ def fresh(photos: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def is_there(needs: str | None) -> bool:
     """Returns whether what a way needs is installed."""
-    return needs is None or (slurm.missing() is None if needs == "slurm" else importlib.util.find_spec(needs) is not None)
+    match needs:
+        case None:
+            return True
+        case "slurm":
+            return slurm.missing() is None
+        case "pods":
+            return os.getuid() == 0 and (SERVERS / "spdl-coord").exists()
+        case _:
+            return importlib.util.find_spec(needs) is not None
 
 
 def main() -> None:
