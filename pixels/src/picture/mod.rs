@@ -335,7 +335,7 @@ impl OpenPicture<'_> {
                     PixelSource::Jpeg(jpeg) => jpeg.decode(pixels),
                     PixelSource::Png(mut png) => {
                         png.background = background;
-                        png.decode(pixels)
+                        png.decode(y.readable.1, pixels)
                     }
                     PixelSource::Library(library) => library.decode(background, pixels),
                 })?;

@@ -81,11 +81,11 @@ impl Png<'_> {
         Ok(RawPicture { bytes, sample, samples: self.channels, alpha: Alpha::Straight })
     }
 
-    /// Decodes the whole picture to RGB.
-    pub(super) fn decode(mut self, pixels: &mut [u8]) -> Result<(), PictureError> {
+    /// Decodes the first `rows` rows of the picture to RGB, and the others only where it is interlaced.
+    pub(super) fn decode(mut self, rows: u32, pixels: &mut [u8]) -> Result<(), PictureError> {
         if !self.is_interlaced() {
             let row_bytes = self.reader.info().width as usize * 3;
-            return pixels.chunks_exact_mut(row_bytes).try_for_each(|row| self.next_row(row));
+            return pixels.chunks_exact_mut(row_bytes).take(rows as usize).try_for_each(|row| self.next_row(row));
         }
         let bytes = self.reader.output_buffer_size().ok_or_else(|| other("a picture beyond all memory"))?;
         let mut raw = vec![0; bytes];

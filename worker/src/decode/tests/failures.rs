@@ -145,6 +145,22 @@ fn a_large_png_comes_in_rows_and_takes_little_memory() {
 }
 
 #[test]
+fn of_a_png_the_rows_below_a_crop_are_not_read() {
+    let cat = reference(CAT).to_rgb8();
+    let [png, bmp] = [ImageFormat::Png, ImageFormat::Bmp].map(|format| encoded(&cat.clone().into(), format));
+    let job = job(&[&image_column("{ random_resized_crop = { size = [20, 28], scale = [0.05, 0.3] } }", "")]);
+    let crop = |id: u64, bytes: &[u8]| decode(&job, key(id), &[("jpg", bytes)]);
+    let cut = &png[..png.len() * 2 / 3];
+    let of_cut = (0..60).map(|id| {
+        let expected = crop(id, &bmp).unwrap();
+        assert!(crop(id, &png).unwrap() == expected, "sample {id}");
+        crop(id, cut).map(|found| assert!(found == expected, "sample {id} of a file that is cut off")).is_ok()
+    });
+    let good = of_cut.filter(|is_good| *is_good).count();
+    assert!((6..54).contains(&good), "{good} of 60 crops are above the end of the file");
+}
+
+#[test]
 fn a_missing_field_names_all_that_would_do() {
     let column = image_column(RESIZE, "");
     assert_eq!(column_error(&column, &[("cls", b"3")]), "column `image`: record has no field `jpg` or `png`");
