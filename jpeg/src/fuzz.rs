@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use crate::{
     Axis, Error, Jpeg, Limits, PictureRequest, Rgb, Scratch, SegmentTable, has_same_coefficients, rewrite,
-    scalable::{ScalablePicture, pack, restore},
+    scalable::{PictureHead, ScalablePicture, pack, restore},
 };
 
 const LIMITS: Limits = Limits { side_pixels: 4096, pixels: 1 << 18 };
@@ -54,8 +54,8 @@ pub fn fuzz(bytes: &[u8]) {
 }
 
 /// Decodes any bytes as a packed picture, or packs them when they are a JPEG. Checks that nothing panics, that vector
-/// instructions do not change the result, that the ranges of a request are all that it reads, and that what is packed comes
-/// back and has the same pixels.
+/// instructions do not change the result, that the ranges of a request are all that it reads, that the parts that are cut out for it
+/// have its pixels, and that what is packed comes back and has the same pixels.
 ///
 /// # Panics
 /// Panics when one of these checks fails.
@@ -77,6 +77,7 @@ pub fn fuzz_scalable(bytes: &[u8]) {
                 assert!(plain.is_ok() && packed.is_ok() && one == other, "other pixels for {request:?}");
             }
         });
+        fuzz_packed(&packed, seed);
     }
 }
 
@@ -98,7 +99,12 @@ fn fuzz_packed(bytes: &[u8], seed: u32) {
                 for range in ranges {
                     needed[range.clone()].copy_from_slice(&bytes[range]);
                 }
-                assert!(render(&needed, vector) == Ok(found), "{request:?} needs more than its ranges");
+                assert!(render(&needed, vector).as_ref() == Ok(&found), "{request:?} needs more than its ranges");
+                if let Ok(Some(head)) = PictureHead::read(bytes, bytes.len(), LIMITS)
+                    && let Ok(part) = head.cut(&head.parts(&request), |range| bytes.get(range))
+                {
+                    assert!(render(&part, vector) == Ok(found), "{request:?} needs more than its parts");
+                }
             }
         });
     }

@@ -20,8 +20,10 @@ pub use channels::{ChannelFormat, ChannelPicture, ChannelWriter};
 pub use luma::{luma, make_gray};
 pub use orientation::Orientation;
 pub use picture::{
-    IndexPng, OpenPicture, PackedPicture, PictureCounts, PictureError, PictureLimits, PictureScratch, Resampler, open,
+    IndexPng, OpenPicture, PackedPicture, PictureCounts, PictureError, PictureLimits, PictureScratch, Resampler,
+    ScalableHead, open,
 };
 pub use plan::ResamplePlan;
 pub use span::AxisSpan;
+pub use spdl_jpeg::scalable::{PARTS_FROM_BYTES, Parts};
 pub use writer::{Frame, PixelWriter};

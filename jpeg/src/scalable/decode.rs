@@ -131,7 +131,7 @@ impl<'b> ScalablePicture<'b> {
     }
 }
 
-const fn is_needed(band: Band, points: u32) -> bool {
+pub(crate) const fn is_needed(band: Band, points: u32) -> bool {
     match band {
         Band::Dc => true,
         Band::Low => points >= 2,

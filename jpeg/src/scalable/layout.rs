@@ -1,4 +1,4 @@
-//! The bytes of a packed picture: a head, the header of the JPEG, a table of the lengths of all streams, the streams,
+//! The bytes of a packed picture: a head, the header of the JPEG, checksums, a table of the lengths of all streams, the streams,
 //! and what follows the scan.
 
 use std::ops::Range;
@@ -22,6 +22,22 @@ const CODES_BYTES: usize = SLOTS / 2;
 const TOTALS_BYTES: usize = 4 * 5;
 /// The most bits of a length.
 const LENGTH_BITS: u8 = 24;
+/// Bytes of a checksum.
+const CHECKSUM_BYTES: usize = 4;
+/// A picture whose streams have as many bytes gets checksums, so that parts of it can be read. A store gives as many in about the time
+/// that a request takes: of a smaller picture, reading parts saves nothing.
+pub const PARTS_FROM_BYTES: usize = if cfg!(fuzzing) { 0 } else { 128 << 10 };
+
+/// The bits of the flags.
+mod flags {
+    pub(super) const CUT_TABLES: u8 = 1;
+    /// What fills up bytes is in two bits.
+    pub(super) const PADDING_SHIFT: u32 = 1;
+    pub(super) const PADDING: u8 = 3 << PADDING_SHIFT;
+    pub(super) const CHECKSUMS: u8 = 1 << 3;
+    pub(super) const PART: u8 = 1 << 4;
+    pub(super) const ALL: u8 = CUT_TABLES | PADDING | CHECKSUMS | PART;
+}
 
 /// The bits that fill up the last byte of the scan or of a restart segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +62,7 @@ pub(crate) struct Part {
 /// A packed picture whose head has been read and checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout<'b> {
+    /// All bytes, or the first ones with all of the head.
     pub(crate) bytes: &'b [u8],
     pub(crate) jpeg: Jpeg<'b>,
     pub(crate) tiles: Tiles,
@@ -53,9 +70,15 @@ pub(crate) struct Layout<'b> {
     pub(crate) codes: [[u8; SLOTS]; 2],
     /// In the order of [`PARTS`]; empty for a class that the picture does not have.
     pub(crate) parts: [Part; 8],
-    /// The end of the table of lengths.
+    /// The end of the table of lengths, and of its checksum.
     pub(crate) table_end: usize,
+    /// Where the checksums of the streams begin.
+    checksums_at: Option<usize>,
+    /// Whether streams were left out, so that only a part of the picture can be decoded.
+    pub(crate) is_part: bool,
     header: Range<usize>,
+    /// Where the codes of the classes begin.
+    codes_at: usize,
     /// Where the header lacks the standard's Huffman tables.
     cut_at: Option<usize>,
     /// 0 for ones, 1 for zeros, 2 for a list.
@@ -68,6 +91,11 @@ const BROKEN: Error = Error::Corrupt("the head of a packed picture with impossib
 
 impl<'b> Layout<'b> {
     pub(crate) fn read(bytes: &'b [u8], limits: Limits) -> Result<Self, Error> {
+        Self::read_beginning(bytes, bytes.len(), limits)
+    }
+
+    /// Reads the head of a picture of `total` bytes from the first ones.
+    pub(crate) fn read_beginning(bytes: &'b [u8], total: usize, limits: Limits) -> Result<Self, Error> {
         if !bytes.starts_with(&MAGIC) {
             return Err(Error::Corrupt("not a packed picture"));
         }
@@ -76,8 +104,15 @@ impl<'b> Layout<'b> {
         if version != VERSION {
             return Err(Error::Corrupt("a packed picture of a newer version"));
         }
-        let (is_cut, padding) = (flags & 1 == 1, flags >> 1);
-        if reserved != 0 || padding > 2 || side == 0 || u32::from(side) > MOST_SIDE {
+        let (is_cut, padding) = (flags & flags::CUT_TABLES != 0, (flags & flags::PADDING) >> flags::PADDING_SHIFT);
+        let is_part_with_checksums = flags & (flags::PART | flags::CHECKSUMS) == flags::PART | flags::CHECKSUMS;
+        if flags & !flags::ALL != 0
+            || is_part_with_checksums
+            || reserved != 0
+            || padding > 2
+            || side == 0
+            || u32::from(side) > MOST_SIDE
+        {
             return Err(BROKEN);
         }
         let number = |at: usize| u32::from_le_bytes(*fixed[at..at + 4].first_chunk().expect("4 bytes")) as usize;
@@ -108,6 +143,9 @@ impl<'b> Layout<'b> {
             codes,
             parts: [Part::default(); 8],
             table_end: 0,
+            checksums_at: None,
+            is_part: flags & flags::PART != 0,
+            codes_at: header.end,
             header,
             cut_at: is_cut.then_some(cut_at),
             padding,
@@ -115,11 +153,11 @@ impl<'b> Layout<'b> {
             tail: 0..0,
             jpeg,
         };
-        let end = layout.read_parts(at)?;
+        let end = layout.read_parts(at, total, flags & flags::CHECKSUMS != 0)?;
         let list_at = end.checked_add(tail_bytes).ok_or(BROKEN)?;
         let list_end = list_at.checked_add(list_bytes).ok_or(BROKEN)?;
-        if list_end != bytes.len() {
-            return Err(if list_end > bytes.len() { Error::Truncated } else { BROKEN });
+        if list_end != total {
+            return Err(if list_end > total { Error::Truncated } else { BROKEN });
         }
         (layout.tail, layout.list) = (end..list_at, list_at..list_end);
         if (padding == 2) != (list_bytes > 0) {
@@ -129,7 +167,7 @@ impl<'b> Layout<'b> {
     }
 
     /// Reads where the streams are, and returns where they end.
-    fn read_parts(&mut self, mut at: usize) -> Result<usize, Error> {
+    fn read_parts(&mut self, mut at: usize, all_bytes: usize, has_checksums: bool) -> Result<usize, Error> {
         let classes = classes(&self.jpeg);
         let totals_at = at;
         at += TOTALS_BYTES * classes.len();
@@ -137,6 +175,10 @@ impl<'b> Layout<'b> {
         let is_there = |class: Class| classes.contains(&class);
         let written = || PARTS.into_iter().enumerate().filter(|(_, (_, class))| is_there(*class));
         let mut lengths_at = at;
+        if has_checksums {
+            self.checksums_at = Some(at);
+            lengths_at += CHECKSUM_BYTES * self.tiles.counts()[1] as usize * written().count();
+        }
         for ((part, _), total) in written().zip(totals.as_chunks::<5>().0) {
             let bits = total[4];
             if bits > LENGTH_BITS {
@@ -146,13 +188,19 @@ impl<'b> Layout<'b> {
             self.parts[part].lengths_at = lengths_at;
             lengths_at += (self.tiles.count() * usize::from(bits)).div_ceil(8);
         }
-        self.table_end = lengths_at;
-        let mut start = lengths_at;
+        self.table_end = lengths_at + if has_checksums { CHECKSUM_BYTES } else { 0 };
+        if self.table_end > self.bytes.len() {
+            return Err(Error::Truncated);
+        }
+        let mut start = self.table_end;
         for ((part, _), total) in written().zip(totals.as_chunks::<5>().0) {
             let total = u32::from_le_bytes(*total.first_chunk().expect("4 bytes")) as usize;
-            let end = start.checked_add(total).filter(|end| *end <= self.bytes.len()).ok_or(Error::Truncated)?;
+            let end = start.checked_add(total).filter(|end| *end <= all_bytes).ok_or(Error::Truncated)?;
             (self.parts[part].start, self.parts[part].end) = (start, end);
             start = end;
+        }
+        if self.is_part {
+            return Ok(start);
         }
         // A block has at least a bit of DC, so that a short file cannot claim a large picture.
         let [columns, rows] = self.jpeg.mcus();
@@ -184,6 +232,63 @@ impl<'b> Layout<'b> {
             1 => Padding::Zeros,
             _ => Padding::Listed(self.bytes[self.list.clone()].to_vec()),
         }
+    }
+
+    /// Returns whether the streams have checksums, and whether that of the head is right.
+    pub(crate) fn has_checksums(&self) -> Result<bool, Error> {
+        if self.checksums_at.is_none() {
+            return Ok(false);
+        }
+        let (head, written) = self.bytes[..self.table_end].split_last_chunk().expect("it ends with a checksum");
+        // A fuzzer finds no checksums.
+        if crc32c::crc32c(head) != u32::from_le_bytes(*written) && !cfg!(fuzzing) {
+            return Err(Error::Corrupt("the head of a packed picture with another checksum"));
+        }
+        Ok(true)
+    }
+
+    /// The checksum of the streams of a row of tiles, of a part that the picture has. It has checksums.
+    pub(crate) fn checksum(&self, part: usize, row: u32) -> u32 {
+        let classes = classes(&self.jpeg);
+        let before = PARTS[..part].iter().filter(|(_, class)| classes.contains(class)).count();
+        let nth = before * self.tiles.counts()[1] as usize + row as usize;
+        let at = self.checksums_at.expect("the picture has checksums") + nth * CHECKSUM_BYTES;
+        u32::from_le_bytes(*self.bytes[at..].first_chunk().expect("the head is there"))
+    }
+
+    /// The numbers of the parts that the picture has.
+    pub(crate) fn written_parts(&self) -> impl Iterator<Item = usize> {
+        let classes = classes(&self.jpeg);
+        PARTS.into_iter().enumerate().filter(|(_, (_, class))| classes.contains(class)).map(|(part, _)| part)
+    }
+
+    /// Writes a picture that has the streams of some rows of tiles. `rows` has for each part the first of them and one past the last; `streams`
+    /// their bytes, for each part that the picture has.
+    pub(crate) fn write_part(&self, rows: &[(u32, u32); 8], streams: &[&[u8]]) -> Vec<u8> {
+        let bytes = streams.iter().map(|streams| streams.len()).sum::<usize>();
+        let mut out = Vec::with_capacity(self.table_end + bytes);
+        let cut_tables = if self.cut_at.is_some() { flags::CUT_TABLES } else { 0 };
+        out.extend(MAGIC);
+        out.extend([VERSION, cut_tables | flags::PART, self.tiles.side() as u8, 0]);
+        for number in [self.header.len(), self.cut_at.unwrap_or(0), 0, 0] {
+            out.extend((number as u32).to_le_bytes());
+        }
+        out.extend(&self.bytes[self.header.clone()]);
+        out.extend(&self.bytes[self.codes_at..][..CODES_BYTES * classes(&self.jpeg).len()]);
+        for (part, streams) in self.written_parts().zip(streams) {
+            out.extend((streams.len() as u32).to_le_bytes());
+            out.push(self.parts[part].bits as u8);
+        }
+        let across = self.tiles.counts()[0];
+        for part in self.written_parts() {
+            let (first, end) = rows[part];
+            let there = (first * across) as usize..(end * across) as usize;
+            let of = &self.parts[part];
+            let length = |tile: usize| if there.contains(&tile) { self.length(of, tile) } else { 0 };
+            write_lengths(&mut out, of.bits, (0..self.tiles.count()).map(length));
+        }
+        streams.iter().for_each(|streams| out.extend(*streams));
+        out
     }
 
     /// Starts to look for streams of a part.
@@ -220,15 +325,36 @@ pub(crate) struct StreamCursor {
 impl StreamCursor {
     /// Returns where the stream of a tile is. It must not come before the last one that was looked for.
     pub(crate) fn find(&mut self, layout: &Layout<'_>, tile: usize) -> Result<Range<usize>, Error> {
-        while self.tile < tile {
+        self.find_run(layout, tile..tile + 1)
+    }
+
+    /// Returns where the streams of tiles that follow each other are. They must not come before the last ones that were looked for.
+    pub(crate) fn find_run(&mut self, layout: &Layout<'_>, tiles: Range<usize>) -> Result<Range<usize>, Error> {
+        while self.tile < tiles.start {
             self.at += layout.length(&self.part, self.tile);
             self.tile += 1;
         }
-        let end = self.at + layout.length(&self.part, tile);
+        let end = tiles.fold(self.at, |at, tile| at + layout.length(&self.part, tile));
         if end > self.part.end {
             return Err(Error::Corrupt("streams beyond their total"));
         }
         Ok(self.at..end)
+    }
+}
+
+/// Writes lengths of `bits` bits, from the lowest bit on, and fills up the last byte.
+fn write_lengths(out: &mut Vec<u8>, bits: u32, lengths: impl Iterator<Item = usize>) {
+    let (mut reservoir, mut count) = (0u64, 0);
+    for length in lengths {
+        reservoir |= (length as u64) << count;
+        count += bits;
+        while count >= 8 {
+            out.push(reservoir as u8);
+            (reservoir, count) = (reservoir >> 8, count - 8);
+        }
+    }
+    if count > 0 {
+        out.push(reservoir as u8);
     }
 }
 
@@ -239,6 +365,8 @@ pub(crate) struct Contents<'c> {
     pub(crate) header: &'c [u8],
     pub(crate) cut_at: Option<usize>,
     pub(crate) side: u32,
+    /// Tiles from left to right.
+    pub(crate) across: usize,
     /// The codes of each class that the picture has.
     pub(crate) codes: &'c [[u8; SLOTS]],
     /// The streams of each tile, for each part that the picture has, in order.
@@ -256,9 +384,13 @@ impl Contents<'_> {
             Padding::Zeros => 1,
             Padding::Listed(_) => 2,
         };
+        let streams_bytes = self.parts.iter().flatten().map(Vec::len).sum::<usize>();
+        let has_checksums = streams_bytes >= PARTS_FROM_BYTES;
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags = flag(self.cut_at.is_some(), flags::CUT_TABLES) | flag(has_checksums, flags::CHECKSUMS);
         let mut out = Vec::new();
         out.extend(MAGIC);
-        out.extend([VERSION, u8::from(self.cut_at.is_some()) | padding << 1, self.side as u8, 0]);
+        out.extend([VERSION, flags | padding << flags::PADDING_SHIFT, self.side as u8, 0]);
         for number in [self.header.len(), self.cut_at.unwrap_or(0), self.tail.len(), list.len()] {
             out.extend(u32::try_from(number).ok()?.to_le_bytes());
         }
@@ -275,19 +407,17 @@ impl Contents<'_> {
             out.extend(u32::try_from(streams.iter().map(Vec::len).sum::<usize>()).ok()?.to_le_bytes());
             out.push(bits);
         }
+        if has_checksums {
+            for row in self.parts.iter().flat_map(|streams| streams.chunks(self.across)) {
+                let checksum = row.iter().fold(0, |checksum, stream| crc32c::crc32c_append(checksum, stream));
+                out.extend(checksum.to_le_bytes());
+            }
+        }
         for streams in &self.parts {
-            let (bits, mut reservoir, mut count) = (bits_of(streams), 0u64, 0);
-            for stream in streams {
-                reservoir |= (stream.len() as u64) << count;
-                count += bits;
-                while count >= 8 {
-                    out.push(reservoir as u8);
-                    (reservoir, count) = (reservoir >> 8, count - 8);
-                }
-            }
-            if count > 0 {
-                out.push(reservoir as u8);
-            }
+            write_lengths(&mut out, bits_of(streams), streams.iter().map(Vec::len));
+        }
+        if has_checksums {
+            out.extend(crc32c::crc32c(&out).to_le_bytes());
         }
         for streams in &self.parts {
             streams.iter().for_each(|stream| out.extend(stream));

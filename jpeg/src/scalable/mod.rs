@@ -4,7 +4,8 @@
 //! The coefficients are split into four bands by frequency, and the picture into tiles of some MCUs. Each
 //! band of each tile is a stream of bits of its own, found by a table of lengths. Decoding reads the tiles
 //! of the crop, of them the bands that the scale needs, and several streams at a time. The codes are fixed, so
-//! that no tables have to be built for a picture. What else the file has is kept, so that [`restore`] returns it bit for
+//! that no tables have to be built for a picture. A large picture has checksums of rows of tiles, so that [`PictureHead`] reads parts of
+//! it alone. What else the file has is kept, so that [`restore`] returns it bit for
 //! bit. `docs/spec/formats.md` describes the format.
 
 mod bands;
@@ -12,6 +13,7 @@ mod book;
 mod decode;
 mod layout;
 mod pack;
+mod parts;
 mod restore;
 mod streams;
 mod tiles;
@@ -19,5 +21,7 @@ mod tiles;
 pub(crate) use decode::ScalableMemory;
 pub use decode::ScalablePicture;
 pub(crate) use layout::Layout;
+pub use layout::PARTS_FROM_BYTES;
 pub use pack::{pack, pack_bytes};
+pub use parts::{Parts, PictureHead};
 pub use restore::restore;

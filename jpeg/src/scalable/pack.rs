@@ -76,7 +76,8 @@ pub fn pack(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
         let codes = choose_codes(&jpeg, &planes, &tiles)?;
         let parts = write_streams(&jpeg, &planes, &tiles, &codes)?;
         let codes = &codes[..classes(&jpeg).len()];
-        Contents { header, cut_at, side, codes, parts, tail, padding: &padding }.write().ok_or(NOT_RESTORABLE)
+        let across = tiles.counts()[0] as usize;
+        Contents { header, cut_at, side, across, codes, parts, tail, padding: &padding }.write().ok_or(NOT_RESTORABLE)
     };
     let mut packed = write(SIDE)?;
     if packed.len() > bytes.len() {

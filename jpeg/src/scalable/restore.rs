@@ -17,10 +17,13 @@ use crate::{
 /// Returns the JPEG that was packed, bit for bit.
 ///
 /// # Errors
-/// Returns an error when the packed picture is broken anywhere, or exceeds the limits.
+/// Returns an error when the packed picture is broken anywhere, or exceeds the limits, and for [a part](super::PictureHead::cut) of one.
 pub fn restore(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
     let picture = ScalablePicture::open(bytes, limits)?;
     let layout = picture.layout();
+    if layout.is_part {
+        return Err(NOT_RESTORABLE);
+    }
     let header = layout.header();
     let jpeg = Jpeg::header_only(&header, limits, false)?;
     let (padding, mut segment) = (layout.padding(), 0);

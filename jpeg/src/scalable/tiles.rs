@@ -20,6 +20,10 @@ impl Tiles {
         Self { side, mcus: jpeg.mcus() }
     }
 
+    pub(crate) const fn side(&self) -> u32 {
+        self.side
+    }
+
     /// The number of tiles, horizontally and vertically.
     pub(crate) fn counts(&self) -> [u32; 2] {
         self.mcus.map(|mcus| mcus.div_ceil(self.side))

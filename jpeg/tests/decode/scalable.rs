@@ -5,7 +5,7 @@ use std::fs;
 use jpeg_encoder::SamplingFactor;
 use spdl_jpeg::{
     Error, Jpeg, Limits, PictureRequest, Rgb, Scratch, Unsupported,
-    scalable::{ScalablePicture, pack, restore},
+    scalable::{Parts, PictureHead, ScalablePicture, pack, restore},
 };
 use spdl_testkit::crops::XorShift;
 
@@ -218,6 +218,125 @@ fn the_ranges_of_a_request_are_all_that_it_reads() {
     }
     let mean: Vec<usize> = shares.chunks(8).map(|of_scale| of_scale.iter().sum::<usize>() / 8).collect();
     assert!(mean.is_sorted_by(|more, less| more > less), "a smaller scale reads less: {mean:?}");
+}
+
+/// A packed picture that is large enough to be read in parts, and its file.
+fn large() -> (Vec<u8>, Vec<u8>) {
+    let picture = image::imageops::resize(&cut("coffee", [500, 350]), 1500, 1050, image::imageops::Triangle);
+    let mut noisy = picture;
+    let mut draw = XorShift::new(3);
+    noisy.pixels_mut().for_each(|pixel| pixel.0[1] = pixel.0[1].wrapping_add(draw.below(16) as u8));
+    let bytes = encoded(&noisy, Style { quality: 95, ..STYLE });
+    let packed = packed(&bytes);
+    (bytes, packed)
+}
+
+/// Returns the head of a picture, which is read from its first bytes alone, and their number.
+fn head_of(packed: &[u8]) -> (PictureHead<'_>, usize) {
+    let head = |length: usize| PictureHead::read(&packed[..length], packed.len(), LIMITS);
+    let (mut short, mut long) = (0, packed.len());
+    while long - short > 1 {
+        let middle = usize::midpoint(short, long);
+        match head(middle) {
+            Ok(Some(_)) => long = middle,
+            // Without its first bytes it is no packed picture.
+            Ok(None) => short = middle,
+            Err(error) => {
+                assert_eq!(error, Error::Truncated, "the first {middle} bytes");
+                short = middle;
+            }
+        }
+    }
+    (head(long).expect("a head").expect("a picture with checksums"), long)
+}
+
+/// Cuts parts out, from a picture of which nothing else is there.
+fn cut_parts(head: &PictureHead<'_>, parts: &Parts, packed: &[u8]) -> Result<Vec<u8>, Error> {
+    let ranges = head.ranges(parts)?;
+    head.cut(parts, |wanted| {
+        let is_read =
+            wanted.is_empty() || ranges.iter().any(|range| range.start <= wanted.start && wanted.end <= range.end);
+        is_read.then(|| packed[wanted].to_vec())
+    })
+}
+
+#[test]
+fn parts_have_the_pixels_of_the_requests_that_they_were_cut_for() {
+    let (bytes, packed) = large();
+    let (head, head_bytes) = head_of(&packed);
+    let mut draw = XorShift::default();
+    let mut shares = Vec::new();
+    for _ in 0..40 {
+        let requests: Vec<_> = (0..1 + draw.below(3)).map(|_| any_request(head.size(), &mut draw)).collect();
+        let mut parts = Parts::default();
+        requests.iter().for_each(|request| parts.add(&head.parts(request)));
+        let ranges = head.ranges(&parts).expect("a whole picture");
+        assert!(ranges.iter().all(|range| range.start >= head_bytes), "{ranges:?}");
+        assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start), "{ranges:?}");
+        let part = cut_parts(&head, &parts, &packed).expect("a whole picture");
+        let read = ranges.iter().map(|range| range.len()).sum::<usize>();
+        assert!(part.len() <= head_bytes + read, "{} bytes of {read} that were read", part.len());
+        for request in &requests {
+            assert!(render(&part, request) == rendered(&bytes, request), "other pixels for {request:?}");
+        }
+        assert_eq!(restore(&part, LIMITS), Err(Error::Unsupported(Unsupported::NotRestorable)));
+        shares.push(read);
+    }
+    let mean = shares.iter().sum::<usize>() / shares.len();
+    assert!(mean < packed.len() / 2, "{mean} of {} bytes are read", packed.len());
+}
+
+#[test]
+fn what_a_part_lacks_is_an_error() {
+    let (_, packed) = large();
+    let (head, _) = head_of(&packed);
+    let request = |top: u32, pixels: u32| PictureRequest {
+        x: scaled(300, 400, pixels),
+        y: scaled(top, 200, pixels / 2),
+        transposed: false,
+    };
+    let part = cut_parts(&head, &head.parts(&request(0, 200)), &packed).expect("a whole picture");
+    assert!(render(&part, &request(0, 200)).is_ok());
+    assert!(render(&part, &request(0, 100)).is_ok(), "a smaller scale needs fewer bands");
+    assert!(render(&part, &request(0, 400)).is_err(), "a larger scale needs more");
+    assert!(render(&part, &request(700, 200)).is_err(), "other rows");
+    let nothing = cut_parts(&head, &Parts::default(), &packed).expect("a whole picture");
+    let picture = ScalablePicture::open(&nothing, LIMITS).expect("a head");
+    assert_eq!(picture.size(), head.size());
+    assert!(render(&nothing, &request(0, 100)).is_err());
+}
+
+#[test]
+fn a_part_of_other_bytes_is_an_error() {
+    let (_, packed) = large();
+    let (head, head_bytes) = head_of(&packed);
+    let parts = head.parts(&PictureRequest { x: scaled(9, 900, 300), y: scaled(200, 600, 200), transposed: false });
+    let mut draw = XorShift::default();
+    for range in head.ranges(&parts).expect("a whole picture") {
+        for _ in 0..20 {
+            let mut broken = packed.clone();
+            broken[range.start + draw.below(range.len())] ^= 1 << draw.below(8);
+            assert!(matches!(cut_parts(&head, &parts, &broken), Err(Error::Corrupt(_))), "in {range:?}");
+        }
+    }
+    for at in 5..head_bytes {
+        let mut broken = packed.clone();
+        broken[at] ^= 1 << draw.below(8);
+        assert!(PictureHead::read(&broken, packed.len(), LIMITS).is_err(), "byte {at} of the head");
+    }
+    assert!(PictureHead::read(&packed, packed.len() - 1, LIMITS).is_err(), "another length");
+    let missing = head.cut(&parts, |_| None::<Vec<u8>>);
+    assert_eq!(missing, Err(Error::Truncated));
+    let short = head.cut(&parts, |range| Some(&packed[range.start..range.end - 1]));
+    assert_eq!(short, Err(Error::Truncated));
+}
+
+#[test]
+fn small_pictures_have_no_checksums_and_are_read_whole() {
+    let packed = packed(&encoded(&cut("coffee", [90, 70]), STYLE));
+    assert!(PictureHead::read(&packed, packed.len(), LIMITS).is_ok_and(|head| head.is_none()));
+    let jpeg = encoded(&cut("coffee", [90, 70]), STYLE);
+    assert!(PictureHead::read(&jpeg, jpeg.len(), LIMITS).is_ok_and(|head| head.is_none()));
 }
 
 #[test]

@@ -76,15 +76,18 @@ pub(super) fn render(
     scratch: &mut Scratch,
     out: &mut [u8],
 ) -> Result<(), PictureError> {
+    Ok(writer.render(frame, out, Render { picture, request: request([x, y], frame), scratch })?)
+}
+
+/// Returns what is asked of the decoder; `x` and `y` refer to the picture as stored.
+pub(super) fn request([x, y]: [AxisSpan; 2], frame: &Frame) -> PictureRequest {
     let Orientation { transposed, columns_reversed, rows_reversed } = frame.orientation;
-    let request = PictureRequest { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed };
-    Ok(writer.render(frame, out, Render { picture, request, scratch })?)
+    PictureRequest { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed }
 }
 
 /// Returns the bytes that decoding uses.
-pub(super) fn scratch_bytes(picture: &CropPicture<'_>, [x, y]: [AxisSpan; 2], frame: &Frame) -> u64 {
-    let Orientation { transposed, columns_reversed, rows_reversed } = frame.orientation;
-    picture.render_bytes(&PictureRequest { x: axis(x, columns_reversed), y: axis(y, rows_reversed), transposed })
+pub(super) fn scratch_bytes(picture: &CropPicture<'_>, spans: [AxisSpan; 2], frame: &Frame) -> u64 {
+    picture.render_bytes(&request(spans, frame))
 }
 
 fn axis(span: AxisSpan, reversed: bool) -> Axis {

@@ -117,6 +117,11 @@ pub struct WorkerArgs {
     /// memory of slots and cached blocks, and not where decoding is as fast as copying.
     #[arg(long, env = "SPDL_WORKER_SHARE_SAMPLES", value_enum, default_value_t = SampleSharing::On)]
     pub share_samples: SampleSharing,
+    /// Read of large scalable pictures (`pack --scalable`) no more than crops need, in place of whole blocks, and keep none of it. For datasets that are
+    /// read from a store, are larger than what can be cached, and have pictures that are much larger than the crops: those read a half to a tenth of the
+    /// bytes, with a few requests for each.
+    #[arg(long, env = "SPDL_WORKER_READ_PARTS", conflicts_with = "cache_dir")]
+    pub read_parts: bool,
     /// Call the Python functions that jobs name (`transform`). Everyone who may use this worker can then run any code
     /// that Python finds here, with the rights of this process. Without this or --python such jobs are refused.
     #[arg(long, env = "SPDL_WORKER_ALLOW_TRANSFORMS")]
@@ -400,7 +405,7 @@ pub async fn run(args: WorkerArgs, functions: FunctionRegistry) -> Result<(), Cl
         tracing::info!("functions in Rust: {}", functions.names().join(", "));
     }
     let (sharing, journal) = (args.share_samples, args.journal(&name, socket.as_deref()));
-    let access = Access { stores, transforms, functions, tuning, sharing, journal };
+    let access = Access { stores, transforms, functions, tuning, sharing, reads_parts: args.read_parts, journal };
     let resources = Resources::with_access(&name, args.budget()?, access)?;
     let checked = resources.clone();
     tokio::task::spawn_blocking(move || checked.check_transforms()).await.expect("it does not panic")?;

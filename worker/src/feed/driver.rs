@@ -22,7 +22,7 @@ use tracing::{Instrument, Span};
 
 use super::{
     FeedError, FeedEvent, FeedView, Resources,
-    batch::{BatchPlace, FilledBatch, Mixer, PlannedBatches, fill, shared},
+    batch::{BatchPlace, FilledBatch, Mixer, PartReads, PlannedBatches, fill, shared},
     dataset::DatasetView,
     progress::{FeedPhase, FeedProgress},
     room::RankRoom,
@@ -58,6 +58,7 @@ pub(super) struct Feed {
     pub(super) lent: Option<LentJob>,
     /// Shares decoded samples with feeds of other sessions; `None` if it does not.
     pub(super) sharing: Option<SharingMember>,
+    pub(super) parts: PartReads,
 }
 
 /// What is done for a batch.
@@ -233,6 +234,7 @@ impl FeedDriver {
             progress: progress.clone(),
             has_good: AtomicBool::new(false),
             work: self.work,
+            parts: PartReads::new(resources.reads_parts),
         })
     }
 

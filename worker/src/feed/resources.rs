@@ -73,6 +73,7 @@ pub struct Resources {
     pub(crate) helpers: Helpers,
     pub(crate) helped_jobs: HelpedJobs,
     pub(super) sharing: Arc<Sharing>,
+    pub(super) reads_parts: bool,
 }
 
 /// The access of a process to stores, functions of the user's and the journal.
@@ -88,6 +89,8 @@ pub struct Access {
     pub tuning: TuningSettings,
     /// Whether ranks of different sessions share decoded samples. Default: they do, where it pays.
     pub sharing: SampleSharing,
+    /// Whether of large scalable pictures no more is read than crops need, and nothing of it is kept. Default: blocks are read whole.
+    pub reads_parts: bool,
     /// The file that records which samples are being decoded, for the next process after this one dies of a sample; a
     /// second file lies beside it. Default: none.
     pub journal: Option<PathBuf>,
@@ -107,7 +110,7 @@ impl Resources {
     /// # Errors
     /// [`FeedError::Threads`] if the system starts no threads.
     pub fn with_access(name: &str, budget: Budget, access: Access) -> Result<Arc<Self>, FeedError> {
-        let Access { stores: access, transforms, functions, tuning, sharing, journal } = access;
+        let Access { stores: access, transforms, functions, tuning, sharing, reads_parts, journal } = access;
         let tuning = Tuning::new(&tuning);
         let threads = budget.threads().get();
         let pool = rayon::ThreadPoolBuilder::new()
@@ -150,6 +153,7 @@ impl Resources {
             tuning,
             helpers: Helpers::default(),
             helped_jobs: HelpedJobs::default(),
+            reads_parts,
             stages,
             budget,
         }))

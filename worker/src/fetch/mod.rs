@@ -234,10 +234,27 @@ pub struct BlockBytes {
 #[allow(dead_code, reason = "guards are held to be dropped")]
 enum Guard {
     Held(BlockHold),
-    Transit(OwnedSemaphorePermit),
+    Transit(Transit),
+}
+
+/// Memory for what is fetched for one use. Given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Transit(OwnedSemaphorePermit);
+
+impl Transit {
+    /// Gives back what is more than `bytes`.
+    pub(crate) fn shrink_to(&mut self, bytes: u64) {
+        let kib = usize::try_from(bytes.div_ceil(KIB)).unwrap_or(usize::MAX).max(1);
+        drop(self.0.split(self.0.num_permits().saturating_sub(kib)));
+    }
 }
 
 impl BlockBytes {
+    /// Bytes that were fetched for one use.
+    pub(crate) const fn of_transit(pieces: Pieces, transit: Transit) -> Self {
+        Self { content: BlockContent::Stored(pieces), _guard: Guard::Transit(transit) }
+    }
+
     /// Returns whether the bytes are those of a block in the cache, and do not take a part of the little memory for what is
     /// fetched for one use.
     #[must_use]
@@ -562,14 +579,7 @@ impl Fetcher {
         let fits_on_disk = self.disk.is_some() && place.bytes() / KIB <= u64::from(self.transit_kib);
         let is_whole = fits_on_disk || place.shard.is_read_whole();
         let bytes = if is_whole { place.bytes() } else { wanted_bytes };
-        let kib = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(u32::MAX).clamp(1, self.transit_kib);
-        let permit = match self.transit.clone().try_acquire_many_owned(kib) {
-            Ok(permit) => permit,
-            Err(_) => {
-                let _waiting = self.requests.units().enter(ReadState::NoMemory);
-                self.transit.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed")
-            }
-        };
+        let transit = self.transit(bytes).await;
         let route = self.peers.route(place, Need::Now).await;
         let content = if is_whole {
             let block = self.whole(place, &route, Turn::Taken).await?;
@@ -587,7 +597,34 @@ impl Fetcher {
             }
             place.shard.decode(wanted, pieces).await?
         };
-        Ok(BlockBytes { content, _guard: Guard::Transit(permit) })
+        Ok(BlockBytes { content, _guard: Guard::Transit(transit) })
+    }
+
+    /// Waits for memory for what is fetched for one use; at most for all that there is.
+    pub(crate) async fn transit(&self, bytes: u64) -> Transit {
+        let kib = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(u32::MAX).clamp(1, self.transit_kib);
+        Transit(match self.transit.clone().try_acquire_many_owned(kib) {
+            Ok(permit) => permit,
+            Err(_) => {
+                let _waiting = self.requests.units().enter(ReadState::NoMemory);
+                self.transit.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed")
+            }
+        })
+    }
+
+    /// Reads ranges of a block from the store for one use, for someone who has memory in [transit](Self::transit). Those with a gap of at most
+    /// `gap_bytes` are read by one request.
+    ///
+    /// # Errors
+    /// [`FetchError`] if they cannot be read.
+    pub(crate) async fn read_ranges(
+        &self,
+        place: &BlockPlace,
+        wanted: Vec<Range<u64>>,
+        gap_bytes: u64,
+    ) -> Result<Pieces, FetchError> {
+        let ranges = pieces::merge(wanted, gap_bytes);
+        place.shard.read(&ranges, &self.requests).instrument(place.span()).await
     }
 
     /// Removes a block whose bytes are wrong from memory and disk.

@@ -1,9 +1,10 @@
 //! The kind `geometry`: the matrix from places in the result to places in the upright picture.
 
 use spdl_core::job::{DType, GeometryColumn};
+use spdl_pixels::{Parts, ScalableHead};
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget};
-use crate::decode::{cause::BadSampleProblem, followed::FollowedPicture};
+use crate::decode::{SampleKey, cause::BadSampleProblem, followed::FollowedPicture, record::SampleRecord};
 
 /// Decodes to matrices of 3x3.
 pub(super) struct GeometryDecoder {
@@ -19,6 +20,10 @@ impl GeometryDecoder {
 }
 
 impl ColumnDecoder for GeometryDecoder {
+    fn picture_parts(&self, _: &ScalableHead<'_>, _: (u64, SampleKey), _: &mut SampleRecord<'_>) -> Option<Parts> {
+        Some(Parts::default())
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let matrix =
             self.picture.plan((sample.seed, sample.key), sample.resources.limits, sample.record)?.plan.to_picture();

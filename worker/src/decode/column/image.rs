@@ -6,15 +6,18 @@ use bytes::Bytes;
 use spdl_core::job::{ImageColor, ImageColumn};
 use spdl_operations::{channel_memory_bytes, run_on_channels, without_colors};
 use spdl_pixels::{
-    ChannelPicture, ChannelWriter, Frame, OpenPicture, Orientation, PictureError, PixelWriter, make_gray,
+    ChannelPicture, ChannelWriter, Frame, OpenPicture, Orientation, Parts, PictureError, PixelWriter, ScalableHead,
+    make_gray,
 };
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch, FieldTarget};
 use crate::decode::{
+    SampleKey,
     cause::BadSampleProblem,
     followed::{FollowedPicture, FollowedPlan},
     memory::{MemoryPermit, NeverFits},
     operation::PicturePlan,
+    record::SampleRecord,
 };
 
 /// Decodes pictures to pixels of one type and size.
@@ -74,6 +77,18 @@ impl ImageDecoder {
 impl ColumnDecoder for ImageDecoder {
     fn fields(&self) -> Vec<&str> {
         self.picture.fields().collect()
+    }
+
+    fn picture_parts(
+        &self,
+        head: &ScalableHead<'_>,
+        of: (u64, SampleKey),
+        record: &mut SampleRecord<'_>,
+    ) -> Option<Parts> {
+        // What cannot be planned is a bad sample, whose picture may be looked at.
+        let followed = self.picture.plan_of_size(head.seen(), of, record).ok()?;
+        let visible = followed.plan.decode.frame(head.orientation, head.stored);
+        Some(visible.map_or_else(Parts::default, |(spans, frame)| head.parts(spans, &frame)))
     }
 
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {

@@ -1,9 +1,12 @@
 //! The kind `image_size`: the height and width of the upright picture.
 
 use spdl_core::job::{DType, ImageSizeColumn};
+use spdl_pixels::{Parts, ScalableHead};
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget};
-use crate::decode::{cause::BadSampleProblem, followed::FollowedPicture, number::write_integer};
+use crate::decode::{
+    SampleKey, cause::BadSampleProblem, followed::FollowedPicture, number::write_integer, record::SampleRecord,
+};
 
 /// Decodes to two whole numbers.
 pub(super) struct ImageSizeDecoder {
@@ -19,6 +22,10 @@ impl ImageSizeDecoder {
 }
 
 impl ColumnDecoder for ImageSizeDecoder {
+    fn picture_parts(&self, _: &ScalableHead<'_>, _: (u64, SampleKey), _: &mut SampleRecord<'_>) -> Option<Parts> {
+        Some(Parts::default())
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let [width, height] =
             self.picture.plan((sample.seed, sample.key), sample.resources.limits, sample.record)?.size;

@@ -24,7 +24,7 @@ use std::{collections::HashMap, sync::Arc};
 use spdl_core::job::{Column, ColumnKind, DType};
 use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
 use spdl_ops::CallMemory;
-use spdl_pixels::PictureScratch;
+use spdl_pixels::{Parts, PictureScratch, ScalableHead};
 use spdl_shard::format::{Content, FieldValue};
 pub use tensor::read_numpy;
 
@@ -85,6 +85,16 @@ pub(super) trait ColumnDecoder: Send + Sync {
     /// column's.
     fn copies_numbers(&self, _dtype: DType) -> bool {
         false
+    }
+
+    /// Returns the parts of a scalable picture that decoding reads, of which the head is there; `None` if it reads all of the field.
+    fn picture_parts(
+        &self,
+        _head: &ScalableHead<'_>,
+        _of: (u64, SampleKey),
+        _record: &mut SampleRecord<'_>,
+    ) -> Option<Parts> {
+        None
     }
 
     /// Decodes the value of a field into its place. Unless the decoder takes lists, it is one value.

@@ -2,7 +2,8 @@
 //!
 //! 1. [`PlannedBatch::plan`] asks the order for the batch's samples, groups them by block, and starts to fetch the
 //!    blocks.
-//! 2. [`records`] finds the records of a group in the shard's index and waits for their bytes.
+//! 2. [`records`] finds the records of a group in the shard's index and waits for their bytes; [`mod@parts`] reads of large scalable
+//!    pictures what their crops need, if the worker is to.
 //! 3. [`Filling::decode`] waits until the scheduler grants a permit for the groups that have come.
 //! 4. [`decode`] decodes their samples in parallel, each straight into its entry of the slot, while [`lend`] has helpers decode
 //!    what would wait for long; where all columns are numbers, [`mod@gather`] copies them column by column.
@@ -21,6 +22,7 @@ mod gzip;
 mod held;
 mod lend;
 mod mix;
+mod parts;
 mod records;
 mod settle;
 
@@ -46,7 +48,7 @@ use tokio::sync::watch;
 use tracing::{Instrument, Span};
 
 pub use self::held::HeldSamples;
-pub(super) use self::{decode::shared, mix::Mixer};
+pub(super) use self::{decode::shared, mix::Mixer, parts::PartReads};
 use self::{
     decode::{BatchBuffer, KeptInBatch, LeftSamples, Samples, decode_samples, shared_for},
     mix::PlannedMixes,
@@ -167,6 +169,9 @@ impl PlannedBatch {
 
     /// Starts to fetch the blocks, as far as there is room for them.
     fn prefetch(&mut self, feed: &Feed) {
+        if feed.parts.is_on() {
+            return;
+        }
         let prefetch = |group: &Group| {
             let block = group[0].block;
             let member = shared(feed);
@@ -212,7 +217,10 @@ impl PlannedBatches {
             self.announced = AnnouncedSteps::default();
         }
         let mut batch = PlannedBatch::plan(&self.feed, step);
-        self.window.add(batch.groups.iter().map(|group| (group[0].block, self.feed.plan.in_use_until(group[0].at))));
+        if !self.feed.parts.is_on() {
+            let in_use_until = |group: &Group| self.feed.plan.in_use_until(group[0].at);
+            self.window.add(batch.groups.iter().map(|group| (group[0].block, in_use_until(group))));
+        }
         // The first batch does not wait for whole blocks, as a trainer is waiting for it.
         if !std::mem::take(&mut self.is_first) {
             batch.prefetch(&self.feed);

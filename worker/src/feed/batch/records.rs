@@ -2,11 +2,12 @@
 
 use std::{ops::Range, sync::Arc};
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 use spdl_core::job::DType;
 use spdl_shard::format::{Content, FieldValue, NumberRun, OpenError, Record, ShardIndex};
 
-use super::{BatchSample, Group, decode::Reason, gzip};
+use super::{BatchSample, Group, decode::Reason, gzip, parts};
 use crate::{
     feed::{FeedError, dataset::IndexHold, driver::Feed},
     fetch::BlockBytes,
@@ -22,6 +23,25 @@ pub(super) struct FetchedGroup {
     /// For each column of the job the number of the field that it is decoded from, where this can be a number; empty if the
     /// records are not decoded.
     numbers: SmallVec<[Option<u32>; 4]>,
+    /// Fields that were read in parts.
+    cut: Vec<CutField>,
+}
+
+/// A field of which parts were read: a picture that has them alone.
+#[derive(Debug)]
+pub(super) struct CutField {
+    pub(super) record: u32,
+    /// Number of the field in its record.
+    pub(super) nth: u32,
+    pub(super) content: Bytes,
+}
+
+/// A field that the columns may read, and its bytes in the shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FoundField {
+    pub(super) record: u32,
+    pub(super) nth: u32,
+    pub(super) range: Range<u64>,
 }
 
 /// A sample and the record that holds it.
@@ -57,8 +77,12 @@ pub(super) fn in_memory(feed: &Feed, group: Group) -> Result<FetchedGroup, Group
 pub(super) async fn fetch(feed: Arc<Feed>, group: Group) -> Result<FetchedGroup, FeedError> {
     let block = group[0].block;
     let index = feed.dataset.index(feed.dataset.block(block).shard).await?;
-    let mut wanted = Vec::new();
-    let samples = find(&feed, &index, &group, |range| wanted.push(range))?;
+    let mut fields = Vec::new();
+    let samples = find(&feed, &index, &group, |field| fields.push(field))?;
+    if let Some((bytes, cut)) = parts::fetch(&feed, &index, &samples, &fields).await? {
+        return Ok(FetchedGroup::new(&feed, block, bytes, index, samples).with_cut(cut));
+    }
+    let wanted = fields.into_iter().map(|field| field.range).collect();
     let bytes = feed.resources.fetcher.fetch(&feed.dataset.place(block), wanted).await?;
     Ok(FetchedGroup::new(&feed, block, bytes, index, samples))
 }
@@ -82,12 +106,12 @@ fn locate(feed: &Feed, index: &dyn ShardIndex, sample: &BatchSample) -> Result<F
     Ok(FoundSample { sample: *sample, record, sample_in_record, bytes: 0 })
 }
 
-/// Finds the records of a group, and passes the byte ranges of their fields in the shard to `wanted`.
+/// Finds the records of a group, and passes their fields that lie in the shard to `wanted`.
 fn find(
     feed: &Feed,
     index: &IndexHold,
     group: &Group,
-    mut wanted: impl FnMut(Range<u64>),
+    mut wanted: impl FnMut(FoundField),
 ) -> Result<SmallVec<[FoundSample; 2]>, FeedError> {
     let block = group[0].block;
     let facts = feed.dataset.block(block);
@@ -97,13 +121,14 @@ fn find(
     for sample in group {
         let mut sample = locate(feed, index, sample)?;
         let fields = index.record(sample.record);
-        for field in feed.fields.iter().filter_map(|name| fields.field(name)) {
+        for nth in feed.fields.iter().filter_map(|name| index.field_number(&fields, name)) {
+            let field = index.field(&fields, nth);
             sample.bytes += u64::from(field.bytes / field.shared_by.max(1));
             let Some(Range { start, end }) = field.range() else { continue };
             if start < facts.offset || end > facts.offset + facts.bytes {
                 return Err(FeedError::Span { shard: shard(), block, start, end });
             }
-            wanted(start..end);
+            wanted(FoundField { record: sample.record, nth, range: start..end });
         }
         found.push(sample);
     }
@@ -119,7 +144,19 @@ impl FetchedGroup {
             feed.decoder.number_fields().map(|name| name.and_then(number)).collect()
         });
         let numbers = numbers.unwrap_or_default();
-        Self { block, bytes, index, samples, numbers }
+        Self { block, bytes, index, samples, numbers, cut: Vec::new() }
+    }
+
+    /// Returns the same group with fields of which parts were read.
+    fn with_cut(mut self, cut: Vec<CutField>) -> Self {
+        for sample in &mut self.samples {
+            for field in cut.iter().filter(|field| field.record == sample.record) {
+                let record = self.index.index().record(field.record);
+                let whole = self.index.index().field(&record, field.nth).bytes;
+                sample.bytes = sample.bytes.saturating_sub(u64::from(whole)) + field.content.len() as u64;
+            }
+        }
+        Self { cut, ..self }
     }
 
     /// Returns whether the bytes stay in the budget as long as they are kept. If not, they have to go soon: they were fetched
@@ -166,6 +203,11 @@ impl FetchedGroup {
     pub(super) fn field(&self, record: &Record<'_>, name: &str) -> Result<Option<FieldValue>, Reason> {
         let index = self.index.index();
         let Some(nth) = index.field_number(record, name) else { return Ok(None) };
+        let is_cut = |field: &&CutField| (field.record, field.nth) == (record.number(), nth);
+        if let Some(field) = self.cut.iter().find(is_cut) {
+            // Its bytes were checked when it was cut.
+            return Ok(Some(field.content.clone().into()));
+        }
         let field = index.field(record, nth);
         let opened = match self.bytes.decoded() {
             Some(decoded) if field.value.is_none() => decoded.open(record.number(), nth),

@@ -80,6 +80,12 @@ impl FeedFixture {
     }
 
     fn of(directory: tempfile::TempDir, facts: &DatasetFacts, more: &str) -> Self {
+        let text = "name = \"text\"\nfrom = \"txt\"\ndecode = \"bytes\"\nmax_bytes = 4096";
+        Self::of_column(directory, facts, more, text)
+    }
+
+    /// Takes a dataset whose samples have a label, and a job with the label and another column.
+    pub(crate) fn of_column(directory: tempfile::TempDir, facts: &DatasetFacts, more: &str, column: &str) -> Self {
         let file = format!(
             r#"
                 name = "train"
@@ -91,10 +97,7 @@ impl FeedFixture {
                 from = "cls"
                 decode = "int"
                 [[column]]
-                name = "text"
-                from = "txt"
-                decode = "bytes"
-                max_bytes = 4096
+                {column}
             "#,
             directory.path().display()
         );
@@ -154,14 +157,18 @@ fn write_dataset(directory: &Path, bad: &[u64], text: impl Fn(u64) -> Vec<u8>) -
 
 /// Creates resources with little memory and few, fast retries.
 pub(crate) fn resources(memory_bytes: u64, wrap: Option<WrapStore>) -> Arc<Resources> {
-    let retry = RetrySettings {
+    resources_with(memory_bytes, Access { stores: StoreAccess { wrap, ..StoreAccess::default() }, ..Access::default() })
+}
+
+/// Does the same with other access.
+pub(crate) fn resources_with(memory_bytes: u64, mut access: Access) -> Arc<Resources> {
+    access.stores.retry = RetrySettings {
         refusals: 2,
         first_delay: Duration::from_millis(1),
         max_delay: Duration::from_millis(5),
         ..RetrySettings::default()
     };
     let budget = Budget { cores: 2.0, memory_bytes, disk: None };
-    let access = Access { stores: StoreAccess { retry, wrap, ..StoreAccess::default() }, ..Access::default() };
     Resources::with_access("test", budget, access).unwrap()
 }
 

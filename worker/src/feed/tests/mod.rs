@@ -2,6 +2,7 @@
 
 mod files;
 pub(crate) mod fixture;
+mod parts;
 mod recorded;
 mod room;
 mod sharing;

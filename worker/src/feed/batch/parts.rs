@@ -1,0 +1,247 @@
+//! Reads of large scalable pictures no more than the crops of a batch need: first the head of each, from which the crop is planned as
+//! for decoding it, then the rows of tiles that it touches, of the bands that its scale needs.
+//!
+//! What comes is checked against the checksums in the picture. Wherever something is not as it should be, the picture is read whole.
+
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use bytes::Bytes;
+use spdl_pixels::{PARTS_FROM_BYTES, Parts, ScalableHead};
+use spdl_shard::format::{FieldValue, ShardIndex};
+
+use super::records::{CutField, FoundField, FoundSample};
+use crate::{
+    decode::{RecordFields, SampleKey},
+    feed::{FeedError, dataset::IndexHold, driver::Feed},
+    fetch::{BlockBytes, Pieces},
+};
+
+/// A field of as many bytes may be a picture that can be read in parts. Smaller ones are read whole.
+const LARGE_BYTES: u64 = PARTS_FROM_BYTES as u64;
+/// The head of a picture is looked for in its first bytes, of which these are the fewest and the most, and this the part of the whole. The
+/// DC coefficients follow it, which every crop needs.
+const HEAD_BYTES: Range<u64> = 16 << 10..128 << 10;
+const HEAD_SHARE: u64 = 32;
+/// Ranges with a gap of at most this many bytes are read by one request. When raised, fewer requests read more bytes.
+const GAP_BYTES: u64 = 16 << 10;
+/// After as many samples, reading parts goes on where it saves a fifth of the bytes or more.
+const TRIED_SAMPLES: u64 = 64;
+
+/// Whether a feed reads pictures in parts.
+#[derive(Debug)]
+pub(in crate::feed) struct PartReads {
+    is_wanted: bool,
+    samples: AtomicU64,
+    /// Bytes of their fields, and those that were read.
+    field_bytes: AtomicU64,
+    read_bytes: AtomicU64,
+}
+
+impl PartReads {
+    pub(in crate::feed) fn new(is_wanted: bool) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { is_wanted, samples: zero(), field_bytes: zero(), read_bytes: zero() }
+    }
+
+    /// Returns whether pictures are read in parts where they can be.
+    pub(super) fn is_on(&self) -> bool {
+        let saves = || self.read_bytes.load(Relaxed) / 4 <= self.field_bytes.load(Relaxed) / 5;
+        self.is_wanted && (self.samples.load(Relaxed) < TRIED_SAMPLES || saves())
+    }
+
+    fn note(&self, samples: usize, (field_bytes, read_bytes): (u64, u64), job: &str) {
+        let was_on = self.is_on();
+        self.samples.fetch_add(samples as u64, Relaxed);
+        self.field_bytes.fetch_add(field_bytes, Relaxed);
+        self.read_bytes.fetch_add(read_bytes, Relaxed);
+        if was_on && !self.is_on() {
+            let (field_bytes, read_bytes) = (self.field_bytes.load(Relaxed), self.read_bytes.load(Relaxed));
+            let saved =
+                "reading parts of pictures saves less than a fifth of the bytes: blocks are read whole from now on";
+            tracing::warn!(job, field_bytes, read_bytes, "{saved}");
+        }
+    }
+}
+
+/// A large field, and what is to be read of it.
+struct LargeField<'f> {
+    field: &'f FoundField,
+    /// Its first bytes, which were read.
+    first: Bytes,
+    /// The parts to read, and their ranges in the field that were not read yet; `None` if all of it is to be read.
+    parts: Option<(Parts, Vec<Range<u64>>)>,
+}
+
+impl LargeField<'_> {
+    fn bytes(&self) -> u64 {
+        self.field.range.end - self.field.range.start
+    }
+
+    fn head(&self, feed: &Feed) -> Option<ScalableHead<'_>> {
+        ScalableHead::read(&self.first, usize::try_from(self.bytes()).ok()?, feed.decoder.limits()).ok()?
+    }
+
+    /// Returns the ranges of the shard that are to be read.
+    fn wanted(&self) -> impl Iterator<Item = Range<u64>> {
+        let (whole, start) = (self.parts.is_none(), self.field.range.start);
+        let of_parts = self.parts.iter().flat_map(|(_, ranges)| ranges);
+        let of_parts = of_parts.map(move |range| start + range.start..start + range.end);
+        of_parts.chain(whole.then(|| self.field.range.clone()))
+    }
+
+    /// Returns the picture that has the parts alone; `None` if bytes are not what was packed.
+    fn cut(&self, feed: &Feed, (parts, _): &(Parts, Vec<Range<u64>>), rest: &Pieces) -> Option<CutField> {
+        let of_rest = |Range { start, end }: Range<usize>| {
+            let at = |place: usize| self.field.range.start + place as u64;
+            rest.slice(at(start)..at(end))
+        };
+        let bytes_of = |range: Range<usize>| {
+            let first = self.first.len();
+            if range.end <= first {
+                Some(self.first.slice(range))
+            } else if range.start >= first {
+                of_rest(range)
+            } else {
+                Some([&self.first[range.start..], &of_rest(first..range.end)?].concat().into())
+            }
+        };
+        let content = self.head(feed)?.cut(parts, bytes_of).ok()?.into();
+        Some(CutField { record: self.field.record, nth: self.field.nth, content })
+    }
+}
+
+/// Fetches the fields of a group's records, of large pictures the parts that are needed. Returns `None` if the group is to be fetched as
+/// others are: nothing in it is large, bytes were wrong before, or pictures are not read in parts.
+pub(super) async fn fetch(
+    feed: &Feed,
+    index: &IndexHold,
+    samples: &[FoundSample],
+    fields: &[FoundField],
+) -> Result<Option<(BlockBytes, Vec<CutField>)>, FeedError> {
+    let index = index.index();
+    let is_wrong = samples.iter().any(|found| found.sample.wrong.fetches > 0);
+    let is_large = |field: &&FoundField| field.range.end - field.range.start >= LARGE_BYTES;
+    if !feed.parts.is_on() || is_wrong {
+        return Ok(None);
+    }
+    let place = feed.dataset.place(samples[0].sample.block);
+    let note = |field_bytes, read_bytes| {
+        feed.parts.note(samples.len(), (field_bytes, read_bytes), &feed.session.job.name);
+    };
+    if !fields.iter().any(|field| is_large(&field)) || !index.has_plain_fields() || place.shard.is_read_whole() {
+        note(1, 1);
+        return Ok(None);
+    }
+    let mut fields: Vec<&FoundField> = fields.iter().collect();
+    // Samples of one record have the same fields.
+    fields.sort_unstable_by_key(|field| (field.range.start, field.nth));
+    fields.dedup();
+    let fetcher = &feed.resources.fetcher;
+    let field_bytes = fields.iter().map(|field| field.range.end - field.range.start).sum::<u64>();
+    // Memory for all of it, as what is read later may not wait for more.
+    let mut transit = fetcher.transit(field_bytes).await;
+    let first_bytes = |field: &FoundField| {
+        let all = field.range.end - field.range.start;
+        (all / HEAD_SHARE).clamp(HEAD_BYTES.start, HEAD_BYTES.end)
+    };
+    let of_first = |field: &&FoundField| match is_large(field) {
+        true => field.range.start..field.range.start + first_bytes(field),
+        false => field.range.clone(),
+    };
+    let first = fetcher.read_ranges(&place, fields.iter().map(of_first).collect(), GAP_BYTES).await?;
+    let (large, small): (Vec<&FoundField>, Vec<_>) = fields.into_iter().partition(is_large);
+    let mut large: Vec<LargeField<'_>> =
+        large.into_iter().map(|field| plan(feed, index, samples, (field, of_first(&field)), &first)).collect();
+    let wanted: Vec<_> = large.iter().flat_map(LargeField::wanted).collect();
+    let rest = match wanted.is_empty() {
+        true => Pieces::default(),
+        false => fetcher.read_ranges(&place, wanted, GAP_BYTES).await?,
+    };
+    let mut cut = Vec::new();
+    for field in &mut large {
+        let Some(parts) = &field.parts else { continue };
+        match field.cut(feed, parts, &rest) {
+            Some(parts) => cut.push(parts),
+            None => {
+                fetcher.requests().note_wrong_bytes();
+                field.parts = None;
+            }
+        }
+    }
+    // What could not be cut is read whole. Its checksum is that of the index, and decoding looks at it.
+    let whole: Vec<&LargeField<'_>> = large.iter().filter(|field| field.parts.is_none()).collect();
+    let missing = whole.iter().map(|field| &field.field.range).filter(|range| rest.slice((*range).clone()).is_none());
+    let missing: Vec<_> = missing.cloned().collect();
+    let again = match missing.is_empty() {
+        true => Pieces::default(),
+        false => fetcher.read_ranges(&place, missing, GAP_BYTES).await?,
+    };
+    note(field_bytes, first.bytes() + rest.bytes() + again.bytes());
+    let of_small = small.iter().map(|field| (&field.range, first.slice(field.range.clone())));
+    let of_whole = whole.iter().map(|field| {
+        let range = &field.field.range;
+        (range, rest.slice(range.clone()).or_else(|| again.slice(range.clone())))
+    });
+    let mut kept: Vec<(u64, Bytes)> = of_small
+        .chain(of_whole)
+        .filter(|(range, _)| !range.is_empty())
+        .map(|(range, bytes)| (range.start, bytes.expect("what was asked for has been read")))
+        .collect();
+    kept.sort_unstable_by_key(|(start, _)| *start);
+    kept.dedup_by_key(|(start, _)| *start);
+    let cut_bytes = cut.iter().map(|field| field.content.len() as u64).sum::<u64>();
+    transit.shrink_to(cut_bytes + kept.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>());
+    Ok(Some((BlockBytes::of_transit(Pieces::new(kept), transit), cut)))
+}
+
+/// Plans what is to be read of a large field, of which the first bytes have been read.
+fn plan<'f>(
+    feed: &Feed,
+    index: &dyn ShardIndex,
+    samples: &[FoundSample],
+    (field, of_first): (&'f FoundField, Range<u64>),
+    read: &Pieces,
+) -> LargeField<'f> {
+    let first = read.slice(of_first).expect("what was asked for has been read");
+    let mut planned = LargeField { field, first, parts: None };
+    let record = index.record(field.record);
+    let name = index.field(&record, field.nth).name;
+    let others = ReadFields { index, record: field.record, read };
+    let of_record = samples.iter().filter(|found| found.record == field.record);
+    let of_record = of_record.map(|found| {
+        let (epoch, id) = (found.sample.at.epoch, found.sample.id);
+        let key = SampleKey { epoch, id, sample_in_record: found.sample_in_record };
+        (key, &others as &dyn RecordFields)
+    });
+    // A head that cannot be read is looked at with the whole picture.
+    let Some(head) = planned.head(feed) else { return planned };
+    let Some(parts) = feed.decoder.picture_parts(of_record, (name, &head)) else { return planned };
+    let Ok(ranges) = head.ranges(&parts) else { return planned };
+    let read = planned.first.len() as u64;
+    let left = ranges.into_iter().map(|range| (range.start as u64).max(read)..range.end as u64);
+    let left: Vec<_> = left.filter(|range| !range.is_empty()).collect();
+    let bytes = left.iter().map(|range| range.end - range.start).sum::<u64>();
+    // Most of it is needed: one request is better than some.
+    if bytes <= planned.bytes() / 4 * 3 {
+        planned.parts = Some((parts, left));
+    }
+    planned
+}
+
+/// The fields of a record that have been read whole, for planning crops.
+struct ReadFields<'r> {
+    index: &'r dyn ShardIndex,
+    record: u32,
+    read: &'r Pieces,
+}
+
+impl RecordFields for ReadFields<'_> {
+    fn value(&self, name: &str) -> Option<FieldValue> {
+        let record = self.index.record(self.record);
+        let field = record.field(name)?;
+        self.index.open(&field, &|range| self.read.slice(range)).ok()
+    }
+}
