@@ -131,14 +131,17 @@ pub(super) async fn fetch(
     let note = |field_bytes, read_bytes| {
         feed.parts.note(samples.len(), (field_bytes, read_bytes), &feed.session.job.name);
     };
-    if !fields.iter().any(|field| is_large(&field)) || !index.has_plain_fields() || place.shard.is_read_whole() {
-        note(1, 1);
-        return Ok(None);
-    }
-    let mut fields: Vec<&FoundField> = fields.iter().collect();
+    let mut fields: Vec<&FoundField> = fields.iter().filter(|field| !field.range.is_empty()).collect();
     // Samples of one record have the same fields.
     fields.sort_unstable_by_key(|field| (field.range.start, field.nth));
     fields.dedup();
+    let is_plain = index.has_plain_fields() && !place.shard.is_read_whole();
+    // Those of an odd index may.
+    let overlap = fields.windows(2).any(|pair| pair[0].range.end > pair[1].range.start);
+    if !fields.iter().any(is_large) || !is_plain || overlap {
+        note(1, 1);
+        return Ok(None);
+    }
     let fetcher = &feed.resources.fetcher;
     let field_bytes = fields.iter().map(|field| field.range.end - field.range.start).sum::<u64>();
     // Memory for all of it, as what is read later may not wait for more.
@@ -155,11 +158,8 @@ pub(super) async fn fetch(
     let (large, small): (Vec<&FoundField>, Vec<_>) = fields.into_iter().partition(is_large);
     let mut large: Vec<LargeField<'_>> =
         large.into_iter().map(|field| plan(feed, index, samples, (field, of_first(&field)), &first)).collect();
-    let wanted: Vec<_> = large.iter().flat_map(LargeField::wanted).collect();
-    let rest = match wanted.is_empty() {
-        true => Pieces::default(),
-        false => fetcher.read_ranges(&place, wanted, GAP_BYTES).await?,
-    };
+    let wanted = large.iter().flat_map(LargeField::wanted).collect();
+    let rest = fetcher.read_ranges(&place, wanted, GAP_BYTES).await?;
     let mut cut = Vec::new();
     for field in &mut large {
         let Some(parts) = &field.parts else { continue };
@@ -174,11 +174,7 @@ pub(super) async fn fetch(
     // What could not be cut is read whole. Its checksum is that of the index, and decoding looks at it.
     let whole: Vec<&LargeField<'_>> = large.iter().filter(|field| field.parts.is_none()).collect();
     let missing = whole.iter().map(|field| &field.field.range).filter(|range| rest.slice((*range).clone()).is_none());
-    let missing: Vec<_> = missing.cloned().collect();
-    let again = match missing.is_empty() {
-        true => Pieces::default(),
-        false => fetcher.read_ranges(&place, missing, GAP_BYTES).await?,
-    };
+    let again = fetcher.read_ranges(&place, missing.cloned().collect(), GAP_BYTES).await?;
     note(field_bytes, first.bytes() + rest.bytes() + again.bytes());
     let of_small = small.iter().map(|field| (&field.range, first.slice(field.range.clone())));
     let of_whole = whole.iter().map(|field| {
@@ -187,11 +183,9 @@ pub(super) async fn fetch(
     });
     let mut kept: Vec<(u64, Bytes)> = of_small
         .chain(of_whole)
-        .filter(|(range, _)| !range.is_empty())
         .map(|(range, bytes)| (range.start, bytes.expect("what was asked for has been read")))
         .collect();
     kept.sort_unstable_by_key(|(start, _)| *start);
-    kept.dedup_by_key(|(start, _)| *start);
     let cut_bytes = cut.iter().map(|field| field.content.len() as u64).sum::<u64>();
     transit.shrink_to(cut_bytes + kept.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>());
     Ok(Some((BlockBytes::of_transit(Pieces::new(kept), transit), cut)))
