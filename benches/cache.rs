@@ -30,7 +30,10 @@ use spdl_shard::{
     manifest::Manifest,
     store::DatasetStore,
 };
-use spdl_testkit::{proxy::Proxy, s3::S3Server};
+use spdl_testkit::{
+    proxy::{Proxy, RangesRead},
+    s3::S3Server,
+};
 use spdl_worker::{
     budget::Budget,
     feed::{Access, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},
@@ -44,17 +47,10 @@ const READ_AHEAD: u32 = 4;
 /// The parts of the dataset that there is memory for, beside the blocks in use.
 const FRACTIONS: [f64; 5] = [0.1, 0.25, 0.5, 0.75, 0.9];
 
-/// What one epoch took from the store.
-#[derive(Clone, Copy, Debug, Default)]
-struct FromStore {
-    requests: u64,
-    bytes: u64,
-}
-
 /// What was measured of a worker.
 struct Measured {
     /// The mean of the epochs after the first two.
-    epoch: FromStore,
+    epoch: RangesRead,
     /// The most bytes of blocks that were in use at once.
     window_bytes: u64,
     limit_bytes: u64,
@@ -86,19 +82,6 @@ fn job(url: &str, manifest: &Manifest) -> Job {
          [[column]]\nname = \"bytes\"\nfrom = \"bin\"\ndecode = \"bytes\"\nmax_bytes = {RECORD_BYTES}\n"
     );
     JobFile::parse(&text, "bench").and_then(|file| file.freeze(&manifest.facts())).expect("a valid job")
-}
-
-/// Counts the requests for bytes of shards, and these bytes.
-fn from_store(proxy: &Proxy) -> FromStore {
-    let mut sum = FromStore::default();
-    for request in proxy.requests().iter().filter(|request| request.path.ends_with(".tar")) {
-        let (start, end) =
-            request.range.strip_prefix("bytes=").and_then(|range| range.split_once('-')).expect("a range");
-        let number = |text: &str| text.parse::<u64>().expect("a number");
-        sum.requests += 1;
-        sum.bytes += number(end) + 1 - number(start);
-    }
-    sum
 }
 
 /// Pulls `epochs` epochs with room for `block_bytes` of blocks.
@@ -135,12 +118,12 @@ async fn pull(job: &Job, samples: u64, proxy: &Proxy, block_bytes: u64, epochs: 
             let FeedEvent::Filled { slot, .. } = feed.next().await.expect("a good dataset") else { panic!("it ended") };
             feed.free(slot).expect("a lent slot");
         }
-        at_ends.push(from_store(proxy));
+        at_ends.push(proxy.read_of(".tar"));
     }
     watch.abort();
     let [warm, end] = [at_ends[1], at_ends[at_ends.len() - 1]];
     let mean = |total: u64| total / (epochs - 2);
-    let epoch = FromStore { requests: mean(end.requests - warm.requests), bytes: mean(end.bytes - warm.bytes) };
+    let epoch = RangesRead { requests: mean(end.requests - warm.requests), bytes: mean(end.bytes - warm.bytes) };
     Measured { epoch, window_bytes: window_bytes.load(Relaxed), limit_bytes: resources.cache_stats().limit_bytes }
 }
 

@@ -187,6 +187,15 @@ impl ProxyState {
     }
 }
 
+/// What was read of objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RangesRead {
+    /// Number of requests.
+    pub requests: u64,
+    /// Bytes of their ranges.
+    pub bytes: u64,
+}
+
 /// A running proxy.
 pub struct Proxy {
     address: SocketAddr,
@@ -252,6 +261,22 @@ impl Proxy {
     /// Returns the number of ordered faults that have not occurred yet.
     pub fn open_orders(&self) -> u64 {
         self.state().orders.iter().map(|order| order.times).sum()
+    }
+
+    /// Returns the requests so far for ranges of objects whose path ends in `suffix`, and these ranges' bytes.
+    ///
+    /// # Panics
+    /// If one of them was not for a range with two ends.
+    pub fn read_of(&self, suffix: &str) -> RangesRead {
+        let mut sum = RangesRead::default();
+        for request in self.state().requests.iter().filter(|request| request.path.ends_with(suffix)) {
+            let (start, end) =
+                request.range.strip_prefix("bytes=").and_then(|range| range.split_once('-')).expect("a range");
+            let number = |text: &str| text.parse::<u64>().expect("a number");
+            sum.requests += 1;
+            sum.bytes += number(end) + 1 - number(start);
+        }
+        sum
     }
 
     /// Returns all requests so far.

@@ -106,9 +106,9 @@ impl<'b> ScalablePicture<'b> {
         plan.make(&layout.jpeg, request);
         let [columns, rows] = layout.tiles.of_mcus(plan.mcus);
         let mut ranges: Vec<Range<usize>> = std::iter::once(0..layout.table_end).collect();
-        for (index, (band, class)) in PARTS.into_iter().enumerate() {
-            let is_there = classes(&layout.jpeg).contains(&class);
-            if !is_there || !is_needed(band, plan.planes[class as usize].points) {
+        for index in layout.written_parts() {
+            let (band, class) = PARTS[index];
+            if !is_needed(band, plan.planes[class as usize].points) {
                 continue;
             }
             let mut cursor = layout.cursor(index);

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::{
-    bands::{Class, PARTS, SLOTS},
+    bands::{PARTS, SLOTS},
     book::{BOOK, Kind},
     tiles::{MOST_SIDE, TileBlocks, Tiles, classes},
 };
@@ -172,14 +172,12 @@ impl<'b> Layout<'b> {
         let totals_at = at;
         at += TOTALS_BYTES * classes.len();
         let totals = self.bytes.get(totals_at..at).ok_or(Error::Truncated)?;
-        let is_there = |class: Class| classes.contains(&class);
-        let written = || PARTS.into_iter().enumerate().filter(|(_, (_, class))| is_there(*class));
         let mut lengths_at = at;
         if has_checksums {
             self.checksums_at = Some(at);
-            lengths_at += CHECKSUM_BYTES * self.tiles.counts()[1] as usize * written().count();
+            lengths_at += CHECKSUM_BYTES * self.tiles.counts()[1] as usize * self.written_parts().count();
         }
-        for ((part, _), total) in written().zip(totals.as_chunks::<5>().0) {
+        for (part, total) in self.written_parts().zip(totals.as_chunks::<5>().0) {
             let bits = total[4];
             if bits > LENGTH_BITS {
                 return Err(BROKEN);
@@ -193,7 +191,7 @@ impl<'b> Layout<'b> {
             return Err(Error::Truncated);
         }
         let mut start = self.table_end;
-        for ((part, _), total) in written().zip(totals.as_chunks::<5>().0) {
+        for (part, total) in self.written_parts().zip(totals.as_chunks::<5>().0) {
             let total = u32::from_le_bytes(*total.first_chunk().expect("4 bytes")) as usize;
             let end = start.checked_add(total).filter(|end| *end <= all_bytes).ok_or(Error::Truncated)?;
             (self.parts[part].start, self.parts[part].end) = (start, end);
@@ -249,15 +247,14 @@ impl<'b> Layout<'b> {
 
     /// The checksum of the streams of a row of tiles, of a part that the picture has. It has checksums.
     pub(crate) fn checksum(&self, part: usize, row: u32) -> u32 {
-        let classes = classes(&self.jpeg);
-        let before = PARTS[..part].iter().filter(|(_, class)| classes.contains(class)).count();
+        let before = self.written_parts().take_while(|before| *before < part).count();
         let nth = before * self.tiles.counts()[1] as usize + row as usize;
         let at = self.checksums_at.expect("the picture has checksums") + nth * CHECKSUM_BYTES;
         u32::from_le_bytes(*self.bytes[at..].first_chunk().expect("the head is there"))
     }
 
     /// The numbers of the parts that the picture has.
-    pub(crate) fn written_parts(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn written_parts(&self) -> impl Iterator<Item = usize> + use<'b> {
         let classes = classes(&self.jpeg);
         PARTS.into_iter().enumerate().filter(|(_, (_, class))| classes.contains(class)).map(|(part, _)| part)
     }

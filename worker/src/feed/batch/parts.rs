@@ -76,12 +76,8 @@ struct LargeField<'f> {
 }
 
 impl LargeField<'_> {
-    fn bytes(&self) -> u64 {
-        self.field.range.end - self.field.range.start
-    }
-
     fn head(&self, feed: &Feed) -> Option<ScalableHead<'_>> {
-        ScalableHead::read(&self.first, usize::try_from(self.bytes()).ok()?, feed.decoder.limits()).ok()?
+        ScalableHead::read(&self.first, usize::try_from(self.field.bytes()).ok()?, feed.decoder.limits()).ok()?
     }
 
     /// Returns the ranges of the shard that are to be read.
@@ -93,7 +89,7 @@ impl LargeField<'_> {
     }
 
     /// Returns the picture that has the parts alone; `None` if bytes are not what was packed.
-    fn cut(&self, feed: &Feed, (parts, _): &(Parts, Vec<Range<u64>>), rest: &Pieces) -> Option<CutField> {
+    fn cut(&self, feed: &Feed, parts: &Parts, rest: &Pieces) -> Option<CutField> {
         let of_rest = |Range { start, end }: Range<usize>| {
             let at = |place: usize| self.field.range.start + place as u64;
             rest.slice(at(start)..at(end))
@@ -123,7 +119,7 @@ pub(super) async fn fetch(
 ) -> Result<Option<(BlockBytes, Vec<CutField>)>, FeedError> {
     let index = index.index();
     let is_wrong = samples.iter().any(|found| found.sample.wrong.fetches > 0);
-    let is_large = |field: &&FoundField| field.range.end - field.range.start >= LARGE_BYTES;
+    let is_large = |field: &&FoundField| field.bytes() >= LARGE_BYTES;
     if !feed.parts.is_on() || is_wrong {
         return Ok(None);
     }
@@ -143,13 +139,10 @@ pub(super) async fn fetch(
         return Ok(None);
     }
     let fetcher = &feed.resources.fetcher;
-    let field_bytes = fields.iter().map(|field| field.range.end - field.range.start).sum::<u64>();
+    let field_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
     // Memory for all of it, as what is read later may not wait for more.
     let mut transit = fetcher.transit(field_bytes).await;
-    let first_bytes = |field: &FoundField| {
-        let all = field.range.end - field.range.start;
-        (all / HEAD_SHARE).clamp(HEAD_BYTES.start, HEAD_BYTES.end)
-    };
+    let first_bytes = |field: &FoundField| (field.bytes() / HEAD_SHARE).clamp(HEAD_BYTES.start, HEAD_BYTES.end);
     let of_first = |field: &&FoundField| match is_large(field) {
         true => field.range.start..field.range.start + first_bytes(field),
         false => field.range.clone(),
@@ -162,7 +155,7 @@ pub(super) async fn fetch(
     let rest = fetcher.read_ranges(&place, wanted, GAP_BYTES).await?;
     let mut cut = Vec::new();
     for field in &mut large {
-        let Some(parts) = &field.parts else { continue };
+        let Some((parts, _)) = &field.parts else { continue };
         match field.cut(feed, parts, &rest) {
             Some(parts) => cut.push(parts),
             None => {
@@ -219,7 +212,7 @@ fn plan<'f>(
     let left: Vec<_> = left.filter(|range| !range.is_empty()).collect();
     let bytes = left.iter().map(|range| range.end - range.start).sum::<u64>();
     // Most of it is needed: one request is better than some.
-    if bytes <= planned.bytes() / 4 * 3 {
+    if bytes <= field.bytes() / 4 * 3 {
         planned.parts = Some((parts, left));
     }
     planned

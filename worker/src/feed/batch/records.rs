@@ -44,6 +44,12 @@ pub(super) struct FoundField {
     pub(super) range: Range<u64>,
 }
 
+impl FoundField {
+    pub(super) fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
 /// A sample and the record that holds it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoundSample {
