@@ -1,6 +1,6 @@
 """Trains a ResNet on a GPU, fed by the loader, by PyTorch's DataLoader, and by one batch that stays on the device.
 
-usage: python benches/gpu_training.py [--models resnet18,resnet50] [--batch 256] [--seconds 8] [--pictures 2048]
+usage: python benches/gpu_training.py [--models resnet18,resnet50] [--batch 256] [--seconds 8] [--pictures 2048 | --files DIR]
 
 Prints pictures per second, their share of what the device does with one batch that stays there, and the cores in use on
 the whole machine, which should do nothing else. All feeds give random crops of 224 pixels, flipped at random, normalised
@@ -133,15 +133,20 @@ FEEDS = [
 ]
 
 
-def write_datasets(folder: pathlib.Path, pictures: int) -> None:
-    """Writes the demo's pictures as they are, and packed for crops in either way."""
-    pack_pictures(folder / "plain", pictures, seed=1)
-    for key, jpeg, label in read(folder / "plain"):
+def write_files(folder: pathlib.Path, pictures: int) -> None:
+    """Writes the demo's pictures to class folders."""
+    pack_pictures(folder / "demo", pictures, seed=1)
+    for key, jpeg, label in read(folder / "demo"):
         path = folder / f"files/{label:03}/{key}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(jpeg)
-    spdl_cluster.pack(folder / "files", folder / "crop-ready", crop_ready=True, progress=False)
-    spdl_cluster.pack(folder / "files", folder / "scalable", scalable=True, progress=False)
+
+
+def write_datasets(files: pathlib.Path, folder: pathlib.Path) -> None:
+    """Packs these pictures as they are, and for crops in either way."""
+    spdl_cluster.pack(files, folder / "plain", progress=False)
+    spdl_cluster.pack(files, folder / "crop-ready", crop_ready=True, progress=False)
+    spdl_cluster.pack(files, folder / "scalable", scalable=True, progress=False)
 
 
 def busy_seconds() -> float:
@@ -189,7 +194,8 @@ def main() -> None:
     parser.add_argument("--models", default="resnet18,resnet50", help="models of torchvision")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=8)
-    parser.add_argument("--pictures", type=int, default=2048)
+    parser.add_argument("--pictures", type=int, default=2048, help="how many pictures of the demo")
+    parser.add_argument("--files", type=pathlib.Path, help="class folders with JPEGs to use in their place")
     parser.add_argument("--device", default="cuda:0")
     args = parser.parse_args()
     device = torch.device(args.device)
@@ -199,7 +205,9 @@ def main() -> None:
     print(f"{'model':<16}{'fed by':<26}{'pictures/s':>10}{'of the most':>12}{'cores':>7}")
     with tempfile.TemporaryDirectory() as folder:
         datasets = pathlib.Path(folder)
-        write_datasets(datasets, args.pictures)
+        if args.files is None:
+            write_files(datasets, args.pictures)
+        write_datasets(args.files or datasets / "files", datasets)
         for model in args.models.split(","):
             most = 0.0
             for label, feed, dataset in FEEDS:

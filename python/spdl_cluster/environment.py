@@ -15,6 +15,9 @@ from .errors import SettingError
 #: one.
 _TORCHRUN = ("RANK", "WORLD_SIZE")
 _MPI = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
+#: What `spdl-run` tells its command: the launcher's number, and how many launchers the training has. They count where the
+#: command starts no ranks of its own.
+_LAUNCHERS = ("SPDL_LAUNCHER", "SPDL_LAUNCHERS")
 _HINT = "give both `rank=` and `world=`, or let one launcher set both for every process"
 
 
@@ -30,9 +33,9 @@ class Ranks:
 
     Two given numbers are taken as they are: a trainer with model-parallel groups knows its data-parallel rank better
     than any launcher. Otherwise the first of these that exists gives both: the process group of torch.distributed,
-    `RANK` and `WORLD_SIZE`, the variables of MPI, those of SLURM; without any of them it is rank 0 of 1. A source that
-    is incomplete, or that contradicts a given number or the process group, is an error: two ranks with the same number
-    would load the same samples.
+    `RANK` and `WORLD_SIZE`, the variables of MPI, those of SLURM, the number of the `spdl-run` that started it; without
+    any of them it is rank 0 of 1. A source that is incomplete, or that contradicts a given number or the process group,
+    is an error: two ranks with the same number would load the same samples.
     """
 
     def __init__(self, rank: int | None, world: int | None) -> None:
@@ -101,7 +104,10 @@ def _variables() -> tuple[int, int, str] | None:
         found = _pair(*names)
         if found is not None:
             return (*found, f"variables `{names[0]}` and `{names[1]}` give")
-    return _slurm()
+    found = _slurm()
+    if found is None and (launcher := _pair(*_LAUNCHERS)):
+        return (*launcher, f"variables `{_LAUNCHERS[0]}` and `{_LAUNCHERS[1]}` of `spdl-run` give")
+    return found
 
 
 def _slurm() -> tuple[int, int, str] | None:

@@ -120,14 +120,22 @@ def test_a_training_on_one_node_gets_each_sample_once_and_leaves_nothing(train: 
     assert os.listdir(temporary) == []
 
 
-def test_two_nodes_have_a_worker_each_and_one_coordinator(train: pathlib.Path, temporary: pathlib.Path, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("told_by", ["variables", "options"])
+def test_two_nodes_have_a_worker_each_and_one_coordinator(
+    train: pathlib.Path, temporary: pathlib.Path, tmp_path: pathlib.Path, told_by: str
+) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
-    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
     def node(rank: int) -> subprocess.Popen[str]:
-        variables = {**place, "RANK": str(rank), "SPDL_NODE": f"node-{rank}"}
-        return run("--job", train, "--shared", shared, *python(TRAINER), temporary=temporary, options=BUDGET, **variables)
+        options: list[object] = ["--job", train, "--shared", shared]
+        variables = {"SPDL_NODE": f"node-{rank}"}
+        if told_by == "variables":
+            variables |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        else:
+            # The command starts no ranks, so each node's is that of its launcher.
+            options += ["--nodes", 2, "--node-rank", rank, "--launch-id", "options", "--address", "127.0.0.1"]
+        return run(*options, *python(TRAINER), temporary=temporary, options=BUDGET, **variables)
 
     # The first launcher comes last.
     launchers = [node(1), node(0)]

@@ -192,6 +192,10 @@ def test_settings_that_make_no_sense_are_named(job: MakeJob, tmp_path: pathlib.P
 
 
 def test_rank_and_world_come_from_the_environment(job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The launcher's number is the last to count.
+    monkeypatch.setenv("SPDL_LAUNCHER", "2")
+    monkeypatch.setenv("SPDL_LAUNCHERS", "3")
+    assert (spdl_cluster.local(job()).rank, spdl_cluster.local(job()).world) == (2, 3)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with spdl_cluster.local(job()) as loader:

@@ -150,6 +150,7 @@ class Launch:
         environment["SPDL_COORD"] = coordinator
         environment["SPDL_CERTS"] = str(self._folder / "certs/client")
         environment["SPDL_JOB_FILES"] = json.dumps(jobs)
+        environment["SPDL_LAUNCHER"], environment["SPDL_LAUNCHERS"] = str(self._place.index), str(self._place.count)
         environment.setdefault("SPDL_LAUNCH_ID", launch)
         if len(jobs) == 1:
             environment["SPDL_JOB"] = next(iter(jobs.values()))
