@@ -9,7 +9,9 @@ second time.
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 
 import accelerate
@@ -33,15 +35,17 @@ JOB = {
 def main() -> None:
     """Trains to the end of the job, and prints how many samples it saw."""
     accelerator = accelerate.Accelerator(cpu=True)
-    folder = [os.path.join(tempfile.mkdtemp(prefix="spdl-accelerate-"), "dataset")]
+    folder = [""]
     if accelerator.is_main_process:
-        spdl_cluster.demo.pack_pictures(folder[0], 128)
+        folder = [tempfile.mkdtemp(prefix="spdl-accelerate-")]
+        atexit.register(shutil.rmtree, folder[0])
+        spdl_cluster.demo.pack_pictures(os.path.join(folder[0], "dataset"), 128)
     accelerate.utils.broadcast_object_list(folder)
 
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 64), nn.ReLU(), nn.Linear(64, 16))
     model, optimiser = accelerator.prepare(model, torch.optim.Adam(model.parameters(), lr=1e-3))
     seen: set[tuple[int, int]] = set()
-    job = {**JOB, "dataset": folder[0]}
+    job = {**JOB, "dataset": os.path.join(folder[0], "dataset")}
     with spdl_cluster.local(job, accelerator.process_index, accelerator.num_processes) as loader:
         for _ in range(loader.epochs):
             for batch in loader:
@@ -53,6 +57,8 @@ def main() -> None:
                 accelerator.backward(loss)
                 optimiser.step()
     accelerator.print(f"saw {len(seen)} samples on {accelerator.num_processes} ranks")
+    # The main process removes the pictures when it ends.
+    accelerator.wait_for_everyone()
     accelerator.end_training()
 
 

@@ -12,9 +12,11 @@ Kubernetes send it before they take a node away. It continues from there when it
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import tempfile
@@ -100,6 +102,7 @@ def demo_data(pictures: int) -> str:
     folder = [""]
     if dist.get_rank() == 0:
         folder = [tempfile.mkdtemp(prefix="spdl-demo-")]
+        atexit.register(shutil.rmtree, folder[0])
         spdl_cluster.demo.pack_pictures(os.path.join(folder[0], "train"), pictures)
         spdl_cluster.demo.pack_pictures(os.path.join(folder[0], "validation"), max(1, pictures // 3), seed=1)
     dist.broadcast_object_list(folder)

@@ -7,7 +7,9 @@ Makes pictures, trains two epochs on them, and in between continues from a state
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from typing import Any
 
@@ -34,10 +36,13 @@ def main() -> None:
     """Trains to the end of the job, and prints how many samples it saw."""
     torch.manual_seed(17)
     dist.init_process_group("gloo")
-    folder = [os.path.join(tempfile.mkdtemp(prefix="spdl-fsdp-"), "dataset")]
+    folder = [""]
     if dist.get_rank() == 0:
-        spdl_cluster.demo.pack_pictures(folder[0], 128)
+        folder = [tempfile.mkdtemp(prefix="spdl-fsdp-")]
+        atexit.register(shutil.rmtree, folder[0])
+        spdl_cluster.demo.pack_pictures(os.path.join(folder[0], "dataset"), 128)
     dist.broadcast_object_list(folder)
+    job = {**JOB, "dataset": os.path.join(folder[0], "dataset")}
 
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 256), nn.ReLU(), nn.Linear(256, 16))
     fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
@@ -46,7 +51,7 @@ def main() -> None:
     seen, losses = 0, []
     for epoch in range(2):
         # One loader for each epoch, to show that the state is all that has to be kept.
-        with spdl_cluster.local({**JOB, "dataset": folder[0]}, state=state) as loader:
+        with spdl_cluster.local(job, state=state) as loader:
             assert loader.epoch == epoch
             for batch in loader:
                 loss = nn.functional.cross_entropy(model(batch["image"].float() / 255), batch["label"])

@@ -10,8 +10,10 @@ the process group that Lightning makes; the loaders read them at their first use
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import pathlib
+import shutil
 import tempfile
 from typing import Any
 
@@ -115,10 +117,12 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=1, help="ranks, which Lightning starts")
     arguments = parser.parse_args()
     # Lightning starts this program once more for each further rank: those find the data that the first one made.
-    folder = os.environ.setdefault("SPDL_EXAMPLE_FOLDER", tempfile.mkdtemp(prefix="spdl-lightning-"))
     if "LOCAL_RANK" not in os.environ:
+        folder = os.environ["SPDL_EXAMPLE_FOLDER"] = tempfile.mkdtemp(prefix="spdl-lightning-")
+        atexit.register(shutil.rmtree, folder)
         spdl_cluster.demo.pack_pictures(os.path.join(folder, "train"), 128)
         spdl_cluster.demo.pack_pictures(os.path.join(folder, "validation"), 40, seed=1)
+    folder = os.environ["SPDL_EXAMPLE_FOLDER"]
     checkpoint = pathlib.Path(folder, "checkpoint.pt")
     modules = [fit(folder, arguments.devices, epochs, checkpoint) for epochs in (1, 2)]
 

@@ -101,13 +101,13 @@ def _process_group() -> tuple[int, int, str] | None:
 def _variables() -> tuple[int, int, str] | None:
     """Returns rank and world from the launcher's variables, if there are any."""
     for names in (_TORCHRUN, *_MPI):
-        found = _pair(*names)
-        if found is not None:
-            return (*found, f"variables `{names[0]}` and `{names[1]}` give")
-    found = _slurm()
-    if found is None and (launcher := _pair(*_LAUNCHERS)):
+        if pair := _pair(*names):
+            return (*pair, f"variables `{names[0]}` and `{names[1]}` give")
+    if slurm := _slurm():
+        return slurm
+    if launcher := _pair(*_LAUNCHERS):
         return (*launcher, f"variables `{_LAUNCHERS[0]}` and `{_LAUNCHERS[1]}` of `spdl-run` give")
-    return found
+    return None
 
 
 def _slurm() -> tuple[int, int, str] | None:

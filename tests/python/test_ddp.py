@@ -67,8 +67,9 @@ class Gate:
         return self.text.decode()
 
 
-def test_the_example_of_the_readme_trains_on_the_demos_data() -> None:
-    output = finish(torchrun(EXAMPLE, 2, "--demo", "--pictures", 96)).splitlines()
+def test_the_example_of_the_readme_trains_on_the_demos_data_and_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    output = finish(torchrun(EXAMPLE, 2, "--demo", "--pictures", 96, TMPDIR=str(tmp_path))).splitlines()
+    assert launcher.left(tmp_path) == []
     assert output[-1].startswith("saw 192 samples in 2 epochs on 2 ranks, 0 of them twice; "), output
     # Each epoch ends with the whole validation set.
     for epoch, line in enumerate(output[-3:-1]):

@@ -7,9 +7,11 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from conftest import LIMIT_S
+from launcher import left
 
 pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
@@ -18,12 +20,14 @@ ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed")
 
 
 def run(example: str, *arguments: object, ranks: int = 0) -> str:
-    """Runs an example and returns the last lines of its output."""
+    """Runs an example, which must leave nothing, and returns the last lines of its output."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks else []
     command = [sys.executable, *launcher, EXAMPLES / example, *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=2 * LIMIT_S, env=environment)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    with tempfile.TemporaryDirectory() as temporary:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": temporary}
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=2 * LIMIT_S, env=environment)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        assert left(pathlib.Path(temporary)) == []
     return done.stdout
 
 
