@@ -101,18 +101,12 @@ impl<'b> Layout<'b> {
         }
         let fixed = bytes.first_chunk::<FIXED_BYTES>().ok_or(Error::Truncated)?;
         let [version, flags, side, reserved] = *fixed[4..8].first_chunk().expect("4 bytes");
-        if version != VERSION {
+        if version != VERSION || flags & !flags::ALL != 0 {
             return Err(Error::Corrupt("a packed picture of a newer version"));
         }
         let (is_cut, padding) = (flags & flags::CUT_TABLES != 0, (flags & flags::PADDING) >> flags::PADDING_SHIFT);
         let is_part_with_checksums = flags & (flags::PART | flags::CHECKSUMS) == flags::PART | flags::CHECKSUMS;
-        if flags & !flags::ALL != 0
-            || is_part_with_checksums
-            || reserved != 0
-            || padding > 2
-            || side == 0
-            || u32::from(side) > MOST_SIDE
-        {
+        if is_part_with_checksums || reserved != 0 || padding > 2 || side == 0 || u32::from(side) > MOST_SIDE {
             return Err(BROKEN);
         }
         let number = |at: usize| u32::from_le_bytes(*fixed[at..at + 4].first_chunk().expect("4 bytes")) as usize;

@@ -78,9 +78,12 @@ fn what_is_wrong_with_a_scalable_picture_is_a_bad_sample() {
     for cut in (5..whole.len()).step_by(whole.len() / 60) {
         error_of(&whole[..cut]);
     }
-    let mut newer = whole.clone();
-    newer[4] = 2;
-    assert!(error_of(&newer).contains("a packed picture of a newer version"));
+    // The version, and a flag that this one does not know.
+    for (at, value) in [(4, 2), (5, 0x80)] {
+        let mut newer = whole.clone();
+        newer[at] |= value;
+        assert!(error_of(&newer).contains("a packed picture of a newer version"));
+    }
     let frame = whole.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
     let mut huge = whole.clone();
     huge[frame + 5..frame + 9].copy_from_slice(&[0xff; 4]);
