@@ -25,7 +25,7 @@ import spdl_cluster
 import torch
 import torchvision
 from PIL import Image
-from spdl_cluster.demo import pack_pictures
+from spdl_cluster import program
 from torchvision.transforms import v2
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -133,15 +133,6 @@ FEEDS = [
 ]
 
 
-def write_files(folder: pathlib.Path, pictures: int) -> None:
-    """Writes the demo's pictures to class folders."""
-    pack_pictures(folder / "demo", pictures, seed=1)
-    for key, jpeg, label in read(folder / "demo"):
-        path = folder / f"files/{label:03}/{key}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(jpeg)
-
-
 def write_datasets(files: pathlib.Path, folder: pathlib.Path) -> None:
     """Packs these pictures as they are, and for crops in either way."""
     spdl_cluster.pack(files, folder / "plain", progress=False)
@@ -205,9 +196,11 @@ def main() -> None:
     print(f"{'model':<16}{'fed by':<26}{'pictures/s':>10}{'of the most':>12}{'cores':>7}")
     with tempfile.TemporaryDirectory() as folder:
         datasets = pathlib.Path(folder)
-        if args.files is None:
-            write_files(datasets, args.pictures)
-        write_datasets(args.files or datasets / "files", datasets)
+        files = args.files
+        if files is None:
+            files = datasets / "files"
+            program.run("pictures", files, "--count", args.pictures, "--quiet").checked()
+        write_datasets(files, datasets)
         for model in args.models.split(","):
             most = 0.0
             for label, feed, dataset in FEEDS:
