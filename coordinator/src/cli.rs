@@ -7,10 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use spdl_wire::{
-    process::{StopSignals, announce},
-    quic::QuicSettings,
-};
+use spdl_process::{StopSignals, announce};
+use spdl_wire::quic::QuicSettings;
 
 use crate::{
     shell::{Authority, CoordinatorSettings, DatasetLimits, Server, StartError},

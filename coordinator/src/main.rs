@@ -7,7 +7,6 @@ use spdl_coordinator::{
     cli::{CoordArgs, run},
     error_text,
 };
-use spdl_wire::process;
 
 #[derive(Parser)]
 #[command(version, about, name = "spdl-coord")]
@@ -18,16 +17,16 @@ struct CoordCli {
 
 fn main() -> ExitCode {
     let cli = CoordCli::parse();
-    process::log_to_stderr("info");
+    spdl_process::log_to_stderr("info");
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
-        Err(error) => return process::fail(format!("cannot start the runtime: {error}"), None::<&str>),
+        Err(error) => return spdl_process::fail(format!("cannot start the runtime: {error}"), None::<&str>),
     };
     let result = runtime.block_on(run(cli.args));
     // Not waiting for blocking tasks: one that hangs on a name server or a disk would delay the exit.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => process::fail(error_text(&error), error.hint()),
+        Err(error) => spdl_process::fail(error_text(&error), error.hint()),
     }
 }

@@ -1,6 +1,6 @@
-//! Mutations for mutation testing: bugs that the simulator switches on one at a time and has to find. Without the
-//! feature `mutations`, which only the simulator enables, [`mutated`] is a constant `false`, and the compiler removes all of
-//! them.
+//! Mutations for mutation testing: bugs that the simulator switches on one at a time and has to find. They are
+//! in builds with debug assertions, where none is active unless the simulator activates it. In a release build [`mutated`] is a
+//! constant `false`, and the compiler removes all of them.
 
 /// A mutation of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -161,26 +161,26 @@ impl Mutation {
     ];
 }
 
-#[cfg(feature = "mutations")]
+#[cfg(debug_assertions)]
 thread_local! {
     static ACTIVE: std::cell::Cell<Option<Mutation>> = const { std::cell::Cell::new(None) };
 }
 
 /// Activates a mutation, or none, in the cores that run on this thread.
-#[cfg(feature = "mutations")]
+#[cfg(debug_assertions)]
 pub fn activate(bug: Option<Mutation>) {
     ACTIVE.set(bug);
 }
 
 /// Whether this mutation is active in the cores on this thread.
-#[cfg(feature = "mutations")]
+#[cfg(debug_assertions)]
 #[must_use]
 pub fn mutated(bug: Mutation) -> bool {
     ACTIVE.get() == Some(bug)
 }
 
-/// Whether this mutation is active: never, without the feature `mutations`.
-#[cfg(not(feature = "mutations"))]
+/// Whether this mutation is active: never, without debug assertions.
+#[cfg(not(debug_assertions))]
 #[inline(always)]
 #[must_use]
 pub const fn mutated(_: Mutation) -> bool {

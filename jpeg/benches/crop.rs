@@ -19,11 +19,11 @@ use fast_image_resize::{
     images::{TypedCroppedImage, TypedImage, TypedImageRef},
     pixels::U8x3,
 };
+use spdl_jpeg::testing::{Rect, TARGET, XorShift, random_resized_crop, request};
 use spdl_jpeg::{
     Jpeg, Limits, LowerBound, Rgb, Scratch, SegmentTable, lower_bound, rewrite,
     scalable::{ScalablePicture, pack},
 };
-use spdl_testkit::crops::{Rect, TARGET, XorShift, random_resized_crop, request};
 use zune_jpeg::{
     JpegDecoder,
     zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions},

@@ -58,6 +58,8 @@ mod segment_table;
 mod segments;
 mod standard;
 mod taps;
+#[doc(hidden)]
+pub mod testing;
 mod vector;
 mod whole;
 mod window;

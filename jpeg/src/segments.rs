@@ -55,7 +55,7 @@ const fn restart_marker(segment: u32) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use spdl_testkit::crops::XorShift;
+    use crate::testing::XorShift;
 
     use super::*;
     use crate::vector::VectorKernel;

@@ -9,17 +9,8 @@ import urllib.parse
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-#: The packages of the programs, with the features that the image's are built with.
-CARGO = [
-    "--package",
-    "spdl-cli",
-    "--package",
-    "spdl-worker",
-    "--package",
-    "spdl-coordinator",
-    "--features",
-    "spdl-worker/otlp,spdl-cli/otlp",
-]
+#: The packages of the programs.
+CARGO = ["--package", "spdl-cli", "--package", "spdl-worker", "--package", "spdl-coordinator"]
 
 
 @dataclasses.dataclass(frozen=True, order=True)

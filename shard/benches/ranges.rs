@@ -15,9 +15,9 @@ use std::{
     time::Instant,
 };
 
+use spdl_jpeg::testing::{Rect, XorShift, random_resized_crop, request};
 use spdl_jpeg::{Axis, Jpeg, Limits, PictureRequest, ranges, scalable::ScalablePicture};
 use spdl_shard::store::DatasetStore;
-use spdl_testkit::crops::{Rect, XorShift, random_resized_crop, request};
 
 /// Number of segments from one recorded place to the next.
 const STEPS: [u32; 2] = [1, 8];

@@ -21,7 +21,6 @@ pub(crate) struct IndexFile {
 
 impl IndexFile {
     /// Returns the index of these bytes, which have this hash.
-    #[cfg(feature = "store")]
     pub(crate) fn of(bytes: Bytes, hash: Fingerprint) -> Self {
         Self { bytes: bytes.len() as u64, parts: vec![Vec::from(bytes).into()], hash }
     }
@@ -39,7 +38,6 @@ impl IndexFile {
     }
 
     /// Puts this one into a file of another kind, behind other content.
-    #[cfg(feature = "store")]
     pub(crate) fn enclosed(
         self,
         kind: &'static FileKind,
@@ -50,7 +48,6 @@ impl IndexFile {
     }
 
     /// Returns the size in bytes.
-    #[cfg(feature = "store")]
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }

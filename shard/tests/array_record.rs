@@ -1,5 +1,4 @@
 //! ArrayRecord files: those that Google's `array_record` 0.8.6 wrote (`tests/interop/array_record.py golden`), and damaged ones.
-#![cfg(feature = "store")]
 
 mod counting;
 

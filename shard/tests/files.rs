@@ -1,5 +1,4 @@
 //! Loose files as a dataset: indexing, verifying and unpacking them, tables, and hostile names and bytes.
-#![cfg(feature = "store")]
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 

@@ -2,7 +2,6 @@
 //! has a process of its own, so that nothing else counts, and so has the server: it lists in pages, as S3 does.
 //!
 //! By hand, for a million files: `SPDL_FILES=1000000 cargo test --release -p spdl-shard --test files_listing -- --nocapture`
-#![cfg(feature = "store")]
 
 use std::{
     env,

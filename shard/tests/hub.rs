@@ -1,5 +1,4 @@
 //! Datasets on the Hugging Face Hub, against a server that answers as it does.
-#![cfg(feature = "store")]
 
 use std::{fs, path::Path};
 

@@ -1,5 +1,4 @@
 //! Parquet as a dataset: what is read to index it, which bytes a job's columns need, and hostile and damaged files.
-#![cfg(feature = "store")]
 
 mod counting;
 

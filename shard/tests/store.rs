@@ -1,5 +1,4 @@
 //! Opening datasets, and the errors of folders, a web server and an S3 endpoint that are not what they should be.
-#![cfg(feature = "store")]
 
 use std::sync::{Arc, Mutex};
 

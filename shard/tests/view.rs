@@ -1,5 +1,4 @@
 //! Views of datasets of every kind of format: which records they keep, what is read for them, and what is refused.
-#![cfg(feature = "store")]
 
 mod counting;
 

@@ -5,26 +5,18 @@
 
 pub mod arguments;
 pub mod browser;
-#[cfg(feature = "certs")]
 pub mod certs;
-#[cfg(feature = "crops")]
-pub mod crops;
 pub mod debian;
 pub mod disk;
 pub mod etcd;
-#[cfg(feature = "certs")]
 pub mod home;
 pub mod http;
 pub mod hub;
 pub mod processes;
-#[cfg(feature = "s3")]
 pub mod proxy;
 pub mod python;
-#[cfg(feature = "s3")]
 pub mod s3;
-#[cfg(feature = "s3")]
 pub mod stored;
-#[cfg(feature = "s3")]
 pub mod udp_link;
 
 use std::{

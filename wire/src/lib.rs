@@ -10,16 +10,10 @@ pub mod coordinators;
 pub mod frame;
 pub mod health;
 pub mod home;
-#[cfg(feature = "http")]
-pub mod http;
 pub mod local;
 pub mod log_limit;
 pub mod node;
-#[cfg(feature = "otlp")]
-pub mod otlp;
 pub mod pending;
-#[cfg(feature = "process")]
-pub mod process;
 pub mod quic;
 pub mod rejections;
 pub mod slab;

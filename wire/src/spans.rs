@@ -11,8 +11,8 @@ use spdl_core::messages::SessionId;
 use tracing::{Span, debug_span, error_span};
 
 /// Whether a span is that of a batch, or lies inside one.
-#[cfg(feature = "otlp")]
-pub(crate) fn is_of_batch(span: &tracing::Metadata<'_>) -> bool {
+#[must_use]
+pub fn is_of_batch(span: &tracing::Metadata<'_>) -> bool {
     span.target() == module_path!() && !["session", "rank"].contains(&span.name())
 }
 

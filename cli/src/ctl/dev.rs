@@ -258,7 +258,7 @@ async fn run_servers(folder: &Path, servers: &DevServers, cluster: &mut Option<L
     };
     match (started, cluster.as_mut()) {
         (Ok(ready), Some(cluster)) => {
-            spdl_wire::process::announce(&ready);
+            spdl_process::announce(&ready);
             tokio::select! {
                 ended = accepted(&mut input, cluster) => ended,
                 () = interrupt.asked() => Ok(()),

@@ -44,7 +44,6 @@ use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use spdl_ops::FunctionRegistry;
-use spdl_wire::process;
 
 pub(crate) use error::CtlError;
 
@@ -159,10 +158,10 @@ pub fn main() -> ExitCode {
     }
     match &cli.command {
         // Nothing else may write on the screen that it draws on.
-        CtlCommand::Top(_) => process::log_to_stderr("off"),
+        CtlCommand::Top(_) => spdl_process::log_to_stderr("off"),
         // Has a log of its own.
         CtlCommand::Worker(_) => {}
-        _ => process::log_to_stderr(log_level(cli.verbose)),
+        _ => spdl_process::log_to_stderr(log_level(cli.verbose)),
     }
     cli.run()
 }
@@ -187,7 +186,7 @@ fn fail(error: &CtlError) -> ExitCode {
     if matches!(error, CtlError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
         return output::BROKEN_PIPE.into();
     }
-    let code = process::fail(error, error.hint());
+    let code = spdl_process::fail(error, error.hint());
     interrupt::exit_code().map_or(code, ExitCode::from)
 }
 

@@ -23,10 +23,10 @@ use std::{
 
 use parking_lot::Mutex;
 use spdl_core::{Role, coordinator::CoordinatorConfig, coordinators::Addresses};
+use spdl_process::http::HttpListener;
 use spdl_shard::store::{StoreError, StoreOptions};
 use spdl_wire::{
     certs::{CertError, ClusterCa, Identity},
-    http::HttpListener,
     quic::{QuicError, QuicSettings, server_endpoint},
 };
 use tokio::{net::TcpListener, sync::Notify, task::JoinSet};

@@ -13,8 +13,7 @@ const MAX_FUNCTION_BYTES: usize = 256;
 const MAX_ARGUMENTS_BYTES: usize = 64 << 10;
 
 /// The `arguments` table of a function in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
 pub struct ArgumentsFile(pub Map<String, Value>);
 

@@ -13,7 +13,8 @@ macro_rules! dtypes {
     ($($Type:ident: $name:literal, $bytes:literal;)*) => {
         /// Type of a column's elements.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename_all = "lowercase"))]
+        #[derive(schemars::JsonSchema)]
+#[schemars(rename_all = "lowercase")]
         #[allow(missing_docs)]
         pub enum DType { $($Type),* }
 

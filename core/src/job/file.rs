@@ -15,10 +15,9 @@ use super::{
 pub const MAX_JOB_FILE_BYTES: usize = 1 << 20;
 
 /// A job file. Every key is explained in `examples/imagenet-train.toml`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", schemars(title = "A job of spdl-cluster"))]
+#[schemars(title = "A job of spdl-cluster")]
 pub struct JobFile {
     /// Name by which trainers ask for it: 1 to 128 of A-Z a-z 0-9 . _ -
     pub name: String,
@@ -62,8 +61,7 @@ pub struct JobFile {
 }
 
 /// The `[order]` table of a job file.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OrderFile {
     /// Virtual streams that the dataset is dealt to; a batch takes the same number of samples from each.

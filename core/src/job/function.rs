@@ -12,8 +12,7 @@ use super::{
 const DEFAULT_MAX_BYTES: u32 = 16 << 20;
 
 /// One `[[function]]` of a job file.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionFile {
     /// A function or a class in Python, `package.module:function`, or a function in Rust, `module::function@version`.
@@ -23,7 +22,7 @@ pub struct FunctionFile {
     pub arguments: Option<ArgumentsFile>,
     /// The digest of the source of the function in Python. Set when the job is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    #[schemars(with = "Option<String>")]
     pub source_digest: Option<SourceDigest>,
     /// Fields of the record that it takes as they are stored, as bytes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -39,8 +38,7 @@ pub struct FunctionFile {
 }
 
 /// One of the columns that a function returns.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReturnedFile {
     /// Name in the batch.

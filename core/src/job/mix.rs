@@ -9,8 +9,7 @@ use crate::order::MixParams;
 const ALPHAS: std::ops::RangeInclusive<f64> = 0.01..=100.0;
 
 /// How samples are mixed in pairs: `mixup`, `cutmix` or either of them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MixFile {
     /// Parameter alpha of the Beta distribution of a sample's weight in mixup, 0.01 to 100; without it there is no mixup.

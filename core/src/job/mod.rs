@@ -16,7 +16,6 @@ mod named;
 mod operation;
 mod reader;
 mod rust_function;
-#[cfg(feature = "schema")]
 mod schema;
 mod size;
 mod source;
@@ -46,7 +45,6 @@ pub use operation::{
     RandomSolarize, RandomVerticalFlip, Resize, TenCrop, TrivialAugmentWide, WarpInterpolation,
 };
 pub use rust_function::RustFunction;
-#[cfg(feature = "schema")]
 pub use schema::job_file_schema;
 pub use size::Size;
 pub use source::SourceDigest;
@@ -60,8 +58,7 @@ use crate::{Fingerprint, order::PlanError};
 pub use crate::order::{EpochEnd, OrderParams};
 
 /// What happens to a sample whose bytes are right but do not decode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BadSamples {
     /// Another sample takes its place, chosen by a hash of (seed, epoch, offset, attempt).

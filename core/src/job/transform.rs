@@ -8,8 +8,7 @@ use super::{
 };
 
 /// The `returns` table of a column in a job file: what differs from what the function takes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReturnsFile {
     /// Type of the elements.

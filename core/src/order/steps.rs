@@ -7,8 +7,7 @@ use super::PlanError;
 use crate::Position;
 
 /// What happens when fewer samples than a global batch are left in an epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EpochEnd {
     /// The samples that do not fill a batch are left out of this epoch.

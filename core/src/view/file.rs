@@ -12,8 +12,7 @@ const MAX_FOLDS: u32 = 1 << 16;
 ///
 /// A sample's record decides: all samples of a record are kept or none. `unique` and `first` see only what the keys before
 /// them left over.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ViewFile {
     /// What is true of the records that are kept, such as "width >= 256 and split == 'train'".
@@ -45,7 +44,7 @@ pub struct ViewFile {
     pub first: Option<u64>,
     /// The fingerprint of the samples that are kept. Set when the job is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    #[schemars(with = "Option<String>")]
     pub samples: Option<Fingerprint>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) use neon::Neon as VectorKernel;
 
 #[cfg(test)]
 mod tests {
-    use spdl_testkit::crops::XorShift;
+    use crate::testing::XorShift;
 
     use super::VectorKernel;
     use crate::{

@@ -1,7 +1,7 @@
 //! A writer of progressive pictures from the coefficients of baseline ones, with any script of scans. Written for
 //! readability, after `jcphuff.c` of libjpeg.
 
-use spdl_testkit::crops::XorShift;
+use spdl_jpeg::testing::XorShift;
 
 use super::plain::{PlainCoefficients, coefficients};
 

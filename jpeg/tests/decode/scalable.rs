@@ -3,11 +3,11 @@
 use std::fs;
 
 use jpeg_encoder::SamplingFactor;
+use spdl_jpeg::testing::XorShift;
 use spdl_jpeg::{
     Error, Jpeg, Limits, PictureRequest, Rgb, Scratch, Unsupported,
     scalable::{Parts, PictureHead, ScalablePicture, pack, restore},
 };
-use spdl_testkit::crops::XorShift;
 
 use crate::{STYLE, Style, cut, encoded, rendered, scaled, unscaled};
 

@@ -1,6 +1,5 @@
 //! Checksums of whole objects, as other formats' indexes give them.
 
-#[cfg(feature = "store")]
 use sha2::Digest as _;
 
 /// A checksum that another format's index gives for an object.
@@ -76,26 +75,22 @@ impl Checksum {
     }
 
     /// Returns its kind and digits, such as `md5:d41d8cd98f00b204e9800998ecf8427e`.
-    #[cfg(feature = "store")]
     pub(crate) fn text(&self) -> String {
         format!("{}:{}", self.kind.names()[0], self.digits)
     }
 
     /// Returns a hasher for bytes that may have this checksum.
-    #[cfg(feature = "store")]
     pub(crate) fn hasher(&self) -> ChecksumHasher {
         ChecksumHasher { expected: self.clone(), state: HasherState::new(self.kind) }
     }
 }
 
 /// Computes the checksum of bytes that come in pieces.
-#[cfg(feature = "store")]
 pub(crate) struct ChecksumHasher {
     expected: Checksum,
     state: HasherState,
 }
 
-#[cfg(feature = "store")]
 enum HasherState {
     Xxh3_64(Box<xxhash_rust::xxh3::Xxh3>),
     Xxh3_128(Box<xxhash_rust::xxh3::Xxh3>),
@@ -107,7 +102,6 @@ enum HasherState {
     Sha512(sha2::Sha512),
 }
 
-#[cfg(feature = "store")]
 impl HasherState {
     fn new(kind: ChecksumKind) -> Self {
         match kind {
@@ -149,7 +143,6 @@ impl HasherState {
     }
 }
 
-#[cfg(feature = "store")]
 impl ChecksumHasher {
     /// Adds the next bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
@@ -168,7 +161,7 @@ impl ChecksumHasher {
     }
 }
 
-#[cfg(all(test, feature = "store"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

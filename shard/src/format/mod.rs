@@ -15,7 +15,6 @@ mod mds;
 mod npy;
 pub mod parquet;
 mod protobuf;
-#[cfg(feature = "store")]
 mod read_shards;
 mod record_key;
 mod shard_index;
@@ -23,7 +22,6 @@ pub mod tar;
 pub mod tfrecord;
 
 pub use checksum::Checksum;
-#[cfg(feature = "store")]
 pub(crate) use checksum::ChecksumHasher;
 pub use compressed::{Compressed, Compression, CompressionError};
 pub use content::{Array, Content, FieldValue, MAX_LIST_FILES, NotOneValue};
@@ -33,11 +31,9 @@ pub use shard_index::{DecodedBlock, Field, NumberRun, ObjectRange, OpenError, Re
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-#[cfg(feature = "store")]
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
-#[cfg(feature = "store")]
 use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
@@ -72,11 +68,9 @@ pub trait Format: fmt::Debug + Send + Sync {
     fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError>;
 
     /// Returns whether a folder that holds these objects has this format.
-    #[cfg(feature = "store")]
     fn recognises(&self, folder: &Listing) -> bool;
 
     /// Finds the shards and blocks of a dataset, in order, and makes the index of each shard.
-    #[cfg(feature = "store")]
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>>;
 }
 
@@ -154,7 +148,6 @@ pub fn format_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns the format of a folder that holds these objects, if one recognises it.
-#[cfg(feature = "store")]
 pub(crate) fn recognise(folder: &Listing) -> Option<&'static dyn Format> {
     FORMATS.into_iter().find(|format| format.recognises(folder))
 }

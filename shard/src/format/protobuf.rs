@@ -64,7 +64,6 @@ impl<'b> Message<'b> {
     }
 
     /// Returns the bytes that were not read.
-    #[cfg(feature = "store")]
     pub(super) fn rest(&self) -> &'b [u8] {
         &self.bytes[self.at..]
     }

@@ -45,7 +45,6 @@ impl IndexBuilder {
     }
 
     /// Creates an index without records, of which at most some MiB are in memory; the rest goes to `folder`.
-    #[cfg(feature = "store")]
     pub(crate) fn in_folder(folder: &crate::temporary::TemporaryFolder) -> Self {
         let [records, fields, keys, tables, lengths] = [(); 5].map(|()| Spool::in_folder(folder));
         Self { records, fields, keys, tables, lengths, ..Self::default() }
@@ -136,7 +135,6 @@ impl IndexBuilder {
     ///
     /// # Panics
     /// If there is no such record.
-    #[cfg(feature = "store")]
     pub(crate) fn key(&self, record: u32) -> Result<String, IndexError> {
         let key_end = |record: u32| {
             let mut end = [0; 4];

@@ -27,7 +27,6 @@ use crate::{
 pub const INDEX_SUFFIX: &str = ".idx";
 
 /// Returns whether an object's name is that of an index, or of one that is being replaced.
-#[cfg(feature = "store")]
 pub(crate) fn is_index(name: &str) -> bool {
     name.strip_suffix(".new").unwrap_or(name).ends_with(INDEX_SUFFIX)
 }

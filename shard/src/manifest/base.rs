@@ -54,7 +54,6 @@ pub(super) fn unusable(base: &str, problem: &str) -> String {
 /// Returns the base with which a manifest in the folder `manifest` names the folder `shards`: relative if that lies
 /// beside or below it, so that both can be moved together; `None` if it is the same folder. Both are absolute paths, or
 /// URLs without a slash at the end.
-#[cfg(feature = "store")]
 pub(crate) fn base_between(manifest: &str, shards: &str) -> Option<String> {
     if manifest == shards {
         return None;
@@ -70,7 +69,6 @@ pub(crate) fn base_between(manifest: &str, shards: &str) -> Option<String> {
 }
 
 /// Returns the folder that a relative base names, in or beside `manifest`; `None` if that would leave the store.
-#[cfg(feature = "store")]
 pub(crate) fn folder_at(manifest: &str, up: usize, path: &str) -> Option<String> {
     let folder = if up == 0 { manifest } else { parent(manifest)? };
     Some(if path.is_empty() { folder.to_owned() } else { format!("{folder}/{path}") })
@@ -78,7 +76,6 @@ pub(crate) fn folder_at(manifest: &str, up: usize, path: &str) -> Option<String>
 
 /// Returns the folder above `folder`; `None` above the root of a store: a bucket, a server, a repository of the Hugging
 /// Face Hub, or the file system.
-#[cfg(feature = "store")]
 fn parent(folder: &str) -> Option<&str> {
     let (parent, _) = folder.rsplit_once('/')?;
     let root_parts = match folder.split_once("://") {
@@ -89,7 +86,7 @@ fn parent(folder: &str) -> Option<&str> {
     (parent.split('/').count() >= root_parts).then_some(parent)
 }
 
-#[cfg(all(test, feature = "store"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -47,7 +47,6 @@ pub struct BlockFacts {
     pub samples: u32,
 }
 
-#[cfg(feature = "store")]
 impl BlockFacts {
     /// Copies the entry of block `number` from `manifest`.
     pub(crate) fn of(manifest: &Manifest, number: u32) -> Self {

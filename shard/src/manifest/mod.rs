@@ -8,12 +8,9 @@ mod base;
 mod build;
 mod open;
 
-#[cfg(feature = "store")]
 pub(crate) use base::{BaseKind, base_between, folder_at};
-#[cfg(feature = "store")]
 pub(crate) use build::check_names;
 pub use build::{BlockFacts, ManifestBuilder, ShardFacts};
-#[cfg(feature = "store")]
 pub(crate) use open::is_class_name;
 pub(crate) use open::is_relative_path;
 

@@ -16,7 +16,6 @@ use crate::{
 
 impl Manifest {
     /// Checks that `first` can be the first bytes of a manifest of `bytes` bytes.
-    #[cfg(feature = "store")]
     pub(crate) fn check_head(first: &[u8], bytes: u64) -> Result<(), ManifestError> {
         crate::envelope::check_head(&KIND, first, bytes)
     }

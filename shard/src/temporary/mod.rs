@@ -2,31 +2,20 @@
 //! [read in place](MappedObject), in temporary files. The files have no name, so that nothing of them stays when the process
 //! ends, however it ends.
 
-#[cfg(feature = "store")]
 mod mapped;
-#[cfg(feature = "store")]
 mod sorter;
 mod spool;
 
-#[cfg(feature = "store")]
 pub(crate) use mapped::{MappedObject, MappedWriter};
-#[cfg(feature = "store")]
 pub(crate) use sorter::{Sorted, SortedItem, SortedItems, Sorter};
 pub(crate) use spool::Spool;
 
-#[cfg(feature = "store")]
 use std::sync::Arc;
 use std::{fs::File, io, path::PathBuf};
 
 /// The folder that temporary files lie in.
-#[cfg(feature = "store")]
 #[derive(Clone, Debug)]
 pub(crate) struct TemporaryFolder(Arc<PathBuf>);
-
-/// There is none without the writers of datasets: indexes are built in memory.
-#[cfg(not(feature = "store"))]
-#[derive(Clone, Debug)]
-pub(crate) enum TemporaryFolder {}
 
 /// A temporary file cannot be made, written or read.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +27,6 @@ pub struct TemporaryError {
     pub source: io::Error,
 }
 
-#[cfg(feature = "store")]
 impl TemporaryFolder {
     pub(crate) fn new(folder: PathBuf) -> Self {
         Self(Arc::new(folder))
@@ -55,16 +43,5 @@ impl TemporaryFolder {
 
     fn error(&self, source: io::Error) -> TemporaryError {
         TemporaryError { folder: PathBuf::clone(&self.0), source }
-    }
-}
-
-#[cfg(not(feature = "store"))]
-impl TemporaryFolder {
-    fn create(&self) -> Result<File, TemporaryError> {
-        match *self {}
-    }
-
-    fn error(&self, _source: io::Error) -> TemporaryError {
-        match *self {}
     }
 }

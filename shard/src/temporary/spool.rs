@@ -22,7 +22,6 @@ pub(crate) struct Spool {
 
 impl Spool {
     /// Creates a spool that keeps about a MiB in memory; the rest goes to `folder`.
-    #[cfg(feature = "store")]
     pub(crate) fn in_folder(folder: &TemporaryFolder) -> Self {
         Self { folder: Some(folder.clone()), ..Self::default() }
     }
@@ -86,7 +85,7 @@ impl From<Vec<u8>> for Spool {
     }
 }
 
-#[cfg(all(test, feature = "store"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,5 +1,4 @@
 //! Making datasets from folders, lists and tars, and verifying them: each byte is where the index places it.
-#![cfg(feature = "store")]
 
 mod again;
 mod elsewhere;

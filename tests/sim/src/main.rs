@@ -10,9 +10,9 @@ use std::{
 };
 
 use clap::Parser;
-#[cfg(feature = "mutations")]
+#[cfg(debug_assertions)]
 use spdl_core::mutations::{Mutation, activate};
-#[cfg(feature = "mutations")]
+#[cfg(debug_assertions)]
 use spdl_sim::SeedOutcome;
 use spdl_sim::{Coverage, any_seed, run};
 
@@ -127,13 +127,13 @@ fn threads(count: u64) -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64).min(count)
 }
 
-#[cfg(not(feature = "mutations"))]
+#[cfg(not(debug_assertions))]
 fn mutations(_: &str, _: u64, _: u64, _: bool) -> ExitCode {
-    println!("this build has no mutations; start tests/sim/run, which builds one that has");
+    println!("a release build has no mutations; tests/sim/run makes one that has");
     ExitCode::FAILURE
 }
 
-#[cfg(feature = "mutations")]
+#[cfg(debug_assertions)]
 fn mutations(name: &str, first: u64, count: u64, is_shown: bool) -> ExitCode {
     let bugs: Vec<Mutation> = Mutation::ALL
         .into_iter()

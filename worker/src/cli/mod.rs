@@ -16,13 +16,12 @@ use spdl_core::{
     tuning::{Setting, Tunable, TuningSettings},
 };
 use spdl_ops::FunctionRegistry;
+use spdl_process::{StopSignals, announce, http::HttpListener};
 use spdl_shard::store::{StoreError, StoreOptions};
 use spdl_wire::{
     certs::{CertError, Identity},
-    http::HttpListener,
     local::{Allow, private_folder},
     node::this_node,
-    process::{self, StopSignals, announce},
     quic::QuicSettings,
 };
 use tokio::net::TcpListener;
@@ -144,7 +143,6 @@ pub struct WorkerArgs {
     /// Collector of OpenTelemetry that gets the spans of each batch, its reads and its decoding, as OTLP over HTTP:
     /// http://HOST:4318; default: none. OTEL_EXPORTER_OTLP_HEADERS, OTEL_TRACES_SAMPLER and the other usual variables are
     /// followed.
-    #[cfg(feature = "otlp")]
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp: Option<String>,
     /// Settings of QUIC: KEY=VALUE, with commas between: payload=1452,offload=off. The keys and the defaults are in
@@ -215,8 +213,7 @@ impl CliError {
 #[derive(Debug)]
 #[must_use = "the last spans are sent when it is dropped"]
 pub struct WorkerLog {
-    #[cfg(feature = "otlp")]
-    _spans: Option<spdl_wire::otlp::Exporting>,
+    _spans: Option<spdl_process::Exporting>,
 }
 
 impl WorkerArgs {
@@ -229,19 +226,15 @@ impl WorkerArgs {
     /// # Panics
     /// If this process has a log already.
     pub fn log(&self, default: &str) -> Result<WorkerLog, CliError> {
-        #[cfg(feature = "otlp")]
         if let Some(collector) = self.otlp.clone().filter(|collector| !collector.is_empty()) {
             let instance = self.name.clone().map_or_else(host_name, Ok).unwrap_or_default();
-            let export = spdl_wire::otlp::SpanExport { collector, service: "spdl-worker", instance };
-            let spans = process::log_and_export(default, &export)
+            let export = spdl_process::SpanExport { collector, service: "spdl-worker", instance };
+            let spans = spdl_process::log_and_export(default, &export)
                 .map_err(|error| CliError::Value { flag: "--otlp", problem: error.to_string() })?;
             return Ok(WorkerLog { _spans: Some(spans) });
         }
-        process::log_to_stderr(default);
-        Ok(WorkerLog {
-            #[cfg(feature = "otlp")]
-            _spans: None,
-        })
+        spdl_process::log_to_stderr(default);
+        Ok(WorkerLog { _spans: None })
     }
 
     /// Returns the budget that these arguments set.
@@ -367,7 +360,7 @@ struct WorkerCli {
 pub fn main(functions: FunctionRegistry) -> ExitCode {
     match serve(WorkerCli::parse().args, functions) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => process::fail(&error, error.hint()),
+        Err(error) => spdl_process::fail(&error, error.hint()),
     }
 }
 

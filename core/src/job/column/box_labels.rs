@@ -9,7 +9,7 @@ const DEFAULT_KEY: &str = "category_id";
 
 /// The keys of a `box_labels` column in a job file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 pub struct BoxLabelsKeys {
     /// For box_labels: the boxes column whose boxes they are of.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,7 +12,7 @@ const DEFAULT_MIN_SIZE: f32 = 1.0;
 
 /// The numbers that give a box.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BoxFormat {
     /// Left, top, right and bottom.
@@ -26,7 +26,7 @@ pub enum BoxFormat {
 
 /// How the field stores boxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BoxStorage {
     /// A Pascal VOC annotation.
@@ -43,7 +43,7 @@ pub enum BoxStorage {
 
 /// The keys of a `boxes` column in a job file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 pub struct BoxesKeys {
     /// For boxes: the image column whose crops, flips and other moves of pixels they follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,7 +9,7 @@ const DEFAULT_MAX_BYTES: u32 = 1 << 20;
 
 /// The keys of a `bytes` column in a job file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 pub struct BytesKeys {
     /// For bytes: the most of one sample; a longer one is a bad sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]

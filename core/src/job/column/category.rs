@@ -13,7 +13,7 @@ const MAX_NAME_BYTES: usize = 1_024;
 
 /// The keys of a `category` column in a job file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 pub struct CategoryKeys {
     /// For category: the names, whose numbers are 0, 1, 2 and so on. Without it they are the dataset's classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::job::DType;
 
 /// The channels of an image, in the order in which they lie in the batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ImageColor {
     /// Red, green, blue.

@@ -7,7 +7,7 @@ use crate::job::{DType, KeyProblem};
 
 /// The keys of a `geometry` column in a job file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 pub struct GeometryKeys {
     /// For geometry: the image column whose picture it is of.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,7 +17,7 @@ const MAX_PICTURES: u32 = 1 << 16;
 
 /// Order of an image's dimensions in the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageLayout {
     /// Height, width, channel.
@@ -29,14 +29,15 @@ pub enum ImageLayout {
 
 /// Per-channel normalisation: `(value / 255 - mean) / std`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Normalise"))]
+#[derive(schemars::JsonSchema)]
+#[schemars(rename = "Normalise")]
 #[serde(deny_unknown_fields)]
 pub struct Normalise<Values = [f32; 3]> {
     /// Mean of each channel, in 0..1.
-    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 4)))]
+    #[schemars(length(min = 1, max = 4))]
     pub mean: Values,
     /// Standard deviation of each channel, in 0..1; not zero.
-    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 4)))]
+    #[schemars(length(min = 1, max = 4))]
     pub std: Values,
 }
 
@@ -48,11 +49,11 @@ impl From<Normalise> for Normalise<Vec<f32>> {
 
 /// The keys of an `image` column in a job file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 pub struct ImageKeys {
     /// For images: steps from the picture to the array, in order. The last has to give a fixed size.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "step::read_all")]
-    #[cfg_attr(feature = "schema", schemars(with = "Vec<step::StepFile>"))]
+    #[schemars(with = "Vec<step::StepFile>")]
     pub ops: Vec<ImageOp>,
     /// For images: order of the dimensions.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@ use crate::job::{DType, KeyProblem};
 
 /// The keys of an `image_size` column in a job file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 pub struct ImageSizeKeys {
     /// For image_size: the image column whose picture it is of.
     #[serde(default, skip_serializing_if = "Option::is_none")]

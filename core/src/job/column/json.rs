@@ -7,7 +7,7 @@ use crate::job::{DType, KeyProblem};
 
 /// The keys of a `json` column in a job file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 pub struct JsonKeys {
     /// For json: the keys from the root to the number, with dots between.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -157,8 +157,7 @@ impl SampleShape {
 }
 
 /// The keys of a kind that has none of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NoKeys {}
 
 impl KindKeys for NoKeys {

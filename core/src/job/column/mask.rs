@@ -10,7 +10,7 @@ const DEFAULT_IGNORE_INDEX: u16 = 255;
 
 /// The keys of a `mask` column in a job file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 pub struct MaskKeys {
     /// For mask: the image column whose crops, flips and other moves of pixels it follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]

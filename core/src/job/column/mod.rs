@@ -70,7 +70,8 @@ macro_rules! column_kinds {
 
         /// The decoders a job file can name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "DecodeFile"))]
+        #[derive(schemars::JsonSchema)]
+#[schemars(rename = "DecodeFile")]
         #[serde(rename_all = "snake_case")]
         pub(super) enum KindName {
             $($(#[$doc])* $Kind,)*
@@ -101,7 +102,6 @@ macro_rules! column_kinds {
             }
 
             /// Returns the schema of the kind's keys.
-            #[cfg(feature = "schema")]
             pub(super) fn schema(self, generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
                 use schemars::JsonSchema;
                 match self {

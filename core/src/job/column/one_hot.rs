@@ -7,7 +7,7 @@ use crate::job::{DType, KeyProblem, check::check_shape};
 
 /// The keys of a `one_hot` column in a job file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 pub struct OneHotKeys {
     /// For one_hot: the number of classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

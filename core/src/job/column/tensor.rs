@@ -10,7 +10,7 @@ use crate::job::{
 
 /// How the field stores an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TensorEncoding {
     /// A `.npy` or `.npz` file, which has the type and the shape.
@@ -22,7 +22,7 @@ pub enum TensorEncoding {
 
 /// The keys of a `tensor` column in a job file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 pub struct TensorKeys {
     /// For tensor: the shape of one sample; [] for a number. With `max_rows`, the shape of a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@ use crate::job::{DType, KeyProblem};
 
 /// The keys of a `text` column in a job file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 pub struct TextKeys {
     /// For text: the most bytes of one sample in UTF-8; a longer one is a bad sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,24 +8,24 @@ use crate::job::KeyProblem;
 /// Mixes the picture with several that random chains of operations make of it (Hendrycks et al., ICLR 2020; torchvision's
 /// operations).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AugMix {
     /// The greatest strength of an operation, 1 to 10.
     #[serde(default = "three")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10)))]
+    #[schemars(range(min = 1, max = 10))]
     pub severity: u32,
     /// Number of chains.
     #[serde(default = "three")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10)))]
+    #[schemars(range(min = 1, max = 10))]
     pub mixture_width: u32,
     /// Operations of a chain; -1 draws 1 to 3 for each.
     #[serde(default = "random_depth")]
-    #[cfg_attr(feature = "schema", schemars(range(min = -1, max = 10)))]
+    #[schemars(range(min = -1, max = 10))]
     pub chain_depth: i32,
     /// Parameter of the distributions of the weights: the smaller, the more does one of the pictures prevail.
     #[serde(default = "alpha")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 0.001, max = 1000)))]
+    #[schemars(range(min = 0.001, max = 1000))]
     pub alpha: f32,
     /// Whether brightness, saturation, contrast and sharpness are among the operations.
     #[serde(default = "all_ops")]

@@ -7,7 +7,7 @@ use crate::job::{KeyProblem, Size};
 
 /// Cuts the middle out; a picture that is smaller is padded with zeros.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CenterCrop {
     /// Size of the result.

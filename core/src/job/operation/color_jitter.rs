@@ -7,7 +7,7 @@ use crate::job::KeyProblem;
 
 /// Changes brightness, contrast, saturation and hue by random factors, in random order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ColorJitter {
     /// Range of the factor of the brightness; a number `n` is 1 - n to 1 + n. Default: not changed.

@@ -7,7 +7,7 @@ use crate::job::KeyProblem;
 
 /// Crops to the sample's bounding box, as the record's VOC annotation gives it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CropBox {
     /// Field that holds the annotation.

@@ -8,7 +8,7 @@ use crate::job::{KeyProblem, Size};
 /// Cuts out the corners, top left, top right, bottom left and bottom right, and the middle: five pictures of one, for
 /// evaluation. It has to be the last operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FiveCrop {
     /// Size of each picture.

@@ -7,11 +7,11 @@ use crate::job::KeyProblem;
 
 /// Blurs the picture with a random standard deviation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GaussianBlur {
     /// Width and height of the kernel in pixels, odd.
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 255)))]
+    #[schemars(range(min = 1, max = 255))]
     pub kernel_size: u32,
     /// Standard deviation in pixels, or its range.
     #[serde(default = "sigma")]

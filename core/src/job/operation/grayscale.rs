@@ -6,7 +6,7 @@ use super::Operation;
 
 /// Makes the picture grey; it still has three channels, which are equal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Grayscale {}
 

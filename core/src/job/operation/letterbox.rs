@@ -7,7 +7,7 @@ use crate::job::{KeyProblem, Size};
 
 /// Resizes the picture so that it fits, and pads what is left, half on each side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Letterbox {
     /// Size of the result.

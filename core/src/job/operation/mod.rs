@@ -98,7 +98,6 @@ macro_rules! operations {
             }
 
             /// Returns the name, the keys and the schema of each operation.
-            #[cfg(feature = "schema")]
             pub(super) fn schemas(
                 generator: &mut schemars::SchemaGenerator,
             ) -> Vec<(&'static str, &'static [&'static str], schemars::Schema)> {

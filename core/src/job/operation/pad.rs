@@ -7,7 +7,7 @@ use crate::job::KeyProblem;
 
 /// Pads the picture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pad {
     /// Pixels that are added.

@@ -7,12 +7,12 @@ use crate::job::KeyProblem;
 
 /// Applies random operations of one strength (Cubuk et al., NeurIPS 2020; torchvision's operations).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandAugment {
     /// Number of operations that are applied, one after the other.
     #[serde(default = "num_ops")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 100)))]
+    #[schemars(range(min = 0, max = 100))]
     pub num_ops: u32,
     /// Strength of the operations.
     #[serde(default = "magnitude")]

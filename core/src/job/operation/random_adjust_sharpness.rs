@@ -7,15 +7,15 @@ use crate::job::KeyProblem;
 
 /// Sharpens or blurs the picture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomAdjustSharpness {
     /// 0 blurs, 1 changes nothing, 2 sharpens.
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1000)))]
+    #[schemars(range(min = 0, max = 1000))]
     pub sharpness_factor: f32,
     /// Probability.
     #[serde(default = "half")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
+    #[schemars(range(min = 0, max = 1))]
     pub p: f32,
 }
 

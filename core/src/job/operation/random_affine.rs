@@ -7,7 +7,7 @@ use crate::job::KeyProblem;
 
 /// Rotates, moves, scales and shears the picture round its middle, by random amounts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomAffine {
     /// Range of the angle in degrees, clockwise; a number `n` is -n to n.

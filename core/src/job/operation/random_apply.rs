@@ -11,16 +11,16 @@ use crate::job::KeyProblem;
 
 /// Applies several operations, all or none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomApply {
     /// The operations, in order.
     #[serde(deserialize_with = "step::read_all")]
-    #[cfg_attr(feature = "schema", schemars(with = "Vec<step::StepFile>"))]
+    #[schemars(with = "Vec<step::StepFile>")]
     pub transforms: Vec<ImageOp>,
     /// Probability.
     #[serde(default = "half")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
+    #[schemars(range(min = 0, max = 1))]
     pub p: f32,
 }
 

@@ -7,12 +7,12 @@ use crate::job::KeyProblem;
 
 /// Stretches each channel, so that its least value becomes 0 and its greatest one 255.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomAutocontrast {
     /// Probability.
     #[serde(default = "half")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
+    #[schemars(range(min = 0, max = 1))]
     pub p: f32,
 }
 

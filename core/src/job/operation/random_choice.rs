@@ -7,12 +7,12 @@ use crate::job::KeyProblem;
 
 /// Applies one of several operations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomChoice {
     /// The operations.
     #[serde(deserialize_with = "step::read_all")]
-    #[cfg_attr(feature = "schema", schemars(with = "Vec<step::StepFile>"))]
+    #[schemars(with = "Vec<step::StepFile>")]
     pub transforms: Vec<ImageOp>,
     /// How probable each of them is, in proportion. Default: all equally.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@ use crate::job::{KeyProblem, Size};
 
 /// Cuts a rectangle out at a random place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomCrop {
     /// Size of the result.

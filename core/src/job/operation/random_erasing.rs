@@ -10,12 +10,12 @@ use crate::job::KeyProblem;
 
 /// Erases a random rectangle (Zhong et al., AAAI 2020; torchvision's sampling).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomErasing {
     /// Probability.
     #[serde(default = "half")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
+    #[schemars(range(min = 0, max = 1))]
     pub p: f32,
     /// Range of the rectangle's area as a fraction of the picture's.
     #[serde(default = "scale")]

@@ -7,12 +7,12 @@ use crate::job::KeyProblem;
 
 /// Makes the picture grey; it still has three channels, which are equal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomGrayscale {
     /// Probability.
     #[serde(default = "tenth")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
+    #[schemars(range(min = 0, max = 1))]
     pub p: f32,
 }
 

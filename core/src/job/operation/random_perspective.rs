@@ -10,16 +10,16 @@ use crate::job::KeyProblem;
 
 /// Moves the corners of the picture inwards by random amounts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomPerspective {
     /// The farthest move, as a fraction of half the width and height.
     #[serde(default = "half")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
+    #[schemars(range(min = 0, max = 1))]
     pub distortion_scale: f32,
     /// Probability.
     #[serde(default = "half")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
+    #[schemars(range(min = 0, max = 1))]
     pub p: f32,
     /// How values between pixels are made.
     #[serde(default = "WarpInterpolation::bilinear")]

@@ -7,15 +7,15 @@ use crate::job::KeyProblem;
 
 /// Keeps the highest bits of each value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomPosterize {
     /// Number of bits to keep.
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 8)))]
+    #[schemars(range(min = 0, max = 8))]
     pub bits: u32,
     /// Probability.
     #[serde(default = "half")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
+    #[schemars(range(min = 0, max = 1))]
     pub p: f32,
 }
 

@@ -8,7 +8,7 @@ use crate::job::{KeyProblem, Size};
 
 /// Crops a random rectangle and resizes it (Szegedy et al., CVPR 2015; torchvision's sampling).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomResizedCrop {
     /// Size of the result.

@@ -7,7 +7,7 @@ use crate::job::KeyProblem;
 
 /// Rotates the picture by a random angle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomRotation {
     /// Range of the angle in degrees, counter-clockwise; a number `n` is -n to n.

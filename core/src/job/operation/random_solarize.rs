@@ -7,15 +7,15 @@ use crate::job::KeyProblem;
 
 /// Inverts all values of at least `threshold`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomSolarize {
     /// The lowest value that is inverted.
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 255)))]
+    #[schemars(range(min = 0, max = 255))]
     pub threshold: f32,
     /// Probability.
     #[serde(default = "half")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
+    #[schemars(range(min = 0, max = 1))]
     pub p: f32,
 }
 

@@ -7,12 +7,12 @@ use crate::job::KeyProblem;
 
 /// Mirrors top to bottom.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomVerticalFlip {
     /// Probability.
     #[serde(default = "half")]
-    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
+    #[schemars(range(min = 0, max = 1))]
     pub p: f32,
 }
 

@@ -8,7 +8,7 @@ use crate::job::{KeyProblem, Size};
 
 /// Resizes: one number gives the shorter side and keeps the aspect ratio, two give height and width.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resize {
     /// Size of the result.

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::job::KeyProblem;
 
 /// How pixels are weighted in a resize, as PIL and torchvision call it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Interpolation {
     /// The nearest pixel, which is torchvision's `NEAREST_EXACT`.
@@ -50,8 +49,7 @@ pub(super) const fn is_default(interpolation: &Interpolation) -> bool {
 }
 
 /// How a value between pixels is made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WarpInterpolation {
     /// The nearest pixel.

@@ -8,7 +8,7 @@ use crate::job::{KeyProblem, Size};
 /// Cuts out what `five_crop` does, and then the same of the mirrored picture: ten pictures of one, for evaluation. It has
 /// to be the last operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TenCrop {
     /// Size of each picture.

@@ -7,7 +7,7 @@ use crate::job::KeyProblem;
 
 /// Applies one random operation of random strength (Müller and Hutter, ICCV 2021; torchvision's operations).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrivialAugmentWide {
     /// Number of different strengths.

@@ -1,13 +1,11 @@
 //! The index of an ArrayRecord file: where its chunks lie, in the file and in the shard, and what the fields of its records are.
 
-#[cfg(feature = "store")]
 use std::sync::Arc;
 use std::{collections::HashMap, ops::Range};
 
 use bytes::Bytes;
 
 use super::RecordFields;
-#[cfg(feature = "store")]
 use crate::format::DecodedBlock;
 use crate::{
     envelope::{text, u32_at, u64_at},
@@ -190,7 +188,6 @@ impl ShardIndex for ArrayRecordIndex {
         plan
     }
 
-    #[cfg(feature = "store")]
     fn decode(
         &self,
         ranges: &[Range<u64>],

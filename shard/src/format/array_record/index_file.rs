@@ -5,7 +5,6 @@ use std::{collections::HashMap, sync::Arc};
 use bytes::Bytes;
 use spdl_core::Fingerprint;
 
-#[cfg(feature = "store")]
 use super::footer::{Footer, Segment};
 use super::{
     END_BYTES, RecordFields, WHOLE_RECORD,
@@ -16,7 +15,6 @@ use crate::{
     envelope::{FileKind, check, section_offsets, u32_at, u64_at},
     format::ShardIndex,
 };
-#[cfg(feature = "store")]
 use crate::{
     envelope::{HEAD_BYTES, seal},
     manifest::BlockFacts,
@@ -31,7 +29,6 @@ const WHOLE: u32 = 0;
 const FEATURES: u32 = 1;
 
 /// The index that was made for a file.
-#[cfg(feature = "store")]
 #[derive(Debug)]
 pub struct FileIndex {
     /// The stored form of the index.
@@ -57,7 +54,6 @@ pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardI
 }
 
 /// Makes the index of a file of `file_bytes` that is cut into `segments`.
-#[cfg(feature = "store")]
 pub(super) fn write(
     footer: &Footer,
     segments: &[Segment],

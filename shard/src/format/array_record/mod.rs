@@ -14,36 +14,26 @@
 //! reads one chunk of a file that is not there as a whole. It draws in `protobuf` with its C code, and second versions of
 //! brotli and zstd. What ArrayRecord writes needs a small part of it, because transposed chunks are refused.
 
-#[cfg(feature = "store")]
 mod chunk;
-#[cfg(feature = "store")]
 mod decode;
-#[cfg(feature = "store")]
 mod footer;
 mod index;
 mod index_file;
-#[cfg(feature = "store")]
 mod sample;
-#[cfg(feature = "store")]
 mod scan;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-#[cfg(feature = "store")]
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
 use super::{Format, ShardIndex, StoredObject};
-#[cfg(feature = "store")]
 use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
-#[cfg(feature = "store")]
 pub use footer::{Footer, LAST_BLOCK_BYTES, MAX_FOOTER_BYTES, footer_range};
-#[cfg(feature = "store")]
 pub use index_file::FileIndex;
-#[cfg(feature = "store")]
 pub use sample::fields_of;
 
 /// The field that is the whole record, where records are no examples.
@@ -73,12 +63,10 @@ impl Format for ArrayRecord {
         index_file::open(bytes, expected)
     }
 
-    #[cfg(feature = "store")]
     fn recognises(&self, folder: &Listing) -> bool {
         folder.iter().any(|object| scan::is_named_so(object.name))
     }
 
-    #[cfg(feature = "store")]
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
         scan::scan(scan)
     }

@@ -13,7 +13,6 @@ use crate::{
     index::Segments,
     manifest::Shard,
 };
-#[cfg(feature = "store")]
 use crate::{TemporaryError, index_file::IndexFile};
 
 const KIND: FileKind = FileKind { name: "index of a compressed shard", magic: *b"SPDLCMP\n", version: 1 };
@@ -68,7 +67,6 @@ pub(in crate::format) fn open_index(
 }
 
 /// Returns the index of a compressed shard; `shard` is the index of what it becomes.
-#[cfg(feature = "store")]
 pub(in crate::format) fn seal_index(object: &Compressed, shard: IndexFile) -> Result<IndexFile, TemporaryError> {
     let checksum = object.checksum.as_ref().map(Checksum::text).unwrap_or_default();
     let mut facts = object.object_bytes.to_le_bytes().to_vec();

@@ -3,17 +3,14 @@
 //! Any format can have them. Its index describes the decompressed bytes, and lies in an envelope of its own that has what
 //! is known about the object. `docs/spec/formats.md` has the layout.
 
-#[cfg(feature = "store")]
 mod decompress;
 mod index;
 
 use super::Checksum;
 
 pub(super) use index::open_index;
-#[cfg(feature = "store")]
 pub(super) use index::seal_index;
 
-#[cfg(feature = "store")]
 pub(super) use decompress::Decompressor;
 
 /// Most bytes of a compressed shard, and of what it becomes: it has to be in memory as a whole.

@@ -39,7 +39,6 @@ pub(super) enum EtagForm {
 }
 
 impl FieldKind {
-    #[cfg(feature = "store")]
     pub(super) fn code(self) -> u16 {
         match self {
             Self::File(EtagForm::None) => 0,

@@ -5,33 +5,24 @@
 //! are requested together. Files are not read when they are indexed: a file that changed is recognised by its size and
 //! its etag.
 
-#[cfg(feature = "store")]
 mod build;
-#[cfg(feature = "store")]
 mod coco;
 mod index;
-#[cfg(feature = "store")]
 mod records;
-#[cfg(feature = "store")]
 mod scan;
-#[cfg(feature = "store")]
 mod table;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-#[cfg(feature = "store")]
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
 use super::{Format, ShardIndex, StoredObject};
-#[cfg(feature = "store")]
 use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
-#[cfg(feature = "store")]
 pub(super) use records::is_hidden;
-#[cfg(feature = "store")]
 pub use table::FileTable;
 
 /// Loose files.
@@ -51,12 +42,10 @@ impl Format for LooseFiles {
         index::open(bytes, expected)
     }
 
-    #[cfg(feature = "store")]
     fn recognises(&self, folder: &Listing) -> bool {
         folder.iter().any(|object| records::is_picture_file(object.name) && !records::is_hidden(object.name))
     }
 
-    #[cfg(feature = "store")]
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
         scan::scan(scan)
     }

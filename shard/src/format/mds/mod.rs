@@ -3,25 +3,20 @@
 //! Nothing but `index.json` and these tables is read to index a dataset. Plain shards are read by ranges: a field's range
 //! is that of its sample, which begins with the sizes of its values. Compressed shards are read as a whole.
 
-#[cfg(feature = "store")]
 mod build;
 mod encoding;
 mod index;
-#[cfg(feature = "store")]
 mod index_json;
 mod picture;
-#[cfg(feature = "store")]
 mod scan;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-#[cfg(feature = "store")]
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
 use super::{Format, ShardIndex, StoredObject, compressed};
-#[cfg(feature = "store")]
 use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
@@ -42,7 +37,6 @@ impl Format for Mds {
         compressed::open_index(bytes, expected, index::open)
     }
 
-    #[cfg(feature = "store")]
     fn recognises(&self, folder: &Listing) -> bool {
         let is_shard =
             |name: &str| name.split_once(".mds").is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('.'));
@@ -50,7 +44,6 @@ impl Format for Mds {
         has(&index_json::is_index) && has(&is_shard)
     }
 
-    #[cfg(feature = "store")]
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
         scan::scan(scan)
     }

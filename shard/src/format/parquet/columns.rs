@@ -28,7 +28,6 @@ impl Physical {
     ];
 
     /// Returns the type's number in the index, which is Parquet's own.
-    #[cfg(feature = "store")]
     pub(super) const fn code(self) -> u8 {
         self as u8
     }
@@ -78,7 +77,6 @@ pub(super) struct Column {
 
 impl Column {
     /// Returns the bytes of a decoded value; `None` if values differ.
-    #[cfg(feature = "store")]
     pub(super) fn width(&self) -> Option<usize> {
         match self.elements {
             Some(elements) => Some(elements.bytes()),

@@ -3,14 +3,12 @@
 //! The file's rows are cut into segments, each a part of one row group; a block is some segments one after the other. A
 //! segment has a run of pages for each column. A page that has rows of two segments is in the runs of both.
 
-#[cfg(feature = "store")]
 use std::sync::Arc;
 use std::{collections::HashMap, ops::Range};
 
 use bytes::Bytes;
 
 use super::columns::{Codec, Column};
-#[cfg(feature = "store")]
 use crate::format::DecodedBlock;
 use crate::{
     envelope::text,
@@ -78,7 +76,6 @@ impl ParquetIndex {
     }
 
     /// Returns the bytes that segment number `segment` takes in the shard.
-    #[cfg(feature = "store")]
     pub(super) fn segment_bytes(&self, segment: usize) -> u64 {
         let end = self.segments.get(segment + 1).map_or(self.shard_bytes, |next| next.at);
         end - self.segments[segment].at
@@ -230,7 +227,6 @@ impl ShardIndex for ParquetIndex {
         plan
     }
 
-    #[cfg(feature = "store")]
     fn decode(
         &self,
         ranges: &[Range<u64>],

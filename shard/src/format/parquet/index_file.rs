@@ -9,7 +9,6 @@ use super::{
     columns::{Codec, Column, Physical},
     index::{Page, ParquetIndex, Run, Segment},
 };
-#[cfg(feature = "store")]
 use crate::envelope::{HEAD_BYTES, seal};
 use crate::{
     FormatError,
@@ -41,7 +40,6 @@ pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardI
 }
 
 /// Returns the stored form of an index, and its hash.
-#[cfg(feature = "store")]
 pub(super) fn write(
     index: &ParquetIndex,
     prefix: &str,

@@ -9,42 +9,30 @@
 //! because that is what a block takes in memory.
 
 mod columns;
-#[cfg(feature = "store")]
 mod cut;
-#[cfg(feature = "store")]
 mod decode;
-#[cfg(feature = "store")]
 mod footer;
 mod index;
 mod index_file;
-#[cfg(feature = "store")]
 mod pages;
-#[cfg(feature = "store")]
 mod scan;
-#[cfg(feature = "store")]
 mod schema;
-#[cfg(feature = "store")]
 mod thrift;
-#[cfg(feature = "store")]
 mod values;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-#[cfg(feature = "store")]
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
 use super::{Format, ShardIndex, StoredObject};
-#[cfg(feature = "store")]
 use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
-#[cfg(feature = "store")]
 pub use footer::{FileIndex, Footer, MAX_FOOTER_BYTES, RowFacts};
 
 /// Ending of the names of shards.
-#[cfg(feature = "store")]
 pub(crate) const PARQUET_SUFFIX: &str = ".parquet";
 
 /// Parquet.
@@ -68,12 +56,10 @@ impl Format for Parquet {
         index_file::open(bytes, expected)
     }
 
-    #[cfg(feature = "store")]
     fn recognises(&self, folder: &Listing) -> bool {
         folder.iter().any(|object| scan::is_shard(object.name))
     }
 
-    #[cfg(feature = "store")]
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
         scan::scan(scan)
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-#[cfg(feature = "store")]
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
@@ -13,7 +12,6 @@ use crate::{
     index::RecordIndex,
     manifest::Shard,
 };
-#[cfg(feature = "store")]
 use crate::{
     dataset::{Catalog, DatasetError, Listing, Scan, ScannedShard},
     format::{
@@ -23,7 +21,6 @@ use crate::{
 };
 
 /// Ending of the names of shards.
-#[cfg(feature = "store")]
 pub(crate) const TAR_SUFFIX: &str = ".tar";
 /// Endings of the names of compressed shards.
 const COMPRESSED_SUFFIXES: [&str; 4] = [".tar.gz", ".tgz", ".tar.zst", ".tar.zstd"];
@@ -45,12 +42,10 @@ impl Format for Tar {
         compressed::open_index(bytes, expected, |bytes, expected| Ok(Arc::new(RecordIndex::open(bytes, expected)?)))
     }
 
-    #[cfg(feature = "store")]
     fn recognises(&self, folder: &Listing) -> bool {
         folder.iter().any(|object| is_shard(object.name))
     }
 
-    #[cfg(feature = "store")]
     fn scan<'s>(&self, mut scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
         if !scan.is_chosen {
             scan.folder.retain(|object| is_shard(object.name));
@@ -66,13 +61,11 @@ fn is_compressed(name: &str) -> bool {
     COMPRESSED_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
 }
 
-#[cfg(feature = "store")]
 fn is_shard(name: &str) -> bool {
     name.ends_with(TAR_SUFFIX) || is_compressed(name)
 }
 
 /// Returns how a shard is compressed, which its name has to say, too.
-#[cfg(feature = "store")]
 fn compression(name: &str, first: &[u8]) -> Result<Option<Compression>, String> {
     if !is_compressed(name) {
         return Ok(None);
@@ -84,7 +77,6 @@ fn compression(name: &str, first: &[u8]) -> Result<Option<Compression>, String> 
     }
 }
 
-#[cfg(feature = "store")]
 impl ShardCatalog for Catalog {
     fn read(&mut self, chunk: &[u8]) -> Result<(), DatasetError> {
         Self::read(self, chunk)

@@ -11,14 +11,12 @@ mod read;
 mod record;
 mod write;
 
-#[cfg(feature = "store")]
 pub(crate) use format::TAR_SUFFIX;
 pub use format::Tar;
 pub(crate) use odd::OddTally;
 pub use odd::{OddMembers, TarAnomaly};
 pub use read::{Member, TarEvent, TarReader};
 pub use record::{RecordReader, ScannedField, ScannedRecord, TarEnd, split_path};
-#[cfg(feature = "store")]
 pub(crate) use write::append_member_header;
 pub use write::{TAR_END, append_member, padding_bytes};
 

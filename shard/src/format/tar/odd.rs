@@ -83,7 +83,6 @@ impl OddTally {
     }
 
     /// Adds the counts of a later shard.
-    #[cfg(feature = "store")]
     pub(crate) fn join(&mut self, later: Self) {
         for (what, members) in later.0 {
             match self.0.get_mut(&what) {
@@ -93,7 +92,6 @@ impl OddTally {
         }
     }
 
-    #[cfg(feature = "store")]
     pub(crate) fn list(self) -> Vec<OddMembers> {
         self.0.into_values().collect()
     }

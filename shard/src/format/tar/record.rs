@@ -37,7 +37,6 @@ pub struct TarEnd {
     pub record: Option<ScannedRecord>,
     /// Number of bytes that were read.
     pub bytes: u64,
-    #[cfg_attr(not(feature = "store"), expect(dead_code, reason = "only indexing and verifying report it"))]
     pub(crate) odd: OddTally,
 }
 

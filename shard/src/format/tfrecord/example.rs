@@ -22,7 +22,6 @@ use crate::format::{
 ///
 /// # Errors
 /// What is wrong with the example, as words that follow its name.
-#[cfg(feature = "store")]
 pub fn features(example: &[u8]) -> Result<Vec<(String, Range<usize>)>, String> {
     let mut found: Vec<(String, Range<usize>)> = Vec::new();
     let mut known = std::collections::HashMap::new();
@@ -41,7 +40,6 @@ pub fn features(example: &[u8]) -> Result<Vec<(String, Range<usize>)>, String> {
 ///
 /// # Errors
 /// What is wrong with the example, as words that follow its name.
-#[cfg(feature = "store")]
 pub(in crate::format) fn feature_named(example: &[u8], wanted: &str) -> Result<Option<Range<usize>>, String> {
     let mut found = None;
     each_feature(example, |name, feature| {
@@ -54,7 +52,6 @@ pub(in crate::format) fn feature_named(example: &[u8], wanted: &str) -> Result<O
 
 /// Returns whether a record is an example and can hardly be anything else: it has features, each with a name that a field can
 /// have, and nothing in it is unknown.
-#[cfg(feature = "store")]
 pub(in crate::format) fn is_example(record: &[u8]) -> bool {
     let is_name = |name: &str| !name.is_empty() && !name.contains(char::is_control);
     let is_feature = |feature: Range<usize>| {
@@ -75,7 +72,6 @@ pub(in crate::format) fn is_example(record: &[u8]) -> bool {
 }
 
 /// Returns whether a message and the messages in it have no other fields than the first.
-#[cfg(feature = "store")]
 fn has_only_field_1(example: &[u8]) -> bool {
     let mut message = Message::new(example, 0..example.len());
     while let Some(Some(field)) = message.next() {
@@ -89,7 +85,6 @@ fn has_only_field_1(example: &[u8]) -> bool {
 }
 
 /// Calls `each` with the name of each feature, and where its message lies.
-#[cfg(feature = "store")]
 fn each_feature<'e>(example: &'e [u8], mut each: impl FnMut(&'e str, Range<usize>)) -> Result<(), String> {
     let wrong = || "is no `tf.train.Example`: its message is damaged, or another one".to_owned();
     let mut message = Message::new(example, 0..example.len());
@@ -106,7 +101,6 @@ fn each_feature<'e>(example: &'e [u8], mut each: impl FnMut(&'e str, Range<usize
 }
 
 /// Reads an entry of the map: its key, and where its feature lies.
-#[cfg(feature = "store")]
 fn entry_of(example: &[u8], entry: Range<usize>) -> Option<(&str, Range<usize>)> {
     let (mut name, mut feature) = ("", entry.end..entry.end);
     let mut fields = Message::new(example, entry);
@@ -201,7 +195,7 @@ fn add(feature: &[u8], list: Range<usize>, values: &mut Values) -> Option<()> {
     Some(())
 }
 
-#[cfg(all(test, feature = "store"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

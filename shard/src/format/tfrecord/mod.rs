@@ -4,30 +4,23 @@
 //! is opened: the bytes of a byte string, a list of several, an array of a list of numbers.
 
 mod example;
-#[cfg(feature = "store")]
 mod frame;
-#[cfg(feature = "store")]
 mod scan;
 
-#[cfg(feature = "store")]
 pub use example::features;
 pub use example::value;
-#[cfg(feature = "store")]
 pub(super) use example::{feature_named, is_example};
-#[cfg(feature = "store")]
 pub use frame::{FrameReader, WrongFrame};
 
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
-#[cfg(feature = "store")]
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
 use super::{
     Field, FieldValue, Format, OpenError, Record, ShardIndex, StoredObject, compressed, shard_index::stored_bytes,
 };
-#[cfg(feature = "store")]
 use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
 use crate::{FormatError, index::RecordIndex, manifest::Shard};
 
@@ -50,12 +43,10 @@ impl Format for TfRecord {
         })
     }
 
-    #[cfg(feature = "store")]
     fn recognises(&self, folder: &Listing) -> bool {
         folder.iter().any(|object| scan::is_named_so(object.name))
     }
 
-    #[cfg(feature = "store")]
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
         scan::scan(scan)
     }

@@ -157,8 +157,7 @@ impl PlannedBatch {
         samples.sort_unstable_by_key(|sample| sample.id);
         let groups = samples.chunk_by(|a, b| a.block == b.block).map(Group::from).collect();
         let span = spans::batch(step.from);
-        #[cfg(feature = "otlp")]
-        spdl_wire::otlp::describe_batch(&span, feed.session.id, &feed.session.job.name, feed.rank);
+        spdl_process::describe_batch(&span, feed.session.id, &feed.session.job.name, feed.rank);
         Self { step, entries: items.len(), groups, invalid, mixes, holds: Vec::new(), span }
     }
 

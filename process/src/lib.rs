@@ -1,5 +1,10 @@
-//! What the programs of a cluster do alike: the log on standard error, signals to stop, the line that reports open ports,
-//! and exit codes.
+//! What the programs of a cluster do alike: the log on standard error, spans for a collector of OpenTelemetry, signals to stop, the
+//! line that reports open ports, a listener for HTTP, and exit codes.
+
+pub mod http;
+mod otlp;
+
+pub use otlp::{ExporterBuildError, Exporting, SpanExport, describe_batch};
 
 use std::{
     fmt,
@@ -27,11 +32,7 @@ pub fn log_to_stderr(default: &str) {
 ///
 /// # Panics
 /// If this process has a log already.
-#[cfg(feature = "otlp")]
-pub fn log_and_export(
-    default: &str,
-    export: &crate::otlp::SpanExport,
-) -> Result<crate::otlp::Exporting, opentelemetry_otlp::ExporterBuildError> {
+pub fn log_and_export(default: &str, export: &SpanExport) -> Result<Exporting, ExporterBuildError> {
     let (spans, exporting) = export.layer()?;
     tracing_subscriber::registry().with(stderr_layer(default)).with(spans).init();
     Ok(exporting)

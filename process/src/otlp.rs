@@ -8,18 +8,18 @@
 use std::{env, fmt, time::Duration};
 
 use opentelemetry::{KeyValue, trace::TracerProvider};
-use opentelemetry_otlp::{ExporterBuildError, Protocol, SpanExporter, WithExportConfig};
+pub use opentelemetry_otlp::ExporterBuildError;
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::{
     Resource,
     resource::{EnvResourceDetector, SdkProvidedResourceDetector},
     trace::SdkTracerProvider,
 };
 use spdl_core::messages::SessionId;
+use spdl_wire::spans;
 use tracing::{Metadata, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::{Layer, filter::filter_fn, registry::LookupSpan};
-
-use crate::spans;
 
 /// How long the end of a process waits until its last spans are sent.
 const LAST_SPANS: Duration = Duration::from_secs(1);

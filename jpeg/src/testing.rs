@@ -1,6 +1,6 @@
-//! The crops of the benchmarks: random resized crops, as in training, and the pseudo-random numbers of decoders' tests.
+//! Random resized crops, as in training, and pseudo-random numbers, for tests and benchmarks of decoders.
 
-use spdl_jpeg::{Axis, PictureRequest};
+use crate::{Axis, PictureRequest};
 
 /// Pixels along one side of the result.
 pub const TARGET: u32 = 224;
