@@ -2,7 +2,15 @@
 
 # All tests.
 test:
-    .ci/run test
+    cargo test
+
+# The tests of one crate, or those of them whose name has a word: `just t core order`.
+t crate *filter:
+    cargo test --package spdl-{{crate}} -- {{filter}}
+
+# The tests of the Python package, or those whose name has a word: `just py resume`.
+py *filter:
+    tests/python/run {{ if filter == "" { "" } else { "-k '" + filter + "'" } }}
 
 # Faults in the simulator: seeds that were never played before, unless `--from` names the first.
 sim *arguments="--seeds 5000":
@@ -10,7 +18,7 @@ sim *arguments="--seeds 5000":
 
 # Formatting, links, licences and lints.
 lint:
-    .ci/run format docs deny core clippy
+    .ci/run format docs workflow deny core features clippy
 
 # The slab and the JPEG decoder under valgrind.
 memcheck:

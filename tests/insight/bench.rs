@@ -10,6 +10,7 @@ use std::{
 
 use rustix::process::Signal;
 use serde_json::Value;
+use spdl_core::Stage;
 use spdl_testkit::{
     processes::{Cluster, ServerProcess},
     proxy::{FaultScript, RequestFault},
@@ -18,13 +19,15 @@ use spdl_testkit::{
     udp_link::UdpLink,
 };
 
-use super::cases::{Case, Pictures, Store, Trouble};
+use super::cases::{Case, Pictures, Store, Trouble, UNLIMITED};
 
 /// Seconds of steady running before the status is asked: its figures are of the last five to ten.
 const STEADY: Duration = Duration::from_secs(10);
 const JOB: &str = "planted";
 /// Samples in a dataset.
 const SAMPLES: u64 = 600;
+/// Samples over which the machine is measured.
+const MEASURED: u64 = 300;
 
 /// The datasets, each made at its first use.
 #[derive(Default)]
@@ -32,12 +35,15 @@ pub(crate) struct Bench {
     even: OnceCell<StoredPictures>,
     uneven: OnceCell<StoredPictures>,
     bad: OnceCell<StoredPictures>,
+    samples_per_cpu_s: OnceCell<f64>,
 }
 
 /// The processes of one case.
 struct Planted<'c> {
     case: &'c Case,
     pictures: &'c StoredPictures,
+    /// Samples per second that each trainer takes; `None` for as many as it gets.
+    rate: Option<f64>,
     cluster: Cluster,
     ranks: Vec<ServerProcess>,
     _links: Vec<UdpLink>,
@@ -46,7 +52,8 @@ struct Planted<'c> {
 impl Bench {
     /// Plants a bottleneck; returns the verdict, or what was wrong with it.
     pub(crate) fn run(&self, case: &Case) -> Result<String, String> {
-        let mut planted = Planted::start(case, self.pictures(case.pictures));
+        let rate = case.trainer.cores.map(|cores| cores * self.samples_per_cpu_s());
+        let mut planted = Planted::start(case, self.pictures(case.pictures), rate);
         planted.cause_trouble();
         std::thread::sleep(STEADY);
         let status = planted.cluster.status();
@@ -58,6 +65,21 @@ impl Bench {
         } else {
             Err(format!("`{found}`, `{verdict}` where `{}` and `{}` were planted; {status}", case.limit, case.says))
         }
+    }
+
+    /// Returns the samples that a worker makes of a second of CPU time on this machine, measured once.
+    fn samples_per_cpu_s(&self) -> f64 {
+        *self.samples_per_cpu_s.get_or_init(|| {
+            let planted = Planted::start(&UNLIMITED, self.pictures(Pictures::Even), None);
+            // The first epoch also fetches and opens blocks.
+            planted.wait_past(SAMPLES);
+            let before = work(&planted.cluster.status());
+            planted.wait_past(SAMPLES + MEASURED);
+            let after = work(&planted.cluster.status());
+            let measured = (after.0 - before.0) / (after.1 - before.1);
+            eprintln!("a worker makes {measured:.0} samples of a second of CPU time");
+            measured
+        })
     }
 
     fn pictures(&self, kind: Pictures) -> &StoredPictures {
@@ -79,7 +101,7 @@ impl Bench {
 
 impl<'c> Planted<'c> {
     /// Starts all processes, and waits for the first batches.
-    fn start(case: &'c Case, pictures: &'c StoredPictures) -> Self {
+    fn start(case: &'c Case, pictures: &'c StoredPictures, rate: Option<f64>) -> Self {
         let mut cluster = Cluster::start(0);
         let python = case.function_s.map(|seconds| slow_function(&mut cluster, seconds));
         let links = (0..).zip(case.workers).filter_map(|(number, (cores, memory))| {
@@ -97,7 +119,7 @@ impl<'c> Planted<'c> {
         if case.trouble != Trouble::WarmCache {
             pictures.proxy.follow(script(case.store));
         }
-        let mut planted = Self { case, pictures, cluster, ranks: Vec::new(), _links: links };
+        let mut planted = Self { case, pictures, rate, cluster, ranks: Vec::new(), _links: links };
         planted.ranks = (0..planted.world()).map(|number| planted.rank(number)).collect();
         planted.wait_past(64);
         planted
@@ -110,7 +132,7 @@ impl<'c> Planted<'c> {
     /// Starts a rank.
     fn rank(&self, number: u32) -> ServerProcess {
         let trainer = &self.case.trainer;
-        let rate = trainer.rate.map(|rate| rate.to_string());
+        let rate = self.rate.map(|rate| format!("{rate:.1}"));
         let slots = trainer.slots.to_string();
         let mut args = vec!["--slots", &slots];
         args.extend(rate.iter().flat_map(|rate| ["--rate", rate.as_str()]));
@@ -210,6 +232,15 @@ fn job_file(cluster: &Cluster, case: &Case, pictures: &StoredPictures) -> PathBu
 
 fn read(path: &Path) -> String {
     fs::read_to_string(path).expect("a job file")
+}
+
+/// Returns how many samples the first worker has decoded, and its CPU time in seconds.
+fn work(status: &Value) -> (f64, f64) {
+    let worker = &status["workers"][0];
+    let stages = worker["stages"].as_array().expect("a worker has stages");
+    let decode = stages.iter().find(|stage| stage["name"] == Stage::Decode.name()).expect("a worker decodes");
+    let [items, cpu_ns] = [&decode["items"], &worker["cpu_ns"]].map(|value| value.as_f64().expect("a number"));
+    (items, cpu_ns / 1e9)
 }
 
 fn rank(status: &Value) -> &Value {

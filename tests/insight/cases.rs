@@ -55,8 +55,9 @@ pub(crate) enum Store {
 /// What pulls the batches.
 #[derive(Clone, Copy)]
 pub(crate) struct Trainer {
-    /// Samples per second that each trainer takes; `None` for as many as it gets.
-    pub(crate) rate: Option<u32>,
+    /// How many cores make the samples that each trainer takes; `None` for as many as it gets. So the case plants the same on a fast
+    /// machine and on a slow one.
+    pub(crate) cores: Option<f64>,
     pub(crate) slots: u32,
     /// Bytes per second of the network to a trainer on another node; `None` for a trainer on the worker's node.
     pub(crate) network: Option<u64>,
@@ -80,7 +81,7 @@ const LARGE: &str = "256MiB";
 /// A memory that holds little of it.
 const SMALL: &str = "16MiB";
 
-const FAST: Trainer = Trainer { rate: None, slots: 4, network: None };
+const FAST: Trainer = Trainer { cores: None, slots: 4, network: None };
 const BASE: Case = Case {
     name: "",
     limit: "",
@@ -93,10 +94,13 @@ const BASE: Case = Case {
     job: "",
     trouble: Trouble::None,
 };
+/// One worker with one core, and a trainer that takes all that it makes.
+pub(crate) const UNLIMITED: Case = BASE;
 const LITTLE_MEMORY: Case = Case { workers: &[("1", SMALL)], ..BASE };
 
-const fn at(rate: u32) -> Trainer {
-    Trainer { rate: Some(rate), ..FAST }
+/// Returns a trainer that takes the samples that so many cores make.
+const fn taking(cores: f64) -> Trainer {
+    Trainer { cores: Some(cores), ..FAST }
 }
 
 pub(crate) const CASES: &[Case] = &[
@@ -104,10 +108,10 @@ pub(crate) const CASES: &[Case] = &[
         name: "trainer",
         limit: "trainer",
         says: "nothing to gain: the trainer sets the pace",
-        trainer: at(40),
+        trainer: taking(0.05),
         ..BASE
     },
-    Case { name: "slow trainer", limit: "trainer", says: "cores fewer would do", trainer: at(16), ..BASE },
+    Case { name: "slow trainer", limit: "trainer", says: "cores fewer would do", trainer: taking(0.02), ..BASE },
     Case { name: "tenth of a core", limit: "cpu", says: "is short of CPU", workers: &[("0.1", LARGE)], ..BASE },
     Case { name: "half a core", limit: "cpu", says: "more cores would", workers: &[("0.5", LARGE)], ..BASE },
     Case {
@@ -115,7 +119,7 @@ pub(crate) const CASES: &[Case] = &[
         limit: "cpu",
         says: "1 of 2 ranks wait, all of them for worker `node-0`",
         workers: &[("0.05", LARGE), ("1", LARGE)],
-        trainer: at(60),
+        trainer: taking(0.1),
         ..BASE
     },
     Case {
@@ -123,7 +127,7 @@ pub(crate) const CASES: &[Case] = &[
         limit: "cpu",
         says: "worker `node-0` is short of CPU",
         workers: &[("0.1", LARGE), ("0.4", LARGE)],
-        trainer: at(250),
+        trainer: taking(0.25),
         ..BASE
     },
     Case { name: "function of 20 ms", limit: "function", says: "(a call takes ", function_s: Some(0.02), ..BASE },
@@ -206,7 +210,7 @@ pub(crate) const CASES: &[Case] = &[
         says: "are uneven",
         workers: &[("0.1", LARGE)],
         pictures: Pictures::Uneven,
-        trainer: Trainer { rate: Some(44), slots: 2, network: None },
+        trainer: Trainer { cores: Some(0.05), slots: 2, network: None },
         job: "global_batch = 4\n",
         ..BASE
     },
@@ -214,7 +218,7 @@ pub(crate) const CASES: &[Case] = &[
         name: "one slot",
         limit: "hand_over",
         says: "it has 1 slot",
-        trainer: Trainer { rate: Some(360), slots: 1, network: None },
+        trainer: Trainer { cores: Some(0.4), slots: 1, network: None },
         ..BASE
     },
     Case {
@@ -236,7 +240,7 @@ pub(crate) const CASES: &[Case] = &[
         name: "stopped trainer",
         limit: "silent",
         says: "its process is stopped",
-        trainer: at(40),
+        trainer: taking(0.05),
         trouble: Trouble::TrainerStops,
         ..BASE
     },
@@ -244,7 +248,7 @@ pub(crate) const CASES: &[Case] = &[
         name: "second launch",
         limit: "superseded",
         says: "has taken its place",
-        trainer: at(40),
+        trainer: taking(0.05),
         trouble: Trouble::SecondLaunch,
         ..BASE
     },
