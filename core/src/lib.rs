@@ -10,50 +10,44 @@
 //!   the I/O: it passes events and the time in, and carries out the effects that come out. The simulator in `tests/sim`
 //!   is another shell of the same state machines.
 //!
+//! The types that crates below this one need too are in `spdl-types`; those that the crates above use are re-exported here.
+//!
 //! CI checks that no dependency of this crate is a runtime, opens sockets or files, or reads a clock.
 
 pub mod backoff;
-mod batch_id;
 pub mod cache;
 pub mod client;
 pub mod coordinator;
 pub mod coordinators;
-pub mod elementary;
 pub mod feed;
 mod fingerprint;
 pub mod help;
 pub mod hex128;
-pub mod histogram;
 pub mod history;
 pub mod insight;
 pub mod job;
 mod launch;
 pub mod layout;
 pub mod messages;
-pub mod mix;
 #[doc(hidden)]
 pub mod mutations;
 pub mod order;
 pub mod peers;
-mod position;
 mod receipt;
 pub mod recent;
 mod redact;
 mod role;
 mod session;
 pub mod size;
-mod stage;
 mod stores;
 pub mod trace;
 pub mod tuning;
 pub mod view;
 
-pub use batch_id::BatchId;
 pub use fingerprint::Fingerprint;
-pub use position::{ParsePositionError, Position, SampleId};
 pub use receipt::Receipt;
 pub use redact::{redact, secret_in};
 pub use role::{ParseRoleError, Role};
 pub use session::{MAX_BATCH_BYTES, MAX_SLAB_BYTES, SessionError};
-pub use stage::Stage;
+pub use spdl_types::{BatchId, Position, SampleId, Stage, elementary, histogram, mix};
 pub use stores::Stores;

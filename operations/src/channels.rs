@@ -76,8 +76,8 @@ fn cut(picture: &ChannelPicture, views: &[View], [width, height]: [u32; 2], size
 
 #[cfg(test)]
 mod tests {
-    use spdl_core::job::{ImageColor, ImageDepth};
     use spdl_pixels::{AxisSpan, ResamplePlan, resize::Filter};
+    use spdl_types::{ImageColor, ImageDepth};
 
     use super::*;
     use crate::{OperationScratch, RgbPicture, run};

@@ -1,7 +1,7 @@
 //! Mixes the values of two samples: sums with weights, and a part of one in the place of the other.
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use crate::wide::wide;
 

@@ -1,7 +1,7 @@
 //! The types of numbers that arrays are read and written as.
 
 use bytemuck::Pod;
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 /// A type that the elements of an array have in Rust. `bool` is a `u8` of 0 or 1; `f16` and `bf16` are a `u16`, their bits.
 pub trait ValueElement: Pod + sealed::Sealed {

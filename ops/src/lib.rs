@@ -44,5 +44,5 @@ pub use element::ValueElement;
 pub use function::{FunctionProblem, FunctionSetup, SampleFunction};
 pub use memory::{CallMemory, ValueMemory};
 pub use registry::{CallKey, FunctionRegistry, FunctionRegistryError, PreparedFunction};
-pub use spdl_core::job::{DType, SampleShape};
+pub use spdl_types::{DType, SampleShape};
 pub use value::{Returned, Taken, TakenValue, ValueType};

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::{Map, Value as JsonValue};
-use spdl_core::job::RustFunction;
+use spdl_types::RustFunction;
 
 use crate::{
     CallMemory, Draw, FunctionProblem, FunctionSetup, Returned, SampleFunction, Taken, ValueMemory, ValueType,

@@ -1,6 +1,6 @@
 //! The values that a function takes and returns: arrays, in memory that the worker lends.
 
-use spdl_core::job::{DType, SampleShape};
+use spdl_types::{DType, SampleShape};
 
 use crate::{FunctionProblem, ValueElement, memory::ValueMemory};
 

@@ -3,7 +3,7 @@
 use rand::Rng;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use spdl_core::mix::{GAMMA, mix};
+use spdl_types::mix::{GAMMA, mix};
 
 /// The random number generator of one picture.
 pub(super) struct Draws(Xoshiro256PlusPlus);

@@ -61,7 +61,7 @@ mod tests;
 use std::{sync::Arc, time::Duration};
 
 use futures::stream::AbortHandle;
-use spdl_core::messages::StageStats;
+use spdl_types::StageStats;
 use tokio::runtime::Runtime;
 
 pub use branch::Branches;

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, task::Waker, time::Instant};
 
-use spdl_core::{histogram::DurationHistogram, messages::StageStats};
+use spdl_types::{StageStats, histogram::DurationHistogram};
 
 use crate::{stats::with_times, units::UnitTimes};
 

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_core::messages::StageStats;
+use spdl_types::StageStats;
 
 use crate::{
     numbers::{Crew, Kind, LinkState, Reads, StageState},

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_core::{Stage, histogram::DurationHistogram, messages::StageStats};
+use spdl_types::{Stage, StageStats, histogram::DurationHistogram};
 
 pub use crate::units::{Interval, Recording, StageUnits, UnitGroup, UnitState, UnitTimes};
 

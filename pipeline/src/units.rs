@@ -14,7 +14,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::BatchId;
+use spdl_types::BatchId;
 
 use crate::stats::nanoseconds;
 

@@ -26,4 +26,4 @@ pub use picture::{
 pub use plan::ResamplePlan;
 pub use span::AxisSpan;
 pub use spdl_jpeg::scalable::{PARTS_FROM_BYTES, Parts};
-pub use writer::{Frame, PixelWriter};
+pub use writer::{Frame, PictureSpec, PixelWriter};

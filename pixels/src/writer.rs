@@ -2,10 +2,25 @@
 //! the slot.
 
 use half::{bf16, f16};
-use spdl_core::job::{DType, ImageColor, ImageColumn, ImageLayout};
 use spdl_jpeg::{Error, Output, OutputLayout, STRIP_PIXELS};
+use spdl_types::{DType, ImageColor, ImageLayout, Normalise};
 
-use crate::{Orientation, luma::luma};
+use crate::{ChannelFormat, Orientation, luma::luma};
+
+/// Describes what a picture becomes in the batch: its size, its channels, and the type and the order of its values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PictureSpec {
+    /// Width and height.
+    pub size: [u32; 2],
+    /// The channels, and the bits of their values.
+    pub format: ChannelFormat,
+    /// Type of the values.
+    pub dtype: DType,
+    /// Order of the dimensions.
+    pub layout: ImageLayout,
+    /// Normalisation of float types, with a value for each channel; without it, floats are `value / 255`.
+    pub normalise: Option<Normalise<Vec<f32>>>,
+}
 
 /// Maps channel and 8-bit value to the little-endian bytes of the column's type.
 type PixelTable<const N: usize> = Box<[[[u8; N]; 256]; 3]>;
@@ -43,27 +58,26 @@ pub struct Frame {
 }
 
 impl PixelWriter {
-    /// Creates the writer of a column whose elements have the type `dtype`.
+    /// Creates the writer of pictures like this, which are made of RGB of 8 bits.
     ///
     /// # Panics
-    /// If `dtype` is none that a picture can have: u8, f16, bf16, f32.
-    pub fn new(column: &ImageColumn, dtype: DType) -> Self {
-        let [height, width] = column.size;
-        let channels = column.color.channels() as usize;
+    /// If its type is none that such a picture can have: u8, f16, bf16, f32.
+    pub fn new(spec: &PictureSpec) -> Self {
+        let channels = spec.format.channels();
         let value = |channel: usize, byte: usize| {
             let value = byte as f32 / 255.0;
             // Rows of the table that stand for no channel are not read.
             let channel = channel.min(channels - 1);
-            column.normalise.as_ref().map_or(value, |by| (value - by.mean[channel]) / by.std[channel])
+            spec.normalise.as_ref().map_or(value, |by| (value - by.mean[channel]) / by.std[channel])
         };
-        let encoding = match dtype {
+        let encoding = match spec.dtype {
             DType::U8 => Encoding::Bytes,
             DType::F16 => Encoding::Half(table(|c, v| f16::from_f32(value(c, v)).to_le_bytes())),
             DType::Bf16 => Encoding::Half(table(|c, v| bf16::from_f32(value(c, v)).to_le_bytes())),
             DType::F32 => Encoding::Single(table(|c, v| value(c, v).to_le_bytes())),
-            _ => unreachable!("a valid job has no picture of type {dtype:?}"),
+            dtype => unreachable!("a valid job has no picture of type {dtype:?}"),
         };
-        Self { layout: column.layout, color: column.color, encoding, size: [width, height] }
+        Self { layout: spec.layout, color: spec.format.color, encoding, size: spec.size }
     }
 
     /// Creates the writer of an RGB picture of one byte per channel, with this width and height.

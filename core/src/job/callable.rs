@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use spdl_types::{RustFunction, is_identifier};
 
 use super::{KeyProblem, SourceDigest};
 
@@ -20,7 +21,7 @@ pub struct ArgumentsFile(pub Map<String, Value>);
 /// A function of the user's in Python or in Rust, or a class in Python.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callable {
-    /// `package.module:function`, or [`module::function@version`](super::RustFunction) in Rust.
+    /// `package.module:function`, or [`module::function@version`](RustFunction) in Rust.
     pub name: String,
     /// Keyword arguments of the function, or of the class when an object is made.
     #[serde(default, skip_serializing_if = "Arguments::is_empty")]
@@ -76,6 +77,12 @@ fn has_null(value: &Value) -> bool {
 }
 
 impl Callable {
+    /// Returns the function in Rust that it is; `None` if it is one in Python.
+    #[must_use]
+    pub fn rust(&self) -> Option<RustFunction<'_>> {
+        RustFunction::parse(&self.name)
+    }
+
     /// Converts what a job file has, without checking the name.
     pub(super) fn read(
         name: &str,
@@ -120,12 +127,6 @@ impl fmt::Display for Callable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
-}
-
-pub(super) fn is_identifier(name: &str) -> bool {
-    let mut letters = name.chars();
-    letters.next().is_some_and(|first| first.is_alphabetic() || first == '_')
-        && letters.all(|letter| letter.is_alphanumeric() || letter == '_')
 }
 
 /// Returns whether `name` has the form `package.module:function`.

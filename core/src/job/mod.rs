@@ -7,7 +7,6 @@ mod callable;
 mod check;
 mod column;
 mod content;
-mod dtype;
 mod file;
 mod form;
 mod function;
@@ -15,7 +14,6 @@ mod mix;
 mod named;
 mod operation;
 mod reader;
-mod rust_function;
 mod schema;
 mod size;
 mod source;
@@ -27,13 +25,11 @@ pub use check::MAX_COLUMNS;
 pub use column::{
     BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxLabelsKeys, BoxStorage, BoxesColumn, BoxesKeys,
     BytesColumn, BytesKeys, CategoryColumn, CategoryKeys, Column, ColumnFile, ColumnKind, DecodeFile, FloatColumn,
-    FunctionCall, GeometryColumn, GeometryKeys, ImageColor, ImageColumn, ImageDepth, ImageKeys, ImageLayout,
-    ImageSizeColumn, ImageSizeKeys, IntColumn, JsonColumn, JsonKeys, Kind, KindKeys, MaskColumn, MaskKeys, NoKeys,
-    Normalise, OneHotColumn, OneHotKeys, PictureList, ReturnedColumn, ReturnedValue, SampleShape, TensorColumn,
-    TensorEncoding, TensorKeys, TextColumn, TextKeys, decoded_columns,
+    FunctionCall, GeometryColumn, GeometryKeys, ImageColumn, ImageKeys, ImageSizeColumn, ImageSizeKeys, IntColumn,
+    JsonColumn, JsonKeys, Kind, KindKeys, MaskColumn, MaskKeys, NoKeys, OneHotColumn, OneHotKeys, PictureList,
+    ReturnedColumn, ReturnedValue, TensorColumn, TensorEncoding, TensorKeys, TextColumn, TextKeys, decoded_columns,
 };
 pub use content::{ContentPart, SampleContent};
-pub use dtype::DType;
 pub use file::{DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, JobFile, MAX_JOB_FILE_BYTES, OrderFile};
 pub use function::{FunctionFile, ReturnedFile};
 pub use mix::{Mix, MixFile};
@@ -44,10 +40,10 @@ pub use operation::{
     RandomGrayscale, RandomInvert, RandomPerspective, RandomPosterize, RandomResizedCrop, RandomRotation,
     RandomSolarize, RandomVerticalFlip, Resize, TenCrop, TrivialAugmentWide, WarpInterpolation,
 };
-pub use rust_function::RustFunction;
 pub use schema::job_file_schema;
 pub use size::Size;
 pub use source::SourceDigest;
+pub use spdl_types::{DType, ImageColor, ImageDepth, ImageLayout, Normalise, SampleShape};
 pub use start::is_name;
 pub use transform::{Returns, ReturnsFile, Transform};
 

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, js
 use serde_json::{Map, Value};
 
 use super::{
-    ArgumentsFile, ColumnFile, DType, Fill, ImageDepth, ImageOp, JobFile, NumberOrRange, Padding, ReturnsFile, Size,
+    ArgumentsFile, ColumnFile, DType, Fill, ImageOp, JobFile, NumberOrRange, Padding, ReturnsFile, Size,
     column::KindName, operation::step::StepFile,
 };
 
@@ -59,16 +59,6 @@ impl JsonSchema for Fill {
             "description": "A value from 0 to 255, or [red, green, blue].",
             "anyOf": [value, { "type": "array", "items": value, "minItems": 3, "maxItems": 3 }],
         })
-    }
-}
-
-impl JsonSchema for ImageDepth {
-    fn schema_name() -> Cow<'static, str> {
-        "ImageDepth".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "description": "The bits of a value: 8, 16, or 32 for floats.", "enum": [8, 16, 32] })
     }
 }
 

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use spdl_types::RustFunction;
 
-use super::{Callable, Column, ColumnKind, Job, JobFile, RustFunction};
+use super::{Callable, Column, ColumnKind, Job, JobFile};
 use crate::Fingerprint;
 
 /// The BLAKE2b-128 digest of the source that a Python function was imported from. The program that imports it computes the

@@ -1,7 +1,7 @@
 //! Functions of every kind of value, and what they do wrong.
 
 use serde::Deserialize;
-use spdl_core::job::{DType, SampleShape};
+use spdl_types::{DType, SampleShape};
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use spdl_core::BatchId;
+use spdl_types::BatchId;
 
 use super::UnitState;
 

@@ -1,4 +1,4 @@
-use spdl_core::{Position, messages::SessionId};
+use spdl_types::{Position, SessionId};
 
 use super::*;
 

@@ -21,8 +21,8 @@ use std::{
 };
 
 use model::Model;
-use spdl_core::mix::{GAMMA, splitmix64};
 use spdl_pipeline::PipelineError;
+use spdl_types::mix::{GAMMA, splitmix64};
 use stages::{Case, End};
 
 /// Limit for one pipeline, far longer than any takes.

@@ -11,8 +11,8 @@ use futures::{
     future::FutureObj,
     task::{Spawn, SpawnError},
 };
-use spdl_core::mix::{GAMMA, splitmix64};
 use spdl_pipeline::{Cache, Op, OutputOrder, PipelineError};
+use spdl_types::mix::{GAMMA, splitmix64};
 
 use crate::{Dice, Item};
 

@@ -8,8 +8,8 @@ use std::{
     },
 };
 
-use spdl_core::mix::splitmix64;
 use spdl_pipeline::{Branches, Op, OutputOrder, Pipeline, Stages};
+use spdl_types::mix::splitmix64;
 
 use crate::{Dice, Item, ops::OpSpec};
 

@@ -5,7 +5,7 @@ mod convert;
 mod taps;
 mod writer;
 
-use spdl_core::job::{ImageColor, ImageColumn, ImageDepth};
+use spdl_types::{ImageColor, ImageDepth};
 
 pub(crate) use convert::{RawPicture, RawSample};
 use taps::{Taps, taps};
@@ -23,12 +23,6 @@ pub struct ChannelFormat {
 }
 
 impl ChannelFormat {
-    /// Returns the format of a column.
-    #[must_use]
-    pub fn new(column: &ImageColumn, dtype: spdl_core::job::DType) -> Self {
-        Self { color: column.color, depth: column.depth_of(dtype) }
-    }
-
     /// Returns the number of channels.
     #[must_use]
     pub const fn channels(self) -> usize {

@@ -1,6 +1,6 @@
 //! Which pixels of a side weigh how much in each pixel of the result, for every filter.
 
-use spdl_core::elementary::sin_cos;
+use spdl_types::elementary::sin_cos;
 
 use crate::{AxisSpan, resize::Filter, span::within};
 

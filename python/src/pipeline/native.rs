@@ -9,8 +9,8 @@ use pyo3::{
     pybacked::{PyBackedBytes, PyBackedStr},
     types::{PyList, PyTuple},
 };
-use spdl_core::job::{DType, ImageColumn, ImageLayout, Normalise};
-use spdl_pixels::{AxisSpan, Frame, PictureLimits, PictureScratch, PixelWriter};
+use spdl_core::job::{DType, ImageLayout, Normalise};
+use spdl_pixels::{AxisSpan, ChannelFormat, Frame, PictureLimits, PictureScratch, PictureSpec, PixelWriter};
 use spdl_worker::decode::read_numpy;
 
 use super::{
@@ -242,10 +242,8 @@ impl ImageDecoder {
         let picture = spdl_pixels::open(bytes, PictureLimits::default()).map_err(problem)?;
         let [width, height] = picture.seen();
         let size = self.size.unwrap_or([height, width]);
-        let normalise = self.normalise.map(Normalise::into);
-        let column = ImageColumn { layout: self.layout, normalise, size, ..ImageColumn::default() };
-        let writer = PixelWriter::new(&column, self.dtype);
         let [rows, columns] = size;
+        let writer = PixelWriter::new(&spec([columns, rows], self.dtype, self.layout, self.normalise));
         let [crop_width, crop_height] = shown_part([width, height], size, self.crops_centre);
         let spans = [span(width, crop_width, columns), span(height, crop_height, rows)];
         let stored = picture.orientation.stored(spans, picture.stored);
@@ -258,6 +256,11 @@ impl ImageDecoder {
             .map_err(problem)?;
         Ok(array)
     }
+}
+
+/// Returns the description of RGB pictures with this width and height.
+pub(super) fn spec(size: [u32; 2], dtype: DType, layout: ImageLayout, normalise: Option<Normalise>) -> PictureSpec {
+    PictureSpec { size, format: ChannelFormat::default(), dtype, layout, normalise: normalise.map(Normalise::into) }
 }
 
 /// Returns width and height of the part of a picture that is shown as `size`, height and width.

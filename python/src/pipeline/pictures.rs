@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use spdl_core::job::{DType, ImageColumn, ImageLayout, Normalise};
+use spdl_core::job::{DType, ImageLayout, Normalise};
 use spdl_pixels::{
     Frame, Orientation, PixelWriter,
     resize::{Area, Filter, Picture, Resizer},
@@ -10,7 +10,7 @@ use spdl_pixels::{
 
 use super::{
     array::Array,
-    native::{KEPT_BYTES, Problem, shape, shown_part},
+    native::{KEPT_BYTES, Problem, shape, shown_part, spec},
 };
 
 /// Resizes pictures.
@@ -54,11 +54,10 @@ impl PictureResizer {
 impl PictureNormaliser {
     pub(crate) fn normalise(&self, picture: &Array) -> Result<Array, Problem> {
         let [height, width] = sides(picture, "normalise")?;
-        let (normalise, size) = (self.normalise.map(Normalise::into), [height, width]);
-        let column = ImageColumn { layout: self.layout, normalise, size, ..ImageColumn::default() };
         let frame = Frame { place: [0, 0], pixels: [width, height], orientation: Orientation::default() };
         let mut made = Array::zeros(self.dtype, &shape(self.layout, [height, width]));
-        PixelWriter::new(&column, self.dtype).write(picture.bytes(), &frame, made.bytes_mut());
+        let spec = spec([width, height], self.dtype, self.layout, self.normalise);
+        PixelWriter::new(&spec).write(picture.bytes(), &frame, made.bytes_mut());
         Ok(made)
     }
 }

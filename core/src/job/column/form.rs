@@ -8,10 +8,12 @@ use serde::{
     de::{EnumAccess, VariantAccess, Visitor},
 };
 
+use spdl_types::variant::VariantId;
+
 use super::{Column, ColumnKind, DType, ENUM, NAMED, TRANSFORMED, read_named, read_variant};
 use crate::job::{
     Arguments, Callable, SourceDigest,
-    named::{Named, VariantId},
+    named::Named,
     transform::{Returns, Transform},
 };
 

@@ -2,50 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Kind, KindKeys, NumberedKind, SampleShape,
-    channels::{ImageColor, ImageDepth},
-};
+use super::{Kind, KindKeys, NumberedKind, SampleShape};
 use crate::job::{
-    DType, Fill, ImageOp, KeyProblem,
+    DType, Fill, ImageColor, ImageDepth, ImageLayout, ImageOp, KeyProblem, Normalise,
     check::MAX_SAMPLE_BYTES,
     operation::{self, step},
 };
 
 /// Upper limit of the pictures of a sample.
 const MAX_PICTURES: u32 = 1 << 16;
-
-/// Order of an image's dimensions in the batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ImageLayout {
-    /// Height, width, channel.
-    #[default]
-    Nhwc,
-    /// Channel, height, width.
-    Nchw,
-}
-
-/// Per-channel normalisation: `(value / 255 - mean) / std`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
-#[schemars(rename = "Normalise")]
-#[serde(deny_unknown_fields)]
-pub struct Normalise<Values = [f32; 3]> {
-    /// Mean of each channel, in 0..1.
-    #[schemars(length(min = 1, max = 4))]
-    pub mean: Values,
-    /// Standard deviation of each channel, in 0..1; not zero.
-    #[schemars(length(min = 1, max = 4))]
-    pub std: Values,
-}
-
-impl From<Normalise> for Normalise<Vec<f32>> {
-    fn from(Normalise { mean, std }: Normalise) -> Self {
-        Self { mean: mean.to_vec(), std: std.to_vec() }
-    }
-}
 
 /// The keys of an `image` column in a job file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -146,7 +111,7 @@ pub struct ImageColumn {
     /// Height and width of each picture.
     pub size: [u32; 2],
     /// The channels.
-    #[serde(default, skip_serializing_if = "ImageColor::is_default")]
+    #[serde(default, skip_serializing_if = "is_rgb")]
     pub color: ImageColor,
     /// The colour that shows through transparent pixels; without it, opacity is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,6 +122,10 @@ pub struct ImageColumn {
     /// How many pictures a sample has, if its field is a list of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list: Option<PictureList>,
+}
+
+fn is_rgb(color: &ImageColor) -> bool {
+    *color == ImageColor::default()
 }
 
 /// Operations, layout, normalisation and size.

@@ -1,7 +1,6 @@
 //! One column of a batch: where it comes from, how it is decoded, and its type and shape. Each kind of column has a file
 //! here, and one of the same name in the worker with its decoder; the table below lists them.
 
-mod channels;
 mod file;
 mod form;
 mod kind;
@@ -20,9 +19,8 @@ pub use self::box_labels::BoxLabelsKeys;
 pub use self::boxes::{BoxFormat, BoxStorage, BoxesKeys};
 pub use self::bytes::BytesKeys;
 pub use self::category::CategoryKeys;
-pub use self::channels::{ImageColor, ImageDepth};
 pub use self::geometry::GeometryKeys;
-pub use self::image::{ImageKeys, ImageLayout, Normalise, PictureList};
+pub use self::image::{ImageKeys, PictureList};
 pub use self::image_size::ImageSizeKeys;
 pub use self::json::JsonKeys;
 pub use self::mask::MaskKeys;
@@ -32,12 +30,11 @@ pub use self::tensor::{TensorEncoding, TensorKeys};
 pub use self::text::TextKeys;
 pub use file::ColumnFile;
 use kind::NumberedKind;
-pub use kind::{Kind, KindKeys, NoKeys, SampleShape};
+pub use kind::{Kind, KindKeys, NoKeys};
 
-use super::{
-    DType, KeyProblem, Transform,
-    named::{self, Named, VariantId},
-};
+use spdl_types::variant::{self, VariantId};
+
+use super::{DType, KeyProblem, SampleShape, Transform, named::Named};
 
 macro_rules! column_kinds {
     (
@@ -240,13 +237,13 @@ macro_rules! column_kinds {
             match id {
                 $(VariantId::Number($number) => read_form(variant).map(ColumnKind::$Kind),)*
                 VariantId::Number(NAMED) => read_named(&variant.newtype_variant()?),
-                VariantId::Number(number) => Err(named::no_such_number(WHAT, number)),
+                VariantId::Number(number) => Err(variant::no_such_number(WHAT, number)),
                 $(VariantId::Name(name) if name == $Column::NAME => read_kind(variant).map(ColumnKind::$Kind),)*
                 $(VariantId::Name(name) if name == $NewColumn::NAME => read_kind(variant).map(ColumnKind::$NewKind),)*
                 $(VariantId::Name(name) if name == $MadeColumn::NAME => read_kind(variant).map(ColumnKind::$MadeKind),)*
                 VariantId::Name(name) => Err(A::Error::custom(format!(
                     "{WHAT} `{}` is unknown to spdl-cluster {}: a later release knows it",
-                    named::shown(&name),
+                    variant::shown(&name),
                     env!("CARGO_PKG_VERSION")
                 ))),
             }

@@ -22,10 +22,9 @@ pub use number_or_range::NumberOrRange;
 pub use padding::{Padding, PaddingMode};
 pub use sampling::{Interpolation, WarpInterpolation};
 
-use super::{
-    KeyProblem,
-    named::{self, Named, VariantId},
-};
+use spdl_types::variant::{self, VariantId};
+
+use super::{KeyProblem, named::Named};
 
 macro_rules! operations {
     (
@@ -155,7 +154,7 @@ macro_rules! operations {
                             _ => Err(named.unknown("operation")),
                         }
                     }
-                    VariantId::Number(number) => Err(named::no_such_number("operation", number)),
+                    VariantId::Number(number) => Err(variant::no_such_number("operation", number)),
                     $(VariantId::Name(name) if name == $Op::NAME => variant.newtype_variant().map(ImageOp::$Op),)*
                     $(VariantId::Name(name) if name == $NewOp::NAME => variant.newtype_variant().map(ImageOp::$NewOp),)*
                     VariantId::Name(name) => Err(A::Error::unknown_variant(&name, ImageOp::NAMES)),

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use spdl_core::job::{ImageColor, ImageColumn};
+use spdl_core::job::{DType, ImageColor, ImageColumn};
 use spdl_operations::{channel_memory_bytes, run_on_channels, without_colors};
 use spdl_pixels::{
-    ChannelPicture, ChannelWriter, Frame, OpenPicture, Orientation, Parts, PictureError, PixelWriter, ScalableHead,
-    make_gray,
+    ChannelFormat, ChannelPicture, ChannelWriter, Frame, OpenPicture, Orientation, Parts, PictureError, PictureSpec,
+    PixelWriter, ScalableHead, make_gray,
 };
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch, FieldTarget};
@@ -65,12 +65,24 @@ impl ImageDecoder {
     pub(super) fn new(column: &ImageColumn, setup: &ColumnSetup<'_>) -> Self {
         let dtype = setup.column.decoded_dtype();
         let pixels = if column.is_by_rgb(dtype) {
-            Pixels::Rgb { writer: PixelWriter::new(column, dtype), is_gray: column.color == ImageColor::Gray }
+            Pixels::Rgb { writer: PixelWriter::new(&spec(column, dtype)), is_gray: column.color == ImageColor::Gray }
         } else {
-            Pixels::Channels(ChannelWriter::new(column, dtype))
+            Pixels::Channels(ChannelWriter::new(spec(column, dtype)))
         };
         let picture = FollowedPicture::of(setup.number, setup.column, &column.ops);
         Self { picture, pictures: column.pictures_of_one(), background: column.background.map(|fill| fill.0), pixels }
+    }
+}
+
+/// Describes the pictures of a column of this type in the batch.
+fn spec(column: &ImageColumn, dtype: DType) -> PictureSpec {
+    let [height, width] = column.size;
+    PictureSpec {
+        size: [width, height],
+        format: ChannelFormat { color: column.color, depth: column.depth_of(dtype) },
+        dtype,
+        layout: column.layout,
+        normalise: column.normalise.clone(),
     }
 }
 

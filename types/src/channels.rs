@@ -1,11 +1,14 @@
 //! The channels of pictures, and the bits of their values.
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::job::DType;
+use crate::DType;
 
 /// The channels of an image, in the order in which they lie in the batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ImageColor {
     /// Red, green, blue.
@@ -65,10 +68,6 @@ impl ImageColor {
             Self::GrayAlpha => "gray_alpha",
         }
     }
-
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 impl ImageDepth {
@@ -79,7 +78,8 @@ impl ImageDepth {
     }
 
     /// Returns whether a column of this type can have the depth.
-    pub(super) const fn fits(self, dtype: DType) -> bool {
+    #[must_use]
+    pub const fn fits(self, dtype: DType) -> bool {
         match dtype {
             DType::U8 => matches!(self, Self::Bits8),
             DType::U16 => matches!(self, Self::Bits16),
@@ -108,5 +108,15 @@ impl TryFrom<u8> for ImageDepth {
             32 => Ok(Self::Bits32),
             _ => Err(format!("{bits} is no depth; there are 8, 16 and 32")),
         }
+    }
+}
+
+impl JsonSchema for ImageDepth {
+    fn schema_name() -> Cow<'static, str> {
+        "ImageDepth".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "description": "The bits of a value: 8, 16, or 32 for floats.", "enum": [8, 16, 32] })
     }
 }

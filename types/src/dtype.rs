@@ -7,7 +7,7 @@ use serde::{
     de::{EnumAccess, Error, VariantAccess, Visitor},
 };
 
-use super::named::{self, VariantId};
+use crate::variant::{self, VariantId};
 
 macro_rules! dtypes {
     ($($Type:ident: $name:literal, $bytes:literal;)*) => {
@@ -97,12 +97,12 @@ impl<'de> Visitor<'de> for DTypeVisitor {
                 of_name(&name).ok_or_else(|| {
                     A::Error::custom(format!(
                         "type `{}` of elements is unknown to spdl-cluster {}: install the release of the peer",
-                        named::shown(&name),
+                        variant::shown(&name),
                         env!("CARGO_PKG_VERSION")
                     ))
                 })
             }
-            VariantId::Number(number) => Err(named::no_such_number("type of elements", number)),
+            VariantId::Number(number) => Err(variant::no_such_number("type of elements", number)),
             VariantId::Name(name) => {
                 let dtype = of_name(&name).ok_or_else(|| A::Error::unknown_variant(&name, DType::NAMES))?;
                 variant.unit_variant()?;

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use super::{Callable, callable::is_identifier};
-
 /// A function in Rust and its version. A job names it as `module::function@version`, which no function in Python can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RustFunction<'a> {
@@ -30,12 +28,12 @@ impl fmt::Display for RustFunction<'_> {
     }
 }
 
-impl Callable {
-    /// Returns the function in Rust that it is; `None` if it is one in Python.
-    #[must_use]
-    pub fn rust(&self) -> Option<RustFunction<'_>> {
-        RustFunction::parse(&self.name)
-    }
+/// Returns whether a text is an identifier, in Rust and in Python: letters, digits and `_`, and no digit first.
+#[must_use]
+pub fn is_identifier(name: &str) -> bool {
+    let mut letters = name.chars();
+    letters.next().is_some_and(|first| first.is_alphabetic() || first == '_')
+        && letters.all(|letter| letter.is_alphanumeric() || letter == '_')
 }
 
 #[cfg(test)]

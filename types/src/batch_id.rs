@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Position, messages::SessionId};
+use crate::{Position, SessionId};
 
 /// A batch of one rank. Every process that takes part in making or using it computes the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
