@@ -12,9 +12,9 @@ use spdl_shard::{
 
 /// Eight examples, as they are, with gzip and with zlib.
 const GOLDEN: [(&str, &[u8]); 3] = [
-    ("tf.tfrecord", include_bytes!("golden/tf.tfrecord")),
-    ("tf.tfrecord.gz", include_bytes!("golden/tf.tfrecord.gz")),
-    ("tf.tfrecord.zlib", include_bytes!("golden/tf.tfrecord.zlib")),
+    ("tf.tfrecord", include_bytes!("../golden/tf.tfrecord")),
+    ("tf.tfrecord.gz", include_bytes!("../golden/tf.tfrecord.gz")),
+    ("tf.tfrecord.zlib", include_bytes!("../golden/tf.tfrecord.zlib")),
 ];
 
 fn at(folder: &Path) -> DatasetStore {

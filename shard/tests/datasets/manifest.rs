@@ -5,9 +5,9 @@ use spdl_core::Fingerprint;
 use spdl_shard::manifest::{Block, BlockFacts, Manifest, ManifestBuilder, ManifestError, ShardFacts};
 use xxhash_rust::xxh3::xxh3_128;
 
-const GOLDEN: &[u8] = include_bytes!("golden/manifest-v1.spdl");
+const GOLDEN: &[u8] = include_bytes!("../golden/manifest-v1.spdl");
 /// The same dataset, whose shards lie elsewhere.
-const GOLDEN_WITH_BASE: &[u8] = include_bytes!("golden/manifest-v3.spdl");
+const GOLDEN_WITH_BASE: &[u8] = include_bytes!("../golden/manifest-v3.spdl");
 
 fn shard(url: &str, bytes: u64, records: u32, etag: Option<&str>) -> ShardFacts {
     let index_hash = Fingerprint::of(url.as_bytes());
@@ -141,7 +141,7 @@ fn an_error_names_what_is_wrong_with_the_file() {
         open(bytes)
     };
     assert!(open(b"{\"shards\": []}".to_vec()).contains("is not a manifest: it starts with `{\\\"shards`"));
-    assert!(open(include_bytes!("golden/index-v1.idx").to_vec()).contains("is not a manifest"));
+    assert!(open(include_bytes!("../golden/index-v1.idx").to_vec()).contains("is not a manifest"));
     assert!(changed(8, 4).contains("was written by a newer spdl-cluster"));
     assert!(changed(8, 0).contains("is invalid"));
     assert!(changed(GOLDEN.len() - 1, b'x').contains("checksum"));

@@ -270,7 +270,7 @@ async fn what_differs_from_its_original_is_named() {
 async fn all_scans_of_a_progressive_picture_are_checked() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    let whole = include_bytes!("../../../assets/jpegs/coffee_progressive.jpg");
+    let whole = include_bytes!("../../../../assets/jpegs/coffee_progressive.jpg");
     let last_scan = (0..whole.len() - 1).rev().find(|at| whole[*at..*at + 2] == [0xff, 0xda]).unwrap();
     write(path("in/a/whole.jpg"), whole);
     write(path("in/a/cut.jpg"), [&whole[..last_scan + 100], &[0xff, 0xd9]].concat());

@@ -1,7 +1,7 @@
-//! A prefix with very many loose files is indexed in little memory and CPU time, both of which the test prints. The test
-//! has a process of its own, so that nothing else counts, and so has the server: it lists in pages, as S3 does.
+//! A prefix with very many loose files is indexed in little memory and CPU time, both of which the test prints. It runs
+//! in a process of its own, so that nothing else counts, and so does the server: it lists in pages, as S3 does.
 //!
-//! By hand, for a million files: `SPDL_FILES=1000000 cargo test --release -p spdl-shard --test files_listing -- --nocapture`
+//! By hand, for a million files: `SPDL_FILES=1000000 cargo test -p spdl-shard --test datasets files_listing -- --nocapture`
 
 use std::{
     env,
@@ -24,6 +24,8 @@ const PAGE: u64 = 1000;
 const CLASSES: u64 = 100;
 /// The variable that makes the process a server of this many files.
 const SERVE: &str = "SPDL_TEST_SERVE_FILES";
+/// Is set in the process that measures itself.
+const MEASURED: &str = "SPDL_TEST_MEASURED";
 
 fn key(file: u64, files: u64) -> String {
     let class = file * CLASSES / files;
@@ -108,9 +110,18 @@ fn cpu_seconds() -> f64 {
 
 #[test]
 fn a_prefix_with_very_many_files_is_indexed_in_little_memory() {
+    if env::var_os(MEASURED).is_none() {
+        let name = "files_listing::a_prefix_with_very_many_files_is_indexed_in_little_memory";
+        let mut alone = Command::new(env::current_exe().unwrap());
+        let output = alone.args(["--exact", name, "--nocapture"]).env(MEASURED, "").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        print!("{text}");
+        assert!(output.status.success() && text.contains("1 passed"), "{}", output.status);
+        return;
+    }
     let files: u64 = env::var("SPDL_FILES").map_or(FILES, |files| files.parse().expect("a number"));
     let mut server = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "server", "--ignored", "--nocapture"])
+        .args(["--exact", "files_listing::server", "--ignored", "--nocapture"])
         .env(SERVE, files.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,7 +1,5 @@
 //! Parquet as a dataset: what is read to index it, which bytes a job's columns need, and hostile and damaged files.
 
-mod counting;
-
 use std::{
     fs,
     ops::Range,
@@ -9,8 +7,8 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use crate::counting::counted;
 use bytes::Bytes;
-use counting::counted;
 use object_store::ObjectStoreExt;
 use parquet::{
     basic::Compression,

@@ -1,11 +1,9 @@
 //! ArrayRecord files: those that Google's `array_record` 0.8.6 wrote (`tests/interop/array_record.py golden`), and damaged ones.
 
-mod counting;
-
 use std::{fs, ops::Range, path::Path, sync::atomic::Ordering::Relaxed};
 
+use crate::counting::counted;
 use bytes::Bytes;
-use counting::counted;
 use highway::{HighwayHash as _, HighwayHasher, Key};
 use proptest::prelude::*;
 use spdl_core::Fingerprint;

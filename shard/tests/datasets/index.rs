@@ -6,7 +6,7 @@ use spdl_shard::index::{IndexBuilder, IndexError, RecordIndex, Segments};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The golden files without tables of segments, and with them.
-const GOLDEN: [&[u8]; 2] = [include_bytes!("golden/index-v1.idx"), include_bytes!("golden/index-v2.idx")];
+const GOLDEN: [&[u8]; 2] = [include_bytes!("../golden/index-v1.idx"), include_bytes!("../golden/index-v2.idx")];
 
 fn example() -> (RecordIndex, Fingerprint) {
     example_with([None; 2])

@@ -13,8 +13,8 @@ use spdl_shard::{
     store::{DatasetStore, StoreOptions},
 };
 
-const GOLDEN_INDEX: &[u8] = include_bytes!("golden/files-v1.idx");
-const GOLDEN_MANIFEST: &[u8] = include_bytes!("golden/manifest-v2.spdl");
+const GOLDEN_INDEX: &[u8] = include_bytes!("../golden/files-v1.idx");
+const GOLDEN_MANIFEST: &[u8] = include_bytes!("../golden/manifest-v2.spdl");
 
 fn quiet(_: DatasetProgress) {}
 

@@ -1,15 +1,13 @@
 //! Views of datasets of every kind of format: which records they keep, what is read for them, and what is refused.
 
-mod counting;
-
 use std::{
     fs,
     path::Path,
     sync::{Arc, Mutex, atomic::Ordering::Relaxed},
 };
 
+use crate::counting::counted;
 use bytes::Bytes;
-use counting::counted;
 use parquet::{
     data_type::{ByteArray, ByteArrayType, FloatType, Int64Type},
     file::{properties::WriterProperties, writer::SerializedFileWriter},

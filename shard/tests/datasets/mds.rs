@@ -12,8 +12,8 @@ use spdl_shard::{
     store::DatasetStore,
 };
 
-const GOLDEN_INDEX: &[u8] = include_bytes!("golden/mds-v1.idx");
-const GOLDEN_COMPRESSED: &[u8] = include_bytes!("golden/mds-compressed-v1.idx");
+const GOLDEN_INDEX: &[u8] = include_bytes!("../golden/mds-v1.idx");
+const GOLDEN_COMPRESSED: &[u8] = include_bytes!("../golden/mds-compressed-v1.idx");
 /// The columns of the test's samples: an `int`, and two of any length.
 const COLUMNS: [(&str, &str, Option<u32>); 3] =
     [("cls", "int", Some(8)), ("raw", "bytes", None), ("text", "str", None)];
