@@ -1,9 +1,8 @@
 //! Tests of the codec: every message survives the wire, and other bytes are refused without harm.
 
-mod arbitrary;
-
 use std::fmt::Debug;
 
+use crate::arbitrary;
 use proptest::{prelude::*, test_runner::TestCaseResult};
 use spdl_core::messages::*;
 use spdl_wire::{

@@ -31,7 +31,7 @@ fn identity(dir: &Path, role: Role, name: &str) -> Identity {
 /// Starts a process with this certificate that accepts connections and never answers; 0 is any port.
 fn start(certificate: &Path, port: u16) -> (Child, SocketAddr) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_that_accepts_and_never_answers", "--nocapture"])
+        .args(["--exact", "killed::child_that_accepts_and_never_answers", "--nocapture"])
         .env(CHILD, certificate)
         .env(PORT, port.to_string())
         .stdout(Stdio::piped())

@@ -418,7 +418,7 @@ fn child_that_listens_until_it_is_killed() {
 /// Starts the child and waits until it listens.
 fn start_child(socket: &Path) -> std::process::Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_that_listens_until_it_is_killed", "--nocapture"])
+        .args(["--exact", "home::child_that_listens_until_it_is_killed", "--nocapture"])
         .env(CHILD, socket)
         .stdout(Stdio::piped())
         .spawn()
