@@ -14,7 +14,7 @@ use futures::{
 use spdl_core::mix::{GAMMA, splitmix64};
 use spdl_pipeline::{Cache, Op, OutputOrder, PipelineError};
 
-use crate::{Dice, Item};
+use super::{Dice, Item};
 
 /// Number of keys of an operation whose results are cached.
 const KEYS: u64 = 7;

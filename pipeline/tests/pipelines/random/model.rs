@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use spdl_core::mix::splitmix64;
 
-use crate::{
+use super::{
     ops::{OpSpec, Policy},
     stages::{Case, Kind, Spec, branch_of, fold},
 };

@@ -11,7 +11,7 @@ use std::{
 use spdl_core::mix::splitmix64;
 use spdl_pipeline::{Branches, Op, OutputOrder, Pipeline, Stages};
 
-use crate::{Dice, Item, ops::OpSpec};
+use super::{Dice, Item, ops::OpSpec};
 
 /// Most stages with branches around a stage.
 const DEEPEST: usize = 2;
