@@ -1,10 +1,8 @@
 //! Tests of the client against the protocol's real coordinator side and home side, over both transports.
 
-mod cluster;
-
 use std::{collections::VecDeque, time::Duration};
 
-use cluster::{
+use crate::cluster::{
     LONG, TestCluster,
     coordinator::TestCoordinator,
     home::{HomeScript, ScriptedHome, Then},

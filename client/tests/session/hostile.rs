@@ -1,11 +1,8 @@
 //! Homes and coordinators that break the protocol: the client leaves them, reports why, and continues where it can.
 
-#[allow(dead_code, reason = "other tests use the rest")]
-mod cluster;
-
 use std::{os::fd::AsFd, time::Duration};
 
-use cluster::{
+use crate::cluster::{
     LONG, TestCluster, Watched,
     coordinator::TestCoordinator,
     home::{HomeScript, ScriptedHome},
