@@ -6,6 +6,3 @@ mod clients;
 mod listeners;
 mod replay;
 mod roles;
-
-#[global_allocator]
-static HEAP: spdl_fuzz_targets::heap::CountingAllocator = spdl_fuzz_targets::heap::CountingAllocator;
