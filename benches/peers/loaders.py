@@ -210,7 +210,7 @@ decode = "int"
 
     def command(self, settings: Settings, timing, record: pathlib.Path) -> list:
         command = [
-            BINARIES / "examples/peers-trainer",
+            BINARIES / "peers-trainer",
             "--record",
             record,
             "--warm-s",
@@ -238,8 +238,6 @@ def build() -> None:
         "--locked",
         "--quiet",
         "--bins",
-        "--example",
-        "peers-trainer",
         "--workspace",
     ]
     run(command, cwd=ROOT)

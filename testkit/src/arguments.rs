@@ -17,7 +17,8 @@ impl Arguments {
         Self::new(std::env::args().skip(1))
     }
 
-    fn new(arguments: impl IntoIterator<Item = String>) -> Self {
+    /// Reads these arguments, of which the program's name is none.
+    pub fn new(arguments: impl IntoIterator<Item = String>) -> Self {
         Self { left: arguments.into_iter().collect(), known: Vec::new() }
     }
 
@@ -52,29 +53,5 @@ impl Arguments {
             Some(argument) => Err(format!("`{argument}` is none of {}", self.known.join(", "))),
             None => Ok(()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Arguments;
-
-    fn arguments(text: &str) -> Arguments {
-        Arguments::new(text.split_whitespace().map(str::to_owned))
-    }
-
-    #[test]
-    fn flags_and_values_are_taken_and_what_is_left_is_an_error() {
-        let mut read = arguments("--json --seed 7 --case a");
-        assert_eq!((read.flag("--json"), read.flag("--quiet")), (true, false));
-        assert_eq!((read.value("--seed", "N"), read.value::<u64>("--repeats", "N")), (Ok(Some(7)), Ok(None)));
-        let problem = read.finish().unwrap_err();
-        assert_eq!(problem, "`--case` is none of --json, --quiet, --seed N, --repeats N");
-        assert_eq!(
-            arguments("--seed x").value::<u64>("--seed", "N").unwrap_err(),
-            "`--seed x`: invalid digit found in string"
-        );
-        assert_eq!(arguments("--seed").value::<u64>("--seed", "N").unwrap_err(), "`--seed` expects N");
-        assert_eq!(arguments("").finish(), Ok(()));
     }
 }

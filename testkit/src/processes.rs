@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio},
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -16,6 +16,8 @@ use std::{
 };
 
 use serde_json::Value;
+
+use crate::{root, target};
 
 /// Time limit of each process that a test starts, and of each wait.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -31,18 +33,41 @@ pub fn set_limit(limit: Duration) {
     LIMIT_S.store(limit.as_secs(), Ordering::Relaxed);
 }
 
-/// Returns the path of the program `spdl-ctl` of the package under test. Cargo builds it before the package's tests and
-/// benchmarks.
+/// Returns the path of `spdl-ctl`. The first call in a process has cargo build it.
 ///
 /// # Panics
-/// If the package has no such program, or this process was not started by cargo.
+/// If it cannot be built.
 pub fn program() -> PathBuf {
-    let is_program = |name: &OsStr| name.to_string_lossy().starts_with("CARGO_BIN_EXE_spdl-ctl");
-    let (_, path) = env::vars_os().find(|(name, _)| is_program(name)).expect(
-        "no variable `CARGO_BIN_EXE_spdl-ctl*`: start tests by `cargo test` and benchmarks by `cargo bench`, in a \
-         package with a program of such a name",
-    );
-    path.into()
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| built("spdl-cli", "spdl-ctl"));
+    PROGRAM.clone()
+}
+
+/// Returns the path of the worker in `examples/own-worker`, which has a function in Rust. The first call in a process has
+/// cargo build it.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn own_worker() -> &'static Path {
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| built("own-worker", "own-worker"));
+    &PROGRAM
+}
+
+/// Builds a program with the running test's profile, and returns its path. Cargo builds no programs of other packages for
+/// a test, and a test must never run an older program than the sources; where cargo has nothing to do, it takes less than a second. Cargo
+/// releases the lock of its build directory before it runs tests.
+fn built(package: &str, name: &str) -> PathBuf {
+    let test = env::current_exe().expect("this program has a path");
+    let folder = test.ancestors().nth(2).expect("a test lies in the folder of a profile");
+    let profile = match folder.file_name().expect("a profile has a folder").to_str() {
+        Some("debug") => "dev",
+        profile => profile.expect("the name of a profile is UTF-8"),
+    };
+    let mut build = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+    build.args(["build", "--locked", "--package", package, "--bin", name, "--profile", profile]);
+    build.arg("--target-dir").arg(target()).current_dir(root()).stdin(Stdio::null());
+    let status = build.status().unwrap_or_else(|error| panic!("{build:?}: {error}"));
+    assert!(status.success(), "{build:?}: {status}");
+    folder.join(name)
 }
 
 /// Returns a command for `spdl-ctl` that ends with this test process and inherits no `SPDL_*` variables.

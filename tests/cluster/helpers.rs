@@ -2,20 +2,15 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
 use serde_json::Value;
-use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, sum, undisturbed};
+use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, own_worker, sum, undisturbed};
 
 const STEPS: u64 = 96;
-
-/// The worker with a function in Rust; cargo builds it before these tests.
-fn own_worker() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_own-worker-of-tests"))
-}
 
 /// Pictures, and a job that takes much CPU time for each: with a column of numbers, one of a fixed shape and two ragged ones.
 struct HeavyJob {

@@ -1,27 +1,19 @@
 //! A function in Rust of a worker of the user's own, `examples/own-worker`: it has its values in real jobs, and programs that lack
 //! it refuse them.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::PathBuf};
 
 use spdl_cli::local;
 use spdl_client::{Client, Settings};
 use spdl_ops::{Draw, FunctionProblem, FunctionRegistry, FunctionSetup, Returned, SampleFunction, Taken, ValueType};
 use spdl_shard::read_job_file;
 use spdl_testkit::{
-    processes::{Cluster, TestDataset, ctl, run, sum},
+    processes::{Cluster, TestDataset, ctl, own_worker, run, sum},
     root,
 };
 
 const SEED: u64 = 5;
 const AMPLITUDE: u32 = 40;
-
-/// The worker with the function; cargo builds it before these tests.
-fn own_worker() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_own-worker-of-tests"))
-}
 
 /// Writes a job of pictures of 16 pixels, with these tables added.
 fn job(dataset: &TestDataset, name: &str, tables: &str) -> PathBuf {

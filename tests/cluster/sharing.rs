@@ -1,24 +1,16 @@
 //! Sessions whose ranks share decoded samples on one worker: each gets what it would get alone, whatever becomes of the other.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::PathBuf};
 
 use rustix::process::Signal;
 use serde_json::Value;
 use spdl_testkit::{
-    processes::{Cluster, ServerProcess, TestDataset, sum, undisturbed},
+    processes::{Cluster, ServerProcess, TestDataset, own_worker, sum, undisturbed},
     proxy::{Proxy, ReceivedRequest},
     s3::S3Server,
 };
 
 const STEPS: &str = "48";
-
-/// The worker with a function in Rust; cargo builds it before these tests.
-fn own_worker() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_own-worker-of-tests"))
-}
 
 /// Pictures that take much CPU time, numbers, and a ragged column.
 const COLUMNS: &str = "[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\

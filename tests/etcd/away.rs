@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use spdl_testkit::processes::{ServerProcess, TestDataset, ctl, run, sum};
 
-use crate::coordinators::{Coordinators, get, has_workers, wait_until};
+use super::coordinators::{Coordinators, get, has_workers, wait_until};
 
 fn away() -> Duration {
     let seconds = std::env::var("SPDL_TEST_ETCD_AWAY_S").ok();

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use spdl_testkit::processes::{ServerProcess, TestDataset, ctl, run, sum};
 
-use crate::coordinators::{Coordinators, has_workers};
+use super::coordinators::{Coordinators, has_workers};
 
 /// Number of kills, unless the ranks end earlier.
 const KILLS: usize = 4;

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use spdl_testkit::processes::TestDataset;
 
-use crate::coordinators::{Coordinators, Replica, get, wait_until};
+use super::coordinators::{Coordinators, Replica, get, wait_until};
 
 impl Replica {
     fn ends_with(&mut self) -> Option<i32> {

@@ -12,7 +12,7 @@ use spdl_wire::{
     quic::{self, QuicSettings},
 };
 
-use crate::coordinators::{Coordinators, get};
+use super::coordinators::{Coordinators, get};
 
 fn join(nonce: u64) -> ToCoordinator {
     let (job, run) = ("stopped".to_owned(), "stopped".to_owned());
@@ -56,7 +56,7 @@ async fn a_leader_stopped_past_its_lease_neither_answers_as_one_nor_writes_when_
     // When it names the new leader it has taken part in an election, and would have written all it had to write.
     let named = all.each[second].quic.clone();
     tokio::task::block_in_place(|| {
-        crate::coordinators::wait_until("the stopped one knows who leads", || {
+        super::coordinators::wait_until("the stopped one knows who leads", || {
             get(&all.each[first].http, "/readyz").filter(|(code, text)| *code == 200 && text.contains(&named))
         })
     });

@@ -17,7 +17,7 @@ use spdl_wire::{
 };
 use tokio::{io::AsyncReadExt, io::AsyncWriteExt, net::UnixStream};
 
-use crate::attacked_cluster::AttackedCluster;
+use super::attacked_cluster::AttackedCluster;
 
 /// Returns a frame's head that claims a message of 4 GiB.
 fn oversized_head() -> Vec<u8> {

@@ -18,7 +18,7 @@ use spdl_testkit::{
 };
 use tokio::{net::UdpSocket, sync::watch};
 
-use crate::attacked_cluster::AttackedCluster;
+use super::attacked_cluster::AttackedCluster;
 
 /// Number of connections of each kind: more than the servers keep.
 const CONNECTIONS: usize = 300;

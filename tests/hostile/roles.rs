@@ -10,7 +10,7 @@ use spdl_wire::{
     quic::{self, QuicError},
 };
 
-use crate::attacked_cluster::AttackedCluster;
+use super::attacked_cluster::AttackedCluster;
 
 #[test]
 fn a_certificate_of_the_wrong_role_or_cluster_is_refused_by_name() {

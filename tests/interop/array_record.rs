@@ -12,7 +12,7 @@ use spdl_testkit::{
     python::{python_with, run_script},
 };
 
-use crate::trained::trains_end_to_end;
+use super::trained::trains_end_to_end;
 
 pub(crate) const ARRAY_RECORD: &[&str] =
     &["--no-deps", "array_record==0.8.6", "tfrecord==1.14.6", "numpy==2.4.6", "protobuf==7.36.2", "crc32c==2.9.post0"];

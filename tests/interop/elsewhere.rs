@@ -15,7 +15,7 @@ use spdl_testkit::{
     s3::S3Server,
 };
 
-use crate::trained::train_on;
+use super::trained::train_on;
 
 const SAMPLES: u64 = 40;
 const COLUMNS: &str = "[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\

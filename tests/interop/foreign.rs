@@ -2,7 +2,7 @@
 //! with `SPDL_FOREIGN=FOLDER` all files below a folder:
 //!
 //! ```sh
-//! SPDL_FOREIGN=pictures cargo test --test interop foreign -- --nocapture
+//! SPDL_FOREIGN=pictures cargo test --test processes interop::foreign -- --nocapture
 //! ```
 
 use std::{

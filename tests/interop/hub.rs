@@ -8,7 +8,7 @@ use spdl_testkit::{
     python::{python_with, run_script},
 };
 
-use crate::{parquet::PYARROW, trained::train_on};
+use super::{parquet::PYARROW, trained::train_on};
 
 const PICTURES: u64 = 40;
 const COLUMNS: &str = "[[column]]\nname = \"image\"\nfrom = \"image.bytes\"\ndecode = \"image\"\n\

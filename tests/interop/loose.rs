@@ -3,7 +3,7 @@
 use spdl_cli::pictures::write_image_folder;
 use spdl_testkit::processes::{ctl, run};
 
-use crate::trained::trains_end_to_end;
+use super::trained::trains_end_to_end;
 
 const SAMPLES: u64 = 40;
 const COLUMNS: &str = "[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\

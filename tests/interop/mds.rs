@@ -12,7 +12,7 @@ use spdl_testkit::{
     python::{python_with, run_script},
 };
 
-use crate::trained::trains_end_to_end;
+use super::trained::trains_end_to_end;
 
 /// The package alone: its writer and reader need neither PyTorch nor the clients of clouds.
 pub(crate) const STREAMING: &[&str] = &[

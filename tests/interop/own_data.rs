@@ -14,7 +14,7 @@ use spdl_testkit::{
     s3::S3Server,
 };
 
-use crate::{array_record::ARRAY_RECORD, mds::STREAMING, parquet::PYARROW, s3_job::ctl_for, tfrecord::TFRECORD};
+use super::{array_record::ARRAY_RECORD, mds::STREAMING, parquet::PYARROW, s3_job::ctl_for, tfrecord::TFRECORD};
 
 const PICTURES: u64 = 12;
 /// What the commands call a folder in a store.

@@ -12,7 +12,7 @@ use spdl_testkit::{
     s3::S3Server,
 };
 
-use crate::s3_job::ctl_for;
+use super::s3_job::ctl_for;
 
 pub(crate) const PYARROW: &[&str] = &["pyarrow==26.0.1", "numpy==2.4.6"];
 const PICTURES: u64 = 96;

@@ -12,7 +12,7 @@ use spdl_testkit::{
     python::python_with,
 };
 
-use crate::trained::trains_end_to_end;
+use super::trained::trains_end_to_end;
 
 const SAMPLES: u64 = 40;
 

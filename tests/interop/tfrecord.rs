@@ -8,7 +8,7 @@ use spdl_testkit::{
     python::{python_with, run_script},
 };
 
-use crate::trained::trains_end_to_end;
+use super::trained::trains_end_to_end;
 
 pub(crate) const TFRECORD: &[&str] =
     &["--no-deps", "tfrecord==1.14.6", "numpy==2.4.6", "protobuf==7.36.2", "crc32c==2.9.post0"];

@@ -9,7 +9,7 @@ use spdl_testkit::{
     stored::StoredPictures,
 };
 
-use crate::fixture::{FeedSettings, StorageFixture};
+use super::fixture::{FeedSettings, StorageFixture};
 
 const FOR_EVER: u64 = 1 << 40;
 const BUSY: RequestFault = RequestFault::Status(503, None);

@@ -10,7 +10,7 @@ use spdl_shard::{
 use spdl_testkit::proxy::ReceivedRequest;
 use spdl_worker::budget::DiskBudget;
 
-use crate::fixture::{FeedSettings, StorageFixture};
+use super::fixture::{FeedSettings, StorageFixture};
 
 /// Returns the requests for blocks.
 fn of_blocks(requests: &[ReceivedRequest]) -> impl Iterator<Item = &ReceivedRequest> {

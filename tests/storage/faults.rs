@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use spdl_testkit::proxy::RequestFault;
 use spdl_worker::fetch::RetrySettings;
 
-use crate::fixture::{DeliveredBatches, FeedSettings, StorageFixture};
+use super::fixture::{DeliveredBatches, FeedSettings, StorageFixture};
 
 const MANIFEST: &str = "manifest.spdl";
 

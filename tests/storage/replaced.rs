@@ -6,7 +6,7 @@ use spdl_testkit::{
     proxy::RequestFault,
 };
 
-use crate::fixture::{FeedSettings, StorageFixture};
+use super::fixture::{FeedSettings, StorageFixture};
 
 impl StorageFixture {
     /// Indexes the dataset on the server, so that the manifest has the store's etags.

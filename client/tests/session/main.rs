@@ -1,0 +1,5 @@
+//! The client against a coordinator and homes in the test's process, which follow the protocol or break it.
+
+mod cluster;
+mod hostile;
+mod remote;

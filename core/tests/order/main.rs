@@ -1,0 +1,9 @@
+//! The order of samples: which is frozen, what it guarantees for every dataset, and what it costs.
+
+mod golden;
+mod locality;
+mod memory;
+mod mix;
+mod properties;
+mod stream;
+mod view;

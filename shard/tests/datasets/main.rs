@@ -1,0 +1,17 @@
+//! Datasets: stores, manifests, indexes, views and the files of all formats, with golden files, hostile bytes and damage.
+
+mod array_record;
+mod counting;
+mod dataset;
+mod examples;
+mod files;
+mod files_listing;
+mod hub;
+mod index;
+mod manifest;
+mod mds;
+mod parquet;
+mod store;
+mod tar;
+mod tfrecord;
+mod view;
