@@ -34,7 +34,7 @@ impl Browser {
     pub fn start() -> Option<Self> {
         let (Some(driver), Some(browser)) = (on_path(&["chromedriver"]), on_path(&["chromium", "google-chrome"]))
         else {
-            eprintln!("skipped: no browser: install Debian's packages `chromium` and `chromium-driver`");
+            crate::skipped("no browser: install Debian's packages `chromium` and `chromium-driver`");
             return None;
         };
         // The kernel kills the driver, which kills the browser, when the test process ends, however that ends.

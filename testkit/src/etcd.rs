@@ -40,7 +40,7 @@ impl EtcdProcess {
         let binary = match debian::program("etcd", "etcd-server") {
             Ok(binary) => binary,
             Err(reason) => {
-                eprintln!("skipped: no etcd: {reason}");
+                crate::skipped(format_args!("no etcd: {reason}"));
                 return None;
             }
         };

@@ -20,13 +20,31 @@ pub mod stored;
 pub mod udp_link;
 
 use std::{
-    env,
+    env, fmt,
+    fs::OpenOptions,
+    io::Write,
     path::{Path, PathBuf},
+    thread,
     time::Duration,
 };
 
 /// A time limit that no test reaches: it only matters when something hangs.
 pub const LONG: Duration = Duration::from_secs(60);
+
+/// Reports that the running test cannot run here: on standard error, and in the file that the variable `SPDL_TEST_SKIPPED`
+/// names, from which CI lists what was skipped.
+///
+/// # Panics
+/// If that file cannot be written.
+pub fn skipped(reason: impl fmt::Display) {
+    eprintln!("skipped: {reason}");
+    let Some(path) = env::var_os("SPDL_TEST_SKIPPED") else { return };
+    let current = thread::current();
+    // The harness gives a test's thread the name of the test. One write, since other tests append to the file too.
+    let line = format!("skipped: {}: {reason}\n", current.name().unwrap_or("a test"));
+    let mut file = OpenOptions::new().create(true).append(true).open(path).expect("the list of skipped tests opens");
+    file.write_all(line.as_bytes()).expect("the list of skipped tests can be written");
+}
 
 /// Returns the median of the rounds of a measurement.
 ///

@@ -6,6 +6,7 @@ use spdl_testkit::{
     disk::SmallDisk,
     processes::{Cluster, TestDataset, undisturbed},
     s3::S3Server,
+    skipped,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -13,7 +14,7 @@ async fn a_disk_cache_that_is_full_is_done_without_and_nothing_of_others_is_dele
     let dataset = TestDataset::of_pictures(60, 20);
     let disk = match SmallDisk::mount(dataset.path("disk"), 2 << 20) {
         Ok(disk) => disk,
-        Err(reason) => return println!("skipped: no file system can be mounted here: {reason}"),
+        Err(reason) => return skipped(format_args!("no file system can be mounted here: {reason}")),
     };
     let server = S3Server::start();
     let url = server.upload(&dataset.path("dataset"), "full").await;

@@ -9,7 +9,10 @@ use std::{
 };
 
 use serde_json::Value;
-use spdl_testkit::processes::{ServerProcess, ctl, limit, run};
+use spdl_testkit::{
+    processes::{ServerProcess, ctl, limit, run},
+    skipped,
+};
 
 use super::{BEYOND_SLOTS, RATE, end_and_compare, endless, home};
 
@@ -166,7 +169,7 @@ impl Hosts {
 
 /// Returns a network, or prints the reason why there is none.
 fn lan() -> Option<Lan> {
-    Lan::build().inspect_err(|reason| println!("skipped: no network namespaces here: {reason}")).ok()
+    Lan::build().inspect_err(|reason| skipped(format_args!("no network namespaces here: {reason}"))).ok()
 }
 
 #[test]
@@ -222,7 +225,7 @@ fn a_network_that_delays_and_loses_packets_changes_no_sample() {
     for host in 0..HOSTS.len() {
         let space = lan.host(host);
         if let Err(reason) = tool("tc", &[&["-n", &space], &shape[..]].concat()) {
-            return println!("skipped: no netem here: {reason}");
+            return skipped(format_args!("no netem here: {reason}"));
         }
     }
     let (_dataset, job) = endless();

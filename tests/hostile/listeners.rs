@@ -97,7 +97,7 @@ fn peers_that_do_not_authenticate_keep_no_other_peer_out() {
 #[test]
 fn another_user_may_not_use_the_socket() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can act as other users");
+        spdl_testkit::skipped("only root can act as other users");
         return;
     }
     let mut attacked = AttackedCluster::start();

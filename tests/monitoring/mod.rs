@@ -15,7 +15,7 @@ use serde_json::Value;
 use spdl_testkit::{
     LONG, debian, http,
     processes::{Cluster, ServerProcess, TestDataset},
-    root,
+    root, skipped,
 };
 
 /// The interval of scrapes and of evaluations of rules, in milliseconds.
@@ -23,7 +23,7 @@ const INTERVAL_MS: u64 = 500;
 
 /// Returns the path of a program of Debian's Prometheus. Prints the reason if there is none.
 fn program(name: &str) -> Option<PathBuf> {
-    debian::program(name, "prometheus").inspect_err(|reason| eprintln!("skipped: no {name}: {reason}")).ok()
+    debian::program(name, "prometheus").inspect_err(|reason| skipped(format_args!("no {name}: {reason}"))).ok()
 }
 
 fn monitoring(file: &str) -> PathBuf {

@@ -178,7 +178,7 @@ fn its_socket_is_in_a_folder_of_its_user_even_if_another_user_made_one_first() {
 #[test]
 fn a_folder_that_another_user_keeps_locked_stops_no_worker() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can act as another user");
+        spdl_testkit::skipped("only root can act as another user");
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -36,7 +36,7 @@ async fn while_the_disk_is_full_nothing_new_is_taken_on_running_ranks_go_on_and_
     let folder = tempfile::tempdir().unwrap();
     let disk = match SmallDisk::mount(folder.path().join("disk"), 300 << 10) {
         Ok(disk) => disk,
-        Err(reason) => return println!("skipped: no file system can be mounted here: {reason}"),
+        Err(reason) => return spdl_testkit::skipped(format_args!("no file system can be mounted here: {reason}")),
     };
     let (data, state) = (dataset(&folder.path().join("data")), disk.path("state"));
     let coordinator = CoordinatorProcess::start(&state, &[]);

@@ -116,7 +116,7 @@ mod tests {
             let node = NumaNode(0);
             if let Err(error) = node.prefer_for(&slab) {
                 assert!(error.raw_os_error() == Some(libc::ENOSYS) || error.raw_os_error() == Some(libc::EPERM));
-                eprintln!("skipped: this system places no memory: {error}");
+                spdl_testkit::skipped(format_args!("this system places no memory: {error}"));
                 return;
             }
             slab.try_take(1).unwrap().fill(7);

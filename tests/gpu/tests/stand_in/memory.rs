@@ -86,7 +86,7 @@ fn policy(start: *const u8) -> String {
 stand_in_test!(slots_are_placed_on_the_numa_node_of_the_device, "seed=1", {
     let folder = tempfile::tempdir().unwrap();
     if !show_two_nodes(folder.path()) {
-        eprintln!("skipped: only root can change what `/sys` shows, and only a system with NUMA places memory");
+        spdl_testkit::skipped("only root can change what `/sys` shows, and only a system with NUMA places memory");
         return;
     }
     let device = Device::cuda(0).unwrap();
