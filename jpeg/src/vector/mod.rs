@@ -35,7 +35,7 @@ mod tests {
         }
 
         fn between(&mut self, low: i16, high: i16) -> i16 {
-            low + self.below((high - low) as usize + 1) as i16
+            low.wrapping_add(self.below(usize::from(high.abs_diff(low)) + 1) as i16)
         }
 
         fn bytes(&mut self, count: usize) -> Vec<u8> {
