@@ -8,9 +8,9 @@ test:
 t crate *filter:
     cargo test --package spdl-{{crate}} -- {{filter}}
 
-# The tests of the Python package, or those whose name has a word: `just py resume`.
-py *filter:
-    tests/python/run {{ if filter == "" { "" } else { "-k '" + filter + "'" } }}
+# The Python package's tests, or those that `FILTER` selects, on an editable install.
+py *arguments:
+    tests/python/run {{arguments}}
 
 # Faults in the simulator: seeds that were never played before, unless `--from` names the first.
 sim *arguments="--seeds 5000":

@@ -5,7 +5,7 @@ usage: python benches/gpu_training.py [--models resnet18,resnet50] [--batch 256]
 Prints pictures per second, their share of what the device does with one batch that stays there, and the cores in use on
 the whole machine, which should do nothing else. All feeds give random crops of 224 pixels, flipped at random, normalised
 on the device. DataLoader has a worker for each core, and reads JPEGs from memory, so that it has no files to read. Needs
-torch, torchvision, Pillow and the package.
+torch, torchvision, Pillow and the package (`pip install --config-settings profile=release ./python`).
 """
 
 from __future__ import annotations

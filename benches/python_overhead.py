@@ -2,6 +2,7 @@
 
 usage: python benches/python_overhead.py [torch] [numpy] [dlpack]      by default all that are installed
 
+Needs the package: `pip install --config-settings profile=release ./python`.
 All slots are filled before a measurement, so it contains no waits. Python and Rust take batches alternately from the
 same loader. The result is the median over the rounds, and the added cost is the median of the rounds' differences.
 """

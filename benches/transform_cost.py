@@ -2,8 +2,8 @@
 
 usage: python benches/transform_cost.py [CORES]
 
-Runs one job after the other on the demo's pictures, with crops of 224 pixels; the loader's consumer does nothing. The
-result is the best of several epochs.
+Needs the package: `pip install --config-settings profile=release ./python`. Runs one job after the other on the demo's pictures,
+with crops of 224 pixels; the loader's consumer does nothing. The result is the best of several epochs.
 """
 
 from __future__ import annotations

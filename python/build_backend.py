@@ -2,6 +2,9 @@
 
 maturin builds either an extension module or programs. So this backend builds the program before, in the same workspace, and leaves
 it where maturin looks for what a wheel installs beside its module.
+
+`--config-settings profile=NAME` chooses cargo's profile for both. The default in a repository is `dev`, whose crates `cargo run` and
+`cargo test` have built already; in a source distribution, where nothing else is built, it is `release`.
 """
 
 from __future__ import annotations
@@ -30,14 +33,24 @@ get_requires_for_build_editable = get_requires_for_build_wheel
 
 def build_wheel(folder: str, settings: dict[str, Any] | None = None, metadata: str | None = None) -> str:
     """Builds a wheel into `folder` and returns its name."""
-    add_program()
-    return checked(folder, maturin.build_wheel(folder, settings, metadata))
+    return checked(folder, maturin.build_wheel(folder, prepared(settings), metadata))
 
 
 def build_editable(folder: str, settings: dict[str, Any] | None = None, metadata: str | None = None) -> str:
     """Builds a wheel that refers to the sources of the package, into `folder`, and returns its name."""
-    add_program()
-    return checked(folder, maturin.build_editable(folder, settings, metadata))
+    return checked(folder, maturin.build_editable(folder, prepared(settings), metadata))
+
+
+def prepared(settings: dict[str, Any] | None) -> dict[str, Any]:
+    """Builds the program, and returns the settings with which maturin builds the module in the same profile."""
+    profile = (settings or {}).get("profile", default_profile())
+    add_program(profile)
+    return {"build-args": [*maturin.get_maturin_pep517_args(settings), "--profile", profile]}
+
+
+def default_profile() -> str:
+    """Returns the profile that is built if none is chosen."""
+    return "release" if (HERE / "PKG-INFO").exists() else "dev"
 
 
 def checked(folder: str, name: str) -> str:
@@ -48,22 +61,16 @@ def checked(folder: str, name: str) -> str:
     return name
 
 
-def add_program() -> None:
-    """Builds the program and puts a copy without symbols into the folder of scripts."""
+def add_program(profile: str) -> None:
+    """Builds the program and puts a copy into the folder of scripts."""
     # Both packages: so the program's dependencies have the features that the extension's have, and are built once for both.
-    command = ["cargo", "build", "--release", "--locked", "--package", "spdl-python", "--package", "spdl-cli", "--bin", PROGRAM]
+    command = ["cargo", "build", "--profile", profile, "--locked", "--package", "spdl-python", "--package", "spdl-cli", "--bin", PROGRAM]
     command.append("--message-format=json-render-diagnostics")
-    # As in .cargo/config.toml, which a source distribution does not have.
-    environment = {**os.environ, "PYO3_BUILD_EXTENSION_MODULE": "1"}
-    output = subprocess.run(command, cwd=HERE, env=environment, check=True, stdout=subprocess.PIPE).stdout
+    output = subprocess.run(command, cwd=HERE, check=True, stdout=subprocess.PIPE).stdout
     messages = map(json.loads, output.splitlines())
     [built] = [message["executable"] for message in messages if message.get("executable")]
     SCRIPTS.mkdir(parents=True, exist_ok=True)
     # Renamed when it is complete: two builds can go on at once.
     copy = SCRIPTS.with_name(f".{PROGRAM}-{os.getpid()}")
     shutil.copy(built, copy)
-    # Another machine's program needs a strip of its own, which the variable names; without one it keeps its symbols.
-    strip = os.environ.get("STRIP") or (None if "CARGO_BUILD_TARGET" in os.environ else "strip")
-    if strip and shutil.which(strip):
-        subprocess.run([strip, str(copy)], check=True)
     copy.replace(SCRIPTS / PROGRAM)

@@ -22,6 +22,7 @@ def main(arguments: list[str]) -> None:
         arguments.remove("--no-build")
     else:
         pip = [str(python), "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--force-reinstall"]
+        pip += ["--config-settings", "profile=release"]
         path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
         subprocess.run([*pip, str(ROOT / "python")], check=True, env=os.environ | {"PATH": path}, stdout=sys.stderr)
     peer = install.environment(target / "operations", "albumentations", ALBUMENTATIONS)

@@ -98,7 +98,7 @@ def install_ours(python: pathlib.Path) -> None:
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     # The build uses this environment's maturin, whose program must be on `PATH`.
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
-    options = ["--no-build-isolation", "--no-deps", "--force-reinstall"]
+    options = ["--no-build-isolation", "--no-deps", "--force-reinstall", "--config-settings", "profile=release"]
     loaders.run([*pip, *options, loaders.ROOT / "python"], env=os.environ | {"PATH": path})
 
 

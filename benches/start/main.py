@@ -2,7 +2,7 @@
 
 usage: python benches/start/main.py [--pictures N] [--rounds N]
 
-Needs this package, pytest, torch and torchvision, and what is to be measured of Ray (`ray[train]`), SLURM (Debian's slurm-wlm), mosaicml-streaming and the
+Needs this package (`pip install --config-settings profile=release ./python`), pytest, torch and torchvision, and what is to be measured of Ray (`ray[train]`), SLURM (Debian's slurm-wlm), mosaicml-streaming and the
 pods of a JobSet (root, namespaces, and the programs of `cargo build --release --workspace --bins`); what is missing is left out. Prints, for each way, the commands after the installation and the seconds from the first command to the first batch of the
 last rank: the least and the most of the rounds.
 """

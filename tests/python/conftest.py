@@ -1,6 +1,6 @@
 """Fixtures of the Python package's tests: a packed dataset, jobs on it, and real servers on loopback.
 
-`SPDL_TEST_CTL` is the path of the `spdl-ctl` to use; `cargo test` sets it.
+`SPDL_TEST_CTL` is the path of the `spdl-ctl` to use; `tests/python/run` sets it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import spdl_cluster
+import venv
 from spdl_cluster.demo import pack_pictures
 
-#: Time limit of each process and of each wait.
-LIMIT_S = 120.0
+#: Time limit of each process and of each wait. Only what hangs reaches it: two ranks with torch take a minute to start on a busy machine.
+LIMIT_S = 300.0
 #: Time limit of each test, so that one that hangs says where.
-TEST_LIMIT_S = 900
+TEST_LIMIT_S = 1500
 PICTURES = 200
 
 #: The variables of launchers that these tests themselves run under.
@@ -34,6 +36,26 @@ LAUNCHERS = [
 
 for name in [name for name in os.environ if name.startswith("SPDL_") and not name.startswith("SPDL_TEST_")]:
     del os.environ[name]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Adds a skipped test to the list that CI prints, in the file that `SPDL_TEST_SKIPPED` names."""
+    write_skipped(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Adds a skipped file to that list."""
+    write_skipped(report)
+
+
+def write_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Writes the reason if a test or a file is skipped; pytest's main process has the reports of all others."""
+    path = os.environ.get("SPDL_TEST_SKIPPED")
+    if path and report.skipped and "PYTEST_XDIST_WORKER" not in os.environ:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        # One write, since other tests append to the file too.
+        with open(path, "ab", buffering=0) as file:
+            file.write(f"skipped: {report.nodeid}: {reason.removeprefix('Skipped: ')}\n".encode())
 
 
 def ctl(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -71,11 +93,23 @@ def limit() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.fixture
+def temporary() -> Iterator[pathlib.Path]:
+    """Makes a folder for a program's temporary files. Its name is short: the path of a socket in it has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="t-", ignore_cleanup_errors=True) as folder:
+        yield pathlib.Path(folder)
+
+
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Packs a dataset of the demo's pictures."""
-    folder = tmp_path_factory.mktemp("data") / "dataset"
-    pack_pictures(folder, PICTURES, seed=7)
+    """Packs a dataset of the demo's pictures, once for all of pytest's processes."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / "dataset"
+    with venv.locked(shared):
+        if not folder.exists():
+            pack_pictures(shared / "dataset.new", PICTURES, seed=7)
+            (shared / "dataset.new").rename(folder)
     return folder
 
 

@@ -16,7 +16,7 @@ import tempfile
 
 import venv
 
-PACKAGES = ["maturin==1.16.0", "ml_dtypes==0.5.4", "mypy==2.4.1", "numpy==2.4.6", "pytest==9.2.0"]
+PACKAGES = ["maturin==1.16.0", "ml_dtypes==0.5.4", "mypy==2.4.1", "numpy==2.4.6", "pytest==9.2.0", "pytest-xdist==3.8.0"]
 TORCH = ["torch==2.15.0", "torchvision==0.29.2"]
 #: The packages that they import, except the CUDA libraries.
 TORCH_IMPORTS = ["filelock", "fsspec", "jinja2", "networkx", "pillow", "sympy", "typing-extensions"]
@@ -35,8 +35,13 @@ VERSIONS = {"libnvshmem_host.so.3": "NVSHMEM", "libquadmath.so.0": "QUADMATH_1.0
 
 
 def main(folder: str) -> None:
+    print(make(folder) / "bin/python")
+
+
+def make(folder: str | pathlib.Path) -> pathlib.Path:
+    """Makes or reuses the environment, and returns its folder."""
     has_torch = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode == 0
-    home = venv.make(folder, *PACKAGES, sees_system=has_torch)
+    home = venv.make(str(folder), *PACKAGES, sees_system=has_torch)
     absent = home / "no-torch"
     if not has_torch:
         with venv.locked(home):
@@ -46,7 +51,7 @@ def main(folder: str) -> None:
         there = home / "frameworks"
         if not absent.exists() and (not there.exists() or there.read_text() != "\n".join(FRAMEWORKS)):
             add_frameworks(home, home / "no-frameworks")
-    print(home / "bin/python")
+    return home
 
 
 def add_torch(home: pathlib.Path, absent: pathlib.Path) -> None:

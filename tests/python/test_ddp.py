@@ -67,9 +67,9 @@ class Gate:
         return self.text.decode()
 
 
-def test_the_example_of_the_readme_trains_on_the_demos_data_and_leaves_nothing(tmp_path: pathlib.Path) -> None:
-    output = finish(torchrun(EXAMPLE, 2, "--demo", "--pictures", 96, TMPDIR=str(tmp_path))).splitlines()
-    assert launcher.left(tmp_path) == []
+def test_the_example_of_the_readme_trains_on_the_demos_data_and_leaves_nothing(temporary: pathlib.Path) -> None:
+    output = finish(torchrun(EXAMPLE, 2, "--demo", "--pictures", 96, TMPDIR=str(temporary))).splitlines()
+    assert launcher.left(temporary) == []
     assert output[-1].startswith("saw 192 samples in 2 epochs on 2 ranks, 0 of them twice; "), output
     # Each epoch ends with the whole validation set.
     for epoch, line in enumerate(output[-3:-1]):
@@ -78,33 +78,32 @@ def test_the_example_of_the_readme_trains_on_the_demos_data_and_leaves_nothing(t
 
 def launch(job: pathlib.Path, temporary: pathlib.Path, *arguments: object) -> subprocess.Popen[str]:
     """Starts the example on two ranks, under the launcher."""
-    temporary.mkdir()
     command = ("--job", job, "--", *COMMAND, "--nproc-per-node=2", EXAMPLE, *arguments)
     return launcher.run(*command, temporary=temporary, options=launcher.BUDGET, OMP_NUM_THREADS="1")
 
 
 def test_the_launcher_gives_the_example_all_that_it_needs(
-    job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], tmp_path: pathlib.Path
+    job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], temporary: pathlib.Path
 ) -> None:
     train = job_file(job(name="launched", epochs=2, epoch_end="exact"))
-    output, _ = launcher.finish(launch(train, tmp_path / "temporary"))
+    output, _ = launcher.finish(launch(train, temporary))
     assert output.splitlines()[-1].startswith(f"saw {2 * PICTURES} samples in 2 epochs on 2 ranks, 0 of them twice; "), output
-    assert launcher.left(tmp_path / "temporary") == []
+    assert launcher.left(temporary) == []
 
 
 def test_nothing_of_a_training_is_left_when_its_launcher_is_killed(
-    job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], tmp_path: pathlib.Path
+    job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], tmp_path: pathlib.Path, temporary: pathlib.Path
 ) -> None:
     train = job_file(job(name="launched", global_batch=6, epochs=6, epoch_end="exact"))
     gate = Gate(tmp_path / "0-of-2.jsonl")
-    process = launch(train, tmp_path / "temporary", "--trace", tmp_path)
+    process = launch(train, temporary, "--trace", tmp_path)
     gate.pass_steps(process, 10)
     tree = launcher.Tree(process.pid)
     assert len(tree.pids) >= 8, "two of the launcher, two servers, the probe, torchrun and two ranks"
     os.kill(process.pid, signal.SIGKILL)
     tree.wait_for_end()
     assert process.wait(timeout=LIMIT_S) == -signal.SIGKILL
-    assert launcher.left(tmp_path / "temporary") == []
+    assert launcher.left(temporary) == []
 
 
 def test_training_killed_in_the_middle_goes_on_at_any_world_size(

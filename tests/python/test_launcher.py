@@ -62,14 +62,6 @@ JobFile = Callable[[dict[str, Any]], pathlib.Path]
 
 
 @pytest.fixture
-def temporary(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Returns a launcher's folder for temporary files, in which nothing may be left."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def train(job: MakeJob, job_file: JobFile) -> pathlib.Path:
     """Writes a job file of two epochs."""
     return job_file(job(name="train", epochs=2, epoch_end="exact"))
@@ -108,7 +100,7 @@ def test_a_source_distribution_has_what_builds_it(tmp_path: pathlib.Path) -> Non
     [archive] = tmp_path.glob("*.tar.gz")
     done(tmp_path, "tar", "xzf", archive)
     root = archive.with_name(archive.name.removesuffix(".tar.gz"))
-    done(root, sys.executable, "-c", "import build_backend; assert build_backend.PROGRAM")
+    done(root, sys.executable, "-c", "import build_backend; assert build_backend.default_profile() == 'release'")
     done(root, "cargo", "metadata", "--locked", "--offline", "--format-version", "1")
 
 

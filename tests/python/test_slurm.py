@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import select
 import sys
 import sysconfig
 import time
@@ -18,6 +19,9 @@ import slurm
 from conftest import LIMIT_S, PICTURES, MakeJob, ctl, ctl_json
 from launcher import BUDGET, Tree, left
 from test_launcher import TRAINER, WAITS
+
+#: The cluster is started once.
+pytestmark = pytest.mark.xdist_group("slurm")
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples/slurm/train.sbatch"
 
@@ -39,10 +43,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Slurm]:
 class Launch:
     """One batch job, its files, and what the launchers in it may leave."""
 
-    def __init__(self, cluster: slurm.Slurm, folder: pathlib.Path) -> None:
+    def __init__(self, cluster: slurm.Slurm, folder: pathlib.Path, temporary: pathlib.Path) -> None:
         self.cluster, self.output = cluster, folder / "output"
-        self.temporary, self.shared = folder / "temporary", folder / "shared"
-        self.temporary.mkdir()
+        self.temporary, self.shared = temporary, folder / "shared"
         self.shared.mkdir()
         scripts = sysconfig.get_path("scripts")
         self._variables = {
@@ -79,9 +82,9 @@ class Launch:
 
 
 @pytest.fixture
-def launch(cluster: slurm.Slurm, tmp_path: pathlib.Path) -> Launch:
+def launch(cluster: slurm.Slurm, tmp_path: pathlib.Path, temporary: pathlib.Path) -> Launch:
     """Returns a batch job that is not submitted yet."""
-    return Launch(cluster, tmp_path)
+    return Launch(cluster, tmp_path, temporary)
 
 
 @pytest.fixture
@@ -201,7 +204,10 @@ def test_a_job_that_is_cancelled_leaves_nothing(launch: Launch, train: pathlib.P
     # Opened for writing too, so that it does not end between the two commands.
     with open(os.open(pipe, os.O_RDWR), "r+b", buffering=0) as pids:
         number = launch.submit(wrap("spdl-run", "--job", train, "--", sys.executable, "-c", WAITS, pipe))
-        trees = [Tree(parent(int(pids.readline()))) for _ in slurm.NODES]
+        trees = []
+        for _ in slurm.NODES:
+            assert select.select([pids], [], [], LIMIT_S)[0], launch.lines()
+            trees.append(Tree(parent(int(pids.readline()))))
     launch.cluster.call("scancel", number)
     for tree in trees:
         assert len(tree.pids) >= 5, "two of the launcher, a worker, the command and the probe"
