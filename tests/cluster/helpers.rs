@@ -25,7 +25,7 @@ impl HeavyJob {
         let text = format!(
             "name = \"{name}\"\ndataset = {:?}\nseed = 5\nglobal_batch = 8\nepochs = 12\n\
              [[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\
-             ops = [{{ resize = [448, 448] }}, {{ aug_mix = {{ mixture_width = 6 }} }}]\n\
+             ops = [{{ resize = [448, 448] }}, {{ aug_mix = {{ mixture_width = 3 }} }}]\n\
              [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n\
              [[column]]\nname = \"list\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{{ resize = [64, 64] }}]\nmax_rows = 2\n\
              [[column]]\nname = \"raw\"\nfrom = \"jpg\"\ndecode = \"bytes\"\n{tables}",
