@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, own_worker, sum, undisturbed};
 
-const STEPS: u64 = 96;
+const STEPS: u64 = 64;
 
 /// Pictures, and a job that takes much CPU time for each: with a column of numbers, one of a fixed shape and two ragged ones.
 struct HeavyJob {
