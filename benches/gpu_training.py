@@ -207,7 +207,7 @@ def main() -> None:
                 with feed(datasets / dataset, args.batch, device) as batches:
                     rate, cores = train(model, batches, args.batch, args.seconds, device)
                 most = most or rate
-                print(f"{model:<16}{label:<26}{rate:>10.0f}{rate / most:>12.3f}{cores:>7.1f}", flush=True)
+                print(f"{model:<16}{label:<26}{rate:>10.{0 if rate >= 100 else 2}f}{rate / most:>12.3f}{cores:>7.1f}", flush=True)
 
 
 if __name__ == "__main__":
