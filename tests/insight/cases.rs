@@ -208,9 +208,9 @@ pub(crate) const CASES: &[Case] = &[
         name: "uneven samples",
         limit: "uneven_samples",
         says: "are uneven",
-        workers: &[("0.1", LARGE)],
+        workers: &[("0.2", LARGE)],
         pictures: Pictures::Uneven,
-        trainer: Trainer { cores: Some(0.05), slots: 2, network: None },
+        trainer: Trainer { cores: Some(0.025), slots: 2, network: None },
         job: "global_batch = 4\n",
         ..BASE
     },
