@@ -9,6 +9,7 @@ import pathlib
 import signal
 import subprocess
 import tarfile
+import time
 import warnings
 from typing import Any
 
@@ -228,6 +229,11 @@ def test_a_killed_writer_leaves_no_dataset_and_the_next_one_says_what_to_do(tmp_
         tmp_path / "set",
     )
     assert process.stdout is not None and process.stdout.readline() == "written\n"
+    # The shards are written by threads of the writer's.
+    deadline = time.monotonic() + LIMIT_S
+    while not (tmp_path / "set/unfinished.spdl").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait(LIMIT_S)
     assert not (tmp_path / "set/manifest.spdl").exists() and (tmp_path / "set/unfinished.spdl").exists()
