@@ -210,7 +210,7 @@ pub(crate) const CASES: &[Case] = &[
         says: "are uneven",
         workers: &[("0.2", LARGE)],
         pictures: Pictures::Uneven,
-        trainer: Trainer { cores: Some(0.025), slots: 2, network: None },
+        trainer: Trainer { cores: Some(0.035), slots: 2, network: None },
         job: "global_batch = 4\n",
         ..BASE
     },
