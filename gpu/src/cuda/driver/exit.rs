@@ -17,7 +17,7 @@ use std::{
 };
 
 /// How long the exit of the process waits for calls that run. They take milliseconds, but for a copy that waits for a
-/// trainer's long kernel, and for a thread that gets no core: where four programs shared two cores, 2 s were not enough.
+/// trainer's long kernel, and for a thread that gets no core on a busy machine.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the exit of the process looks at the calls.
 const EXIT_POLL: Duration = Duration::from_millis(1);
