@@ -31,8 +31,8 @@ _LOOK_S, _IDLE_LOOK_S = 0.25, 5.0
 _SILENCE_S = 150.0
 #: For the other nodes to learn why there is no training: after an error, and after a signal.
 _FAREWELL_S, _SHORT_FAREWELL_S = 15.0, 2.0
-#: A signal to all processes of a job reaches the launcher, the command and the probe within this time.
-_TOGETHER_S = 0.2
+#: A signal to all processes of a job reaches the launcher, the command and the probe within this time, also on a busy machine.
+_TOGETHER_S = 1.0
 #: How often a wait is reported.
 _REPORT_S = 30.0
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
