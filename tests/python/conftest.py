@@ -24,7 +24,7 @@ from spdl_cluster.demo import pack_pictures
 #: Time limit of each process and of each wait. Only what hangs reaches it: two ranks with torch take a minute to start on a busy machine.
 LIMIT_S = 300.0
 #: Time limit of each test, so that one that hangs says where.
-TEST_LIMIT_S = 1500
+TEST_LIMIT_S = 600
 PICTURES = 200
 
 #: The variables of launchers that these tests themselves run under.

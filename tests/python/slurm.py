@@ -69,6 +69,7 @@ class Slurm:
             MpiDefault=none
             SelectType=select/cons_tres
             SchedulerType=sched/backfill
+            SchedulerParameters=batch_sched_delay=1,bf_interval=1,sched_interval=1
             PreemptType=preempt/partition_prio
             PreemptMode=REQUEUE
             ReturnToService=2
@@ -93,6 +94,7 @@ class Slurm:
             if ended or time.monotonic() > deadline:
                 self.stop()
                 raise RuntimeError(f"SLURM does not start: {ended or states}\n{self.logs()}")
+            time.sleep(0.2)
 
     def logs(self) -> str:
         """Returns what the daemons wrote."""
@@ -102,7 +104,7 @@ class Slurm:
         """Runs one of SLURM's programs and returns what it prints."""
         environment = {**self.environment, **(variables or {})}
         # `sbatch --wait` takes as long as the job, and asks less and less often whether it has ended.
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3 * LIMIT_S)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
         assert not check or done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -120,6 +122,7 @@ class Slurm:
         deadline = time.monotonic() + LIMIT_S
         while jobs := self.call("squeue", "--noheader"):
             assert time.monotonic() < deadline, jobs
+            time.sleep(0.2)
 
 
 def free_ports(count: int) -> list[int]:

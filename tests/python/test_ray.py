@@ -36,8 +36,8 @@ pytestmark = pytest.mark.xdist_group("ray")
 EPOCHS = 2
 #: Steps after each of which a checkpoint is reported, and the step after which a training waits.
 EVERY, STOP = 6, 8
-#: A node is lost after a second without an answer.
-SOON_DEAD = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2, "health_check_timeout_ms": 2000}
+#: A node whose raylet is gone is lost after a second; one that is only slow is not.
+SOON_DEAD = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2, "health_check_timeout_ms": 30000}
 #: The object store of each node.
 STORE_BYTES = 80 << 20
 
@@ -132,7 +132,7 @@ class Training:
 
     def wait_for_checkpoint(self) -> list[list[dict[str, Any]]]:
         """Waits until both ranks of the first launch wait and Ray knows of a checkpoint, and returns their lines."""
-        deadline = time.monotonic() + 3 * LIMIT_S
+        deadline = time.monotonic() + LIMIT_S
         while True:
             found = self.launches()
             has_steps = found and len(found[0]) == 2 and min(map(len, found[0])) > STOP
@@ -214,7 +214,7 @@ def test_the_example_packs_a_dataset_in_tasks(raylets: Raylets, tmp_path: pathli
     ctl("pack", source, parts, "--part", "1/4", *options)
     command = [sys.executable, program, source, parts, "--parts", "4", "--cpus", "3", *options]
     environment = {**os.environ, "RAY_ADDRESS": raylets.cluster.address}
-    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, timeout=3 * LIMIT_S)
+    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "part 1 of 4: 5 shards, 5 of them packed before" in done.stdout, done.stdout
     ctl("pack", source, whole, *options)
