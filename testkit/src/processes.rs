@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio},
     sync::{
-        Arc, LazyLock,
+        Arc, LazyLock, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -247,13 +247,35 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Writes `count` of the demo's pictures into folders of classes.
+/// Writes `count` of the demo's pictures into folders of classes. A picture is drawn once in a process and copied from then on.
 #[track_caller]
 pub fn write_pictures(folder: &Path, count: u64) {
-    let mut pictures = ctl();
-    pictures.arg("pictures").arg(folder).args(["--count", &count.to_string(), "--seed", "7", "--quiet"]);
-    let Finished { status, stderr, .. } = run(&mut pictures);
-    assert!(status.success(), "{stderr}");
+    static DRAWN: Mutex<Vec<(PathBuf, Vec<u8>)>> = Mutex::new(Vec::new());
+    let mut drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = usize::try_from(count).expect("some pictures");
+    if drawn.len() < count {
+        let new = tempfile::tempdir().expect("a temporary folder");
+        let mut pictures = ctl();
+        let enough = count.next_power_of_two().to_string();
+        pictures.arg("pictures").arg(new.path()).args(["--count", &enough, "--seed", "7", "--quiet"]);
+        let Finished { status, stderr, .. } = run(&mut pictures);
+        assert!(status.success(), "{stderr}");
+        *drawn = drawn_pictures(new.path());
+    }
+    for (name, picture) in &drawn[..count] {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().expect("it lies in the folder of its class")).expect("a folder is made");
+        fs::write(path, picture).expect("a picture is written");
+    }
+}
+
+/// Returns the pictures below a folder, in the order of their numbers.
+fn drawn_pictures(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = |folder: &Path| fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut files: Vec<PathBuf> = entries(folder).flat_map(|class| entries(&class).collect::<Vec<_>>()).collect();
+    files.sort_by(|a, b| a.file_name().cmp(&b.file_name()));
+    let name = |file: &Path| file.strip_prefix(folder).expect("a file of the folder").to_owned();
+    files.iter().map(|file| (name(file), fs::read(file).expect("a picture"))).collect()
 }
 
 /// A folder with a dataset and a job file.
