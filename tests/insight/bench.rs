@@ -5,7 +5,7 @@ use std::{
     fs,
     net::{SocketAddr, UdpSocket},
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
@@ -26,8 +26,10 @@ const STEADY: Duration = Duration::from_secs(10);
 const JOB: &str = "planted";
 /// Samples in a dataset.
 const SAMPLES: u64 = 600;
-/// Samples over which the machine is measured.
-const MEASURED: u64 = 300;
+/// Seconds of a worker's CPU time over which the machine is measured: those of several heartbeats.
+const MEASURED_S: f64 = 3.0;
+/// The fraction of the steady seconds for which a thread that only waits may be late.
+const LATE: f64 = 0.01;
 
 /// The datasets, each made at its first use.
 #[derive(Default)]
@@ -36,6 +38,16 @@ pub(crate) struct Bench {
     uneven: OnceCell<StoredPictures>,
     bad: OnceCell<StoredPictures>,
     samples_per_cpu_s: OnceCell<f64>,
+}
+
+/// What the status says of a case.
+pub(crate) enum Outcome {
+    /// The verdict that it has to give.
+    Right(String),
+    /// Another one.
+    Wrong(String),
+    /// Another one, while the machine did not run what could run: then that may be the limit.
+    Disturbed(String),
 }
 
 /// The processes of one case.
@@ -50,20 +62,25 @@ struct Planted<'c> {
 }
 
 impl Bench {
-    /// Plants a bottleneck; returns the verdict, or what was wrong with it.
-    pub(crate) fn run(&self, case: &Case) -> Result<String, String> {
+    /// Plants a bottleneck; returns what the status says of it.
+    pub(crate) fn run(&self, case: &Case) -> Outcome {
         let rate = case.trainer.cores.map(|cores| cores * self.samples_per_cpu_s());
         let mut planted = Planted::start(case, self.pictures(case.pictures), rate);
         planted.cause_trouble();
-        std::thread::sleep(STEADY);
+        let late = lateness(STEADY);
         let status = planted.cluster.status();
         planted.pictures.proxy.follow(FaultScript::default());
         let session = &status["sessions"][0];
         let (found, verdict) = (&rank(&status)["diagnosis"]["limit"], session["verdict"].as_str().unwrap_or_default());
         if *found == case.limit && verdict.contains(case.says) {
-            Ok(verdict.to_owned())
+            return Outcome::Right(verdict.to_owned());
+        }
+        eprintln!("{}: {status}", case.name);
+        let said = format!("`{found}`, `{verdict}` where `{}` and `{}` were planted", case.limit, case.says);
+        if late > LATE {
+            Outcome::Disturbed(format!("{said}, on a machine that did other things for {late:.3} of the time"))
         } else {
-            Err(format!("`{found}`, `{verdict}` where `{}` and `{}` were planted; {status}", case.limit, case.says))
+            Outcome::Wrong(said)
         }
     }
 
@@ -74,8 +91,7 @@ impl Bench {
             // The first epoch also fetches and opens blocks.
             planted.wait_past(SAMPLES);
             let before = work(&planted.cluster.status());
-            planted.wait_past(SAMPLES + MEASURED);
-            let after = work(&planted.cluster.status());
+            let after = work(&planted.cluster.wait_for("work", |status| work(status).1 - before.1 > MEASURED_S));
             let measured = (after.0 - before.0) / (after.1 - before.1);
             eprintln!("a worker makes {measured:.0} samples of a second of CPU time");
             measured
@@ -241,6 +257,22 @@ fn work(status: &Value) -> (f64, f64) {
     let decode = stages.iter().find(|stage| stage["name"] == Stage::Decode.name()).expect("a worker decodes");
     let [items, cpu_ns] = [&decode["items"], &worker["cpu_ns"]].map(|value| value.as_f64().expect("a number"));
     (items, cpu_ns / 1e9)
+}
+
+/// Sleeps; returns the fraction of the time for which this thread was kept from going on, by another machine on the same cores or by
+/// processes that are none of the case.
+fn lateness(duration: Duration) -> f64 {
+    const NAP: Duration = Duration::from_millis(5);
+    // A thread that is late by less has only waited for its turn.
+    const TURN: Duration = Duration::from_millis(15);
+    let (start, mut late) = (Instant::now(), Duration::ZERO);
+    while start.elapsed() < duration {
+        let before = Instant::now();
+        std::thread::sleep(NAP);
+        let by = before.elapsed() - NAP;
+        late += if by > TURN { by } else { Duration::ZERO };
+    }
+    late.as_secs_f64() / duration.as_secs_f64()
 }
 
 fn rank(status: &Value) -> &Value {
