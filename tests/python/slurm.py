@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from conftest import LAUNCHERS, LIMIT_S
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "sinfo", "squeue")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "scontrol", "sinfo", "squeue")
 #: Debian has the daemons where only root has them on the path.
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 NODES = ("n1", "n2")
@@ -103,7 +103,6 @@ class Slurm:
     def call(self, *command: str, variables: Mapping[str, str] | None = None, check: bool = True) -> str:
         """Runs one of SLURM's programs and returns what it prints."""
         environment = {**self.environment, **(variables or {})}
-        # `sbatch --wait` takes as long as the job, and asks less and less often whether it has ended.
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
         assert not check or done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -116,6 +115,17 @@ class Slurm:
                 daemon.wait(timeout=LIMIT_S)
             except subprocess.TimeoutExpired:
                 daemon.kill()
+
+    def end_of(self, number: str) -> str:
+        """Waits for the end of a job, and returns its state then, such as `COMPLETED`. `sbatch --wait` asks less and less often."""
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            shown = self.call("scontrol", "--oneliner", "show", "job", number)
+            [state] = [word.removeprefix("JobState=") for word in shown.split() if word.startswith("JobState=")]
+            if state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"):
+                return state
+            assert time.monotonic() < deadline, shown
+            time.sleep(0.2)
 
     def wait_for_jobs(self) -> None:
         """Waits until SLURM knows of the end of all jobs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -178,10 +178,19 @@ WARPS: list[tuple[list[Any], Function]] = [
 ]
 
 
-def differing(ours: Any, theirs: Any) -> float:
-    """Returns the share of the pixels that differ by more than a level."""
-    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
-    return float((numpy.abs(ours.astype(int) - theirs.astype(int)).max(axis=2) > 1).mean())
+def differing(ours: Any, theirs: Any) -> Any:
+    """Returns the share of the pixels that differ by more than a level: of a picture, or of each of `stacked` pictures."""
+    assert ours.shape == theirs.shape[-3:] and ours.dtype == theirs.dtype == numpy.uint8
+    ours, theirs = numpy.moveaxis(ours, -1, 0), numpy.moveaxis(theirs, -1, 0)
+    ours = ours.reshape(len(ours), *(1,) * (theirs.ndim - 3), *ours.shape[1:])
+    far = (numpy.maximum(ours, theirs) - numpy.minimum(ours, theirs) > 1).any(axis=0)
+    return far.mean(axis=(-2, -1))
+
+
+def stacked(pictures: Iterable[Any]) -> Any:
+    """Returns pictures as one array, in whose memory the channels are apart: so it is compared ten times as fast."""
+    channels = numpy.moveaxis(numpy.stack(list(pictures)), -1, 0)
+    return numpy.moveaxis(numpy.ascontiguousarray(channels), 0, -1)
 
 
 @pytest.mark.parametrize(("steps", "function"), WARPS, ids=[str(steps) for steps, _ in WARPS])
@@ -208,10 +217,11 @@ def test_random_perspective_gives_what_torchvision_gives_for_one_choice_of_corne
     for by in itertools.product((0, 1), repeat=8):
         ends = [[abs(x - by[2 * at]), abs(y - by[2 * at + 1])] for at, (x, y) in enumerate(starts)]
         candidates[by] = functional.perspective(tensor, starts, ends, mode, fill=[9, 8, 7]).permute(1, 2, 0).numpy()
+    choices, stack = list(candidates), stacked(candidates.values())
     seen = set()
     for sample in range(300):
-        ours = transform(picture, id=sample)
-        share, by = min((differing(ours, candidate), by) for by, candidate in candidates.items())
+        shares = differing(transform(picture, id=sample), stack)
+        by, share = choices[shares.argmin()], shares.min()
         assert share <= (0.02 if mode == "nearest" else 0.0), f"sample {sample}: {share} of the pixels differ from {by}"
         seen.add(by)
     assert len(seen) > 140, "300 draws of 256 choices"
@@ -234,10 +244,11 @@ def test_augmentations_give_one_of_torchvisions(name: str) -> None:
                 magnitude = 0.0 if values is None else sign * float(values[index])
                 made = theirs._apply_image_or_video_transform(tensor, which, magnitude, interpolation="nearest", fill=theirs._fill)
                 candidates[which, index, sign] = made.permute(1, 2, 0).numpy()
+    choices, stack = list(candidates), stacked(candidates.values())
     seen = set()
     for sample in range(400):
-        ours = transform(picture, id=sample)
-        matches = [key for key, candidate in candidates.items() if differing(ours, candidate) <= 0.004]
+        shares = differing(transform(picture, id=sample), stack)
+        matches = [choices[at] for at in numpy.flatnonzero(shares <= 0.004)]
         assert matches, f"sample {sample} is none of torchvision's"
         if len({which for which, _, _ in matches}) == 1:
             seen.add((matches[0][0], matches[0][2] if len(matches) == 1 else 1))

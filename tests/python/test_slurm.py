@@ -57,12 +57,13 @@ class Launch:
         }
 
     def submit(self, *arguments: object, **variables: str) -> str:
-        """Submits a job of two nodes, and returns what `sbatch` prints: its number, or with `--wait` all after its end."""
+        """Submits a job of two nodes, and returns its number."""
         command = ["sbatch", "--parsable", "--nodes=2", f"--output={self.output}", *map(str, arguments)]
-        try:
-            return self.cluster.call(*command, variables={**self._variables, **variables}).strip()
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.output.read_text() if self.output.exists() else ''}") from None
+        return self.cluster.call(*command, variables={**self._variables, **variables}).strip()
+
+    def run(self, *arguments: object, **variables: str) -> str:
+        """Submits a job of two nodes, and returns its state at its end."""
+        return self.cluster.end_of(self.submit(*arguments, **variables))
 
     def lines(self) -> list[str]:
         """Returns what the job has written."""
@@ -100,7 +101,7 @@ def wrap(*command: object) -> str:
 
 
 def test_a_job_on_two_nodes_gets_each_sample_once(launch: Launch, train: pathlib.Path) -> None:
-    launch.submit("--wait", wrap("spdl-run", "--job", train, "--", sys.executable, "-c", TRAINER))
+    assert launch.run(wrap("spdl-run", "--job", train, "--", sys.executable, "-c", TRAINER)) == "COMPLETED", launch.lines()
     reports = [json.loads(line) for line in launch.lines() if line.startswith("{")]
     assert {report["home"] for report in reports} == {"worker-0", "worker-1"}, launch.lines()
     ctl("audit", train, *(part for report in reports for part in ("--receipt", report["receipt"])))
@@ -110,7 +111,7 @@ def test_a_job_on_two_nodes_gets_each_sample_once(launch: Launch, train: pathlib
 def test_the_batch_script_of_the_examples_trains(launch: Launch, train: pathlib.Path) -> None:
     pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
     program = EXAMPLE.parents[2] / "python/examples/train_ddp.py"
-    launch.submit("--wait", EXAMPLE, train, program, GPUS_PER_NODE="1", OMP_NUM_THREADS="1")
+    assert launch.run(EXAMPLE, train, program, GPUS_PER_NODE="1", OMP_NUM_THREADS="1") == "COMPLETED", launch.lines()
     assert any(line.startswith("saw 400 samples in 2 epochs on 2 ranks, 0 of them twice;") for line in launch.lines()), launch.lines()
     launch.assert_nothing_is_left()
 
@@ -138,8 +139,7 @@ def test_the_batch_script_asks_pyxis_for_containers_with_the_folder_of_the_socke
 ) -> None:
     # Without pyxis, `srun` refuses its options, after it has made the folder on each node, and before that is removed.
     sockets = tmp_path / "sockets"
-    with pytest.raises(AssertionError):
-        launch.submit("--wait", EXAMPLE, train, "train.py", CONTAINER_IMAGE="package.sqsh", SOCKET_FOLDER=str(sockets))
+    assert launch.run(EXAMPLE, train, "train.py", CONTAINER_IMAGE="package.sqsh", SOCKET_FOLDER=str(sockets)) == "FAILED", launch.lines()
     assert any("--container-image=package.sqsh" in line for line in launch.lines()), launch.lines()
     # Both nodes are this machine: `rmdir` fails on the second, and would on the first too if there had been no folder.
     assert sum("rmdir: failed" in line for line in launch.lines()) == 1 and not sockets.exists(), launch.lines()

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S
+from conftest import LIMIT_S, mypy_config
 
 pytest.importorskip("mypy")
 ROOT = pathlib.Path(__file__).parents[2]
@@ -24,13 +24,7 @@ def run(folder: pathlib.Path, *arguments: object) -> None:
 
 
 def test_package_examples_and_tests_are_typed(tmp_path: pathlib.Path) -> None:
-    # mypy does not follow imports of torch: checking its types would take half a minute and find no errors of ours.
-    lines = ["[mypy]", "strict = True", f"cache_dir = {tmp_path / 'cache'}"]
-    lines += ["warn_unused_ignores = False", "disallow_subclassing_any = False"]
-    for module in ("torch", "torchvision", "lightning", "accelerate", "spdl", "ml_dtypes", "maturin", "ray", "tqdm", "webdataset"):
-        lines += [f"[mypy-{module}.*]", "follow_imports = skip", "ignore_missing_imports = True"]
-    config = tmp_path / "mypy.ini"
-    config.write_text("\n".join(lines))
+    config = mypy_config(tmp_path)
     for files in (
         ["-p", "spdl_cluster"],
         sorted((ROOT / "python/examples").glob("*.py")),
@@ -44,8 +38,8 @@ def test_package_examples_and_tests_are_typed(tmp_path: pathlib.Path) -> None:
         run(tmp_path, "mypy", "--config-file", config, *files)
 
 
-def test_stubs_match_the_module() -> None:
-    run(ROOT, "mypy.stubtest", "spdl_cluster._native")
+def test_stubs_match_the_module(tmp_path: pathlib.Path) -> None:
+    run(ROOT, "mypy.stubtest", "--mypy-config-file", mypy_config(tmp_path), "spdl_cluster._native")
 
 
 def test_everything_public_is_documented() -> None:
