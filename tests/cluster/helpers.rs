@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::PathBuf,
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
@@ -11,6 +12,9 @@ use serde_json::Value;
 use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, own_worker, sum, undisturbed};
 
 const STEPS: u64 = 64;
+
+/// What the first steps of a heavy job are without helpers, whatever its name.
+static EXPECTED: LazyLock<Value> = LazyLock::new(|| undisturbed(&HeavyJob::new("undisturbed", "").job, STEPS, &[]));
 
 /// Pictures, and a job that takes much CPU time for each: with a column of numbers, one of a fixed shape and two ragged ones.
 struct HeavyJob {
@@ -70,12 +74,11 @@ fn assert_is(reports: &[Value], expected: &Value) {
 #[test]
 fn helpers_make_the_samples_of_a_home_that_is_short_of_cores_and_nothing_else_changes() {
     let heavy = HeavyJob::new("heavy", "");
-    let expected = undisturbed(&heavy.job, STEPS, &[]);
     let cluster = cluster(2);
     cluster.submit(&heavy.job);
     // Also on the node of a helper: that serves no rank, wherever the rank is.
     let reports = cluster.pull_all("heavy", 2, &["node-0", "helper-0"], &["--steps", &STEPS.to_string()]);
-    assert_is(&reports, &expected);
+    assert_is(&reports, &EXPECTED);
     let [received, made] = ["received", "made"].map(|what| {
         let name = format!("spdl_worker_help_{what}_samples_total");
         cluster.metric(&name)
@@ -87,7 +90,6 @@ fn helpers_make_the_samples_of_a_home_that_is_short_of_cores_and_nothing_else_ch
 #[test]
 fn helpers_that_are_killed_or_hang_lose_nothing() {
     let heavy = HeavyJob::new("killed", "");
-    let expected = undisturbed(&heavy.job, STEPS, &[]);
     let mut cluster = cluster(3);
     cluster.submit(&heavy.job);
     let rank = ServerProcess::spawn(&mut cluster.pull("killed", 0, 1, "node-0", &["--steps", &STEPS.to_string()]));
@@ -96,13 +98,12 @@ fn helpers_that_are_killed_or_hang_lose_nothing() {
     });
     cluster.workers[1].process.kill();
     cluster.workers[2].process.signal(Signal::STOP);
-    assert_is(&[rank.finish()], &expected);
+    assert_is(&[rank.finish()], &EXPECTED);
 }
 
 #[test]
 fn helpers_that_are_killed_every_three_seconds_lose_and_repeat_nothing() {
     let heavy = HeavyJob::new("killed-often", "");
-    let expected = undisturbed(&heavy.job, STEPS, &[]);
     let mut cluster = cluster(3);
     cluster.submit(&heavy.job);
     let mut rank = cluster.pull("killed-often", 0, 1, "node-0", &["--steps", &STEPS.to_string()]);
@@ -124,7 +125,7 @@ fn helpers_that_are_killed_every_three_seconds_lose_and_repeat_nothing() {
     let home = workers(&status).iter().find(|worker| worker["name"] == "node-0").expect("node-0");
     println!("{killed} helpers were killed: {}", home["help"]["stats"]);
     assert!(home["help"]["stats"]["received_samples"].as_u64() > Some(0), "{home}");
-    assert_is(&[report], &expected);
+    assert_is(&[report], &EXPECTED);
 }
 
 #[test]
