@@ -36,7 +36,7 @@ pytestmark = pytest.mark.xdist_group("ray")
 EPOCHS = 2
 #: Steps after each of which a checkpoint is reported, and the step after which a training waits.
 EVERY, STOP = 6, 8
-#: A node whose raylet is gone is lost after a second; one that is only slow is not.
+#: Ray takes a node for dead a second after its raylet was killed, and not because it answers late on a busy machine.
 SOON_DEAD = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2, "health_check_timeout_ms": 30000}
 #: The object store of each node.
 STORE_BYTES = 80 << 20
