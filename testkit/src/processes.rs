@@ -17,7 +17,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{root, target};
+use crate::{root, stored::files, target};
 
 /// Time limit of each process that a test starts, and of each wait. Only what hangs reaches it, also on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(300);
@@ -271,8 +271,7 @@ pub fn write_pictures(folder: &Path, count: u64) {
 
 /// Returns the pictures below a folder, in the order of their numbers.
 fn drawn_pictures(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let entries = |folder: &Path| fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-    let mut files: Vec<PathBuf> = entries(folder).flat_map(|class| entries(&class).collect::<Vec<_>>()).collect();
+    let mut files = files(folder);
     files.sort_by(|a, b| a.file_name().cmp(&b.file_name()));
     let name = |file: &Path| file.strip_prefix(folder).expect("a file of the folder").to_owned();
     files.iter().map(|file| (name(file), fs::read(file).expect("a picture"))).collect()

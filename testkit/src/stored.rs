@@ -70,7 +70,7 @@ impl StoredPictures {
 }
 
 /// Returns all files below a folder, sorted by path.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
