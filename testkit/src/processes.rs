@@ -565,6 +565,8 @@ impl Cluster {
                 return status;
             }
             assert!(started.elapsed() < limit(), "{what} did not come about: {status}");
+            // Each look is a process with a handshake, whose CPU time is taken from what is waited for.
+            thread::sleep(Duration::from_millis(100));
         }
     }
 }

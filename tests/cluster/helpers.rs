@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset, own_worker, sum, undisturbed};
 
-const STEPS: u64 = 64;
+const STEPS: u64 = 32;
 
 /// What the first steps of a heavy job are without helpers, whatever its name.
 static EXPECTED: LazyLock<Value> = LazyLock::new(|| undisturbed(&HeavyJob::new("undisturbed", "").job, STEPS, &[]));

@@ -22,7 +22,7 @@ fn job(dataset: &TestDataset, name: &str, keys: &str) -> std::path::PathBuf {
 
 #[test]
 fn mixed_samples_are_the_same_at_each_world_in_every_way_and_after_kills() {
-    let dataset = TestDataset::of_pictures(250, 32);
+    let dataset = TestDataset::of_pictures(125, 32);
     let mix = "mix = { mixup = 0.4, cutmix = 1.0, p = 0.8 }";
     for (name, keys) in [
         // A batch has 4 samples of each lane, so pairs are in one lane.

@@ -14,7 +14,7 @@ use spdl_core::Stage;
 use spdl_testkit::{
     processes::{Cluster, ServerProcess},
     proxy::{FaultScript, RequestFault},
-    python::python_with,
+    python::python,
     stored::StoredPictures,
     udp_link::UdpLink,
 };
@@ -226,7 +226,7 @@ fn slow_function(cluster: &mut Cluster, seconds: f64) -> String {
     fs::create_dir_all(&modules).expect("a folder");
     let module = format!("import time\ndef slow(value, rng):\n    time.sleep({seconds})\n    return value\n");
     fs::write(modules.join("slow_function.py"), module).expect("a file");
-    python_with(&["numpy==2.4.6"]).display().to_string()
+    python().display().to_string()
 }
 
 /// Writes the job file of a case.

@@ -9,19 +9,17 @@ use std::{
 use spdl_cli::pictures::write_image_folder;
 use spdl_testkit::{
     processes::{ctl, run},
-    python::{python_with, run_script},
+    python::{python, run_script},
 };
 
 use super::trained::trains_end_to_end;
 
-pub(crate) const ARRAY_RECORD: &[&str] =
-    &["--no-deps", "array_record==0.8.6", "tfrecord==1.14.6", "numpy==2.4.6", "protobuf==7.36.2", "crc32c==2.9.post0"];
 const SCRIPT: &str = "tests/interop/array_record.py";
 const SAMPLES: u64 = 40;
 
 /// Writes examples with pictures into files with these options, and indexes them.
 fn written_examples(folder: &tempfile::TempDir, options: &str) -> (PathBuf, PathBuf) {
-    let python = python_with(ARRAY_RECORD);
+    let python = python();
     let (pictures, dataset) = (folder.path().join("pictures"), folder.path().join("dataset"));
     write_image_folder(&pictures, SAMPLES, 5, |_| {}).unwrap();
     run_script(&python, SCRIPT, ["examples", pictures.to_str().unwrap(), dataset.to_str().unwrap(), options]);
@@ -54,7 +52,7 @@ fn every_record_is_that_of_the_package_whatever_its_options_are() {
         "group_size:7,pad_to_block_boundary:true",
         "group_size:65536,zstd:9,window_log:22",
     ];
-    let python = python_with(ARRAY_RECORD);
+    let python = python();
     for options in options {
         let folder = tempfile::tempdir().unwrap();
         let dataset = folder.path().join("dataset");
@@ -95,7 +93,7 @@ async fn a_job_on_array_record_trains_end_to_end() {
 fn a_transposed_file_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = folder.path().join("dataset");
-    let python = python_with(ARRAY_RECORD);
+    let python = python();
     run_script(&python, SCRIPT, ["whole", "3", dataset.to_str().unwrap(), "group_size:7,transpose:true"]);
     run(ctl().arg("index").arg(&dataset))
         .error(&["train.array_record-00000-of-00003", "was written with `transpose:true`, which is not read"]);

@@ -5,11 +5,10 @@ use std::fs;
 use serde_json::Value;
 use spdl_testkit::{
     processes::{ctl, run},
-    python::{python_with, run_script},
+    python::{python, run_script},
     root,
 };
 
-pub(super) const PILLOW: &[&str] = &["pillow==13.0.0"];
 
 /// Pictures of three classes: each picture's path in the source and, after a colon, in the repository.
 const PICTURES: [&str; 6] = [
@@ -23,7 +22,7 @@ const PICTURES: [&str; 6] = [
 
 #[test]
 fn what_is_packed_crop_ready_is_proved_and_unpacked_to_pictures_that_pillow_sees_as_before() {
-    let python = python_with(PILLOW);
+    let python = python();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     for picture in PICTURES {

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use spdl_cli::pictures::Pictures;
 use spdl_testkit::{
     processes::{ctl, run},
-    python::{python_with, run_script},
+    python::{python, run_script},
     root,
 };
 
@@ -111,7 +111,7 @@ fn a_pack_that_fails_leaves_no_folder_behind() {
 /// A step of this example takes 730 MB, and one more is filled ahead.
 #[test]
 fn the_imagenet_example_is_replayed_unchanged_and_in_parts_where_memory_is_short() {
-    let python = python_with(&["numpy==2.4.6"]);
+    let python = python();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     write(path("picture.jpg"), Pictures::new().picture(3, 0));

@@ -21,12 +21,11 @@ use spdl_core::{
 };
 use spdl_testkit::{
     processes::{ctl, run},
-    python::{python_with, run_script},
+    python::{python, run_script},
     root,
 };
 use spdl_worker::decode::{Decoder, FieldTarget, SampleKey};
 
-use super::crop_ready::PILLOW;
 
 const SCRIPT: &str = "tests/interop/foreign.py";
 /// Names of the pictures written by Pillow that our decoder refuses: TIFF with separate planes of 16-bit channels.
@@ -179,7 +178,7 @@ fn print(formats: &BTreeMap<String, Tally>, unread: &[PathBuf], folder: &Path) {
 
 #[test]
 fn pictures_of_all_kinds_come_back_from_a_scalable_dataset() {
-    let python = python_with(PILLOW);
+    let python = python();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let photo = root().join("assets/photos/coffee.png");
@@ -211,7 +210,7 @@ fn pictures_of_all_kinds_come_back_from_a_scalable_dataset() {
 
 #[test]
 fn pictures_of_all_kinds_are_read_as_pillow_reads_them() {
-    let python = python_with(PILLOW);
+    let python = python();
     if let Some(folder) = env::var_os("SPDL_FOREIGN") {
         let (formats, unread) = compare(&python, Path::new(&folder));
         print(&formats, &unread, Path::new(&folder));

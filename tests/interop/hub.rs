@@ -5,10 +5,10 @@ use std::{fs, path::Path};
 use spdl_testkit::{
     hub::{HubAccess, HubServer, TOKEN},
     processes::{Cluster, ctl, run, write_pictures},
-    python::{python_with, run_script},
+    python::{python, run_script},
 };
 
-use super::{parquet::PYARROW, trained::train_on};
+use super::trained::train_on;
 
 const PICTURES: u64 = 40;
 const COLUMNS: &str = "[[column]]\nname = \"image\"\nfrom = \"image.bytes\"\ndecode = \"image\"\n\
@@ -23,7 +23,7 @@ fn repository(folder: &Path, count: u64) -> std::path::PathBuf {
     let files =
         classes.flat_map(|class| fs::read_dir(class).unwrap()).map(|file| file.unwrap().path().into_os_string());
     let arguments = ["pictures".into(), repository.join("data").into_os_string()].into_iter().chain(files);
-    run_script(&python_with(PYARROW), "tests/interop/write_parquet.py", arguments);
+    run_script(&python(), "tests/interop/write_parquet.py", arguments);
     fs::write(repository.join("README.md"), "about").unwrap();
     repository
 }

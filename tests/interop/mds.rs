@@ -9,25 +9,11 @@ use serde_json::Value;
 use spdl_cli::pictures::write_image_folder;
 use spdl_testkit::{
     processes::{ctl, run},
-    python::{python_with, run_script},
+    python::{python, run_script},
 };
 
 use super::trained::trains_end_to_end;
 
-/// The package alone: its writer and reader need neither PyTorch nor the clients of clouds.
-pub(crate) const STREAMING: &[&str] = &[
-    "--no-deps",
-    "mosaicml-streaming==0.13.0",
-    "numpy==2.4.6",
-    "pillow==13.0.0",
-    "brotli==1.2.1",
-    "cramjam==2.14.0",
-    "python-snappy==0.7.3",
-    "xxhash==4.1.0",
-    "zstd==1.5.7.2",
-    "tqdm==4.70.1",
-    "typing_extensions==4.16.0",
-];
 const SAMPLES: u64 = 40;
 /// Samples where every value is compared; some of each length, type and shape.
 const FEW: u64 = 18;
@@ -45,7 +31,7 @@ impl Written {
 
     /// Writes datasets of the same pictures, each with a name, a compression and kinds of checksums.
     fn several(samples: u64, pickle: &str, datasets: &[(&str, &str, &str)]) -> Self {
-        let written = Self { folder: tempfile::tempdir().unwrap(), python: python_with(STREAMING) };
+        let written = Self { folder: tempfile::tempdir().unwrap(), python: python() };
         let pictures = written.path("pictures");
         write_image_folder(&pictures, samples, 5, |_| {}).unwrap();
         let mut arguments = vec!["write".into(), pictures.display().to_string(), pickle.to_owned()];

@@ -9,12 +9,12 @@ use std::{
 use spdl_testkit::{
     hub::HubServer,
     processes::{run, write_pictures},
-    python::{python_with, run_script},
+    python::{python, run_script},
     root,
     s3::S3Server,
 };
 
-use super::{array_record::ARRAY_RECORD, mds::STREAMING, parquet::PYARROW, s3_job::ctl_for, tfrecord::TFRECORD};
+use super::s3_job::ctl_for;
 
 const PICTURES: u64 = 12;
 /// What the commands call a folder in a store.
@@ -103,14 +103,14 @@ fn write_data(folder: &Path) {
     }
     let text = |name: &str| path(name).display().to_string();
     let written = [text("photos"), String::new(), text("mds"), "zstd".to_owned(), String::new()];
-    run_script(&python_with(STREAMING), "tests/interop/mds.py", ["write".to_owned()].into_iter().chain(written));
+    run_script(&python(), "tests/interop/mds.py", ["write".to_owned()].into_iter().chain(written));
     let written = ["write".to_owned(), text("photos"), text("tfrecords"), String::new()];
-    run_script(&python_with(TFRECORD), "tests/interop/tfrecord.py", written);
+    run_script(&python(), "tests/interop/tfrecord.py", written);
     let written = ["examples".to_owned(), text("photos"), text("arrayrecords"), String::new()];
-    run_script(&python_with(ARRAY_RECORD), "tests/interop/array_record.py", written);
+    run_script(&python(), "tests/interop/array_record.py", written);
     let files = pictures.iter().map(|picture| picture.display().to_string());
     let written = ["pictures".to_owned(), text("parquet")].into_iter().chain(files);
-    let python = python_with(PYARROW);
+    let python = python();
     run_script(&python, "tests/interop/write_parquet.py", written);
     run_script(&python, "tests/interop/write_arrays.py", [text("arrays"), PICTURES.to_string()]);
 }

@@ -8,13 +8,12 @@ use std::{
 use serde_json::Value;
 use spdl_testkit::{
     processes::{Cluster, ServerProcess, ctl, run, sum, write_pictures},
-    python::{python_with, run_script},
+    python::{python, run_script},
     s3::S3Server,
 };
 
 use super::s3_job::ctl_for;
 
-pub(crate) const PYARROW: &[&str] = &["pyarrow==26.0.1", "numpy==2.4.6"];
 const PICTURES: u64 = 96;
 
 /// A column of the job, the field that it is of, and the other keys.
@@ -60,7 +59,7 @@ fn job_file(path: &Path, dataset: &str, keys: &str, columns: &[(&str, &str, &str
 
 #[test]
 fn every_type_encoding_and_compression_is_what_pyarrow_reads() {
-    let python = python_with(PYARROW);
+    let python = python();
     let folder = tempfile::tempdir().unwrap();
     let (dataset, out) = (folder.path().join("types"), folder.path().join("out"));
     let written = run_script(&python, "tests/interop/write_parquet.py", ["types".as_ref(), dataset.as_os_str()]);
@@ -82,10 +81,10 @@ fn every_type_encoding_and_compression_is_what_pyarrow_reads() {
     let arguments = ["lists".to_owned(), from, to].into_iter().chain(fields);
     let checked = run_script(&python, "tests/interop/check_parquet.py", arguments);
     assert_eq!(checked["different"], Value::Array(vec![]), "{checked}");
-    assert!(checked["compared"].as_object().unwrap().values().all(|values| values.as_u64() > Some(1000)), "{checked}");
+    assert!(checked["compared"].as_object().unwrap().values().all(|values| values.as_u64() > Some(500)), "{checked}");
 
     let job = folder.path().join("job.toml");
-    let keys = "global_batch = 50\nepochs = 1\nshuffle = false\nbad_samples = \"fail\"";
+    let keys = "global_batch = 25\nepochs = 1\nshuffle = false\nbad_samples = \"fail\"";
     job_file(&job, &dataset.display().to_string(), keys, COLUMNS);
     run(ctl().arg("replay").arg(&job).args(["--all", "--json", "--out"]).arg(&out)).json();
     let pairs: Vec<String> = COLUMNS.iter().map(|(column, field, _)| format!("{column}={field}")).collect();
@@ -169,7 +168,7 @@ fn numbers_alone_are_what_they_are_beside_text(folder: &Path, dataset: &Path) {
 
 #[test]
 fn a_damaged_file_is_named_with_the_row_group_and_the_column() {
-    let python = python_with(PYARROW);
+    let python = python();
     let folder = tempfile::tempdir().unwrap();
     let dataset = folder.path().join("types");
     run_script(&python, "tests/interop/write_parquet.py", ["types".as_ref(), dataset.as_os_str()]);
@@ -214,7 +213,7 @@ fn boxes_of_a_detection_dataset_are_read_as_datasets_writes_them() {
     let pairs = ["boxes=expected", "each_boxes=expected", "labels=objects.category", "each_labels=objects.category"];
     let paths = [dataset.display().to_string(), out.display().to_string()];
     let arguments = paths.into_iter().chain(pairs.map(str::to_owned));
-    let checked = run_script(&python_with(PYARROW), "tests/interop/check_parquet.py", arguments);
+    let checked = run_script(&python(), "tests/interop/check_parquet.py", arguments);
     assert_eq!(checked["different"], Value::Array(vec![]), "{checked}");
     assert!(checked["compared"].as_object().unwrap().values().all(|rows| *rows == PICTURES), "{checked}");
 }
@@ -233,7 +232,7 @@ fn pictures(folder: &Path, what: &str) -> PathBuf {
     }
     let arguments = [what.into(), dataset.clone().into_os_string()].into_iter();
     run_script(
-        &python_with(PYARROW),
+        &python(),
         "tests/interop/write_parquet.py",
         arguments.chain(files.into_iter().map(Into::into)),
     );

@@ -5,11 +5,10 @@ use std::{collections::BTreeMap, fs};
 use serde_json::{Value, json};
 use spdl_jpeg::{Axis, Jpeg, Limits, PictureRequest, Rgb, Scratch};
 use spdl_testkit::{
-    python::{python_with, run_script},
+    python::{python, run_script},
     root,
 };
 
-use super::crop_ready::PILLOW;
 
 /// The photographs, with the left, top, width and height of a crop of each, which is scaled by 1, 1/2 and less.
 const CROPS: [(&str, [u32; 4]); 9] = [
@@ -54,7 +53,7 @@ fn crop(bytes: &[u8], [left, top, width, height]: [u32; 4], pixels: u32) -> Vec<
 
 #[test]
 fn crops_are_no_further_from_pillows_than_those_of_libjpeg_turbos_scaled_decoding() {
-    let python = python_with(PILLOW);
+    let python = python();
     let folder = tempfile::tempdir().unwrap();
     let mut cases = Vec::new();
     for (number, (name, rect)) in CROPS.into_iter().enumerate() {

@@ -4,7 +4,7 @@ use std::fs;
 
 use spdl_testkit::{
     processes::{Cluster, ServerProcess, TestDataset},
-    python::python_with,
+    python::python,
 };
 
 /// A function that kills its parent, the worker, as the out-of-memory killer of a cgroup does.
@@ -20,7 +20,7 @@ def look(label, rng):
 
 #[test]
 fn a_sample_that_was_being_decoded_at_three_deaths_of_its_worker_is_left_out_and_named() {
-    let python = python_with(&["numpy==2.4.6"]);
+    let python = python();
     let pictures = spdl_cli::pictures::Pictures::new();
     let label = |index| if index == 17 { 77 } else { index % 7 };
     let dataset = TestDataset::of_records((0..24).map(|index| (pictures.picture(3, index), label(index).to_string())));

@@ -9,7 +9,7 @@ use std::{
 use spdl_cli::pictures::write_image_folder;
 use spdl_testkit::{
     processes::{ctl, run},
-    python::python_with,
+    python::python,
 };
 
 use super::trained::trains_end_to_end;
@@ -18,7 +18,7 @@ const SAMPLES: u64 = 40;
 
 /// Packs pictures into tars with members that are compressed, and compresses the tars.
 fn written(folder: &Path) -> PathBuf {
-    let python = python_with(&["--no-deps", "zstd==1.5.7.2"]);
+    let python = python();
     let (pictures, dataset) = (folder.join("pictures"), folder.join("dataset"));
     write_image_folder(&pictures, SAMPLES, 5, |_| {}).unwrap();
     let script = "import gzip, io, pathlib, sys, tarfile, zstd\n\

@@ -5,18 +5,16 @@ use std::{fs, path::PathBuf};
 use spdl_cli::pictures::write_image_folder;
 use spdl_testkit::{
     processes::{ctl, run},
-    python::{python_with, run_script},
+    python::{python, run_script},
 };
 
 use super::trained::trains_end_to_end;
 
-pub(crate) const TFRECORD: &[&str] =
-    &["--no-deps", "tfrecord==1.14.6", "numpy==2.4.6", "protobuf==7.36.2", "crc32c==2.9.post0"];
 const SAMPLES: u64 = 40;
 
 /// Writes a dataset of pictures and indexes it.
 fn written(folder: &tempfile::TempDir, compression: &str) -> (PathBuf, PathBuf) {
-    let python = python_with(TFRECORD);
+    let python = python();
     let (pictures, dataset) = (folder.path().join("pictures"), folder.path().join("dataset"));
     write_image_folder(&pictures, SAMPLES, 5, |_| {}).unwrap();
     let arguments = ["write", pictures.to_str().unwrap(), dataset.to_str().unwrap(), compression];

@@ -10,10 +10,9 @@ use serde_json::Value;
 use spdl_cli::pictures::{Pictures, write_image_folder};
 use spdl_testkit::{
     processes::{ctl, run},
-    python::{python_with, run_script},
+    python::{python, run_script},
 };
 
-const WEBDATASET: &[&str] = &["webdataset==1.0.2"];
 const PICTURES: u64 = 40;
 
 /// Returns the SHA-256 hex digests of files, computed by Python's implementation.
@@ -35,7 +34,7 @@ fn files(folder: &Path, prefix: &str, suffix: &str) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn shards_of_webdataset_give_the_same_bytes_after_indexing() {
-    let python = python_with(WEBDATASET);
+    let python = python();
     let folder = tempfile::tempdir().unwrap();
     let (pictures, shards) = (folder.path().join("pictures"), folder.path().join("shards"));
     write_image_folder(&pictures, PICTURES, 11, |_| {}).unwrap();
@@ -76,7 +75,7 @@ fn shards_of_webdataset_give_the_same_bytes_after_indexing() {
 
 #[test]
 fn shards_that_we_pack_are_read_by_webdataset() {
-    let python = python_with(WEBDATASET);
+    let python = python();
     let folder = tempfile::tempdir().unwrap();
     let (pictures, dataset) = (folder.path().join("pictures"), folder.path().join("dataset"));
     write_image_folder(&pictures, PICTURES, 12, |_| {}).unwrap();
@@ -108,7 +107,7 @@ fn shards_that_we_pack_are_read_by_webdataset() {
 
 #[test]
 fn records_whose_names_are_latin_1_have_the_keys_and_bytes_that_webdataset_reads() {
-    let python = python_with(WEBDATASET);
+    let python = python();
     for format in ["ustar", "gnu", "pax"] {
         let folder = tempfile::tempdir().unwrap();
         let (set, out) = (folder.path().join("set"), folder.path().join("out"));

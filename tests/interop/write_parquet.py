@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 from write_imagenet import jpeg_size
 
-ROWS = 50
+ROWS = 25
 
 
 def table(seed: int) -> pyarrow.Table:
@@ -78,7 +78,7 @@ def types(folder: pathlib.Path) -> dict:
                     column_encoding=None if dictionary or version == "1.0" else {**delta, **split},
                     write_page_index=number % 3 > 0,
                     write_page_checksum=number % 2 == 0,
-                    row_group_size=20,
+                    row_group_size=10,
                     # Small pages: several in a row group, and rows of different columns end in different ones.
                     data_page_size=2000,
                     write_batch_size=5,

@@ -48,6 +48,13 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
     write_skipped(report)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fails where pytest-xdist would run the tests of a group side by side, as it does beside pytest 9.2."""
+    alone = [item.nodeid for item in session.items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid]
+    if "PYTEST_XDIST_WORKER" in os.environ and alone:
+        raise pytest.UsageError(f"pytest-xdist does not see that these are in a group: {', '.join(alone)}")
+
+
 def write_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
     """Writes the reason if a test or a file is skipped; pytest's main process has the reports of all others."""
     path = os.environ.get("SPDL_TEST_SKIPPED")

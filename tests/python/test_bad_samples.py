@@ -70,7 +70,8 @@ def test_a_field_that_every_sample_lacks_is_one_question_and_not_a_line_for_each
         question = "no sample so far has `nofield`: check `from` of column `caption`"
         with pytest.raises(spdl_cluster.DataError, match=rf"has 11 bad samples of {PICTURES}, .*{question}"):
             loader.next()
-    assert len(lines("bad sample")) <= 2
+    # Lines of another test's loader may still arrive.
+    assert len(lines("nofield")) <= 2
 
 
 def test_a_few_bad_samples_of_a_small_dataset_do_not_end_the_job(job: MakeJob) -> None:

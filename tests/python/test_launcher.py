@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -215,6 +216,20 @@ def test_signals_reach_the_command_once_and_its_exit_code_comes_back(train: path
     output, _ = finish(launcher, 7)
     assert output == ""
     assert os.listdir(temporary) == []
+
+
+def test_a_signal_to_a_group_reaches_the_command_once_where_the_launchers_first_process_is_late(train: pathlib.Path, temporary: pathlib.Path) -> None:
+    launcher = run("--job", train, *python(WAITS), temporary=temporary)
+    assert read_line(launcher) == "waits"
+    os.kill(launcher.pid, signal.SIGSTOP)
+    os.killpg(launcher.pid, signal.SIGUSR2)
+    assert read_line(launcher) == "SIGUSR2"
+    # Longer than what arrives counts as sent together.
+    time.sleep(2.5)
+    os.kill(launcher.pid, signal.SIGCONT)
+    os.kill(launcher.pid, signal.SIGTERM)
+    assert read_line(launcher) == "SIGTERM"
+    finish(launcher, 7)
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["to the launcher", "to its group"])

@@ -21,7 +21,7 @@ from scenes import CATEGORIES, write_scenes  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCENES = 48
-EPOCHS = 20
+EPOCHS = 14
 
 
 @pytest.fixture(scope="module")

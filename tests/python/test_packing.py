@@ -54,6 +54,7 @@ def cluster(tmp_path: pathlib.Path) -> Iterator[slurm.Slurm]:
     cluster.stop()
 
 
+@pytest.mark.xdist_group("slurm")
 def test_the_batch_script_packs_a_dataset_in_an_array(
     cluster: slurm.Slurm, source: pathlib.Path, whole: dict[str, bytes], tmp_path: pathlib.Path
 ) -> None:

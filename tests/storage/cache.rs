@@ -139,9 +139,9 @@ async fn with_memory_for_a_part_of_the_dataset_that_part_of_an_epoch_comes_from_
     }
 }
 
-/// Returns the manifest with a name, and so many classes that it has 40 MB.
+/// Returns the manifest with a name, and so many classes that it has 34 MB.
 fn with_many_classes(manifest: &Manifest, name: &str) -> Manifest {
-    let classes = (0..40_000).map(|number| format!("{number:01000}"));
+    let classes = (0..34_000).map(|number| format!("{number:01000}"));
     let mut builder = ManifestBuilder::new(name).classes(classes);
     for (number, shard) in (0..).zip(manifest.shards()) {
         let blocks: Vec<BlockFacts> = manifest

@@ -126,7 +126,8 @@ async fn what_the_store_refuses_is_an_error_that_names_it_after_a_few_requests()
             let counts = request.fault.is_some() && (object == MANIFEST || !request.range.is_empty());
             *asked.entry(request.path + &request.range).or_default() += u32::from(counts);
         }
-        assert_eq!(asked.values().max(), Some(&4), "{asked:?}");
+        // On a busy machine an answer comes so late that the same is asked a second time meanwhile.
+        assert!(asked.values().max().is_some_and(|times| (4..=8).contains(times)), "{asked:?}");
     }
     // A refusal that passes after 2 requests, as a gateway may send, is no error.
     fixture.proxy.order(&shard, 0, 2, RequestFault::Status(403, None));

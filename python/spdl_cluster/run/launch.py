@@ -21,7 +21,7 @@ from .events import Timer
 from .exchange import Exchange, First, Others
 from .group import GroupProbe
 from .guard import GRACE_S
-from .linux import SignalInfo
+from .linux import SignalInfo, is_pending
 from .place import Place
 from .processes import Process, Processes
 
@@ -31,8 +31,9 @@ _LOOK_S, _IDLE_LOOK_S = 0.25, 5.0
 _SILENCE_S = 150.0
 #: For the other nodes to learn why there is no training: after an error, and after a signal.
 _FAREWELL_S, _SHORT_FAREWELL_S = 15.0, 2.0
-#: A signal to all processes of a job reaches the launcher, the command and the probe within this time, also on a busy machine.
-_TOGETHER_S = 1.0
+#: A signal to all processes of a job reaches the launcher, the command and the probe within this time, and the process above this one has
+#: handed it on; on a busy machine that process is waited for, for so long.
+_TOGETHER_S, _LATE_S = 1.0, 30.0
 #: How often a wait is reported.
 _REPORT_S = 30.0
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -274,6 +275,9 @@ class Launch:
 
     def _forward(self, number: int, since: float) -> None:
         """Sends a signal to the command, unless whoever sent it did so."""
+        if is_pending(number, os.getppid()) and time.monotonic() - since < _LATE_S:
+            self._forwards[number] = self._events.after(_TOGETHER_S, lambda: self._forward(number, since))
+            return
         del self._forwards[number]
         if self._command is not None and not self._probe.was_hit(number, since):
             self._command.signal(number)

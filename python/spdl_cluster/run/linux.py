@@ -43,6 +43,16 @@ def read_signals(descriptor: int) -> list[SignalInfo]:
     return [SignalInfo(number, sender) for number, _, _, sender in infos]
 
 
+def is_pending(number: int, pid: int) -> bool:
+    """Returns whether a process was sent a signal that it has not read yet."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            masks = [int(line.split()[1], 16) for line in file if line.startswith(("SigPnd:", "ShdPnd:"))]
+    except OSError:
+        return False
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
 def adopt_orphans() -> None:
     """Makes this process the parent of its descendants whose parents end."""
     _prctl(_SET_CHILD_SUBREAPER, 1)
