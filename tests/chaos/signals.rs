@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
@@ -30,13 +30,19 @@ fn spawn(command: &mut Command) -> ServerProcess {
     ServerProcess::spawn(command.stderr(Stdio::piped()))
 }
 
-/// Waits for a condition, usually about files.
+/// Waits for a condition, usually about the files of a process, which must not end before.
 #[track_caller]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+fn wait_until(what: &str, process: &mut ServerProcess, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < limit(), "{what} did not come about");
-        thread::yield_now();
+        let ended = process.child.try_wait().expect("a child");
+        if ended.is_some() || started.elapsed() > limit() {
+            process.kill();
+            let mut message = String::new();
+            process.child.stderr.take().expect("a pipe").read_to_string(&mut message).expect("messages are text");
+            panic!("{what} did not come about; the process, which has ended: {ended:?}, printed {message}");
+        }
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -139,14 +145,14 @@ fn packing_that_is_interrupted_leaves_nothing() {
         spawn(&mut pack)
     };
     let is_under_way = || files(&target).iter().any(|path| path.extension().is_some_and(|kind| kind == "tar"));
-    let process = pack();
-    wait_until("a shard", is_under_way);
+    let mut process = pack();
+    wait_until("a shard", &mut process, is_under_way);
     process.signal(Signal::INT);
     assert_interrupted(process, Signal::INT);
     assert!(files(&target).is_empty(), "{:?}", files(&target));
 
     let mut process = pack();
-    wait_until("a shard", is_under_way);
+    wait_until("a shard", &mut process, is_under_way);
     two_signals(&process);
     assert!(matches!(process.wait().code(), Some(130 | 143)));
     assert!(!target.join("manifest.spdl").exists());
@@ -157,8 +163,8 @@ fn making_pictures_that_is_interrupted_leaves_none_half_written() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = ctl();
     command.arg("pictures").arg(folder.path()).args(["--count", "10000000", "--quiet"]);
-    let process = spawn(&mut command);
-    wait_until("a picture", || !files(folder.path()).is_empty());
+    let mut process = spawn(&mut command);
+    wait_until("a picture", &mut process, || !files(folder.path()).is_empty());
     process.signal(Signal::TERM);
     assert_interrupted(process, Signal::TERM);
     let partial = |path: &PathBuf| path.extension().is_none_or(|kind| kind != "jpg");
@@ -171,8 +177,8 @@ fn a_replay_that_is_interrupted_leaves_no_batch_that_looks_whole_and_is_not() {
     let out = dataset.path("out");
     let mut command = ctl();
     command.arg("replay").arg(&job).args(["--all", "--json", "--out"]).arg(&out);
-    let process = spawn(&mut command);
-    wait_until("a batch", || out.join("step-00001/batch.json").exists());
+    let mut process = spawn(&mut command);
+    wait_until("a batch", &mut process, || out.join("step-00001/batch.json").exists());
     process.signal(Signal::TERM);
     assert_interrupted(process, Signal::TERM);
     for step in fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()) {

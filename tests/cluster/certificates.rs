@@ -49,7 +49,8 @@ fn the_ca_is_replaced_in_steps_while_ranks_train_and_then_its_old_certificates_a
     cluster.submit(&dataset.job("long", "epochs = 1000000"));
     let before = cluster.pull_all("certificates", 2, &["elsewhere"], &["--from", "0:0"]);
     assert!(before.iter().all(|report| report["transport"] == "quic"), "{before:?}");
-    let mut training = ServerProcess::spawn(&mut cluster.pull("long", 0, 1, "elsewhere", &["--progress", "--rate", "50"]));
+    let mut training =
+        ServerProcess::spawn(&mut cluster.pull("long", 0, 1, "elsewhere", &["--progress", "--rate", "50"]));
     training.line();
 
     let (own, new, old): (PathBuf, PathBuf, PathBuf) =

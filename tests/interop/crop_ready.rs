@@ -9,7 +9,6 @@ use spdl_testkit::{
     root,
 };
 
-
 /// Pictures of three classes: each picture's path in the source and, after a colon, in the repository.
 const PICTURES: [&str; 6] = [
     "space/rocket.jpg:assets/photos/rocket.jpg",

@@ -26,7 +26,6 @@ use spdl_testkit::{
 };
 use spdl_worker::decode::{Decoder, FieldTarget, SampleKey};
 
-
 const SCRIPT: &str = "tests/interop/foreign.py";
 /// Names of the pictures written by Pillow that our decoder refuses: TIFF with separate planes of 16-bit channels.
 const REFUSED: [&str; 1] = ["tiff-planar16"];

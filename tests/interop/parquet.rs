@@ -231,11 +231,7 @@ fn pictures(folder: &Path, what: &str) -> PathBuf {
         }
     }
     let arguments = [what.into(), dataset.clone().into_os_string()].into_iter();
-    run_script(
-        &python(),
-        "tests/interop/write_parquet.py",
-        arguments.chain(files.into_iter().map(Into::into)),
-    );
+    run_script(&python(), "tests/interop/write_parquet.py", arguments.chain(files.into_iter().map(Into::into)));
     dataset
 }
 

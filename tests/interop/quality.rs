@@ -9,7 +9,6 @@ use spdl_testkit::{
     root,
 };
 
-
 /// The photographs, with the left, top, width and height of a crop of each, which is scaled by 1, 1/2 and less.
 const CROPS: [(&str, [u32; 4]); 9] = [
     ("rocket.jpg", [0, 0, 640, 427]),
