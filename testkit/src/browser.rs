@@ -14,7 +14,7 @@ use std::{
 use serde_json::{Value, json};
 
 /// Time limit of a command of the browser, and of each wait. It is generous, because it only matters when something hangs.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A running browser with one tab; both end when it is dropped.
 pub struct Browser {

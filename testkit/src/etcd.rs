@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use crate::debian;
 
 /// Time limit of a start or a request. It is generous, because it only matters when something hangs.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A running etcd of one member; killed when dropped.
 pub struct EtcdProcess {

@@ -29,7 +29,7 @@ use std::{
 };
 
 /// A time limit that no test reaches: it only matters when something hangs.
-pub const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(300);
 
 /// Reports that the running test cannot run here: on standard error, and in the file that the variable `SPDL_TEST_SKIPPED`
 /// names, from which CI lists what was skipped.

@@ -121,14 +121,14 @@ fn a_rank_that_gets_sigterm_leaves_its_session_and_prints_its_report() {
     assert!(matches!(rank.wait().code(), Some(130 | 143)));
 }
 
-/// Writes a list of pictures whose last one is a pipe that blocks each reader for ever.
-fn list_without_end(dataset: &TestDataset) -> PathBuf {
+/// Writes a list of pictures whose last one is so large that packing it takes many seconds.
+fn long_list(dataset: &TestDataset) -> PathBuf {
     let pictures = files(&dataset.path("pictures"));
     let mut list: String = pictures.iter().map(|path| format!("{}\t0\n", path.display())).collect();
-    let endless = dataset.path("endless.jpg");
-    let made = Command::new("mkfifo").arg(&endless).status().expect("mkfifo starts");
-    assert!(made.success());
-    list.push_str(&format!("{}\t0\n", endless.display()));
+    let large = dataset.path("large.jpg");
+    // It has no content, so that it takes no room.
+    fs::File::create(&large).and_then(|file| file.set_len(8_000_000_000)).expect("a file");
+    list.push_str(&format!("{}\t0\n", large.display()));
     let path = dataset.path("list.txt");
     fs::write(&path, list).unwrap();
     path
@@ -137,7 +137,7 @@ fn list_without_end(dataset: &TestDataset) -> PathBuf {
 #[test]
 fn packing_that_is_interrupted_leaves_nothing() {
     let dataset = TestDataset::of_pictures(60, 20);
-    let list = list_without_end(&dataset);
+    let list = long_list(&dataset);
     let target = dataset.path("packed");
     let pack = || {
         let mut pack = ctl();

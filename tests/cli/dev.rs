@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-use spdl_testkit::processes::{Finished, TestDataset, ctl, run, signal};
+use spdl_testkit::processes::{Finished, TestDataset, ctl, limit, run, signal};
 
 /// A folder for clusters, which are ended with it.
 struct DevFolder(tempfile::TempDir);
@@ -78,7 +78,7 @@ fn processes(folder: &Path) -> Vec<u32> {
 
 #[track_caller]
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + limit();
     while !is_so() {
         assert!(Instant::now() < deadline, "{what} does not happen");
         thread::sleep(Duration::from_millis(50));

@@ -79,11 +79,10 @@ def ctl_json(*arguments: object) -> Any:
 
 
 def run_python(code: str, *arguments: object, **variables: str) -> subprocess.Popen[str]:
-    """Starts a new Python process that runs this code."""
+    """Starts a new Python process that runs this code. Its standard input has no end until the test closes it."""
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables}
-    )
+    pipe, environment = subprocess.PIPE, {**os.environ, **variables}
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
 def mypy_config(folder: pathlib.Path) -> pathlib.Path:

@@ -149,7 +149,7 @@ def test_a_job_that_is_preempted_goes_on_with_fewer_nodes_and_with_more_again(
     launch: Launch, job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
     pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
-    train = job_file(job(name="train", global_batch=6, epochs=60, epoch_end="exact"))
+    train = job_file(job(name="train", global_batch=6, epochs=40, epoch_end="exact"))
     traces, cluster = Traces(tmp_path / "traces"), launch.cluster
     program = EXAMPLE.parents[2] / "python/examples/train_ddp.py"
     arguments = ["--checkpoint", tmp_path / "checkpoint.pt", "--every", 1000, "--trace", traces.folder]
@@ -164,7 +164,7 @@ def test_a_job_that_is_preempted_goes_on_with_fewer_nodes_and_with_more_again(
     cluster.wait_for_jobs()
     assert any(" on 2 ranks, 0 of them twice;" in line for line in launch.lines()), launch.lines()
     seen = collections.Counter((epoch, sample) for step in traces.steps() for epoch, sample in step["seen"])
-    assert len(seen) == 60 * PICTURES and set(seen.values()) == {1}, "each step is trained once: the notice was in time"
+    assert len(seen) == 40 * PICTURES and set(seen.values()) == {1}, "each step is trained once: the notice was in time"
     ctl("audit", train, *(word for receipt in traces.receipts() for word in ("--receipt", receipt)))
     launch.assert_nothing_is_left()
 

@@ -26,7 +26,7 @@ use spdl_worker::{
 };
 
 /// The longest time that a batch may take with any fault of the store.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 /// A memory budget so small that few blocks stay cached.
 const MEMORY_BYTES: u64 = 16 << 20;
 

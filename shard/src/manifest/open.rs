@@ -232,14 +232,16 @@ fn pieces<'a>(text: &'a str, ends: impl Iterator<Item = u32> + 'a) -> impl Itera
 
 /// Returns whether `url` is a path to something inside the dataset's folder.
 pub(crate) fn is_relative_path(url: &str) -> bool {
-    url.len() <= MAX_URL_BYTES
-        && !url.bytes().any(|byte| byte.is_ascii_control())
-        && url.split('/').all(|part| !matches!(part, "" | "." | ".."))
+    url.len() <= MAX_URL_BYTES && !has_control(url) && url.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 /// Returns whether `name` can be the name of a class.
 pub(crate) fn is_class_name(name: &str) -> bool {
-    (1..=MAX_CLASS_BYTES).contains(&name.len()) && !name.bytes().any(|byte| byte.is_ascii_control())
+    (1..=MAX_CLASS_BYTES).contains(&name.len()) && !has_control(name)
+}
+
+fn has_control(text: &str) -> bool {
+    text.as_bytes().iter().any(u8::is_ascii_control)
 }
 
 fn utf8<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str, ManifestError> {
