@@ -45,7 +45,7 @@ wrong: spdl_cluster.Job = {"name": "first", "dataset": "dataset", "global_bach":
 column: spdl_cluster.Column = {"name": "image", "from": "jpg", "decode": "picture"}
 """
     )
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(mypy_config(tmp_path)), "wrong.py"]
+    command = [sys.executable, "-m", "mypy", "--config-file", str(mypy_config(tmp_path)), "wrong.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=2 * LIMIT_S)
     lines = [line for line in done.stdout.splitlines() if ": error: " in line]
     assert lines and all(line.startswith(("wrong.py:6:", "wrong.py:7:")) for line in lines), done.stdout

@@ -31,9 +31,10 @@ _LOOK_S, _IDLE_LOOK_S = 0.25, 5.0
 _SILENCE_S = 150.0
 #: For the other nodes to learn why there is no training: after an error, and after a signal.
 _FAREWELL_S, _SHORT_FAREWELL_S = 15.0, 2.0
-#: A signal to all processes of a job reaches the launcher, the command and the probe within this time, and the process above this one has
-#: handed it on; on a busy machine that process is waited for, for so long.
-_TOGETHER_S, _LATE_S = 1.0, 30.0
+#: A signal to all processes of a job reaches the launcher, the command and the probe within this time, also on a busy machine.
+_TOGETHER_S = 1.0
+#: The launcher's outer process is waited for so long while it has not handed on such a signal.
+_LATE_S = 30.0
 #: How often a wait is reported.
 _REPORT_S = 30.0
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -270,13 +271,15 @@ class Launch:
             if info.number in _ENDING:
                 raise Stopped(info.number)
         elif info.number not in self._forwards:
-            since = time.monotonic() - _TOGETHER_S
-            self._forwards[info.number] = self._events.after(_TOGETHER_S, lambda: self._forward(info.number, since))
+            self._forward_later(info.number, time.monotonic() - _TOGETHER_S)
+
+    def _forward_later(self, number: int, since: float) -> None:
+        self._forwards[number] = self._events.after(_TOGETHER_S, lambda: self._forward(number, since))
 
     def _forward(self, number: int, since: float) -> None:
         """Sends a signal to the command, unless whoever sent it did so."""
         if is_pending(number, os.getppid()) and time.monotonic() - since < _LATE_S:
-            self._forwards[number] = self._events.after(_TOGETHER_S, lambda: self._forward(number, since))
+            self._forward_later(number, since)
             return
         del self._forwards[number]
         if self._command is not None and not self._probe.was_hit(number, since):
