@@ -13,8 +13,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// Time limit of a command of the browser, and of each wait. It is generous, because it only matters when something hangs.
-const TIMEOUT: Duration = Duration::from_secs(300);
+use crate::LONG;
 
 /// A running browser with one tab; both end when it is dropped.
 pub struct Browser {
@@ -112,7 +111,7 @@ impl Browser {
         let started = Instant::now();
         while self.run(script) != true {
             assert!(
-                started.elapsed() < TIMEOUT,
+                started.elapsed() < LONG,
                 "{what} did not come about; the page shows:\n{}\n{:?}",
                 self.run("return document.body.innerText").as_str().unwrap_or_default(),
                 self.console()
@@ -154,7 +153,7 @@ fn port(output: &mut impl BufRead) -> u16 {
 /// Sends a request and returns the body of the answer. The driver keeps the connection open.
 fn http(address: &str, method: &str, path: &str, body: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_read_timeout(Some(LONG))?;
     let length = body.len();
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}")?;
     let mut answer = BufReader::new(stream);

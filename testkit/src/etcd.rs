@@ -11,10 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::debian;
-
-/// Time limit of a start or a request. It is generous, because it only matters when something hangs.
-const TIMEOUT: Duration = Duration::from_secs(300);
+use crate::{LONG, debian};
 
 /// A running etcd of one member; killed when dropped.
 pub struct EtcdProcess {
@@ -89,7 +86,7 @@ impl EtcdProcess {
     }
 
     fn wait(&self) {
-        let deadline = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + LONG;
         while !http(&self.health, "GET /health", "").is_some_and(|answer| answer.contains("\"true\"")) {
             assert!(Instant::now() < deadline, "etcd does not get well");
             thread::sleep(Duration::from_millis(20));
@@ -123,7 +120,7 @@ fn spawn(binary: &Path, data: &Path, address: &str, health: &str, certs: Option<
 /// Sends a request over HTTP and returns the whole response, if there is one.
 fn http(address: &str, request: &str, body: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
+    stream.set_read_timeout(Some(LONG)).ok()?;
     let length = body.len();
     write!(stream, "{request} HTTP/1.0\r\nHost: etcd\r\nContent-Length: {length}\r\n\r\n{body}").ok()?;
     let mut answer = String::new();

@@ -17,10 +17,10 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{root, stored::files, target};
+use crate::{LONG, root, stored::files, target};
 
 /// Time limit of each process that a test starts, and of each wait. Only what hangs reaches it, also on a busy machine.
-pub const LIMIT: Duration = Duration::from_secs(300);
+pub const LIMIT: Duration = LONG;
 static LIMIT_S: AtomicU64 = AtomicU64::new(LIMIT.as_secs());
 
 /// Returns the time limit: [`LIMIT`], or the one set by [`set_limit`].

@@ -114,10 +114,13 @@ async fn a_slow_request_is_hedged_and_hedges_are_few() {
 async fn what_the_store_refuses_is_an_error_that_names_it_after_a_few_requests() {
     let fixture = StorageFixture::new(24, 6).await;
     let shard = fixture.shards().remove(1);
+    // On a busy machine an answer may come so late that the same would be asked a second time meanwhile.
+    let mut asked_once = FeedSettings::default();
+    asked_once.retry.hedge_percent = 0.0;
     for (status, object) in [(403, shard.as_str()), (404, shard.as_str()), (404, MANIFEST), (400, MANIFEST)] {
         let before = fixture.proxy.requests().len();
         fixture.proxy.order(object, 0, 1 << 40, RequestFault::Status(status, None));
-        let error = fixture.run(1, &FeedSettings::default()).await.unwrap_err();
+        let error = fixture.run(1, &asked_once).await.unwrap_err();
         assert!(error.to_string().contains(object) && !error.is_retryable(), "{status}: {error}");
         fixture.proxy.forget_orders();
         let mut asked: HashMap<String, u32> = HashMap::new();
@@ -126,8 +129,7 @@ async fn what_the_store_refuses_is_an_error_that_names_it_after_a_few_requests()
             let counts = request.fault.is_some() && (object == MANIFEST || !request.range.is_empty());
             *asked.entry(request.path + &request.range).or_default() += u32::from(counts);
         }
-        // On a busy machine an answer comes so late that the same is asked a second time meanwhile.
-        assert!(asked.values().max().is_some_and(|times| (4..=8).contains(times)), "{asked:?}");
+        assert_eq!(asked.values().max(), Some(&4), "{asked:?}");
     }
     // A refusal that passes after 2 requests, as a gateway may send, is no error.
     fixture.proxy.order(&shard, 0, 2, RequestFault::Status(403, None));

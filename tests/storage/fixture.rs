@@ -15,6 +15,7 @@ use spdl_core::{
 };
 use spdl_shard::store::DatasetStore;
 use spdl_testkit::{
+    LONG,
     processes::{ctl, run},
     proxy::Proxy,
     s3::S3Server,
@@ -25,8 +26,6 @@ use spdl_worker::{
     fetch::RetrySettings,
 };
 
-/// The longest time that a batch may take with any fault of the store.
-const LIMIT: Duration = Duration::from_secs(300);
 /// A memory budget so small that few blocks stay cached.
 const MEMORY_BYTES: u64 = 16 << 20;
 
@@ -151,7 +150,7 @@ impl FedRank {
 
     /// Takes one batch; returns `false` at the end.
     pub(crate) async fn next(&mut self) -> Result<bool, FeedError> {
-        match tokio::time::timeout(LIMIT, self.feed.next()).await.expect("a batch within the limit")? {
+        match tokio::time::timeout(LONG, self.feed.next()).await.expect("a batch within the limit")? {
             FeedEvent::Filled { slot, used_bytes, .. } => {
                 let bytes = self.feed.slab().read(slot).expect("the slot holds a batch");
                 let mut hash = DefaultHasher::new();
