@@ -165,6 +165,7 @@ class NativeLoader:
         run: str | None,
         start: str | None,
         takeover: bool | None,
+        launch: str | None,
         epochs: int | None,
         coordinators: str | None,
         certs: str | os.PathLike[str] | None,

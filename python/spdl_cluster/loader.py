@@ -311,6 +311,7 @@ def connect(
     run: str | None = None,
     start: StartFrom | None = None,
     takeover: bool | None = None,
+    launch: str | None = None,
     epochs: int | None = None,
     coordinators: str | None = None,
     certs: str | os.PathLike[str] | None = None,
@@ -341,8 +342,9 @@ def connect(
         `"EPOCH:OFFSET"`; or a state. The same on all ranks. Default `SPDL_START`, or `"beginning"`. `Loader.start`
         returns which it was.
     takeover: whether to end a live launch of the run. If false, the coordinator refuses to start a run whose ranks are
-        alive; a restart of the same launch, known by torchrun's or SLURM's id or `SPDL_LAUNCH_ID`, needs no takeover.
-        The same on all ranks. Default `SPDL_TAKEOVER`, or `False`.
+        alive; a restart of the same launch needs no takeover. The same on all ranks. Default `SPDL_TAKEOVER`, or `False`.
+    launch: an id that all ranks of a launch share, across restarts too, and no other launch has. Default `SPDL_LAUNCH_ID`,
+        or torchrun's or SLURM's id.
     epochs: number of epochs of the run from this launch on. Default `SPDL_EPOCHS`, or as many as the run had, or else
         the job has.
     coordinators: `HOST:PORT` of the coordinator, or of all of them, separated by commas. Default `SPDL_COORD`.
@@ -379,6 +381,7 @@ def connect(
         run=run,
         start=_start_text(start, state),
         takeover=takeover,
+        launch=launch,
         epochs=epochs,
         coordinators=coordinators,
         certs=None if certs is None else os.fspath(certs),

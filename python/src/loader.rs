@@ -179,7 +179,7 @@ impl NativeLoader {
     /// Makes the loader of a rank that a cluster serves. `ranks()` returns rank and world when the loader is opened.
     /// Settings that are `None` come from the `SPDL_*` variables or have their defaults.
     #[staticmethod]
-    #[pyo3(signature = (ranks, *, job, run, start, takeover, epochs, coordinators, certs, transport, slots, timeout, socket, node, global_batch, log_every, device, device_options))]
+    #[pyo3(signature = (ranks, *, job, run, start, takeover, launch, epochs, coordinators, certs, transport, slots, timeout, socket, node, global_batch, log_every, device, device_options))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn connect(
         py: Python<'_>,
@@ -188,6 +188,7 @@ impl NativeLoader {
         run: Option<String>,
         start: Option<String>,
         takeover: Option<bool>,
+        launch: Option<String>,
         epochs: Option<u64>,
         coordinators: Option<String>,
         certs: Option<PathBuf>,
@@ -203,7 +204,7 @@ impl NativeLoader {
     ) -> PyResult<Self> {
         let timeout = seconds(py, "timeout", timeout)?;
         let log_every = seconds(py, "log_every", log_every)?;
-        let launch = LaunchOptions { run, start, takeover, epochs };
+        let launch = LaunchOptions { run, start, takeover, id: launch, epochs };
         let options =
             ClusterOptions { job, launch, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
         let (job, source) = options.source().map_err(|error| errors::of_client(py, &error, ""))?;

@@ -242,6 +242,8 @@ pub(crate) struct LaunchOptions {
     /// The text of a [`StartFrom`].
     pub(crate) start: Option<String>,
     pub(crate) takeover: Option<bool>,
+    /// What all ranks of the launch have in common, across restarts too.
+    pub(crate) id: Option<String>,
     pub(crate) epochs: Option<u64>,
 }
 
@@ -265,10 +267,11 @@ impl ClusterOptions {
     pub(crate) fn source(self) -> Result<(String, BatchSource), ClientError> {
         let mut settings = Settings::from_env()?;
         settings.job = self.job.unwrap_or(settings.job);
-        let LaunchOptions { run, start, takeover, epochs } = self.launch;
+        let LaunchOptions { run, start, takeover, id, epochs } = self.launch;
         settings.run = run.or(settings.run);
         settings.start = start.map_or(Ok(settings.start), |text| text.parse())?;
         settings.takeover = takeover.unwrap_or(settings.takeover);
+        settings.launch = id.or(settings.launch);
         settings.epochs = epochs.or(settings.epochs);
         settings.coordinators = self.coordinators.unwrap_or(settings.coordinators);
         settings.certs = self.certs.unwrap_or(settings.certs);

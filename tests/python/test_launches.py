@@ -92,5 +92,9 @@ def test_a_notebook_does_not_end_a_training_and_a_run_of_its_own_goes_beside_it(
             take(other, 1)
             with pytest.raises(spdl_cluster.RefusedError, match=r"session \d+ of job `busy` was superseded"):
                 take(training, 1_000_000)
+        with cluster.connect(0, 1, job=name, takeover=True, launch="nightly") as other:
+            take(other, 1)
+            with cluster.connect(0, 1, job=name, launch="nightly") as again:
+                take(again, 1)
     with pytest.raises(spdl_cluster.SettingError, match="`SPDL_RUN` is `a b`"):
         cluster.connect(0, 1, job=name, run="a b")

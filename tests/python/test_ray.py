@@ -181,6 +181,7 @@ def test_two_nodes_train_every_sample_once_although_servers_are_killed(
         apart = cluster.get_dataset_shard(rank=1, world=2, run="apart")
         assert len(next(iter(apart.iter_torch_batches(batch_size=6, device="cpu")))["label"]) == 6
         apart.close()
+        assert "SPDL_LAUNCH_ID" not in os.environ, "what connects to another cluster is of another launch"
         servers = processes(temporary)
         assert len(servers) == 3, "a coordinator and two workers"
         training = Training(cluster, tmp_path, go)

@@ -65,7 +65,8 @@ class RayCluster:
         found = _of_ray_train()
         rank, world = _ranks(found, rank, world)
         # Ray Train starts its workers again after a failure. They belong to the same launch, and so take over.
-        os.environ.setdefault("SPDL_LAUNCH_ID", self._launch if found is None else f"{self._launch}-{found.get_experiment_name()}")
+        if not os.environ.get("SPDL_LAUNCH_ID"):
+            settings.setdefault("launch", self._launch if found is None else f"{self._launch}-{found.get_experiment_name()}")
         node = settings.pop("node", None) or ray.get_runtime_context().get_node_id()
         return connect(rank, world, job=self._name(job), coordinators=self.address, certs=self._certificates(), node=node, **settings)
 
