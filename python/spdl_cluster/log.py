@@ -11,8 +11,24 @@ _LOGGER = logging.getLogger("spdl_cluster")
 
 
 def _deliver(level: int, name: str, text: str) -> None:
-    """Logs one line; a thread of the native half calls it for each line."""
-    logging.getLogger(name).log(level, "%s", text)
+    """Logs one line; a thread of the native half calls it for each line.
+
+    The logger is the nearest that the program has, up to `spdl_cluster`: to make one, in this thread, would change the table of
+    loggers while others go through it, as pytest does.
+    """
+    logger = _nearest(name)
+    if logger.isEnabledFor(level):
+        logger.handle(logger.makeRecord(name, level, __file__, 0, "%s", (text,), None))
+
+
+def _nearest(name: str) -> logging.Logger:
+    """Returns the logger of this name, or else the nearest one above it that the program has."""
+    while name:
+        found = logging.Logger.manager.loggerDict.get(name)
+        if isinstance(found, logging.Logger):
+            return found
+        name = name.rpartition(".")[0]
+    return _LOGGER
 
 
 def follow() -> None:

@@ -328,8 +328,22 @@ def test_a_line_is_logged_for_each_interval(job: MakeJob, caplog: pytest.LogCapt
         spdl_cluster.local(job(), log_every=0)
     with caplog.at_level(logging.INFO, logger="spdl_cluster"):
         with spdl_cluster.local(job(name="logged", epochs=1_000_000), log_every=0.05) as loader:
-            while not any("job `logged`: " in line and " samples/s; " in line for line in caplog.messages):
+            def lines_of_interval() -> list[logging.LogRecord]:
+                return [record for record in caplog.records if "job `logged`: " in record.getMessage() and " samples/s; " in record.getMessage()]
+
+            loggers = set(logging.Logger.manager.loggerDict)
+            while not lines_of_interval():
                 loader.next()
+            [name] = {record.name for record in lines_of_interval()}
+            assert name.startswith("spdl_cluster.") and set(logging.Logger.manager.loggerDict) == loggers, "what goes through them is not disturbed"
+            own = logging.getLogger(name)
+            own.addHandler(caplog.handler)
+            caplog.clear()
+            while len(lines_of_interval()) < 2:
+                loader.next()
+            own.removeHandler(caplog.handler)
+    first, second, *_ = lines_of_interval()
+    assert first is second, "a logger that the program has gets its lines, and those above it do"
 
 
 def test_a_relative_dataset_is_relative_to_its_job_file(job: MakeJob, dataset: pathlib.Path, job_file: JobFile) -> None:
