@@ -205,7 +205,7 @@ fn an_index_names_what_it_leaves_out_and_takes_any_name_and_links() {
             "fields: cls in all records, jpg in all records",
             "left out: 1 `.jpg` file: links to nothing (`bee/3.jpg`)",
             "left out: 1 `.jpg` file: no regular files (`bee/pipe.jpg`)",
-            "left out: 2 `.jpg` files: hidden, or in a hidden folder (`.ipynb_checkpoints/1-checkpoint.jpg`)",
+            "left out: 2 files: hidden, or in a hidden folder (`.ipynb_checkpoints/1-checkpoint.jpg`)",
             "left out: 1 file: their names give no field, as `KEY.jpg` does (`bee/README`)",
             "note: file `bee/empty.jpg` is empty",
         ],

@@ -8,7 +8,8 @@ use super::{
     DatasetError, DatasetProgress, DatasetReport, LeftOutReason, LeftOutTally,
     blocks::check_block_bytes,
     folder::{Overwrite, add_shard, dataset_name, put_index, remove},
-    listing::{Listing, not_objects},
+    hidden::{is_hidden, is_hidden_shard},
+    listing::{FilesSeen, Listing, not_objects},
     old_manifest::OldManifest,
     replace::{NotCommitted, is_own, recover, refuse_manifest, settle_indexes, staged, switch},
     report::{DatasetTally, Meter},
@@ -16,8 +17,8 @@ use super::{
     source::way_out_of,
 };
 use crate::{
-    format::{self, DEFAULT_FORMAT, Format, files::FileTable},
-    index::INDEX_SUFFIX,
+    format::{self, DEFAULT_FORMAT, Format, Takes, files::FileTable},
+    index::{INDEX_SUFFIX, is_index},
     manifest::{DEFAULT_BLOCK_BYTES, MANIFEST_NAME, ManifestBuilder, check_names},
     store::DatasetStore,
 };
@@ -124,11 +125,12 @@ pub async fn index_until(
         Overwrite::Replace => recover(to).await?,
     };
     let old_manifest = OldManifest::of(old, options.old_metadata);
-    let folder = list(from, options).await?;
+    let mut folder = list(from, options).await?;
     let format = format_of(from, options, &folder)?;
     let mut tally = DatasetTally::default();
     if options.shards == ShardList::All {
         tally.odd.left_out.join(not_objects(from).await);
+        take(format, from, &mut folder, &mut tally.odd.left_out);
     }
     let meter = Meter::new(progress);
     let mut indexing = Indexing {
@@ -248,6 +250,33 @@ async fn list(from: &DatasetStore, options: &IndexOptions) -> Result<Listing, Da
             Listing::of_names(from, names).await
         }
     }
+}
+
+/// Takes out of a folder what is no part of a dataset of this format, and counts what looks as if it were: what is hidden, and
+/// shards that are there under another name.
+fn take(format: &'static dyn Format, from: &DatasetStore, folder: &mut Listing, left_out: &mut LeftOutTally) {
+    let takes = match format.takes() {
+        Takes::ShardsOrAll if !format.recognises(folder) => {
+            folder.retain(|object| !is_index(object.name));
+            Takes::Listed
+        }
+        takes => takes,
+    };
+    let mut seen = FilesSeen::in_folder(from.local_folder());
+    folder.retain(|object| {
+        let name = object.name;
+        let why = match takes {
+            Takes::Files => is_hidden(name).then_some(LeftOutReason::Hidden),
+            Takes::Shards | Takes::ShardsOrAll if !format.is_shard(name) => return false,
+            _ if is_hidden_shard(name) => Some(LeftOutReason::Hidden),
+            Takes::Listed => None,
+            Takes::Shards | Takes::ShardsOrAll => (!seen.is_first(name)).then_some(LeftOutReason::SameFile),
+        };
+        if let Some(why) = why {
+            left_out.add(&name.escape_debug().to_string(), why);
+        }
+        why.is_none()
+    });
 }
 
 /// Returns the format that the options name, or else the first format that recognises the folder.

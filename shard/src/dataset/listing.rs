@@ -1,11 +1,11 @@
 //! The objects in a dataset's folder, in a compact form: a million of them take some 24 MB beside their names and etags.
 
-use std::{cmp::Ordering, future::ready, path::Path};
+use std::{cmp::Ordering, collections::HashSet, future::ready, os::unix::fs::MetadataExt as _, path::Path};
 
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStoreExt};
 
-use super::{DatasetError, LeftOutReason, LeftOutTally};
+use super::{DatasetError, LeftOutReason, LeftOutTally, hidden::is_hidden};
 use crate::store::{DatasetStore, StoreError};
 
 /// Upper limit of the objects that are listed in a folder, so that a wrong bucket does not exhaust the memory.
@@ -145,6 +145,25 @@ impl ListingEntry {
     }
 }
 
+/// The files of a folder on disk that were seen so far. By links, one file can have several names.
+pub(super) struct FilesSeen<'f> {
+    /// `None` in a store, where no object has two names.
+    folder: Option<&'f Path>,
+    seen: HashSet<(u64, u64)>,
+}
+
+impl<'f> FilesSeen<'f> {
+    pub(super) fn in_folder(folder: Option<&'f Path>) -> Self {
+        Self { folder, seen: HashSet::new() }
+    }
+
+    /// Returns whether the file of this name was not seen under another one.
+    pub(super) fn is_first(&mut self, name: &str) -> bool {
+        let metadata = self.folder.and_then(|folder| std::fs::metadata(folder.join(name)).ok());
+        metadata.is_none_or(|file| self.seen.insert((file.dev(), file.ino())))
+    }
+}
+
 /// Lists the objects in a folder and its subfolders, in no order.
 pub(super) fn list(from: &DatasetStore) -> impl Stream<Item = Result<(String, ObjectMeta), DatasetError>> {
     let folder = from.folder().clone();
@@ -183,6 +202,9 @@ fn walk(root: &Path, folder: &str, depth: usize, found: &mut LeftOutTally) {
     let Ok(entries) = std::fs::read_dir(root.join(folder)) else { return };
     for entry in entries.flatten() {
         let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) else { continue };
+        if is_hidden(&name) {
+            continue;
+        }
         let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
         // The type of a link's target takes a call of the system; that of all else is in the folder.
         let kind = match kind.is_symlink().then(|| std::fs::metadata(entry.path())) {

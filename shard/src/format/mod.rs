@@ -34,7 +34,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
-use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
+use crate::dataset::{DatasetError, Listing, Scan, ScannedShard, is_hidden_shard};
 use crate::{FormatError, manifest::Shard};
 
 /// All formats. Where no format is given for a folder, the first format of this table that recognises it counts.
@@ -67,11 +67,35 @@ pub trait Format: fmt::Debug + Send + Sync {
     /// If the bytes are not a complete, undamaged and consistent index, or if they are another index.
     fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError>;
 
-    /// Returns whether a folder that holds these objects has this format.
-    fn recognises(&self, folder: &Listing) -> bool;
+    /// Returns whether an object of this name is a shard by itself, unless it is hidden.
+    fn is_shard(&self, name: &str) -> bool;
 
-    /// Finds the shards and blocks of a dataset, in order, and makes the index of each shard.
+    /// Returns what is taken of a folder in which nothing was chosen: by default its shards.
+    fn takes(&self) -> Takes {
+        Takes::Shards
+    }
+
+    /// Returns whether a folder that holds these objects has this format.
+    fn recognises(&self, folder: &Listing) -> bool {
+        folder.iter().any(|object| self.is_shard(object.name) && !is_hidden_shard(object.name))
+    }
+
+    /// Finds the shards and blocks of a dataset among the objects that were chosen or [taken](Self::takes), in order, and
+    /// makes the index of each shard.
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>>;
+}
+
+/// What a format takes of a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// The shards.
+    Shards,
+    /// The shards, or all objects where none has the name of one.
+    ShardsOrAll,
+    /// All objects: which of them are shards is written in one of them.
+    Listed,
+    /// All objects: each may be a field of a record.
+    Files,
 }
 
 impl PartialEq for dyn Format {

@@ -6,6 +6,7 @@ mod dataset;
 mod examples;
 mod files;
 mod files_listing;
+mod hidden;
 mod hub;
 mod index;
 mod manifest;

@@ -1,9 +1,10 @@
 //! Reads a folder of class folders.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, fs::FileType, path::Path};
 
 use super::{
-    DatasetError, ListOptions,
+    super::hidden::is_hidden,
+    DatasetError, LeftOutTally, ListOptions,
     collect::{Collected, FileCollector},
     hints,
     left_out::LeftOutReason,
@@ -24,6 +25,18 @@ enum PathKind {
     Other,
 }
 
+impl PathKind {
+    fn of(kind: FileType) -> Self {
+        if kind.is_dir() {
+            Self::Folder
+        } else if kind.is_file() {
+            Self::File
+        } else {
+            Self::Other
+        }
+    }
+}
+
 /// Reads the folder of class folders at `root`.
 pub(super) fn read(root: &Path, how: &ListOptions<'_>, temporary: &TemporaryFolder) -> Result<Collected, DatasetError> {
     let taken = how.taken(true);
@@ -32,6 +45,7 @@ pub(super) fn read(root: &Path, how: &ListOptions<'_>, temporary: &TemporaryFold
     let mut folders: Vec<String> = Vec::new();
     entries(root, |name, kind| {
         match kind {
+            _ if is_hidden(&name) => count_hidden(root, name, kind, 1, &mut files.left_out),
             PathKind::Folder => folders.push(name),
             PathKind::File => files.left_out.add(&name, LeftOutReason::NoClass),
             PathKind::Other => files.left_out.add(&name, LeftOutReason::NotRegular),
@@ -86,6 +100,10 @@ fn walk(
     entries(&root.join(folder), |name, kind| {
         let path = format!("{folder}/{name}");
         match kind {
+            _ if is_hidden(&name) => {
+                count_hidden(root, path, kind, depth + 1, &mut files.left_out);
+                Ok(())
+            }
             PathKind::Folder => walk(root, &path, label, depth + 1, files),
             PathKind::File => files.add(Some(label), &path, 0),
             PathKind::Other => {
@@ -96,7 +114,19 @@ fn walk(
     })
 }
 
-/// Passes the names in a folder to `take`, in no order, with the kind of each. Hidden entries are left out.
+/// Counts the hidden file at `path` of the root, or the files in the hidden folder there, as far as they can be seen.
+fn count_hidden(root: &Path, path: String, kind: PathKind, depth: usize, left_out: &mut LeftOutTally) {
+    if kind != PathKind::Folder {
+        left_out.add(&path, LeftOutReason::Hidden);
+    } else if depth < MAX_DEPTH {
+        let _ = entries(&root.join(&path), |name, kind| {
+            count_hidden(root, format!("{path}/{name}"), kind, depth + 1, left_out);
+            Ok(())
+        });
+    }
+}
+
+/// Passes the names in a folder to `take`, in no order, with the kind of each.
 fn entries(
     folder: &Path,
     mut take: impl FnMut(String, PathKind) -> Result<(), DatasetError>,
@@ -106,18 +136,14 @@ fn entries(
         let entry = entry.map_err(fail)?;
         let name = entry.file_name().into_string();
         let name = name.map_err(|_| wrong(&entry.path(), "has a name that is not UTF-8"))?;
-        if !name.starts_with('.') {
-            let fail = |error: std::io::Error| wrong(&entry.path(), &format!("cannot be read: {error}"));
-            let listed = entry.file_type().map_err(fail)?;
-            let kind =
-                if listed.is_symlink() { std::fs::metadata(entry.path()).map_err(fail)?.file_type() } else { listed };
-            let kind = match kind {
-                kind if kind.is_dir() => PathKind::Folder,
-                kind if kind.is_file() => PathKind::File,
-                _ => PathKind::Other,
-            };
-            take(name, kind)?;
-        }
+        let fail = |error: std::io::Error| wrong(&entry.path(), &format!("cannot be read: {error}"));
+        let listed = entry.file_type().map_err(fail)?;
+        let kind = match listed.is_symlink().then(|| std::fs::metadata(entry.path())) {
+            Some(Err(_)) if is_hidden(&name) => PathKind::Other,
+            Some(target) => PathKind::of(target.map_err(fail)?.file_type()),
+            None => PathKind::of(listed),
+        };
+        take(name, kind)?;
     }
     Ok(())
 }

@@ -43,7 +43,7 @@ pub enum LeftOutReason {
     DeadLink,
     /// Its name gives no field: it has no extension.
     NoField,
-    /// Its name begins with a dot, or that of a folder that it lies in.
+    /// Its name begins with a dot, or that of a folder that it lies in; or others keep the folder for themselves.
     Hidden,
     /// Its name has a control character, or more than 4096 bytes.
     BadName,
@@ -51,6 +51,8 @@ pub enum LeftOutReason {
     TooLarge,
     /// The table has no row for it, or for a file with its stem.
     NoRow,
+    /// It is a shard that is there under another name, by a link.
+    SameFile,
 }
 
 impl LeftOutReason {
@@ -71,6 +73,7 @@ impl LeftOutReason {
             Self::BadName => "names with control characters, or longer than 4096 bytes",
             Self::TooLarge => "4 GiB or more",
             Self::NoRow => "no row in the table",
+            Self::SameFile => "the same file as another shard, by a link",
         }
     }
 }
@@ -81,7 +84,11 @@ pub(crate) struct LeftOutTally(BTreeMap<(String, LeftOutReason), (u64, String)>)
 
 impl LeftOutTally {
     pub(crate) fn add(&mut self, path: &str, why: LeftOutReason) {
-        let mut suffix = super::extension(path).map(|extension| format!(".{extension}")).unwrap_or_default();
+        let mut suffix = match why {
+            // What they are is of no interest.
+            LeftOutReason::Hidden => String::new(),
+            _ => super::extension(path).map(|extension| format!(".{extension}")).unwrap_or_default(),
+        };
         if self.0.len() >= MAX_SUFFIXES && !self.0.contains_key(&(suffix.clone(), why)) {
             suffix = ".*".to_owned();
         }

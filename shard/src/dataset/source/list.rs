@@ -8,10 +8,12 @@ use std::{
 };
 
 use super::{
+    super::hidden::is_hidden_in_list,
     DatasetError, ListOptions, at_line,
     collect::{Collected, FileCollector},
     extension,
     file::{open_text, text_of},
+    left_out::{LeftOutReason, LeftOutTally},
     stems::Rules,
     wrong,
 };
@@ -33,6 +35,7 @@ pub(super) fn read(list: &Path, how: &ListOptions<'_>, temporary: &TemporaryFold
         let number = u32::try_from(line.number).map_err(|_| at_line(list, line.number, "is beyond 4 billion lines"))?;
         files.add(label.transpose()?, line.path, number)?;
     }
+    files.left_out.join(lines.hidden);
     let by_line = |found: &mut super::stems::FoundRecord| found.first.line.to_be_bytes().to_vec();
     let mut found = files.records(by_line, |_| ())?;
     found.classes = labels.classes;
@@ -54,18 +57,27 @@ struct ListLines<'l> {
     number: usize,
     /// Whether lines have labels, as the first one has or has not.
     has_labels: Option<bool>,
+    /// The files of lines that were passed over, since what they name is hidden.
+    hidden: LeftOutTally,
 }
 
 impl<'l> ListLines<'l> {
     fn open(list: &'l Path) -> Result<Self, DatasetError> {
-        Ok(Self { list, reader: open_text(list)?, line: String::new(), number: 0, has_labels: None })
+        let hidden = LeftOutTally::default();
+        Ok(Self { list, reader: open_text(list)?, line: String::new(), number: 0, has_labels: None, hidden })
     }
 
     fn next(&mut self) -> Result<Option<ListLine<'_>>, DatasetError> {
         while self.read_line()? {
-            if !self.line.trim().is_empty() && !self.line.starts_with('#') {
-                return self.check().map(Some);
+            let path = self.line.split('\t').next().unwrap_or_default().trim();
+            if self.line.trim().is_empty() || self.line.starts_with('#') {
+                continue;
             }
+            if is_hidden_in_list(path) {
+                self.hidden.add(path, LeftOutReason::Hidden);
+                continue;
+            }
+            return self.check().map(Some);
         }
         Ok(None)
     }

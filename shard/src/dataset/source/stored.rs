@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 use tokio::runtime::Handle;
 
 use super::{
-    super::listing::list,
+    super::{hidden::is_hidden, listing::list},
     DatasetError, DatasetStore, ListOptions, SourceFiles,
     collect::{Collected, FileCollector},
     extension,
@@ -77,10 +77,12 @@ async fn collect(
     let mut found = FoundClasses::new();
     let mut listed = std::pin::pin!(list(from));
     while let Some((path, meta)) = listed.try_next().await? {
-        // As in a folder on disk, what is hidden is no part of the source, and neither are folders: some programs put an
-        // empty object where one is.
-        let is_folder = meta.size == 0 && extension(&path).is_none();
-        if is_folder || path.split('/').any(|part| part.starts_with('.')) {
+        // Some programs put an empty object where a folder is.
+        if meta.size == 0 && extension(&path).is_none() {
+            continue;
+        }
+        if is_hidden(&path) {
+            files.left_out.add(&path, LeftOutReason::Hidden);
             continue;
         }
         let Some((class, _)) = path.split_once('/') else {

@@ -28,8 +28,8 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
-use super::{Format, ShardIndex, StoredObject};
-use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
+use super::{Format, ShardIndex, StoredObject, Takes};
+use crate::dataset::{DatasetError, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
 pub use footer::{Footer, LAST_BLOCK_BYTES, MAX_FOOTER_BYTES, footer_range};
@@ -63,8 +63,12 @@ impl Format for ArrayRecord {
         index_file::open(bytes, expected)
     }
 
-    fn recognises(&self, folder: &Listing) -> bool {
-        folder.iter().any(|object| scan::is_named_so(object.name))
+    fn is_shard(&self, name: &str) -> bool {
+        scan::is_named_so(name)
+    }
+
+    fn takes(&self) -> Takes {
+        Takes::ShardsOrAll
     }
 
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     blocking,
     dataset::{DatasetError, DatasetOddities, MemoryBound, Scan, ScanCounts, ScannedShard},
-    format::{ObjectRange, ObjectRole, StoredObject, files::is_hidden},
+    format::{ObjectRange, ObjectRole, StoredObject},
     index::is_index,
     index_file::IndexFile,
     manifest::ShardFacts,
@@ -37,14 +37,7 @@ pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, Dat
     if let Err(error) = scan.refuse_boxes("is only for tars") {
         return stream::iter([Err(error)]).boxed();
     }
-    let mut folder = std::mem::take(&mut scan.folder);
-    if !scan.is_chosen {
-        let has_names = folder.iter().any(|object| is_named_so(object.name));
-        folder.retain(|object| match has_names {
-            true => is_named_so(object.name),
-            false => !is_index(object.name) && !is_hidden(object.name),
-        });
-    }
+    let folder = std::mem::take(&mut scan.folder);
     scan.meter.expect_bytes(folder.iter().map(|object| object.bytes).sum());
     let (meter, files_at_once) = (scan.meter, scan.options.shards_at_once.max(1));
     let scanner = Arc::new(Scanner {

@@ -18,11 +18,10 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
-use super::{Format, ShardIndex, StoredObject};
-use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
+use super::{Format, ShardIndex, StoredObject, Takes};
+use crate::dataset::{DatasetError, Listing, Scan, ScannedShard, is_hidden};
 use crate::{FormatError, manifest::Shard};
 
-pub(super) use records::is_hidden;
 pub use table::FileTable;
 
 /// Loose files.
@@ -42,8 +41,17 @@ impl Format for LooseFiles {
         index::open(bytes, expected)
     }
 
+    /// A shard of loose files is a list of them, and no object.
+    fn is_shard(&self, _name: &str) -> bool {
+        false
+    }
+
+    fn takes(&self) -> Takes {
+        Takes::Files
+    }
+
     fn recognises(&self, folder: &Listing) -> bool {
-        folder.iter().any(|object| records::is_picture_file(object.name) && !records::is_hidden(object.name))
+        folder.iter().any(|object| records::is_picture_file(object.name) && !is_hidden(object.name))
     }
 
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {

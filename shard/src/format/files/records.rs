@@ -29,12 +29,6 @@ pub(super) fn has_field(path: &str) -> bool {
     last_dot(path).is_some_and(|dot| dot + 1 < path.len())
 }
 
-/// Returns whether a file, or a folder that it lies in, is hidden, as those that tools make for themselves are
-/// (`.ipynb_checkpoints`).
-pub(in crate::format) fn is_hidden(path: &str) -> bool {
-    path.split('/').any(|part| part.starts_with('.'))
-}
-
 /// Returns whether a file with this path is a picture, by its extension.
 pub(super) fn is_picture_file(path: &str) -> bool {
     last_dot(path).is_some_and(|dot| is_picture(&path[dot + 1..]))

@@ -12,7 +12,7 @@ use futures::{
 
 use super::{
     build::FileIndexBuilder,
-    records::{FoundRecord, by_folder, group, has_field, is_hidden, is_picture_file, neighbours},
+    records::{FoundRecord, by_folder, group, has_field, is_picture_file, neighbours},
     table::{CLASS_COLUMN, FileTable, RowFields},
 };
 use crate::{
@@ -293,9 +293,6 @@ impl Iterator for Shards<'_> {
 fn left_out(path: &str, bytes: u64) -> Option<LeftOutReason> {
     if !is_relative_path(path) {
         return Some(LeftOutReason::BadName);
-    }
-    if is_hidden(path) {
-        return Some(LeftOutReason::Hidden);
     }
     if u32::try_from(bytes).is_err() {
         return Some(LeftOutReason::TooLarge);

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
-use super::{Format, ShardIndex, StoredObject, compressed};
-use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
+use super::{Format, ShardIndex, StoredObject, Takes, compressed};
+use crate::dataset::{DatasetError, Listing, Scan, ScannedShard, is_hidden_shard};
 use crate::{FormatError, manifest::Shard};
 
 /// MDS.
@@ -37,11 +37,19 @@ impl Format for Mds {
         compressed::open_index(bytes, expected, index::open)
     }
 
+    fn is_shard(&self, name: &str) -> bool {
+        name.split_once(".mds").is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('.'))
+    }
+
+    fn takes(&self) -> Takes {
+        Takes::Listed
+    }
+
     fn recognises(&self, folder: &Listing) -> bool {
-        let is_shard =
-            |name: &str| name.split_once(".mds").is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('.'));
-        let has = |is_one: &dyn Fn(&str) -> bool| folder.iter().any(|object| is_one(object.name));
-        has(&index_json::is_index) && has(&is_shard)
+        let has = |is_one: &dyn Fn(&str) -> bool| {
+            folder.iter().any(|object| is_one(object.name) && !is_hidden_shard(object.name))
+        };
+        has(&index_json::is_index) && has(&|name| self.is_shard(name))
     }
 
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {

@@ -27,7 +27,7 @@ use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
 use super::{Format, ShardIndex, StoredObject};
-use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
+use crate::dataset::{DatasetError, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
 pub use footer::{FileIndex, Footer, MAX_FOOTER_BYTES, RowFacts};
@@ -56,8 +56,8 @@ impl Format for Parquet {
         index_file::open(bytes, expected)
     }
 
-    fn recognises(&self, folder: &Listing) -> bool {
-        folder.iter().any(|object| scan::is_shard(object.name))
+    fn is_shard(&self, name: &str) -> bool {
+        name.ends_with(PARQUET_SUFFIX)
     }
 
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {

@@ -34,20 +34,11 @@ const FIRST_READ_PART: u64 = 4096;
 /// What writers call the folder of rows without a value.
 const NO_VALUE: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// Returns whether a file of the folder is a shard. Files whose names begin so are left behind by writers.
-pub(super) fn is_shard(name: &str) -> bool {
-    let is_hidden = |part: &str| part.starts_with(['.', '_']);
-    name.ends_with(PARQUET_SUFFIX) && !name.split('/').any(is_hidden)
-}
-
 pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, DatasetError>> {
     if let Err(error) = scan.refuse_boxes("is for tars with Pascal VOC annotations; a row of Parquet is one sample") {
         return stream::iter([Err(error)]).boxed();
     }
-    let mut folder = std::mem::take(&mut scan.folder);
-    if !scan.is_chosen {
-        folder.retain(|object| is_shard(object.name));
-    }
+    let folder = std::mem::take(&mut scan.folder);
     scan.meter.expect_bytes(folder.iter().map(|object| object.bytes).sum());
     let (meter, files_at_once) = (scan.meter, scan.options.shards_at_once.max(1));
     let scanner = Arc::new(Scanner {
@@ -188,13 +179,5 @@ mod tests {
         assert_eq!(partitions("a=b.parquet"), [], "the file's own name is no folder");
         assert_eq!([unescaped("100%"), unescaped("%+4")], ["100%", "%+4"]);
         assert_eq!(unescaped("%zz%41%ff"), "%zz%41%ff", "no UTF-8");
-    }
-
-    #[test]
-    fn what_writers_leave_behind_is_no_shard() {
-        assert!(is_shard("a/part-0.parquet") && is_shard("split=_x/part.parquet"));
-        for name in ["_metadata", "a/_temporary/0.parquet", ".x.parquet", "a.parquet.crc"] {
-            assert!(!is_shard(name), "{name}");
-        }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     manifest::Shard,
 };
 use crate::{
-    dataset::{Catalog, DatasetError, Listing, Scan, ScannedShard},
+    dataset::{Catalog, DatasetError, Scan, ScannedShard},
     format::{
         Compression,
         read_shards::{ShardCatalog, read_shards},
@@ -42,14 +42,11 @@ impl Format for Tar {
         compressed::open_index(bytes, expected, |bytes, expected| Ok(Arc::new(RecordIndex::open(bytes, expected)?)))
     }
 
-    fn recognises(&self, folder: &Listing) -> bool {
-        folder.iter().any(|object| is_shard(object.name))
+    fn is_shard(&self, name: &str) -> bool {
+        name.ends_with(TAR_SUFFIX) || is_compressed(name)
     }
 
-    fn scan<'s>(&self, mut scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
-        if !scan.is_chosen {
-            scan.folder.retain(|object| is_shard(object.name));
-        }
+    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
         let (boxes, temporary) = (scan.options.boxes.clone(), scan.temporary.clone());
         let catalog = move |name: &str, block_bytes| Catalog::new(name, boxes.as_deref(), block_bytes, &temporary);
         read_shards(scan, compression, catalog)
@@ -59,10 +56,6 @@ impl Format for Tar {
 /// Returns whether a shard of this name is compressed.
 fn is_compressed(name: &str) -> bool {
     COMPRESSED_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
-}
-
-fn is_shard(name: &str) -> bool {
-    name.ends_with(TAR_SUFFIX) || is_compressed(name)
 }
 
 /// Returns how a shard is compressed, which its name has to say, too.

@@ -19,9 +19,10 @@ use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
 use super::{
-    Field, FieldValue, Format, OpenError, Record, ShardIndex, StoredObject, compressed, shard_index::stored_bytes,
+    Field, FieldValue, Format, OpenError, Record, ShardIndex, StoredObject, Takes, compressed,
+    shard_index::stored_bytes,
 };
-use crate::dataset::{DatasetError, Listing, Scan, ScannedShard};
+use crate::dataset::{DatasetError, Scan, ScannedShard};
 use crate::{FormatError, index::RecordIndex, manifest::Shard};
 
 /// TFRecord files of examples.
@@ -43,8 +44,12 @@ impl Format for TfRecord {
         })
     }
 
-    fn recognises(&self, folder: &Listing) -> bool {
-        folder.iter().any(|object| scan::is_named_so(object.name))
+    fn is_shard(&self, name: &str) -> bool {
+        scan::is_named_so(name)
+    }
+
+    fn takes(&self) -> Takes {
+        Takes::ShardsOrAll
     }
 
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {

@@ -11,7 +11,6 @@ use crate::{
     dataset::{BlockCutter, DatasetError, DatasetOddities, Outline, Scan, ScannedShard},
     format::{
         Compression,
-        files::is_hidden,
         read_shards::{ShardCatalog, read_shards},
     },
     index::{IndexBuilder, is_index},
@@ -25,14 +24,7 @@ pub(super) fn is_named_so(path: &str) -> bool {
     (name.contains(".tfrecord") || name.contains(".tfrec")) && !is_index(name)
 }
 
-pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, DatasetError>> {
-    if !scan.is_chosen {
-        let has_names = scan.folder.iter().any(|object| is_named_so(object.name));
-        scan.folder.retain(|object| match has_names {
-            true => is_named_so(object.name),
-            false => !is_index(object.name) && !is_hidden(object.name),
-        });
-    }
+pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, DatasetError>> {
     if let Err(error) = scan.refuse_boxes("is only for tars") {
         return Box::pin(futures::stream::iter([Err(error)]));
     }
