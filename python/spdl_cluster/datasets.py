@@ -91,6 +91,7 @@ def pack(
     annotations: str | os.PathLike[str] | None = ...,
     annotations_beside: bool = ...,
     classes: Sequence[str] | None = ...,
+    all_splits: bool = ...,
     seed: int = ...,
     no_shuffle: bool = ...,
     shard_size: int | str = ...,
@@ -112,6 +113,7 @@ def pack(
     annotations: str | os.PathLike[str] | None = ...,
     annotations_beside: bool = ...,
     classes: Sequence[str] | None = ...,
+    all_splits: bool = ...,
     seed: int = ...,
     no_shuffle: bool = ...,
     shard_size: int | str = ...,
@@ -132,6 +134,7 @@ def pack(
     annotations: str | os.PathLike[str] | None = None,
     annotations_beside: bool = False,
     classes: Sequence[str] | None = None,
+    all_splits: bool = False,
     seed: int = 0,
     no_shuffle: bool = False,
     shard_size: int | str = "256MiB",
@@ -152,6 +155,7 @@ def pack(
     annotations: folder of Pascal VOC annotations, on disk or as a URL, at the paths of the pictures; one sample for each object.
     annotations_beside: use the annotations in the pictures' folders.
     classes: the classes in the order of their numbers. Default: those that occur, by name.
+    all_splits: make classes of folders that are called as splits (`train`, `val`), too.
     seed, no_shuffle: records are mixed with this seed; with `no_shuffle` they stay in the source's order, which makes the shuffle of a training coarse.
     shard_size: bytes at which a shard is closed, an int or as `"256MiB"`. More give fewer objects, and fewer that can be written at once.
     records_per_shard: records at which a shard is closed. Default: no limit but the size.
@@ -175,6 +179,7 @@ def pack(
             annotations=annotations,
             annotations_beside=annotations_beside,
             classes=None if classes is None else class_names(classes),
+            all_splits=all_splits,
             seed=seed,
             no_shuffle=no_shuffle,
             shard_size=shard_size,
@@ -196,6 +201,8 @@ def index(
     table: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     shards: Sequence[str] | None = None,
+    split: str | None = None,
+    all_splits: bool = False,
     name: str | None = None,
     boxes: str | None = None,
     classes: Sequence[str] = (),
@@ -211,6 +218,8 @@ def index(
     table: for loose files, a table with a row for each record: a list of paths, `.tsv`, `.jsonl`, or COCO's `.json`.
     out: folder or URL for the manifest and the indexes, where the folder may only be read.
     shards: only these shards, in this order, or only these loose files; relative to the folder.
+    split: only the shards of this split, by their names: `"train"`, `"validation"`, `"test"`, or another that the names have.
+    all_splits: make one dataset of all splits. Without it and `split`, several are an error.
     name: the dataset's name. Default: the last part of its URL.
     boxes: field that holds a Pascal VOC annotation: one sample for each object.
     classes: the classes in the order of their numbers; others in the annotations follow, by name.
@@ -221,6 +230,8 @@ def index(
 
     Ctrl-C stops it, and nothing is left then.
     """
+    if split is not None and (all_splits or shards is not None):
+        raise SettingError("`split` and `all_splits` or `shards` are both given", "leave one of them out")
     with shown("indexing", progress) as show:
         text = _native.index(
             os.fspath(dataset),
@@ -228,6 +239,8 @@ def index(
             table=table,
             out=None if out is None else os.fspath(out),
             shards=None if shards is None else list(shards),
+            split=split,
+            all_splits=all_splits,
             name=name,
             boxes=boxes,
             classes=class_names(classes),

@@ -19,8 +19,8 @@ use spdl_core::size::parse_bytes;
 use spdl_shard::{
     dataset::{
         Annotations, DatasetError, DatasetProgress, DatasetWriter, FieldChoice, IndexOptions, Jpegs, NewFolders,
-        NewRecord, OldMetadata, Overwrite, PackOptions, PackOrder, PackPart, PackSource, ShardList, WriteOptions,
-        index_until, merge, pack_part_until, pack_until,
+        NewRecord, OldMetadata, Overwrite, PackOptions, PackOrder, PackPart, PackSource, ShardList, Splits,
+        WriteOptions, index_until, merge, pack_part_until, pack_until,
     },
     format::{files::FileTable, format_called, format_names},
     store::{DatasetStore, StoreError, StoreOptions},
@@ -62,7 +62,7 @@ impl<'py> FromPyObject<'_, 'py> for ByteSize {
 
 /// Packs a source and returns the report as JSON. Takes what `spdl-ctl pack` takes.
 #[pyfunction]
-#[pyo3(signature = (source, dataset, *, name, fields, annotations, annotations_beside, classes, seed, no_shuffle, shard_size,
+#[pyo3(signature = (source, dataset, *, name, fields, annotations, annotations_beside, classes, all_splits, seed, no_shuffle, shard_size,
     records_per_shard, block_size, crop_ready, scalable, force, part, on_progress))]
 #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "keyword arguments of Python")]
 pub(crate) fn pack(
@@ -74,6 +74,7 @@ pub(crate) fn pack(
     annotations: Option<PathBuf>,
     annotations_beside: bool,
     classes: Option<Vec<String>>,
+    all_splits: bool,
     seed: u64,
     no_shuffle: bool,
     shard_size: ByteSize,
@@ -102,6 +103,7 @@ pub(crate) fn pack(
         fields: fields.as_deref().map(FieldChoice::parse).transpose().map_err(|error| of_dataset(py, &error))?,
         annotations: elsewhere.or(annotations_beside.then_some(Annotations::Beside)),
         classes,
+        all_splits,
         order: if no_shuffle { PackOrder::AsListed } else { PackOrder::Shuffled { seed } },
         shard_bytes: shard_size.0,
         shard_records: records_per_shard,
@@ -126,7 +128,7 @@ pub(crate) fn pack(
 
 /// Makes a manifest for what is in a folder, and returns the report as JSON. Takes what `spdl-ctl index` takes.
 #[pyfunction]
-#[pyo3(signature = (dataset, *, format, table, out, shards, name, boxes, classes, block_size, force, discard_metadata, on_progress))]
+#[pyo3(signature = (dataset, *, format, table, out, shards, split, all_splits, name, boxes, classes, block_size, force, discard_metadata, on_progress))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn index(
     py: Python<'_>,
@@ -135,6 +137,8 @@ pub(crate) fn index(
     table: Option<PathBuf>,
     out: Option<String>,
     shards: Option<Vec<String>>,
+    split: Option<String>,
+    all_splits: bool,
     name: Option<String>,
     boxes: Option<String>,
     classes: Vec<String>,
@@ -160,6 +164,11 @@ pub(crate) fn index(
         format,
         table: table.map(Arc::new),
         shards: shards.map_or(ShardList::All, ShardList::Named),
+        splits: match split {
+            Some(split) => Splits::Named(split),
+            None if all_splits => Splits::All,
+            None => Splits::One,
+        },
         name,
         boxes,
         classes,

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use spdl_core::size::parse_bytes;
 use spdl_shard::{
-    dataset::{IndexOptions, OldMetadata, ShardList, index_until},
+    dataset::{IndexOptions, OldMetadata, ShardList, Splits, index_until},
     format::{Format, files::FileTable, format_called, format_names},
     store::{DatasetStore, StoreOptions},
 };
@@ -33,6 +33,13 @@ pub(crate) struct IndexArgs {
     /// Only these shards, in this order, or only these loose files. Paths are relative to the folder.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     shards: Option<Vec<String>>,
+    /// Only the shards of this split, by their names: `train`, `validation`, `test`, or what stands before the numbers, as in
+    /// `data/SPLIT-00000-of-00008.parquet` and `NAME-SPLIT.tfrecord-00000-of-00008`.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["all_splits", "shards"])]
+    split: Option<String>,
+    /// Makes one dataset of all splits.
+    #[arg(long)]
+    all_splits: bool,
     /// Name of the dataset; the last part of its URL when not given.
     #[arg(long)]
     name: Option<String>,
@@ -66,6 +73,11 @@ pub(crate) fn run(args: IndexArgs) -> Outcome {
         format: args.format.or(table.as_ref().and_then(|_| format_called("files"))),
         table: table.map(Arc::new),
         shards: args.shards.map_or(ShardList::All, ShardList::Named),
+        splits: match args.split {
+            Some(split) => Splits::Named(split),
+            None if args.all_splits => Splits::All,
+            None => Splits::One,
+        },
         name: args.name,
         boxes: args.boxes,
         classes: args.classes,

@@ -44,6 +44,9 @@ pub(crate) struct PackArgs {
     /// The classes in the order of their numbers, so that two datasets use the same numbers.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     classes: Option<Vec<String>>,
+    /// Makes classes of folders that are called as splits (`train`, `val`), too.
+    #[arg(long)]
+    all_splits: bool,
     /// Seed of the order of the records.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -94,6 +97,7 @@ pub(crate) fn run(args: PackArgs) -> Outcome {
             None => args.annotations_beside.then_some(Annotations::Beside),
         },
         classes: args.classes,
+        all_splits: args.all_splits,
         order: if args.no_shuffle { PackOrder::AsListed } else { PackOrder::Shuffled { seed: args.seed } },
         shard_bytes: args.shard_size,
         shard_records: args.records_per_shard,

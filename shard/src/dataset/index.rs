@@ -15,6 +15,7 @@ use super::{
     report::{DatasetTally, Meter},
     scan::Scan,
     source::way_out_of,
+    split::Splits,
 };
 use crate::{
     format::{self, DEFAULT_FORMAT, Format, Takes, files::FileTable},
@@ -30,6 +31,9 @@ pub struct IndexOptions {
     pub format: Option<&'static dyn Format>,
     /// Which shards are indexed. Default: all.
     pub shards: ShardList,
+    /// Which splits are indexed, where nothing was chosen and names of shards, or of folders of pictures, say so. Default: the
+    /// only one; several are an error.
+    pub splits: Splits,
     /// A table with a row for each record of loose files, and its fields. Default: none; all files are indexed, and the
     /// folders that they lie in are their labels.
     pub table: Option<Arc<FileTable>>,
@@ -77,6 +81,7 @@ impl Default for IndexOptions {
         Self {
             format: None,
             shards: ShardList::All,
+            splits: Splits::One,
             table: None,
             name: None,
             boxes: None,
@@ -131,6 +136,12 @@ pub async fn index_until(
     if options.shards == ShardList::All {
         tally.odd.left_out.join(not_objects(from).await);
         take(format, from, &mut folder, &mut tally.odd.left_out);
+        if matches!(format.takes(), Takes::Shards | Takes::ShardsOrAll) {
+            options.splits.choose(from.url(), &mut folder)?;
+        } else if let Splits::Named(split) = &options.splits {
+            let problem = format!("is `{split}`, and is for shards of their own; here, give the folder of the split");
+            return Err(DatasetError::Option { option: "split", problem });
+        }
     }
     let meter = Meter::new(progress);
     let mut indexing = Indexing {

@@ -23,6 +23,7 @@ mod report;
 mod scalable;
 mod scan;
 mod source;
+mod split;
 mod stages;
 mod unpack;
 mod upload;
@@ -47,6 +48,8 @@ pub use scan::{Scan, ScannedShard};
 use source::LeftOutTally;
 pub use source::{Annotations, FieldChoice, LeftOut, LeftOutReason, PackSource};
 pub(crate) use source::{LABEL_FIELD, at_line, field_name, is_picture, read_text};
+pub use split::Splits;
+pub(crate) use split::refuse_as_classes;
 pub(crate) use stages::{Memory, MemoryBound, RunningStages};
 pub use unpack::{UnpackReport, unpack, unpack_until};
 pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify};
@@ -163,6 +166,22 @@ pub enum DatasetError {
         /// What was expected, and what was found instead.
         problem: String,
     },
+    /// The shards are of several splits.
+    #[error("`{url}` has several splits: {found}")]
+    Splits {
+        /// The folder.
+        url: String,
+        /// The splits, with the number of shards of each.
+        found: String,
+    },
+    /// The folders that would be classes are called as splits.
+    #[error("in `{url}`, folders that would be classes are called as splits: {folders}")]
+    SplitFolders {
+        /// The folder of folders.
+        url: String,
+        /// Their names.
+        folders: String,
+    },
     /// A temporary file for names or indexes, which do not fit into memory, cannot be used.
     #[error(transparent)]
     Temporary(#[from] TemporaryError),
@@ -220,6 +239,12 @@ impl DatasetError {
             Self::KeyTwice { .. } => Some("give each sample a key of its own, or none to have them numbered"),
             Self::NotEmpty { .. } => Some("choose a folder that is empty or does not exist; nothing is overwritten"),
             Self::Damaged { .. } => Some("`spdl-ctl verify` names all that is wrong with a dataset"),
+            Self::Splits { .. } => {
+                Some("give `--split NAME` for a dataset of one of them, or `--all-splits` for one of them all")
+            }
+            Self::SplitFolders { .. } => {
+                Some("give one of the folders, for a dataset of it; or `--all-splits` if they are the classes")
+            }
             Self::Unfinished { .. } => {
                 Some("if no other command writes there, remove the unfinished files with --force")
             }

@@ -44,6 +44,8 @@ pub struct PackOptions {
     pub annotations: Option<Annotations>,
     /// The classes in the order of their numbers, so that two datasets agree. Default: those that occur, by name.
     pub classes: Option<Vec<String>>,
+    /// Whether folders that are called as splits, such as `train` and `val`, are classes. Default: no, they are an error.
+    pub all_splits: bool,
     /// Order of the records. Default: shuffled with seed 0.
     pub order: PackOrder,
     /// Size at which shards are closed, in bytes. Default: 256 MiB. A higher value gives fewer objects to open; fewer
@@ -97,6 +99,7 @@ impl PackOptions {
             fields: None,
             annotations: None,
             classes: None,
+            all_splits: false,
             order: PackOrder::Shuffled { seed: 0 },
             shard_bytes: DEFAULT_SHARD_BYTES,
             shard_records: None,
@@ -372,7 +375,9 @@ pub(super) fn no_annotation(picture: &str) -> String {
 pub(super) fn list(options: &PackOptions, temporary: &TemporaryFolder) -> Result<SourceRecords, DatasetError> {
     let PackOptions { classes, fields, annotations, .. } = options;
     let (classes, fields, annotations) = (classes.as_deref(), fields.as_ref(), annotations.as_ref());
-    let mut source = options.source.list(&ListOptions { classes, fields, annotations }, temporary)?;
+    let mut source = options
+        .source
+        .list(&ListOptions { classes, all_splits: options.all_splits, fields, annotations }, temporary)?;
     if let PackOrder::Shuffled { seed } = options.order {
         source.records = source.records.shuffled(seed)?;
     }

@@ -56,29 +56,18 @@ impl Splits {
 }
 
 /// Refuses folders of classes that are splits: two of them or more have the name of one.
-pub(super) fn refuse_as_classes<'f>(
-    url: &str,
-    folders: impl Iterator<Item = &'f str>,
-    splits: &Splits,
-) -> Result<(), DatasetError> {
-    let named = |split: &str| DatasetError::Option {
-        option: "split",
-        problem: format!("is `{split}`; of pictures, give the folder of that split in place of `{url}`"),
-    };
+pub(crate) fn refuse_as_classes<'f>(url: &str, folders: impl Iterator<Item = &'f str>) -> Result<(), DatasetError> {
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for folder in folders {
         if let Some(split) = keyword(folder, true) {
             found.entry(split).or_insert(folder);
         }
     }
-    match splits {
-        Splits::Named(split) => Err(named(split)),
-        Splits::One if found.len() > 1 => {
-            let folders = found.into_values().map(|folder| format!("`{folder}`")).collect::<Vec<_>>().join(", ");
-            Err(DatasetError::SplitFolders { url: url.to_owned(), folders })
-        }
-        Splits::One | Splits::All => Ok(()),
+    if found.len() < 2 {
+        return Ok(());
     }
+    let folders = found.into_values().map(|folder| format!("`{folder}`")).collect::<Vec<_>>().join(", ");
+    Err(DatasetError::SplitFolders { url: url.to_owned(), folders })
 }
 
 /// Returns the split that a shard is of, by its path.
@@ -122,7 +111,9 @@ fn canonical(name: &str) -> &str {
 }
 
 fn in_words(found: &BTreeMap<String, u64>, others: u64) -> String {
-    let words = |(split, shards): (&String, &u64)| format!("{split} ({shards} {})", if *shards == 1 { "shard" } else { "shards" });
+    let words = |(split, shards): (&String, &u64)| {
+        format!("{split} ({shards} {})", if *shards == 1 { "shard" } else { "shards" })
+    };
     let mut words: Vec<String> = found.iter().take(MAX_NAMED).map(words).collect();
     if found.len() > MAX_NAMED {
         words.push(format!("and {} more", found.len() - MAX_NAMED));
@@ -156,7 +147,14 @@ mod tests {
         ] {
             assert_eq!(split_of(path).as_deref(), Some(split), "{path}");
         }
-        for path in ["part-00000-of-00008.tfrecord", "web-00000-of-00001.parquet", "trainer-0.tar", "contest/0.tar", "testate.tar", "0.test"] {
+        for path in [
+            "part-00000-of-00008.tfrecord",
+            "web-00000-of-00001.parquet",
+            "trainer-0.tar",
+            "contest/0.tar",
+            "testate.tar",
+            "0.test",
+        ] {
             assert_eq!(split_of(path), None, "{path}");
         }
     }

@@ -53,7 +53,7 @@ pub(super) fn read(root: &Path, how: &ListOptions<'_>, temporary: &TemporaryFold
         Ok(())
     })?;
     folders.sort_unstable();
-    let classes = how.classes.map_or_else(|| folders.clone(), <[_]>::to_vec);
+    let classes = how.classes_of(&root.display().to_string(), folders.iter().map(String::as_str))?;
     let numbers: BTreeMap<&str, i64> = classes.iter().map(String::as_str).zip(0..).collect();
     for folder in &folders {
         let number = *numbers

@@ -31,7 +31,7 @@ pub(super) use place::FilePlace;
 use place::StoredFile;
 use tokio::runtime::Handle;
 
-use super::DatasetError;
+use super::{DatasetError, refuse_as_classes};
 use crate::{
     manifest::check_names,
     store::{DatasetStore, StoreError},
@@ -108,6 +108,8 @@ impl StoreOrPath {
 pub(super) struct ListOptions<'l> {
     /// The classes in the order of their numbers, if no others are allowed.
     pub(super) classes: Option<&'l [String]>,
+    /// Whether classes may be called as splits.
+    pub(super) all_splits: bool,
     /// The fields that are wanted; `None` for all.
     pub(super) fields: Option<&'l FieldChoice>,
     /// Where annotations are read from, if not only from the records' own files.
@@ -230,6 +232,21 @@ impl PackSource {
 }
 
 impl ListOptions<'_> {
+    /// Returns the classes in the order of their numbers, from the folders of a source, in order.
+    fn classes_of<'f>(
+        &self,
+        url: &str,
+        folders: impl Iterator<Item = &'f str> + Clone,
+    ) -> Result<Vec<String>, DatasetError> {
+        if let Some(classes) = self.classes {
+            return Ok(classes.to_vec());
+        }
+        if !self.all_splits {
+            refuse_as_classes(url, folders.clone())?;
+        }
+        Ok(folders.map(str::to_owned).collect())
+    }
+
     /// Returns the fields that no file of a record may have: that of the label, and that of annotations from elsewhere.
     fn taken(&self, has_labels: bool) -> Vec<&'static str> {
         let label = has_labels.then_some(LABEL_FIELD);

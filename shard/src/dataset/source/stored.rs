@@ -46,7 +46,7 @@ pub(super) fn read(
     // Until all are found, a class has no number of its own.
     let mut folders: Vec<&String> = found.keys().collect();
     folders.sort_unstable();
-    let classes = how.classes.map_or_else(|| folders.iter().copied().cloned().collect(), <[_]>::to_vec);
+    let classes = how.classes_of(from.url(), folders.iter().map(|folder| folder.as_str()))?;
     let numbers: BTreeMap<&str, i64> = classes.iter().map(String::as_str).zip(0..).collect();
     let mut labels = vec![0; found.len()];
     found.iter().for_each(|(class, provisional)| labels[*provisional as usize] = numbers[class.as_str()]);

@@ -19,6 +19,7 @@ use crate::{
     FormatError,
     dataset::{
         BlockCutter, DatasetError, DatasetOddities, LABEL_FIELD, LeftOutReason, Listing, Outline, Scan, ScannedShard,
+        Splits, refuse_as_classes,
     },
     index::INDEX_SUFFIX,
     index_file::IndexFile,
@@ -122,7 +123,7 @@ impl<'s> Shards<'s> {
                 check_rows(table, &files)?;
                 Labels::Table { table, classes: numbers(&scan.classes, table.classes()?) }
             }
-            None => folders(&files, &makes_record, &scan.classes, &mut odd),
+            None => folders(&scan, &files, &makes_record, &mut odd)?,
         };
         if let Labels::Folders(classes) | Labels::Table { classes, .. } = &labels {
             odd.classes.extend(classes.keys().cloned());
@@ -316,22 +317,25 @@ fn check_rows(table: &FileTable, files: &Listing) -> Result<(), DatasetError> {
 /// Returns the labels that folders give: the class of a file is the first folder of its path. If a file that makes a
 /// record lies in no folder, there are no labels.
 fn folders<'s>(
+    scan: &Scan<'_>,
     files: &Listing,
     makes_record: &MakesRecord<'_>,
-    classes: &[String],
     odd: &mut DatasetOddities,
-) -> Labels<'s> {
+) -> Result<Labels<'s>, DatasetError> {
     let mut found: BTreeSet<String> = BTreeSet::new();
     for file in files.iter().filter(|file| makes_record.is_one(file.name)) {
         let Some((folder, _)) = file.name.split_once('/') else {
             odd.note(|| format!("no labels: `{}` lies in no folder", file.name));
-            return Labels::None;
+            return Ok(Labels::None);
         };
         if !found.contains(folder) {
             found.insert(folder.to_owned());
         }
     }
-    Labels::Folders(numbers(classes, found))
+    if scan.classes.is_empty() && scan.options.splits == Splits::One {
+        refuse_as_classes(scan.from.url(), found.iter().map(String::as_str))?;
+    }
+    Ok(Labels::Folders(numbers(&scan.classes, found)))
 }
 
 /// Returns the numbers of classes, as decimal text: the `fixed` ones first, then the `others` by name.
