@@ -200,7 +200,7 @@ def index(
     format: str | None = None,
     table: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
-    shards: Sequence[str] | None = None,
+    shards: str | Sequence[str] | None = None,
     split: str | None = None,
     all_splits: bool = False,
     name: str | None = None,
@@ -217,7 +217,7 @@ def index(
     format: its format, such as `"mds"` or `"files"`. Default: by what is there.
     table: for loose files, a table with a row for each record: a list of paths, `.tsv`, `.jsonl`, or COCO's `.json`.
     out: folder or URL for the manifest and the indexes, where the folder may only be read.
-    shards: only these shards, in this order, or only these loose files; relative to the folder.
+    shards: only these shards, in this order, or only these loose files, relative to the folder: names, `"train-{000000..000999}.tar"`, `"train-*"`.
     split: only the shards of this split, by their names: `"train"`, `"validation"`, `"test"`, or another that the names have.
     all_splits: make one dataset of all splits. Without it and `split`, several are an error.
     name: the dataset's name. Default: the last part of its URL.
@@ -238,7 +238,7 @@ def index(
             format=format,
             table=table,
             out=None if out is None else os.fspath(out),
-            shards=None if shards is None else list(shards),
+            shards=None if shards is None else [shards] if isinstance(shards, str) else list(shards),
             split=split,
             all_splits=all_splits,
             name=name,

@@ -30,8 +30,9 @@ pub(crate) struct IndexArgs {
     /// it. A folder that does not exist is made.
     #[arg(long, value_name = "URL")]
     out: Option<String>,
-    /// Only these shards, in this order, or only these loose files. Paths are relative to the folder.
-    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
+    /// Only these shards, in this order, or only these loose files: `a.tar,b/c.tar`, `train-{000000..000999}.tar`, `train-*`. Paths
+    /// are relative to the folder.
+    #[arg(long, value_name = "NAME,..")]
     shards: Option<Vec<String>>,
     /// Only the shards of this split, by their names: `train`, `validation`, `test`, or what stands before the numbers, as in
     /// `data/SPLIT-00000-of-00008.parquet` and `NAME-SPLIT.tfrecord-00000-of-00008`.
@@ -72,7 +73,7 @@ pub(crate) fn run(args: IndexArgs) -> Outcome {
     let options = IndexOptions {
         format: args.format.or(table.as_ref().and_then(|_| format_called("files"))),
         table: table.map(Arc::new),
-        shards: args.shards.map_or(ShardList::All, ShardList::Named),
+        shards: args.shards.map_or(ShardList::All, |texts| ShardList::of_texts(&texts)),
         splits: match args.split {
             Some(split) => Splits::Named(split),
             None if args.all_splits => Splits::All,

@@ -11,6 +11,7 @@ use super::{
     hidden::{is_hidden, is_hidden_shard},
     listing::{FilesSeen, Listing, not_objects},
     old_manifest::OldManifest,
+    patterns::{chosen, split_at_commas},
     replace::{NotCommitted, is_own, recover, refuse_manifest, settle_indexes, staged, switch},
     report::{DatasetTally, Meter},
     scan::Scan,
@@ -72,8 +73,17 @@ pub enum ShardList {
     /// All that the format finds in the folder and its subfolders, by name.
     #[default]
     All,
-    /// These, in this order. Web servers allow only this, because they cannot list.
+    /// These, in this order. Braces stand for several names, as in a shell: `train-{000000..000999}.tar`; `*`, `?` and `[...]` for
+    /// what matches them. Web servers allow only names and braces, because they cannot list.
     Named(Vec<String>),
+}
+
+impl ShardList {
+    /// Returns the names of texts in which names are divided by commas, beside those in braces.
+    #[must_use]
+    pub fn of_texts(texts: &[String]) -> Self {
+        Self::Named(texts.iter().flat_map(|text| split_at_commas(text)).collect())
+    }
 }
 
 impl Default for IndexOptions {
@@ -253,13 +263,7 @@ async fn list(from: &DatasetStore, options: &IndexOptions) -> Result<Listing, Da
             Some(table) => Listing::of_names(from, &table.files().map(str::to_owned).collect::<Vec<_>>()).await,
             None => Listing::of(from, |name| !is_own(name)).await,
         },
-        ShardList::Named(names) => {
-            if let Some(name) = names.iter().find(|name| !crate::manifest::is_relative_path(name)) {
-                let problem = format!("names `{name}`, which is not a path inside the dataset's folder");
-                return Err(DatasetError::Option { option: "shards", problem });
-            }
-            Listing::of_names(from, names).await
-        }
+        ShardList::Named(names) => chosen(from, names).await,
     }
 }
 

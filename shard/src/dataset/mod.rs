@@ -17,6 +17,7 @@ mod old_manifest;
 mod originals;
 mod pack;
 mod parts;
+mod patterns;
 mod record;
 mod replace;
 mod report;

@@ -92,7 +92,8 @@ fn of_numbered<'n>(folders: &str, name: &'n str) -> Option<&'n str> {
         return Some(before);
     }
     let (stem, _format) = before.split_once('.')?;
-    stem.rsplit_once('-').map(|(_, split)| split)
+    let (_, split) = stem.rsplit_once('-')?;
+    split.starts_with(|c: char| c.is_alphabetic()).then_some(split)
 }
 
 /// Returns the split whose keyword a name has, as a word: between its ends, digits, spaces, `-`, `.` and `_`. In the name of a
@@ -149,6 +150,7 @@ mod tests {
         }
         for path in [
             "part-00000-of-00008.tfrecord",
+            "shard-7.tfrecord-00000-of-00001",
             "web-00000-of-00001.parquet",
             "trainer-0.tar",
             "contest/0.tar",

@@ -10,13 +10,13 @@ use spdl_shard::{
     tar::{TAR_END, append_member},
 };
 
-fn quiet(_: DatasetProgress) {}
+pub(crate) fn quiet(_: DatasetProgress) {}
 
-fn at(folder: &Path) -> DatasetStore {
+pub(crate) fn at(folder: &Path) -> DatasetStore {
     DatasetStore::create_with(folder.to_str().unwrap(), &StoreOptions::default()).unwrap()
 }
 
-fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+pub(crate) fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
     fs::create_dir_all(path.as_ref().parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
 }
@@ -34,7 +34,7 @@ fn tar() -> Vec<u8> {
 }
 
 /// The name and the bytes of a shard of 8 records or more in each format whose shards are files that stand for themselves.
-fn shards() -> [(&'static str, Vec<u8>); 5] {
+pub(crate) fn shards() -> [(&'static str, Vec<u8>); 5] {
     let golden = |name: &str| fs::read(format!("tests/golden/{name}")).unwrap();
     let compressed = zstd::encode_all(&*tar(), 0).unwrap();
     let array_record = zstd::decode_all(&*golden("array_record/plain.zst")).unwrap();

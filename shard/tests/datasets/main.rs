@@ -12,6 +12,7 @@ mod index;
 mod manifest;
 mod mds;
 mod parquet;
+mod splits;
 mod store;
 mod tar;
 mod tfrecord;
