@@ -20,6 +20,23 @@ def class_names(classes: Sequence[str]) -> list[str]:
     return list(classes)
 
 
+def class_order(
+    classes: Sequence[str] | None, file: str | os.PathLike[str] | None, dataset: str | os.PathLike[str] | None
+) -> tuple[Literal["numeric", "names", "file", "dataset"], list[str]] | None:
+    """Returns how classes are numbered: by what, and its names."""
+    given = {"classes": classes, "classes_file": file, "classes_from": dataset}
+    given = {name: value for name, value in given.items() if value is not None}
+    if len(given) > 1:
+        raise SettingError(f"{' and '.join(f'`{name}`' for name in given)} are both given", "leave one of them out")
+    if file is not None:
+        return "file", [os.fspath(file)]
+    if dataset is not None:
+        return "dataset", [os.fspath(dataset)]
+    if classes is None:
+        return None
+    return ("numeric", []) if classes == "numeric" else ("names", class_names(classes))
+
+
 def shard_records(records_per_shard: int | None) -> int | None:
     """Returns the number of records of a shard, if it can be one."""
     if records_per_shard is not None and not 1 <= records_per_shard < 1 << 32:
@@ -90,7 +107,9 @@ def pack(
     fields: Mapping[str, str] | Sequence[str] | str | None = ...,
     annotations: str | os.PathLike[str] | None = ...,
     annotations_beside: bool = ...,
-    classes: Sequence[str] | None = ...,
+    classes: Sequence[str] | Literal["numeric"] | None = ...,
+    classes_file: str | os.PathLike[str] | None = ...,
+    classes_from: str | os.PathLike[str] | None = ...,
     all_splits: bool = ...,
     seed: int = ...,
     no_shuffle: bool = ...,
@@ -112,7 +131,9 @@ def pack(
     fields: Mapping[str, str] | Sequence[str] | str | None = ...,
     annotations: str | os.PathLike[str] | None = ...,
     annotations_beside: bool = ...,
-    classes: Sequence[str] | None = ...,
+    classes: Sequence[str] | Literal["numeric"] | None = ...,
+    classes_file: str | os.PathLike[str] | None = ...,
+    classes_from: str | os.PathLike[str] | None = ...,
     all_splits: bool = ...,
     seed: int = ...,
     no_shuffle: bool = ...,
@@ -133,7 +154,9 @@ def pack(
     fields: Mapping[str, str] | Sequence[str] | str | None = None,
     annotations: str | os.PathLike[str] | None = None,
     annotations_beside: bool = False,
-    classes: Sequence[str] | None = None,
+    classes: Sequence[str] | Literal["numeric"] | None = None,
+    classes_file: str | os.PathLike[str] | None = None,
+    classes_from: str | os.PathLike[str] | None = None,
     all_splits: bool = False,
     seed: int = 0,
     no_shuffle: bool = False,
@@ -154,7 +177,9 @@ def pack(
     fields: which files of a record become its fields, by suffix, as `["jpg", "txt"]`, or with new names, as `{"jpg": "jpg", "png": "mask"}`. Default: all files.
     annotations: folder of Pascal VOC annotations, on disk or as a URL, at the paths of the pictures; one sample for each object.
     annotations_beside: use the annotations in the pictures' folders.
-    classes: the classes in the order of their numbers. Default: those that occur, by name.
+    classes: the classes in the order of their numbers, or `"numeric"` for classes whose names are numbers. Default: those that occur, by name.
+    classes_file: a text file with the classes in the order of their numbers, one on each line.
+    classes_from: take the classes of this dataset, as for validation those of training.
     all_splits: make classes of folders that are called as splits (`train`, `val`), too.
     seed, no_shuffle: records are mixed with this seed; with `no_shuffle` they stay in the source's order, which makes the shuffle of a training coarse.
     shard_size: bytes at which a shard is closed, an int or as `"256MiB"`. More give fewer objects, and fewer that can be written at once.
@@ -178,7 +203,7 @@ def pack(
             fields=fields,
             annotations=annotations,
             annotations_beside=annotations_beside,
-            classes=None if classes is None else class_names(classes),
+            classes=class_order(classes, classes_file, classes_from),
             all_splits=all_splits,
             seed=seed,
             no_shuffle=no_shuffle,
@@ -205,7 +230,9 @@ def index(
     all_splits: bool = False,
     name: str | None = None,
     boxes: str | None = None,
-    classes: Sequence[str] = (),
+    classes: Sequence[str] | Literal["numeric"] | None = None,
+    classes_file: str | os.PathLike[str] | None = None,
+    classes_from: str | os.PathLike[str] | None = None,
     block_size: int | str | None = None,
     force: bool = False,
     discard_metadata: bool = False,
@@ -222,7 +249,9 @@ def index(
     all_splits: make one dataset of all splits. Without it and `split`, several are an error.
     name: the dataset's name. Default: the last part of its URL.
     boxes: field that holds a Pascal VOC annotation: one sample for each object.
-    classes: the classes in the order of their numbers; others in the annotations follow, by name.
+    classes: the classes in the order of their numbers; others in the annotations follow, by name. Or `"numeric"` for classes whose names are numbers.
+    classes_file: a text file with the classes in the order of their numbers, one on each line.
+    classes_from: take the classes of this dataset, as for validation those of training.
     block_size: bytes of a block, the unit of shuffle, fetch and cache. Default: 8 MiB.
     force: replace a manifest that is there, after all shards are read. It keeps what that has about shards whose bytes are the same.
     discard_metadata: with `force`, drop that too. The result is another dataset: jobs and checkpoints of the old one do not work with it.
@@ -243,7 +272,7 @@ def index(
             all_splits=all_splits,
             name=name,
             boxes=boxes,
-            classes=class_names(classes),
+            classes=class_order(classes, classes_file, classes_from),
             block_size=block_size,
             force=force,
             discard_metadata=discard_metadata,

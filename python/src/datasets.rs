@@ -18,8 +18,8 @@ use serde::Serialize;
 use spdl_core::size::parse_bytes;
 use spdl_shard::{
     dataset::{
-        Annotations, DatasetError, DatasetProgress, DatasetWriter, FieldChoice, IndexOptions, Jpegs, NewFolders,
-        NewRecord, OldMetadata, Overwrite, PackOptions, PackOrder, PackPart, PackSource, ShardList, Splits,
+        Annotations, ClassOrder, DatasetError, DatasetProgress, DatasetWriter, FieldChoice, IndexOptions, Jpegs,
+        NewFolders, NewRecord, OldMetadata, Overwrite, PackOptions, PackOrder, PackPart, PackSource, ShardList, Splits,
         WriteOptions, index_until, merge, pack_part_until, pack_until,
     },
     format::{files::FileTable, format_called, format_names},
@@ -60,6 +60,17 @@ impl<'py> FromPyObject<'_, 'py> for ByteSize {
     }
 }
 
+/// Returns how classes are numbered: by what, and its names.
+async fn class_order(given: Option<(String, Vec<String>)>) -> Result<ClassOrder, DatasetError> {
+    Ok(match given.as_ref().map(|(by, names)| (by.as_str(), names.as_slice())) {
+        Some(("numeric", _)) => ClassOrder::Numeric,
+        Some(("file", [file])) => ClassOrder::of_file(file.as_ref())?,
+        Some(("dataset", [dataset])) => ClassOrder::of_dataset(&DatasetStore::open(dataset)?).await?,
+        Some((_, names)) => ClassOrder::Given(names.to_vec()),
+        None => ClassOrder::ByName,
+    })
+}
+
 /// Packs a source and returns the report as JSON. Takes what `spdl-ctl pack` takes.
 #[pyfunction]
 #[pyo3(signature = (source, dataset, *, name, fields, annotations, annotations_beside, classes, all_splits, seed, no_shuffle, shard_size,
@@ -73,7 +84,7 @@ pub(crate) fn pack(
     fields: Option<String>,
     annotations: Option<PathBuf>,
     annotations_beside: bool,
-    classes: Option<Vec<String>>,
+    classes: Option<(String, Vec<String>)>,
     all_splits: bool,
     seed: u64,
     no_shuffle: bool,
@@ -102,7 +113,6 @@ pub(crate) fn pack(
         name,
         fields: fields.as_deref().map(FieldChoice::parse).transpose().map_err(|error| of_dataset(py, &error))?,
         annotations: elsewhere.or(annotations_beside.then_some(Annotations::Beside)),
-        classes,
         all_splits,
         order: if no_shuffle { PackOrder::AsListed } else { PackOrder::Shuffled { seed } },
         shard_bytes: shard_size.0,
@@ -114,6 +124,7 @@ pub(crate) fn pack(
     };
     run(py, on_progress, async move |stop, progress| {
         let folders = NewFolders::of(&dataset);
+        let options = PackOptions { classes: class_order(classes).await?, ..options };
         let store = DatasetStore::create_with(&dataset, &StoreOptions::from_env())?;
         if let Some(part) = part {
             return Ok(json(&pack_part_until(&store, &options, part, &*progress, stop).await?));
@@ -141,7 +152,7 @@ pub(crate) fn index(
     all_splits: bool,
     name: Option<String>,
     boxes: Option<String>,
-    classes: Vec<String>,
+    classes: Option<(String, Vec<String>)>,
     block_size: Option<ByteSize>,
     force: bool,
     discard_metadata: bool,
@@ -171,7 +182,6 @@ pub(crate) fn index(
         },
         name,
         boxes,
-        classes,
         block_bytes: block_size.map(|size| size.0),
         overwrite: overwrite(force),
         old_metadata: if discard_metadata { OldMetadata::Discard } else { OldMetadata::Keep },
@@ -183,6 +193,7 @@ pub(crate) fn index(
             Some(out) => DatasetStore::create_with(out, &StoreOptions::from_env())?,
             None => from.clone(),
         };
+        let options = IndexOptions { classes: class_order(classes).await?, ..options };
         Ok(json(&index_until(&from, &to, &options, &*progress, stop).await?))
     })
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pathlib
 import re
 import signal
+import tarfile
 import time
 from typing import Any
 
@@ -64,6 +66,42 @@ def test_a_scalable_pack_is_that_of_the_command(source: pathlib.Path, tmp_path: 
     assert files(tmp_path / "a") == files(tmp_path / "b") and report.fingerprint == told["fingerprint"]
     with pytest.raises(spdl_cluster.SettingError, match="`crop_ready` and `scalable` are both given"):
         spdl_cluster.pack(source, tmp_path / "c", crop_ready=True, scalable=True, progress=False)
+
+
+def test_classes_have_the_numbers_that_torchvision_gives_them(tmp_path: pathlib.Path) -> None:
+    datasets = pytest.importorskip("torchvision.datasets", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torchvision is not installed"))
+    for names in (["b", "a", "Z", "\u00fc", "a b", "_x", "\U0001f431"], ["0", "1", "10", "100", "11", "2"]):
+        root = tmp_path / names[0]
+        for name in names:
+            (root / name).mkdir(parents=True)
+            (root / name / "1.jpg").write_bytes(b"?")
+        theirs = list(datasets.ImageFolder(str(root)).class_to_idx)
+        packed = spdl_cluster.pack(root, tmp_path / f"packed-{names[0]}", progress=False)
+        indexed = spdl_cluster.index(root, out=tmp_path / f"indexed-{names[0]}", progress=False)
+        assert packed.class_names == indexed.class_names == theirs
+    numeric = spdl_cluster.index(root, out=tmp_path / "numeric", classes="numeric", progress=False)
+    assert numeric.class_names == sorted(names, key=int)
+    taken = spdl_cluster.pack(root, tmp_path / "taken", classes_from=tmp_path / "numeric", progress=False)
+    assert taken.class_names == numeric.class_names
+    (tmp_path / "classes.txt").write_text("2\n11\n100\n10\n1\n0\n")
+    assert spdl_cluster.pack(root, tmp_path / "file", classes_file=tmp_path / "classes.txt", progress=False).class_names[0] == "2"
+    with pytest.raises(spdl_cluster.SettingError, match="`classes` and `classes_from` are both given"):
+        spdl_cluster.index(root, classes="numeric", classes_from=tmp_path / "numeric")
+
+
+def test_splits_are_named_and_one_is_taken(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data").mkdir()
+    for split in ("train", "validation", "test"):
+        with tarfile.open(tmp_path / f"data/{split}-00000-of-00001.tar", "w") as tar:
+            for number in range(8):
+                tar.addfile(tarfile.TarInfo(f"{number}.txt"))
+    with pytest.raises(spdl_cluster.DataError, match=r"several splits: test \(1 shard\), train \(1 shard\), validation \(1 shard\)"):
+        spdl_cluster.index(tmp_path, progress=False)
+    assert spdl_cluster.index(tmp_path, split="val", out=tmp_path / "one", progress=False).samples == 8
+    assert spdl_cluster.index(tmp_path, all_splits=True, out=tmp_path / "all", progress=False).samples == 24
+    assert spdl_cluster.index(tmp_path, shards="data/t*", out=tmp_path / "some", progress=False).samples == 16
+    with pytest.raises(spdl_cluster.SettingError, match="`split` and `all_splits` or `shards`"):
+        spdl_cluster.index(tmp_path, split="train", all_splits=True)
 
 
 def test_parts_are_merged(source: pathlib.Path, tmp_path: pathlib.Path) -> None:

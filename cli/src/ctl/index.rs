@@ -9,7 +9,7 @@ use spdl_shard::{
     store::{DatasetStore, StoreOptions},
 };
 
-use super::{Outcome, allocator, interrupt, pack, progress::ProgressLine};
+use super::{Outcome, allocator, class_args::ClassArgs, interrupt, pack, progress::ProgressLine};
 
 /// Arguments of `index`.
 #[derive(Debug, clap::Args)]
@@ -47,9 +47,8 @@ pub(crate) struct IndexArgs {
     /// Field that holds a Pascal VOC annotation (`xml`): one sample per object. Not for loose files: pack these.
     #[arg(long, value_name = "FIELD")]
     boxes: Option<String>,
-    /// The classes in the order of their numbers; other classes in the annotations follow, sorted by name.
-    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
-    classes: Vec<String>,
+    #[command(flatten)]
+    classes: ClassArgs,
     /// Size of a block, the unit of shuffle, fetch and cache; 8 MiB when not given.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     block_size: Option<u64>,
@@ -81,7 +80,6 @@ pub(crate) fn run(args: IndexArgs) -> Outcome {
         },
         name: args.name,
         boxes: args.boxes,
-        classes: args.classes,
         block_bytes: args.block_size,
         overwrite: pack::overwrite(args.force),
         old_metadata: if args.discard_metadata { OldMetadata::Discard } else { OldMetadata::Keep },
@@ -95,6 +93,7 @@ pub(crate) fn run(args: IndexArgs) -> Outcome {
         };
         let bar = ProgressLine::of_dataset(args.json, "indexing");
         let on_progress = |progress| bar.dataset_at(progress);
+        let options = IndexOptions { classes: args.classes.order().await?, ..options };
         Ok::<_, super::CtlError>(index_until(&from, &to, &options, &on_progress, interrupt.asked()).await?)
     })?;
     pack::print(&report, args.json)?;

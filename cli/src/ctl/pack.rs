@@ -13,6 +13,7 @@ use spdl_shard::{
 
 use super::{
     CtlError, Outcome, allocator,
+    class_args::ClassArgs,
     interrupt::{self, Interrupt},
     output::outln,
     progress::ProgressLine,
@@ -41,9 +42,8 @@ pub(crate) struct PackArgs {
     /// Uses the Pascal VOC annotations in the pictures' folders; one sample per object.
     #[arg(long)]
     annotations_beside: bool,
-    /// The classes in the order of their numbers, so that two datasets use the same numbers.
-    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
-    classes: Option<Vec<String>>,
+    #[command(flatten)]
+    classes: ClassArgs,
     /// Makes classes of folders that are called as splits (`train`, `val`), too.
     #[arg(long)]
     all_splits: bool,
@@ -96,7 +96,6 @@ pub(crate) fn run(args: PackArgs) -> Outcome {
             Some(root) => Some(Annotations::under(&root)?),
             None => args.annotations_beside.then_some(Annotations::Beside),
         },
-        classes: args.classes,
         all_splits: args.all_splits,
         order: if args.no_shuffle { PackOrder::AsListed } else { PackOrder::Shuffled { seed: args.seed } },
         shard_bytes: args.shard_size,
@@ -110,12 +109,19 @@ pub(crate) fn run(args: PackArgs) -> Outcome {
         overwrite: overwrite(args.force),
         ..PackOptions::new(source)
     };
+    let classes = args.classes;
     if let Some(part) = args.part {
-        let report = interrupt::run(|interrupt| write_part(&args.dataset, &options, part, args.json, interrupt))?;
+        let report = interrupt::run(|interrupt| async {
+            let options = PackOptions { classes: classes.order().await?, ..options };
+            write_part(&args.dataset, &options, part, args.json, interrupt).await
+        })?;
         print_part(&report, args.json)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let report = interrupt::run(|interrupt| write(&args.dataset, &options, args.json, interrupt))?;
+    let report = interrupt::run(|interrupt| async {
+        let options = PackOptions { classes: classes.order().await?, ..options };
+        write(&args.dataset, &options, args.json, interrupt).await
+    })?;
     print(&report, args.json)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,6 +7,7 @@ use futures::TryStreamExt;
 use super::{
     DatasetError, DatasetProgress, DatasetReport, LeftOutReason, LeftOutTally,
     blocks::check_block_bytes,
+    classes::ClassOrder,
     folder::{Overwrite, add_shard, dataset_name, put_index, remove},
     hidden::{is_hidden, is_hidden_shard},
     listing::{FilesSeen, Listing, not_objects},
@@ -43,8 +44,8 @@ pub struct IndexOptions {
     /// Field that holds a Pascal VOC annotation, such as `xml`: a record has one sample per object in it. Default:
     /// none, one sample per record.
     pub boxes: Option<String>,
-    /// The classes in the order of their numbers. Other classes that annotations name follow, by name.
-    pub classes: Vec<String>,
+    /// How classes are numbered. Other classes than those that are given follow, by name. Default: by name.
+    pub classes: ClassOrder,
     /// Size at which blocks are cut, in bytes. Default: 8 MiB. See [`PackOptions`](super::PackOptions::block_bytes).
     pub block_bytes: Option<u64>,
     /// Number of shards that are read at once, on a thread each. Default: 4. They share 48 MiB of memory.
@@ -95,7 +96,7 @@ impl Default for IndexOptions {
             table: None,
             name: None,
             boxes: None,
-            classes: Vec::new(),
+            classes: ClassOrder::ByName,
             block_bytes: None,
             shards_at_once: 4,
             overwrite: Overwrite::Refuse,
@@ -133,7 +134,8 @@ pub async fn index_until(
 ) -> Result<DatasetReport, DatasetError> {
     let block_bytes = options.block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES);
     check_block_bytes(block_bytes)?;
-    check_names(&options.classes).map_err(|source| DatasetError::Unwritable { url: to.url().to_owned(), source })?;
+    check_names(options.classes.given().unwrap_or_default())
+        .map_err(|source| DatasetError::Unwritable { url: to.url().to_owned(), source })?;
     let from = &from.pinned().await?;
     let old = match options.overwrite {
         Overwrite::Refuse => refuse_manifest(to).await.map(|()| None)?,
@@ -201,10 +203,12 @@ impl Indexing<'_> {
         folder: Listing,
         stop: &mut (impl Future<Output = ()> + Unpin),
     ) -> Result<DatasetReport, NotCommitted> {
-        let classes = self.old_manifest.classes(&self.options.classes);
+        let order = &self.options.classes;
+        let classes = self.old_manifest.classes(order.given().unwrap_or_default());
         let fixed = classes.as_deref().unwrap_or_default().to_vec();
         let written = self.write_indexes(format, folder, stop, fixed).await;
-        let classes = self.tally.classes(written.and(classes).map_err(NotCommitted::before)?);
+        let fixed = written.and(classes).map_err(NotCommitted::before)?;
+        let classes = self.tally.classes(fixed, order).map_err(NotCommitted::before)?;
         let unwritable = |source| DatasetError::Unwritable { url: self.to.url_of(MANIFEST_NAME), source };
         let manifest = std::mem::take(&mut self.manifest).classes(classes).finish();
         let manifest = manifest.map_err(|source| NotCommitted::before(unwritable(source)))?;

@@ -4,6 +4,7 @@
 mod blocks;
 mod catalog;
 mod check;
+mod classes;
 mod crop_ready;
 mod cut;
 mod fields;
@@ -33,6 +34,7 @@ mod write;
 
 pub(crate) use blocks::BlockCutter;
 pub(crate) use catalog::Catalog;
+pub use classes::ClassOrder;
 pub(crate) use fields::slice;
 pub use folder::{NewFolders, Overwrite};
 pub(crate) use hidden::{is_hidden, is_hidden_shard};

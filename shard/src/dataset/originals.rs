@@ -14,7 +14,7 @@ use spdl_jpeg::Limits;
 use tokio::runtime::Handle;
 
 use super::{
-    DatasetError, FieldChoice, PackSource,
+    ClassOrder, DatasetError, FieldChoice, PackSource,
     check::may_be_picture,
     fields::{read_field, read_range},
     parts::{MAX_WHOLE_BYTES, Wanted},
@@ -270,7 +270,7 @@ impl Originals {
 
 impl OriginalFiles {
     fn list(source: &PackSource, choice: Option<&FieldChoice>) -> Result<Self, DatasetError> {
-        let how = ListOptions { fields: choice, ..ListOptions::default() };
+        let how = ListOptions { fields: choice, all_splits: true, classes: &ClassOrder::ByName, annotations: None };
         let SourceRecords { files, records, classes, .. } = source.list(&how, &TemporaryFolder::of_system())?;
         Ok(Self { files, records: records.iter()?.collect::<Result<_, _>>()?, classes })
     }

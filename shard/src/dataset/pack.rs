@@ -9,6 +9,7 @@ use super::{
     Annotations, DEFAULT_SHARD_BYTES, DatasetError, DatasetProgress, DatasetReport, FieldChoice, PackSource,
     blocks::check_block_bytes,
     catalog::Catalog,
+    classes::ClassOrder,
     folder::{Overwrite, add_shard, dataset_name},
     record::{MEASURED_TOGETHER, Members, Record, RecordGroup, RecordMaker},
     replace::{NotCommitted, Replacement, shard_name},
@@ -42,8 +43,9 @@ pub struct PackOptions {
     /// Where Pascal VOC annotations are. With annotations a record has one sample per object, and pictures without an
     /// annotation are left out. Default: none, one sample per picture.
     pub annotations: Option<Annotations>,
-    /// The classes in the order of their numbers, so that two datasets agree. Default: those that occur, by name.
-    pub classes: Option<Vec<String>>,
+    /// The classes in the order of their numbers, so that two datasets agree, or how those that occur are numbered.
+    /// Default: by name.
+    pub classes: ClassOrder,
     /// Whether folders that are called as splits, such as `train` and `val`, are classes. Default: no, they are an error.
     pub all_splits: bool,
     /// Order of the records. Default: shuffled with seed 0.
@@ -98,7 +100,7 @@ impl PackOptions {
             name: None,
             fields: None,
             annotations: None,
-            classes: None,
+            classes: ClassOrder::ByName,
             all_splits: false,
             order: PackOrder::Shuffled { seed: 0 },
             shard_bytes: DEFAULT_SHARD_BYTES,
@@ -114,6 +116,11 @@ impl PackOptions {
             Some(fields) if fields.names().any(|name| name == LABEL_FIELD) => {
                 let problem = format!("has the field `{LABEL_FIELD}`, which is the label's");
                 Err(DatasetError::Option { option: "fields", problem })
+            }
+            _ if self.classes == ClassOrder::Numeric && self.annotations.is_some() => {
+                let problem =
+                    "are those of annotations, whose names are no numbers: give the names in their order".to_owned();
+                Err(DatasetError::Option { option: "classes", problem })
             }
             _ => self.shards().check(),
         }
@@ -258,7 +265,7 @@ impl<'a> Packing<'a> {
             Err(error) => Err(error),
         };
         packed.map_err(|error| NotCommitted { error, can_be_removed: true })?;
-        let classes = self.tally.classes(classes);
+        let classes = self.tally.classes(classes, &ClassOrder::ByName).map_err(NotCommitted::before)?;
         self.replacement.commit(self.to, std::mem::take(&mut self.manifest).classes(classes)).await
     }
 
@@ -374,7 +381,7 @@ pub(super) fn no_annotation(picture: &str) -> String {
 /// Lists the records of the source in the order in which they are packed.
 pub(super) fn list(options: &PackOptions, temporary: &TemporaryFolder) -> Result<SourceRecords, DatasetError> {
     let PackOptions { classes, fields, annotations, .. } = options;
-    let (classes, fields, annotations) = (classes.as_deref(), fields.as_ref(), annotations.as_ref());
+    let (fields, annotations) = (fields.as_ref(), annotations.as_ref());
     let mut source = options
         .source
         .list(&ListOptions { classes, all_splits: options.all_splits, fields, annotations }, temporary)?;

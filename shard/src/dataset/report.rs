@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    JpegAsItIs, LeftOut,
+    ClassOrder, DatasetError, JpegAsItIs, LeftOut,
     scan::{DatasetOddities, MAX_NOTES, Outline, ScannedShard},
 };
 use crate::{
@@ -127,12 +127,16 @@ impl DatasetTally {
         self.odd.ends = Some([first, last]);
     }
 
-    /// Returns the dataset's classes: the `fixed` ones, then the others that annotations name, by name.
-    pub(super) fn classes(&self, fixed: Vec<String>) -> Vec<String> {
+    /// Returns the dataset's classes: the `fixed` ones, then the others that were found, in this order.
+    pub(super) fn classes(&mut self, fixed: Vec<String>, order: &ClassOrder) -> Result<Vec<String>, DatasetError> {
         let known: BTreeSet<&str> = fixed.iter().map(String::as_str).collect();
-        let others: Vec<String> =
+        let mut others: Vec<String> =
             self.odd.classes.iter().filter(|class| !known.contains(class.as_str())).cloned().collect();
-        [fixed, others].concat()
+        order.sort(&mut others)?;
+        if fixed.is_empty() {
+            self.odd.notes.extend(order.note(&others));
+        }
+        Ok([fixed, others].concat())
     }
 
     pub(super) fn report(mut self, url: &str, manifest: &Manifest) -> DatasetReport {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use spdl_shard::dataset::{
-    DatasetError, DatasetReport, IndexOptions, PackOptions, PackSource, ShardList, Splits, index, pack,
+    ClassOrder, DatasetError, DatasetReport, IndexOptions, PackOptions, PackSource, ShardList, Splits, index, pack,
 };
 
 use crate::hidden::{at, quiet, shards, write};
@@ -88,7 +88,8 @@ async fn folders_of_splits_are_no_classes_unless_that_is_meant() {
         let all = PackOptions { all_splits: true, ..PackOptions::new(source.clone()) };
         let kind_of_source = kind(&source);
         assert_eq!(packed(all, &format!("all-{kind_of_source}")).await.unwrap().class_names, ["train", "val"]);
-        let given = PackOptions { classes: Some(vec!["val".into(), "train".into()]), ..PackOptions::new(source) };
+        let given =
+            PackOptions { classes: ClassOrder::Given(vec!["val".into(), "train".into()]), ..PackOptions::new(source) };
         assert_eq!(packed(given, &format!("given-{kind_of_source}")).await.unwrap().classes, 2);
     }
     let one = PackOptions::new(PackSource::of(&root.join("val")));
@@ -156,5 +157,64 @@ async fn shards_are_chosen_by_braces_and_as_in_a_shell() {
         let options = IndexOptions { shards: ShardList::of_texts(&[text.to_owned()]), ..IndexOptions::default() };
         let refused = of(&dataset, &folder.path().join("refused"), &options).await.unwrap_err().to_string();
         assert!(refused.starts_with(problem), "{text}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn folders_have_one_numbering_packed_in_a_store_and_as_they_lie() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("pictures");
+    for name in ["cat/1.jpg", "ant/1.jpg", "ant/x/2.jpg", "notes/README.txt"] {
+        write(root.join(name), name);
+    }
+    std::fs::create_dir(root.join("bee")).unwrap();
+    let classes_of = async |order: ClassOrder, name: &str| {
+        let mut found = Vec::new();
+        for source in [PackSource::of(&root), PackSource::StoredFolder(at(&root))] {
+            let to = folder.path().join(format!("{name}-{}", kind(&source)));
+            let options = PackOptions { classes: order.clone(), ..PackOptions::new(source) };
+            found.push(pack(&at(&to), &options, &quiet).await);
+        }
+        let options = IndexOptions { classes: order, ..IndexOptions::default() };
+        found.push(of(&root, &folder.path().join(name), &options).await);
+        found
+    };
+    for report in classes_of(ClassOrder::ByName, "by-name").await {
+        let report = report.unwrap();
+        assert_eq!((report.records, report.class_names), (3, vec!["ant".to_owned(), "cat".to_owned()]));
+    }
+    let packed =
+        pack(&at(&folder.path().join("noted")), &PackOptions::new(PackSource::of(&root)), &quiet).await.unwrap();
+    for name in ["bee", "notes"] {
+        let note = format!("folder `{name}` has no picture, and is no class; `--classes` gives it a number");
+        assert!(packed.notes.contains(&note), "{:?}", packed.notes);
+    }
+    let of_training = ClassOrder::of_dataset(&at(&folder.path().join("by-name"))).await.unwrap();
+    assert_eq!(of_training, ClassOrder::Given(vec!["ant".into(), "cat".into()]));
+    let list = folder.path().join("classes.txt");
+    write(&list, "# of all\r\n\ncat\nbee \nant\nnotes\n");
+    let of_file = ClassOrder::of_file(&list).unwrap();
+    for report in classes_of(of_file, "of-file").await {
+        assert_eq!(report.unwrap().class_names, ["cat", "bee", "ant", "notes"]);
+    }
+    for report in classes_of(ClassOrder::Numeric, "numeric").await {
+        let refused = report.unwrap_err().to_string();
+        assert_eq!(refused, "`classes` are to be in the order of their numbers, and `ant` is not a whole number");
+    }
+
+    std::fs::remove_dir_all(&root).unwrap();
+    for name in ["0", "1", "10", "100", "11", "2"] {
+        write(root.join(name).join("1.jpg"), name);
+    }
+    for report in classes_of(ClassOrder::ByName, "digits").await {
+        let report = report.unwrap();
+        assert_eq!(report.class_names, ["0", "1", "10", "100", "11", "2"]);
+        let note = "classes are numbered by their names, so that `100` is class 3 and `11` is class 4; ";
+        let noted = report.notes.iter().filter(|text| text.starts_with(note)).count();
+        assert_eq!(noted, 1, "{:?}", report.notes);
+    }
+    for report in classes_of(ClassOrder::Numeric, "numbers").await {
+        let report = report.unwrap();
+        assert_eq!((report.class_names.join(" "), report.notes), ("0 1 2 10 11 100".to_owned(), vec![]));
     }
 }

@@ -8,7 +8,7 @@ use spdl_core::Fingerprint;
 
 use super::{
     super::{
-        Annotations, DatasetError, Jpegs, LeftOut, PackOptions, PackOrder,
+        Annotations, ClassOrder, DatasetError, Jpegs, LeftOut, PackOptions, PackOrder,
         folder::dataset_name,
         replace::shard_name,
         report::{DatasetTally, JpegTally},
@@ -155,6 +155,11 @@ fn words_of(options: &PackOptions, name: &str) -> BTreeMap<String, String> {
         Jpegs::CropReady => "crop-ready",
         Jpegs::Scalable => "scalable",
     };
+    let classes = match classes {
+        ClassOrder::ByName => "as found".to_owned(),
+        ClassOrder::Numeric => "as found, by number".to_owned(),
+        ClassOrder::Given(classes) => classes.join(","),
+    };
     let order = match order {
         PackOrder::Shuffled { seed } => format!("shuffled, seed {seed}"),
         PackOrder::AsListed => "as listed".to_owned(),
@@ -163,7 +168,7 @@ fn words_of(options: &PackOptions, name: &str) -> BTreeMap<String, String> {
         ("name", name.to_owned()),
         ("fields", fields.as_ref().map_or("all".to_owned(), ToString::to_string)),
         ("annotations", annotations.to_owned()),
-        ("classes", classes.as_ref().map_or("as found".to_owned(), |classes| classes.join(","))),
+        ("classes", classes),
         ("order", order),
         ("shard-size", format!("{shard_bytes} bytes of files as they are")),
         ("records-per-shard", shard_records.map_or("any".to_owned(), |records| records.to_string())),

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        DatasetError, DatasetReport,
+        ClassOrder, DatasetError, DatasetReport,
         folder::{exists, in_use},
         listing::Listing,
         replace::{NotCommitted, end_parts, has_parts_begun, is_shard_name, switch},
@@ -57,7 +57,7 @@ pub async fn merge(to: &DatasetStore) -> Result<DatasetReport, DatasetError> {
         merging.add(part, builder)?;
     }
     let (builder, first) = (builder.expect("there is a part"), merging.first.expect("there is a part"));
-    let classes = merging.tally.classes(first.classes);
+    let classes = merging.tally.classes(first.classes, &ClassOrder::ByName)?;
     let unwritable = |source| DatasetError::Unwritable { url: to.url_of(MANIFEST_NAME), source };
     let merged = builder.classes(classes).finish().map_err(unwritable)?;
     commit(to, manifest, &merged).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     DatasetError, LeftOutTally, SORT_BYTES, SourceRecord,
-    stems::{FoundRecord, Rules, SourceFile, StemGroups},
+    stems::{FoundRecord, Rules, SourceFile, StemGroups, last_dot},
     twins,
 };
 use crate::temporary::{Sorted, SortedItems, Sorter, TemporaryError, TemporaryFolder};
@@ -39,6 +39,11 @@ impl<'c> FileCollector<'c> {
     pub(super) fn new(rules: Rules<'c>, temporary: &TemporaryFolder) -> Self {
         let files = Sorter::new(temporary, SORT_BYTES);
         Self { rules, temporary: temporary.clone(), files, key: Vec::new(), left_out: LeftOutTally::default() }
+    }
+
+    /// Returns whether the file at `path` makes a record.
+    pub(super) fn makes_a_record(&self, path: &str) -> bool {
+        last_dot(path).is_some_and(|dot| self.rules.ends_at(dot, path))
     }
 
     pub(super) fn add(&mut self, label: Option<i64>, path: &str, line: u32) -> Result<(), DatasetError> {

@@ -1,10 +1,11 @@
 //! Reads a folder of class folders.
 
-use std::{collections::BTreeMap, fs::FileType, path::Path};
+use std::{fs::FileType, path::Path};
 
 use super::{
     super::hidden::is_hidden,
     DatasetError, LeftOutTally, ListOptions,
+    class_folders::ClassFolders,
     collect::{Collected, FileCollector},
     hints,
     left_out::LeftOutReason,
@@ -53,37 +54,30 @@ pub(super) fn read(root: &Path, how: &ListOptions<'_>, temporary: &TemporaryFold
         Ok(())
     })?;
     folders.sort_unstable();
-    let classes = how.classes_of(&root.display().to_string(), folders.iter().map(String::as_str))?;
-    let numbers: BTreeMap<&str, i64> = classes.iter().map(String::as_str).zip(0..).collect();
+    let mut classes = ClassFolders::default();
     for folder in &folders {
-        let number = *numbers
-            .get(folder.as_str())
-            .ok_or_else(|| unknown_class(&root.join(folder).display().to_string(), folder))?;
-        walk(root, folder, number, 1, &mut files)?;
+        if !how.allows(folder) {
+            return Err(unknown_class(&root.join(folder).display().to_string(), folder));
+        }
+        let number = classes.add(folder);
+        walk(root, folder, number, 1, &mut files, &mut classes)?;
     }
-    let (mut json, mut has_record) = (Vec::new(), vec![false; classes.len()]);
+    let decided = classes.decide(&root.display().to_string(), how)?;
     let key_of = |found: &mut FoundRecord| {
-        let class = found.record.label.and_then(|label| usize::try_from(label).ok());
-        has_record[class.expect("the label is the number of a class")] = true;
+        decided.label(found);
         by_path(found)
     };
+    let mut json = Vec::new();
     let mut found = files.records(key_of, |path| hints::note_json(path, &mut json))?;
-    for folder in folders.iter().filter(|folder| !has_record[numbers[folder.as_str()] as usize]) {
-        found.notes.push(no_picture(folder));
-    }
+    found.notes.extend(decided.notes);
     found.notes.extend(hints::unread_annotations(root, &json));
-    found.classes = classes;
+    found.classes = decided.classes;
     Ok(found)
 }
 
 /// Returns the key by which records are sorted: records and the folders between them come in the order of their names.
 pub(super) fn by_path(found: &FoundRecord) -> Vec<u8> {
     found.first.path.bytes().map(|byte| if byte == b'/' { 0 } else { byte }).collect()
-}
-
-/// Returns the note on a class without records.
-pub(super) fn no_picture(class: &str) -> String {
-    format!("class `{class}` has no picture")
 }
 
 /// Collects the files in `folder` of the root and its subfolders.
@@ -93,6 +87,7 @@ fn walk(
     label: i64,
     depth: usize,
     files: &mut FileCollector<'_>,
+    classes: &mut ClassFolders,
 ) -> Result<(), DatasetError> {
     if depth > MAX_DEPTH {
         return Err(wrong(&root.join(folder), "lies too deep, or is a link to a folder around it"));
@@ -104,8 +99,13 @@ fn walk(
                 count_hidden(root, path, kind, depth + 1, &mut files.left_out);
                 Ok(())
             }
-            PathKind::Folder => walk(root, &path, label, depth + 1, files),
-            PathKind::File => files.add(Some(label), &path, 0),
+            PathKind::Folder => walk(root, &path, label, depth + 1, files, classes),
+            PathKind::File => {
+                if files.makes_a_record(&path) {
+                    classes.has_record(label);
+                }
+                files.add(Some(label), &path, 0)
+            }
             PathKind::Other => {
                 files.left_out.add(&path, LeftOutReason::NotRegular);
                 Ok(())

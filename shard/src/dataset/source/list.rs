@@ -24,7 +24,7 @@ const MAX_LINE_BYTES: u64 = 64 << 10;
 
 /// Reads the list at `list`.
 pub(super) fn read(list: &Path, how: &ListOptions<'_>, temporary: &TemporaryFolder) -> Result<Collected, DatasetError> {
-    let labels = Labels::of(list, how.classes)?;
+    let labels = Labels::of(list, how)?;
     let taken = how.taken(labels.exist);
     let rules = Rules { choice: how.fields, all_make_records: how.fields.is_none(), taken: &taken };
     let mut files = FileCollector::new(rules, temporary);
@@ -126,8 +126,9 @@ struct Labels {
 }
 
 impl Labels {
-    /// Reads the labels of a list. With `fixed` classes, no others are allowed.
-    fn of(list: &Path, fixed: Option<&[String]>) -> Result<Self, DatasetError> {
+    /// Reads the labels of a list.
+    fn of(list: &Path, how: &ListOptions<'_>) -> Result<Self, DatasetError> {
+        let fixed = how.classes.given();
         let is_fixed: BTreeSet<&str> = fixed.into_iter().flatten().map(String::as_str).collect();
         let (mut exist, mut are_integers) = (false, true);
         let mut lines = ListLines::open(list)?;
@@ -142,7 +143,11 @@ impl Labels {
         let classes = match fixed {
             Some(classes) => classes.to_vec(),
             None if are_integers => Vec::new(),
-            None => names(list)?,
+            None => {
+                let mut names = names(list)?;
+                how.classes.sort(&mut names)?;
+                names
+            }
         };
         let numbers = (!are_integers).then(|| classes.iter().cloned().zip(0..).collect());
         Ok(Self { exist, classes, numbers, are_fixed: fixed.is_some() })

@@ -3,6 +3,7 @@
 //!
 //! A source may have more files than fit into memory: their names are sorted on disk, and records come one by one.
 
+mod class_folders;
 mod collect;
 mod fields;
 mod file;
@@ -31,7 +32,7 @@ pub(super) use place::FilePlace;
 use place::StoredFile;
 use tokio::runtime::Handle;
 
-use super::{DatasetError, refuse_as_classes};
+use super::{ClassOrder, DatasetError, refuse_as_classes};
 use crate::{
     manifest::check_names,
     store::{DatasetStore, StoreError},
@@ -104,10 +105,10 @@ impl StoreOrPath {
 }
 
 /// How a source is read.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct ListOptions<'l> {
-    /// The classes in the order of their numbers, if no others are allowed.
-    pub(super) classes: Option<&'l [String]>,
+    /// How classes are numbered. With those that are given, no others are allowed.
+    pub(super) classes: &'l ClassOrder,
     /// Whether classes may be called as splits.
     pub(super) all_splits: bool,
     /// The fields that are wanted; `None` for all.
@@ -232,19 +233,21 @@ impl PackSource {
 }
 
 impl ListOptions<'_> {
-    /// Returns the classes in the order of their numbers, from the folders of a source, in order.
-    fn classes_of<'f>(
-        &self,
-        url: &str,
-        folders: impl Iterator<Item = &'f str> + Clone,
-    ) -> Result<Vec<String>, DatasetError> {
-        if let Some(classes) = self.classes {
+    /// Returns whether a folder can be a class.
+    fn allows(&self, folder: &str) -> bool {
+        self.classes.given().is_none_or(|classes| classes.iter().any(|class| class == folder))
+    }
+
+    /// Returns the classes in the order of their numbers, from the folders of a source that have a record.
+    fn classes_of(&self, url: &str, mut folders: Vec<String>) -> Result<Vec<String>, DatasetError> {
+        if let Some(classes) = self.classes.given() {
             return Ok(classes.to_vec());
         }
         if !self.all_splits {
-            refuse_as_classes(url, folders.clone())?;
+            refuse_as_classes(url, folders.iter().map(String::as_str))?;
         }
-        Ok(folders.map(str::to_owned).collect())
+        self.classes.sort(&mut folders)?;
+        Ok(folders)
     }
 
     /// Returns the fields that no file of a record may have: that of the label, and that of annotations from elsewhere.
@@ -394,6 +397,7 @@ fn extension(path: &str) -> Option<String> {
     stems::last_dot(path).map(|dot| path[dot + 1..].to_lowercase())
 }
 
+/// Returns the error on a folder that is none of the given classes.
 fn unknown_class(path: &str, class: &str) -> DatasetError {
     wrong(Path::new(path), &format!("is the folder of class `{class}`, which is not among the given ones"))
 }

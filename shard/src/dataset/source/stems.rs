@@ -61,7 +61,7 @@ impl Rules<'_> {
     }
 
     /// Returns whether a file makes a record whose stem ends at this byte of its path.
-    fn ends_at(&self, dot: usize, path: &str) -> bool {
+    pub(super) fn ends_at(&self, dot: usize, path: &str) -> bool {
         last_dot(path) == Some(dot) && self.makes_a_record(&field_name(&path[dot + 1..]))
     }
 

@@ -121,7 +121,7 @@ impl<'s> Shards<'s> {
         let labels = match table {
             Some(table) => {
                 check_rows(table, &files)?;
-                Labels::Table { table, classes: numbers(&scan.classes, table.classes()?) }
+                Labels::Table { table, classes: numbers(&scan, table.classes()?)? }
             }
             None => folders(&scan, &files, &makes_record, &mut odd)?,
         };
@@ -335,11 +335,13 @@ fn folders<'s>(
     if scan.classes.is_empty() && scan.options.splits == Splits::One {
         refuse_as_classes(scan.from.url(), found.iter().map(String::as_str))?;
     }
-    Ok(Labels::Folders(numbers(&scan.classes, found)))
+    Ok(Labels::Folders(numbers(scan, found)?))
 }
 
-/// Returns the numbers of classes, as decimal text: the `fixed` ones first, then the `others` by name.
-fn numbers(fixed: &[String], others: BTreeSet<String>) -> BTreeMap<String, String> {
-    let others: Vec<String> = others.into_iter().filter(|class| !fixed.contains(class)).collect();
-    fixed.iter().cloned().chain(others).zip(0_u32..).map(|(class, number)| (class, number.to_string())).collect()
+/// Returns the numbers of classes, as decimal text: the fixed ones first, then the `others` in their order.
+fn numbers(scan: &Scan<'_>, others: BTreeSet<String>) -> Result<BTreeMap<String, String>, DatasetError> {
+    let mut others: Vec<String> = others.into_iter().filter(|class| !scan.classes.contains(class)).collect();
+    scan.options.classes.sort(&mut others)?;
+    let classes = scan.classes.iter().cloned().chain(others);
+    Ok(classes.zip(0_u32..).map(|(class, number)| (class, number.to_string())).collect())
 }

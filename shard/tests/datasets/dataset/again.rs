@@ -67,7 +67,10 @@ async fn what_would_be_lost_is_reported_before_anything_is_written() {
             IndexOptions { boxes: Some("jpg".into()), ..replace.clone() },
             "`boxes` gives records other numbers of samples",
         ),
-        (IndexOptions { classes: vec!["x".into()], ..replace.clone() }, "`classes` gives the classes other names"),
+        (
+            IndexOptions { classes: ClassOrder::Given(vec!["x".into()]), ..replace.clone() },
+            "`classes` gives the classes other names",
+        ),
     ] {
         let error = indexed(&set, &options).await.unwrap_err();
         assert!(error.to_string().contains(expected) && error.to_string().contains("checkpoint"), "{error}");

@@ -151,8 +151,11 @@ async fn coco_annotations_beside_the_pictures_are_reported_as_unread() {
     write(folder.path().join("coco/train2017/1.jpg"), "picture");
     write(folder.path().join("coco/annotations/instances_train2017.json"), coco);
     let source = PackOptions::new(PackSource::ImageFolder(folder.path().join("coco")));
-    let notes = packed(&source, &folder.path().join("out")).await.unwrap().notes;
-    assert!(notes.iter().any(|note| note == "class `annotations` has no picture"), "{notes:?}");
+    let report = packed(&source, &folder.path().join("out")).await.unwrap();
+    let (classes, notes) = (report.class_names, report.notes);
+    assert_eq!(classes, ["train2017"]);
+    let none = "folder `annotations` has no picture, and is no class; `--classes` gives it a number";
+    assert!(notes.iter().any(|note| note == none), "{notes:?}");
     let coco = "annotations/instances_train2017.json` has COCO annotations, which were not used";
     assert!(notes.iter().any(|note| note.contains(coco)), "{notes:?}");
 

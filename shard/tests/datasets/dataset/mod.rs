@@ -14,8 +14,9 @@ use std::{fs, path::Path, sync::Mutex};
 
 use spdl_shard::{
     dataset::{
-        Against, Annotations, DatasetError, DatasetProgress, DatasetReport, IndexOptions, JpegAsItIs, Jpegs, Overwrite,
-        PackOptions, PackOrder, PackSource, ShardList, VerifyFault, VerifyOptions, VerifyReport, index, pack, verify,
+        Against, Annotations, ClassOrder, DatasetError, DatasetProgress, DatasetReport, IndexOptions, JpegAsItIs,
+        Jpegs, Overwrite, PackOptions, PackOrder, PackSource, ShardList, VerifyFault, VerifyOptions, VerifyReport,
+        index, pack, verify,
     },
     manifest::Manifest,
     store::{DatasetStore, StoreOptions},
@@ -280,7 +281,7 @@ async fn a_list_that_makes_no_sense_is_an_error_with_its_line() {
         assert_eq!(fs::read_dir(folder.path().join("out")).unwrap().count(), 0, "nothing is left of it");
     }
     let mut options = PackOptions::new(PackSource::FileList(list.clone()));
-    options.classes = Some(vec!["one".into()]);
+    options.classes = ClassOrder::Given(vec!["one".into()]);
     for (text, expected) in [("a.jpg\tx\n", "list.txt:1` has the class `x`"), ("a.jpg\t1\n", "has the label 1")] {
         write(&list, text);
         let error = packed(&options, &folder.path().join("out")).await.unwrap_err().to_string();
@@ -352,7 +353,8 @@ async fn shards_that_exist_are_indexed_where_they_are() {
     write(folder.path().join("b.tar"), &b);
     write(folder.path().join("more/a.tar"), tar(&[("y.jpg", &[7; 20_000_000])]));
     write(folder.path().join("notes.txt"), "no shard");
-    let options = IndexOptions { name: Some("mine".into()), classes: vec!["k".into()], ..Default::default() };
+    let options =
+        IndexOptions { name: Some("mine".into()), classes: ClassOrder::Given(vec!["k".into()]), ..Default::default() };
     let report = indexed(folder.path(), &options).await.unwrap();
     assert_eq!((report.shards, report.records, report.samples, report.empty_fields), (2, 3, 3, 1));
     assert_eq!(report.notes, ["shard `b.tar`, record `x/2`: field `jpg` is empty"]);
@@ -487,6 +489,7 @@ async fn a_source_or_an_option_that_makes_no_sense_is_named() {
     let huge = PackOptions { block_bytes: 1 << 40, ..PackOptions::new(source.clone()) };
     assert!(error(huge).await.contains("`block_bytes` is 1099511627776"));
     image_folder(&folder.path().join("in"), 1);
-    let other = PackOptions { classes: Some(vec!["ant".into(), "bee".into()]), ..PackOptions::new(source) };
+    let other =
+        PackOptions { classes: ClassOrder::Given(vec!["ant".into(), "bee".into()]), ..PackOptions::new(source) };
     assert!(error(other).await.contains("in/cat` is the folder of class `cat`"));
 }

@@ -251,7 +251,7 @@ async fn what_differs_from_its_original_is_named() {
     );
 
     let other = PackOptions {
-        classes: Some(vec!["things".into(), "space".into(), "people".into()]),
+        classes: ClassOrder::Given(vec!["things".into(), "space".into(), "people".into()]),
         ..{
             photographs(&path("again"));
             PackOptions::new(PackSource::ImageFolder(path("again")))
