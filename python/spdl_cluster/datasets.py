@@ -22,7 +22,7 @@ def class_names(classes: Sequence[str]) -> list[str]:
 
 def class_order(
     classes: Sequence[str] | None, file: str | os.PathLike[str] | None, dataset: str | os.PathLike[str] | None
-) -> tuple[Literal["numeric", "names", "file", "dataset"], list[str]] | None:
+) -> tuple[str, list[str]] | None:
     """Returns how classes are numbered: by what, and its names."""
     given = {"classes": classes, "classes_file": file, "classes_from": dataset}
     given = {name: value for name, value in given.items() if value is not None}

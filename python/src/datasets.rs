@@ -514,7 +514,13 @@ fn of_dataset(py: Python<'_>, error: &DatasetError) -> PyErr {
         }
         error => error.to_string(),
     };
-    let flags = [("`--out`", "`out`"), ("--discard-metadata", "`discard_metadata=True`"), ("--force", "`force=True`")];
+    let flags = [
+        ("`--out`", "`out`"),
+        ("`--split NAME`", "`split=NAME`"),
+        ("`--all-splits`", "`all_splits=True`"),
+        ("--discard-metadata", "`discard_metadata=True`"),
+        ("--force", "`force=True`"),
+    ];
     let hint =
         error.hint().map(|hint| flags.iter().fold(hint.to_owned(), |hint, (flag, name)| hint.replace(flag, name)));
     kind.error(py, &text, hint.as_deref())

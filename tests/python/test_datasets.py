@@ -95,8 +95,9 @@ def test_splits_are_named_and_one_is_taken(tmp_path: pathlib.Path) -> None:
         with tarfile.open(tmp_path / f"data/{split}-00000-of-00001.tar", "w") as tar:
             for number in range(8):
                 tar.addfile(tarfile.TarInfo(f"{number}.txt"))
-    with pytest.raises(spdl_cluster.DataError, match=r"several splits: test \(1 shard\), train \(1 shard\), validation \(1 shard\)"):
+    with pytest.raises(spdl_cluster.DataError, match=r"several splits: test \(1 shard\), train \(1 shard\), validation \(1 shard\)") as several:
         spdl_cluster.index(tmp_path, progress=False)
+    assert "`split=NAME`" in (several.value.hint or "") and "`all_splits=True`" in (several.value.hint or "")
     assert spdl_cluster.index(tmp_path, split="val", out=tmp_path / "one", progress=False).samples == 8
     assert spdl_cluster.index(tmp_path, all_splits=True, out=tmp_path / "all", progress=False).samples == 24
     assert spdl_cluster.index(tmp_path, shards="data/t*", out=tmp_path / "some", progress=False).samples == 16
