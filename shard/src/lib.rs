@@ -10,6 +10,7 @@ pub mod format;
 pub mod index;
 mod index_file;
 mod job_file;
+pub mod json;
 pub mod manifest;
 pub mod store;
 mod temporary;

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use spdl_core::{
     Fingerprint,
-    view::{Expression, Value, ViewFile},
+    view::{Expression, ViewFile},
 };
 
 use tokio::sync::OnceCell;
@@ -22,6 +22,7 @@ use super::{
 use crate::{
     dataset::{DatasetError, slice},
     format::{DecodedBlock, ObjectRange, OpenError, Record, ShardIndex},
+    json,
     manifest::{Block, Manifest},
     store::DatasetStore,
 };
@@ -116,6 +117,12 @@ impl ViewRules {
         !self.names.is_empty()
     }
 
+    /// Returns whether the value of a name is needed, and not only whether there is one.
+    fn compares(&self, name: usize) -> bool {
+        let is_of_filter = |filter: &Expression| name < filter.names().len();
+        self.filter.as_ref().is_none_or(|filter| !is_of_filter(filter) || filter.compares(name))
+    }
+
     /// Returns the number of the name that has to be unique.
     fn unique(&self) -> Option<usize> {
         self.file.unique.as_ref().map(|_| self.names.len() - 1)
@@ -141,7 +148,9 @@ impl OpenBlock {
         }
         let mut ranges = Vec::new();
         for record in self.records().map(|record| index.record(record)) {
-            let fields = rules.names.iter().filter_map(|name| Place::of(name, index, &record).field());
+            let names = rules.names.iter().enumerate().map(|(nth, name)| (nth, Place::of(name, index, &record)));
+            let names = names.filter(|(nth, place)| !matches!(place, Place::Field(_)) || rules.compares(*nth));
+            let fields = names.filter_map(|(_, place)| place.field());
             ranges.extend(fields.filter_map(|field| index.field(&record, field).range()));
         }
         ranges.sort_unstable_by_key(|range| range.start);
@@ -227,20 +236,24 @@ impl OpenBlock {
                 result.fields = record.fields().map(|field| field.name.to_owned()).collect();
             }
             values.clear();
-            for (name, place) in rules.names.iter().zip(&places) {
-                let found = reader.value(&record, place);
+            for (nth, (name, place)) in rules.names.iter().zip(&places).enumerate() {
+                let found = match place {
+                    Place::Field(_) if decoded.is_none() && !rules.compares(nth) => Ok(Found::Opaque("a value")),
+                    place => reader.value(&record, place),
+                };
                 values.push(found.map_err(|problem| wrong(format!("field `{name}` {problem}")))?);
             }
             reader.documents.borrow_mut().clear();
             if let Some(filter) = &rules.filter {
-                for (name, found) in values.iter().enumerate().take(filter.names().len()) {
-                    found.value().map_err(|problem| wrong(format!("field `{}` {problem}", rules.names[name])))?;
-                }
-                let value = |name: usize| values[name].value().unwrap_or(Value::Null);
-                let kept = filter.evaluate(&value);
+                let kept = filter.evaluate(&|name: usize| values[name].value());
                 if !kept.map_err(|error| wrong(format!("`view.where` {error}")))? {
                     continue;
                 }
+            }
+            if let Some(name) = rules.unique()
+                && let Found::Opaque(what) = values[name]
+            {
+                return Err(wrong(format!("field `{}` is {what}", rules.names[name])));
             }
             let identity = rules.unique().and_then(|name| values[name].identity());
             let identity = identity.map(|bytes| Fingerprint::of(&bytes).0);
@@ -292,7 +305,7 @@ impl RecordReader<'_> {
                 }
                 let document = match self.field(record, *field)? {
                     Found::Text(bytes) => {
-                        serde_json::from_slice(&bytes).map_err(|error| format!("is not a JSON document: {error}"))?
+                        json::read(&bytes).map_err(|error| format!("is not a JSON document: {error}"))?
                     }
                     Found::Nothing => return Ok(Found::Nothing),
                     _ => return Err("is not a JSON document".to_owned()),

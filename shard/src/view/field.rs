@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use spdl_core::{job::DType, view::Value};
 
-use crate::format::{Array, Content, FieldValue, Record, ShardIndex};
+use crate::{
+    format::{Array, Content, FieldValue, Record, ShardIndex},
+    json,
+};
 
 /// A name in a view: a field of the records, a member of a JSON document, or the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub(super) enum Found {
     Text(Bytes),
     Json(serde_json::Value),
     Key(String),
+    /// Something that has no single value, or was not read. The words say what it is.
+    Opaque(&'static str),
 }
 
 impl Place {
@@ -60,16 +65,16 @@ impl Found {
     /// Returns the value of a field's content.
     ///
     /// # Errors
-    /// If it is no value, with the reason, as in `is a list`.
+    /// If it is damaged, with the reason.
     pub(super) fn of(value: FieldValue) -> Result<Self, String> {
-        let FieldValue::One(content) = value else { return Err("is a list, which has no single value".to_owned()) };
+        let FieldValue::One(content) = value else { return Ok(Self::Opaque("a list, which has no single value")) };
         match content {
             Content::File(bytes) => Ok(Self::Text(bytes)),
             Content::Array(Array { dtype, shape, elements }) if shape.is_empty() => {
                 let number = number(dtype, &elements);
                 number.map(Self::Number).ok_or_else(|| "is not a number".to_owned())
             }
-            Content::Array(_) => Err("is a list or an array, which has no single value".to_owned()),
+            Content::Array(_) => Ok(Self::Opaque("a list or an array, which has no single value")),
         }
     }
 
@@ -83,36 +88,35 @@ impl Found {
     }
 
     /// Returns the value.
-    ///
-    /// # Errors
-    /// If it is none that can be compared, with the reason.
-    pub(super) fn value(&self) -> Result<Value<'_>, &'static str> {
-        Ok(match self {
+    pub(super) fn value(&self) -> Value<'_> {
+        match self {
             Self::Nothing => Value::Null,
             Self::Number(value) => *value,
-            Self::Text(bytes) => {
-                let text = std::str::from_utf8(bytes).map_err(|_| "is not text")?;
-                Value::Untyped(text.trim_end_matches(['\r', '\n']))
-            }
+            Self::Text(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => Value::Untyped(text.trim_end_matches(['\r', '\n'])),
+                Err(_) => Value::Opaque("no text"),
+            },
             Self::Key(key) => Value::Text(key),
+            Self::Opaque(what) => Value::Opaque(what),
             Self::Json(value) => match value {
                 serde_json::Value::Null => Value::Null,
                 serde_json::Value::Bool(truth) => Value::Bool(*truth),
-                serde_json::Value::Number(number) => match number.as_i128() {
-                    Some(number) => Value::Int(number),
-                    None => Value::F64(number.as_f64().ok_or("is not a number of 64 bits")?),
+                serde_json::Value::Number(number) => match (number.as_i128(), number.as_f64()) {
+                    (Some(number), _) => Value::Int(number),
+                    (None, Some(number)) => Value::F64(number),
+                    (None, None) => Value::Opaque("not a number of 64 bits"),
                 },
-                serde_json::Value::String(text) => Value::Text(text),
-                serde_json::Value::Array(_) => return Err("is a list"),
-                serde_json::Value::Object(_) => return Err("is an object; name one of its members"),
+                serde_json::Value::String(text) => json::non_finite(text).map_or(Value::Text(text), Value::F64),
+                serde_json::Value::Array(_) => Value::Opaque("a list"),
+                serde_json::Value::Object(_) => Value::Opaque("an object, of which members can be named"),
             },
-        })
+        }
     }
 
     /// Returns bytes that are equal if the values are, to find values again; `None` for null.
     pub(super) fn identity(&self) -> Option<Cow<'_, [u8]>> {
         Some(match self {
-            Self::Nothing => return None,
+            Self::Nothing | Self::Opaque(_) => return None,
             Self::Text(bytes) => Cow::Borrowed(bytes),
             Self::Key(key) => Cow::Borrowed(key.as_bytes()),
             Self::Number(value) => Cow::Owned(format!("{value:?}").into_bytes()),
@@ -185,12 +189,12 @@ mod tests {
             let path: Vec<String> = path.split('.').map(str::to_owned).collect();
             Found::of_member(&document, &path)
         };
-        assert_eq!(found("a.b.0").value(), Ok(Value::Int(1)));
-        assert_eq!(found("a.b.1.c").value(), Ok(Value::Text("x")));
-        assert_eq!(found("f").value(), Ok(Value::F64(0.5)));
+        assert_eq!(found("a.b.0").value(), Value::Int(1));
+        assert_eq!(found("a.b.1.c").value(), Value::Text("x"));
+        assert_eq!(found("f").value(), Value::F64(0.5));
         for nothing in ["n", "a.x", "a.b.7", "f.g"] {
             assert_eq!(found(nothing), Found::Nothing, "{nothing}");
         }
-        assert!(found("a").value().unwrap_err().contains("object"));
+        assert!(matches!(found("a").value(), Value::Opaque(what) if what.contains("object")));
     }
 }

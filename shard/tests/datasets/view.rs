@@ -18,6 +18,7 @@ use spdl_shard::{
     dataset::{DatasetProgress, IndexOptions, index},
     manifest::Manifest,
     store::{DatasetStore, StoreOptions},
+    tar::{TAR_END, append_member},
     view::{EvaluatedView, evaluate, open_view, save_view},
 };
 
@@ -231,10 +232,14 @@ async fn what_a_view_cannot_mean_is_refused_with_its_place() {
         "shard `a.parquet`, record `a/000000`: `view.where` is wrong at character 7, `== 'a'`: field `width` is the number \
          0, and is compared with a text"
     );
-    assert_eq!(refused(&packed, filter("jpg == 3")).await, "shard `part-0.tar`, record `r00`: field `jpg` is not text");
+    assert_eq!(
+        refused(&packed, filter("jpg == 3")).await,
+        "shard `part-0.tar`, record `r00`: `view.where` is wrong at character 5, `== 3`: field `jpg` is no text, and is compared with a number"
+    );
     assert_eq!(
         refused(&packed, filter("json.meta == 3")).await,
-        "shard `part-0.tar`, record `r00`: field `json.meta` is an object; name one of its members"
+        "shard `part-0.tar`, record `r00`: `view.where` is wrong at character 11, `== 3`: field `json.meta` is an object, of \
+         which members can be named, and is compared with a number"
     );
     assert_eq!(refused(&packed, filter("cls > 100")).await, "`view` keeps none of the 20 samples of the dataset");
     assert_eq!(
@@ -269,4 +274,81 @@ async fn an_evaluated_view_is_kept_beside_the_manifest_and_checked() {
     let other = rows(other.path()).await;
     let error = open_view(&store, &other, found.samples).await.unwrap_err().to_string();
     assert!(error.contains("is of a dataset of 20 samples, not of one of 3000"), "{error}");
+}
+
+#[tokio::test]
+async fn whether_a_picture_is_there_is_known_without_reading_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tars, rows) = (folder.path().join("tars"), folder.path().join("rows"));
+    let mut tar = Vec::new();
+    for number in 0..20 {
+        if number % 3 > 0 {
+            append_member(&mut tar, &format!("{number:02}.jpg"), &[0xff; 1000]);
+        }
+        append_member(&mut tar, &format!("{number:02}.txt"), format!("{}\n", number % 2).as_bytes());
+    }
+    tar.extend_from_slice(&TAR_END);
+    fs::create_dir(&tars).unwrap();
+    fs::write(tars.join("0.tar"), tar).unwrap();
+    index(&at(&tars), &at(&tars), &IndexOptions::default(), &quiet).await.unwrap();
+    let manifest = at(&tars).manifest().await.unwrap();
+    let has_picture = |number: &usize| number % 3 > 0;
+    let (store, bytes) = counted(at(&tars), ".tar");
+    for (text, expected, is_read) in [
+        ("jpg is not null", (0..20).filter(has_picture).collect::<Vec<_>>(), false),
+        ("jpg is null", (0..20).filter(|number| !has_picture(number)).collect(), false),
+        (
+            "jpg is not null and txt == 1",
+            (0..20).filter(|number| has_picture(number) && number % 2 == 1).collect(),
+            true,
+        ),
+        ("not (jpg is null or txt is null)", (0..20).filter(has_picture).collect(), false),
+    ] {
+        bytes.store(0, Relaxed);
+        let found = evaluate(&store, &manifest, &filter(text), &quiet).await.unwrap();
+        assert_eq!((ids(&found), bytes.load(Relaxed) > 0), (expected, is_read), "{text}");
+    }
+
+    // Every ninth row of the golden file has no picture, and every fifth no scores.
+    fs::create_dir(&rows).unwrap();
+    fs::copy("tests/golden/rows.parquet", rows.join("rows.parquet")).unwrap();
+    let count = index(&at(&rows), &at(&rows), &IndexOptions::default(), &quiet).await.unwrap().records as usize;
+    let nulls: Vec<usize> = (0..count).filter(|row| row % 9 == 8).collect();
+    assert!(!nulls.is_empty());
+    assert_eq!(kept(&rows, &filter("picture is null")).await, nulls);
+    let others: Vec<usize> = (0..count).filter(|row| row % 9 != 8 && row % 5 != 4).collect();
+    assert_eq!(kept(&rows, &filter("picture is not null and scores is not null")).await, others);
+    let refused = view(&rows, &filter("scores > 1")).await.unwrap_err();
+    assert!(
+        refused.ends_with(
+            "field `scores` is a list or an array, which has no single value, and is compared with a number"
+        ),
+        "{refused}"
+    );
+    let unique = ViewFile { unique: Some("scores".into()), ..ViewFile::default() };
+    let refused = view(&rows, &unique).await.unwrap_err();
+    assert!(refused.ends_with("field `scores` is a list or an array, which has no single value"), "{refused}");
+}
+
+#[tokio::test]
+async fn documents_with_numbers_that_are_not_finite_are_compared_as_python_compares_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let scores = ["NaN", "0.5", "Infinity", "-Infinity", "1e999", "2", "null"];
+    let mut tar = Vec::new();
+    for (number, score) in scores.iter().enumerate() {
+        let document = format!("{{\"score\": {score}, \"label\": {number}}}");
+        append_member(&mut tar, &format!("{number}.json"), document.as_bytes());
+    }
+    tar.extend_from_slice(&TAR_END);
+    fs::write(folder.path().join("0.tar"), tar).unwrap();
+    index(&at(folder.path()), &at(folder.path()), &IndexOptions::default(), &quiet).await.unwrap();
+    for (text, expected) in [
+        ("json.label >= 0", &[0, 1, 2, 3, 4, 5, 6][..]),
+        ("json.score > 1", &[2, 4, 5]),
+        ("json.score < 1", &[1, 3]),
+        ("json.score is null", &[6]),
+        ("json.score != 0.5", &[0, 2, 3, 4, 5]),
+    ] {
+        assert_eq!(kept(folder.path(), &filter(text)).await, expected, "{text}");
+    }
 }

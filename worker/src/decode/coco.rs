@@ -38,7 +38,7 @@ pub(super) fn read(file: &[u8], field: &str) -> Result<Vec<CocoAnnotation>, BadS
     if file.len() > MAX_BYTES {
         return Err(wrong(field, format_args!("has {} bytes of annotations; {MAX_BYTES} are the most", file.len())));
     }
-    let list: List = serde_json::from_slice(file)
+    let list: List = spdl_shard::json::read(file)
         .map_err(|error| BadSampleProblem::NotJson { field: field.to_owned(), reason: reason(error) })?;
     list.0.ok_or_else(|| wrong(field, "has no list of annotations"))
 }

@@ -27,6 +27,8 @@ pub enum Value<'v> {
     Text(&'v str),
     /// The text of a file, which is a number, `true` or `false` if it is compared with one.
     Untyped(&'v str),
+    /// A value that can be null or not, and not be compared. These words say what it is: `a list`.
+    Opaque(&'static str),
 }
 
 /// The evaluation of an expression for one record.
@@ -152,6 +154,7 @@ fn described(value: Value<'_>) -> String {
         Value::F32(number) => format!("the number {number}"),
         Value::F64(number) => format!("the number {number}"),
         Value::Text(value) | Value::Untyped(value) => format!("the text '{}'", text(value)),
+        Value::Opaque(what) => what.to_owned(),
     }
 }
 
@@ -160,6 +163,7 @@ fn described(value: Value<'_>) -> String {
 fn compare(left: Value<'_>, right: Value<'_>) -> Result<Option<Option<Ordering>>, ()> {
     let ordering = match (left, right) {
         (Value::Null, _) | (_, Value::Null) => return Ok(None),
+        (Value::Opaque(_), _) | (_, Value::Opaque(_)) => return Err(()),
         (Value::Text(a) | Value::Untyped(a), Value::Text(b) | Value::Untyped(b)) => Some(a.cmp(b)),
         (Value::Untyped(a), b) => return compare(typed(a, b)?, b),
         (a, Value::Untyped(b)) => return compare(a, typed(b, a)?),

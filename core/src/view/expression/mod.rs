@@ -80,6 +80,12 @@ impl Expression {
         self.names.iter().map(|(name, _)| name.as_str())
     }
 
+    /// Returns whether more is asked of the field with this number of its name than whether it is null.
+    #[must_use]
+    pub fn compares(&self, name: usize) -> bool {
+        self.root.compares(name)
+    }
+
     /// Returns whether a record is kept. `value` returns the value of a field by the number of its name.
     ///
     /// # Errors

@@ -22,6 +22,20 @@ pub(super) enum Node {
     Is(Operand, usize),
 }
 
+impl Node {
+    /// Returns whether a value of this name is compared, or taken as true or false.
+    pub(super) fn compares(&self, name: usize) -> bool {
+        let is_name = |operand: &Operand| *operand == Operand::Field(name);
+        match self {
+            Self::And(parts) | Self::Or(parts) => parts.iter().any(|part| part.compares(name)),
+            Self::Not(part) => part.compares(name),
+            Self::Compare(_, operands, _) => operands.iter().any(is_name),
+            Self::In(operand, ..) | Self::Is(operand, _) => is_name(operand),
+            Self::IsNull(_) => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Operand {
     /// The number of a name.

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 use spdl_core::job::{DType, JsonColumn};
+use spdl_shard::json;
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget};
 use crate::decode::{
     cause::{BadSampleProblem, quoted, reason},
-    number::write_number,
+    number::{write_float, write_number},
 };
 
 /// Decodes the number at a path to the column's type.
@@ -14,13 +15,13 @@ pub(super) struct JsonDecoder(pub(super) JsonColumn, pub(super) DType);
 
 impl ColumnDecoder for JsonDecoder {
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
-        json(&sample.content.into_file(), &self.0.path, self.1, sample.field, target.fixed())
+        number_at(&sample.content.into_file(), &self.0.path, self.1, sample.field, target.fixed())
     }
 }
 
 /// Parses the number at `path` of a JSON document.
-fn json(bytes: &[u8], path: &[String], dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
-    let document: Value = serde_json::from_slice(bytes)
+fn number_at(bytes: &[u8], path: &[String], dtype: DType, field: &str, out: &mut [u8]) -> Result<(), BadSampleProblem> {
+    let document: Value = json::read(bytes)
         .map_err(|error| BadSampleProblem::NotJson { field: field.to_owned(), reason: reason(error) })?;
     let mut place = Some(&document);
     for key in path {
@@ -28,6 +29,15 @@ fn json(bytes: &[u8], path: &[String], dtype: DType, field: &str, out: &mut [u8]
             Some(Value::Object(members)) => members.get(key),
             Some(Value::Array(items)) => key.parse().ok().and_then(|index: usize| items.get(index)),
             _ => None,
+        };
+    }
+    if let Some(Value::String(text)) = place
+        && let Some(number) = json::non_finite(text)
+    {
+        let text = || quoted(number.to_string().as_bytes());
+        return match dtype {
+            DType::F32 | DType::F64 => write_float(number, dtype, field, text, out),
+            _ => Err(BadSampleProblem::NotANumber { field: field.to_owned(), text: text() }),
         };
     }
     let Some(Value::Number(number)) = place else {
@@ -52,7 +62,7 @@ mod tests {
     fn json_of(text: &str, path: &str, dtype: DType) -> Result<Vec<u8>, String> {
         let path: Vec<String> = path.split('.').map(str::to_owned).collect();
         let mut out = vec![0; dtype.bytes()];
-        json(text.as_bytes(), &path, dtype, "json", &mut out).map(|()| out).map_err(|problem| problem.to_string())
+        number_at(text.as_bytes(), &path, dtype, "json", &mut out).map(|()| out).map_err(|problem| problem.to_string())
     }
 
     #[test]
@@ -74,6 +84,12 @@ mod tests {
             let error = json_of(text, path, dtype).unwrap_err();
             assert!(error.contains(expected), "{path}: {error}");
         }
+        let nan = "{\"a\": NaN, \"b\": 7, \"c\": -Infinity, \"d\": \"NaN\"}";
+        assert_eq!(json_of(nan, "b", DType::I64).unwrap(), 7i64.to_le_bytes());
+        assert!(f32::from_le_bytes(json_of(nan, "a", DType::F32).unwrap().try_into().unwrap()).is_nan());
+        assert_eq!(json_of(nan, "c", DType::F64).unwrap(), f64::NEG_INFINITY.to_le_bytes());
+        assert!(json_of(nan, "a", DType::I64).unwrap_err().contains("\"NaN\", not a whole number"));
+        assert!(json_of(nan, "d", DType::F64).unwrap_err().contains("a string"));
         assert!(json_of("{\"a\": 1e300}", "a", DType::F32).unwrap_err().contains("outside the range of f32"));
         assert!(json_of("{\"a\": 1e300}", "a", DType::I64).unwrap_err().contains("outside the range of i64"));
         assert!(json_of("{\"a\": ", "a", DType::F32).unwrap_err().contains("is not JSON: EOF"));
