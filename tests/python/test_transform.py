@@ -143,7 +143,7 @@ def test_bad_samples_follow_the_policy_of_the_job(job: MakeJob) -> None:
     assert runs[0] == runs[1]
     assert not any(3 in labels for _, labels in runs[0])
     with spdl_cluster.local(job(raises, max_bad_fraction=0.0)) as loader:
-        with pytest.raises(spdl_cluster.DataError, match="more than `max_bad_fraction` = 0 allows"):
+        with pytest.raises(spdl_cluster.DataError, match="more than the 0 that `max_bad_fraction` allows"):
             for _ in loader:
                 pass
 

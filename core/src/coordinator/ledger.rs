@@ -55,13 +55,12 @@ impl Ledger {
 
     /// Returns why the job fails, or `None` if it does not.
     pub(super) fn verdict(&self, job: &Job) -> Option<String> {
-        let limit = job.max_bad_fraction * job.samples as f64;
-        let too_many = self.count() as f64 > limit;
+        let too_many = self.count() > job.bad_samples_allowed();
         let uncountable = self.samples.len() >= LEDGER_SAMPLES && job.max_bad_fraction < 1.0;
         let rule = if job.bad_samples == BadSamples::Fail && self.count() > 0 {
             "`bad_samples` is `fail`".to_owned()
         } else if too_many || uncountable {
-            format!("`max_bad_fraction` is {}", job.max_bad_fraction)
+            format!("`max_bad_fraction` allows {}", job.bad_samples_allowed())
         } else {
             return None;
         };
@@ -141,7 +140,7 @@ mod tests {
         }
         ledger.record(bad(9));
         let text = ledger.verdict(&job).unwrap();
-        for part in ["3 of 1000", "0.003", "`max_bad_fraction` is 0.002", "`train-5.tar`", "`n01/9`", "12 bytes"] {
+        for part in ["3 of 1000", "0.003", "`max_bad_fraction` allows 2;", "`train-5.tar`", "`n01/9`", "12 bytes"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
@@ -165,7 +164,7 @@ mod tests {
         assert!(ledger.record(bad(1 << 30)).is_none(), "it is full");
         assert_eq!(ledger.count(), LEDGER_SAMPLES as u64);
         assert_eq!(ledger.verdict(&any), None);
-        assert!(ledger.verdict(&most).unwrap().contains("`max_bad_fraction` is 0.999"));
+        assert!(ledger.verdict(&most).unwrap().contains("`max_bad_fraction` allows "));
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub fn remedy(policy: BadSamples, plan: &Plan, at: Position, attempts: u32) -> R
 /// The error of a job with more bad samples than it allows.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "job `{job}` has {bad} bad samples of {samples}, more than `max_bad_fraction` = {max_fraction} allows; {causes}"
+    "job `{job}` has {bad} bad samples of {samples}, more than the {allowed} that `max_bad_fraction` allows; {causes}"
 )]
 pub struct TooManyBad {
     /// Name of the job.
@@ -53,8 +53,8 @@ pub struct TooManyBad {
     pub bad: u64,
     /// Samples in the dataset.
     pub samples: u64,
-    /// The fraction of bad samples that the job allows.
-    pub max_fraction: f64,
+    /// Number of them that the job allows.
+    pub allowed: u64,
     /// The records and causes of the first bad samples, or the one cause that all have in common.
     pub causes: String,
 }
@@ -173,14 +173,14 @@ impl BadLedger {
             }
         }
         let bad = ledger.distinct.len() as u64;
-        if bad as f64 <= job.max_bad_fraction * job.samples as f64 {
+        if bad <= job.bad_samples_allowed() {
             return RecordedBad { line, verdict: Ok(()) };
         }
         let verdict = Err(TooManyBad {
             job: job.name.clone(),
             bad,
             samples: job.samples,
-            max_fraction: job.max_bad_fraction,
+            allowed: job.bad_samples_allowed(),
             causes: match &kind.question {
                 Some(question) if ledger.kinds.len() == 1 => question.clone(),
                 _ => format!("the first: {}", ledger.first.join("; ")),
@@ -250,7 +250,7 @@ mod tests {
         let error = ledger.record(&job, Fingerprint(5), bad(5), &BadSampleKind::default()).verdict.unwrap_err();
         assert_eq!((error.bad, error.samples), (3, 1000));
         let text = error.to_string();
-        for part in ["`train`", "`0003` of shard `a.tar`: cut short", "0.002"] {
+        for part in ["`train`", "`0003` of shard `a.tar`: cut short", "more than the 2 that"] {
             assert!(text.contains(part), "{text}");
         }
     }

@@ -282,7 +282,7 @@ mod tests {
             let exact = example().replace("seed = 17", "epoch_end = \"exact\"");
             let job = JobFile::parse(&exact, "job.toml").unwrap().freeze(&facts).unwrap();
             job.check().unwrap();
-            assert_eq!((job.max_bad_fraction * samples as f64) as u64, most, "of {samples}");
+            assert_eq!(job.bad_samples_allowed(), most, "of {samples}");
             let written = exact.replace("epochs = 90", "max_bad_fraction = 0.001");
             let job = JobFile::parse(&written, "job.toml").unwrap().freeze(&facts).unwrap();
             assert_eq!(job.max_bad_fraction, 0.001, "what is written holds");

@@ -182,6 +182,12 @@ pub enum JobError {
 }
 
 impl Job {
+    /// Returns the number of bad samples above which the job fails.
+    #[must_use]
+    pub fn bad_samples_allowed(&self) -> u64 {
+        (self.max_bad_fraction * self.samples as f64) as u64
+    }
+
     /// Returns the fingerprint of everything that decides which samples come at which position and what their bytes
     /// are: dataset, view, columns, seed, order, mix, policy for bad samples. Batch size, epochs and name are not part of it, so
     /// that a resumed run may change them.
