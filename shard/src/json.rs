@@ -27,12 +27,45 @@ pub fn non_finite(text: &str) -> Option<f64> {
     text.strip_prefix(MARK)?.parse().ok()
 }
 
+/// Writes a value that was [read](read) as a document, or a text as it is, with the numbers as Python writes them.
+pub(crate) fn text(value: serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => match non_finite(&text) {
+            Some(number) => python_name(number).to_owned(),
+            None => text,
+        },
+        value => unmarked(&value.to_string()),
+    }
+}
+
+/// Puts the numbers that are not finite back into a document.
+pub(crate) fn unmarked(document: &str) -> String {
+    let mut text = String::with_capacity(document.len());
+    let mark = format!("\"{MARK}");
+    let mut parts = document.split(&mark);
+    text.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        let (number, rest) = part.split_once('"').unwrap_or((part, ""));
+        text.push_str(python_name(number.parse().unwrap_or(f64::NAN)));
+        text.push_str(rest);
+    }
+    text
+}
+
+const fn python_name(number: f64) -> &'static str {
+    match number {
+        f64::INFINITY => "Infinity",
+        f64::NEG_INFINITY => "-Infinity",
+        _ => "NaN",
+    }
+}
+
 /// Replaces the numbers of a document that are not finite by texts that stand for them; `None` if there are none.
-fn marked(document: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn marked(document: &[u8]) -> Option<Vec<u8>> {
     if document.windows(MARK.len()).any(|bytes| bytes == MARK.as_bytes()) {
         return None;
     }
-    let (mut found, mut done) = (Vec::with_capacity(document.len() + 64), 0);
+    let (mut found, mut done) = (Vec::new(), 0);
     for token in numbers(document) {
         let Some(number) = not_finite(&document[token.clone()]) else { continue };
         if document[token.end..].trim_ascii_start().first() == Some(&b':') {
@@ -42,8 +75,10 @@ fn marked(document: &[u8]) -> Option<Vec<u8>> {
         found.extend(format!("\"{MARK}{number}\"").bytes());
         done = token.end;
     }
-    found.extend_from_slice(&document[done..]);
-    (done > 0).then_some(found)
+    (done > 0).then(|| {
+        found.extend_from_slice(&document[done..]);
+        found
+    })
 }
 
 /// Returns how a token is written that is not a finite number.
@@ -167,6 +202,14 @@ for document in json.load(sys.stdin):
             let found = found.map_or_else(|_| "error".to_owned(), |value| shown(&value));
             assert_eq!(found, expected, "{document}");
         }
+    }
+
+    #[test]
+    fn a_document_that_was_read_is_written_as_python_writes_it() {
+        let document = r#"{"a":[NaN,Infinity,-Infinity,"x \" NaN"],"b":1}"#;
+        assert_eq!(text(read(document.as_bytes()).unwrap()), document);
+        assert_eq!(text(read(b"NaN").unwrap()), "NaN");
+        assert_eq!(text(read(b"\"NaN\"").unwrap()), "NaN");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{collections::HashMap, path::Path};
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
-use crate::dataset::DatasetError;
+use crate::{dataset::DatasetError, json};
 
 /// The key of an annotation that is left out: the outline of an object takes ten times the bytes of all else.
 const OUTLINE: &str = "segmentation";
@@ -44,12 +44,19 @@ struct Keys {
 
 /// Returns whether `text` is a document like COCO's.
 pub(super) fn is_coco(text: &str) -> bool {
-    serde_json::from_str::<Keys>(text).is_ok()
+    json::read::<Keys>(text.as_bytes()).is_ok()
 }
 
 /// Returns the document as JSON lines: one for each picture, with its number, its size and its annotations as the list `objects`, in
 /// their order. Each has the name of its category as `category`, and no outline.
 pub(super) fn to_lines(path: &Path, text: &str) -> Result<String, DatasetError> {
+    match json::marked(text.as_bytes()).and_then(|marked| String::from_utf8(marked).ok()) {
+        Some(marked) => Ok(json::unmarked(&lines_of(path, &marked)?)),
+        None => lines_of(path, text),
+    }
+}
+
+fn lines_of(path: &Path, text: &str) -> Result<String, DatasetError> {
     let wrong = |problem: String| DatasetError::Source { path: path.display().to_string(), problem };
     let document: Document<'_> =
         serde_json::from_str(text).map_err(|error| wrong(format!("is not a document like COCO's: {error}")))?;
@@ -107,6 +114,14 @@ mod tests {
             {"id": 1, "image_id": 9, "category_id": 3, "bbox": [1.5, 2, 3, 4], "segmentation": [[1, 2, 3, 4]]},
             {"id": 2, "image_id": 9, "category_id": 8, "bbox": [0, 0, 1, 1], "iscrowd": 1}],
         "categories": [{"id": 3, "name": "cat", "supercategory": "animal"}]}"#;
+
+    #[test]
+    fn scores_that_are_no_numbers_are_kept() {
+        let document = DOCUMENT.replace("\"iscrowd\": 1", "\"score\": NaN");
+        assert!(is_coco(&document));
+        let lines = to_lines(Path::new("coco.json"), &document).unwrap();
+        assert!(lines.lines().nth(1).is_some_and(|line| line.contains("\"score\":NaN")), "{lines}");
+    }
 
     #[test]
     fn each_picture_has_its_annotations_in_order_without_outlines() {

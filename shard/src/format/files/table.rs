@@ -11,7 +11,10 @@ use std::{
 use serde_json::Value;
 
 use super::coco;
-use crate::dataset::{DatasetError, at_line, read_text};
+use crate::{
+    dataset::{DatasetError, at_line, read_text},
+    json,
+};
 
 /// Names of the column with the files' paths.
 const FILE_COLUMNS: [&str; 3] = ["file", "file_name", "path"];
@@ -112,8 +115,8 @@ impl FileTable {
                 Ok(cells.map(|(_, (column, cell))| (column.clone(), cell.to_owned())).collect())
             }
             TableKind::JsonLines { file } => {
-                let members: serde_json::Map<String, Value> = serde_json::from_str(line)
-                    .map_err(|error| at_line(&self.origin, row.line as usize, &json(&error)))?;
+                let members: serde_json::Map<String, Value> = json::read(line.as_bytes())
+                    .map_err(|error| at_line(&self.origin, row.line as usize, &no_object(&error)))?;
                 let mut fields = RowFields::new();
                 for (name, value) in members.into_iter().filter(|(name, value)| name != file && !value.is_null()) {
                     let field = self.json_field(row, &name, value)?;
@@ -157,11 +160,7 @@ impl FileTable {
             let problem = format!("has the key `{}`, which cannot be the name of a field", name.escape_debug());
             return Err(at_line(&self.origin, row.line as usize, &problem));
         }
-        let text = match value {
-            Value::String(text) => text,
-            value => value.to_string(),
-        };
-        Ok((name.to_lowercase(), text))
+        Ok((name.to_lowercase(), json::text(value)))
     }
 
     fn read_tabs(&mut self) -> Result<(), DatasetError> {
@@ -220,7 +219,7 @@ impl FileTable {
         let mut file: Option<&'static str> = None;
         for (number, line_at, line) in lines(&text) {
             let members: serde_json::Map<String, Value> =
-                serde_json::from_str(line).map_err(|error| at_line(&self.origin, number, &json(&error)))?;
+                json::read(line.as_bytes()).map_err(|error| at_line(&self.origin, number, &no_object(&error)))?;
             let key = file.or_else(|| FILE_COLUMNS.into_iter().find(|name| members.contains_key(*name)));
             let path = key.and_then(|key| members.get(key)).and_then(Value::as_str);
             let Some((key, path)) = key.zip(path) else {
@@ -279,6 +278,6 @@ fn is_field_name(name: &str) -> bool {
     (1..=256).contains(&name.len()) && !name.contains('/') && !name.contains(char::is_control)
 }
 
-fn json(error: &serde_json::Error) -> String {
+fn no_object(error: &serde_json::Error) -> String {
     format!("is not a JSON object, as each line of JSON lines is: {error}")
 }
