@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import pathlib
 import pickle
 import threading
+import time
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -262,6 +264,11 @@ def test_local_loaders_share_a_cache_on_disk_that_outlives_them(job: MakeJob, tm
 
     with spdl_cluster.local(job(), cache_dir=tmp_path / "cache", cache_bytes=1 << 30) as loader:
         whole = ids(loader)
+        # Blocks are written behind the batches.
+        deadline = time.monotonic() + LIMIT_S
+        while sum(path.stat().st_size for path in (tmp_path / "cache").glob("blk-*") if path.suffix != ".tmp") < 0.95 * fetched(loader):
+            assert time.monotonic() < deadline, os.listdir(tmp_path / "cache")
+            time.sleep(0.05)
         with spdl_cluster.local(job(), cache_dir=tmp_path / "cache") as other:
             assert ids(other) == whole
             # It reads the shards' indexes.
