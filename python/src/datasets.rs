@@ -175,11 +175,7 @@ pub(crate) fn index(
         format,
         table: table.map(Arc::new),
         shards: shards.map_or(ShardList::All, ShardList::Named),
-        splits: match split {
-            Some(split) => Splits::Named(split),
-            None if all_splits => Splits::All,
-            None => Splits::One,
-        },
+        splits: Splits::of(split, all_splits),
         name,
         boxes,
         block_bytes: block_size.map(|size| size.0),

@@ -73,11 +73,7 @@ pub(crate) fn run(args: IndexArgs) -> Outcome {
         format: args.format.or(table.as_ref().and_then(|_| format_called("files"))),
         table: table.map(Arc::new),
         shards: args.shards.map_or(ShardList::All, |texts| ShardList::of_texts(&texts)),
-        splits: match args.split {
-            Some(split) => Splits::Named(split),
-            None if args.all_splits => Splits::All,
-            None => Splits::One,
-        },
+        splits: Splits::of(args.split, args.all_splits),
         name: args.name,
         boxes: args.boxes,
         block_bytes: args.block_size,

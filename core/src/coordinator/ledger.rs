@@ -59,8 +59,10 @@ impl Ledger {
         let uncountable = self.samples.len() >= LEDGER_SAMPLES && job.max_bad_fraction < 1.0;
         let rule = if job.bad_samples == BadSamples::Fail && self.count() > 0 {
             "`bad_samples` is `fail`".to_owned()
-        } else if too_many || uncountable {
+        } else if too_many {
             format!("`max_bad_fraction` allows {}", job.bad_samples_allowed())
+        } else if uncountable {
+            format!("`max_bad_fraction` is {}", job.max_bad_fraction)
         } else {
             return None;
         };
@@ -164,7 +166,7 @@ mod tests {
         assert!(ledger.record(bad(1 << 30)).is_none(), "it is full");
         assert_eq!(ledger.count(), LEDGER_SAMPLES as u64);
         assert_eq!(ledger.verdict(&any), None);
-        assert!(ledger.verdict(&most).unwrap().contains("`max_bad_fraction` allows "));
+        assert!(ledger.verdict(&most).unwrap().contains("`max_bad_fraction` is 0.999"));
     }
 
     #[test]

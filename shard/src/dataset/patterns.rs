@@ -47,12 +47,11 @@ pub(super) async fn chosen(from: &DatasetStore, names: &[String]) -> Result<List
     if let Some(name) = expanded.iter().find(|name| !crate::manifest::is_relative_path(name)) {
         return Err(problem(format!("names `{name}`, which is not a path inside the dataset's folder")));
     }
-    if !expanded.iter().any(|name| is_pattern(name)) {
+    let Some(pattern) = expanded.iter().find(|name| is_pattern(name)) else {
         check_once(&expanded)?;
         return Listing::of_names(from, &expanded).await;
-    }
+    };
     if !from.can_list() {
-        let pattern = expanded.iter().find(|name| is_pattern(name)).expect("there is one");
         return Err(problem(format!(
             "has `{pattern}`, and a web server cannot list what matches it; give names, or a range in braces"
         )));

@@ -27,6 +27,16 @@ pub enum Splits {
 }
 
 impl Splits {
+    /// Returns what two options say: the name of one split, and whether all are meant.
+    #[must_use]
+    pub fn of(split: Option<String>, all: bool) -> Self {
+        match split {
+            Some(split) => Self::Named(split),
+            None if all => Self::All,
+            None => Self::One,
+        }
+    }
+
     /// Leaves the shards of these splits in a folder.
     pub(super) fn choose(&self, url: &str, shards: &mut Listing) -> Result<(), DatasetError> {
         let mut found: BTreeMap<String, u64> = BTreeMap::new();

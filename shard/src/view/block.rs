@@ -38,6 +38,8 @@ pub(super) struct ViewRules {
     pub(super) filter: Option<Expression>,
     /// The names whose values are read: those of the expression, then that of `unique`.
     pub(super) names: Vec<String>,
+    /// For each name whether its value is needed, and not only whether there is one.
+    pub(super) needs_value: Vec<bool>,
     pub(super) keys: Option<Keys>,
 }
 
@@ -117,12 +119,6 @@ impl ViewRules {
         !self.names.is_empty()
     }
 
-    /// Returns whether the value of a name is needed, and not only whether there is one.
-    fn compares(&self, name: usize) -> bool {
-        let is_of_filter = |filter: &Expression| name < filter.names().len();
-        self.filter.as_ref().is_none_or(|filter| !is_of_filter(filter) || filter.compares(name))
-    }
-
     /// Returns the number of the name that has to be unique.
     fn unique(&self) -> Option<usize> {
         self.file.unique.as_ref().map(|_| self.names.len() - 1)
@@ -149,7 +145,7 @@ impl OpenBlock {
         let mut ranges = Vec::new();
         for record in self.records().map(|record| index.record(record)) {
             let names = rules.names.iter().enumerate().map(|(nth, name)| (nth, Place::of(name, index, &record)));
-            let names = names.filter(|(nth, place)| !matches!(place, Place::Field(_)) || rules.compares(*nth));
+            let names = names.filter(|(nth, place)| !matches!(place, Place::Field(_)) || rules.needs_value[*nth]);
             let fields = names.filter_map(|(_, place)| place.field());
             ranges.extend(fields.filter_map(|field| index.field(&record, field).range()));
         }
@@ -238,7 +234,7 @@ impl OpenBlock {
             values.clear();
             for (nth, (name, place)) in rules.names.iter().zip(&places).enumerate() {
                 let found = match place {
-                    Place::Field(_) if decoded.is_none() && !rules.compares(nth) => Ok(Found::Opaque("a value")),
+                    Place::Field(_) if decoded.is_none() && !rules.needs_value[nth] => Ok(Found::Opaque("a value")),
                     place => reader.value(&record, place),
                 };
                 values.push(found.map_err(|problem| wrong(format!("field `{name}` {problem}")))?);

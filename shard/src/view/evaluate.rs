@@ -89,8 +89,10 @@ pub async fn evaluate(
     view.check().map_err(problem)?;
     let filter = view.filter().map_err(problem)?;
     let names = filter.iter().flat_map(|filter| filter.names().map(str::to_owned)).chain(view.unique.clone());
+    let needs_value = filter.iter().flat_map(|filter| (0..filter.names().len()).map(|name| filter.compares(name)));
+    let needs_value = needs_value.chain(view.unique.iter().map(|_| true)).collect();
     let keys = view.keys.as_deref().map(Keys::read).transpose().map_err(problem)?;
-    let rules = Arc::new(ViewRules { names: names.collect(), file: view.clone(), filter, keys });
+    let rules = Arc::new(ViewRules { names: names.collect(), needs_value, file: view.clone(), filter, keys });
     let (shards, manifest, memory) = (at.shards(manifest)?, Arc::new(manifest.clone()), MemoryBound::new());
     let (shards, manifest, memory) = (&shards, &manifest, &memory);
     let blocks = stream::iter(0..manifest.shard_count())

@@ -2,24 +2,11 @@
 
 use std::{collections::BTreeSet, fs, os::unix::fs::symlink, path::Path};
 
+use crate::dataset::{at, quiet, write};
 use spdl_shard::{
-    dataset::{
-        DatasetProgress, DatasetReport, IndexOptions, LeftOutReason, PackOptions, PackSource, ShardList, index, pack,
-    },
-    store::{DatasetStore, StoreOptions},
+    dataset::{DatasetReport, IndexOptions, LeftOutReason, PackOptions, PackSource, ShardList, index, pack},
     tar::{TAR_END, append_member},
 };
-
-pub(crate) fn quiet(_: DatasetProgress) {}
-
-pub(crate) fn at(folder: &Path) -> DatasetStore {
-    DatasetStore::create_with(folder.to_str().unwrap(), &StoreOptions::default()).unwrap()
-}
-
-pub(crate) fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
-    fs::create_dir_all(path.as_ref().parent().unwrap()).unwrap();
-    fs::write(path, content).unwrap();
-}
 
 async fn indexed(folder: &Path, options: &IndexOptions) -> DatasetReport {
     index(&at(folder), &at(folder), options, &quiet).await.unwrap()
@@ -132,7 +119,7 @@ fn write_pictures(root: &Path) -> u64 {
         "lost+found/17.jpg",
     ];
     hidden.iter().for_each(|name| write(root.join(name), "?"));
-    // A tar that nobody meant to be read.
+    // A hidden tar does not make the folder one of tars.
     write(root.join(".cache/pictures.tar"), tar());
     hidden.len() as u64 + 1
 }

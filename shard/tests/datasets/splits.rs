@@ -6,7 +6,10 @@ use spdl_shard::dataset::{
     ClassOrder, DatasetError, DatasetReport, IndexOptions, PackOptions, PackSource, ShardList, Splits, index, pack,
 };
 
-use crate::hidden::{at, quiet, shards, write};
+use crate::{
+    dataset::{at, quiet, write},
+    hidden::shards,
+};
 
 async fn of(folder: &Path, to: &Path, options: &IndexOptions) -> Result<DatasetReport, DatasetError> {
     index(&at(folder), &at(to), options, &quiet).await

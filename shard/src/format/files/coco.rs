@@ -50,10 +50,12 @@ pub(super) fn is_coco(text: &str) -> bool {
 /// Returns the document as JSON lines: one for each picture, with its number, its size and its annotations as the list `objects`, in
 /// their order. Each has the name of its category as `category`, and no outline.
 pub(super) fn to_lines(path: &Path, text: &str) -> Result<String, DatasetError> {
-    match json::marked(text.as_bytes()).and_then(|marked| String::from_utf8(marked).ok()) {
-        Some(marked) => Ok(json::unmarked(&lines_of(path, &marked)?)),
-        None => lines_of(path, text),
-    }
+    lines_of(path, text).or_else(|error| {
+        match json::marked(text.as_bytes()).and_then(|marked| String::from_utf8(marked).ok()) {
+            Some(marked) => Ok(json::unmarked(&lines_of(path, &marked)?)),
+            None => Err(error),
+        }
+    })
 }
 
 fn lines_of(path: &Path, text: &str) -> Result<String, DatasetError> {

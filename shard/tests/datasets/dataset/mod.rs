@@ -23,14 +23,14 @@ use spdl_shard::{
     tar::{TAR_END, append_member},
 };
 
-fn quiet(_: DatasetProgress) {}
+pub(crate) fn quiet(_: DatasetProgress) {}
 
-fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+pub(crate) fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
     fs::create_dir_all(path.as_ref().parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
 }
 
-fn at(folder: &Path) -> DatasetStore {
+pub(crate) fn at(folder: &Path) -> DatasetStore {
     DatasetStore::create_with(folder.to_str().unwrap(), &StoreOptions::default()).unwrap()
 }
 
