@@ -123,8 +123,9 @@ fn a_trace_has_a_track_for_each_unit_and_arrows_that_follow_each_batch() {
         .map(|event| ((number(event, "pid"), number(event, "tid")), event["args"]["name"].as_str().expect("a name")))
         .collect();
     assert!(tracks.keys().all(|track| names.contains_key(track)), "every track has a name: {names:?}");
-    for name in ["decode 0", "hand-over rank 0 slot 0", "hand-over rank 1 slot 3", "step"] {
-        assert!(names.values().any(|found| *found == name), "{name} is not in {names:?}");
+    // Which slots a batch passes while it is recorded depends on how fast the ranks are.
+    for name in ["decode 0", "hand-over rank 0 slot ", "hand-over rank 1 slot ", "step"] {
+        assert!(names.values().any(|found| found.starts_with(name)), "{name} is not in {names:?}");
     }
     let arrows = check_arrows(events, &tracks);
     assert_eq!(arrows.len() as u64, number(&summary, "batches"));
