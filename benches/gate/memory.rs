@@ -20,6 +20,7 @@ pub(crate) fn order(_: &Path, batches: u64) {
         fingerprint: Fingerprint(0),
         samples: u64::from(BLOCKS * SAMPLES_PER_BLOCK),
         blocks: BLOCKS.into(),
+        block_bytes: 1 << 20,
         has_classes: true,
     };
     let order = OrderParams::default_for(&facts, GLOBAL_BATCH, true);

@@ -36,8 +36,13 @@ const DATASETS: [BenchDataset; 2] = [
 impl BenchDataset {
     fn plan(&self) -> Plan {
         let samples = u64::from(self.blocks) * u64::from(self.samples_per_block);
-        let facts =
-            DatasetFacts { fingerprint: Fingerprint(0), samples, blocks: u64::from(self.blocks), has_classes: true };
+        let facts = DatasetFacts {
+            fingerprint: Fingerprint(0),
+            samples,
+            blocks: u64::from(self.blocks),
+            block_bytes: 1 << 20,
+            has_classes: true,
+        };
         let order = OrderParams::default_for(&facts, self.global_batch, true);
         Plan::new(&vec![self.samples_per_block; self.blocks as usize], 17, order).unwrap()
     }
@@ -93,7 +98,13 @@ fn view(criterion: &mut Criterion) {
         set.keep(SampleId(id)).unwrap();
     }
     let set = Arc::new(set.finish(SAMPLES).unwrap());
-    let facts = DatasetFacts { fingerprint: Fingerprint(0), samples: set.len(), blocks: 1_000, has_classes: true };
+    let facts = DatasetFacts {
+        fingerprint: Fingerprint(0),
+        samples: set.len(),
+        blocks: 1_000,
+        block_bytes: 1 << 20,
+        has_classes: true,
+    };
     let order = OrderParams::default_for(&facts, 256, true);
     let plan = Plan::of_view(&[10_000; 1_000], &set, 17, order).unwrap();
     let mut group = criterion.benchmark_group("1 of 10 of 10^7 samples");

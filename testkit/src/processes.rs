@@ -602,8 +602,17 @@ fn ticks(pid: u32, first: usize) -> Duration {
 
 /// Returns the resident memory of a process, in bytes.
 pub fn resident_bytes(pid: u32) -> u64 {
+    memory_in_status(pid, "VmRSS:")
+}
+
+/// Returns the most resident memory that a process has had, in bytes.
+pub fn peak_resident_bytes(pid: u32) -> u64 {
+    memory_in_status(pid, "VmHWM:")
+}
+
+fn memory_in_status(pid: u32, name: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
-    let line = text.lines().find(|line| line.starts_with("VmRSS:")).expect("a line for resident memory");
+    let line = text.lines().find(|line| line.starts_with(name)).expect("a line for this memory");
     line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("a number") * 1024
 }
 

@@ -3,7 +3,7 @@
 use std::{fs, io::Write};
 
 use flate2::{Compression, write::ZlibEncoder};
-use spdl_testkit::processes::{Cluster, TestDataset};
+use spdl_testkit::processes::{Cluster, TestDataset, peak_resident_bytes};
 
 /// Width and height of pictures that take half a megabyte as files and half a gigabyte as pixels.
 const SIDE: u32 = 11_580;
@@ -38,13 +38,6 @@ fn large_in_scans() -> Vec<u8> {
     bytes
 }
 
-/// Returns the peak resident memory of a process, in bytes.
-fn peak_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
-
 #[test]
 fn valid_pictures_of_half_a_gigabyte_pass_through_a_worker_of_a_quarter_and_one_that_cannot_is_named() {
     let (pictures, png) = (spdl_cli::pictures::Pictures::new(), large_png());
@@ -66,7 +59,7 @@ fn valid_pictures_of_half_a_gigabyte_pass_through_a_worker_of_a_quarter_and_one_
     cluster.submit(&job);
     let report = cluster.pull_all("large", 1, &["node-0"], &[]).remove(0);
     assert_eq!((&report["samples"], &report["masked"]), (&24.into(), &1.into()), "{report}");
-    let peak = peak_bytes(cluster.workers[0].process.pid());
+    let peak = peak_resident_bytes(cluster.workers[0].process.pid());
     assert!(peak < 320 << 20, "the worker had {} MiB", peak >> 20);
     let seen = cluster.wait_for("a bad sample", |status| status["jobs"][0]["bad_sample_count"] == 1);
     let causes = seen["jobs"][0]["bad_sample_list"].to_string();

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use spdl_testkit::processes::{Cluster, TestDataset, run, sum, undisturbed};
+use spdl_testkit::processes::{Cluster, TestDataset, peak_resident_bytes, run, sum, undisturbed};
 
 /// Makes a dataset whose samples hold a value of a length.
 fn dataset(samples: usize, length: impl Fn(usize) -> usize) -> TestDataset {
@@ -38,9 +38,7 @@ fn deliver(job: &Path, name: &str, memory: &str) -> u64 {
         assert_eq!(sum(&reports, "content_digest"), expected["content_digest"], "{transport}");
         assert_eq!(sum(&reports, "receipt"), expected["receipt"], "{transport}");
     }
-    let status = fs::read_to_string(format!("/proc/{}/status", cluster.workers[0].process.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    peak_resident_bytes(cluster.workers[0].process.pid())
 }
 
 #[test]

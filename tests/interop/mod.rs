@@ -6,6 +6,7 @@ mod elsewhere;
 mod everyday;
 mod foreign;
 mod hub;
+mod large_groups;
 mod loose;
 mod mds;
 mod own_data;

@@ -1,6 +1,7 @@
 """Writes Parquet files with pyarrow, in every combination of page version, encoding and compression, and one with pictures.
 
-usage: write_parquet.py types FOLDER | write_parquet.py pictures FOLDER PICTURE... | write_parquet.py detection FOLDER PICTURE...
+usage: write_parquet.py types FOLDER | write_parquet.py pictures FOLDER PICTURE... | write_parquet.py detection FOLDER PICTURE... |
+       write_parquet.py groups FOLDER
 """
 
 import json
@@ -147,6 +148,22 @@ def detection(folder: pathlib.Path, *files: str) -> dict:
     return {"rows": len(rows)}
 
 
+def groups(folder: pathlib.Path) -> dict:
+    """Writes files of one row group of 24 MB each, as pandas does by default: without a page index, and with as many rows in a page as
+    are written at once. Between them lies a file of 10 kB with a page of 240 MB."""
+    folder.mkdir(parents=True, exist_ok=True)
+    random, rows = numpy.random.default_rng(7), 4000
+    for number in range(4):
+        blobs = [random.bytes(6000) for _ in range(rows)]
+        table = pyarrow.table({"blob": pyarrow.array(blobs, pyarrow.binary()), "label": range(number * rows, (number + 1) * rows)})
+        pyarrow.parquet.write_table(table, folder / f"{number}.parquet", row_group_size=rows)
+    blobs = pyarrow.array([bytes(60_000_000)] * 4 + [b"short"] * 4, pyarrow.large_binary())
+    table = pyarrow.table({"blob": blobs, "label": [-1] * 8})
+    pyarrow.parquet.write_table(table, folder / "2-large-page.parquet", compression="zstd", use_dictionary=False)
+    return {"rows": 4 * rows}
+
+
 if __name__ == "__main__":
     command, folder, *arguments = sys.argv[1:]
-    print(json.dumps({"types": types, "pictures": pictures, "detection": detection}[command](pathlib.Path(folder), *arguments)))
+    commands = {"types": types, "pictures": pictures, "detection": detection, "groups": groups}
+    print(json.dumps(commands[command](pathlib.Path(folder), *arguments)))

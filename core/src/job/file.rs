@@ -221,8 +221,13 @@ mod tests {
         job::{DType, DecodeFile, ImageKeys},
     };
 
-    const FACTS: DatasetFacts =
-        DatasetFacts { fingerprint: Fingerprint(7), samples: 1_281_167, blocks: 14_000, has_classes: true };
+    const FACTS: DatasetFacts = DatasetFacts {
+        fingerprint: Fingerprint(7),
+        samples: 1_281_167,
+        blocks: 14_000,
+        block_bytes: 1 << 20,
+        has_classes: true,
+    };
 
     fn example() -> String {
         r#"
@@ -256,6 +261,16 @@ mod tests {
         assert_eq!(job.columns[0].from, ["jpg", "png"]);
         assert_eq!(job.columns[0].sample_shape(), Some(vec![224, 224, 3]));
         assert_eq!(job.columns[1].dtype, DType::I64);
+    }
+
+    #[test]
+    fn large_blocks_make_small_windows_and_each_has_a_block_at_least() {
+        let window = |global_batch, block_bytes| {
+            let facts = DatasetFacts { samples: 1000 * FACTS.blocks, block_bytes, ..FACTS };
+            OrderParams::default_for(&facts, global_batch, true).window
+        };
+        assert_eq!([1 << 20, 8 << 20, 100 << 20].map(|bytes| window(1024, bytes)), [8000, 8000, 1000]);
+        assert_eq!([8 << 20, 16 << 20, 100 << 20].map(|bytes| window(7 * 211, bytes)), [7000, 1000, 1000]);
     }
 
     #[test]

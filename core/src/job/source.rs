@@ -103,7 +103,13 @@ mod tests {
         }
         // A job file travels as its text.
         let text = toml::to_string(&file).unwrap();
-        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, has_classes: true };
+        let facts = DatasetFacts {
+            fingerprint: Fingerprint(7),
+            samples: 100,
+            blocks: 10,
+            block_bytes: 1 << 20,
+            has_classes: true,
+        };
         JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).unwrap()
     }
 

@@ -160,7 +160,13 @@ mod tests {
 
     fn job(columns: &str) -> Result<Job, JobError> {
         let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{columns}");
-        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, has_classes: true };
+        let facts = DatasetFacts {
+            fingerprint: Fingerprint(7),
+            samples: 100,
+            blocks: 10,
+            block_bytes: 1 << 20,
+            has_classes: true,
+        };
         JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
     }
 

@@ -13,7 +13,7 @@ use spdl_core::Fingerprint;
 use spdl_shard::{
     format::{
         ShardIndex, format_called,
-        parquet::{FileIndex, Footer, RowFacts},
+        parquet::{FileIndex, Footer, PagesByHeader, RowFacts},
     },
     manifest::{Manifest, ManifestBuilder, ShardFacts},
 };
@@ -40,7 +40,12 @@ pub(crate) fn file(data: &[u8]) {
 /// Makes the index of a file.
 fn made(footer: &Footer, part: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FileIndex, String> {
     let partitions = [("split".to_owned(), "train".to_owned())];
-    footer.index(part, RowFacts { key_prefix: "split=train/rows/", partitions: &partitions }, 1 << 10)
+    footer.index(
+        part,
+        &PagesByHeader::default(),
+        RowFacts { key_prefix: "split=train/rows/", partitions: &partitions },
+        1 << 10,
+    )
 }
 
 /// Checks that an index that opens can be read from end to end.

@@ -99,6 +99,11 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns what [`decode`](Self::decode) takes for the same ranges.
+    fn decoding(&self, _ranges: &[Range<u64>], _fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Decoding {
+        Decoding::default()
+    }
+
     /// Returns the value of `field`. `fetched` returns the bytes of a range of the shard, if they were fetched.
     ///
     /// # Errors
@@ -135,10 +140,24 @@ impl dyn ShardIndex + '_ {
     }
 }
 
+/// What it takes to decode records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decoding {
+    /// The most memory that is in use at once, in bytes: that of the decoded records and what decoding takes beside them, without
+    /// the bytes that were fetched.
+    pub bytes: u64,
+    /// Where the records lie in the file, for errors, such as `row group 3`.
+    pub place: String,
+}
+
 /// Records that were decoded, so that each field has its own content.
 pub trait DecodedBlock: fmt::Debug + Send + Sync {
     /// Returns the bytes that the records take in memory.
     fn bytes(&self) -> u64;
+
+    /// Returns the records with these numbers alone, copied, so that all others can go. The numbers are sorted, and those of
+    /// records that are there.
+    fn only(&self, records: &[u32]) -> Arc<dyn DecodedBlock>;
 
     /// Returns the value of field number `nth` of record number `record` of the shard; `None` if the field has none.
     ///

@@ -124,10 +124,12 @@ impl Manifest {
     /// Returns the facts about the dataset that creating a job needs.
     #[must_use]
     pub fn facts(&self) -> DatasetFacts {
+        let (bytes, blocks) = (self.shards().map(|shard| shard.bytes).sum::<u64>(), u64::from(self.sections.blocks));
         DatasetFacts {
             fingerprint: self.fingerprint(),
             samples: self.samples(),
-            blocks: u64::from(self.sections.blocks),
+            blocks,
+            block_bytes: bytes.div_ceil(blocks.max(1)),
             has_classes: self.sections.classes > 0,
         }
     }

@@ -14,7 +14,7 @@ use parquet::{
     basic::Compression,
     data_type::{ByteArray, ByteArrayType, FloatType, Int64Type},
     file::{
-        properties::{WriterProperties, WriterPropertiesBuilder},
+        properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion},
         writer::SerializedFileWriter,
     },
     schema::parser::parse_message_type,
@@ -25,7 +25,7 @@ use spdl_shard::{
     dataset::{DatasetProgress, DatasetReport, IndexOptions, VerifyOptions, index, unpack, verify},
     format::{
         Array, FieldValue, Format, OpenError, ShardIndex, format_called,
-        parquet::{Footer, RowFacts},
+        parquet::{Footer, PagesByHeader, RowFacts},
     },
     store::{DatasetStore, StoreOptions},
 };
@@ -104,6 +104,49 @@ async fn less_than_a_thousandth_of_a_dataset_is_read_to_index_it() {
     assert!((4..=7).contains(&report.blocks), "blocks of about 8 MiB: {report:?}");
     let read = bytes.load(Relaxed);
     assert!(read > 0 && read < file.len() as u64 / 1000, "{read} of {} bytes", file.len());
+}
+
+#[tokio::test]
+async fn a_large_row_group_without_a_page_index_is_cut_at_the_headers_of_its_pages() {
+    for (version, compression) in
+        [(WriterVersion::PARQUET_1_0, Compression::SNAPPY), (WriterVersion::PARQUET_2_0, Compression::UNCOMPRESSED)]
+    {
+        let properties = || {
+            let properties = WriterProperties::builder().set_writer_version(version).set_compression(compression);
+            properties.set_dictionary_page_size_limit(1_000_000)
+        };
+        let folders = [false, true].map(|disabled| {
+            let folder = tempfile::tempdir().unwrap();
+            let file = written_with(&[300, 40], 100_000, properties().set_offset_index_disabled(disabled));
+            fs::write(folder.path().join("a.parquet"), &file).unwrap();
+            folder
+        });
+        let mut blocks: Vec<Vec<_>> = Vec::new();
+        for folder in &folders {
+            let (from, bytes) = counted(at(folder.path()), "");
+            index(&from, &at(folder.path()), &IndexOptions::default(), &quiet).await.unwrap();
+            let read = bytes.load(Relaxed);
+            assert!(read < 100_000, "{read} bytes");
+            let manifest = at(folder.path()).manifest().await.unwrap();
+            let number = 0..manifest.block_count();
+            blocks.push(
+                number.map(|block| manifest.block(block)).map(|block| (block.first_sample, block.samples)).collect(),
+            );
+        }
+        assert_eq!(blocks[0], blocks[1], "{version:?}");
+        assert!(blocks[0].len() >= 4, "{blocks:?}");
+        let store = at(folders[1].path());
+        let manifest = store.manifest().await.unwrap();
+        let index = store.index(&manifest.shard(0)).await.unwrap();
+        for record in [0, 9, 10, 171, 299, 300, 339] {
+            let row = index.record(record);
+            let (rows, read) = decoded(&store, &*index, &[row.field("picture").unwrap().range().unwrap()]).await;
+            assert!(read < 4_000_000, "{read} bytes");
+            let content = rows.open(record, index.field_number(&row, "picture").unwrap()).unwrap();
+            let expected = picture(record as usize, 100_000).map(|picture| Bytes::from(picture).into());
+            assert_eq!(content, expected, "record {record}");
+        }
+    }
 }
 
 /// Decodes what `ranges` of a shard have.
@@ -317,7 +360,7 @@ fn index_of(file: &[u8]) -> Result<(Bytes, Fingerprint), String> {
     let read = |range: Range<u64>| file.get(range.start as usize..range.end as usize).map(Bytes::copy_from_slice);
     let partitions = [("split".into(), "train".into())];
     let of_rows = RowFacts { key_prefix: "split=train/a/", partitions: &partitions };
-    let made = footer.index(&read, of_rows, 4000)?;
+    let made = footer.index(&read, &PagesByHeader::default(), of_rows, 4000)?;
     Ok((made.index, made.hash))
 }
 

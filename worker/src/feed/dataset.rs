@@ -26,13 +26,13 @@ use spdl_shard::{
     store::{DatasetStore, StoreError, StoreLayer},
     view::open_view,
 };
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::OnceCell;
 
-use super::FeedError;
+use super::{FeedError, blocks::BlockDecoding};
 use crate::fetch::{
-    BlockContent, BlockKey, BlockPeers, BlockPlace, BlockSource, DiskCache, FetchError, Fetcher, KeptRanges,
-    MERGE_GAP_BYTES, ObjectRead, Peers, Pieces, RetrySettings, RetryingStore, ShardObject, ShardSource, ShardsBase,
-    StoreClient, WorkingWindow, read_all,
+    BlockContent, BlockKey, BlockPeers, BlockPlace, BlockSource, DiskCache, FetchError, FetchedBlock, Fetcher,
+    KeptRanges, MERGE_GAP_BYTES, ObjectRead, Peers, Pieces, RetrySettings, RetryingStore, ShardObject, ShardSource,
+    ShardsBase, StoreClient, WorkingWindow, read_all,
 };
 
 /// Number of datasets that stay open although no rank reads them.
@@ -53,8 +53,8 @@ pub(crate) struct Datasets {
     /// Keeps manifests, too.
     disk: Option<Arc<DiskCache>>,
     access: StoreAccess,
-    /// Limits the blocks of columnar formats that are decoded at once, as each takes a core.
-    decoding: Arc<Semaphore>,
+    /// Decodes the blocks of columnar formats.
+    decoding: Arc<BlockDecoding>,
 }
 
 /// Settings for reading from stores.
@@ -82,8 +82,8 @@ impl fmt::Debug for StoreAccess {
 type DatasetKey = (String, Fingerprint);
 
 impl Datasets {
-    pub(crate) fn new(index_bytes: u64, threads: usize, fetcher: &Fetcher, access: StoreAccess) -> Self {
-        let (indexes, decoding) = (Arc::new(Indexes::new(index_bytes)), Arc::new(Semaphore::new(threads)));
+    pub(crate) fn new(index_bytes: u64, decoding: Arc<BlockDecoding>, fetcher: &Fetcher, access: StoreAccess) -> Self {
+        let indexes = Arc::new(Indexes::new(index_bytes));
         let (requests, disk) = (fetcher.requests().clone(), fetcher.disk().cloned());
         Self { open: Mutex::default(), indexes, requests, disk, access, decoding }
     }
@@ -140,7 +140,7 @@ pub(crate) struct OpenDataset {
     requests: Arc<StoreClient>,
     /// The URL as it is written in the job.
     url: Arc<str>,
-    decoding: Arc<Semaphore>,
+    decoding: Arc<BlockDecoding>,
 }
 
 impl OpenDataset {
@@ -466,18 +466,13 @@ impl ShardSource for IndexedShard {
         .boxed()
     }
 
-    fn decode(&self, ranges: Vec<Range<u64>>, pieces: Pieces) -> BoxFuture<'_, Result<BlockContent, FetchError>> {
+    fn decode(&self, block: FetchedBlock) -> BoxFuture<'_, Result<BlockContent, FetchError>> {
         async move {
             if !self.view.manifest.format().is_columnar() {
-                return Ok(BlockContent::Stored(pieces));
+                return Ok(BlockContent::Stored(block.pieces));
             }
             let index = self.view.index(self.shard).await?;
-            let _permit = self.view.decoding.acquire().await.expect("the semaphore is never closed");
-            let decode = move || match index.index().decode(&ranges, &|range| pieces.slice(range)) {
-                Some(records) => BlockContent::Decoded(records),
-                None => BlockContent::Stored(pieces),
-            };
-            Ok(blocking(decode).await)
+            Ok(self.view.decoding.decode(block, index).await)
         }
         .boxed()
     }

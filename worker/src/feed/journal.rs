@@ -1,9 +1,9 @@
-//! Records which samples are being decoded, in a file that survives the process however it is killed. A sample that was
-//! being decoded at several deaths of the worker in a row is quarantined as a bad sample, so that it does not kill one
-//! worker after another.
+//! Records which samples and blocks are being decoded, in a file that survives the process however it is killed. What was
+//! being decoded at several deaths of the worker in a row is quarantined, a sample as a bad sample and a block with all of its
+//! samples, so that it does not kill one worker after another.
 //!
-//! Each decoding thread writes its mark to a fixed place of the file. Marks are never synced: the page cache survives
-//! the process, and samples that crash the whole machine are out of scope.
+//! Each that is being decoded has a mark at a place of its own in the file. Marks are never synced: the page cache survives
+//! the process, and what crashes the whole machine is out of scope.
 
 use std::{
     collections::HashMap,
@@ -15,14 +15,14 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::{Fingerprint, SampleId};
+use spdl_core::{Fingerprint, SampleId, cache::BlockKey};
 
 use crate::lock::lock;
 
-/// Number of deaths in a row after which a sample is quarantined. After its first death a sample is decoded alone:
-/// either it is cleared, or the next death cannot be caused by another sample.
+/// Number of deaths in a row after which a sample or a block is quarantined. After its first death it is decoded alone: either it
+/// is cleared, or the next death cannot be caused by another one.
 pub(crate) const DEATHS: u32 = 3;
-/// Size of a mark: job, sample, checksum.
+/// Size of a mark: what it belongs to, its number, checksum.
 const MARK_BYTES: usize = 28;
 /// Maximum number of marks that are read back.
 const MAX_MARKS: usize = 1024;
@@ -30,9 +30,26 @@ const MAX_MARKS: usize = 1024;
 /// valid.
 const HEADER: &str = "spdl suspects 1";
 
-type JobSample = (Fingerprint, SampleId);
+/// What is being decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct InDecoding {
+    /// The job of a sample, or the dataset of a block. No two of them have the same fingerprint.
+    of: Fingerprint,
+    /// Number of the sample or the block.
+    number: u64,
+}
 
-/// Marks the samples that are being decoded, and knows the suspects. Created once per process.
+impl InDecoding {
+    pub(crate) const fn sample(job: Fingerprint, sample: SampleId) -> Self {
+        Self { of: job, number: sample.0 }
+    }
+
+    pub(crate) const fn block(BlockKey { dataset, block }: BlockKey) -> Self {
+        Self { of: dataset, number: block as u64 }
+    }
+}
+
+/// Marks what is being decoded, and knows the suspects. Created once per process.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     /// The file of the marks; `None` if nothing is recorded.
@@ -46,15 +63,15 @@ pub(crate) struct Journal {
 struct Suspects {
     path: PathBuf,
     circumstances: String,
-    deaths: HashMap<JobSample, u32>,
+    deaths: HashMap<InDecoding, u32>,
 }
 
-/// How a sample has to be treated.
+/// How a sample or a block has to be treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suspicion {
     /// Decode it as usual.
     None,
-    /// Decode it while no other sample is being decoded.
+    /// Decode it while nothing else is being decoded.
     Alone,
     /// Do not decode it: the worker died this many times on it.
     Quarantined(u32),
@@ -74,11 +91,11 @@ impl Journal {
         let file = open_alone(path)?;
         let mut marks = Vec::new();
         (&file).take((MAX_MARKS * MARK_BYTES) as u64).read_to_end(&mut marks)?;
-        for key in marks.as_chunks::<MARK_BYTES>().0.iter().filter_map(unmarked) {
-            let deaths = suspects.deaths.entry(key).or_default();
+        for unit in marks.as_chunks::<MARK_BYTES>().0.iter().filter_map(unmarked) {
+            let deaths = suspects.deaths.entry(unit).or_default();
             *deaths += 1;
-            let (sample, job) = (key.1.0, key.0);
-            tracing::warn!(sample, %job, deaths, "the worker died while it decoded this sample");
+            let InDecoding { of, number } = unit;
+            tracing::warn!(number, %of, deaths, "the worker died while it decoded this sample of a job, or this block of a dataset");
         }
         if !suspects.deaths.is_empty() {
             suspects.write()?;
@@ -87,39 +104,39 @@ impl Journal {
         Ok(Self { file: Some(file), is_closed: AtomicBool::new(false), suspects: Mutex::new(suspects) })
     }
 
-    /// Returns whether there is a sample that is not treated as usual.
+    /// Returns whether there is anything that is not treated as usual.
     pub(crate) fn has_suspects(&self) -> bool {
         !self.suspects.lock().deaths.is_empty()
     }
 
-    /// Returns how a sample has to be treated.
-    pub(crate) fn suspicion(&self, job: Fingerprint, sample: SampleId) -> Suspicion {
-        match self.suspects.lock().deaths.get(&(job, sample)).copied() {
+    /// Returns how a sample or a block has to be treated.
+    pub(crate) fn suspicion(&self, unit: InDecoding) -> Suspicion {
+        match self.suspects.lock().deaths.get(&unit).copied() {
             None => Suspicion::None,
             Some(deaths) if deaths < DEATHS => Suspicion::Alone,
             Some(deaths) => Suspicion::Quarantined(deaths),
         }
     }
 
-    /// Marks that decoding thread `thread` starts to decode a sample, or, with `None`, that it decodes nothing.
-    pub(crate) fn mark(&self, thread: usize, sample: Option<(Fingerprint, SampleId)>) {
+    /// Marks at place number `place` that this is being decoded, or, with `None`, nothing.
+    pub(crate) fn mark(&self, place: usize, unit: Option<InDecoding>) {
         let Some(file) = self.file.as_ref().filter(|_| !self.is_closed.load(Relaxed)) else { return };
-        let mark = sample.map_or([0; MARK_BYTES], marked);
-        // A sample is decoded even if it cannot be marked.
-        let _ = file.write_all_at(&mark, (thread * MARK_BYTES) as u64);
+        let mark = unit.map_or([0; MARK_BYTES], marked);
+        // What cannot be marked is decoded, too.
+        let _ = file.write_all_at(&mark, (place * MARK_BYTES) as u64);
     }
 
     /// Clears a suspect that was decoded, or found to be bad, without a death.
-    pub(crate) fn clear(&self, job: Fingerprint, sample: SampleId) {
+    pub(crate) fn clear(&self, unit: InDecoding) {
         let mut suspects = self.suspects.lock();
-        if suspects.deaths.remove(&(job, sample)).is_some()
+        if suspects.deaths.remove(&unit).is_some()
             && let Err(error) = suspects.write()
         {
             tracing::warn!(path = %suspects.path.display(), %error, "the list of suspects cannot be written");
         }
     }
 
-    /// Notes an orderly shutdown: the samples that are being decoded are not suspects.
+    /// Notes an orderly shutdown: what is being decoded is not suspect.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Relaxed);
         if let Some(file) = &self.file {
@@ -140,19 +157,19 @@ impl Suspects {
         }
         for line in lines {
             let mut words = line.split(' ');
-            let job = words.next().and_then(|word| u128::from_str_radix(word, 16).ok());
-            let sample = words.next().and_then(|word| word.parse().ok());
+            let of = words.next().and_then(|word| u128::from_str_radix(word, 16).ok());
+            let number = words.next().and_then(|word| word.parse().ok());
             let deaths = words.next().and_then(|word| word.parse().ok());
-            if let (Some(job), Some(sample), Some(deaths)) = (job, sample, deaths) {
-                self.deaths.insert((Fingerprint(job), SampleId(sample)), deaths);
+            if let (Some(of), Some(number), Some(deaths)) = (of, number, deaths) {
+                self.deaths.insert(InDecoding { of: Fingerprint(of), number }, deaths);
             }
         }
     }
 
     fn write(&self) -> io::Result<()> {
         let mut text = self.header() + "\n";
-        for ((job, sample), deaths) in &self.deaths {
-            text += &format!("{:032x} {} {deaths}\n", job.0, sample.0);
+        for (InDecoding { of, number }, deaths) in &self.deaths {
+            text += &format!("{:032x} {number} {deaths}\n", of.0);
         }
         let fresh = self.path.with_extension("suspects-new");
         let file = open_no_link(&fresh)?;
@@ -179,22 +196,23 @@ fn open_alone(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn marked((job, sample): JobSample) -> [u8; MARK_BYTES] {
+fn marked(InDecoding { of, number }: InDecoding) -> [u8; MARK_BYTES] {
     let mut mark = [0; MARK_BYTES];
-    mark[..16].copy_from_slice(&job.0.to_le_bytes());
-    mark[16..24].copy_from_slice(&sample.0.to_le_bytes());
+    mark[..16].copy_from_slice(&of.0.to_le_bytes());
+    mark[16..24].copy_from_slice(&number.to_le_bytes());
     let checksum = crc32c::crc32c(&mark[..24]);
     mark[24..].copy_from_slice(&checksum.to_le_bytes());
     mark
 }
 
-fn unmarked(mark: &[u8; MARK_BYTES]) -> Option<JobSample> {
+fn unmarked(mark: &[u8; MARK_BYTES]) -> Option<InDecoding> {
     let (key, checksum) = mark.split_at(24);
     if crc32c::crc32c(key).to_le_bytes() != checksum {
         return None;
     }
-    let (job, sample) = key.split_first_chunk::<16>()?;
-    Some((Fingerprint(u128::from_le_bytes(*job)), SampleId(u64::from_le_bytes(sample.try_into().ok()?))))
+    let (of, number) = key.split_first_chunk::<16>()?;
+    let of = Fingerprint(u128::from_le_bytes(*of));
+    Some(InDecoding { of, number: u64::from_le_bytes(number.try_into().ok()?) })
 }
 
 #[cfg(test)]
@@ -202,6 +220,10 @@ mod tests {
     use super::*;
 
     const JOB: Fingerprint = Fingerprint(7 << 100);
+
+    const fn sample(sample: SampleId) -> InDecoding {
+        InDecoding::sample(JOB, sample)
+    }
 
     #[test]
     fn a_sample_that_was_there_at_several_deaths_in_a_row_is_quarantined_and_others_are_cleared() {
@@ -212,26 +234,30 @@ mod tests {
         for deaths in 0..DEATHS {
             let journal = open();
             let expected = if deaths == 0 { Suspicion::None } else { Suspicion::Alone };
-            assert_eq!(journal.suspicion(JOB, culprit), expected, "after {deaths} deaths");
-            assert_eq!(journal.suspicion(JOB, other), expected);
-            journal.mark(0, Some((JOB, other)));
-            journal.mark(1, Some((JOB, SampleId(9))));
+            assert_eq!(journal.suspicion(sample(culprit)), expected, "after {deaths} deaths");
+            assert_eq!(journal.suspicion(sample(other)), expected);
+            journal.mark(0, Some(sample(other)));
+            journal.mark(1, Some(sample(SampleId(9))));
             journal.mark(1, None);
-            journal.mark(2, Some((JOB, culprit)));
+            journal.mark(2, Some(sample(culprit)));
             // Dropping the journal without closing it is what a killed process does.
         }
         let journal = open();
-        assert_eq!(journal.suspicion(JOB, culprit), Suspicion::Quarantined(DEATHS));
-        assert_eq!(journal.suspicion(Fingerprint(1), culprit), Suspicion::None, "another job");
-        assert_eq!(journal.suspicion(JOB, SampleId(9)), Suspicion::None, "it was done");
-        journal.clear(JOB, other);
-        journal.mark(0, Some((JOB, other)));
+        assert_eq!(journal.suspicion(sample(culprit)), Suspicion::Quarantined(DEATHS));
+        assert_eq!(
+            journal.suspicion(InDecoding::block(BlockKey { dataset: Fingerprint(1), block: 3 })),
+            Suspicion::None,
+            "a block of a dataset"
+        );
+        assert_eq!(journal.suspicion(sample(SampleId(9))), Suspicion::None, "it was done");
+        journal.clear(sample(other));
+        journal.mark(0, Some(sample(other)));
         journal.close();
         drop(journal);
-        assert_eq!(open().suspicion(JOB, other), Suspicion::None, "the last process ended in order");
-        assert_eq!(open().suspicion(JOB, culprit), Suspicion::Quarantined(DEATHS));
+        assert_eq!(open().suspicion(sample(other)), Suspicion::None, "the last process ended in order");
+        assert_eq!(open().suspicion(sample(culprit)), Suspicion::Quarantined(DEATHS));
         let roomier = Journal::open(&path, "2 GiB").unwrap();
-        assert_eq!(roomier.suspicion(JOB, culprit), Suspicion::None, "there is more memory");
+        assert_eq!(roomier.suspicion(sample(culprit)), Suspicion::None, "there is more memory");
     }
 
     #[test]
@@ -239,11 +265,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("worker.decoding");
         let journal = Journal::open(&path, "1 GiB").unwrap();
-        journal.mark(0, Some((JOB, SampleId(3))));
+        journal.mark(0, Some(sample(SampleId(3))));
         let error = Journal::open(&path, "1 GiB").unwrap_err();
         assert_eq!(error.to_string(), "another process has it");
         drop(journal);
-        assert_eq!(Journal::open(&path, "1 GiB").unwrap().suspicion(JOB, SampleId(3)), Suspicion::Alone);
+        assert_eq!(Journal::open(&path, "1 GiB").unwrap().suspicion(sample(SampleId(3))), Suspicion::Alone);
     }
 
     #[test]
@@ -255,8 +281,8 @@ mod tests {
         let journal = Journal::open(&path, "x").unwrap();
         assert!(journal.suspects.lock().deaths.is_empty());
         let none = Journal::default();
-        none.mark(0, Some((JOB, SampleId(1))));
-        none.clear(JOB, SampleId(1));
-        assert_eq!(none.suspicion(JOB, SampleId(1)), Suspicion::None);
+        none.mark(0, Some(sample(SampleId(1))));
+        none.clear(sample(SampleId(1)));
+        assert_eq!(none.suspicion(sample(SampleId(1))), Suspicion::None);
     }
 }

@@ -5,6 +5,7 @@
 //! the feed does nothing.
 
 mod batch;
+mod blocks;
 mod dataset;
 mod driver;
 mod error;

@@ -23,8 +23,9 @@ use tokio::sync::oneshot;
 
 use super::{
     FeedError,
+    blocks::BlockDecoding,
     dataset::{Datasets, StoreAccess},
-    journal::{Journal, Suspicion},
+    journal::{InDecoding, Journal, Suspicion},
     room::{HelpReservation, NoRoom, NoSlots, SlabReservation, SlotMemory, SlotNeeds, TooLarge, fixed_stride},
     scheduler::{DecodeScheduler, NearestToStarving},
     sharing::{SampleSharing, Sharing, SharingStats},
@@ -58,7 +59,7 @@ pub struct Resources {
     /// The memory for the decoding of pictures.
     pub(crate) decode_memory: Arc<DecodeMemory>,
     pub(super) memory: Arc<SlotMemory>,
-    pub(crate) journal: Journal,
+    pub(crate) journal: Arc<Journal>,
     pub(crate) pool: rayon::ThreadPool,
     pub(crate) scheduler: Arc<DecodeScheduler>,
     pub(crate) fetcher: Arc<Fetcher>,
@@ -133,17 +134,20 @@ impl Resources {
         let memory = Arc::new(SlotMemory::new(shares.pool_bytes, slab_bytes, fetcher.clone()));
         let lender = memory.clone();
         let lend = move |bytes| lender.lend(bytes);
+        let decode_memory = Arc::new(DecodeMemory::new(budget.decode_limits(), Box::new(lend)));
+        let journal = Arc::new(journal.map(|path| open_journal(&path, &budget)).unwrap_or_default());
+        let blocks = Arc::new(BlockDecoding::new(threads, decode_memory.clone(), journal.clone()));
         Ok(Arc::new(Self {
             name: name.to_owned(),
             started: Instant::now(),
             shares,
             sharing: Sharing::new(sharing, memory.clone(), shares.pool_bytes),
-            decode_memory: Arc::new(DecodeMemory::new(budget.decode_limits(), Box::new(lend))),
+            decode_memory,
             memory,
-            journal: journal.map(|path| open_journal(&path, &budget)).unwrap_or_default(),
+            journal,
             pool,
             scheduler: DecodeScheduler::new(NearestToStarving, 2 * threads),
-            datasets: Datasets::new(shares.index_bytes, threads, &fetcher, access),
+            datasets: Datasets::new(shares.index_bytes, blocks, &fetcher, access),
             fetcher,
             bad: Mutex::default(),
             threads: DecodeThreads::new(&stages.decode, &budget),
@@ -379,15 +383,16 @@ impl Resources {
         decode: impl FnOnce() -> bool,
     ) -> bool {
         let thread = self.pool.current_thread_index().expect("a decoding thread");
-        if self.journal.suspicion(sample.0, sample.1) != Suspicion::None {
+        let unit = InDecoding::sample(sample.0, sample.1);
+        if self.journal.suspicion(unit) != Suspicion::None {
             return false;
         }
-        let mut unit = self.threads.begin(thread, batch);
-        unit.pause_if_due();
-        self.journal.mark(thread, Some(sample));
+        let mut busy = self.threads.begin(thread, batch);
+        busy.pause_if_due();
+        self.journal.mark(thread, Some(unit));
         let is_decoded = decode();
         self.journal.mark(thread, None);
-        let took = unit.end_item();
+        let took = busy.end_item();
         if is_decoded {
             self.stages.decode.item(took, bytes as u64);
         } else {

@@ -56,7 +56,7 @@ pub(crate) use client::StoreClient;
 pub(crate) use disk::DiskCache;
 pub use error::FetchError;
 pub(crate) use kept::KeptRanges;
-pub(crate) use object::{ObjectRead, ShardSource, read_all};
+pub(crate) use object::{FetchedBlock, ObjectRead, ShardSource, read_all};
 pub use object::{ShardObject, ShardsBase};
 pub(crate) use peers::{BlockPeers, BlockSource, PeerLinks, Peers, answer_block};
 use peers::{Need, Route};
@@ -95,6 +95,15 @@ impl BlockPlace {
     fn span(&self) -> Span {
         spans::fetch(self.shard.url(), self.key.block)
     }
+}
+
+/// What is wanted of a block.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Ranges of the shard, which lie inside the block.
+    pub(crate) ranges: Vec<Range<u64>>,
+    /// The numbers of the records in the shard whose fields lie there, sorted.
+    pub(crate) records: Arc<[u32]>,
 }
 
 /// The settings of a [`Fetcher`].
@@ -242,6 +251,10 @@ enum Guard {
 pub(crate) struct Transit(OwnedSemaphorePermit);
 
 impl Transit {
+    fn bytes(&self) -> u64 {
+        self.0.num_permits() as u64 * KIB
+    }
+
     /// Gives back what is more than `bytes`.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let kib = usize::try_from(bytes.div_ceil(KIB)).unwrap_or(usize::MAX).max(1);
@@ -456,7 +469,7 @@ impl Fetcher {
             self.memory.lock().retire_entry(&place.key, id);
             return;
         }
-        match self.whole(&place, &route, turn).await {
+        match self.whole(&place, None, place.bytes(), &route, turn).await {
             Ok(block) => {
                 if let BlockContent::Decoded(records) = &block.content {
                     self.memory.lock().shrink(id, records.bytes());
@@ -474,8 +487,18 @@ impl Fetcher {
         }
     }
 
-    /// Returns the whole block, from the disk if it is there.
-    async fn whole(&self, place: &BlockPlace, route: &Route, turn: Turn<'_>) -> Result<WholeBlock, FetchError> {
+    /// Returns the whole block, or of its decoded records only some, from the disk if it is there. The block has `room_bytes` of
+    /// memory.
+    async fn whole(
+        &self,
+        place: &BlockPlace,
+        only: Option<Arc<[u32]>>,
+        room_bytes: u64,
+        route: &Route,
+        turn: Turn<'_>,
+    ) -> Result<WholeBlock, FetchError> {
+        let decode =
+            |ranges, pieces| place.shard.decode(FetchedBlock { key: place.key, ranges, pieces, only, room_bytes });
         let parts = place.shard.parts(place.range.clone()).await?;
         let mut discards = 0;
         if let Some(disk) = &self.disk {
@@ -483,7 +506,7 @@ impl Fetcher {
             let (disk, key, wanted) = (disk.clone(), place.key, parts.clone());
             let read = move || disk.read(&key, &wanted);
             if let Ok(Some(pieces)) = tokio::task::spawn_blocking(read).await {
-                let content = place.shard.decode(parts, pieces).await?;
+                let content = decode(parts, pieces).await?;
                 return Ok(WholeBlock { content, is_of_store: false, to_keep: None });
             }
         }
@@ -494,7 +517,7 @@ impl Fetcher {
             discards,
             _counted: self.to_write.clone(),
         });
-        Ok(WholeBlock { content: place.shard.decode(parts, pieces).await?, is_of_store, to_keep })
+        Ok(WholeBlock { content: decode(parts, pieces).await?, is_of_store, to_keep })
     }
 
     /// Returns ranges of a block that consists of these parts, and whether they came from the store: other workers are asked
@@ -540,16 +563,17 @@ impl Fetcher {
         }
     }
 
-    /// Returns the bytes of the ranges `wanted` of the shard, which lie inside the block. Uses the whole block if it is
-    /// in memory, being loaded, or mostly wanted; otherwise fetches these ranges alone.
+    /// Returns what is wanted of a block. Uses the whole block if it is in memory, being loaded, or mostly wanted; otherwise
+    /// fetches the wanted ranges alone.
     ///
     /// # Errors
     /// [`FetchError`] if they cannot be fetched.
-    pub async fn fetch(
+    pub(crate) async fn fetch(
         self: &Arc<Self>,
         place: &BlockPlace,
-        wanted: Vec<Range<u64>>,
+        wanted: impl Into<Wanted>,
     ) -> Result<BlockBytes, FetchError> {
+        let Wanted { ranges: wanted, records } = wanted.into();
         let known = self.hold(&mut self.memory.lock(), place.key);
         if let Some(hold) = known
             && let Some(bytes) = hold.bytes().await?
@@ -567,13 +591,14 @@ impl Fetcher {
         {
             return Ok(bytes);
         }
-        self.in_transit(place, wanted, wanted_bytes).instrument(place.span()).await
+        self.in_transit(place, wanted, records, wanted_bytes).instrument(place.span()).await
     }
 
     async fn in_transit(
         &self,
         place: &BlockPlace,
         wanted: Vec<Range<u64>>,
+        records: Arc<[u32]>,
         wanted_bytes: u64,
     ) -> Result<BlockBytes, FetchError> {
         let fits_on_disk = self.disk.is_some() && place.bytes() / KIB <= u64::from(self.transit_kib);
@@ -582,7 +607,7 @@ impl Fetcher {
         let transit = self.transit(bytes).await;
         let route = self.peers.route(place, Need::Now).await;
         let content = if is_whole {
-            let block = self.whole(place, &route, Turn::Taken).await?;
+            let block = self.whole(place, Some(records), transit.bytes(), &route, Turn::Taken).await?;
             if block.is_of_store {
                 self.single_use_bytes.fetch_add(bytes, Relaxed);
             }
@@ -595,7 +620,8 @@ impl Fetcher {
             if is_of_store {
                 self.single_use_bytes.fetch_add(bytes, Relaxed);
             }
-            place.shard.decode(wanted, pieces).await?
+            let (key, only, room_bytes) = (place.key, Some(records), transit.bytes());
+            place.shard.decode(FetchedBlock { key, ranges: wanted, pieces, only, room_bytes }).await?
         };
         Ok(BlockBytes { content, _guard: Guard::Transit(transit) })
     }

@@ -12,7 +12,7 @@ use object_store::{GetOptions, GetRange, ObjectStore, path::Path};
 use spdl_shard::format::StoredObject;
 
 use super::{
-    BlockContent, FetchError,
+    BlockContent, BlockKey, FetchError,
     attempt::{RequestError, RequestTarget},
     client::StoreClient,
     pieces::{MERGE_GAP_BYTES, Pieces},
@@ -44,9 +44,9 @@ pub(crate) trait ShardSource: fmt::Debug + Send + Sync {
         ready(Ok(vec![range])).boxed()
     }
 
-    /// Makes of the bytes of these ranges what is kept of them.
-    fn decode(&self, _ranges: Vec<Range<u64>>, pieces: Pieces) -> BoxFuture<'_, Result<BlockContent, FetchError>> {
-        ready(Ok(BlockContent::Stored(pieces))).boxed()
+    /// Makes of the bytes of a block what is kept of them.
+    fn decode(&self, block: FetchedBlock) -> BoxFuture<'_, Result<BlockContent, FetchError>> {
+        ready(Ok(BlockContent::Stored(block.pieces))).boxed()
     }
 
     /// Reads ranges of the shard.
@@ -55,6 +55,19 @@ pub(crate) trait ShardSource: fmt::Debug + Send + Sync {
         ranges: &'r [Range<u64>],
         requests: &'r StoreClient,
     ) -> BoxFuture<'r, Result<Pieces, FetchError>>;
+}
+
+/// The bytes of a block, or of parts of it.
+#[derive(Debug)]
+pub(crate) struct FetchedBlock {
+    pub(crate) key: BlockKey,
+    /// The ranges of the shard that they are.
+    pub(crate) ranges: Vec<Range<u64>>,
+    pub(crate) pieces: Pieces,
+    /// The records that are kept of those that are decoded; `None` if these are all.
+    pub(crate) only: Option<Arc<[u32]>>,
+    /// The memory that the block has, which no other use has.
+    pub(crate) room_bytes: u64,
 }
 
 /// An object that holds bytes of a shard, and where to read it.

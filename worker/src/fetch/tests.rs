@@ -21,6 +21,13 @@ use super::{
 
 pub(super) const BLOCK: u64 = 1000;
 
+/// Bytes that are not decoded belong to no records.
+impl From<Vec<Range<u64>>> for Wanted {
+    fn from(ranges: Vec<Range<u64>>) -> Self {
+        Self { ranges, records: Arc::default() }
+    }
+}
+
 pub(super) struct FetchFixture {
     pub(super) store: Arc<FlakyStore>,
     pub(super) content: Vec<u8>,

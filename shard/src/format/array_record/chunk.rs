@@ -27,7 +27,7 @@ const TRANSPOSED: u8 = b't';
 const MAX_ZSTD_BLOCK_BYTES: usize = 128 << 10;
 const MIN_ZSTD_BLOCK_BYTES: usize = 3;
 /// The size of a record takes at most so many bytes.
-const MAX_SIZE_BYTES: u64 = 10;
+pub(super) const MAX_SIZE_BYTES: u64 = 10;
 
 /// What is said about transposed chunks.
 pub(super) const TRANSPOSED_PROBLEM: &str =

@@ -7,11 +7,11 @@ use spdl_core::job::DType;
 
 use super::{
     END_BYTES, RecordFields,
-    chunk::{Chunk, Decompressor, Values},
+    chunk::{Chunk, Decompressor, MAX_SIZE_BYTES, Values},
     index::ArrayRecordIndex,
 };
 use crate::format::{
-    DecodedBlock, FieldValue, NumberRun, OpenError,
+    DecodedBlock, Decoding, FieldValue, NumberRun, OpenError,
     tfrecord::{feature_named, value},
 };
 
@@ -48,9 +48,13 @@ impl DecodedBlock for DecodedChunks {
         self.runs.iter().map(|run| run.values.len() as u64 + END_BYTES * run.ends.len() as u64).sum()
     }
 
+    fn only(&self, records: &[u32]) -> Arc<dyn DecodedBlock> {
+        let runs = records.iter().filter_map(|record| Some(self.run(*record)?.only(*record))).collect();
+        Arc::new(Self { fields: self.fields.clone(), runs })
+    }
+
     fn open(&self, record: u32, nth: u32) -> Result<Option<FieldValue>, OpenError> {
-        let at = self.runs.partition_point(|run| run.records.end <= record);
-        let run = self.runs.get(at).filter(|run| run.records.contains(&record)).ok_or(OpenError::Missing)?;
+        let run = self.run(record).ok_or(OpenError::Missing)?;
         let example = run.value(record)?;
         let RecordFields::Features(names) = &self.fields else { return Ok(Some(example.into())) };
         let name = names.get(nth as usize).ok_or(OpenError::Missing)?;
@@ -68,7 +72,27 @@ impl DecodedBlock for DecodedChunks {
     }
 }
 
+impl DecodedChunks {
+    fn run(&self, record: u32) -> Option<&DecodedRun> {
+        let at = self.runs.partition_point(|run| run.records.end <= record);
+        self.runs.get(at).filter(|run| run.records.contains(&record))
+    }
+}
+
 impl DecodedRun {
+    /// Returns one record alone.
+    fn only(&self, record: u32) -> Self {
+        let records = record..record + 1;
+        let damaged = self.damaged.iter().find(|chunk| chunk.records.contains(&record));
+        let damaged = damaged.map(|DamagedChunk { problem, checksum, .. }| DamagedChunk {
+            records: records.clone(),
+            problem: problem.clone(),
+            checksum: *checksum,
+        });
+        let values = self.value(record).map_or_else(|_| Bytes::new(), |value| Bytes::copy_from_slice(&value));
+        Self { records, ends: vec![values.len() as u32], values, damaged: damaged.into_iter().collect() }
+    }
+
     fn value(&self, record: u32) -> Result<Bytes, OpenError> {
         if let Some(chunk) = self.damaged.iter().find(|chunk| chunk.records.contains(&record)) {
             return Err(OpenError::Damaged { problem: chunk.problem.clone(), checksum: chunk.checksum });
@@ -79,22 +103,42 @@ impl DecodedRun {
     }
 }
 
+/// Returns the neighbouring chunks that lie in `ranges` of the shard, which are sorted and do not overlap, with the number of
+/// their segment.
+fn chunks_there(index: &ArrayRecordIndex, ranges: &[Range<u64>]) -> impl Iterator<Item = (usize, Range<u32>)> {
+    let of_range =
+        move |range| index.segments_in(range).map(move |segment| (segment, chunks_in(index, segment, range)));
+    ranges.iter().flat_map(of_range).filter(|(_, chunks)| !chunks.is_empty())
+}
+
+/// Returns what it takes to decode the chunks that lie in `ranges` of the shard.
+pub(super) fn decoding(index: &ArrayRecordIndex, ranges: &[Range<u64>]) -> Decoding {
+    let (mut bytes, mut all) = (0, None::<Range<u32>>);
+    for (_, chunks) in chunks_there(index, ranges) {
+        for number in chunks.clone() {
+            let records = index.records_of(number);
+            let records = u64::from(records.end - records.start);
+            bytes += u64::from(index.chunk(number).decoded_bytes) + (END_BYTES + MAX_SIZE_BYTES) * records;
+        }
+        all = Some(all.map_or(chunks.start, |all| all.start)..chunks.end);
+    }
+    let all = all.unwrap_or_default();
+    let place = match all.end.saturating_sub(all.start) {
+        0 | 1 => format!("chunk {}", all.start),
+        _ => format!("chunks {} to {}", all.start, all.end - 1),
+    };
+    Decoding { bytes, place }
+}
+
 /// Decodes the chunks that lie in `ranges` of the shard, which are sorted and do not overlap.
 pub(super) fn decode(
     index: &ArrayRecordIndex,
     ranges: &[Range<u64>],
     fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
 ) -> DecodedChunks {
-    let mut runs = Vec::new();
     let mut decompressor = Decompressor::new();
-    for range in ranges {
-        for segment in index.segments_in(range) {
-            let chunks = chunks_in(index, segment, range);
-            if !chunks.is_empty() {
-                runs.push(decode_run(index, segment, chunks, fetched, &mut decompressor));
-            }
-        }
-    }
+    let decode = |(segment, chunks)| decode_run(index, segment, chunks, fetched, &mut decompressor);
+    let runs = chunks_there(index, ranges).map(decode).collect();
     DecodedChunks { fields: index.fields.clone(), runs }
 }
 

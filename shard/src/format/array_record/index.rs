@@ -6,7 +6,7 @@ use std::{collections::HashMap, ops::Range};
 use bytes::Bytes;
 
 use super::RecordFields;
-use crate::format::DecodedBlock;
+use crate::format::{DecodedBlock, Decoding};
 use crate::{
     envelope::{text, u32_at, u64_at},
     format::{Field, ObjectRange, ObjectRole, Record, RecordKey, ShardIndex, StoredObject},
@@ -186,6 +186,10 @@ impl ShardIndex for ArrayRecordIndex {
             }
         }
         plan
+    }
+
+    fn decoding(&self, ranges: &[Range<u64>], _fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Decoding {
+        super::decode::decoding(self, ranges)
     }
 
     fn decode(

@@ -10,6 +10,8 @@ use crate::manifest::BlockFacts;
 
 /// Upper limit of the bytes that the rows of a segment take.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
+/// The pages of a chunk of at most so many bytes need not be known: each segment can have all of it.
+pub(super) const UNCUT_BYTES: u64 = 256 << 10;
 
 /// The pages of a column of a row group.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub(super) struct Chunk {
     /// once the dictionary is full, as it soon is with pictures.
     pub(super) coded_pages: usize,
     /// Whether the pages are known one by one.
-    pub(super) has_page_index: bool,
+    pub(super) are_known: bool,
     /// Bytes that the decoded values take, or a little more.
     pub(super) decoded_bytes: u64,
 }
@@ -33,6 +35,11 @@ impl Chunk {
     /// Returns the bytes that the rows take, stored or decoded, whichever is more.
     fn bytes(&self) -> u64 {
         self.decoded_bytes.max(self.pages.last().map_or(0, |page| page.end.into()))
+    }
+
+    /// Returns whether rows can be read without much of the chunk that is not theirs.
+    fn can_be_cut(&self) -> bool {
+        self.are_known || self.bytes() <= UNCUT_BYTES
     }
 }
 
@@ -93,7 +100,8 @@ impl Segments {
                     .iter()
                     .map(|page| Page { end: page.end - before, first_row: first_row + page.first_row }),
             );
-            self.bytes += u64::from(dictionary_bytes) + stored.max(decoded);
+            // The values of the dictionary are among the decoded ones.
+            self.bytes += (u64::from(dictionary_bytes) + stored).max(decoded);
         }
         let bytes = self.bytes - start;
         if bytes <= MAX_SEGMENT_BYTES {
@@ -134,7 +142,7 @@ impl Segments {
     }
 }
 
-/// Cuts the rows of a row group at the borders between the pages of its largest column, if all pages are known. One border
+/// Cuts the rows of a row group at the borders between the pages of its largest column, if its pages are known. One border
 /// is where that column's values no longer refer to its dictionary: a value behind it is read without the dictionary.
 fn cut_rows(group: &RowGroup, target_bytes: u64) -> Vec<Range<u32>> {
     if group.rows == 0 {
@@ -143,7 +151,7 @@ fn cut_rows(group: &RowGroup, target_bytes: u64) -> Vec<Range<u32>> {
     let whole = 0..group.rows;
     let bytes: u64 = group.chunks.iter().map(Chunk::bytes).sum();
     let largest = group.chunks.iter().max_by_key(|chunk| chunk.bytes());
-    let Some(largest) = largest.filter(|_| group.chunks.iter().all(|chunk| chunk.has_page_index)) else {
+    let Some(largest) = largest.filter(|_| group.chunks.iter().all(Chunk::can_be_cut)) else {
         return vec![whole];
     };
     let stored = largest.pages.last().map_or(1, |page| page.end).max(1);
@@ -175,7 +183,7 @@ mod tests {
             dictionary,
             coded_pages: pages.len(),
             pages: pages.iter().map(|(end, first_row)| Page { end: *end, first_row: *first_row }).collect(),
-            has_page_index: true,
+            are_known: true,
             decoded_bytes: 0,
         }
     }
@@ -218,13 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn small_row_groups_are_one_block_and_one_without_a_page_index_stays_whole() {
+    fn small_row_groups_are_one_block_and_one_of_unknown_pages_stays_whole() {
         let group = || RowGroup { rows: 4, chunks: vec![chunk(&[(100, 0)], 0..0)] };
         let segments = cut(&[group(), group(), group()], 250);
         let blocks: Vec<_> = segments.blocks(250).iter().map(|block| (block.offset, block.records)).collect();
         assert_eq!(blocks, [(0, 8), (200, 4)]);
-        let mut large = chunk(&[(400, 0), (800, 4)], 0..0);
-        large.has_page_index = false;
+        let mut large = chunk(&[(400 << 10, 0), (800 << 10, 4)], 0..0);
+        large.are_known = false;
         let segments = cut(&[RowGroup { rows: 8, chunks: vec![large] }], 100);
         assert_eq!(segments.segments.len(), 1);
     }

@@ -1,6 +1,7 @@
 //! Decodes the pages of some rows to the values of their fields.
 
 use std::{
+    collections::HashSet,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -10,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use parquet::{
     basic::{BrotliLevel, Compression, GzipLevel, Type, ZstdLevel},
     column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader},
-    data_type::DataType,
+    data_type::{ByteArray, DataType},
     errors::ParquetError,
     file::{metadata::ColumnChunkMetaData, serialized_reader::SerializedPageReader},
     schema::types::{ColumnDescriptor, ColumnPath, Type as SchemaType},
@@ -23,11 +24,18 @@ use super::{
     pages,
     values::{ValueData, Values, elements_of, integers},
 };
-use crate::format::{Array, Content, DecodedBlock, FieldValue, MAX_LIST_FILES, NumberRun, OpenError};
+use crate::format::{Array, Content, DecodedBlock, Decoding, FieldValue, MAX_LIST_FILES, NumberRun, OpenError};
 
 /// The pages of a run may decompress to so many bytes more than twice the size that the file states for its rows: pages
 /// are shared with the rows around, and a dictionary with all rows.
 const MORE_BYTES: u64 = 64 << 20;
+/// Of values of different lengths, the place of each is kept.
+const PLACE_BYTES: u64 = 8;
+/// What the library and we keep of a value while its run is decoded: where it lies, its levels, its place.
+const MEANWHILE_BYTES: u64 = 64;
+/// Values that leave out what they have in common with those before them become at most so many bytes between two looks at how
+/// many these are: none is longer than all that is written of the values.
+const LOOK_BYTES: u64 = 16 << 20;
 
 /// The decoded values of some rows, by column.
 #[derive(Debug)]
@@ -57,9 +65,25 @@ struct Damage {
     checksum: u32,
 }
 
+impl DecodedRows {
+    fn of(columns: Vec<DecodedColumn>) -> Self {
+        let runs = columns.iter().flat_map(|column| &column.runs);
+        let bytes = runs.filter_map(|run| run.values.as_ref().ok()).map(Values::bytes).sum();
+        Self { columns, bytes }
+    }
+}
+
 impl DecodedBlock for DecodedRows {
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn only(&self, records: &[u32]) -> Arc<dyn DecodedBlock> {
+        let only = |column: &DecodedColumn| {
+            let runs = records.iter().filter_map(|record| Some(column.run(*record)?.only(*record))).collect();
+            DecodedColumn { runs, ..*column }
+        };
+        Arc::new(Self::of(self.columns.iter().map(only).collect()))
     }
 
     fn open(&self, record: u32, nth: u32) -> Result<Option<FieldValue>, OpenError> {
@@ -94,6 +118,17 @@ impl DecodedBlock for DecodedRows {
     }
 }
 
+impl DecodedRun {
+    /// Returns one row alone.
+    fn only(&self, row: u32) -> Self {
+        let values = match &self.values {
+            Ok(values) => Ok(values.only((row - self.rows.start) as usize)),
+            Err(Damage { problem, checksum }) => Err(Damage { problem: problem.clone(), checksum: *checksum }),
+        };
+        Self { rows: row..row + 1, values }
+    }
+}
+
 impl DecodedColumn {
     fn run(&self, record: u32) -> Option<&DecodedRun> {
         let at = self.runs.partition_point(|run| run.rows.end <= record);
@@ -113,6 +148,58 @@ impl DecodedColumn {
     }
 }
 
+/// Neighbouring pages of a run whose bytes are there, with the dictionary that they need.
+struct PagesThere {
+    segment: usize,
+    /// Number of the column.
+    column: usize,
+    /// Numbers of the pages in the run.
+    pages: Range<usize>,
+}
+
+/// Returns the pages that lie in `ranges` of the shard, which are sorted and do not overlap.
+fn pages_in(index: &ParquetIndex, ranges: &[Range<u64>]) -> Vec<PagesThere> {
+    let is_there = |wanted: &Range<u64>| {
+        let at = ranges.partition_point(|range| range.end < wanted.end);
+        ranges.get(at).is_some_and(|range| range.start <= wanted.start && wanted.end <= range.end)
+    };
+    let (mut found, mut next) = (Vec::new(), 0);
+    for range in ranges {
+        let segments = index.segments_in(range);
+        for segment in segments.start.max(next)..segments.end {
+            next = segment + 1;
+            for column in 0..index.columns.len() {
+                let pages = pages_there(index, index.run(segment, column), &is_there);
+                found.extend(pages.into_iter().map(|pages| PagesThere { segment, column, pages }));
+            }
+        }
+    }
+    found
+}
+
+/// Returns what it takes to decode the pages that lie in `ranges` of the shard. What is kept of all runs is there while the last
+/// one is decoded.
+pub(super) fn decoding(
+    index: &ParquetIndex,
+    ranges: &[Range<u64>],
+    fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
+) -> Decoding {
+    let (mut kept, mut most, mut groups) = (0_u64, 0, None::<Range<u32>>);
+    for there in pages_in(index, ranges) {
+        let group = index.segments[there.segment].row_group;
+        groups = Some(groups.map_or(group, |groups| groups.start)..group);
+        let needs = RunToDecode::of(index, &there, fetched).needs();
+        kept += needs.kept_bytes;
+        most = most.max(kept + needs.meanwhile_bytes);
+    }
+    let groups = groups.unwrap_or_default();
+    let place = match groups.end == groups.start {
+        true => format!("row group {}", groups.start),
+        false => format!("row groups {} to {}", groups.start, groups.end),
+    };
+    Decoding { bytes: most, place }
+}
+
 /// Decodes the pages that lie in `ranges` of the shard, which are sorted and do not overlap.
 pub(super) fn decode(
     index: &ParquetIndex,
@@ -125,26 +212,10 @@ pub(super) fn decode(
         is_list: !column.lists.is_empty(),
     };
     let mut columns: Vec<DecodedColumn> = index.columns.iter().map(column).collect();
-    let is_there = |wanted: &Range<u64>| {
-        let at = ranges.partition_point(|range| range.end < wanted.end);
-        ranges.get(at).is_some_and(|range| range.start <= wanted.start && wanted.end <= range.end)
-    };
-    let mut next = 0;
-    for range in ranges {
-        let segments = index.segments_in(range);
-        for segment in segments.start.max(next)..segments.end {
-            next = segment + 1;
-            for (number, decoded) in columns.iter_mut().enumerate() {
-                let run = index.run(segment, number);
-                for pages in pages_there(index, run, &is_there) {
-                    decoded.runs.push(decode_pages(index, segment, number, pages, fetched));
-                }
-            }
-        }
+    for there in pages_in(index, ranges) {
+        columns[there.column].runs.push(RunToDecode::of(index, &there, fetched).decode());
     }
-    let runs = columns.iter().flat_map(|column| &column.runs);
-    let bytes = runs.filter_map(|run| run.values.as_ref().ok()).map(Values::bytes).sum();
-    DecodedRows { columns, bytes }
+    DecodedRows::of(columns)
 }
 
 /// Returns the runs of neighbouring pages whose bytes are there, with the dictionary that they need.
@@ -168,45 +239,76 @@ fn pages_there(index: &ParquetIndex, run: &Run, is_there: &dyn Fn(&Range<u64>) -
     found
 }
 
-/// Decodes neighbouring pages of a run.
-fn decode_pages(
-    index: &ParquetIndex,
-    segment: usize,
-    number: usize,
-    pages: Range<usize>,
-    fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
-) -> DecodedRun {
-    let (run, column) = (index.run(segment, number), &index.columns[number]);
-    let (all, rows) = (index.pages_of(run), index.rows(segment));
-    let first_row = all[pages.start].first_row;
-    let end = all.get(pages.end).map_or(rows.end, |next| next.first_row);
-    let wanted = first_row.max(rows.start)..end;
-    let data_at = run.at + u64::from(run.dictionary_bytes);
-    let start = pages.start.checked_sub(1).map_or(0, |before| u64::from(all[before].end));
-    let range = data_at + start..data_at + u64::from(all[pages.end - 1].end);
-    let dictionary = fetched(run.at..data_at).unwrap_or_default();
-    let data = fetched(range.clone()).unwrap_or_default();
-    let job = PageJob {
-        column,
-        codec: run.codec,
-        skipped: (wanted.start - first_row) as usize,
-        rows: (wanted.end - wanted.start) as usize,
-        max_bytes: index.segment_bytes(segment).saturating_mul(2).saturating_add(MORE_BYTES),
-    };
-    let bytes = match dictionary.is_empty() {
-        true => data,
-        false if start == 0 => fetched(run.at..range.end).unwrap_or_default(),
-        false => joined(&dictionary, &data),
-    };
-    // The library means to return errors only; a panic is one of its faults that a file found.
-    let values = catch_unwind(AssertUnwindSafe(|| job.decode(&bytes, dictionary.len())));
-    let values = values.unwrap_or_else(|_| Err("makes the decoder panic".to_owned()));
-    let values = values.map_err(|problem| {
-        let row_group = index.segments[segment].row_group;
-        let problem = format!("(row group {row_group}, byte {}): its column {problem}", run.file_at + start);
-        Damage { problem: problem.into(), checksum: crc32c::crc32c(&bytes) }
-    });
-    DecodedRun { rows: wanted, values }
+/// Pages of a run with their bytes.
+struct RunToDecode<'i> {
+    pages: PageJob<'i>,
+    /// The dictionary, if they need it, and the pages.
+    bytes: Bytes,
+    dictionary_bytes: usize,
+    /// Whether the bytes were copied together.
+    is_joined: bool,
+    rows: Range<u32>,
+    row_group: u32,
+    /// Offset of the first page in the file.
+    file_at: u64,
+}
+
+/// The memory that decoding a run takes, in bytes.
+struct RunNeeds {
+    kept_bytes: u64,
+    /// While it is decoded.
+    meanwhile_bytes: u64,
+}
+
+impl<'i> RunToDecode<'i> {
+    fn of(index: &'i ParquetIndex, there: &PagesThere, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Self {
+        let PagesThere { segment, column, pages } = there;
+        let (run, column) = (index.run(*segment, *column), &index.columns[*column]);
+        let (all, of_segment) = (index.pages_of(run), index.rows(*segment));
+        let first_row = all[pages.start].first_row;
+        let end = all.get(pages.end).map_or(of_segment.end, |next| next.first_row);
+        let rows = first_row.max(of_segment.start)..end;
+        let data_at = run.at + u64::from(run.dictionary_bytes);
+        let start = pages.start.checked_sub(1).map_or(0, |before| u64::from(all[before].end));
+        let range = data_at + start..data_at + u64::from(all[pages.end - 1].end);
+        let dictionary_bytes = run.dictionary_bytes as usize;
+        let is_joined = dictionary_bytes > 0 && start > 0;
+        let bytes = match is_joined {
+            false => fetched(range.start - u64::from(run.dictionary_bytes)..range.end),
+            true => fetched(run.at..data_at).zip(fetched(range)).map(|(dictionary, data)| joined(&dictionary, &data)),
+        };
+        let pages = PageJob {
+            column,
+            codec: run.codec,
+            skipped: (rows.start - first_row) as usize,
+            rows: (rows.end - rows.start) as usize,
+            max_bytes: index.segment_bytes(*segment).saturating_mul(2).saturating_add(MORE_BYTES),
+        };
+        let (bytes, row_group) = (bytes.unwrap_or_default(), index.segments[*segment].row_group);
+        Self { pages, bytes, dictionary_bytes, is_joined, rows, row_group, file_at: run.file_at + start }
+    }
+
+    /// Returns the memory that [`decode`](Self::decode) takes; what does not decode takes none.
+    fn needs(&self) -> RunNeeds {
+        let claims = pages::check(&self.bytes, self.pages.column, self.pages.max_bytes).unwrap_or_default();
+        let value_bytes = self.pages.column.width().unwrap_or(0) as u64 * claims.values;
+        let whole = if claims.are_shortened { self.pages.max_bytes } else { claims.bytes };
+        let kept_bytes = whole.max(value_bytes) + PLACE_BYTES * self.pages.rows as u64;
+        let decompressed = if self.pages.codec == Codec::None { 0 } else { claims.bytes };
+        let joined = if self.is_joined { self.bytes.len() as u64 } else { 0 };
+        RunNeeds { kept_bytes, meanwhile_bytes: decompressed + joined + MEANWHILE_BYTES * claims.values }
+    }
+
+    fn decode(self) -> DecodedRun {
+        // The library means to return errors only; a panic is one of its faults that a file found.
+        let values = catch_unwind(AssertUnwindSafe(|| self.pages.decode(&self.bytes, self.dictionary_bytes)));
+        let values = values.unwrap_or_else(|_| Err("makes the decoder panic".to_owned()));
+        let values = values.map_err(|problem| {
+            let problem = format!("(row group {}, byte {}): its column {problem}", self.row_group, self.file_at);
+            Damage { problem: problem.into(), checksum: crc32c::crc32c(&self.bytes) }
+        });
+        DecodedRun { rows: self.rows, values }
+    }
 }
 
 fn joined(dictionary: &Bytes, data: &Bytes) -> Bytes {
@@ -230,7 +332,7 @@ struct PageJob<'a> {
 impl PageJob<'_> {
     /// Decodes the pages in `bytes`, which begin with a dictionary of so many bytes.
     fn decode(&self, bytes: &Bytes, dictionary_bytes: usize) -> Result<Values, String> {
-        pages::check(bytes, self.column, self.max_bytes)?;
+        let claims = pages::check(bytes, self.column, self.max_bytes)?;
         let undecodable = |error: ParquetError| format!("does not decode: {error}");
         let descriptor = Arc::new(descriptor(self.column).map_err(undecodable)?);
         let chunk = ColumnChunkMetaData::builder(descriptor.clone())
@@ -262,6 +364,16 @@ impl PageJob<'_> {
             ColumnReader::DoubleColumnReader(reader) => {
                 self.read(reader, |values| Some(ValueData::of(elements_of(values, f64::to_le_bytes))))
             }
+            ColumnReader::ByteArrayColumnReader(reader) if claims.are_shortened => {
+                // A value of a dictionary is there once.
+                let mut known = HashSet::new();
+                let bytes = |values: &[ByteArray]| {
+                    let new = values.iter().filter(|value| known.insert(value.data().as_ptr() as usize));
+                    new.map(|value| value.len() as u64).sum()
+                };
+                let rows_at_once = usize::try_from(LOOK_BYTES / claims.bytes.max(1)).unwrap_or(usize::MAX).max(1);
+                self.read_watched(reader, rows_at_once, bytes, ValueData::copied)
+            }
             ColumnReader::ByteArrayColumnReader(reader) => self.read(reader, ValueData::copied),
             ColumnReader::FixedLenByteArrayColumnReader(reader) => self.read(reader, |values| {
                 let is_right = values.iter().all(|value| value.len() == self.column.length as usize);
@@ -272,20 +384,39 @@ impl PageJob<'_> {
 
     fn read<T: DataType>(
         &self,
+        reader: ColumnReaderImpl<T>,
+        data: impl Fn(&[T::T]) -> Option<ValueData>,
+    ) -> Result<Values, String> {
+        self.read_watched(reader, usize::MAX, |_| 0, data)
+    }
+
+    /// Reads the values, so many rows at a time, and fails if they become more bytes than the file states.
+    fn read_watched<T: DataType>(
+        &self,
         mut reader: ColumnReaderImpl<T>,
+        rows_at_once: usize,
+        mut bytes_of: impl FnMut(&[T::T]) -> u64,
         data: impl Fn(&[T::T]) -> Option<ValueData>,
     ) -> Result<Values, String> {
         let undecodable = |error: ParquetError| format!("does not decode: {error}");
         let skipped = reader.skip_records(self.skipped).map_err(undecodable)?;
         let (mut definitions, mut repetitions, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        let mut records = 0;
+        let (mut records, mut seen, mut bytes) = (0, 0, 0);
         // The library returns less than all where a page ends.
         while skipped == self.skipped && records < self.rows {
-            let wanted = self.rows - records;
+            let wanted = (self.rows - records).min(rows_at_once);
             let read = reader.read_records(wanted, Some(&mut definitions), Some(&mut repetitions), &mut values);
             match read.map_err(undecodable)?.0 {
                 0 => break,
                 read => records += read,
+            }
+            bytes += bytes_of(&values[seen..]);
+            seen = values.len();
+            if bytes > self.max_bytes {
+                return Err(format!(
+                    "has values of {bytes} bytes, more than the {} that its file states",
+                    self.max_bytes
+                ));
             }
         }
         if records != self.rows {

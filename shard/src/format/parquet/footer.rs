@@ -1,6 +1,7 @@
 //! From the footer of a Parquet file, and its page index, to the index of its pages.
 
 use std::{
+    collections::HashMap,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
 };
@@ -20,7 +21,8 @@ use spdl_core::Fingerprint;
 
 use super::{
     columns::{Codec, Column},
-    cut::{Chunk, RowGroup, Segments},
+    cut::{Chunk, RowGroup, Segments, UNCUT_BYTES},
+    headers::{ChunkPages, PageWalk, UnknownPages},
     index::{Page, ParquetIndex},
     index_file,
     schema::Schema,
@@ -49,6 +51,22 @@ pub struct RowFacts<'a> {
     pub key_prefix: &'a str,
     /// Fields with the same value in all rows: names and values.
     pub partitions: &'a [(String, String)],
+}
+
+/// The pages of chunks, by where the chunks begin in the file.
+#[derive(Debug, Default)]
+pub struct PagesByHeader(HashMap<u64, ChunkPages>);
+
+impl PagesByHeader {
+    /// Adds the pages that a walk has found, if it has found all.
+    pub(super) fn add(&mut self, chunk: u64, walk: PageWalk) {
+        self.0.extend(walk.end().map(|pages| (chunk, pages)));
+    }
+
+    /// Returns the pages of the chunk of so many rows that begins at byte `chunk` of the file.
+    fn of(&self, chunk: u64, rows: u32) -> Option<ChunkPages> {
+        self.0.get(&chunk).filter(|found| found.pages.last().is_some_and(|last| last.first_row < rows)).cloned()
+    }
 }
 
 /// The index that was made for a file.
@@ -108,23 +126,49 @@ impl Footer {
         merged
     }
 
+    /// Returns the chunks of row groups of more than `block_bytes` whose pages only their headers tell. `read` returns a part
+    /// of the ranges of the page index.
+    pub(super) fn unknown_pages(
+        &self,
+        read: &dyn Fn(Range<u64>) -> Option<Bytes>,
+        block_bytes: u64,
+    ) -> Vec<UnknownPages> {
+        let mut unknown = Vec::new();
+        for group in self.metadata.row_groups() {
+            let Ok(rows) = u32::try_from(group.num_rows()) else { continue };
+            let bytes: u64 = self.chunks(group).map(|(column, chunk)| decoded_bytes(column, chunk, rows)).sum();
+            let large = self.chunks(group).filter(|_| bytes > block_bytes && rows > 0);
+            unknown.extend(large.filter_map(|(column, chunk)| {
+                let range = self.range(chunk).ok().filter(|range| range.end - range.start > UNCUT_BYTES)?;
+                let offsets = self.offset_index(chunk).and_then(read);
+                let is_known = offsets.is_some_and(|offsets| known_pages(&offsets, &range, rows).is_some());
+                let is_one = stated_pages(chunk) == Some([1, 0]) || stated_pages(chunk) == Some([0, 1]);
+                let is_flat = column.lists.is_empty();
+                (!is_known && !is_one).then_some(UnknownPages { chunk: range, rows, is_flat })
+            }));
+        }
+        unknown
+    }
+
     /// Makes the index of the file, with blocks of about `block_bytes`. `read` returns a part of the ranges of the page
-    /// index.
+    /// index; `by_header` has pages that are in none.
     ///
     /// # Errors
     /// What is wrong with the file, or why it cannot be read.
     pub fn index(
         &self,
         read: &dyn Fn(Range<u64>) -> Option<Bytes>,
+        by_header: &PagesByHeader,
         of_rows: RowFacts<'_>,
         block_bytes: u64,
     ) -> Result<FileIndex, String> {
-        caught(|| self.make_index(read, of_rows, block_bytes))
+        caught(|| self.make_index(read, by_header, of_rows, block_bytes))
     }
 
     fn make_index(
         &self,
         read: &dyn Fn(Range<u64>) -> Option<Bytes>,
+        by_header: &PagesByHeader,
         of_rows: RowFacts<'_>,
         block_bytes: u64,
     ) -> Result<FileIndex, String> {
@@ -137,7 +181,8 @@ impl Footer {
             if group.num_rows() == 0 {
                 continue;
             }
-            let group = self.row_group(group, read).map_err(|problem| format!("{problem} in row group {number}"))?;
+            let group =
+                self.row_group(group, read, by_header).map_err(|problem| format!("{problem} in row group {number}"))?;
             cut.add(number, &group, block_bytes)?;
         }
         let is_column = |name: &str| columns.iter().any(|column| column.name == name);
@@ -175,11 +220,12 @@ impl Footer {
         &self,
         group: &RowGroupMetaData,
         read: &dyn Fn(Range<u64>) -> Option<Bytes>,
+        by_header: &PagesByHeader,
     ) -> Result<RowGroup, String> {
         let rows = u32::try_from(group.num_rows()).map_err(|_| format!("has {} rows", group.num_rows()))?;
         let chunks = self.chunks(group).map(|(column, chunk)| {
             let offsets = self.offset_index(chunk).and_then(read);
-            self.chunk(column, chunk, rows, offsets.as_deref())
+            self.chunk(column, chunk, rows, offsets.as_deref(), by_header)
                 .map_err(|problem| format!("has a column `{}` that {problem}", column.name))
         });
         let chunks = chunks.collect::<Result<Vec<_>, _>>()?;
@@ -202,7 +248,27 @@ impl Footer {
         chunk: &ColumnChunkMetaData,
         rows: u32,
         offsets: Option<&[u8]>,
+        by_header: &PagesByHeader,
     ) -> Result<Chunk, String> {
+        let range = self.range(chunk)?;
+        let codec = codec(chunk.compression_codec())?;
+        let decoded_bytes = decoded_bytes(column, chunk, rows);
+        let by_index = || {
+            let (at, pages) = known_pages(offsets?, &range, rows)?;
+            let coded = coded_pages(chunk, pages.len());
+            Some(ChunkPages { at, pages, coded })
+        };
+        if let Some(ChunkPages { at, pages, coded }) = by_index().or_else(|| by_header.of(range.start, rows)) {
+            let dictionary = range.start..at;
+            return Ok(Chunk { codec, dictionary, at, pages, coded_pages: coded, are_known: true, decoded_bytes });
+        }
+        let pages = vec![Page { end: (range.end - range.start) as u32, first_row: 0 }];
+        let at = range.start;
+        Ok(Chunk { codec, dictionary: at..at, at, pages, coded_pages: 1, are_known: false, decoded_bytes })
+    }
+
+    /// Returns the bytes of a chunk in the file.
+    fn range(&self, chunk: &ColumnChunkMetaData) -> Result<Range<u64>, String> {
         if chunk.file_path().is_some_and(|path| !path.is_empty()) {
             return Err("lies in another file".to_owned());
         }
@@ -212,17 +278,7 @@ impl Footer {
             start.zip(u64::try_from(chunk.compressed_size()).ok()).and_then(|(start, bytes)| start.checked_add(bytes));
         let range = start.zip(end).map(|(start, end)| start..end).filter(|range| range.end <= self.file_bytes);
         let range = range.filter(|range| range.start < range.end && range.end - range.start <= u32::MAX.into());
-        let range = range.ok_or("lies outside the file, or has 4 GiB or more")?;
-        let codec = codec(chunk.compression_codec())?;
-        let decoded_bytes = decoded_bytes(column, chunk, rows);
-        if let Some((first, pages)) = offsets.and_then(|offsets| known_pages(offsets, &range, rows)) {
-            let dictionary = range.start..first;
-            let coded_pages = coded_pages(chunk, pages.len());
-            return Ok(Chunk { codec, dictionary, at: first, pages, coded_pages, has_page_index: true, decoded_bytes });
-        }
-        let pages = vec![Page { end: (range.end - range.start) as u32, first_row: 0 }];
-        let at = range.start;
-        Ok(Chunk { codec, dictionary: at..at, at, pages, coded_pages: 1, has_page_index: false, decoded_bytes })
+        range.ok_or_else(|| "lies outside the file, or has 4 GiB or more".to_owned())
     }
 }
 
@@ -251,19 +307,24 @@ fn known_pages(offsets: &[u8], chunk: &Range<u64>, rows: u32) -> Option<(u64, Ve
 }
 
 /// Returns how many of a chunk's `pages`, from the first on, may refer to its dictionary. Writers begin with such pages, and
-/// end with plain ones once the dictionary is full.
+/// end with others once the dictionary is full.
 fn coded_pages(chunk: &ColumnChunkMetaData, pages: usize) -> usize {
-    let stated = chunk.page_encoding_stats().map_or(&[][..], Vec::as_slice).iter();
+    stated_pages(chunk).filter(|[coded, plain]| coded + plain == pages).map_or(pages, |[coded, _]| coded)
+}
+
+/// Returns how many pages with values the footer states for a chunk: those that refer to its dictionary, and others.
+fn stated_pages(chunk: &ColumnChunkMetaData) -> Option<[usize; 2]> {
+    let stated = chunk.page_encoding_stats()?.iter();
     let data = stated.filter(|stats| matches!(stats.page_type, PageType::DATA_PAGE | PageType::DATA_PAGE_V2));
     let (mut coded, mut plain) = (0, 0);
     for stats in data {
         let count = usize::try_from(stats.count).unwrap_or(0);
         match stats.encoding {
-            Encoding::PLAIN => plain += count,
-            _ => coded += count,
+            Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY => coded += count,
+            _ => plain += count,
         }
     }
-    if coded + plain == pages { coded } else { pages }
+    Some([coded, plain])
 }
 
 /// Returns the bytes that the decoded values take, or a little more.

@@ -9,7 +9,7 @@ use std::{collections::HashMap, ops::Range};
 use bytes::Bytes;
 
 use super::columns::{Codec, Column};
-use crate::format::DecodedBlock;
+use crate::format::{DecodedBlock, Decoding};
 use crate::{
     envelope::text,
     format::{Field, ObjectRange, ObjectRole, Record, RecordKey, ShardIndex, StoredObject},
@@ -225,6 +225,10 @@ impl ShardIndex for ParquetIndex {
             }
         }
         plan
+    }
+
+    fn decoding(&self, ranges: &[Range<u64>], fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Decoding {
+        super::decode::decoding(self, ranges, fetched)
     }
 
     fn decode(

@@ -2,7 +2,7 @@
 //!
 //! A shard is a file, a record a row, a field a column or a leaf of one (`image.bytes`); folders called `key=value` are
 //! fields of the rows below them. The index of a file says where the pages of its columns lie. It is made of the file's
-//! footer and of its page index, where it has one; no page is read for it.
+//! footer and of its page index, or, where a large row group is in none, of the headers of its pages; no values are read for it.
 //!
 //! A shard's space of bytes is not the file's: the pages that belong to the same rows lie together in it, column by
 //! column, so that a block is a run of rows. Then there is room up to the size that the rows have once they are decoded,
@@ -12,6 +12,7 @@ mod columns;
 mod cut;
 mod decode;
 mod footer;
+mod headers;
 mod index;
 mod index_file;
 mod pages;
@@ -30,7 +31,7 @@ use super::{Format, ShardIndex, StoredObject};
 use crate::dataset::{DatasetError, Scan, ScannedShard};
 use crate::{FormatError, manifest::Shard};
 
-pub use footer::{FileIndex, Footer, MAX_FOOTER_BYTES, RowFacts};
+pub use footer::{FileIndex, Footer, MAX_FOOTER_BYTES, PagesByHeader, RowFacts};
 
 /// Ending of the names of shards.
 pub(crate) const PARQUET_SUFFIX: &str = ".parquet";

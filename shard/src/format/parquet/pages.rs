@@ -2,53 +2,50 @@
 
 use super::{
     columns::{Column, Physical},
-    thrift::walk,
+    headers::{DATA_PAGE, DATA_PAGE_V2, DELTA_BYTE_ARRAY, DICTIONARY_PAGE, PageHeader},
 };
 
 /// Upper limit of a page that is not compressed, in bytes.
 const MAX_PAGE_BYTES: i64 = 1 << 30;
 /// Upper limit of the values of a page.
 const MAX_PAGE_VALUES: i64 = 1 << 27;
-const DATA_PAGE: i64 = 0;
-const DICTIONARY_PAGE: i64 = 2;
-const DATA_PAGE_V2: i64 = 3;
 
-/// What a page's header claims.
-#[derive(Debug, Default)]
-struct PageHeader {
-    kind: Option<i64>,
-    bytes: Option<i64>,
-    stored_bytes: Option<i64>,
-    values: Option<i64>,
+/// What pages claim together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Claims {
+    /// Bytes when they are decompressed.
+    pub(super) bytes: u64,
+    /// Values, those of a dictionary included.
+    pub(super) values: u64,
+    /// Whether values leave out what they have in common with those before them.
+    pub(super) are_shortened: bool,
 }
 
 /// Checks the headers of the pages that `bytes` consist of. `max_bytes` is the most that all of them decompress to.
-pub(super) fn check(bytes: &[u8], column: &Column, max_bytes: u64) -> Result<(), String> {
-    let (mut at, mut total) = (0, 0_u64);
+pub(super) fn check(bytes: &[u8], column: &Column, max_bytes: u64) -> Result<Claims, String> {
+    let (mut at, mut claims) = (0, Claims::default());
     while at < bytes.len() {
-        let mut header = PageHeader::default();
-        let length = walk(&bytes[at..], &mut |path, value| match path {
-            [1] => header.kind = Some(value),
-            [2] => header.bytes = Some(value),
-            [3] => header.stored_bytes = Some(value),
-            [5 | 7 | 8, 1] => header.values = Some(value),
-            _ => {}
+        let found = PageHeader::read(&bytes[at..]).and_then(|(header, length)| {
+            let stored = header.stored_bytes.and_then(|bytes| usize::try_from(bytes).ok())?;
+            Some((header, length, stored))
         });
-        let Some((length, stored)) = length.zip(header.stored_bytes.and_then(|bytes| usize::try_from(bytes).ok()))
-        else {
+        let Some((header, length, stored)) = found else {
             return Err(format!("has no header of a page at byte {at} of its pages"));
         };
         let claimed = header.check(column).map_err(|problem| format!("has a page {problem}"))?;
-        total += claimed;
-        if total > max_bytes {
-            return Err(format!("claims pages of {total} bytes, more than the {max_bytes} that its file states"));
+        claims.bytes += claimed;
+        claims.values += header.values.and_then(|values| u64::try_from(values).ok()).unwrap_or(0);
+        claims.are_shortened |= header.encoding == Some(DELTA_BYTE_ARRAY);
+        if claims.bytes > max_bytes {
+            let bytes = claims.bytes;
+            return Err(format!("claims pages of {bytes} bytes, more than the {max_bytes} that its file states"));
         }
         at = match at.checked_add(length).and_then(|at| at.checked_add(stored)).filter(|end| *end <= bytes.len()) {
             Some(end) => end,
             None => return Err(format!("has a page of {stored} bytes that goes on behind its end")),
         };
     }
-    Ok(())
+    Ok(claims)
 }
 
 impl PageHeader {

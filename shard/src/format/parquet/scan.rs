@@ -1,4 +1,5 @@
-//! Makes the shards of a folder of Parquet files: of each file the footer and the page index are read, and no page.
+//! Makes the shards of a folder of Parquet files: of each file the footer and the page index are read, and no page; of large
+//! row groups that are in no page index, the headers of pages.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +15,8 @@ use futures::{
 
 use super::{
     PARQUET_SUFFIX,
-    footer::{FileIndex, Footer, MAX_FOOTER_BYTES, RowFacts},
+    footer::{FileIndex, Footer, MAX_FOOTER_BYTES, PagesByHeader, RowFacts},
+    headers::{PageWalk, UnknownPages},
 };
 use crate::{
     dataset::{DatasetError, DatasetOddities, Scan, ScanCounts, ScannedShard},
@@ -31,6 +33,8 @@ const MAGIC: &[u8] = b"PAR1";
 const MAX_FIRST_READ: u64 = 64 << 10;
 /// The first read takes at most this part of a file.
 const FIRST_READ_PART: u64 = 4096;
+/// The chunks of a file whose headers are read at once.
+const CHUNKS_AT_ONCE: usize = 8;
 /// What writers call the folder of rows without a value.
 const NO_VALUE: &str = "__HIVE_DEFAULT_PARTITION__";
 
@@ -84,9 +88,10 @@ impl Scanner {
             bytes.get(place.clone())?;
             Some(bytes.slice(place))
         };
+        let by_header = self.pages_by_header(&file, footer.unknown_pages(&read, self.block_bytes)).await?;
         let key_prefix = format!("{}/", file.url.strip_suffix(PARQUET_SUFFIX).unwrap_or(&file.url));
         let of_rows = RowFacts { key_prefix: &key_prefix, partitions: &partitions(&file.url) };
-        let made = footer.index(&read, of_rows, self.block_bytes).map_err(wrong)?;
+        let made = footer.index(&read, &by_header, of_rows, self.block_bytes).map_err(wrong)?;
         let mut odd = DatasetOddities::default();
         for field in made.fields.iter().filter(|_| made.records > 0) {
             let number = odd.fields.len();
@@ -128,6 +133,29 @@ impl Scanner {
         }
         let footer_end = file.bytes - TAIL_BYTES;
         self.read(file, footer_end - length..footer_end).await.map(Ok)
+    }
+
+    /// Reads the headers of the pages of chunks.
+    async fn pages_by_header(
+        &self,
+        file: &StoredObject,
+        chunks: Vec<UnknownPages>,
+    ) -> Result<PagesByHeader, StoreError> {
+        let walks = chunks.into_iter().map(|chunk| async move {
+            let (start, mut walk) = (chunk.chunk.start, PageWalk::new(chunk));
+            while let Some(range) = walk.next() {
+                if walk.take(&self.read(file, range).await?).is_none() {
+                    break;
+                }
+            }
+            Ok::<_, StoreError>((start, walk))
+        });
+        let mut walks = stream::iter(walks).buffer_unordered(CHUNKS_AT_ONCE);
+        let mut found = PagesByHeader::default();
+        while let Some((chunk, walk)) = walks.try_next().await? {
+            found.add(chunk, walk);
+        }
+        Ok(found)
     }
 
     async fn read(&self, file: &StoredObject, range: Range<u64>) -> Result<Bytes, StoreError> {

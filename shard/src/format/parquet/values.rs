@@ -59,6 +59,34 @@ impl Values {
         (self.data.len() + places + size_of_val(self.lists.as_slice())) as u64
     }
 
+    /// Returns the value of one row alone, copied.
+    pub(super) fn only(&self, row: usize) -> Self {
+        let mut data = Vec::new();
+        let mut copied = |place: &Place| {
+            if *place == NULL {
+                return NULL;
+            }
+            let start = data.len() as u32;
+            data.extend_from_slice(&self.data[range_of(*place)]);
+            (start, place.1)
+        };
+        let places = match &self.places {
+            Places::Dense(width) => {
+                copied(&((row * width) as u32, *width as u32));
+                Places::Dense(*width)
+            }
+            Places::ByRow(places) => Places::ByRow(vec![copied(&places[row])]),
+            Places::Lists { rows, values } => match rows[row] {
+                NULL => Places::Lists { rows: vec![NULL], values: Vec::new() },
+                (first, count) => {
+                    let values = values[range_of((first, count))].iter().map(copied).collect();
+                    Places::Lists { rows: vec![(0, count)], values }
+                }
+            },
+        };
+        Self { data: data.into(), places, lists: self.lists(row).into_iter().collect() }
+    }
+
     /// Returns the number of lists in the list of a row, if the column has lists of lists.
     pub(super) fn lists(&self, row: usize) -> Option<u32> {
         self.lists.get(row).copied()
@@ -386,6 +414,33 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(|row| values.list(row).unwrap()), lists);
         assert_eq!((values.get(0), values.dense()), (None, None));
         assert_eq!(values.bytes(), 3 + 8 * (4 + 5));
+    }
+
+    #[test]
+    fn one_row_alone_is_as_it_was_among_others() {
+        let (definitions, repetitions) = ([4, 4, 1, 0, 2, 3, 4], [0, 1, 0, 0, 0, 1, 1]);
+        let lists = data_of(&[b"ab", b"", b"c"]).into_rows(&list_column(), 4, &definitions, &repetitions).unwrap();
+        for row in 0..4 {
+            let only = lists.only(row);
+            assert_eq!((only.list(0).unwrap(), only.get(0)), (lists.list(row).unwrap(), None));
+            assert!(only.data.len() <= 2);
+        }
+        let column = |physical, elements, max_definition| Column {
+            name: "a".to_owned(),
+            physical,
+            length: 0,
+            elements,
+            max_definition,
+            lists: Vec::new(),
+        };
+        let texts = column(Physical::ByteArray, None, 1);
+        let texts = data_of(&[b"ab", b"", b"ab"]).into_rows(&texts, 4, &[1, 0, 1, 1], &[]).unwrap();
+        let numbers = column(Physical::Int32, Some(DType::I32), 0);
+        let numbers = ValueData::of((0..16).collect()).into_rows(&numbers, 4, &[], &[]).unwrap();
+        for row in 0..4 {
+            assert_eq!(texts.only(row).get(0), texts.get(row));
+            assert_eq!((numbers.only(row).get(0), numbers.only(row).dense().unwrap().len()), (numbers.get(row), 4));
+        }
     }
 
     #[test]

@@ -43,7 +43,13 @@ fn job(columns: &[&str]) -> Job {
     for column in columns {
         text += &format!("[[column]]\n{column}\n");
     }
-    let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1000, blocks: 10, has_classes: true };
+    let facts = DatasetFacts {
+        fingerprint: Fingerprint(7),
+        samples: 1000,
+        blocks: 10,
+        block_bytes: 1 << 20,
+        has_classes: true,
+    };
     JobFile::parse(&text, "job.toml").unwrap().freeze(&facts).unwrap()
 }
 

@@ -32,7 +32,7 @@ use crate::{
     decode::{BadSampleCause, FieldTarget, RecordFields, SampleKey},
     feed::{
         driver::{Feed, FeedWork},
-        journal::Suspicion,
+        journal::{InDecoding, Suspicion},
         room::BatchRoom,
         scheduler::DecodePermit,
         sharing::{Begun, KeptSample, SharedDecode, SharingMember},
@@ -96,7 +96,7 @@ pub(in crate::feed) fn shared(feed: &Feed) -> Option<&SharingMember> {
 
 /// Returns what the rank shares a sample with. One that may have ended the worker is not shared.
 pub(super) fn shared_for<'f>(feed: &'f Feed, sample: &BatchSample) -> Option<&'f SharingMember> {
-    let is_suspect = || feed.resources.journal.suspicion(feed.job_fingerprint, sample.id) != Suspicion::None;
+    let is_suspect = || feed.resources.journal.suspicion(unit(feed, sample.id)) != Suspicion::None;
     shared(feed).filter(|_| !is_suspect())
 }
 
@@ -249,7 +249,12 @@ pub(super) fn steal<T>(queue: &Stealer<T>) -> Option<T> {
 
 /// Records in the journal which sample this thread is decoding.
 fn mark(feed: &Feed, sample: Option<SampleId>) {
-    feed.resources.journal.mark(thread_index(feed), sample.map(|sample| (feed.job_fingerprint, sample)));
+    feed.resources.journal.mark(thread_index(feed), sample.map(|sample| unit(feed, sample)));
+}
+
+/// Returns what the journal knows a sample by.
+pub(super) const fn unit(feed: &Feed, sample: SampleId) -> InDecoding {
+    InDecoding::sample(feed.job_fingerprint, sample)
 }
 
 pub(super) fn thread_index(feed: &Feed) -> usize {
@@ -305,7 +310,7 @@ fn decode_sample(
     let record = group.record(found);
     let undecoded = |reason| Err(Box::new(Undecoded { sample: *sample, key: record.key.to_string(), reason }));
     let journal = &feed.resources.journal;
-    let suspicion = journal.suspicion(feed.job_fingerprint, sample.id);
+    let suspicion = journal.suspicion(unit(feed, sample.id));
     if let Suspicion::Quarantined(deaths) = suspicion {
         place.mask(sample);
         return undecoded(Reason::Quarantined { deaths });
@@ -316,7 +321,7 @@ fn decode_sample(
         let (_all, decoder) = feed.decoder.alone();
         mark(feed, Some(sample.id));
         let result = decoder.decode_record(key, &fields, &mut place.targets);
-        journal.clear(feed.job_fingerprint, sample.id);
+        journal.clear(unit(feed, sample.id));
         result
     } else {
         mark(feed, Some(sample.id));

@@ -16,7 +16,7 @@ use spdl_core::{
 use spdl_shard::format::{Array, Content, FieldValue};
 use tokio::{runtime::Handle, sync::Notify};
 
-use super::decode::{QueuedSample, shared};
+use super::decode::{QueuedSample, shared, unit};
 use crate::{
     decode::FieldTarget,
     feed::{
@@ -202,7 +202,7 @@ impl<'l> Lender<'l> {
     /// Returns a sample as it is sent; `None` if it has to be decoded here.
     fn stored(&self, QueuedSample { group, found, .. }: &QueuedSample<'_>) -> Option<(StoredSample, Vec<Bytes>)> {
         let (feed, job, sample) = (self.feed, self.job, &found.sample);
-        let is_suspect = feed.resources.journal.suspicion(feed.job_fingerprint, sample.id) != Suspicion::None;
+        let is_suspect = feed.resources.journal.suspicion(unit(feed, sample.id)) != Suspicion::None;
         if is_suspect || found.bytes.max(job.sizes.bytes_of(&[])) > MAX_SAMPLE_BYTES {
             return None;
         }

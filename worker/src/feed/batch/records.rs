@@ -10,7 +10,7 @@ use spdl_shard::format::{Content, FieldValue, NumberRun, OpenError, Record, Shar
 use super::{BatchSample, Group, decode::Reason, gzip, parts};
 use crate::{
     feed::{FeedError, dataset::IndexHold, driver::Feed},
-    fetch::BlockBytes,
+    fetch::{BlockBytes, Wanted},
 };
 
 /// A group of samples whose records are in memory.
@@ -88,7 +88,11 @@ pub(super) async fn fetch(feed: Arc<Feed>, group: Group) -> Result<FetchedGroup,
     if let Some((bytes, cut)) = parts::fetch(&feed, &index, &samples, &fields).await? {
         return Ok(FetchedGroup::new(&feed, block, bytes, index, samples).with_cut(cut));
     }
-    let wanted = fields.into_iter().map(|field| field.range).collect();
+    let mut records: Vec<u32> = samples.iter().map(|found| found.record).collect();
+    records.sort_unstable();
+    records.dedup();
+    let ranges = fields.into_iter().map(|field| field.range).collect();
+    let wanted = Wanted { ranges, records: records.into() };
     let bytes = feed.resources.fetcher.fetch(&feed.dataset.place(block), wanted).await?;
     Ok(FetchedGroup::new(&feed, block, bytes, index, samples))
 }
