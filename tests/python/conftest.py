@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -217,6 +218,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     yield cluster
     cluster.stop()
+
+
+def wait_for_the_end_of(process: int) -> None:
+    """Waits until the process has ended."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    assert poll.poll(1000 * LIMIT_S), f"process {process} is still there"
+    os.close(descriptor)
 
 
 def add(receipts: list[str]) -> str:

@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import pathlib
-import select
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import numpy
 import pytest
 import spdl_cluster
 import user_functions
-from conftest import LIMIT_S, PICTURES, Cluster, MakeJob, ctl_json, write_job
+from conftest import LIMIT_S, PICTURES, Cluster, MakeJob, ctl_json, wait_for_the_end_of, write_job
 
 HERE = pathlib.Path(__file__).parent
 SHIFTED = user_functions.shifted
@@ -51,18 +50,6 @@ def digests(loader: spdl_cluster.Loader) -> list[tuple[Any, str]]:
 def with_process(job: MakeJob, **keys: Any) -> dict[str, Any]:
     """Returns a job with a column of the ids of the functions' processes."""
     return job(column("process", "process"), **keys)
-
-
-def wait_for_the_end_of(process: int) -> None:
-    """Waits until the process has ended."""
-    try:
-        descriptor = os.pidfd_open(process)
-    except ProcessLookupError:
-        return
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    assert poll.poll(1000 * LIMIT_S), f"process {process} is still there"
-    os.close(descriptor)
 
 
 @pytest.fixture(params=["raises", "leaves", "dies", "hangs", "returns_a_list", "returns_a_float"])

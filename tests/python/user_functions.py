@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import stat
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -194,4 +198,59 @@ def dies_once(label: numpy.int64, rng: numpy.random.Generator) -> numpy.int64:
     if label == 3 and not os.path.exists(mark):
         os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
         os.kill(os.getpid(), signal.SIGKILL)
+    return label
+
+
+def sets_a_global(label: numpy.int64, rng: numpy.random.Generator) -> int:
+    """Changes what a function of another job reads."""
+    global constant
+    constant = 0
+    return os.getpid()
+
+
+def reads_a_global(label: numpy.int64, rng: numpy.random.Generator) -> int:
+    """Returns a number that depends on a global."""
+    return int(label) + constant
+
+
+def forks(rows: NDArray[Any], rng: numpy.random.Generator) -> NDArray[Any]:
+    """Returns in the process that it forks, too, which has spoiled its argument."""
+    if os.fork() == 0:
+        rows[...] = 77
+    return rows
+
+
+def forks_and_raises(rows: NDArray[Any], rng: numpy.random.Generator) -> NDArray[Any]:
+    """Raises in the process that it forks."""
+    if os.fork() == 0:
+        raise SystemExit(3)
+    return rows
+
+
+def answers_twice(label: numpy.int64, rng: numpy.random.Generator) -> numpy.int64:
+    """Writes to the socket of its process, for a class."""
+    for name in os.listdir("/proc/self/fd") if label == 3 else ():
+        if os.path.exists(f"/proc/self/fd/{name}") and stat.S_ISSOCK(os.stat(int(name)).st_mode):
+            with socket.socket(fileno=os.dup(int(name))) as other:
+                other.send(b"K" + bytes(16))
+    return label
+
+
+started: list[int] = []
+
+
+def starts(label: numpy.int64, rng: numpy.random.Generator) -> NDArray[numpy.int64]:
+    """Starts a program and forks, once, and returns the ids of both processes."""
+    if not started:
+        started.append(subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]).pid)
+        forked = os.fork()
+        if forked == 0:
+            signal.pause()
+        started.append(forked)
+    return numpy.array(started, numpy.int64)
+
+
+def prints(label: numpy.int64, rng: numpy.random.Generator) -> numpy.int64:
+    """Prints a megabyte."""
+    print("a" * ((1 << 20) - 1))
     return label

@@ -152,7 +152,7 @@ impl Resources {
             bad: Mutex::default(),
             threads: DecodeThreads::new(&stages.decode, &budget),
             pictures: Arc::default(),
-            transforms: Transforms::new(name, transforms, stages.transform.clone()),
+            transforms: Transforms::new(name, transforms, stages.transform.clone(), threads),
             functions,
             tuning,
             helpers: Helpers::default(),

@@ -1,17 +1,20 @@
 """One process of a worker's pool: calls the user's functions.
 
 The worker runs this text with `python -c`, so that an interpreter needs nothing but numpy. Requests come as packets on
-a socket that takes the place of standard input; each gets one packet as its reply. Values lie in shared memory: the
-argument in the first half, the returned value in the second. `process.rs` is the other side.
+a socket that takes the place of standard input; each has a number and gets one packet with that number as its reply.
+Values lie in shared memory: the argument in the first half, the returned value in the second. `process.rs` is the other
+side.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import importlib
 import inspect
+import io
 import json
 import mmap
 import os
@@ -30,6 +33,9 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 MAX_PACKET_BYTES = 1 << 18
 MAX_REPLY_BYTES = 2048
 PR_SET_PDEATHSIG = 1
+F_SETSIG = 10
+MAP_FIXED = 0x10
+REQUEST = struct.Struct("<cQ")
 CALL = struct.Struct("<IQQQ")
 HALF = struct.Struct("<Q")
 DTYPES = {"u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "i8": "i1", "i16": "<i2", "i32": "<i4", "i64": "<i8"}
@@ -44,8 +50,9 @@ class Function:
     """A function, with the values that it takes and returns."""
 
     def __init__(self, described: dict[str, Any]) -> None:
-        self.call, self.code = made(described["name"], described["arguments"])
-        self.source = digest(described["name"])
+        self.name: str = described["name"]
+        self.call, self.code = made(self.name, described["arguments"])
+        self.source = digest(self.name)
         self.takes = [Value(value) for value in described["takes"]]
         self.returns = [Value(value) for value in described["returns"]]
         self.is_by_name: bool = described["is_by_name"]
@@ -256,23 +263,70 @@ def dtype_of(name: str) -> Any:
 class Process:
     """Answers requests one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, requests: socket.socket) -> None:
+        self.requests = requests
         self.functions: list[Function] = []
         self.memory: mmap.mmap | None = None
+        #: The file of the memory.
+        self.file: int | None = None
+        #: The function that was loaded or called last.
+        self.name = ""
+
+    def serve(self) -> None:
+        """Answers requests until the worker closes the socket."""
+        own = os.getpid()
+        os.register_at_fork(after_in_child=self.leave)
+        while True:
+            packet, descriptors, _, _ = socket.recv_fds(self.requests, MAX_PACKET_BYTES, 1)
+            if not packet:
+                os._exit(0)
+            kind, number = REQUEST.unpack_from(packet)
+            try:
+                reply = self.answer(kind, packet[REQUEST.size :], descriptors)
+            except BaseException as error:
+                if os.getpid() == own:
+                    traceback.print_exception(type(error), error, error.__traceback__)
+                reply = failure(last_line(error))
+            if os.getpid() != own:
+                text = f"function `{self.name}` forked a process that returned from it, and that was ended: end it with `os._exit(0)`"
+                print(text, file=sys.stderr, flush=True)
+                os._exit(0)
+            self.requests.send(REQUEST.pack(reply[:1], number) + reply[1:])
+
+    def leave(self) -> None:
+        """Runs in a process that a function has forked. That one has no socket to answer on, and its arguments are a copy: the worker
+        writes the next ones, and reads what is returned, in the memory of this process."""
+        self.requests.close()
+        if self.memory is None or self.file is None:
+            return
+        place = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        call = ctypes.CDLL(None).mmap
+        call.restype, call.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | MAP_FIXED
+        if call(place, len(self.memory), access, flags, self.file, 0) != place:
+            os._exit(1)
 
     def answer(self, kind: bytes, body: bytes, descriptors: list[int]) -> bytes:
         if kind == b"C":
             return self.call(body)
+        if kind == b"H":
+            return hello(body, descriptors[0])
         if kind == b"M":
             (half,) = HALF.unpack(body)
             self.memory = mmap.mmap(descriptors[0], 2 * half)
-            os.close(descriptors[0])
+            if self.file is not None:
+                os.close(self.file)
+            self.file = descriptors[0]
+            os.set_inheritable(self.file, False)
             for function in self.functions:
                 function.attach(self.memory)
         elif kind == b"S":
-            return described_source(body.decode())
+            self.name = body.decode()
+            return described_source(self.name)
         else:
-            function = Function(json.loads(body))
+            described = json.loads(body)
+            self.name = described["name"]
+            function = Function(described)
             if self.memory is not None:
                 function.attach(self.memory)
             self.functions.append(function)
@@ -283,6 +337,7 @@ class Process:
         number, *key = CALL.unpack_from(body)
         counts = [count for (count,) in HALF.iter_unpack(body[CALL.size :])]
         function = self.functions[number]
+        self.name = function.name
         try:
             return b"K" + b"".join(map(HALF.pack, function.run(*key, counts)))
         except BaseException as error:
@@ -316,28 +371,35 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    process = Process()
-    while True:
-        packet, descriptors, _, _ = socket.recv_fds(requests, MAX_PACKET_BYTES, 1)
-        if not packet:
-            os._exit(0)
-        try:
-            reply = process.answer(packet[:1], packet[1:], descriptors) if packet[:1] != b"H" else hello(packet[1:])
-        except BaseException as error:
-            traceback.print_exception(type(error), error, error.__traceback__)
-            reply = failure(last_line(error))
-        requests.send(reply)
+    # The process is killed when it is no longer needed: what is printed must not wait for more.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    Process(requests).serve()
 
 
-def hello(body: bytes) -> bytes:
-    """Handles the first request: sets the module search path, and the program that `__main__` stands for."""
+def hello(body: bytes, worker: int) -> bytes:
+    """Handles the first request: sets the module search path, and the program that `__main__` stands for. `worker` is a pipe that the
+    worker's end closes."""
     global numpy, program
+    end_with(worker)
     settings = json.loads(body)
     if settings["path"] is not None:
         sys.path[:] = settings["path"]
     program = settings["program"]
     numpy = importlib.import_module("numpy")
     return b"K"
+
+
+def end_with(worker: int) -> None:
+    """Lets the kernel kill this process, and all that functions have started and that is still in its group, once the pipe is closed."""
+    os.set_inheritable(worker, False)
+    try:
+        fcntl.fcntl(worker, F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(worker, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(worker, fcntl.F_SETFL, fcntl.fcntl(worker, fcntl.F_GETFL) | os.O_ASYNC)
+    except OSError:
+        # As with `prctl`: a system without it ends this process, and not what it has started.
+        pass
 
 
 def module(name: str) -> Any:

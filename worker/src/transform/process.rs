@@ -1,7 +1,7 @@
 //! One Python process: starts it, loads functions into it, calls them, and kills it. `process.py` is the other side.
 
 use std::{
-    io::{self, IoSlice},
+    io::{self, IoSlice, PipeWriter},
     mem::MaybeUninit,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -16,12 +16,17 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec},
     io::Errno,
     net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType},
+    process::{Pid, Signal, WaitId, WaitIdOptions},
 };
 use spdl_core::job::SourceDigest;
 use spdl_ops::CallKey;
 use spdl_wire::slab::{Slab, SlotMut};
 
-use super::{Function, TransformError, TransformSettings, function::Value};
+use super::{
+    Function, TransformError, TransformSettings,
+    function::Value,
+    output::{Output, OutputLimit},
+};
 
 const PROGRAM: &str = include_str!("process.py");
 /// Maximum bytes of a reply.
@@ -29,11 +34,18 @@ const MAX_REPLY_BYTES: usize = 4096;
 /// Limit for starting the interpreter, and for importing a function's module.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A Python process of the pool. Killed when dropped.
+/// A Python process of the pool. Killed when dropped, with what its functions have started.
 #[derive(Debug)]
 pub(super) struct PoolProcess {
     child: Child,
+    /// How the process has ended, once it has been waited for.
+    status: Option<ExitStatus>,
     socket: OwnedFd,
+    /// The number of the last request.
+    request: u64,
+    output: Output,
+    /// The kernel kills the process and what its functions have started when this is closed, however this process ends.
+    _lifeline: PipeWriter,
     memory: Option<Memory>,
     /// The loaded functions, by their number.
     functions: Vec<Loaded>,
@@ -81,24 +93,37 @@ pub(super) enum CallError<E> {
 enum NoReply {
     Closed,
     Slow,
+    /// The socket has the reply to another request.
+    Foreign,
 }
 
 impl PoolProcess {
-    pub(super) fn start(settings: &TransformSettings) -> Result<Self, TransformError> {
+    /// Starts a process whose output is passed on within `limit`.
+    pub(super) fn start(settings: &TransformSettings, limit: Arc<OutputLimit>) -> Result<Self, TransformError> {
         let python = || settings.python.clone();
         let start = |source: io::Error| TransformError::Start { python: python(), source: Arc::new(source) };
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (socket, theirs) = pair.map_err(|error| start(error.into()))?;
-        // Standard output may have readers that expect no output of a function.
-        let output = io::stderr().as_fd().try_clone_to_owned().map_err(start)?;
+        let (output, printed) = io::pipe().map_err(start)?;
+        let (end, lifeline) = io::pipe().map_err(start)?;
         let mut command = Command::new(&settings.python);
-        command.args(["-c", PROGRAM]).stdin(Stdio::from(theirs)).stdout(Stdio::from(output));
-        // Ctrl-C is meant for the program that the user started.
+        command.args(["-c", PROGRAM]).stdin(Stdio::from(theirs));
+        command.stdout(printed.try_clone().map_err(start)?).stderr(printed);
+        // Ctrl-C is meant for the program that the user started, and what functions start is ended by its group.
         let child = command.process_group(0).spawn().map_err(start)?;
         drop(command);
-        let mut process = Self { child, socket, memory: None, functions: Vec::new() };
+        let mut process = Self {
+            child,
+            status: None,
+            socket,
+            request: 0,
+            output: Output::new(output, limit),
+            _lifeline: lifeline,
+            memory: None,
+            functions: Vec::new(),
+        };
         let hello = serde_json::json!({ "path": settings.path, "program": settings.program });
-        match process.ask(b'H', hello.to_string().as_bytes(), None, LOAD_TIMEOUT) {
+        match process.ask(b'H', hello.to_string().as_bytes(), Some(end.as_fd()), LOAD_TIMEOUT) {
             Ok(Ok(_)) => Ok(process),
             Ok(Err(problem)) => Err(TransformError::Interpreter { python: python(), problem }),
             Err(no_reply) => {
@@ -207,7 +232,7 @@ impl PoolProcess {
                 let memory = self.memory.as_ref().expect("it was there before");
                 // A function can write anywhere in its process, so the reply is checked too.
                 let Some(counts) = counts_of(&reply, function) else {
-                    return Err(CallError::Failed("spoiled the answers of its process".to_owned()));
+                    return Err(CallError::Lost(self.end_of(&NoReply::Foreign)));
                 };
                 let took = started.elapsed();
                 for (number, (value, count)) in function.returns.iter().zip(counts).enumerate() {
@@ -217,11 +242,11 @@ impl PoolProcess {
             }
             Ok(Err(problem)) => Err(CallError::Failed(problem)),
             Err(NoReply::Slow) => Err(CallError::Slow),
-            Err(no_reply @ NoReply::Closed) => Err(CallError::Lost(self.end_of(&no_reply))),
+            Err(no_reply) => Err(CallError::Lost(self.end_of(&no_reply))),
         }
     }
 
-    /// Sends one packet and receives one. Returns the body of the reply, or the error of the other side.
+    /// Sends one packet and receives the one with the same number. Returns the body of the reply, or the error of the other side.
     fn ask(
         &mut self,
         kind: u8,
@@ -235,63 +260,82 @@ impl PoolProcess {
         if let Some(fds) = &fds {
             assert!(control.push(SendAncillaryMessage::ScmRights(fds)), "the buffer has room for one descriptor");
         }
-        let parts = [IoSlice::new(std::slice::from_ref(&kind)), IoSlice::new(body)];
+        self.request += 1;
+        let number = self.request.to_le_bytes();
+        let parts = [IoSlice::new(std::slice::from_ref(&kind)), IoSlice::new(&number), IoSlice::new(body)];
         let sent = rustix::net::sendmsg(&self.socket, &parts, &mut control, SendFlags::NOSIGNAL);
         sent.map_err(|_| NoReply::Closed)?;
         let mut reply = vec![0; MAX_REPLY_BYTES];
         let count = self.receive(&mut reply, timeout)?;
         reply.truncate(count);
-        match reply.split_first() {
-            Some((b'K', body)) => Ok(Ok(body.to_vec())),
-            Some((_, text)) => Ok(Err(String::from_utf8_lossy(text).into_owned())),
-            None => Err(NoReply::Closed),
+        match reply.split_first_chunk::<9>() {
+            _ if reply.is_empty() => Err(NoReply::Closed),
+            Some(([b'K', of @ ..], body)) if *of == number => Ok(Ok(body.to_vec())),
+            Some(([_, of @ ..], text)) if *of == number => Ok(Err(String::from_utf8_lossy(text).into_owned())),
+            _ => Err(NoReply::Foreign),
         }
     }
 
-    fn receive(&self, reply: &mut [u8], timeout: Duration) -> Result<usize, NoReply> {
+    /// Receives a packet, and passes on what the process prints meanwhile.
+    fn receive(&mut self, reply: &mut [u8], timeout: Duration) -> Result<usize, NoReply> {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let left = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
-            match rustix::event::poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
-                Ok(0) => return Err(NoReply::Slow),
-                Ok(_) => {
+            let limit = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+            let mut watched = vec![PollFd::new(&self.socket, PollFlags::IN)];
+            watched.extend(self.output.pipe().map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
+            match rustix::event::poll(&mut watched, Some(&limit)) {
+                Ok(_) if !watched[0].revents().is_empty() => {
                     let received = rustix::net::recv(&self.socket, &mut *reply, RecvFlags::DONTWAIT);
                     return received.map(|(count, _)| count).map_err(|_| NoReply::Closed);
                 }
+                Ok(_) if left.is_zero() => return Err(NoReply::Slow),
+                Ok(_) => self.output.pass_on(),
                 Err(Errno::INTR) => {}
                 Err(_) => return Err(NoReply::Closed),
             }
         }
     }
 
-    pub(super) fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+    /// Returns whether the process has ended. It is not waited for, so that its group cannot become another one's.
+    pub(super) fn has_ended(&self) -> bool {
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        !matches!(rustix::process::waitid(WaitId::Pid(Pid::from_child(&self.child)), how), Ok(None))
     }
 
     /// Ends the process and describes how it had ended.
     fn end_of(&mut self, no_reply: &NoReply) -> String {
-        if matches!(no_reply, NoReply::Slow) {
-            self.end();
-            return format!("it did not answer within {} seconds", LOAD_TIMEOUT.as_secs());
+        match no_reply {
+            NoReply::Slow => {
+                self.end();
+                return format!("it did not answer within {} seconds", LOAD_TIMEOUT.as_secs());
+            }
+            NoReply::Foreign => {
+                self.end();
+                return "it sent an answer that no request has, and was killed: nothing but a function's return may write to its process's socket"
+                    .to_owned();
+            }
+            NoReply::Closed => {}
         }
         // A process that has closed its socket is about to exit, or is unusable.
         let deadline = Instant::now() + Duration::from_secs(1);
-        let status = loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => break Some(status),
-                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
-                _ => break None,
-            }
-        };
+        while !self.has_ended() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let has_ended = self.has_ended();
         self.end();
-        status.map_or_else(|| "it closed its socket".to_owned(), |status: ExitStatus| format!("it ended with {status}"))
+        let status = self.status.filter(|_| has_ended);
+        status.map_or_else(|| "it closed its socket".to_owned(), |status| format!("it ended with {status}"))
     }
 
+    /// Kills the process and what its functions have started, as far as that is in its group.
     fn end(&mut self) {
-        // This fails if the process has already exited.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if self.status.is_none() {
+            // This fails if all have already exited. The group is this process's until it has been waited for.
+            let _ = rustix::process::kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            self.status = self.child.wait().ok();
+            self.output.pass_on();
+        }
     }
 }
 

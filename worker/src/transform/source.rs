@@ -9,7 +9,7 @@ use spdl_core::{
 };
 use spdl_pipeline::stats::StageCounters;
 
-use super::{FoundSource, Function, TransformError, TransformSettings, Transforms};
+use super::{FoundSource, Function, TransformError, TransformSettings, Transforms, output::OutputLimit};
 
 /// A function whose source is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,16 +25,17 @@ pub struct UnknownSource {
 /// Python process, and blocks until that is done. Returns the functions whose source is not found; their digests stay unset.
 pub fn find_sources(file: &mut JobFile, settings: &TransformSettings) -> Vec<UnknownSource> {
     let stage = Arc::new(StageCounters::new(Stage::Transform));
-    Transforms::new("", Some(settings.clone()), stage).find_sources(file)
+    Transforms::new("", Some(settings.clone()), stage, 1).find_sources(file)
 }
 
 impl Transforms {
-    /// Does what [`find_sources`] does, and keeps the process for the functions' calls. Must run on a long-lived thread, because the
+    /// Does what [`find_sources`] does, and keeps the process for the calls of the first job. Must run on a long-lived thread, because the
     /// process ends with the thread that started it.
     pub(crate) fn find_sources(&self, file: &mut JobFile) -> Vec<UnknownSource> {
+        let limit = OutputLimit::new(&file.name);
         let mut unset = file.sources().filter(|(_, digest)| digest.is_none()).peekable();
         let Some(settings) = self.settings.as_ref().filter(|_| unset.peek().is_some()) else { return Vec::new() };
-        let mut started = self.start(settings).map_err(|error| error.to_string());
+        let mut started = self.start(settings, None, limit).map_err(|error| error.to_string());
         let mut unknown = Vec::new();
         for (function, digest) in unset {
             let found = match &mut started {

@@ -1,17 +1,18 @@
 //! Tests that need no numpy: interpreters that cannot call functions, and jobs that may not. The rest is in
 //! `tests/python`.
 
-use spdl_core::{
-    Fingerprint,
-    job::{DatasetFacts, JobFile},
-};
+use std::sync::Arc;
 
-use spdl_core::Stage;
+use spdl_core::{
+    Fingerprint, Stage,
+    job::{DatasetFacts, Job, JobFile},
+};
+use spdl_pipeline::stats::StageCounters;
 
 use super::*;
 
 fn transforms(settings: Option<TransformSettings>) -> Arc<Transforms> {
-    Transforms::new("node-0", settings, Arc::new(StageCounters::new(Stage::Transform)))
+    Transforms::new("node-0", settings, Arc::new(StageCounters::new(Stage::Transform)), 1)
 }
 
 fn job() -> Job {
