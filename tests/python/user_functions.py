@@ -99,6 +99,11 @@ def same(record: dict[str, Any], rng: numpy.random.Generator) -> dict[str, Any]:
     return {name: record[name] for name in ("labels", "boxes")}
 
 
+def name_facts(record: dict[str, Any], rng: numpy.random.Generator) -> dict[str, Any]:
+    """Returns what it finds in the name of a sample's record."""
+    return {"length": len(record["__key__"]), "last": record["__shard__"][-1]}
+
+
 class Wrong:
     """Its objects return what no job declares."""
 

@@ -26,6 +26,7 @@ mod plan;
 mod profile;
 mod progress;
 mod pull;
+mod record_names;
 mod replay;
 mod report;
 mod run;

@@ -14,6 +14,7 @@ use super::{
     costs::{Costs, NodeRanks},
     job_file::{self, JobFileArg, OpenJob},
     output::outln,
+    record_names::{RecordName, RecordNames},
     report,
 };
 
@@ -46,6 +47,9 @@ pub(crate) struct PlanArgs {
     /// Prints the sample ids: one JSON object for each step and rank.
     #[arg(long)]
     ids: bool,
+    /// With --ids: adds the shard and the key of each sample's record. Reads the indexes of these shards.
+    #[arg(long, requires = "ids")]
+    keys: bool,
     /// Prints the statistics as one line of JSON.
     #[arg(long)]
     json: bool,
@@ -58,6 +62,9 @@ pub(crate) struct StepLine {
     pub(crate) offset: u64,
     pub(crate) rank: u32,
     pub(crate) ids: Vec<u64>,
+    /// With `--keys`: the record of each sample.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) records: Vec<RecordName>,
     /// In a trace: the position of each sample in the stream, as `[epoch, offset]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) positions: Vec<[u64; 2]>,
@@ -77,13 +84,17 @@ struct PlanReport {
 
 /// Runs `plan`.
 pub(crate) fn run(args: &PlanArgs) -> Outcome {
-    let open = super::runtime()?.block_on(job_file::open(&args.job.job))?;
+    super::runtime()?.block_on(plan(args))
+}
+
+async fn plan(args: &PlanArgs) -> Outcome {
+    let open = job_file::open(&args.job.job).await?;
     let batches = open.batches(args.global_batch);
     let ranks = ranks(args.rank, args.world, &batches)?;
     open.plan.check(&batches)?;
     check_start(&open, args, &batches)?;
     if args.ids {
-        print_ids(&open, args, &batches, ranks)?;
+        print_ids(&open, args, &batches, ranks).await?;
     } else {
         let nodes = NodeRanks { world: args.world, ranks: 0..args.world, ranks_per_node: args.ranks_per_node };
         let costs = Costs::of(&open.plan, &open.manifest, steps(&open, args, &batches), &nodes);
@@ -141,19 +152,27 @@ fn steps<'a>(open: &'a OpenJob, args: &PlanArgs, batches: &BatchParams) -> impl 
         .take(limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)))
 }
 
-fn print_ids(
+async fn print_ids(
     open: &OpenJob,
     args: &PlanArgs,
     batches: &BatchParams,
     ranks: std::ops::Range<u32>,
 ) -> Result<(), CtlError> {
     let mut items = Vec::new();
+    let mut names = if args.keys { Some(RecordNames::open(&open.job).await?) } else { None };
     for step in steps(open, args, batches) {
         for rank in ranks.clone() {
             open.plan.rank_items(&step, rank, args.world, &mut items);
             let ids = items.iter().filter(|item| item.kind != ItemKind::Invalid).map(|item| item.located.id.0);
+            let ids: Vec<u64> = ids.collect();
+            let mut records = Vec::new();
+            if let Some(names) = &mut names {
+                for id in &ids {
+                    records.push(names.of(*id).await?);
+                }
+            }
             let (epoch, offset) = (step.from.epoch, step.from.offset);
-            let line = StepLine { epoch, offset, rank, ids: ids.collect(), positions: Vec::new(), waited_ms: None };
+            let line = StepLine { epoch, offset, rank, ids, records, positions: Vec::new(), waited_ms: None };
             report::json(&line)?;
         }
     }

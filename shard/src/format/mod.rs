@@ -25,7 +25,7 @@ pub use checksum::Checksum;
 pub(crate) use checksum::ChecksumHasher;
 pub use compressed::{Compressed, Compression, CompressionError};
 pub use content::{Array, Content, FieldValue, MAX_LIST_FILES, NotOneValue};
-pub use record_key::RecordKey;
+pub use record_key::{KEY_NAME, RecordKey, SHARD_NAME};
 pub use shard_index::{DecodedBlock, Decoding, Field, NumberRun, ObjectRange, OpenError, Record, ShardIndex};
 
 use std::{fmt, sync::Arc};

@@ -2,6 +2,11 @@
 
 use std::{borrow::Cow, fmt};
 
+/// The name by which columns and views take a record's key, unless a field has it: WebDataset's.
+pub const KEY_NAME: &str = "__key__";
+/// The name by which columns take the path of a record's shard, relative to the folder of the shards, unless a field has it.
+pub const SHARD_NAME: &str = "__shard__";
+
 /// The key of a record.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum RecordKey<'a> {

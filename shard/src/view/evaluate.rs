@@ -11,7 +11,7 @@ use spdl_core::{
 
 use super::{
     block::{BlockResult, OpenBlock, SharedReads, ViewRules},
-    field::KEY_NAME,
+    field::SHORT_KEY_NAME,
     stored::view_facts,
 };
 use crate::{
@@ -205,7 +205,8 @@ impl<'r> ViewTally<'r> {
         let mut fields = self.fields.clone();
         fields.sort();
         let called = &self.rules.names[name];
-        let problem = format!("no record has the field `{called}`; there are {}, and `{KEY_NAME}`", fields.join(", "));
+        let problem =
+            format!("no record has the field `{called}`; there are {}, and `{SHORT_KEY_NAME}`", fields.join(", "));
         match self.rules.filter.as_ref().filter(|filter| name < filter.names().len()) {
             Some(filter) => DatasetError::View { key: "where", problem: filter.name_error(name, problem).to_string() },
             None => DatasetError::View { key: "unique", problem: format!("is `{called}`: {problem}") },

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use spdl_core::{job::DType, view::Value};
 
 use crate::{
-    format::{Array, Content, FieldValue, Record, ShardIndex},
+    format::{Array, Content, FieldValue, KEY_NAME, Record, ShardIndex},
     json,
 };
 
@@ -23,8 +23,8 @@ pub(super) enum Place {
     Nothing,
 }
 
-/// The name by which a record's key is called, if no field has it.
-pub(super) const KEY_NAME: &str = "key";
+/// The name by which views also call a record's key, if no field has it.
+pub(super) const SHORT_KEY_NAME: &str = "key";
 
 /// The value of a name, as it was read.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +49,7 @@ impl Place {
                 return Self::Member(field, name[dot + 1..].split('.').map(str::to_owned).collect());
             }
         }
-        if name == KEY_NAME { Self::Key } else { Self::Nothing }
+        if [KEY_NAME, SHORT_KEY_NAME].contains(&name) { Self::Key } else { Self::Nothing }
     }
 
     /// Returns the field that is read for it.

@@ -11,8 +11,12 @@ use spdl_core::{
     job::{Column, ColumnKind, DType, ImageColor, ImageColumn, ImageLayout, SampleShape},
     layout::{BatchView, Place, entry_flags},
 };
+use spdl_shard::store::StoreError;
 
-use crate::ctl::CtlError;
+use crate::ctl::{
+    CtlError,
+    record_names::{RecordName, RecordNames},
+};
 
 /// The content of `batch.json`.
 #[derive(Serialize)]
@@ -29,12 +33,20 @@ struct EntryLine {
     id: u64,
     epoch: u64,
     offset: u64,
+    /// Not of an entry without a sample.
+    #[serde(flatten)]
+    record: Option<RecordName>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     flags: Vec<&'static str>,
 }
 
-/// Writes one batch into `folder`. `batch.json` is written last: a folder without it is incomplete.
-pub(super) fn write(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> Result<(), CtlError> {
+/// Writes one batch, whose entries are of these records, into `folder`. `batch.json` is written last: a folder without it is incomplete.
+pub(super) fn write(
+    view: &BatchView<'_>,
+    columns: &[Column],
+    records: Vec<Option<RecordName>>,
+    folder: &Path,
+) -> Result<(), CtlError> {
     fs::create_dir_all(folder).map_err(|source| CtlError::WriteFile { path: folder.to_owned(), source })?;
     let description = folder.join("batch.json");
     match fs::remove_file(&description) {
@@ -43,15 +55,29 @@ pub(super) fn write(view: &BatchView<'_>, columns: &[Column], folder: &Path) -> 
         }
         _ => write_columns(view, columns, folder)?,
     }
-    put(&description, &describe(view))
+    put(&description, &describe(view, records))
 }
 
-fn describe(view: &BatchView<'_>) -> Vec<u8> {
+/// Returns the names of the records of a batch's entries; `None` for an entry without a sample.
+pub(super) async fn records(
+    view: &BatchView<'_>,
+    names: &mut RecordNames,
+) -> Result<Vec<Option<RecordName>>, StoreError> {
+    let mut records = Vec::with_capacity(view.len());
+    for entry in view.entries() {
+        let is_sample = entry.flags & entry_flags::INVALID == 0;
+        records.push(if is_sample { Some(names.of(entry.id).await?) } else { None });
+    }
+    Ok(records)
+}
+
+fn describe(view: &BatchView<'_>, records: Vec<Option<RecordName>>) -> Vec<u8> {
     let header = view.header();
-    let entries = view.entries().map(|entry| EntryLine {
+    let entries = view.entries().zip(records).map(|(entry, record)| EntryLine {
         id: entry.id,
         epoch: entry.epoch,
         offset: entry.offset,
+        record,
         flags: flag_names(entry.flags),
     });
     let (epoch, offset, rank, world) = (header.epoch, header.offset, header.rank, header.world);

@@ -14,6 +14,7 @@ use super::{
     machine,
     output::outln,
     progress::ProgressLine,
+    record_names::RecordNames,
     report,
     tally::PullTally,
 };
@@ -85,6 +86,7 @@ async fn replay(args: &ReplayArgs) -> Outcome {
     let mut loader = builder.budget(Budget { cores, memory_bytes, disk: None }).slots(slots).open().await?;
     let mut tally = PullTally::new(true, args.trace.as_deref())?;
     let mut progress = if args.json { ProgressLine::Quiet } else { ProgressLine::bar(None, "replaying") };
+    let mut names: Option<RecordNames> = None;
     let mut done = 0;
     let mut waiting = Instant::now();
     while done < steps
@@ -93,7 +95,12 @@ async fn replay(args: &ReplayArgs) -> Outcome {
         tally.batch(&batch, waiting.elapsed())?;
         if let Some(folder) = &args.out {
             let columns = loader.job().columns.clone();
-            files::write(&batch.view(), &columns, &folder.join(format!("step-{done:05}")))?;
+            let names = match &mut names {
+                Some(names) => names,
+                None => names.insert(RecordNames::open(loader.job()).await?),
+            };
+            let records = files::records(&batch.view(), names).await?;
+            files::write(&batch.view(), &columns, records, &folder.join(format!("step-{done:05}")))?;
         }
         done += 1;
         progress.at(loader.stats().samples, || None)?;

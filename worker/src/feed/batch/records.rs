@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use spdl_core::job::DType;
-use spdl_shard::format::{Content, FieldValue, NumberRun, OpenError, Record, ShardIndex};
+use spdl_shard::format::{Content, FieldValue, KEY_NAME, NumberRun, OpenError, Record, SHARD_NAME, ShardIndex};
 
 use super::{BatchSample, Group, decode::Reason, gzip, parts};
 use crate::{
@@ -17,6 +17,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct FetchedGroup {
     pub(super) block: u32,
+    /// Path of their shard, if a column takes it.
+    shard: Option<Bytes>,
     bytes: BlockBytes,
     index: IndexHold,
     samples: SmallVec<[FoundSample; 2]>,
@@ -154,7 +156,9 @@ impl FetchedGroup {
             feed.decoder.number_fields().map(|name| name.and_then(number)).collect()
         });
         let numbers = numbers.unwrap_or_default();
-        Self { block, bytes, index, samples, numbers, cut: Vec::new() }
+        let takes_shard = feed.fields.iter().any(|name| name == SHARD_NAME);
+        let shard = takes_shard.then(|| Bytes::copy_from_slice(feed.dataset.shard_url(block).as_bytes()));
+        Self { block, shard, bytes, index, samples, numbers, cut: Vec::new() }
     }
 
     /// Returns the same group with fields of which parts were read.
@@ -209,10 +213,17 @@ impl FetchedGroup {
     }
 
     /// Returns the value of a field if its bytes are those that were indexed; `None` if the record has no such field,
-    /// or no value in it.
+    /// or no value in it. Names of a record's key and shard that no field has are theirs.
     pub(super) fn field(&self, record: &Record<'_>, name: &str) -> Result<Option<FieldValue>, Reason> {
         let index = self.index.index();
-        let Some(nth) = index.field_number(record, name) else { return Ok(None) };
+        let Some(nth) = index.field_number(record, name) else {
+            let of_record = match name {
+                KEY_NAME => Some(Bytes::from(record.key.text().into_owned())),
+                SHARD_NAME => self.shard.clone(),
+                _ => None,
+            };
+            return Ok(of_record.map(FieldValue::from));
+        };
         let is_cut = |field: &&CutField| (field.record, field.nth) == (record.number(), nth);
         if let Some(field) = self.cut.iter().find(is_cut) {
             // Its bytes were checked when it was cut.
