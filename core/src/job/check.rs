@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Column, DType, Job, JobError, OrderFile, is_name};
+use crate::order::MAX_GLOBAL_BATCH;
 
 /// Upper limits of the pixels on a side of a picture, and of the bytes of a sample of another kind: both bound the size of a
 /// slot.
@@ -60,8 +61,10 @@ impl JobKeys<'_> {
         if let Some(problem) = crate::secret_in(self.dataset) {
             return Err(wrong(job, "`dataset`", problem));
         }
-        if self.global_batch == 0 {
-            return Err(wrong(job, "`global_batch`", "must be at least 1"));
+        let most = MAX_GLOBAL_BATCH;
+        if !(1..=most).contains(&self.global_batch) {
+            let problem = format!("is {}; it must be 1 to {most}", self.global_batch);
+            return Err(wrong(job, "`global_batch`", problem));
         }
         if self.epochs == 0 {
             return Err(wrong(job, "`epochs`", "must be at least 1"));

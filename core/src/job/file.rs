@@ -460,7 +460,8 @@ mod tests {
     #[test]
     fn a_value_that_makes_no_sense_is_named_with_what_would_be_right() {
         for (from, to, expected) in [
-            ("global_batch = 2048", "global_batch = 0", "`global_batch`"),
+            ("global_batch = 2048", "global_batch = 0", "`global_batch` is 0; it must be 1 to 16777216"),
+            ("global_batch = 2048", "global_batch = 16777217", "`global_batch` is 16777217; it must be 1 to 16777216"),
             ("epochs = 90", "epochs = 0", "`epochs`"),
             ("imagenet-train", "image net", "`name`"),
             ("size = 224", "size = 0", "`size`"),

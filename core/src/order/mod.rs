@@ -16,7 +16,7 @@ mod substitutes;
 
 pub use batch::{Item, ItemKind};
 pub use mixes::{Cut, DrawnMix, MixMethod, MixParams, PastedArea, WHOLE_WEIGHT};
-pub use steps::{BatchParams, EpochEnd, Step};
+pub use steps::{BatchParams, EpochEnd, MAX_GLOBAL_BATCH, Step};
 pub use substitutes::MAX_SUBSTITUTES;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -94,6 +94,12 @@ pub enum PlanError {
     /// The number of samples per step is 0.
     #[error("`global_batch` is 0; it must be at least 1")]
     NoBatch,
+    /// The number of samples per step is above [`MAX_GLOBAL_BATCH`].
+    #[error("`global_batch` is {global_batch}; it must be at most {MAX_GLOBAL_BATCH}")]
+    BatchTooLarge {
+        /// The number of samples per step over all ranks, B.
+        global_batch: u32,
+    },
     /// There would be no step at all.
     #[error(
         "`global_batch` is {global_batch}, and the {samples} samples of an epoch ({epochs} in all) never fill it: there would be \

@@ -21,10 +21,13 @@ pub enum EpochEnd {
     Exact,
 }
 
+/// Upper limit of the samples per step over all ranks: a step's samples are listed, of one rank at least.
+pub const MAX_GLOBAL_BATCH: u32 = 1 << 24;
+
 /// How the stream is cut into steps. These parameters are not part of the order: a resumed run may change all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchParams {
-    /// B, the number of samples per step over all ranks; at least 1.
+    /// B, the number of samples per step over all ranks: 1 to [`MAX_GLOBAL_BATCH`].
     pub global_batch: u32,
     /// Number of epochs to deliver.
     pub epochs: u64,
@@ -52,11 +55,14 @@ impl BatchParams {
     /// this: a job without a batch would train on nothing and succeed.
     ///
     /// # Errors
-    /// [`PlanError::NoBatch`] for a global batch of 0, [`PlanError::Empty`] for a dataset without samples, and
-    /// [`PlanError::BatchExceedsDataset`] if there would be no step because the samples never fill one batch.
+    /// [`PlanError::NoBatch`] for a global batch of 0, [`PlanError::BatchTooLarge`] for one of more than [`MAX_GLOBAL_BATCH`],
+    /// [`PlanError::Empty`] for a dataset without samples, and [`PlanError::BatchExceedsDataset`] if there would be no step because the samples never fill one batch.
     pub fn check(&self, samples: u64) -> Result<(), PlanError> {
         if self.global_batch == 0 {
             return Err(PlanError::NoBatch);
+        }
+        if self.global_batch > MAX_GLOBAL_BATCH {
+            return Err(PlanError::BatchTooLarge { global_batch: self.global_batch });
         }
         if samples == 0 {
             return Err(PlanError::Empty);

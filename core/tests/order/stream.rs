@@ -3,7 +3,7 @@
 use spdl_core::{
     Position, Receipt,
     job::{EpochEnd, OrderParams},
-    order::{BatchParams, Item, ItemKind, Plan, PlanError},
+    order::{BatchParams, Item, ItemKind, MAX_GLOBAL_BATCH, Plan, PlanError},
 };
 
 const WORLDS: [u32; 7] = [1, 2, 3, 4, 6, 8, 12];
@@ -227,6 +227,9 @@ fn a_start_at_the_end_of_an_epoch_is_the_start_of_the_next_under_every_policy() 
 fn a_plan_refuses_batches_that_can_never_be_made_and_takes_no_epochs_for_what_they_are() {
     let plan = plan(&[7], 1, 5);
     assert_eq!(plan.check(&batch(0, 1, EpochEnd::Drop)), Err(PlanError::NoBatch));
+    let too_large = Err(PlanError::BatchTooLarge { global_batch: MAX_GLOBAL_BATCH + 1 });
+    assert_eq!(plan.check(&batch(MAX_GLOBAL_BATCH + 1, 1, EpochEnd::Exact)), too_large);
+    assert_eq!(plan.check(&batch(MAX_GLOBAL_BATCH, 1, EpochEnd::Exact)), Ok(()));
     let error = plan.check(&batch(64, 3, EpochEnd::Drop)).unwrap_err();
     assert_eq!(error, PlanError::BatchExceedsDataset { global_batch: 64, samples: 7, epochs: 3 });
     assert_eq!(plan.check(&batch(64, 0, EpochEnd::Drop)), Ok(()), "there is nothing to deliver");
