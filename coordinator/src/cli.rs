@@ -78,7 +78,7 @@ pub struct CoordArgs {
     #[arg(long, env = "SPDL_STORES", value_name = "URL,...", value_delimiter = ',')]
     pub stores: Vec<String>,
     /// The largest manifest that is read when a job is created. Raised: creating a job can take that much more memory,
-    /// and two at one time twice as much.
+    /// and two at one time twice as much, beside 16 smaller ones of 16 MiB.
     #[arg(long, env = "SPDL_COORD_MANIFEST_BYTES", value_name = "BYTES", default_value_t = 256 << 20)]
     pub manifest_bytes: u64,
     /// Silence, in milliseconds, after which a worker or rank counts as dead, and how long a worker has to be present

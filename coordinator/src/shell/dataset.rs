@@ -2,6 +2,7 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,10 +23,14 @@ use tokio::{
     task::{JoinError, JoinHandle},
 };
 
-/// The number of manifests read at one time: each is held in memory while it is checked.
-const MANIFESTS_AT_ONCE: usize = 2;
+use super::submit_slots::SubmitSlots;
+
+/// The number of large manifests read at one time: each is held in memory while it is checked.
+const LARGE_AT_ONCE: usize = 2;
+/// The largest manifest that is not large, in bytes: that of some 60,000 shards.
+const SMALL_BYTES: u64 = 16 << 20;
 /// Time limit for reading a manifest, after which the request is refused.
-const MANIFEST_TIMEOUT: Duration = Duration::from_secs(60);
+const MANIFEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The cause reported for a dataset whose manifest made the reader panic; the panic affects no other job or task.
 const PANICKED: &str = "reading its manifest panicked: this is a fault of the coordinator's, see its log";
@@ -36,7 +41,7 @@ pub struct DatasetLimits {
     /// The places where datasets may be. Default: anywhere.
     pub stores: Stores,
     /// The largest manifest that is read, in bytes. Default: 256 MiB, which is some million shards. If raised, creating
-    /// a job can take that much more memory, and two at one time twice as much.
+    /// a job can take that much more memory, and two at one time twice as much, beside 16 smaller ones of 16 MiB.
     pub manifest_bytes: u64,
 }
 
@@ -48,17 +53,18 @@ impl Default for DatasetLimits {
 
 /// Reads and checks manifests, a limited number at one time.
 pub(crate) struct DatasetChecks {
-    permits: Semaphore,
+    slots: SubmitSlots,
+    large: Arc<Semaphore>,
     limits: DatasetLimits,
 }
 
 impl DatasetChecks {
     pub(crate) fn new(limits: DatasetLimits) -> Self {
-        Self { permits: Semaphore::new(MANIFESTS_AT_ONCE), limits }
+        Self { slots: SubmitSlots::default(), large: Arc::new(Semaphore::new(LARGE_AT_ONCE)), limits }
     }
 
-    /// Returns the frozen job that a job file describes. Secrets in URLs are removed from the errors.
-    pub(crate) async fn freeze(&self, toml: &str, origin: &str) -> Result<Job, Refusal> {
+    /// Returns the frozen job that a job file of `submitter` describes. Secrets in URLs are removed from the errors.
+    pub(crate) async fn freeze(&self, submitter: &str, toml: &str, origin: &str) -> Result<Job, Refusal> {
         let invalid = |job: &str, cause: String| {
             let cause = redact(&cause).into_owned();
             Refusal::JobInvalid { job: job.to_owned(), cause }
@@ -70,9 +76,9 @@ impl DatasetChecks {
         let named = |error| invalid(&file.name, format!("job file `{origin}`: {error}"));
         file.check().map_err(|error| named(error.to_string()))?;
         self.limits.stores.admit(&file.dataset).map_err(named)?;
-        let _permit = self.permits.acquire().await.expect("it is never closed");
+        let _slot = self.slots.take(submitter).await.map_err(named)?;
         let view = file.view.as_ref().and_then(|view| view.samples);
-        let reading = facts(file.dataset.clone(), view, self.limits.clone());
+        let reading = facts(file.dataset.clone(), view, self.limits.clone(), self.large.clone());
         let facts = match tokio::time::timeout(MANIFEST_TIMEOUT, AbortOnDrop(tokio::spawn(reading))).await {
             Ok(Ok(facts)) => facts,
             Ok(Err(_)) => Err(format!("dataset `{}`: {PANICKED}", file.dataset)),
@@ -110,6 +116,7 @@ async fn facts(
     dataset: String,
     view: Option<Fingerprint>,
     limits: DatasetLimits,
+    large: Arc<Semaphore>,
 ) -> Result<(DatasetFacts, String), String> {
     let text = |error: StoreError| match (&error, error.hint()) {
         // The error does not reveal what the file is instead.
@@ -119,7 +126,15 @@ async fn facts(
         (_, None) => error.to_string(),
     };
     let store = DatasetStore::open_pinned(&dataset).await.map_err(text)?;
-    let manifest = store.manifest_within(limits.manifest_bytes).await.map_err(text)?;
+    let small_bytes = SMALL_BYTES.min(limits.manifest_bytes);
+    let (_permit, manifest) = match store.manifest_within(small_bytes).await {
+        Err(StoreError::TooLarge { .. }) if limits.manifest_bytes > small_bytes => {
+            let permit = large.acquire().await.expect("it is never closed");
+            (Some(permit), store.manifest_within(limits.manifest_bytes).await)
+        }
+        read => (None, read),
+    };
+    let manifest = manifest.map_err(text)?;
     // The folder of the shards need not be there on this machine, but workers may have to be allowed to read it.
     let shards = store.shards_url(&manifest).map_err(text)?;
     if manifest.base().is_some() {

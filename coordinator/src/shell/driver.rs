@@ -73,7 +73,7 @@ impl Driver {
         }
         let reply = match answer {
             Answer::CreateJob { toml, origin } => {
-                let reply = self.create_job(&toml, &origin).await;
+                let reply = self.create_job(&format!("the {} `{}`", peer.role, peer.name), &toml, &origin).await;
                 if let FromCoordinator::Refused(refusal) = &reply {
                     tracing::warn!("{} `{}` submitted a job: {refusal}", peer.role, peer.name);
                 }
@@ -88,9 +88,9 @@ impl Driver {
         self.durability.lock().answer(&terms, written, reply)
     }
 
-    /// Creates a job from the text of a job file.
-    pub(crate) async fn create_job(&self, toml: &str, origin: &str) -> FromCoordinator {
-        let job: Result<Job, Refusal> = self.datasets.freeze(toml, origin).await;
+    /// Creates a job from the text of a job file of `submitter`.
+    pub(crate) async fn create_job(&self, submitter: &str, toml: &str, origin: &str) -> FromCoordinator {
+        let job: Result<Job, Refusal> = self.datasets.freeze(submitter, toml, origin).await;
         if let (Ok(_), Some(cause)) = (&job, self.writer.problem()) {
             return FromCoordinator::Refused(Refusal::Unwritable { cause });
         }

@@ -20,6 +20,8 @@ use crate::error_text;
 
 /// The interval at which new files, and files that failed, are loaded.
 const RETRY: Duration = Duration::from_secs(5);
+/// What submits the files, in errors.
+const SUBMITTER: &str = "the jobs directory";
 /// The largest number of files of the directory that are loaded.
 const MAX_FILES: usize = 1_000;
 
@@ -90,7 +92,7 @@ async fn load(driver: &Driver, file: &Path) -> Result<(), String> {
         Ok(job) => toml::to_string(&resolve_dataset(job, file)).unwrap_or(text),
         Err(_) => text,
     };
-    match driver.create_job(&text, &origin).await {
+    match driver.create_job(SUBMITTER, &text, &origin).await {
         FromCoordinator::Refused(refusal) => Err(refusal.to_string()),
         _ => Ok(()),
     }

@@ -8,6 +8,7 @@ mod http;
 mod job_files;
 mod leadership;
 mod metrics;
+mod submit_slots;
 mod writer;
 
 use std::{

@@ -5,12 +5,14 @@ use std::{
     io::{Read, Write},
     net::TcpListener,
     path::Path,
+    sync::Arc,
 };
 
 use spdl_core::{
     Role,
     messages::{FromCoordinator, ToCoordinator},
 };
+use tokio::task::JoinSet;
 
 use crate::cluster::{self, CoordinatorProcess, TestPeer, command, dataset, job_text};
 
@@ -148,6 +150,27 @@ async fn datasets_lie_in_the_stores_that_are_named_and_nowhere_else() {
         assert!(text.contains("--stores") && text.contains("s3://mine"), "{text}");
     }
     assert_eq!(client.submit("j", &set).await, FromCoordinator::Done);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stores_that_do_not_answer_hold_up_nobody_but_their_submitter() {
+    let folder = tempfile::tempdir().unwrap();
+    let coordinator = CoordinatorProcess::start(&folder.path().join("state"), &[]);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/set", listener.local_addr().unwrap());
+    let client = Arc::new(coordinator.connect(Role::Client).await);
+    let mut slow = JoinSet::new();
+    for number in 0..4 {
+        let (client, url) = (Arc::clone(&client), url.clone());
+        slow.spawn(async move { client.submit(&format!("slow-{number}"), Path::new(&url)).await });
+    }
+    let mut asked = Vec::new();
+    for _ in 0..4 {
+        asked.push(listener.accept().await.unwrap());
+    }
+    let admin = coordinator.connect(Role::Admin).await;
+    assert_eq!(admin.submit("quick", &dataset(&folder.path().join("set"))).await, FromCoordinator::Done);
+    assert!(slow.try_join_next().is_none(), "they are still being read");
 }
 
 #[tokio::test(flavor = "multi_thread")]
