@@ -36,21 +36,19 @@ impl Output {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Passes on what is in the pipe, without waiting for more.
+    /// Passes on what is in the pipe, without waiting for more: at most one chunk, because what prints may never stop.
     pub(super) fn pass_on(&mut self) {
+        let Some(pipe) = &mut self.pipe else { return };
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if rustix::event::poll(&mut [PollFd::new(&*pipe, PollFlags::IN)], Some(&now)) != Ok(1) {
+            return;
+        }
         let mut chunk = vec![0; CHUNK_BYTES];
-        while let Some(pipe) = &mut self.pipe {
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            match rustix::event::poll(&mut [PollFd::new(&*pipe, PollFlags::IN)], Some(&now)) {
-                Ok(0) => return,
-                Ok(_) => match pipe.read(&mut chunk) {
-                    Ok(0) => self.pipe = None,
-                    Ok(count) => self.limit.print(&chunk[..count]),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(_) => self.pipe = None,
-                },
-                Err(_) => return,
-            }
+        match pipe.read(&mut chunk) {
+            Ok(0) => self.pipe = None,
+            Ok(count) => self.limit.print(&chunk[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => self.pipe = None,
         }
     }
 }

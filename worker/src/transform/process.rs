@@ -287,6 +287,8 @@ impl PoolProcess {
             match rustix::event::poll(&mut watched, Some(&limit)) {
                 Ok(_) if !watched[0].revents().is_empty() => {
                     let received = rustix::net::recv(&self.socket, &mut *reply, RecvFlags::DONTWAIT);
+                    // It printed that before it answered.
+                    self.output.pass_on();
                     return received.map(|(count, _)| count).map_err(|_| NoReply::Closed);
                 }
                 Ok(_) if left.is_zero() => return Err(NoReply::Slow),
