@@ -88,6 +88,18 @@ impl DecodeMemory {
         Self::new(self.limits, Box::new(|_| ()))
     }
 
+    /// Returns separate memory of what is left beside `bytes`, for the holder of [`take_all`](Self::take_all).
+    pub(crate) fn beside(&self, bytes: u64) -> Result<Self, NeverFits> {
+        let max_bytes = self.limits.max_bytes;
+        let left = max_bytes.checked_sub(bytes).ok_or(NeverFits { max_bytes })?;
+        Ok(Self::new(DecodeLimits { max_bytes: left, ..self.limits }, Box::new(|_| ())))
+    }
+
+    /// Returns memory for nothing.
+    pub(crate) fn none() -> Self {
+        Self::new(DecodeLimits { max_bytes: 0, own_bytes: 0, kept_bytes: 0 }, Box::new(|_| ()))
+    }
+
     fn wait(&self, bytes: u64) {
         let mut state = self.state.lock();
         let fits = |state: &ShareState| state.used_bytes <= self.limits.max_bytes - bytes;

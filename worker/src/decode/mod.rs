@@ -12,6 +12,7 @@ mod coco;
 mod column;
 mod followed;
 mod geometry;
+mod gzip;
 mod matrix;
 mod memory;
 mod number;
@@ -31,7 +32,7 @@ use std::{
 use bytes::Bytes;
 use spdl_core::{
     SampleId,
-    job::{Column, DType, Job, SampleShape, decoded_columns},
+    job::{Column, ColumnKind, DType, Job, SampleShape, decoded_columns},
 };
 use spdl_shard::format::FieldValue;
 
@@ -45,7 +46,8 @@ use spdl_pixels::{Parts, ScalableHead};
 pub use spdl_pixels::{PictureCounts, PictureLimits};
 
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
-use memory::MemoryPermit;
+pub(crate) use gzip::is_compressed;
+use memory::{MemoryPermit, NeverFits};
 pub(crate) use record::RecordFields;
 use record::SampleRecord;
 
@@ -126,6 +128,8 @@ struct DecoderInner {
     /// Numbers of the columns, in the order in which they are decoded.
     order: Vec<usize>,
     calls: Vec<PreparedCall>,
+    /// Whether decoding a value can take memory for a picture.
+    takes_memory: bool,
 }
 
 /// A value that is decoded.
@@ -165,7 +169,9 @@ impl Decoder {
         let columns = job.columns.iter().map(of_column).collect::<Result<_, _>>()?;
         let calls = PreparedCall::all(job, prepare)?;
         let order = followed::decoding_order(&job.columns, &decoded);
-        let inner = Arc::new(DecoderInner { seed: job.seed, columns, order, calls });
+        let takes_memory =
+            decoded.iter().any(|column| matches!(column.kind, ColumnKind::Image(_) | ColumnKind::Mask(_)));
+        let inner = Arc::new(DecoderInner { seed: job.seed, columns, order, calls, takes_memory });
         Ok(Self { inner, resources: DecodeResources::default(), transforms: None, functions: Arc::default() })
     }
 
@@ -324,18 +330,48 @@ impl Decoder {
     ) -> Result<(), BadSampleCause> {
         assert_eq!(targets.len(), self.inner.columns.len(), "targets, one for each column");
         let mut record = SampleRecord::new(fields, key.sample_in_record);
+        let mut decoded = self.decode_opened(key, &mut record, targets, &is_wanted);
+        // With the memory for one large field it may come to another one.
+        while let Some(bytes) = record.take_wanted_bytes() {
+            let Ok((_permit, decoder)) = self.beside(bytes) else { return decoded };
+            decoded = decoder.decode_opened(key, &mut record, targets, &is_wanted);
+        }
+        decoded
+    }
+
+    /// Reserves so much memory for what compressed fields of a sample become, and returns a decoder with what is left of it.
+    fn beside(&self, bytes: u64) -> Result<(MemoryPermit<'_>, Self), NeverFits> {
+        let memory = &self.resources.memory;
+        // A thread that holds a permit must not ask for another: who may need one takes all.
+        let (permit, left) = if self.inner.takes_memory {
+            let left = memory.beside(bytes)?;
+            (memory.take_all(), left)
+        } else {
+            (memory.take(bytes)?, DecodeMemory::none())
+        };
+        Ok((permit, self.clone().with_memory(Arc::new(left))))
+    }
+
+    /// Decodes columns of a record, of whose compressed fields only those that there is memory for can be used.
+    fn decode_opened(
+        &self,
+        key: SampleKey,
+        record: &mut SampleRecord<'_>,
+        targets: &mut [FieldTarget<'_>],
+        is_wanted: &impl Fn(usize) -> bool,
+    ) -> Result<(), BadSampleCause> {
         SCRATCH.with_borrow_mut(|scratch| {
             for nth in self.inner.order.iter().filter(|nth| is_wanted(**nth)) {
                 let (Some(prepared), target) = (&self.inner.columns[*nth], &mut targets[*nth]) else { continue };
-                let number = fields.number(*nth);
+                let number = record.number(*nth);
                 if number.is_some_and(|(dtype, element)| prepared.decoder.number(dtype, element, target)) {
                     continue;
                 }
-                self.decode_value(prepared, key, &mut record, scratch, target)
+                self.decode_value(prepared, key, record, scratch, target)
                     .map_err(|problem| BadSampleCause { column: prepared.column.name.clone(), problem })?;
             }
             for call in &self.inner.calls {
-                self.call(call, key, &mut record, scratch, targets)
+                self.call(call, key, record, scratch, targets)
                     .map_err(|problem| BadSampleCause { column: call.column.clone(), problem })?;
             }
             Ok(())
@@ -367,7 +403,7 @@ impl Decoder {
         scratch: &mut DecodeScratch,
         target: &mut FieldTarget<'_>,
     ) -> Result<(), BadSampleProblem> {
-        let (field, content) = record.first_value_of(&column.from)?;
+        let (field, content) = record.first_value_of(&column.from, decoder.max_bytes())?;
         let (seed, resources) = (self.inner.seed, &self.resources);
         decoder.decode_value(ColumnSample { field, content, seed, key, record, resources, scratch }, target)
     }

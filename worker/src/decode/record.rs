@@ -1,8 +1,12 @@
 //! The fields of the record that holds a sample, and the sample's bounding box. What several columns need is made once for each
 //! sample.
 
-use std::rc::Rc;
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 use spdl_core::job::DType;
 use spdl_shard::{
@@ -16,6 +20,7 @@ use super::{
     coco::{self, CocoAnnotation},
     followed::FollowedPlan,
     geometry::PixelBox,
+    gzip::{CompressedField, is_compressed},
 };
 
 /// The fields of a record.
@@ -47,6 +52,12 @@ pub(crate) struct SampleRecord<'r> {
     plans: SmallVec<[(usize, Rc<FollowedPlan>); 1]>,
     /// The boxes of columns, by the column's number among those that are decoded.
     boxes: SmallVec<[(usize, Rc<KeptBoxes>); 1]>,
+    /// Compressed fields that were asked for.
+    compressed: RefCell<SmallVec<[(String, CompressedField); 1]>>,
+    /// Bytes that large ones of them become.
+    large_bytes: Cell<u64>,
+    /// Memory that there is for these.
+    memory_bytes: u64,
 }
 
 impl<'r> SampleRecord<'r> {
@@ -58,22 +69,78 @@ impl<'r> SampleRecord<'r> {
             coco: SmallVec::new(),
             plans: SmallVec::new(),
             boxes: SmallVec::new(),
+            compressed: RefCell::default(),
+            large_bytes: Cell::new(0),
+            memory_bytes: 0,
         }
     }
 
     /// Returns the content of the first of these fields that the record has, with its name.
     pub(crate) fn first_of<'n>(&self, names: &'n [String]) -> Result<(&'n str, Content), BadSampleProblem> {
-        let (field, value) = self.first_value_of(names)?;
+        let (field, value) = self.first_value_of(names, u32::MAX)?;
         Ok((field, one_value(field, value)?))
     }
 
-    /// Returns the value of the first of these fields that the record has, with its name.
-    pub(crate) fn first_value_of<'n>(&self, names: &'n [String]) -> Result<(&'n str, FieldValue), BadSampleProblem> {
+    /// Returns the value of the first of these fields that the record has, with its name. A compressed one is decompressed, if it
+    /// becomes at most `max_bytes`.
+    pub(crate) fn first_value_of<'n>(
+        &self,
+        names: &'n [String],
+        max_bytes: u32,
+    ) -> Result<(&'n str, FieldValue), BadSampleProblem> {
         let found = names.iter().find_map(|name| Some((name.as_str(), self.fields.value(name)?)));
-        found.ok_or_else(|| {
+        let (name, value) = found.ok_or_else(|| {
             let fields = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
             BadSampleProblem::Missing { fields }
+        })?;
+        match value {
+            FieldValue::One(Content::File(file)) if is_compressed(name, &file) => {
+                Ok((name, self.decompressed(name, &file, max_bytes)?.into()))
+            }
+            value => Ok((name, value)),
+        }
+    }
+
+    /// Returns what a compressed field becomes.
+    fn decompressed(&self, name: &str, file: &[u8], max_bytes: u32) -> Result<Bytes, BadSampleProblem> {
+        let mut compressed = self.compressed.borrow_mut();
+        let known = compressed.iter().position(|(known, _)| known == name);
+        let known = known.unwrap_or_else(|| {
+            compressed.push((name.to_owned(), CompressedField::open(name, file)));
+            compressed.len() - 1
+        });
+        let (_, field) = &mut compressed[known];
+        if let CompressedField::Large { bytes, is_counted } = field {
+            if *bytes > u64::from(max_bytes) {
+                let (field, bytes) = (name.to_owned(), usize::try_from(*bytes).expect("at most 256 MiB"));
+                return Err(BadSampleProblem::TooLong { field, bytes, max_bytes });
+            }
+            if !*is_counted {
+                *is_counted = true;
+                self.large_bytes.set(self.large_bytes.get() + *bytes);
+            }
+            if self.large_bytes.get() > self.memory_bytes {
+                let problem = format!(
+                    "becomes {bytes} bytes, more than there is memory for beside the rest (a part of the memory budget)"
+                );
+                return Err(BadSampleProblem::Malformed { field: name.to_owned(), problem });
+            }
+        }
+        field.content(name, file)
+    }
+
+    /// Returns the memory that compressed fields need, if they need more than there is. The caller provides it.
+    pub(crate) fn take_wanted_bytes(&mut self) -> Option<u64> {
+        let bytes = self.large_bytes.get();
+        (bytes > self.memory_bytes).then(|| {
+            self.memory_bytes = bytes;
+            bytes
         })
+    }
+
+    /// Returns the value for column number `column` of the job, if it is a number that is at hand.
+    pub(crate) fn number(&self, column: usize) -> Option<(DType, &'r [u8])> {
+        self.fields.number(column)
     }
 
     /// Returns what becomes of the picture of column number `column`, if that is kept.

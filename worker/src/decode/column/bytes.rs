@@ -11,6 +11,10 @@ use crate::decode::{cause::BadSampleProblem, memory::NeverFits};
 pub(super) struct BytesDecoder(pub(super) BytesColumn);
 
 impl ColumnDecoder for BytesDecoder {
+    fn max_bytes(&self) -> u32 {
+        self.0.max_bytes
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let file = original(sample.field, sample.content.into_file(), sample.resources)?;
         let (bytes, max_bytes) = (file.len(), self.0.max_bytes);

@@ -97,6 +97,11 @@ pub(super) trait ColumnDecoder: Send + Sync {
         None
     }
 
+    /// Returns the most bytes that a value may have.
+    fn max_bytes(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Decodes the value of a field into its place. Unless the decoder takes lists, it is one value.
     fn decode_value(
         &self,

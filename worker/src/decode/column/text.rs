@@ -15,6 +15,10 @@ impl TextDecoder {
 }
 
 impl ColumnDecoder for TextDecoder {
+    fn max_bytes(&self) -> u32 {
+        self.0.max_bytes()
+    }
+
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem> {
         let field = sample.field;
         self.0.decode(sample, target)?;

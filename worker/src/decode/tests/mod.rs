@@ -4,6 +4,7 @@ mod back;
 mod boxes;
 mod channels;
 mod colours;
+mod compressed;
 mod draws;
 mod failures;
 mod formats;

@@ -18,7 +18,7 @@ use tokio::{runtime::Handle, sync::Notify};
 
 use super::decode::{QueuedSample, shared, unit};
 use crate::{
-    decode::FieldTarget,
+    decode::{FieldTarget, is_compressed},
     feed::{
         HelpReservation,
         driver::{Feed, FeedWork},
@@ -213,6 +213,8 @@ impl<'l> Lender<'l> {
             let Some(value) = group.field(&record, name).ok()? else { continue };
             let size = value.size() as u64;
             let value = match value {
+                // What it becomes is more than a helper reserves memory for.
+                FieldValue::One(Content::File(file)) if is_compressed(name, &file) => return None,
                 FieldValue::One(Content::File(file)) => {
                     bytes.push(file);
                     StoredValue::File

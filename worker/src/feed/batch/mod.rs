@@ -18,7 +18,6 @@
 
 mod decode;
 mod gather;
-mod gzip;
 mod held;
 mod lend;
 mod mix;

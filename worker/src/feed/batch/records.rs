@@ -5,9 +5,9 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use spdl_core::job::DType;
-use spdl_shard::format::{Content, FieldValue, KEY_NAME, NumberRun, OpenError, Record, SHARD_NAME, ShardIndex};
+use spdl_shard::format::{FieldValue, KEY_NAME, NumberRun, OpenError, Record, SHARD_NAME, ShardIndex};
 
-use super::{BatchSample, Group, decode::Reason, gzip, parts};
+use super::{BatchSample, Group, decode::Reason, parts};
 use crate::{
     feed::{FeedError, dataset::IndexHold, driver::Feed},
     fetch::{BlockBytes, Wanted},
@@ -235,10 +235,6 @@ impl FetchedGroup {
             _ => index.open(&field, &|range| self.bytes.slice(range)).map(Some),
         };
         match opened {
-            Ok(Some(FieldValue::One(Content::File(file)))) => match gzip::decompressed(name, file) {
-                Ok(file) => Ok(Some(file.into())),
-                Err(problem) => Err(Reason::Malformed { field: name.to_owned(), problem }),
-            },
             Ok(value) => Ok(value),
             Err(OpenError::Damaged { problem, checksum }) => {
                 Err(Reason::Damaged { field: name.to_owned(), problem, checksum })
