@@ -95,10 +95,10 @@ pub(crate) fn tfrecord(data: &[u8]) {
     let example = input.0.get(12..).unwrap_or_default();
     let Ok(found) = features(example) else { return };
     let mut end = 0;
-    for (_, range) in found {
+    for (name, range) in found {
         assert!(range.start >= end && range.end <= example.len());
         end = range.end;
-        let _ = value(&Bytes::copy_from_slice(&example[range]));
+        let _ = value(&name, &Bytes::copy_from_slice(&example[range]));
     }
 }
 

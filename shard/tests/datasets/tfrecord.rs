@@ -74,6 +74,37 @@ async fn files_of_tensorflow_are_read_in_all_three_forms() {
 }
 
 #[tokio::test]
+async fn lists_of_features_are_fields_beside_the_context() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dataset, unpacked) = (folder.path().join("dataset"), folder.path().join("unpacked"));
+    fs::create_dir(&dataset).unwrap();
+    fs::write(dataset.join("a.tfrecord"), include_bytes!("../golden/sequences.tfrecord")).unwrap();
+    let fields = indexed(&dataset).await.unwrap().fields;
+    let names = ["feature_lists.frames", "feature_lists.label", "feature_lists.pose", "label"];
+    assert_eq!(fields, names.map(|name| (name.to_owned(), 5)).into());
+    assert_eq!(faults(&dataset).await, Vec::<String>::new());
+    unpack(&at(&dataset), &unpacked, &|_| {}).await.unwrap();
+    for number in 0..5_i64 {
+        let file = |field: &str| fs::read(unpacked.join(format!("a.tfrecord/{number:06}.{field}")));
+        let label = file("label").unwrap();
+        assert_eq!(elements(&label, "<i8", "(1,)"), (number - 2).to_le_bytes());
+        if number == 0 {
+            assert!(names[..3].iter().all(|name| file(name).is_err()), "they are empty lists");
+            continue;
+        }
+        let labels = (0..number).flat_map(|step| (number * 10 + step).to_le_bytes()).collect::<Vec<_>>();
+        assert_eq!(elements(&file(names[1]).unwrap(), "<i8", &format!("({number},)")), labels);
+        let pose = |step: i64| [step as f32, -0.5, number as f32 / 4.0].map(f32::to_le_bytes).concat();
+        let poses: Vec<u8> = (0..number).flat_map(pose).collect();
+        assert_eq!(elements(&file(names[2]).unwrap(), "<f4", &format!("({number}, 3)")), poses);
+        for step in 0..number {
+            let frame = file(&format!("{}.{step}", names[0])).unwrap();
+            assert_eq!(frame, vec![step as u8; step as usize + 2]);
+        }
+    }
+}
+
+#[tokio::test]
 async fn files_of_any_name_are_read_where_the_format_is_given_and_others_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("train-00000-of-00002"), GOLDEN[0].1).unwrap();
@@ -162,8 +193,8 @@ fn messages_of_any_bytes_do_not_panic() {
         for byte in [0, 1, 0x0a, 0x7f, 0x80, 0xff] {
             let mut damaged = example[..400.min(example.len())].to_vec();
             damaged[at] = byte;
-            for (_, range) in features(&damaged).unwrap_or_default() {
-                let _ = value(&Bytes::copy_from_slice(&damaged[range]));
+            for (name, range) in features(&damaged).unwrap_or_default() {
+                let _ = value(&name, &Bytes::copy_from_slice(&damaged[range]));
             }
         }
     }

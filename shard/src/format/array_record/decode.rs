@@ -60,7 +60,7 @@ impl DecodedBlock for DecodedChunks {
         let name = names.get(nth as usize).ok_or(OpenError::Missing)?;
         let feature = feature_named(&example, name)
             .map_err(|problem| OpenError::Malformed(format!("is not there: the record {problem}")))?;
-        feature.map(|feature| value(&example.slice(feature)).map_err(OpenError::Malformed)).transpose()
+        feature.map(|feature| value(name, &example.slice(feature)).map_err(OpenError::Malformed)).transpose()
     }
 
     fn number(&self, _record: u32, _nth: u32) -> Option<(DType, &[u8])> {

@@ -1,12 +1,14 @@
-//! Reads `tf.train.Example`, a message of Protocol Buffers, as their own parser does: unknown fields are passed over.
+//! Reads `tf.train.Example` and `tf.train.SequenceExample`, messages of Protocol Buffers, as their own parser does: unknown fields
+//! are passed over. An example is a sequence example without lists of features.
 //!
 //! ```text
-//! Example   1: Features          Feature   1: BytesList   2: FloatList   3: Int64List, of which the last one counts
-//! Features  1: map of Feature    *List     1: its values, of numbers packed or one by one
-//! Entry     1: key  2: Feature
+//! SequenceExample   1: Features   2: FeatureLists      Feature   1: BytesList   2: FloatList   3: Int64List, of which the last one counts
+//! Features          1: map of Feature                  *List     1: its values, of numbers packed or one by one
+//! FeatureLists      1: map of FeatureList              Entry     1: key  2: Feature or FeatureList
+//! FeatureList       1: its Features
 //! ```
 
-use std::ops::Range;
+use std::{fmt, ops::Range};
 
 use bytes::Bytes;
 
@@ -17,90 +19,138 @@ use crate::format::{
     protobuf::{Message, Value},
 };
 
-/// Finds the features of an example: their names, and where in `example` their messages lie, in the order of their places.
-/// Of two with one name the later one counts.
+/// What the names of fields of lists of features begin with, and no other field's. A list may have the name of a feature.
+const OF_LISTS: &str = "feature_lists.";
+
+/// The name of a field.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum FieldName<'e> {
+    Feature(&'e str),
+    List(&'e str),
+}
+
+impl FieldName<'_> {
+    fn is(self, name: &str) -> bool {
+        match self {
+            Self::Feature(own) => own == name,
+            Self::List(own) => name.strip_prefix(OF_LISTS) == Some(own),
+        }
+    }
+
+    const fn own(&self) -> &str {
+        match self {
+            Self::Feature(own) | Self::List(own) => own,
+        }
+    }
+}
+
+impl fmt::Display for FieldName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Feature(own) => f.write_str(own),
+            Self::List(own) => write!(f, "{OF_LISTS}{own}"),
+        }
+    }
+}
+
+/// Finds the features of an example and its lists of features: the names of their fields, and where in `example` their messages
+/// lie, in the order of their places. Of two with one name the later one counts.
 ///
 /// # Errors
 /// What is wrong with the example, as words that follow its name.
 pub fn features(example: &[u8]) -> Result<Vec<(String, Range<usize>)>, String> {
     let mut found: Vec<(String, Range<usize>)> = Vec::new();
     let mut known = std::collections::HashMap::new();
-    each_feature(example, |name, feature| match known.get(name) {
-        Some(&nth) => found[nth] = (name.to_owned(), feature),
+    each_field(example, |name, message| match known.get(&name) {
+        Some(&nth) => found[nth] = (name.to_string(), message),
         None => {
             known.insert(name, found.len());
-            found.push((name.to_owned(), feature));
+            found.push((name.to_string(), message));
         }
     })?;
-    found.sort_by_key(|(_, feature)| feature.start);
+    found.sort_by_key(|(_, message)| message.start);
     Ok(found)
 }
 
-/// Finds the feature of this name: where in `example` its message lies. Of two the later one counts.
+/// Finds the feature, or the list of features, of the field of this name: where in `example` its message lies. Of two the later
+/// one counts.
 ///
 /// # Errors
 /// What is wrong with the example, as words that follow its name.
 pub(in crate::format) fn feature_named(example: &[u8], wanted: &str) -> Result<Option<Range<usize>>, String> {
     let mut found = None;
-    each_feature(example, |name, feature| {
-        if name == wanted {
-            found = Some(feature);
+    each_field(example, |name, message| {
+        if name.is(wanted) {
+            found = Some(message);
         }
     })?;
     Ok(found)
 }
 
-/// Returns whether a record is an example and can hardly be anything else: it has features, each with a name that a field can
-/// have, and nothing in it is unknown.
+/// Returns whether a record is an example and can hardly be anything else: it has features or lists of them, each with a name that
+/// a field can have, and nothing in it is unknown.
 pub(in crate::format) fn is_example(record: &[u8]) -> bool {
     let is_name = |name: &str| !name.is_empty() && !name.contains(char::is_control);
-    let is_feature = |feature: Range<usize>| {
-        let mut lists = Message::new(record, feature.clone());
-        while let Some(Some(list)) = lists.next() {
-            if !matches!((list.number, list.value), (1..=3, Value::Delimited(_))) {
-                return false;
-            }
-        }
-        values(&record[feature]).is_some()
-    };
-    let (mut has_features, mut is_all_known) = (false, true);
-    let read = each_feature(record, |name, feature| {
-        has_features = true;
-        is_all_known &= is_name(name) && is_feature(feature);
+    let is_feature =
+        |feature: Range<usize>| has_only(record, feature.clone(), 1..=3, |_| true) && values(record, feature).is_some();
+    let (mut has_fields, mut is_all_known) = (false, true);
+    let read = each_field(record, |name, message| {
+        has_fields = true;
+        is_all_known &= is_name(name.own())
+            && match name {
+                FieldName::Feature(_) => is_feature(message),
+                FieldName::List(_) => has_only(record, message, 1..=1, is_feature),
+            };
     });
-    read.is_ok() && has_features && is_all_known && has_only_field_1(record)
+    let has_only_maps = || has_only(record, 0..record.len(), 1..=2, |map| has_only(record, map, 1..=1, |_| true));
+    read.is_ok() && has_fields && is_all_known && has_only_maps()
 }
 
-/// Returns whether a message and the messages in it have no other fields than the first.
-fn has_only_field_1(example: &[u8]) -> bool {
-    let mut message = Message::new(example, 0..example.len());
-    while let Some(Some(field)) = message.next() {
-        let (1, Value::Delimited(features)) = (field.number, field.value) else { return false };
-        let mut entries = Message::new(example, features);
-        while let Some(Some(entry)) = entries.next() {
-            let (1, Value::Delimited(_)) = (entry.number, entry.value) else { return false };
+/// Returns whether a message has no other fields than those of these numbers, and these are messages that `is_right` accepts.
+fn has_only(
+    bytes: &[u8],
+    range: Range<usize>,
+    numbers: std::ops::RangeInclusive<u64>,
+    is_right: impl Fn(Range<usize>) -> bool,
+) -> bool {
+    let mut message = Message::new(bytes, range);
+    while let Some(field) = message.next() {
+        match field {
+            None => return true,
+            Some(field) => match field.value {
+                Value::Delimited(inner) if numbers.contains(&field.number) && is_right(inner.clone()) => {}
+                _ => return false,
+            },
         }
     }
-    true
+    false
 }
 
-/// Calls `each` with the name of each feature, and where its message lies.
-fn each_feature<'e>(example: &'e [u8], mut each: impl FnMut(&'e str, Range<usize>)) -> Result<(), String> {
+/// Calls `each` with the name of each field, and where its message lies.
+fn each_field<'e>(example: &'e [u8], mut each: impl FnMut(FieldName<'e>, Range<usize>)) -> Result<(), String> {
     let wrong = || "is no `tf.train.Example`: its message is damaged, or another one".to_owned();
     let mut message = Message::new(example, 0..example.len());
     while let Some(field) = message.next().ok_or_else(wrong)? {
-        let (1, Value::Delimited(features)) = (field.number, field.value) else { continue };
-        let mut entries = Message::new(example, features);
+        let (of, map) = match (field.number, field.value) {
+            (1, Value::Delimited(features)) => (FieldName::Feature as fn(&'e str) -> FieldName<'e>, features),
+            (2, Value::Delimited(lists)) => (FieldName::List as fn(&'e str) -> FieldName<'e>, lists),
+            _ => continue,
+        };
+        let mut entries = Message::new(example, map);
         while let Some(entry) = entries.next().ok_or_else(wrong)? {
             let (1, Value::Delimited(entry)) = (entry.number, entry.value) else { continue };
-            let (name, feature) = entry_of(example, entry).ok_or_else(wrong)?;
-            each(name, feature);
+            let (name, value) = entry_of(example, entry).ok_or_else(wrong)?;
+            let name = of(name);
+            if matches!(name, FieldName::Feature(own) if own.starts_with(OF_LISTS)) {
+                return Err(format!("has a feature `{name}`, and only lists of features are fields of such a name"));
+            }
+            each(name, value);
         }
     }
     Ok(())
 }
 
-/// Reads an entry of the map: its key, and where its feature lies.
+/// Reads an entry of a map: its key, and where the message that is its value lies.
 fn entry_of(example: &[u8], entry: Range<usize>) -> Option<(&str, Range<usize>)> {
     let (mut name, mut feature) = ("", entry.end..entry.end);
     let mut fields = Message::new(example, entry);
@@ -124,20 +174,87 @@ enum Values {
     Integers(Vec<u8>),
 }
 
-/// Returns the value of the field whose feature has this message: several byte strings, or none, are a list.
+impl Values {
+    fn count(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Bytes(strings) => strings.len(),
+            Self::Floats(elements) => elements.len() / DType::F32.bytes(),
+            Self::Integers(elements) => elements.len() / DType::I64.bytes(),
+        }
+    }
+}
+
+/// Returns the value of the field of this name, whose feature, or list of features, has this message.
 ///
 /// # Errors
-/// What is wrong with the feature, as words that follow its name.
-pub fn value(feature: &Bytes) -> Result<FieldValue, String> {
-    let values = values(feature).ok_or("is no feature of `tf.train.Example`: its message is damaged")?;
+/// What is wrong with the message, as words that follow the field's name.
+pub fn value(name: &str, message: &Bytes) -> Result<FieldValue, String> {
+    if name.starts_with(OF_LISTS) { value_of_list(message) } else { value_of_feature(message) }
+}
+
+/// Returns the value of a list of features: the byte strings of all steps, or an array with a row for each.
+fn value_of_list(list: &Bytes) -> Result<FieldValue, String> {
+    let damaged = || "is no list of features of `tf.train.SequenceExample`: its message is damaged".to_owned();
+    let (mut steps, mut width, mut all) = (0, 0, Values::None);
+    let mut features = Message::new(list, 0..list.len());
+    while let Some(field) = features.next().ok_or_else(damaged)? {
+        let (1, Value::Delimited(feature)) = (field.number, field.value) else { continue };
+        let step = values(list, feature).ok_or_else(damaged)?;
+        let count = step.count();
+        if steps == 0 {
+            (width, all) = (count, step);
+        } else {
+            if count != width {
+                return Err(format!(
+                    "has {width} values in its first step and {count} in step {steps} from 0; steps of one length are read"
+                ));
+            }
+            match (&mut all, step) {
+                (Values::Bytes(all), Values::Bytes(strings)) => all.extend(strings),
+                (Values::Floats(all), Values::Floats(more)) | (Values::Integers(all), Values::Integers(more)) => {
+                    all.extend(more);
+                }
+                (Values::None, Values::None) => {}
+                _ => return Err(format!("has values of another kind in step {steps} from 0 than in those before")),
+            }
+        }
+        steps += 1;
+    }
+    let rows = |dtype, elements: Vec<u8>| {
+        // One number in each step is a list of numbers.
+        let shape = if width == 1 { vec![steps] } else { vec![steps, width as u64] };
+        Ok(Array { dtype, shape, elements: elements.into() }.into())
+    };
+    match all {
+        Values::None if steps > 0 => Err(format!("has {steps} steps without values")),
+        Values::None => Ok(FieldValue::List(Vec::new())),
+        Values::Bytes(_) if width != 1 => Err(format!("has {width} byte strings in each step; one is read")),
+        Values::Bytes(strings) => files(list, strings),
+        Values::Floats(elements) => rows(DType::F32, elements),
+        Values::Integers(elements) => rows(DType::I64, elements),
+    }
+}
+
+/// Returns byte strings that lie in a message as a list.
+fn files(message: &Bytes, strings: Vec<Range<usize>>) -> Result<FieldValue, String> {
+    match strings.len() {
+        0..=MAX_LIST_FILES => {
+            Ok(FieldValue::List(strings.into_iter().map(|string| Some(message.slice(string))).collect()))
+        }
+        more => Err(format!("is a list of {more} byte strings; at most {MAX_LIST_FILES} are read")),
+    }
+}
+
+/// Returns the value of a feature: several byte strings, or none, are a list.
+fn value_of_feature(feature: &Bytes) -> Result<FieldValue, String> {
+    let values =
+        values(feature, 0..feature.len()).ok_or("is no feature of `tf.train.Example`: its message is damaged")?;
     match values {
         Values::None => Ok(FieldValue::List(Vec::new())),
-        Values::Bytes(strings) => match strings.len() {
-            1 => Ok(feature.slice(strings[0].clone()).into()),
-            0..=MAX_LIST_FILES => {
-                Ok(FieldValue::List(strings.into_iter().map(|string| Some(feature.slice(string))).collect()))
-            }
-            more => Err(format!("is a list of {more} byte strings; at most {MAX_LIST_FILES} are read")),
+        Values::Bytes(strings) => match &strings[..] {
+            [string] => Ok(feature.slice(string.clone()).into()),
+            _ => files(feature, strings),
         },
         Values::Floats(elements) => Ok(list(DType::F32, elements)),
         Values::Integers(elements) => Ok(list(DType::I64, elements)),
@@ -149,9 +266,10 @@ fn list(dtype: DType, elements: Vec<u8>) -> FieldValue {
     Array { dtype, shape, elements: elements.into() }.into()
 }
 
-fn values(feature: &[u8]) -> Option<Values> {
+/// Reads the values of the feature whose message lies in `range` of `bytes`.
+fn values(bytes: &[u8], range: Range<usize>) -> Option<Values> {
     let mut values = Values::None;
-    let mut lists = Message::new(feature, 0..feature.len());
+    let mut lists = Message::new(bytes, range);
     while let Some(list) = lists.next()? {
         let Value::Delimited(range) = list.value else { continue };
         // Lists of one kind are joined; a list of another kind takes their place.
@@ -165,26 +283,26 @@ fn values(feature: &[u8]) -> Option<Values> {
             (_, values) => values,
         };
         if matches!(list.number, 1..=3) {
-            add(feature, range, &mut values)?;
+            add(bytes, range, &mut values)?;
         }
     }
     Some(values)
 }
 
 /// Adds the values of a list.
-fn add(feature: &[u8], list: Range<usize>, values: &mut Values) -> Option<()> {
-    let mut fields = Message::new(feature, list);
+fn add(bytes: &[u8], list: Range<usize>, values: &mut Values) -> Option<()> {
+    let mut fields = Message::new(bytes, list);
     while let Some(field) = fields.next()? {
         match (field.number, &mut *values, field.value) {
             (1, Values::Bytes(strings), Value::Delimited(string)) => strings.push(string),
-            (1, Values::Floats(elements), Value::Fixed(element)) => elements.extend_from_slice(&feature[element]),
+            (1, Values::Floats(elements), Value::Fixed(element)) => elements.extend_from_slice(&bytes[element]),
             (1, Values::Floats(elements), Value::Delimited(packed)) => {
-                let packed = &feature[packed];
+                let packed = &bytes[packed];
                 packed.len().is_multiple_of(4).then(|| elements.extend_from_slice(packed))?;
             }
             (1, Values::Integers(elements), Value::Number(number)) => elements.extend(number.to_le_bytes()),
             (1, Values::Integers(elements), Value::Delimited(packed)) => {
-                let mut numbers = Message::new(feature, packed);
+                let mut numbers = Message::new(bytes, packed);
                 while !numbers.is_at_end() {
                     elements.extend(numbers.varint()?.to_le_bytes());
                 }
@@ -209,7 +327,12 @@ mod tests {
     }
 
     fn value_of(feature: &[u8]) -> Result<FieldValue, String> {
-        value(&Bytes::copy_from_slice(feature))
+        value("a", &Bytes::copy_from_slice(feature))
+    }
+
+    fn value_of_list(features: &[Vec<u8>]) -> Result<FieldValue, String> {
+        let list: Vec<u8> = features.iter().flat_map(|feature| delimited(1, feature)).collect();
+        value("feature_lists.a", &list.into())
     }
 
     #[test]
@@ -251,7 +374,11 @@ mod tests {
         assert!(is_example(&example));
         let found = |name| feature_named(&example, name).unwrap().map(|range| &example[range]);
         assert_eq!([found("a"), found("b"), found("c")], [Some(&delimited(1, b"")[..]), Some(&[][..]), None]);
-        let sequence = [example.clone(), delimited(2, &delimited(1, &entry("c", b"")))].concat();
+        let list = delimited(1, &numbers);
+        let sequence = [&example[..], &delimited(2, &entry("c", &list))].concat();
+        assert!(is_example(&sequence) && is_example(&delimited(2, &entry("c", &list))));
+        let found = |name| feature_named(&sequence, name).unwrap().map(|range| &sequence[range]);
+        assert_eq!([found("c"), found("feature_lists.c"), found("feature_lists.b")], [None, Some(&list[..]), None]);
         let others = [
             vec![],
             b"a text".to_vec(),
@@ -263,7 +390,9 @@ mod tests {
             delimited(1, &entry("line\n", &numbers)),
             delimited(1, &entry("a", &delimited(4, b""))),
             delimited(1, &[entry("a", &numbers), delimited(2, b"")].concat()),
-            sequence,
+            delimited(1, &entry("feature_lists.a", &numbers)),
+            delimited(2, &entry("c", &delimited(2, b""))),
+            [example, delimited(3, b"")].concat(),
         ];
         for other in others {
             assert!(!is_example(&other), "{}", other.escape_ascii());
@@ -283,6 +412,34 @@ mod tests {
         assert_eq!(files.len(), MAX_LIST_FILES);
         let error = value_of(&of_many(MAX_LIST_FILES + 1)).unwrap_err();
         assert_eq!(error, "is a list of 65537 byte strings; at most 65536 are read");
+    }
+
+    #[test]
+    fn lists_of_features_have_a_row_or_a_file_for_each_step() {
+        let ints = |values: &[u8]| delimited(3, &delimited(1, values));
+        let elements: Vec<u8> = [1_i64, 2, 3, 4].map(i64::to_le_bytes).concat();
+        let array = |shape: &[u64]| {
+            let (shape, elements) = (shape.to_vec(), Bytes::copy_from_slice(&elements));
+            FieldValue::from(Array { dtype: DType::I64, shape, elements })
+        };
+        assert_eq!(value_of_list(&[ints(&[1, 2]), ints(&[3, 4])]), Ok(array(&[2, 2])));
+        assert_eq!(value_of_list(&[1, 2, 3, 4].map(|value| ints(&[value]))), Ok(array(&[4])));
+        let file = |bytes: &'static [u8]| Some(Bytes::from_static(bytes));
+        let strings = [b"ab", b"".as_slice(), b"c"].map(|string| delimited(1, &delimited(1, string)));
+        assert_eq!(value_of_list(&strings), Ok(FieldValue::List(vec![file(b"ab"), file(b""), file(b"c")])));
+        assert_eq!(value_of_list(&[]), Ok(FieldValue::List(vec![])));
+        for (features, expected) in [
+            (vec![ints(&[1]), ints(&[1, 2])], "has 1 values in its first step and 2 in step 1 from 0"),
+            (vec![ints(&[1]), strings[0].clone()], "has values of another kind in step 1 from 0"),
+            (vec![vec![], vec![]], "has 2 steps without values"),
+            (vec![[&strings[0][..], &strings[2]].concat()], "has 2 byte strings in each step; one is read"),
+            (vec![vec![0x0a, 5, 1]], "is no list of features of `tf.train.SequenceExample`: its message is damaged"),
+        ] {
+            let error = value_of_list(&features).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        let error = features(&delimited(1, &entry("feature_lists.a", b""))).unwrap_err();
+        assert!(error.contains("has a feature `feature_lists.a`, and only lists"), "{error}");
     }
 
     #[test]

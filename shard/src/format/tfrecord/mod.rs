@@ -1,7 +1,8 @@
-//! TFRecord files of `tf.train.Example`: a file has no index, so that all of it is read once, when it is indexed.
+//! TFRecord files of `tf.train.Example` and `tf.train.SequenceExample`: a file has no index, so that all of it is read once, when
+//! it is indexed.
 //!
-//! A field is a feature of the example. Its range is that of the feature's message, from which its content is made when it
-//! is opened: the bytes of a byte string, a list of several, an array of a list of numbers.
+//! A field is a feature of the example, or a list of features. Its range is that of its message, from which its content is made
+//! when it is opened: the bytes of a byte string, a list of several, an array of a list of numbers.
 
 mod example;
 mod frame;
@@ -100,6 +101,6 @@ impl ShardIndex for ExampleIndex {
 
     fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
         let message = stored_bytes(self.bytes(), field, fetched)?;
-        example::value(&message).map_err(OpenError::Malformed)
+        example::value(field.name, &message).map_err(OpenError::Malformed)
     }
 }
