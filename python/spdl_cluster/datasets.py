@@ -60,6 +60,8 @@ class DatasetReport:
     class_names: list[str]
     #: The fields, and the number of records that have each.
     fields: dict[str, int]
+    #: Those of the fields of which the number is the most that it can be: Parquet without statistics, ArrayRecord.
+    uncounted_fields: list[str]
     #: Number of files of the source that were left out.
     skipped_files: int
     #: The first hundred oddities, each with the name of what is odd.

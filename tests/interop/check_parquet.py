@@ -23,7 +23,9 @@ def theirs(folder: pathlib.Path, field: str) -> list:
         column = pyarrow.parquet.ParquetFile(path).read(columns=[first])[first]
         column = column.combine_chunks()
         for name in rest:
-            if pyarrow.types.is_list(column.type):
+            if pyarrow.types.is_map(column.type):
+                column = pyarrow.ListArray.from_arrays(column.offsets, column.keys if name == "key" else column.items)
+            elif pyarrow.types.is_list(column.type):
                 column = pyarrow.ListArray.from_arrays(column.offsets, column.flatten().field(name))
             else:
                 column = column.field(name)
@@ -32,7 +34,10 @@ def theirs(folder: pathlib.Path, field: str) -> list:
             column = column.cast(pyarrow.int32())
         elif pyarrow.types.is_timestamp(kind):
             column = column.cast(pyarrow.int64())
-        values += column.to_pylist()
+        found = column.to_pylist()
+        if pyarrow.types.is_decimal(kind):
+            found = [float(value) if kind.scale else int(value) for value in found]
+        values += found
     return values
 
 

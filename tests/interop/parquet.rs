@@ -46,6 +46,10 @@ const COLUMNS: &[(&str, &str, &str)] = &[
     ("z", "objects.bbox", "decode = \"tensor\"\ndtype = \"f64\"\nshape = [2]\nmax_rows = 8"),
     ("each", "each.bbox", "decode = \"tensor\"\ndtype = \"f64\"\nshape = [2]\nmax_rows = 8"),
     ("category", "each.category", "decode = \"tensor\"\ndtype = \"i64\"\nshape = []\nmax_rows = 8"),
+    ("price", "price", "decode = \"float\"\ndtype = \"f64\""),
+    ("wide", "wide", "decode = \"float\"\ndtype = \"f64\""),
+    ("count", "count", "decode = \"int\""),
+    ("scores", "scores.value", "decode = \"tensor\"\ndtype = \"i64\"\nshape = []\nmax_rows = 8"),
 ];
 
 fn job_file(path: &Path, dataset: &str, keys: &str, columns: &[(&str, &str, &str)]) {

@@ -4,6 +4,7 @@ usage: write_parquet.py types FOLDER | write_parquet.py pictures FOLDER PICTURE.
        write_parquet.py groups FOLDER
 """
 
+import decimal
 import json
 import pathlib
 import sys
@@ -55,10 +56,18 @@ def table(seed: int) -> pyarrow.Table:
     columns["objects"] = pyarrow.array(objects)
     each = [[{"bbox": box, "category": row} for box in pair] for row, pair in enumerate(pairs)]
     columns["each"] = pyarrow.array(each)
+    prices = [decimal.Decimal(int(cents)).scaleb(-2) for cents in random.integers(-(10**8), 10**8, ROWS)]
+    columns["price"] = pyarrow.array(prices, pyarrow.decimal128(9 + seed % 3 * 9, 2))
+    wide = [decimal.Decimal(int(random.integers(2**62))) * 10**11 + row for row in range(ROWS)]
+    columns["wide"] = pyarrow.array([value.scaleb(-20) for value in wide], pyarrow.decimal128(38, 20))
+    columns["count"] = pyarrow.array([int(n) for n in random.integers(-(2**59), 2**59, ROWS)]).cast(pyarrow.decimal128(38, 0))
+    scores = [[(f"{number}", number) for number in list] for list in lists]
+    columns["scores"] = pyarrow.array(scores, pyarrow.map_(pyarrow.string(), pyarrow.int64()))
     columns["uneven"] = [[[1, 2], [3]] if row % 4 == 0 else [[], []] if row % 4 == 1 else [[row]] for row in range(ROWS)]
     columns["holes"] = [[[1, None]] if row % 4 == 0 else [None] if row % 4 == 1 else [[row], [2]] for row in range(ROWS)]
     columns["deep"] = [[[[1, 2]]]] * ROWS
-    return pyarrow.table(columns)
+    # Programs may keep bytes there that are no text.
+    return pyarrow.table(columns).replace_schema_metadata({b"made by": b"\xff\xfe"})
 
 
 def types(folder: pathlib.Path) -> dict:

@@ -236,6 +236,9 @@ fn print_content(made: &DatasetReport) -> Result<(), CtlError> {
         outln!("{classes}: {}{more}", shown.join(", "))?;
     }
     let fields = made.fields.iter().map(|(field, records)| match made.records - records {
+        _ if made.uncounted_fields.contains(field) => {
+            format!("{field} in up to {} (which have it is seen when they are read)", report::grouped(*records))
+        }
         0 => format!("{field} in all records"),
         lacking => format!("{field} in {} ({} do not have it)", report::grouped(*records), report::grouped(lacking)),
     });

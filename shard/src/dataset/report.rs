@@ -55,6 +55,8 @@ pub struct DatasetReport {
     pub class_names: Vec<String>,
     /// The fields, and the number of records that have each.
     pub fields: BTreeMap<String, u64>,
+    /// Those of these fields of which that is not known: so many records can have them. Nothing but reading them would tell.
+    pub uncounted_fields: BTreeSet<String>,
     /// Members and records of its shards that are not read as one would expect, by what is odd about them.
     pub odd_members: Vec<OddMembers>,
     /// Number of fields without a byte: they decode as bad samples.
@@ -108,6 +110,7 @@ impl DatasetTally {
         for (field, (records, _)) in odd.fields {
             self.odd.fields.entry(field).or_default().0 += records;
         }
+        self.odd.uncounted.extend(odd.uncounted);
         self.odd.members.join(odd.members);
         self.odd.left_out.join(odd.left_out);
         self.ends(&shard.facts.url, odd.ends);
@@ -152,6 +155,7 @@ impl DatasetTally {
             classes: manifest.classes().len(),
             class_names: manifest.classes().take(MAX_NOTES).map(str::to_owned).collect(),
             fields: self.odd.fields.into_iter().map(|(field, (records, _))| (field, records)).collect(),
+            uncounted_fields: self.odd.uncounted,
             odd_members: self.odd.members.list(),
             empty_fields: self.odd.empty_fields,
             records_without_samples: self.odd.records_without_samples,

@@ -55,6 +55,8 @@ pub struct ScannedShard {
 pub(crate) struct DatasetOddities {
     /// Fields: the number of records that have each, and the field's number in the order of first appearance.
     pub(crate) fields: BTreeMap<String, (u64, usize)>,
+    /// The fields of which records may lack some and nobody has counted: those above are the records that can have them.
+    pub(crate) uncounted: BTreeSet<String>,
     /// Classes of the objects in annotations.
     pub(crate) classes: BTreeSet<String>,
     pub(crate) empty_fields: u64,
@@ -82,6 +84,18 @@ impl DatasetOddities {
         match self.fields.get_mut(name) {
             Some((records, _)) => *records += 1,
             None => drop(self.fields.insert(name.to_owned(), (1, self.fields.len()))),
+        }
+    }
+
+    /// Adds a field of a format whose records all have the same, with the number of the records that have it, if that is known.
+    pub(crate) fn shared_field(&mut self, name: &str, records: u32, having: Option<u64>) {
+        if records == 0 {
+            return;
+        }
+        let number = self.fields.len();
+        self.fields.insert(name.to_owned(), (having.unwrap_or(records.into()), number));
+        if having.is_none() {
+            self.uncounted.insert(name.to_owned());
         }
     }
 

@@ -66,6 +66,7 @@ async fn every_record_is_read_whatever_the_options_of_the_writer_are() {
         let report = indexed(&dataset).await.unwrap();
         assert_eq!((report.records, report.samples, report.shards), (24, 24, 1), "{name}");
         assert_eq!(report.fields.keys().collect::<Vec<_>>(), ["record"]);
+        assert!(report.uncounted_fields.is_empty(), "{report:?}");
         assert!(report.blocks > 2, "{name}: {report:?}");
         assert_eq!(at(&dataset).manifest().await.unwrap().format().name(), "array_record");
         assert_eq!(faults(&dataset).await, Vec::<String>::new(), "{name}");
@@ -83,6 +84,7 @@ async fn records_that_are_examples_have_their_features_as_fields() {
     fs::write(folder.path().join("a.array_record-00000-of-00001"), golden("examples")).unwrap();
     let report = indexed(folder.path()).await.unwrap();
     assert_eq!((report.records, report.fields.len()), (8, 7), "{report:?}");
+    assert!(report.fields.keys().eq(&report.uncounted_fields), "which records have which is seen when they are read");
     let other = tempfile::tempdir().unwrap();
     let unpacked = [other.path().join("array_record"), other.path().join("tfrecord")];
     unpack(&at(folder.path()), &unpacked[0], &|_| {}).await.unwrap();

@@ -75,9 +75,10 @@ impl Scanner {
         let key_prefix = format!("{}/", file.url);
         let made = footer.index(file.bytes, &fields, &key_prefix, self.block_bytes).map_err(wrong)?;
         let mut odd = DatasetOddities::default();
-        for name in fields.names().iter().filter(|_| made.records > 0) {
-            let number = odd.fields.len();
-            odd.fields.insert(name.clone(), (made.records.into(), number));
+        // Nothing but the records themselves says which features each of them has.
+        let having = matches!(fields, RecordFields::Whole).then_some(u64::from(made.records));
+        for name in fields.names() {
+            odd.shared_field(&name, made.records, having);
         }
         self.counts.add(1, made.records.into(), file.bytes);
         let FileIndex { index, hash, records, bytes, blocks } = made;

@@ -188,8 +188,8 @@ impl ShardSource {
             }
         };
         let mut odd = DatasetOddities::default();
-        for (number, (name, ..)) in columns.iter().enumerate() {
-            odd.fields.insert(name.clone(), (samples.into(), number));
+        for (name, ..) in &columns {
+            odd.shared_field(name, samples, Some(samples.into()));
         }
         for column in shard.pickles() {
             odd.note(|| format!("column `{column}` holds pickled Python objects, which are never read"));

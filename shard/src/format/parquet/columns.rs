@@ -68,6 +68,8 @@ pub(super) struct Column {
     pub(super) length: u32,
     /// Type of the elements; `None` for bytes and text.
     pub(super) elements: Option<DType>,
+    /// Of decimals, which are stored as whole numbers: how many of the digits are behind the point.
+    pub(super) decimal_digits: Option<u8>,
     /// The definition level of a value that is there.
     pub(super) max_definition: u16,
     /// The definition levels of an element of the list, and of an element of a list in it, if the column is a list, or one
@@ -88,6 +90,7 @@ impl Column {
     /// Returns whether the parts of the description fit together.
     pub(super) fn is_consistent(&self) -> bool {
         let fits = match self.physical {
+            _ if self.decimal_digits.is_some() => self.is_decimal(),
             Physical::Boolean => self.elements == Some(DType::Bool),
             Physical::Int32 => {
                 matches!(self.elements, Some(DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32 | DType::U32))
@@ -110,7 +113,26 @@ impl Column {
         let rise = levels.is_sorted_by(|outer, inner| outer < inner) && levels.last() <= Some(&self.max_definition);
         fits && has_length && rise && self.lists.len() <= MAX_LISTS && self.max_definition <= MAX_DEFINITION
     }
+
+    /// Returns whether the type is one that decimals have.
+    fn is_decimal(&self) -> bool {
+        let is_stored = match self.physical {
+            Physical::Int32 | Physical::Int64 | Physical::ByteArray => true,
+            Physical::FixedLenByteArray => (1..=MAX_DECIMAL_BYTES).contains(&self.length),
+            _ => false,
+        };
+        let elements = match self.decimal_digits {
+            Some(0) => DType::I64,
+            _ => DType::F64,
+        };
+        is_stored && self.elements == Some(elements) && self.decimal_digits <= Some(MAX_DECIMAL_DIGITS)
+    }
 }
+
+/// Upper limit of the bytes of a decimal of fixed length.
+pub(super) const MAX_DECIMAL_BYTES: u32 = 16;
+/// Upper limit of the digits of a decimal, which fit into so many bytes.
+pub(super) const MAX_DECIMAL_DIGITS: u8 = 38;
 
 /// Upper limit of the bytes of a value of fixed length.
 pub(super) const MAX_FIXED_BYTES: u32 = 1 << 20;

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use parquet::{
     basic::{BrotliLevel, Compression, GzipLevel, Type, ZstdLevel},
     column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader},
-    data_type::{ByteArray, DataType},
+    data_type::{ByteArray, DataType, Int96},
     errors::ParquetError,
     file::{metadata::ColumnChunkMetaData, serialized_reader::SerializedPageReader},
     schema::types::{ColumnDescriptor, ColumnPath, Type as SchemaType},
@@ -22,7 +22,7 @@ use super::{
     columns::{Codec, Column, Physical},
     index::{ParquetIndex, Run},
     pages,
-    values::{ValueData, Values, elements_of, integers},
+    values::{ValueData, Values, elements_of, whole_number},
 };
 use crate::format::{Array, Content, DecodedBlock, Decoding, FieldValue, MAX_LIST_FILES, NumberRun, OpenError};
 
@@ -94,6 +94,10 @@ impl DecodedBlock for DecodedRows {
             checksum: *checksum,
         })?;
         let row = (record - run.rows.start) as usize;
+        if values.is_unfit(row) {
+            let dtype = column.elements.map_or("", DType::name);
+            return Err(OpenError::Malformed(format!("has a number outside the range of {dtype}")));
+        }
         if let Some(value) = values.get(row) {
             return Ok(Some(column.content(value, values.lists(row)).into()));
         }
@@ -345,18 +349,39 @@ impl PageJob<'_> {
         let pages = SerializedPageReader::new(Arc::new(bytes.clone()), &chunk, self.skipped + self.rows, None);
         let pages = Box::new(pages.map_err(undecodable)?);
         let elements = self.column.elements.unwrap_or(DType::U8);
+        if let Some(digits) = self.column.decimal_digits {
+            return match get_column_reader(descriptor, pages) {
+                ColumnReader::Int32ColumnReader(reader) => self.read(reader, |values| {
+                    Some(ValueData::of_decimals(values, digits, |value| Some(i128::from(*value))))
+                }),
+                ColumnReader::Int64ColumnReader(reader) => self.read(reader, |values| {
+                    Some(ValueData::of_decimals(values, digits, |value| Some(i128::from(*value))))
+                }),
+                ColumnReader::ByteArrayColumnReader(reader) => self.read(reader, |values| {
+                    Some(ValueData::of_decimals(values, digits, |value| whole_number(value.data())))
+                }),
+                ColumnReader::FixedLenByteArrayColumnReader(reader) => self.read(reader, |values| {
+                    Some(ValueData::of_decimals(values, digits, |value| whole_number(value.data())))
+                }),
+                _ => Err("has decimals of a type that none have".to_owned()),
+            };
+        }
         match get_column_reader(descriptor, pages) {
             ColumnReader::BoolColumnReader(reader) => {
                 self.read(reader, |values| Some(ValueData::of(elements_of(values, |value| [u8::from(value)]))))
             }
             ColumnReader::Int32ColumnReader(reader) => {
-                self.read(reader, |values| Some(ValueData::of(integers(values, elements, i64::from))))
+                let whole = |value: &i32| match elements {
+                    DType::U32 => i64::from(value.cast_unsigned()),
+                    _ => i64::from(*value),
+                };
+                self.read(reader, |values| Some(ValueData::of_integers(values, elements, |value| Some(whole(value)))))
             }
             ColumnReader::Int64ColumnReader(reader) => {
                 self.read(reader, |values| Some(ValueData::of(elements_of(values, i64::to_le_bytes))))
             }
             ColumnReader::Int96ColumnReader(reader) => {
-                self.read(reader, |values| Some(ValueData::of(integers(values, elements, |value| value.to_nanos()))))
+                self.read(reader, |values| Some(ValueData::of_integers(values, elements, nanoseconds)))
             }
             ColumnReader::FloatColumnReader(reader) => {
                 self.read(reader, |values| Some(ValueData::of(elements_of(values, f32::to_le_bytes))))
@@ -426,6 +451,17 @@ impl PageJob<'_> {
         let data = data(&values).ok_or("has values of other sizes than its type, or of more than 4 GiB")?;
         data.into_rows(self.column, self.rows, &definitions, &repetitions)
     }
+}
+
+/// Returns a time as nanoseconds from 1970 on, which 64 bits hold for the years 1677 to 2262. It is stored as nanoseconds of a day, and
+/// the day's number from -4713 on.
+fn nanoseconds(time: &Int96) -> Option<i64> {
+    const DAY_OF_1970: i128 = 2_440_588;
+    const NANOSECONDS_OF_DAY: i128 = 86_400_000_000_000;
+    let &[lower, upper, day] = time.data() else { return None };
+    let of_day = i128::from((u64::from(upper) << 32 | u64::from(lower)).cast_signed());
+    let days = i128::from(day.cast_signed()) - DAY_OF_1970;
+    i64::try_from(days * NANOSECONDS_OF_DAY + of_day).ok()
 }
 
 fn descriptor(column: &Column) -> Result<ColumnDescriptor, ParquetError> {

@@ -26,6 +26,7 @@ use super::{
     index::{Page, ParquetIndex},
     index_file,
     schema::Schema,
+    thrift::{Found, walk, without_fields_behind},
 };
 use crate::{FormatError, manifest::BlockFacts};
 
@@ -41,6 +42,7 @@ const PLACE_BYTES: u64 = 8;
 pub struct Footer {
     metadata: ParquetMetaData,
     schema: Schema,
+    chunks: FooterChunks,
     file_bytes: u64,
 }
 
@@ -82,8 +84,8 @@ pub struct FileIndex {
     pub bytes: u64,
     /// The blocks.
     pub blocks: Vec<BlockFacts>,
-    /// The names of the fields.
-    pub fields: Vec<String>,
+    /// The names of the fields, and how many rows have each, if the file says so.
+    pub fields: Vec<(String, Option<u64>)>,
 }
 
 impl Footer {
@@ -97,8 +99,12 @@ impl Footer {
             .with_encoding_stats_as_mask(false);
         let parse = || {
             let metadata = ParquetMetaDataReader::decode_metadata_with_options(footer, Some(&options));
+            let metadata = metadata.or_else(|error| essentials(footer).ok_or(error));
             let metadata = metadata.map_err(|error| format!("has a damaged footer: {error}"))?;
-            Ok(Self { schema: Schema::of(metadata.file_metadata().schema_descr()), metadata, file_bytes })
+            let chunks = FooterChunk::all(footer, metadata.file_metadata().schema_descr().num_columns());
+            let mut schema = Schema::of(metadata.file_metadata().schema_descr());
+            schema.leave_out("it is encrypted", |column| chunks.of(column).any(|chunk| chunk.is_encrypted));
+            Ok(Self { schema, chunks, metadata, file_bytes })
         };
         caught(parse)
     }
@@ -174,7 +180,8 @@ impl Footer {
     ) -> Result<FileIndex, String> {
         let columns: Vec<Column> = self.schema.columns.iter().map(|(_, column)| column.clone()).collect();
         if columns.is_empty() {
-            return Err("has no column that can be read".to_owned());
+            let reasons: Vec<_> = self.left_out().take(3).map(|(name, reason)| format!("`{name}`: {reason}")).collect();
+            return Err(format!("has no column that can be read ({})", reasons.join("; ")));
         }
         let mut cut = Segments::default();
         for (number, group) in (0..).zip(self.metadata.row_groups()) {
@@ -187,8 +194,13 @@ impl Footer {
         }
         let is_column = |name: &str| columns.iter().any(|column| column.name == name);
         let partitions: Vec<_> = of_rows.partitions.iter().filter(|(name, _)| !is_column(name)).cloned().collect();
-        let names = columns.iter().map(|column| &column.name).chain(partitions.iter().map(|(name, _)| name));
-        let fields = names.cloned().collect();
+        let rows = u64::from(cut.records);
+        let in_columns = self
+            .schema
+            .columns
+            .iter()
+            .map(|(number, column)| (column.name.clone(), self.rows_with(*number, column, rows)));
+        let fields = in_columns.chain(partitions.iter().map(|(name, _)| (name.clone(), Some(rows)))).collect();
         let blocks = cut.blocks(block_bytes);
         let index = ParquetIndex {
             bytes: Bytes::new(),
@@ -206,6 +218,18 @@ impl Footer {
         let unwritable = |error: FormatError| format!("contradicts itself: its index {error}");
         let (bytes, hash) = index_file::write(&index, of_rows.key_prefix, &partitions).map_err(unwritable)?;
         Ok(FileIndex { index: bytes, hash, records: index.records, bytes: index.shard_bytes, blocks, fields })
+    }
+
+    /// Returns how many of the file's rows have a value in a column; `None` if the file does not say.
+    fn rows_with(&self, number: usize, column: &Column, rows: u64) -> Option<u64> {
+        if column.max_definition == 0 {
+            return Some(rows);
+        }
+        // Of lists, the file counts elements that are null.
+        if !column.lists.is_empty() {
+            return None;
+        }
+        rows.checked_sub(self.chunks.of(number).map(|chunk| chunk.nulls).sum::<Option<u64>>()?)
     }
 
     /// Iterates over the chunks of the columns that are fields.
@@ -279,6 +303,63 @@ impl Footer {
         let range = start.zip(end).map(|(start, end)| start..end).filter(|range| range.end <= self.file_bytes);
         let range = range.filter(|range| range.start < range.end && range.end - range.start <= u32::MAX.into());
         range.ok_or_else(|| "lies outside the file, or has 4 GiB or more".to_owned())
+    }
+}
+
+/// Reads what a file cannot be read without, where the library is too strict about the rest: text that is not UTF-8 in the
+/// metadata of other programs, statistics of fields that others have defined for something else.
+fn essentials(footer: &[u8]) -> Option<ParquetMetaData> {
+    // Behind these are metadata of programs, the program's name, orders of columns and encryption.
+    const ROW_GROUPS: i16 = 4;
+    let options = ParquetMetaDataOptions::new()
+        .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll);
+    // What is damaged is not read.
+    walk(footer, &mut |_, _| {})?;
+    let footer = without_fields_behind(footer, ROW_GROUPS)?;
+    ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&options)).ok()
+}
+
+/// What a footer says of a chunk that the library does not read.
+#[derive(Clone, Copy, Debug, Default)]
+struct FooterChunk {
+    /// How many of its values are null, if that is stated.
+    nulls: Option<u64>,
+    is_encrypted: bool,
+}
+
+/// The chunks of a file, by row group and then by column.
+#[derive(Debug)]
+struct FooterChunks {
+    chunks: Vec<FooterChunk>,
+    columns: usize,
+}
+
+impl FooterChunk {
+    /// Reads the chunks of a footer; those of a footer that says too little, or is read in another way, say nothing.
+    fn all(footer: &[u8], columns: usize) -> FooterChunks {
+        let mut chunks: Vec<Self> = Vec::new();
+        let read = walk(footer, &mut |path, found| {
+            // `row_groups`, `columns`, and of a chunk `meta_data`, in which `statistics` have a `null_count`, or `crypto_metadata`.
+            match (path, found, chunks.last_mut()) {
+                ([4, 0, 1, 0, 2], Found::Number(_), _) => chunks.push(Self::default()),
+                ([4, 0, 1, 0, 3, 12, 3], Found::Number(nulls), Some(chunk)) => chunk.nulls = u64::try_from(nulls).ok(),
+                ([4, 0, 1, 0, 8], Found::Other, Some(chunk)) => chunk.is_encrypted = true,
+                _ => {}
+            }
+        });
+        if read.is_none() || columns == 0 || !chunks.len().is_multiple_of(columns) {
+            chunks = vec![Self::default(); columns];
+        }
+        FooterChunks { chunks, columns }
+    }
+}
+
+impl FooterChunks {
+    /// Iterates over the chunks of a column.
+    fn of(&self, column: usize) -> impl Iterator<Item = FooterChunk> + '_ {
+        self.chunks.iter().skip(column).step_by(self.columns.max(1)).copied()
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use super::{index::Page, thrift::walk};
+use super::{
+    index::Page,
+    thrift::{Found, walk},
+};
 
 pub(super) const DATA_PAGE: i64 = 0;
 pub(super) const DICTIONARY_PAGE: i64 = 2;
@@ -33,14 +36,17 @@ impl PageHeader {
     /// Reads the header at the start of `bytes`, and returns its length, too; `None` if there is none, or only a part of it.
     pub(super) fn read(bytes: &[u8]) -> Option<(Self, usize)> {
         let mut header = Self::default();
-        let length = walk(bytes, &mut |path, value| match path {
-            [1] => header.kind = Some(value),
-            [2] => header.bytes = Some(value),
-            [3] => header.stored_bytes = Some(value),
-            [5 | 7 | 8, 1] => header.values = Some(value),
-            [5, 2] | [8, 4] => header.encoding = Some(value),
-            [8, 3] => header.rows = Some(value),
-            _ => {}
+        let length = walk(bytes, &mut |path, found| {
+            let Found::Number(value) = found else { return };
+            match path {
+                [1] => header.kind = Some(value),
+                [2] => header.bytes = Some(value),
+                [3] => header.stored_bytes = Some(value),
+                [5 | 7 | 8, 1] => header.values = Some(value),
+                [5, 2] | [8, 4] => header.encoding = Some(value),
+                [8, 3] => header.rows = Some(value),
+                _ => {}
+            }
         })?;
         Some((header, length))
     }

@@ -57,7 +57,8 @@ pub(super) fn write(
         file.extend([column.physical.code(), elements]);
         file.extend(column.max_definition.to_le_bytes());
         let [outer, inner] = [0, 1].map(|depth| column.lists.get(depth).copied());
-        file.extend(u32::from(outer.unwrap_or(NO_LIST)).to_le_bytes());
+        file.extend(outer.unwrap_or(NO_LIST).to_le_bytes());
+        file.extend(column.decimal_digits.map_or(0, |digits| u16::from(digits) + 1).to_le_bytes());
         file.extend(column.length.to_le_bytes());
         file.extend(u32::from(inner.unwrap_or(0)).to_le_bytes());
     }
@@ -254,23 +255,24 @@ fn column(entry: &[u8], texts: &mut Texts<'_>) -> Result<Column, FormatError> {
         NO_ELEMENTS => Some(None),
         code => DType::ALL.get(usize::from(code)).copied().map(Some),
     };
-    let lists = match [8, 16].map(|at| u16::try_from(u32_at(entry, at))) {
-        [Ok(NO_LIST), Ok(0)] => Some(vec![]),
-        [Ok(list), Ok(0)] => Some(vec![list]),
-        [Ok(outer), Ok(inner)] => Some(vec![outer, inner]),
-        _ => None,
+    let half = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
+    let lists = match (half(8), u16::try_from(u32_at(entry, 16))) {
+        (NO_LIST, Ok(0)) => Some(vec![]),
+        (list, Ok(0)) => Some(vec![list]),
+        (outer, Ok(inner)) => Some(vec![outer, inner]),
+        (_, Err(_)) => None,
     };
-    let (Some(physical), Some(elements), Some(lists)) = (Physical::of(entry[4]), elements, lists) else {
+    let decimal_digits = match half(10).checked_sub(1) {
+        None => Some(None),
+        Some(digits) => u8::try_from(digits).ok().map(Some),
+    };
+    let (Some(physical), Some(elements), Some(lists), Some(decimal_digits)) =
+        (Physical::of(entry[4]), elements, lists, decimal_digits)
+    else {
         return Err(wrong(&format!("column `{name}` has an unknown type")));
     };
-    let column = Column {
-        physical,
-        length: u32_at(entry, 12),
-        elements,
-        max_definition: u16::from_le_bytes([entry[6], entry[7]]),
-        lists,
-        name,
-    };
+    let column =
+        Column { physical, length: u32_at(entry, 12), elements, decimal_digits, max_definition: half(6), lists, name };
     if column.is_consistent() {
         return Ok(column);
     }

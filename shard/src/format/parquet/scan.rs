@@ -93,9 +93,8 @@ impl Scanner {
         let of_rows = RowFacts { key_prefix: &key_prefix, partitions: &partitions(&file.url) };
         let made = footer.index(&read, &by_header, of_rows, self.block_bytes).map_err(wrong)?;
         let mut odd = DatasetOddities::default();
-        for field in made.fields.iter().filter(|_| made.records > 0) {
-            let number = odd.fields.len();
-            odd.fields.insert(field.clone(), (made.records.into(), number));
+        for (field, having) in &made.fields {
+            odd.shared_field(field, made.records, *having);
         }
         for (column, reason) in footer.left_out() {
             if self.noted.lock().expect("nothing panics with it").insert(column.to_owned()) {

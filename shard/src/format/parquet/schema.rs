@@ -6,7 +6,9 @@ use parquet::{
 };
 use spdl_core::job::DType;
 
-use super::columns::{Column, MAX_DEFINITION, MAX_FIXED_BYTES, MAX_LISTS, Physical};
+use super::columns::{
+    Column, MAX_DECIMAL_BYTES, MAX_DECIMAL_DIGITS, MAX_DEFINITION, MAX_FIXED_BYTES, MAX_LISTS, Physical,
+};
 
 /// Upper limit of the length of a field's name, in bytes.
 const MAX_NAME_BYTES: usize = 1024;
@@ -40,7 +42,17 @@ impl Schema {
     }
 }
 
-/// Returns the path of a leaf without the parts that only lists have: `a.list.element.x` is `a.x`.
+impl Schema {
+    /// Leaves out the columns of the file for whose numbers `is_left_out` is true.
+    pub(super) fn leave_out(&mut self, reason: &'static str, is_left_out: impl Fn(usize) -> bool) {
+        for (_, column) in self.columns.extract_if(.., |(number, _)| is_left_out(*number)) {
+            self.left_out.push((column.name.escape_debug().to_string(), reason));
+        }
+    }
+}
+
+/// Returns the path of a leaf without the parts that only lists and maps have: `a.list.element.x` is `a.x`, and `a.key_value.key`
+/// is `a.key`.
 fn field_name(root: &SchemaType, path: &[String]) -> String {
     let (mut names, mut node, mut parts) = (Vec::new(), root, path.iter());
     let child = |node: &'_ SchemaType, part: &String| -> Option<usize> {
@@ -50,6 +62,13 @@ fn field_name(root: &SchemaType, path: &[String]) -> String {
         names.push(part.as_str());
         let Some(at) = child(node, part) else { continue };
         node = &node.get_fields()[at];
+        if is_map(node)
+            && let Some(at) = parts.clone().next().and_then(|part| child(node, part))
+        {
+            node = &node.get_fields()[at];
+            parts.next();
+            continue;
+        }
         // Of a list the repeated group, and its only member, which may be a list again.
         let mut wrappers = if is_list(node) { 2 } else { 0 };
         while wrappers > 0 {
@@ -88,6 +107,14 @@ fn is_list(node: &SchemaType) -> bool {
         && (info.converted_type() == ConvertedType::LIST || matches!(info.logical_type_ref(), Some(LogicalType::List)))
 }
 
+/// Returns whether a group has a repeated group of keys and values.
+fn is_map(node: &SchemaType) -> bool {
+    let info = node.get_basic_info();
+    let is_stated = matches!(info.converted_type(), ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE)
+        || matches!(info.logical_type_ref(), Some(LogicalType::Map));
+    node.is_group() && is_stated && node.get_fields().len() == 1 && node.get_fields()[0].is_group()
+}
+
 /// Describes the column of a leaf, or returns why it is none.
 fn column(leaf: &ColumnDescriptor, name: &str, lists: Vec<u16>) -> Result<Column, &'static str> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(char::is_control) {
@@ -103,23 +130,35 @@ fn column(leaf: &ColumnDescriptor, name: &str, lists: Vec<u16>) -> Result<Column
     if is_fixed && !(1..=MAX_FIXED_BYTES).contains(&length) {
         return Err("its values have no bytes, or too many");
     }
-    let (physical, elements) = types(leaf)?;
+    let (physical, elements, decimal_digits) = types(leaf)?;
     if lists.len() > 1 && elements.is_none() {
         return Err("lists of lists of text or bytes are not read");
     }
-    let column = Column { name: name.to_owned(), physical, length, elements, max_definition, lists };
+    let column = Column { name: name.to_owned(), physical, length, elements, decimal_digits, max_definition, lists };
     if column.is_consistent() { Ok(column) } else { Err("its type contradicts itself") }
 }
 
-/// Returns how values are stored, and the type of elements that they are.
-fn types(leaf: &ColumnDescriptor) -> Result<(Physical, Option<DType>), &'static str> {
+/// Returns how values are stored, the type of elements that they are, and of decimals the digits behind the point.
+fn types(leaf: &ColumnDescriptor) -> Result<(Physical, Option<DType>, Option<u8>), &'static str> {
     let info = leaf.self_type().get_basic_info();
     let is_decimal = info.converted_type() == ConvertedType::DECIMAL
         || matches!(info.logical_type_ref(), Some(LogicalType::Decimal(_)));
     if is_decimal {
-        return Err("decimals are not read; cast them to a float or an integer");
+        let digits = u8::try_from(leaf.type_scale()).ok().filter(|digits| *digits <= MAX_DECIMAL_DIGITS);
+        let is_short =
+            leaf.type_precision() <= MAX_DECIMAL_DIGITS.into() && leaf.type_length() <= MAX_DECIMAL_BYTES as i32;
+        let digits = digits.filter(|_| is_short).ok_or("decimals of more than 38 digits are not read")?;
+        let physical = match leaf.physical_type() {
+            Type::INT32 => Physical::Int32,
+            Type::INT64 => Physical::Int64,
+            Type::BYTE_ARRAY => Physical::ByteArray,
+            Type::FIXED_LEN_BYTE_ARRAY => Physical::FixedLenByteArray,
+            _ => return Err("its type contradicts itself"),
+        };
+        let elements = if digits == 0 { DType::I64 } else { DType::F64 };
+        return Ok((physical, Some(elements), Some(digits)));
     }
-    Ok(match leaf.physical_type() {
+    let (physical, elements) = match leaf.physical_type() {
         Type::BOOLEAN => (Physical::Boolean, Some(DType::Bool)),
         Type::INT32 => (Physical::Int32, Some(int32(info.converted_type()))),
         Type::INT64 if info.converted_type() == ConvertedType::UINT_64 => (Physical::Int64, Some(DType::U64)),
@@ -132,7 +171,8 @@ fn types(leaf: &ColumnDescriptor) -> Result<(Physical, Option<DType>), &'static 
             (Physical::FixedLenByteArray, Some(DType::F16))
         }
         Type::FIXED_LEN_BYTE_ARRAY => (Physical::FixedLenByteArray, None),
-    })
+    };
+    Ok((physical, elements, None))
 }
 
 const fn int32(converted: ConvertedType) -> DType {
@@ -169,20 +209,49 @@ mod tests {
             optional group old (LIST) { repeated int32 array; }
             repeated int32 bare;
             required int32 money (DECIMAL(9, 2));
+            optional fixed_len_byte_array(16) whole (DECIMAL(38, 0));
+            optional fixed_len_byte_array(32) long (DECIMAL(60, 2));
+            optional group tags (MAP) { repeated group key_value { required binary key (UTF8); optional int64 value; } }
+            optional group boxes (MAP) { repeated group key_value { required binary key (UTF8);
+                optional group value (LIST) { repeated group list { optional float element; } } } }
         }";
         let schema = Schema::of(&SchemaDescriptor::new(Arc::new(parse_message_type(schema).unwrap())));
         let names: Vec<_> = schema.columns.iter().map(|(number, column)| (*number, column.name.as_str())).collect();
         let expected =
             ["plain", "image.bytes", "image.path", "scores", "points.x", "points.n", "nested", "objects.bbox"];
         assert_eq!(names[..8].iter().map(|(_, name)| *name).collect::<Vec<_>>(), expected);
-        assert_eq!(names[8..], [(10, "odd.a"), (11, "odd.b"), (12, "old"), (13, "bare")]);
+        let rest =
+            [(10, "odd.a"), (11, "odd.b"), (12, "old"), (13, "bare"), (14, "money"), (15, "whole"), (17, "tags.key")];
+        assert_eq!(names[8..15], rest);
+        assert_eq!(names[15..], [(18, "tags.value"), (19, "boxes.key"), (20, "boxes.value")]);
+        let decimals: Vec<_> = schema.columns[12..14].iter().map(|(_, c)| (c.decimal_digits, c.elements)).collect();
+        assert_eq!(decimals, [(Some(2), Some(DType::F64)), (Some(0), Some(DType::I64))]);
         let lists: Vec<_> = schema.columns.iter().map(|(_, column)| &column.lists[..]).collect();
-        let expected: [&[u16]; 12] = [&[], &[], &[], &[2], &[2], &[2], &[2, 4], &[2, 5], &[2], &[2], &[2], &[1]];
+        let expected: [&[u16]; 18] = [
+            &[],
+            &[],
+            &[],
+            &[2],
+            &[2],
+            &[2],
+            &[2, 4],
+            &[2, 5],
+            &[2],
+            &[2],
+            &[2],
+            &[1],
+            &[],
+            &[],
+            &[2],
+            &[2],
+            &[2],
+            &[2, 4],
+        ];
         assert_eq!(lists, expected);
         let left_out: Vec<_> = schema.left_out.iter().map(|(name, reason)| (name.as_str(), *reason)).collect();
-        let [pages, deep, money] = left_out[..] else { panic!("{left_out:?}") };
+        let [pages, deep, long] = left_out[..] else { panic!("{left_out:?}") };
         assert_eq!(pages, ("pages", "lists of lists of text or bytes are not read"));
         assert_eq!(deep, ("deep", "lists of lists of lists are not read"));
-        assert!(money.0 == "money" && money.1.contains("decimals are not read"), "{money:?}");
+        assert_eq!(long, ("long", "decimals of more than 38 digits are not read"));
     }
 }

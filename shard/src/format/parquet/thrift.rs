@@ -4,19 +4,46 @@
 /// Upper limit of the depth of structs and lists.
 const MAX_DEPTH: usize = 8;
 
-/// Walks the struct at the start of `bytes`, and passes each number in it to `number` with its path: the ids of the fields
-/// that lead to it. Returns the length of the struct; `None` if it is not one.
-pub(super) fn walk(bytes: &[u8], number: &mut dyn FnMut(&[i16], i64)) -> Option<usize> {
-    let mut walker = Walker { bytes, at: 0, path: [0; MAX_DEPTH], number };
+/// Walks the struct at the start of `bytes`, and passes each value in it to `found` with its path: the ids of the fields that lead to
+/// it. Returns the length of the struct; `None` if it is not one.
+pub(super) fn walk(bytes: &[u8], found: &mut dyn FnMut(&[i16], Found)) -> Option<usize> {
+    let mut walker = Walker { bytes, at: 0, path: [0; MAX_DEPTH], found };
     walker.structure(0)?;
     Some(walker.at)
+}
+
+/// A value that was found in a struct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Number(i64),
+    /// Bytes or text, or the beginning of a struct or a list.
+    Other,
+}
+
+/// Returns the struct at the start of `bytes` without its fields behind number `last`; `None` if it is not one whose fields are in
+/// order.
+pub(super) fn without_fields_behind(bytes: &[u8], last: i16) -> Option<Vec<u8>> {
+    let mut walker = Walker { bytes, at: 0, path: [0; MAX_DEPTH], found: &mut |_, _| {} };
+    let mut id = 0;
+    loop {
+        let start = walker.at;
+        let (next, kind) = match walker.field(id)? {
+            Some(field) if field.0 <= last => field,
+            _ => return Some([&bytes[..start], &[0]].concat()),
+        };
+        if next <= id {
+            return None;
+        }
+        id = next;
+        walker.field_value(kind, 0)?;
+    }
 }
 
 struct Walker<'a> {
     bytes: &'a [u8],
     at: usize,
     path: [i16; MAX_DEPTH],
-    number: &'a mut dyn FnMut(&[i16], i64),
+    found: &'a mut dyn FnMut(&[i16], Found),
 }
 
 impl Walker<'_> {
@@ -25,22 +52,35 @@ impl Walker<'_> {
             return None;
         }
         let mut id = 0_i16;
-        loop {
-            let head = self.byte()?;
-            if head == 0 {
-                return Some(());
-            }
-            id = match head >> 4 {
-                0 => i16::try_from(self.zigzag()?).ok()?,
-                delta => id.checked_add(delta.into())?,
-            };
+        while let Some((next, kind)) = self.field(id)? {
+            id = next;
             self.path[depth] = id;
-            match head & 15 {
-                // In a struct, the type of a boolean is its value.
-                kind @ (1 | 2) => (self.number)(&self.path[..=depth], i64::from(kind == 1)),
-                kind => self.value(kind, depth)?,
-            }
+            self.field_value(kind, depth)?;
         }
+        Some(())
+    }
+
+    /// Reads the head of the field behind that with number `before`: its number and its type. The inner `None` is the end of the
+    /// struct.
+    fn field(&mut self, before: i16) -> Option<Option<(i16, u8)>> {
+        let head = self.byte()?;
+        if head == 0 {
+            return Some(None);
+        }
+        let id = match head >> 4 {
+            0 => i16::try_from(self.zigzag()?).ok()?,
+            delta => before.checked_add(delta.into())?,
+        };
+        Some(Some((id, head & 15)))
+    }
+
+    fn field_value(&mut self, kind: u8, depth: usize) -> Option<()> {
+        // In a struct, the type of a boolean is its value.
+        if let 1 | 2 = kind {
+            (self.found)(&self.path[..=depth], Found::Number(i64::from(kind == 1)));
+            return Some(());
+        }
+        self.value(kind, depth)
     }
 
     fn value(&mut self, kind: u8, depth: usize) -> Option<()> {
@@ -48,16 +88,23 @@ impl Walker<'_> {
             1..=3 => self.skip(1),
             4..=6 => {
                 let value = self.zigzag()?;
-                (self.number)(&self.path[..=depth], value);
+                (self.found)(&self.path[..=depth], Found::Number(value));
                 Some(())
             }
             7 => self.skip(8),
             8 => {
+                (self.found)(&self.path[..=depth], Found::Other);
                 let length = usize::try_from(self.varint()?).ok()?;
                 self.skip(length)
             }
-            9 | 10 => self.list(depth),
-            12 => self.structure(depth + 1),
+            9 | 10 => {
+                (self.found)(&self.path[..=depth], Found::Other);
+                self.list(depth)
+            }
+            12 => {
+                (self.found)(&self.path[..=depth], Found::Other);
+                self.structure(depth + 1)
+            }
             _ => None,
         }
     }
@@ -116,7 +163,12 @@ mod tests {
 
     fn numbers(bytes: &[u8]) -> Option<(usize, Numbers)> {
         let mut found = Vec::new();
-        let length = walk(bytes, &mut |path, value| found.push((path.to_vec(), value)))?;
+        let mut number = |path: &[i16], value| {
+            if let Found::Number(value) = value {
+                found.push((path.to_vec(), value));
+            }
+        };
+        let length = walk(bytes, &mut number)?;
         Some((length, found))
     }
 
@@ -129,6 +181,18 @@ mod tests {
         for length in 0..18 {
             assert_eq!(numbers(&bytes[..length]), None, "cut off after {length} bytes");
         }
+    }
+
+    #[test]
+    fn fields_behind_one_are_cut_off() {
+        // {1: i32 -3, 3: true, 5: {1: i32 150}, 20: binary "ab"}
+        let bytes = [0x15, 5, 0x21, 0x2c, 0x15, 0xac, 2, 0, 0x08, 40, 2, b'a', b'b', 0];
+        let cut = |last| without_fields_behind(&bytes, last);
+        assert_eq!([cut(0), cut(1)], [Some(vec![0]), Some(vec![0x15, 5, 0])]);
+        assert_eq!(cut(5), Some([&bytes[..8], &[0]].concat()));
+        assert_eq!([cut(19), cut(20)], [cut(5), Some(bytes.to_vec())]);
+        assert_eq!(without_fields_behind(&bytes[..7], 5), None, "cut off");
+        assert_eq!(without_fields_behind(&[0x25, 5, 0x05, 2, 5, 0], 3), None, "field 1 behind field 2");
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::format::MAX_LIST_FILES;
 /// bytes, one that is null.
 const NULL: Place = (u32::MAX, 0);
 
+/// The place of a row with a number that the column's type cannot hold.
+const UNFIT: Place = (u32::MAX, 1);
+
 /// Offset and length of a value in the data.
 type Place = (u32, u32);
 
@@ -46,6 +49,8 @@ pub(super) struct ValueData {
     data: Vec<u8>,
     /// Of values of different lengths.
     places: Vec<Place>,
+    /// The numbers of the values that the column's type cannot hold, in order.
+    unfit: Vec<usize>,
 }
 
 impl Values {
@@ -63,8 +68,8 @@ impl Values {
     pub(super) fn only(&self, row: usize) -> Self {
         let mut data = Vec::new();
         let mut copied = |place: &Place| {
-            if *place == NULL {
-                return NULL;
+            if [NULL, UNFIT].contains(place) {
+                return *place;
             }
             let start = data.len() as u32;
             data.extend_from_slice(&self.data[range_of(*place)]);
@@ -112,6 +117,11 @@ impl Values {
         Ok(Some(values[first..first + count].iter().map(value).collect()))
     }
 
+    /// Returns whether a row has a number that the column's type cannot hold.
+    pub(super) fn is_unfit(&self, row: usize) -> bool {
+        matches!(&self.places, Places::ByRow(places) if places[row] == UNFIT)
+    }
+
     /// Returns the value of a row, as [`get`](Self::get) does.
     pub(super) fn bytes_of(&self, row: usize) -> Option<&[u8]> {
         self.range(row).map(|range| &self.data[range])
@@ -125,7 +135,7 @@ impl Values {
     fn range(&self, row: usize) -> Option<Range<usize>> {
         match &self.places {
             Places::Dense(width) => Some(row * width..(row + 1) * width),
-            Places::ByRow(places) => (places[row] != NULL).then(|| range_of(places[row])),
+            Places::ByRow(places) => (![NULL, UNFIT].contains(&places[row])).then(|| range_of(places[row])),
             Places::Lists { .. } => None,
         }
     }
@@ -138,7 +148,41 @@ const fn range_of((start, length): Place) -> Range<usize> {
 impl ValueData {
     /// Creates the data of values that all have the same size, or of bytes.
     pub(super) fn of(data: Vec<u8>) -> Self {
-        Self { data, places: Vec::new() }
+        Self { data, ..Self::default() }
+    }
+
+    /// Creates the data of whole numbers of this type, whose values `to` returns. A number that it cannot hold, or that is `None`,
+    /// is no value of its row.
+    pub(super) fn of_integers<T>(values: &[T], dtype: DType, to: impl Fn(&T) -> Option<i64>) -> Self {
+        let (width, least, most) = range_of_type(dtype);
+        let (mut data, mut unfit) = (Vec::with_capacity(values.len() * width), Vec::new());
+        for (number, value) in values.iter().enumerate() {
+            let value = to(value).filter(|value| (least..=most).contains(value));
+            if value.is_none() {
+                unfit.push(number);
+            }
+            // A narrower number is the lower bytes of a wider one, signed or not.
+            data.extend_from_slice(&value.unwrap_or(0).to_le_bytes()[..width]);
+        }
+        Self { data, places: Vec::new(), unfit }
+    }
+
+    /// Creates the data of decimals with so many digits behind the point, as integers if there are none, and else as floats. `to`
+    /// returns the digits.
+    pub(super) fn of_decimals<T>(values: &[T], digits: u8, to: impl Fn(&T) -> Option<i128>) -> Self {
+        if digits == 0 {
+            return Self::of_integers(values, DType::I64, |value| i64::try_from(to(value)?).ok());
+        }
+        let mut unfit = Vec::new();
+        let mut float = |(number, value): (usize, &T)| match to(value) {
+            Some(unscaled) => decimal(unscaled, digits),
+            None => {
+                unfit.push(number);
+                0.0
+            }
+        };
+        let floats: Vec<_> = values.iter().enumerate().map(|value| float(value).to_le_bytes()).collect();
+        Self { data: floats.into_flattened(), places: Vec::new(), unfit }
     }
 
     /// Copies values of different lengths, each value of a dictionary once. `None` if they are longer than 4 GiB.
@@ -161,7 +205,7 @@ impl ValueData {
             places.push(place);
         }
         // Of the right size from the beginning, as room that is not used would be part of no budget.
-        Some(Self { data: distinct.concat(), places })
+        Some(Self { data: distinct.concat(), places, unfit: Vec::new() })
     }
 
     /// Makes the values of rows of the values that are there. Levels are Parquet's, empty where the column has none.
@@ -175,7 +219,7 @@ impl ValueData {
         definitions: &[i16],
         repetitions: &[i16],
     ) -> Result<Values, String> {
-        let Self { data, places } = self;
+        let Self { data, places, unfit } = self;
         let width = column.width().unwrap_or(0);
         let place = |value: usize| match column.width() {
             None => places.get(value).copied(),
@@ -189,7 +233,7 @@ impl ValueData {
         let max = column.max_definition as i16;
         let mut of_lists = Vec::new();
         let is_inside = |place: &Place| *place == NULL || range_of(*place).end <= data.len();
-        let by_row = match column.lists[..] {
+        let mut by_row = match column.lists[..] {
             [list] if column.elements.is_none() => {
                 let found = byte_lists(rows, definitions, repetitions, [list as i16, max], place).ok_or_else(wrong)?;
                 let (rows, values) = found;
@@ -206,7 +250,7 @@ impl ValueData {
                 of_lists = counts;
                 by_row
             }
-            [] if definitions.iter().all(|level| *level == max) && width > 0 => {
+            [] if definitions.iter().all(|level| *level == max) && width > 0 && unfit.is_empty() => {
                 if data.len() != rows * width {
                     return Err(wrong());
                 }
@@ -227,6 +271,14 @@ impl ValueData {
         };
         if by_row.len() != rows || !by_row.iter().all(is_inside) {
             return Err(wrong());
+        }
+        if !unfit.is_empty() {
+            let is_unfit = |place: &Place| {
+                let values = range_of(*place);
+                let first = unfit.partition_point(|value| value * width < values.start);
+                *place != NULL && unfit.get(first).is_some_and(|value| value * width < values.end)
+            };
+            by_row.iter_mut().filter(|place| is_unfit(place)).for_each(|place| *place = UNFIT);
         }
         Ok(Values { data: data.into(), places: Places::ByRow(by_row), lists: of_lists })
     }
@@ -378,15 +430,39 @@ pub(super) fn elements_of<T: Copy, const WIDTH: usize>(values: &[T], to: impl Fn
     values.iter().map(|value| to(*value)).collect::<Vec<_>>().into_flattened()
 }
 
-/// Writes whole numbers as the elements of a column.
-pub(super) fn integers<T: Copy>(values: &[T], elements: DType, to: impl Fn(T) -> i64) -> Vec<u8> {
-    // A narrower number is the lower bytes of a wider one, signed or not.
-    match elements.bytes() {
-        1 => elements_of(values, |value| (to(value) as u8).to_le_bytes()),
-        2 => elements_of(values, |value| (to(value) as u16).to_le_bytes()),
-        4 => elements_of(values, |value| (to(value) as u32).to_le_bytes()),
-        _ => elements_of(values, |value| to(value).to_le_bytes()),
+/// Returns a decimal, of which `unscaled` has all digits and `digits` are behind the point, as the nearest float.
+fn decimal(unscaled: i128, digits: u8) -> f64 {
+    const EXACT: i128 = 1 << 53;
+    // Both are floats without rounding, so that their quotient is the nearest.
+    if (-EXACT..=EXACT).contains(&unscaled) && digits <= 22 {
+        return unscaled as f64 / 10_f64.powi(digits.into());
     }
+    format!("{unscaled}e-{digits}").parse().expect("a number")
+}
+
+/// Returns a whole number that is stored in these bytes, the highest first; `None` if it has more than 128 bits.
+pub(super) fn whole_number(bytes: &[u8]) -> Option<i128> {
+    let sign = if bytes.first().is_some_and(|byte| byte.cast_signed() < 0) { 0xff } else { 0 };
+    let (more, last) = bytes.split_at(bytes.len().saturating_sub(size_of::<i128>()));
+    let mut number = [sign; size_of::<i128>()];
+    number[size_of::<i128>() - last.len()..].copy_from_slice(last);
+    let number = i128::from_be_bytes(number);
+    let is_whole = more.iter().all(|byte| *byte == sign) && (number < 0) == (sign != 0);
+    is_whole.then_some(number)
+}
+
+/// Returns the bytes of a whole number of this type, and the least and the greatest.
+const fn range_of_type(dtype: DType) -> (usize, i64, i64) {
+    let (least, most) = match dtype {
+        DType::U8 => (0, u8::MAX as i64),
+        DType::I8 => (i8::MIN as i64, i8::MAX as i64),
+        DType::U16 => (0, u16::MAX as i64),
+        DType::I16 => (i16::MIN as i64, i16::MAX as i64),
+        DType::U32 => (0, u32::MAX as i64),
+        DType::I32 => (i32::MIN as i64, i32::MAX as i64),
+        _ => (i64::MIN, i64::MAX),
+    };
+    (dtype.bytes(), least, most)
 }
 
 #[cfg(test)]
@@ -396,7 +472,7 @@ mod tests {
     /// Levels of `optional group files (LIST) { repeated group list { optional group element { optional binary bytes; } } }`.
     fn list_column() -> Column {
         let (name, physical) = ("files.bytes".to_owned(), Physical::ByteArray);
-        Column { name, physical, length: 0, elements: None, max_definition: 4, lists: vec![2] }
+        Column { name, physical, length: 0, elements: None, decimal_digits: None, max_definition: 4, lists: vec![2] }
     }
 
     fn data_of(values: &[&'static [u8]]) -> ValueData {
@@ -432,6 +508,7 @@ mod tests {
             elements,
             max_definition,
             lists: Vec::new(),
+            decimal_digits: None,
         };
         let texts = column(Physical::ByteArray, None, 1);
         let texts = data_of(&[b"ab", b"", b"ab"]).into_rows(&texts, 4, &[1, 0, 1, 1], &[]).unwrap();
@@ -456,6 +533,55 @@ mod tests {
             let read = data_of(&[b"a", b"b"]).into_rows(&list_column(), rows, definitions, repetitions);
             assert!(read.unwrap_err().contains("has other values than its"), "{definitions:?}");
         }
+    }
+
+    #[test]
+    fn a_row_with_a_number_that_its_type_cannot_hold_has_no_value() {
+        let column = |max_definition, lists: &[u16]| Column {
+            name: "n".to_owned(),
+            physical: Physical::Int32,
+            length: 0,
+            elements: Some(DType::U8),
+            decimal_digits: None,
+            max_definition,
+            lists: lists.to_vec(),
+        };
+        let data = || ValueData::of_integers(&[1, 255, 256, 7, -1, 9], DType::U8, |value| Some(*value));
+        let seen = |values: &Values, rows: usize| -> Vec<Result<Option<Bytes>, ()>> {
+            (0..rows).map(|row| if values.is_unfit(row) { Err(()) } else { Ok(values.get(row)) }).collect()
+        };
+        let bytes = |bytes: &'static [u8]| Ok(Some(Bytes::from_static(bytes)));
+        let plain = data().into_rows(&column(0, &[]), 6, &[], &[]).unwrap();
+        assert_eq!(seen(&plain, 6), [bytes(&[1]), bytes(&[255]), Err(()), bytes(&[7]), Err(()), bytes(&[9])]);
+        assert_eq!((plain.dense(), plain.bytes_of(2)), (None, None));
+        assert_eq!([1, 2].map(|row| seen(&plain.only(row), 1).remove(0)), [bytes(&[255]), Err(())], "alone, too");
+        let optional = data().into_rows(&column(1, &[]), 7, &[1, 1, 0, 1, 1, 1, 1], &[]).unwrap();
+        assert_eq!(seen(&optional, 7)[1..5], [bytes(&[255]), Ok(None), Err(()), bytes(&[7])]);
+        let repetitions = [0, 1, 0, 0, 1, 0, 0];
+        let lists = data().into_rows(&column(1, &[1]), 5, &[1, 1, 1, 1, 1, 1, 0], &repetitions).unwrap();
+        assert_eq!(seen(&lists, 5), [bytes(&[1, 255]), Err(()), Err(()), bytes(&[9]), bytes(&[])]);
+        let wide = ValueData::of_integers(&[u32::MAX], DType::U32, |value| Some(i64::from(*value)));
+        assert_eq!((wide.data, wide.unfit), (vec![255; 4], vec![]));
+    }
+
+    #[test]
+    fn decimals_are_the_nearest_floats_or_whole_numbers() {
+        for (unscaled, digits, expected) in [
+            (1234_i128, 2, 12.34),
+            (-1, 1, -0.1),
+            (i128::from(u64::MAX), 3, 18_446_744_073_709_551.615),
+            (12_345_678_901_234_567_890_123_456_789, 20, 123_456_789.012_345_678_9),
+            (1, 38, 1e-38),
+        ] {
+            assert_eq!(decimal(unscaled, digits), expected);
+        }
+        assert_eq!(whole_number(&[0xff]), Some(-1));
+        assert_eq!(whole_number(&[0, 0xff]), Some(255));
+        assert_eq!(whole_number(&[]), Some(0));
+        assert_eq!(whole_number(&i128::MIN.to_be_bytes()), Some(i128::MIN));
+        assert_eq!(whole_number(&[&[0xff; 4][..], &i128::MIN.to_be_bytes()].concat()), Some(i128::MIN));
+        assert_eq!(whole_number(&[&[0][..], &[0xff; 16]].concat()), None);
+        assert_eq!(whole_number(&[1; 17]), None);
     }
 
     #[test]
