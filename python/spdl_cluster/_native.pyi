@@ -456,6 +456,7 @@ def index(
     all_splits: bool,
     name: str | None,
     boxes: str | None,
+    key_ends_at: str | None,
     classes: tuple[str, list[str]] | None,
     block_size: int | str | None,
     force: bool,

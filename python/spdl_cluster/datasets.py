@@ -232,6 +232,7 @@ def index(
     all_splits: bool = False,
     name: str | None = None,
     boxes: str | None = None,
+    key_ends_at: Literal["first-dot", "last-dot"] | None = None,
     classes: Sequence[str] | Literal["numeric"] | None = None,
     classes_file: str | os.PathLike[str] | None = None,
     classes_from: str | os.PathLike[str] | None = None,
@@ -251,6 +252,8 @@ def index(
     all_splits: make one dataset of all splits. Without it and `split`, several are an error.
     name: the dataset's name. Default: the last part of its URL.
     boxes: field that holds a Pascal VOC annotation: one sample for each object.
+    key_ends_at: of tars, where keys end in the names of files: `"first-dot"`, or `"last-dot"`, so that each of `cat.0.jpg` and `cat.1.jpg` is a record.
+        Default: the first dot, and an error where that makes few records of many pictures.
     classes: the classes in the order of their numbers; others in the annotations follow, by name. Or `"numeric"` for classes whose names are numbers.
     classes_file: a text file with the classes in the order of their numbers, one on each line.
     classes_from: take the classes of this dataset, as for validation those of training.
@@ -274,6 +277,7 @@ def index(
             all_splits=all_splits,
             name=name,
             boxes=boxes,
+            key_ends_at=key_ends_at,
             classes=class_order(classes, classes_file, classes_from),
             block_size=block_size,
             force=force,

@@ -24,6 +24,7 @@ use spdl_shard::{
     },
     format::{files::FileTable, format_called, format_names},
     store::{DatasetStore, StoreError, StoreOptions},
+    tar::KeyEnd,
 };
 use tokio::{
     runtime::{Builder, Runtime},
@@ -139,7 +140,7 @@ pub(crate) fn pack(
 
 /// Makes a manifest for what is in a folder, and returns the report as JSON. Takes what `spdl-ctl index` takes.
 #[pyfunction]
-#[pyo3(signature = (dataset, *, format, table, out, shards, split, all_splits, name, boxes, classes, block_size, force, discard_metadata, on_progress))]
+#[pyo3(signature = (dataset, *, format, table, out, shards, split, all_splits, name, boxes, key_ends_at, classes, block_size, force, discard_metadata, on_progress))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn index(
     py: Python<'_>,
@@ -152,6 +153,7 @@ pub(crate) fn index(
     all_splits: bool,
     name: Option<String>,
     boxes: Option<String>,
+    key_ends_at: Option<String>,
     classes: Option<(String, Vec<String>)>,
     block_size: Option<ByteSize>,
     force: bool,
@@ -171,6 +173,9 @@ pub(crate) fn index(
         Some(name) => Some(called(name)?),
         None => table.as_ref().and_then(|_| format_called("files")),
     };
+    let key_ends_at = key_ends_at
+        .as_deref()
+        .map(|name| KeyEnd::named(name).map_err(|known| setting(&format!("`key_ends_at` is `{name}`; {known}"))));
     let options = IndexOptions {
         format,
         table: table.map(Arc::new),
@@ -178,6 +183,7 @@ pub(crate) fn index(
         splits: Splits::of(split, all_splits),
         name,
         boxes,
+        key_ends_at: key_ends_at.transpose()?,
         block_bytes: block_size.map(|size| size.0),
         overwrite: overwrite(force),
         old_metadata: if discard_metadata { OldMetadata::Discard } else { OldMetadata::Keep },
@@ -514,6 +520,8 @@ fn of_dataset(py: Python<'_>, error: &DatasetError) -> PyErr {
         ("`--out`", "`out`"),
         ("`--split NAME`", "`split=NAME`"),
         ("`--all-splits`", "`all_splits=True`"),
+        ("`--key-ends-at last-dot`", "`key_ends_at=\"last-dot\"`"),
+        ("`first-dot`", "`\"first-dot\"`"),
         ("--discard-metadata", "`discard_metadata=True`"),
         ("--force", "`force=True`"),
     ];

@@ -105,6 +105,19 @@ def test_splits_are_named_and_one_is_taken(tmp_path: pathlib.Path) -> None:
         spdl_cluster.index(tmp_path, split="train", all_splits=True)
 
 
+def test_pictures_with_dots_are_one_record_or_many(tmp_path: pathlib.Path) -> None:
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for number in range(12):
+            tar.addfile(tarfile.TarInfo(f"cat.{number}.jpg"))
+    with pytest.raises(spdl_cluster.DataError, match=r"pictures with 12 names such as `0.jpg` are fields of one record") as dots:
+        spdl_cluster.index(tmp_path, progress=False)
+    assert '`key_ends_at="last-dot"`' in (dots.value.hint or "")
+    assert spdl_cluster.index(tmp_path, key_ends_at="first-dot", out=tmp_path / "one", progress=False).records == 1
+    assert spdl_cluster.index(tmp_path, key_ends_at="last-dot", out=tmp_path / "many", progress=False).records == 12
+    with pytest.raises(spdl_cluster.SettingError, match="`key_ends_at` is `last`; known are: first-dot, last-dot"):
+        spdl_cluster.index(tmp_path, key_ends_at="last", progress=False)  # type: ignore[arg-type]
+
+
 def test_parts_are_merged(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
     ctl("pack", source, tmp_path / "a", "--shard-size", "1MiB", "--name", "set")
     for part in ("1/2", "0/2"):

@@ -7,6 +7,7 @@ use spdl_shard::{
     dataset::{IndexOptions, OldMetadata, ShardList, Splits, index_until},
     format::{Format, files::FileTable, format_called, format_names},
     store::{DatasetStore, StoreOptions},
+    tar::KeyEnd,
 };
 
 use super::{Outcome, allocator, class_args::ClassArgs, interrupt, pack, progress::ProgressLine};
@@ -47,6 +48,10 @@ pub(crate) struct IndexArgs {
     /// Field that holds a Pascal VOC annotation (`xml`): one sample per object. Not for loose files: pack these.
     #[arg(long, value_name = "FIELD")]
     boxes: Option<String>,
+    /// Of tars: where keys end in the names of files, at the `first-dot`, as in WebDataset, or at the `last-dot`, so that each of
+    /// `cat.0.jpg` and `cat.1.jpg` is a record. The first dot when not given; where that makes few records of many pictures, an error.
+    #[arg(long, value_name = "DOT", value_parser = KeyEnd::named)]
+    key_ends_at: Option<KeyEnd>,
     #[command(flatten)]
     classes: ClassArgs,
     /// Size of a block, the unit of shuffle, fetch and cache; 8 MiB when not given.
@@ -76,6 +81,7 @@ pub(crate) fn run(args: IndexArgs) -> Outcome {
         splits: Splits::of(args.split, args.all_splits),
         name: args.name,
         boxes: args.boxes,
+        key_ends_at: args.key_ends_at,
         block_bytes: args.block_size,
         overwrite: pack::overwrite(args.force),
         old_metadata: if args.discard_metadata { OldMetadata::Discard } else { OldMetadata::Keep },

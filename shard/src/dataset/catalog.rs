@@ -6,13 +6,14 @@ use std::collections::VecDeque;
 use super::{
     DatasetError,
     blocks::BlockCutter,
+    dots::DottedRecord,
     keys::KeyCollector,
     scan::{DatasetOddities, Outline, ScannedShard},
 };
 use crate::{
     index::{IndexBuilder, Segments},
     manifest::{ShardFacts, is_class_name},
-    tar::{RecordReader, ScannedRecord, TarEnd},
+    tar::{KeyEnd, RecordReader, ScannedRecord, TarEnd},
     temporary::{TemporaryError, TemporaryFolder},
     voc::{Annotation, MAX_ANNOTATION_BYTES, VocError},
 };
@@ -34,6 +35,8 @@ struct Records {
     tables: VecDeque<SegmentsOf>,
     keys: KeyCollector,
     odd: DatasetOddities,
+    /// Whether pictures with a dot in their fields' names are looked for: each may be meant as a record.
+    looks_for_dots: bool,
     error: Option<crate::FormatError>,
 }
 
@@ -65,9 +68,17 @@ impl Catalog {
             tables: VecDeque::new(),
             keys: KeyCollector::new(temporary),
             odd: DatasetOddities::default(),
+            looks_for_dots: false,
             error: None,
         };
         Self { shard: shard.to_owned(), reader, records }
+    }
+
+    /// Ends keys where the user says; otherwise at the first dot, and notes which pictures may be meant as records of their own.
+    pub(crate) fn key_end(mut self, key_end: Option<KeyEnd>) -> Self {
+        self.reader = self.reader.key_end(key_end.unwrap_or_default());
+        self.records.looks_for_dots = key_end.is_none();
+        self
     }
 
     /// Adds the records in the shard's next bytes.
@@ -134,6 +145,9 @@ impl Records {
                 self.odd.empty_fields += 1;
                 self.odd.note(|| format!("shard `{shard}`, record `{}`: field `{}` is empty", record.key, field.name));
             }
+        }
+        if self.looks_for_dots && self.odd.dotted.is_none() {
+            self.odd.dotted = DottedRecord::of(shard, &record);
         }
         let keyed = self.key(number, &record);
         let samples = self.samples(shard, &record);

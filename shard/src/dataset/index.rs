@@ -8,6 +8,7 @@ use super::{
     DatasetError, DatasetProgress, DatasetReport, LeftOutReason, LeftOutTally,
     blocks::check_block_bytes,
     classes::ClassOrder,
+    dots,
     folder::{Overwrite, add_shard, dataset_name, put_index, remove},
     hidden::{is_hidden, is_hidden_shard},
     listing::{FilesSeen, Listing, not_objects},
@@ -24,6 +25,7 @@ use crate::{
     index::{INDEX_SUFFIX, is_index},
     manifest::{DEFAULT_BLOCK_BYTES, MANIFEST_NAME, ManifestBuilder, check_names},
     store::DatasetStore,
+    tar::KeyEnd,
 };
 
 /// How shards are indexed.
@@ -44,6 +46,9 @@ pub struct IndexOptions {
     /// Field that holds a Pascal VOC annotation, such as `xml`: a record has one sample per object in it. Default:
     /// none, one sample per record.
     pub boxes: Option<String>,
+    /// Where keys end in the names of members of tars. Default: at the first dot, as in WebDataset; a dataset of pictures that look as
+    /// if each were meant as a record is an error.
+    pub key_ends_at: Option<KeyEnd>,
     /// How classes are numbered. Other classes than those that are given follow, by name. Default: by name.
     pub classes: ClassOrder,
     /// Size at which blocks are cut, in bytes. Default: 8 MiB. See [`PackOptions`](super::PackOptions::block_bytes).
@@ -96,6 +101,7 @@ impl Default for IndexOptions {
             table: None,
             name: None,
             boxes: None,
+            key_ends_at: None,
             classes: ClassOrder::ByName,
             block_bytes: None,
             shards_at_once: 4,
@@ -212,6 +218,7 @@ impl Indexing<'_> {
         let unwritable = |source| DatasetError::Unwritable { url: self.to.url_of(MANIFEST_NAME), source };
         let manifest = std::mem::take(&mut self.manifest).classes(classes).finish();
         let manifest = manifest.map_err(|source| NotCommitted::before(unwritable(source)))?;
+        dots::check(self.from.url(), manifest.records(), &mut self.tally.odd).map_err(NotCommitted::before)?;
         switch(self.to, &manifest).await?;
         if self.old_manifest.exists() {
             settle_indexes(self.to, &manifest).await.map_err(NotCommitted::after)?;

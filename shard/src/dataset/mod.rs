@@ -7,6 +7,7 @@ mod check;
 mod classes;
 mod crop_ready;
 mod cut;
+mod dots;
 mod fields;
 mod folder;
 mod hidden;
@@ -185,6 +186,14 @@ pub enum DatasetError {
         /// Their names.
         folders: String,
     },
+    /// Pictures of a tar are fields of few records, and look as if each were meant as a record.
+    #[error("`{url}`: {found}")]
+    DottedKeys {
+        /// The folder.
+        url: String,
+        /// An example.
+        found: String,
+    },
     /// A temporary file for names or indexes, which do not fit into memory, cannot be used.
     #[error(transparent)]
     Temporary(#[from] TemporaryError),
@@ -248,6 +257,9 @@ impl DatasetError {
             Self::SplitFolders { .. } => {
                 Some("give one of the folders, for a dataset of it; or `--all-splits` if they are the classes")
             }
+            Self::DottedKeys { .. } => Some(
+                "give `--key-ends-at last-dot` if each picture is a record, or `first-dot` if they belong together",
+            ),
             Self::Unfinished { .. } => {
                 Some("if no other command writes there, remove the unfinished files with --force")
             }

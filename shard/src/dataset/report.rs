@@ -111,6 +111,7 @@ impl DatasetTally {
             self.odd.fields.entry(field).or_default().0 += records;
         }
         self.odd.uncounted.extend(odd.uncounted);
+        self.odd.dotted = self.odd.dotted.take().or(odd.dotted);
         self.odd.members.join(odd.members);
         self.odd.left_out.join(odd.left_out);
         self.ends(&shard.facts.url, odd.ends);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{DatasetError, IndexOptions, LeftOutTally, listing::Listing, report::Meter};
+use super::{DatasetError, IndexOptions, LeftOutTally, dots::DottedRecord, listing::Listing, report::Meter};
 use crate::{
     index_file::IndexFile,
     manifest::{BlockFacts, ShardFacts},
@@ -62,6 +62,8 @@ pub(crate) struct DatasetOddities {
     pub(crate) empty_fields: u64,
     /// Members and records, counted by what is odd about them.
     pub(crate) members: OddTally,
+    /// The first record with a picture that may be meant as a record of its own.
+    pub(crate) dotted: Option<DottedRecord>,
     /// The first and the last record.
     pub(crate) ends: Option<[Outline; 2]>,
     pub(crate) records_without_samples: u64,

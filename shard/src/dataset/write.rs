@@ -20,7 +20,7 @@ use super::{
 use crate::{
     manifest::{DEFAULT_BLOCK_BYTES, check_names},
     store::DatasetStore,
-    tar::split_path,
+    tar::KeyEnd,
 };
 
 /// Number of groups of records that wait to be packed.
@@ -131,7 +131,8 @@ impl NewRecord {
         }
         for (nth, (name, content)) in fields.iter().enumerate() {
             let is_name = |name: &str| !name.chars().any(|c| c == '/' || c.is_control() || c.is_uppercase());
-            if is_long(name) || !is_name(name) || split_path(&format!("{key}.{name}")) != Some((key, name)) {
+            if is_long(name) || !is_name(name) || KeyEnd::FirstDot.split(&format!("{key}.{name}")) != Some((key, name))
+            {
                 let rule =
                     "a name has no capitals, slashes or control characters, and does not begin or end with a dot";
                 return Some(format!("has the field `{}`: {rule}", name.escape_debug()));

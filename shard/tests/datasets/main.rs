@@ -3,6 +3,7 @@
 mod array_record;
 mod counting;
 mod dataset;
+mod dots;
 mod examples;
 mod files;
 mod files_listing;

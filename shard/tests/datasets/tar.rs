@@ -3,7 +3,7 @@
 use std::{path::Path, process::Command};
 
 use proptest::prelude::*;
-use spdl_shard::tar::{RecordReader, ScannedRecord, TAR_END, TarError, TarFault, append_member, split_path};
+use spdl_shard::tar::{KeyEnd, RecordReader, ScannedRecord, TAR_END, TarError, TarFault, append_member};
 
 fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = Vec::new();
@@ -70,7 +70,9 @@ fn a_path_is_split_as_webdataset_splits_it() {
         ("__a__", None),
         ("x/__a__/b.jpg", Some(("x/__a__/b", "jpg"))),
     ] {
-        assert_eq!(split_path(path), expected, "{path}");
+        assert_eq!(KeyEnd::FirstDot.split(path), expected, "{path}");
+        let is_last = expected.is_none_or(|(_, field)| !field.contains('.'));
+        assert_eq!(KeyEnd::LastDot.split(path), if is_last { expected } else { Some(("d.x/a.b", "c")) }, "{path}");
     }
 }
 

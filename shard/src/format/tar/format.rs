@@ -47,8 +47,11 @@ impl Format for Tar {
     }
 
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
-        let (boxes, temporary) = (scan.options.boxes.clone(), scan.temporary.clone());
-        let catalog = move |name: &str, block_bytes| Catalog::new(name, boxes.as_deref(), block_bytes, &temporary);
+        let (boxes, temporary, key_end) =
+            (scan.options.boxes.clone(), scan.temporary.clone(), scan.options.key_ends_at);
+        let catalog = move |name: &str, block_bytes| {
+            Catalog::new(name, boxes.as_deref(), block_bytes, &temporary).key_end(key_end)
+        };
         read_shards(scan, compression, catalog)
     }
 }

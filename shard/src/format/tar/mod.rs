@@ -16,7 +16,7 @@ pub use format::Tar;
 pub(crate) use odd::OddTally;
 pub use odd::{OddMembers, TarAnomaly};
 pub use read::{Member, TarEvent, TarReader};
-pub use record::{RecordReader, ScannedField, ScannedRecord, TarEnd, split_path};
+pub use record::{KeyEnd, RecordReader, ScannedField, ScannedRecord, TarEnd};
 pub(crate) use write::append_member_header;
 pub use write::{TAR_END, append_member, padding_bytes};
 

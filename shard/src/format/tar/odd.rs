@@ -82,6 +82,11 @@ impl OddTally {
         self.0.entry(what).or_insert_with(none).count += count;
     }
 
+    /// Returns how many members or records are odd in this way.
+    pub(crate) fn count(&self, what: TarAnomaly) -> u64 {
+        self.0.get(&what).map_or(0, |members| members.count)
+    }
+
     /// Adds the counts of a later shard.
     pub(crate) fn join(&mut self, later: Self) {
         for (what, members) in later.0 {

@@ -2,6 +2,48 @@
 
 use super::{Member, OddTally, TarAnomaly, TarError, TarEvent, TarFault, TarReader, read::padding};
 
+/// Where in the name of a member the key of its record ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyEnd {
+    /// At the first dot, as in WebDataset: `cat.0.jpg` is the field `0.jpg` of `cat`.
+    #[default]
+    FirstDot,
+    /// At the last dot: `cat.0.jpg` is the field `jpg` of `cat.0`.
+    LastDot,
+}
+
+impl KeyEnd {
+    /// All ends, with their names on the command line.
+    pub const NAMES: [(Self, &str); 2] = [(Self::FirstDot, "first-dot"), (Self::LastDot, "last-dot")];
+
+    /// Returns the end of this name.
+    ///
+    /// # Errors
+    /// The names that there are, as words that follow what was given.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let found = Self::NAMES.into_iter().find(|(_, known)| *known == name);
+        found
+            .map(|(end, _)| end)
+            .ok_or_else(|| format!("known are: {}", Self::NAMES.map(|(_, known)| known).join(", ")))
+    }
+
+    /// Splits a member's path into the key and the field's name. Returns `None` for what is skipped: files without a dot or with
+    /// nothing after it, hidden files, and everything under a first part that starts and ends with `__`.
+    #[must_use]
+    pub fn split(self, path: &str) -> Option<(&str, &str)> {
+        let first = path.split('/').next().unwrap_or_default();
+        let reserved = first.strip_prefix("__").is_some_and(|rest| rest.ends_with("__"));
+        let file = path.rfind('/').map_or(0, |slash| slash + 1);
+        let name = &path[file..];
+        let dot = match self {
+            Self::FirstDot => name.find('.'),
+            Self::LastDot => name.rfind('.').filter(|_| !name.starts_with('.')),
+        };
+        let dot = file + dot?;
+        (!reserved && dot > file && dot + 1 < path.len()).then(|| (&path[..dot], &path[dot + 1..]))
+    }
+}
+
 /// A record as found in a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScannedRecord {
@@ -45,6 +87,7 @@ pub struct TarEnd {
 pub struct RecordReader {
     tar: TarReader,
     shard: String,
+    key_end: KeyEnd,
     keep: Option<(String, usize)>,
     record: Option<ScannedRecord>,
     /// Whether data belongs to the record's last field; false inside a member that is not a field.
@@ -55,7 +98,15 @@ impl RecordReader {
     /// Creates a reader at the start of the shard called `shard`; errors name the shard.
     #[must_use]
     pub fn new(shard: &str) -> Self {
-        Self { tar: TarReader::new(shard), shard: shard.to_owned(), keep: None, record: None, in_field: false }
+        let (tar, shard) = (TarReader::new(shard), shard.to_owned());
+        Self { tar, shard, key_end: KeyEnd::default(), keep: None, record: None, in_field: false }
+    }
+
+    /// Ends keys there, not at the first dot.
+    #[must_use]
+    pub const fn key_end(mut self, key_end: KeyEnd) -> Self {
+        self.key_end = key_end;
+        self
     }
 
     /// Also keeps the data of fields called `field` that have at most `max_bytes`.
@@ -94,7 +145,7 @@ impl RecordReader {
 
     /// Starts a member; returns the record before it if the member belongs to another record.
     fn member(&mut self, member: Member) -> Result<Option<ScannedRecord>, TarError> {
-        let Some((key, name)) = split_path(&member.path) else {
+        let Some((key, name)) = self.key_end.split(&member.path) else {
             self.tar.odd().add(TarAnomaly::NoField, &self.shard, &member.path);
             self.in_field = false;
             return Ok(None);
@@ -127,16 +178,4 @@ impl RecordReader {
             }
         }
     }
-}
-
-/// Splits a member's path into the key and the field's name, as WebDataset does: at the first dot of the file's name.
-/// Returns `None` for what is skipped: files without a dot or with nothing after it, hidden files, and everything under
-/// a first part that starts and ends with `__`.
-#[must_use]
-pub fn split_path(path: &str) -> Option<(&str, &str)> {
-    let first = path.split('/').next().unwrap_or_default();
-    let reserved = first.strip_prefix("__").is_some_and(|rest| rest.ends_with("__"));
-    let file = path.rfind('/').map_or(0, |slash| slash + 1);
-    let dot = file + path[file..].find('.')?;
-    (!reserved && dot > file && dot + 1 < path.len()).then(|| (&path[..dot], &path[dot + 1..]))
 }
