@@ -37,7 +37,7 @@ use spdl_ops::FunctionRegistry;
 use spdl_shard::{
     dataset::DatasetError,
     store::{DatasetStore, StoreError},
-    view::evaluate,
+    view::{Undecided, evaluate},
 };
 use spdl_worker::{
     budget::{Budget, BudgetError},
@@ -223,8 +223,12 @@ impl LocalBuilder {
         let manifest = store.manifest().await?;
         self.job.dataset = store.pinned_url(&self.job.dataset);
         let (mut facts, mut set) = (manifest.facts(), None);
+        let undecided_allowed = self.job.undecided_allowed(manifest.records());
         if let Some(view) = &mut self.job.view {
-            let evaluated = evaluate(&store, &manifest, view, &|_| ()).await?;
+            let evaluated = evaluate(&store, &manifest, view, undecided_allowed, &|_| ()).await?;
+            if let Undecided { records, first: Some(first) } = &evaluated.undecided {
+                tracing::warn!(records, first, "the view leaves out records that cannot be read");
+            }
             (view.samples, facts) = (Some(evaluated.samples), evaluated.facts);
             set = Some(evaluated.set);
         }

@@ -79,7 +79,7 @@ fn main() {
             ("unique = \"width\"", ViewFile { unique: Some("width".to_owned()), ..ViewFile::default() }),
         ] {
             let started = Instant::now();
-            let found = evaluate(&at, &manifest, &view, &|_| ()).await.unwrap();
+            let found = evaluate(&at, &manifest, &view, 0, &|_| ()).await.unwrap();
             println!(
                 "{name}: {:.2} s, {} samples in {} bytes, {:.1} MB read",
                 started.elapsed().as_secs_f64(),

@@ -1,15 +1,21 @@
-//! JSON documents as Python's `json` reads them: it writes `NaN`, `Infinity` and `-Infinity`, which the standard does not have, and
-//! takes numbers that are too large for infinite ones.
+//! JSON documents as Python's `json` reads them: it writes `NaN`, `Infinity` and `-Infinity`, which the standard does not have, takes
+//! numbers that are too large for infinite ones, takes half of a surrogate pair for a character, and lists in lists a thousand deep.
 
 use std::{borrow::Cow, ops::Range};
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 /// Begins the text that stands for a number that is not finite, in place of the number. No document that has one has it.
 const MARK: &str = "\u{10fffe}";
+/// Stands for half of a surrogate pair, whose four digits follow it.
+const HALF_MARK: &str = "\u{10fffd}";
+/// Begins the text that stands for a list or an object that lies too deep, in place of it.
+const DEEP_MARK: &str = "\u{10fffc}";
+/// How deep lists and objects are read as such: the parser takes 128.
+const MAX_DEPTH: usize = 120;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads a document. In its values, [`non_finite`] finds the numbers that are not finite.
+/// Reads a document. In its values, [`non_finite`] finds the numbers that are not finite. What lies too deep is a text.
 ///
 /// # Errors
 /// If it is not JSON.
@@ -28,28 +34,51 @@ pub fn non_finite(text: &str) -> Option<f64> {
 }
 
 /// Writes a value that was [read](read) as a document, or a text as it is, with the numbers as Python writes them.
-pub(crate) fn text(value: serde_json::Value) -> String {
+///
+/// # Errors
+/// If it is a text with half of a surrogate pair, which no file of text can have: these words follow what it is called.
+pub(crate) fn text(value: serde_json::Value) -> Result<String, &'static str> {
     match value {
         serde_json::Value::String(text) => match non_finite(&text) {
-            Some(number) => python_name(number).to_owned(),
-            None => text,
+            Some(number) => Ok(python_name(number).to_owned()),
+            None if text.contains(HALF_MARK) => Err("has half of a surrogate pair, which is no text"),
+            None if text.starts_with(DEEP_MARK) => Ok(unmarked(&text[DEEP_MARK.len()..])),
+            None => Ok(text),
         },
-        value => unmarked(&value.to_string()),
+        value => Ok(unmarked(&value.to_string())),
     }
 }
 
-/// Puts the numbers that are not finite back into a document.
+/// Puts what is marked in a document back in place.
 pub(crate) fn unmarked(document: &str) -> String {
     let mut text = String::with_capacity(document.len());
-    let mark = format!("\"{MARK}");
-    let mut parts = document.split(&mark);
-    text.push_str(parts.next().unwrap_or_default());
-    for part in parts {
-        let (number, rest) = part.split_once('"').unwrap_or((part, ""));
-        text.push_str(python_name(number.parse().unwrap_or(f64::NAN)));
-        text.push_str(rest);
+    let mut rest = document;
+    while let Some(at) = rest.find([MARK, HALF_MARK, DEEP_MARK].map(char_of)) {
+        let (before, found) = rest.split_at(at);
+        if let Some(digits) = found.strip_prefix(HALF_MARK) {
+            text.push_str(before);
+            text.push_str("\\u");
+            rest = digits;
+            continue;
+        }
+        // It begins a text: the quote in front of it goes, too.
+        text.push_str(before.strip_suffix('"').unwrap_or(before));
+        let end = end_of_text(found.as_bytes(), MARK.len()).min(found.len());
+        let (inner, after) = found.split_at(end);
+        if inner.starts_with(DEEP_MARK) {
+            let inner: String = serde_json::from_str(&format!("\"{}", &inner[DEEP_MARK.len()..])).unwrap_or_default();
+            text.push_str(&unmarked(&inner));
+        } else {
+            text.push_str(python_name(inner[MARK.len()..].trim_end_matches('"').parse().unwrap_or(f64::NAN)));
+        }
+        rest = after;
     }
+    text.push_str(rest);
     text
+}
+
+fn char_of(mark: &str) -> char {
+    mark.chars().next().expect("a mark is a character")
 }
 
 const fn python_name(number: f64) -> &'static str {
@@ -60,20 +89,64 @@ const fn python_name(number: f64) -> &'static str {
     }
 }
 
-/// Replaces the numbers of a document that are not finite by texts that stand for them; `None` if there are none.
+/// Replaces what only Python reads by texts that stand for it: numbers that are not finite, halves of surrogate pairs, and what lies
+/// too deep; `None` if there is nothing of it.
 pub(crate) fn marked(document: &[u8]) -> Option<Vec<u8>> {
-    if document.windows(MARK.len()).any(|bytes| bytes == MARK.as_bytes()) {
+    let has_mark = |mark: &str| document.windows(mark.len()).any(|bytes| bytes == mark.as_bytes());
+    if [MARK, HALF_MARK, DEEP_MARK].into_iter().any(has_mark) {
         return None;
     }
     let (mut found, mut done) = (Vec::new(), 0);
-    for token in numbers(document) {
-        let Some(number) = not_finite(&document[token.clone()]) else { continue };
-        if document[token.end..].trim_ascii_start().first() == Some(&b':') {
-            return None;
+    for token in tokens(document) {
+        let (range, stands_for_it) = match token {
+            Token::Half(range) => {
+                let digits = std::str::from_utf8(&document[range.start + 2..range.end]).ok()?;
+                (range, format!("{HALF_MARK}{digits}"))
+            }
+            Token::Word(range) => {
+                let Some(number) = not_finite(&document[range.clone()]) else { continue };
+                if document[range.end..].trim_ascii_start().first() == Some(&b':') {
+                    return None;
+                }
+                (range, format!("\"{MARK}{number}\""))
+            }
+            Token::Open(_) | Token::Close(_) => continue,
+        };
+        found.extend_from_slice(&document[done..range.start]);
+        found.extend(stands_for_it.bytes());
+        done = range.end;
+    }
+    found.extend_from_slice(&document[done..]);
+    match folded(&found) {
+        Some(folded) => Some(folded),
+        None => (done > 0).then_some(found),
+    }
+}
+
+/// Replaces lists and objects that lie too deep by texts of them; `None` if there are none, or they are wrong.
+fn folded(document: &[u8]) -> Option<Vec<u8>> {
+    let (mut found, mut done, mut depth, mut start) = (Vec::new(), 0, 0_usize, 0);
+    for token in tokens(document) {
+        match token {
+            Token::Open(at) => {
+                depth += 1;
+                if depth == MAX_DEPTH + 1 {
+                    start = at;
+                }
+            }
+            Token::Close(at) => {
+                if depth == MAX_DEPTH + 1 {
+                    let inner = std::str::from_utf8(&document[start..=at]).ok()?;
+                    // This reads it without recursion.
+                    serde_json::from_str::<IgnoredAny>(inner).ok()?;
+                    found.extend_from_slice(&document[done..start]);
+                    found.extend(serde_json::to_vec(&format!("{DEEP_MARK}{inner}")).ok()?);
+                    done = at + 1;
+                }
+                depth = depth.checked_sub(1)?;
+            }
+            Token::Word(_) | Token::Half(_) => {}
         }
-        found.extend_from_slice(&document[done..token.start]);
-        found.extend(format!("\"{MARK}{number}\"").bytes());
-        done = token.end;
     }
     (done > 0).then(|| {
         found.extend_from_slice(&document[done..]);
@@ -95,24 +168,58 @@ fn not_finite(token: &[u8]) -> Option<Cow<'static, str>> {
     }
 }
 
-/// Iterates over the words outside of texts: numbers, names and what looks like them.
-fn numbers(document: &[u8]) -> impl Iterator<Item = Range<usize>> + '_ {
+/// A part of a document.
+enum Token {
+    /// Outside of texts: a number, a name or what looks like them.
+    Word(Range<usize>),
+    /// In a text: half of a surrogate pair, as `\ud83d`.
+    Half(Range<usize>),
+    /// The place where a list or an object begins.
+    Open(usize),
+    /// The place where it ends.
+    Close(usize),
+}
+
+/// Iterates over the parts of a document.
+fn tokens(document: &[u8]) -> impl Iterator<Item = Token> + '_ {
     let is_of_word = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
-    let mut at = 0;
+    let (mut at, mut is_in_text) = (0, false);
     std::iter::from_fn(move || {
         loop {
             let byte = document.get(at)?;
-            if *byte == b'"' {
-                at = end_of_text(document, at + 1);
-            } else if is_of_word(byte) {
-                let end =
-                    document[at..].iter().position(|byte| !is_of_word(byte)).map_or(document.len(), |more| at + more);
-                return Some(std::mem::replace(&mut at, end)..end);
-            } else {
-                at += 1;
+            let start = at;
+            at += 1;
+            match byte {
+                b'"' => is_in_text = !is_in_text,
+                b'\\' if is_in_text => {
+                    let unit = |at: usize| escaped_unit(document.get(at..at + 6)?);
+                    match (unit(start), unit(start + 6)) {
+                        (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => at = start + 12,
+                        (Some(0xd800..0xe000), _) => {
+                            at = start + 6;
+                            return Some(Token::Half(start..at));
+                        }
+                        _ => at = start + 2,
+                    }
+                }
+                _ if is_in_text => {}
+                b'[' | b'{' => return Some(Token::Open(start)),
+                b']' | b'}' => return Some(Token::Close(start)),
+                byte if is_of_word(byte) => {
+                    let more = document[at..].iter().position(|byte| !is_of_word(byte));
+                    at = more.map_or(document.len(), |more| at + more);
+                    return Some(Token::Word(start..at));
+                }
+                _ => {}
             }
         }
     })
+}
+
+/// Returns the number of a character that is written as `\u0041`.
+fn escaped_unit(escape: &[u8]) -> Option<u16> {
+    let digits = escape.strip_prefix(b"\\u").filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 /// Returns the place behind the text that begins at `at`.
@@ -144,11 +251,12 @@ mod tests {
             Value::String(text) => match non_finite(text) {
                 Some(number) if number.is_nan() => "nan".to_owned(),
                 Some(number) => format!("f{:016x}", number.to_bits()),
-                None => format!("'{text}'"),
+                None => format!("'{}'", text.replace(HALF_MARK, "\\u")),
             },
             Value::Array(list) => format!("[{}]", list.iter().map(shown).collect::<Vec<_>>().join(" ")),
             Value::Object(members) => {
-                let members = members.iter().map(|(key, value)| format!("{key}:{}", shown(value)));
+                let members =
+                    members.iter().map(|(key, value)| format!("{}:{}", shown(&key.as_str().into()), shown(value)));
                 format!("{{{}}}", members.collect::<Vec<_>>().join(" "))
             }
         }
@@ -170,6 +278,11 @@ mod tests {
         "[NaN, \"open",
         "[1e999x]",
         "[01]",
+        r#"{"a": "\ud800", "b": "x\uDFFFy\ud83d\ude00\ud83d\ud83d\ude00", "\ud801": 1, "c": "\\\\ud800 \\u", "d": NaN}"#,
+        r#"["\ud8"]"#,
+        r#"["\ud800]"#,
+        r#"["\ud800\u"]"#,
+        r#"["\ud800\u00g1"]"#,
         "{NaN: 1}",
         "",
     ];
@@ -183,9 +296,9 @@ def shown(value):
     if isinstance(value, bool): return str(value).lower()
     if isinstance(value, int): return str(value)
     if isinstance(value, float): return "nan" if value != value else "f" + struct.pack(">d", value).hex()
-    if isinstance(value, str): return f"'{value}'"
+    if isinstance(value, str): return "'" + "".join(f"\\u{ord(c):x}" if 0xd800 <= ord(c) < 0xe000 else c for c in value).replace("\\udfff", "\\uDFFF") + "'"
     if isinstance(value, list): return "[" + " ".join(map(shown, value)) + "]"
-    return "{" + " ".join(f"{key}:{shown(value[key])}" for key in sorted(value)) + "}"
+    return "{" + " ".join(f"{shown(key)}:{shown(value[key])}" for key in sorted(value)) + "}"
 for document in json.load(sys.stdin):
     try: print(shown(json.loads(document.encode())))
     except ValueError: print("error")
@@ -205,11 +318,35 @@ for document in json.load(sys.stdin):
     }
 
     #[test]
+    fn documents_of_any_depth_are_read_as_far_as_they_are_looked_into() {
+        for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+            let document = |depth: usize| format!("{}NaN{}", open.repeat(depth), close.repeat(depth));
+            for depth in [119, 120, 121, 128, 500, 100_000] {
+                let document = document(depth);
+                let value: serde_json::Value = read(document.as_bytes()).unwrap();
+                let inner = value.pointer(&"/0".repeat(50)).or_else(|| value.pointer(&"/a".repeat(50))).unwrap();
+                assert!(inner.is_array() || inner.is_object());
+                assert_eq!(text(value).unwrap(), document);
+            }
+        }
+        let deep = "[".repeat(500);
+        let right = format!("{deep}1,\"]\",\"\\ud800\"{}", "]".repeat(500));
+        assert_eq!(text(read(right.as_bytes()).unwrap()).unwrap(), right);
+        for wrong in [format!("{deep}1"), format!("{deep}1 2{}", "]".repeat(500)), format!("{deep}{}", "}".repeat(500))]
+        {
+            assert!(read::<serde_json::Value>(wrong.as_bytes()).is_err());
+        }
+    }
+
+    #[test]
     fn a_document_that_was_read_is_written_as_python_writes_it() {
         let document = r#"{"a":[NaN,Infinity,-Infinity,"x \" NaN"],"b":1}"#;
-        assert_eq!(text(read(document.as_bytes()).unwrap()), document);
-        assert_eq!(text(read(b"NaN").unwrap()), "NaN");
-        assert_eq!(text(read(b"\"NaN\"").unwrap()), "NaN");
+        assert_eq!(text(read(document.as_bytes()).unwrap()).unwrap(), document);
+        assert_eq!(text(read(b"NaN").unwrap()).unwrap(), "NaN");
+        assert_eq!(text(read(b"\"NaN\"").unwrap()).unwrap(), "NaN");
+        let halves = r#"["\ud800","a\udc00b"]"#;
+        assert_eq!(text(read(halves.as_bytes()).unwrap()).unwrap(), halves);
+        assert!(text(read(br#""a\udc00""#).unwrap()).unwrap_err().contains("half of a surrogate pair"));
     }
 
     #[test]

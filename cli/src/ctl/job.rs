@@ -126,10 +126,12 @@ pub(crate) fn run(args: JobArgs) -> Outcome {
 pub(crate) async fn submit(connection: &Connection, path: &Path, python: Option<PathBuf>) -> Result<String, CtlError> {
     let mut file = job_file::read(path)?;
     file.check()?;
-    if let Some(view) = file.view.as_mut().filter(|view| view.samples.is_none()) {
+    if let Some(mut view) = file.view.clone().filter(|view| view.samples.is_none()) {
         let store = DatasetStore::open_pinned(&file.dataset).await?;
         let manifest = store.manifest().await?;
-        let evaluated = job_file::evaluated(&store, &manifest, view).await?;
+        let undecided_allowed = file.undecided_allowed(manifest.records());
+        let evaluated = job_file::evaluated(&store, &manifest, &mut view, undecided_allowed).await?;
+        file.view = Some(view);
         let folder = DatasetStore::create_with(&file.dataset, &StoreOptions::from_env())?;
         save_view(&folder, &manifest, &evaluated.set).await?;
     }

@@ -18,7 +18,7 @@ use spdl_shard::{
     dataset::DatasetError,
     manifest::Manifest,
     store::DatasetStore,
-    view::{EvaluatedView, evaluate, open_view},
+    view::{EvaluatedView, Undecided, evaluate, open_view},
 };
 use spdl_worker::feed::StoreAccess;
 
@@ -65,10 +65,11 @@ pub(crate) async fn open(path: &Path) -> Result<OpenJob, CtlError> {
     let store = DatasetStore::open_pinned(&file.dataset).await?;
     let manifest = store.manifest().await?;
     file.dataset = store.pinned_url(&file.dataset);
+    let undecided_allowed = file.undecided_allowed(manifest.records());
     let (facts, view) = match &mut file.view {
         None => (manifest.facts(), None),
         Some(view) => {
-            let evaluated = evaluated(&store, &manifest, view).await?;
+            let evaluated = evaluated(&store, &manifest, view, undecided_allowed).await?;
             (evaluated.facts, Some(evaluated.set))
         }
     };
@@ -80,9 +81,13 @@ pub(crate) async fn evaluated(
     store: &DatasetStore,
     manifest: &Manifest,
     view: &mut ViewFile,
+    undecided_allowed: u64,
 ) -> Result<EvaluatedView, CtlError> {
     let bar = ProgressLine::of_dataset(false, "evaluating view");
-    let evaluated = evaluate(store, manifest, view, &|progress| bar.dataset_at(progress)).await?;
+    let evaluated = evaluate(store, manifest, view, undecided_allowed, &|progress| bar.dataset_at(progress)).await?;
+    if let Undecided { records, first: Some(first) } = &evaluated.undecided {
+        output::warn(&format!("the view leaves out {records} of the dataset's records, which cannot be read: {first}"));
+    }
     if evaluated.missing_keys > 0 {
         output::warn(&format!("no record has {} of the keys of `view.keys`", evaluated.missing_keys));
     }

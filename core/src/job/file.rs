@@ -95,6 +95,19 @@ fn default_bad_fraction(samples: u64) -> f64 {
 }
 
 impl JobFile {
+    /// Returns how many of a dataset's records a view may leave out because nobody can tell whether it keeps them, as one that is
+    /// damaged: as many as samples may be bad, and none where a bad sample ends the training.
+    #[must_use]
+    pub fn undecided_allowed(&self, records: u64) -> u64 {
+        let fraction = match self.bad_samples {
+            BadSamples::Fail => 0.0,
+            BadSamples::Substitute | BadSamples::Mask => {
+                self.max_bad_fraction.unwrap_or_else(|| default_bad_fraction(records))
+            }
+        };
+        (fraction * records as f64) as u64
+    }
+
     /// Reads the text of a job file; `origin` names the file in errors.
     ///
     /// # Errors
@@ -298,6 +311,9 @@ mod tests {
             let job = JobFile::parse(&exact, "job.toml").unwrap().freeze(&facts).unwrap();
             job.check().unwrap();
             assert_eq!(job.bad_samples_allowed(), most, "of {samples}");
+            let file = JobFile::parse(&exact, "job.toml").unwrap();
+            assert_eq!(file.undecided_allowed(samples), most, "records of {samples} that a view leaves out");
+            assert_eq!(JobFile { bad_samples: BadSamples::Fail, ..file }.undecided_allowed(samples), 0);
             let written = exact.replace("epochs = 90", "max_bad_fraction = 0.001");
             let job = JobFile::parse(&written, "job.toml").unwrap().freeze(&facts).unwrap();
             assert_eq!(job.max_bad_fraction, 0.001, "what is written holds");

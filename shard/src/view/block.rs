@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     collections::VecDeque,
+    fmt,
     ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -61,9 +62,39 @@ pub(super) struct BlockResult {
     pub(super) keys: Vec<u128>,
     /// For each name whether a record has it.
     pub(super) has: Vec<bool>,
+    /// Records whose fields cannot be read.
+    pub(super) undecided: Vec<UndecidedRecord>,
     /// Names of the fields of a record, for errors.
     pub(super) fields: Vec<String>,
     pub(super) bytes: u64,
+}
+
+/// A record of which nothing tells whether a view keeps it.
+#[derive(Debug)]
+pub(super) struct UndecidedRecord {
+    shard: String,
+    record: String,
+    problem: String,
+}
+
+impl UndecidedRecord {
+    /// Returns the error that it is one more than the view may leave out.
+    pub(super) fn beyond(self, allowed: u64) -> DatasetError {
+        let Self { shard, record, mut problem } = self;
+        if allowed > 0 {
+            problem.push_str(&format!(
+                "; the view leaves out {allowed} such records, and no more: `max_bad_fraction` of the job allows others"
+            ));
+        }
+        DatasetError::Undecided { shard, record, problem }
+    }
+}
+
+impl fmt::Display for UndecidedRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shard, record, problem } = self;
+        write!(f, "shard `{shard}`, record `{record}`: {problem}")
+    }
 }
 
 /// A block of a shard that is open.
@@ -232,14 +263,25 @@ impl OpenBlock {
                 result.fields = record.fields().map(|field| field.name.to_owned()).collect();
             }
             values.clear();
+            let mut problem = None;
             for (nth, (name, place)) in rules.names.iter().zip(&places).enumerate() {
                 let found = match place {
                     Place::Field(_) if decoded.is_none() && !rules.needs_value[nth] => Ok(Found::Opaque("a value")),
                     place => reader.value(&record, place),
                 };
-                values.push(found.map_err(|problem| wrong(format!("field `{name}` {problem}")))?);
+                match found {
+                    Ok(found) => values.push(found),
+                    Err(found) => {
+                        problem = Some(format!("field `{name}` {found}"));
+                        break;
+                    }
+                }
             }
             reader.documents.borrow_mut().clear();
+            if let Some(problem) = problem {
+                result.undecided.push(self.undecided(&record, problem));
+                continue;
+            }
             if let Some(filter) = &rules.filter {
                 let kept = filter.evaluate(&|name: usize| values[name].value());
                 if !kept.map_err(|error| wrong(format!("`view.where` {error}")))? {
@@ -261,8 +303,12 @@ impl OpenBlock {
 
     /// Returns the error that something is wrong with a record.
     fn wrong(&self, record: &Record<'_>, problem: String) -> DatasetError {
-        let shard = self.manifest.shard(self.block.shard);
-        DatasetError::Undecided { shard: shard.url.to_owned(), record: record.key.text().into_owned(), problem }
+        self.undecided(record, problem).beyond(0)
+    }
+
+    fn undecided(&self, record: &Record<'_>, problem: String) -> UndecidedRecord {
+        let shard = self.manifest.shard(self.block.shard).url.to_owned();
+        UndecidedRecord { shard, record: record.key.text().into_owned(), problem }
     }
 
     /// Decompresses a shard that was read as a whole.

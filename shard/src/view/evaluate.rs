@@ -44,6 +44,17 @@ pub struct EvaluatedView {
     pub bytes: u64,
     /// Number of wanted keys that no record has.
     pub missing_keys: u64,
+    /// Records that it leaves out because nothing tells whether it keeps them: they are damaged.
+    pub undecided: Undecided,
+}
+
+/// Records that a view leaves out because their fields cannot be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Undecided {
+    /// Number of records.
+    pub records: u64,
+    /// What is wrong with the first of them.
+    pub first: Option<String>,
 }
 
 /// The wanted keys, by their hashes.
@@ -74,7 +85,8 @@ impl Keys {
 }
 
 /// Finds the samples that a view keeps. `at` is the folder of the manifest. Of formats with columns only those columns are
-/// read that the view names, of others only those fields, with what lies between near ones.
+/// read that the view names, of others only those fields, with what lies between near ones. Leaves out at most
+/// `undecided_allowed` records whose fields cannot be read.
 ///
 /// # Errors
 /// If the view is invalid, names a field that no record has, or compares a value with one of another type; if it keeps
@@ -83,6 +95,7 @@ pub async fn evaluate(
     at: &DatasetStore,
     manifest: &Manifest,
     view: &ViewFile,
+    undecided_allowed: u64,
     progress: &(dyn Fn(DatasetProgress) + Send + Sync),
 ) -> Result<EvaluatedView, DatasetError> {
     let problem = |(key, problem): KeyProblem| DatasetError::View { key, problem };
@@ -118,7 +131,7 @@ pub async fn evaluate(
         }
     });
     let mut evaluated = std::pin::pin!(evaluated.try_buffered(BLOCKS_AT_ONCE));
-    let mut tally = ViewTally::new(&rules);
+    let mut tally = ViewTally::new(&rules, undecided_allowed);
     let total_records = Some(manifest.records());
     while let Some((records, block)) = evaluated.try_next().await? {
         tally.records += u64::from(records);
@@ -140,14 +153,18 @@ struct ViewTally<'r> {
     keys: HashSet<u128>,
     has: Vec<bool>,
     fields: Vec<String>,
+    undecided_allowed: u64,
+    undecided: Undecided,
     records: u64,
     bytes: u64,
 }
 
 impl<'r> ViewTally<'r> {
-    fn new(rules: &'r ViewRules) -> Self {
+    fn new(rules: &'r ViewRules, undecided_allowed: u64) -> Self {
         Self {
             rules,
+            undecided_allowed,
+            undecided: Undecided::default(),
             set: SampleSetBuilder::default(),
             unique: HashSet::new(),
             keys: HashSet::new(),
@@ -167,6 +184,13 @@ impl<'r> ViewTally<'r> {
         }
         if self.fields.is_empty() {
             self.fields = block.fields;
+        }
+        for error in block.undecided {
+            self.undecided.records += 1;
+            if self.undecided.records > self.undecided_allowed {
+                return Err(error.beyond(self.undecided_allowed));
+            }
+            self.undecided.first.get_or_insert_with(|| error.to_string());
         }
         let most = self.rules.file.first.unwrap_or(u64::MAX);
         for record in block.kept {
@@ -197,7 +221,8 @@ impl<'r> ViewTally<'r> {
         }
         let set = self.set.finish(manifest.samples()).map_err(too_long)?;
         let (samples, facts) = (set.fingerprint(), view_facts(manifest, &set));
-        Ok(EvaluatedView { set: Arc::new(set), samples, facts, bytes: self.bytes, missing_keys })
+        let (bytes, undecided) = (self.bytes, self.undecided);
+        Ok(EvaluatedView { set: Arc::new(set), samples, facts, bytes, missing_keys, undecided })
     }
 
     /// Returns the error that no record has the field called by this name.

@@ -9,6 +9,6 @@ mod evaluate;
 mod field;
 mod stored;
 
-pub use evaluate::{EvaluatedView, evaluate};
+pub use evaluate::{EvaluatedView, Undecided, evaluate};
 pub(crate) use stored::is_view_name;
 pub use stored::{open_view, save_view, view_facts};

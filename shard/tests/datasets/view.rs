@@ -112,7 +112,7 @@ fn filter(text: &str) -> ViewFile {
 
 async fn view(folder: &Path, view: &ViewFile) -> Result<EvaluatedView, String> {
     let manifest = at(folder).manifest().await.unwrap();
-    evaluate(&at(folder), &manifest, view, &quiet).await.map_err(|error| error.to_string())
+    evaluate(&at(folder), &manifest, view, 0, &quiet).await.map_err(|error| error.to_string())
 }
 
 fn ids(view: &EvaluatedView) -> Vec<usize> {
@@ -156,7 +156,7 @@ async fn only_the_columns_of_the_view_are_read() {
     let (store, bytes) = counted(at(folder.path()), ".parquet");
     let seen = Mutex::new(Vec::new());
     let progress = |at: DatasetProgress| seen.lock().unwrap().push((at.records, at.total_records));
-    let found = evaluate(&store, &manifest, &filter("width >= 256"), &progress).await.unwrap();
+    let found = evaluate(&store, &manifest, &filter("width >= 256"), 0, &progress).await.unwrap();
     let read = bytes.load(Relaxed);
     assert!(read > 0 && read < (ROWS * 16) as u64, "{read} bytes for {ROWS} numbers of 8 bytes");
     assert_eq!(found.bytes, read);
@@ -165,7 +165,7 @@ async fn only_the_columns_of_the_view_are_read() {
     // What a key decides is read from no shard.
     bytes.store(0, Relaxed);
     let tenth = ViewFile { fraction: Some(0.1), ..ViewFile::default() };
-    let found = evaluate(&store, &manifest, &tenth, &quiet).await.unwrap();
+    let found = evaluate(&store, &manifest, &tenth, 0, &quiet).await.unwrap();
     assert!((200..400).contains(&found.set.len()), "{found:?}");
     assert_eq!((bytes.load(Relaxed), found.bytes), (0, 0));
 }
@@ -305,7 +305,7 @@ async fn whether_a_picture_is_there_is_known_without_reading_it() {
         ("not (jpg is null or txt is null)", (0..20).filter(has_picture).collect(), false),
     ] {
         bytes.store(0, Relaxed);
-        let found = evaluate(&store, &manifest, &filter(text), &quiet).await.unwrap();
+        let found = evaluate(&store, &manifest, &filter(text), 0, &quiet).await.unwrap();
         assert_eq!((ids(&found), bytes.load(Relaxed) > 0), (expected, is_read), "{text}");
     }
 
@@ -350,5 +350,34 @@ async fn documents_with_numbers_that_are_not_finite_are_compared_as_python_compa
         ("json.score != 0.5", &[0, 2, 3, 4, 5]),
     ] {
         assert_eq!(kept(folder.path(), &filter(text)).await, expected, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn records_that_cannot_be_read_are_left_out_as_far_as_that_is_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tar = Vec::new();
+    for number in 0..6 {
+        let document = if number % 3 == 1 { "{\"n\": ".to_owned() } else { format!("{{\"n\": {number}}}") };
+        spdl_shard::tar::append_member(&mut tar, &format!("{number}.json"), document.as_bytes());
+    }
+    tar.extend(spdl_shard::tar::TAR_END);
+    fs::write(folder.path().join("0.tar"), tar).unwrap();
+    let store = at(folder.path());
+    index(&store, &store, &IndexOptions::default(), &quiet).await.unwrap();
+    let manifest = store.manifest().await.unwrap();
+    let all = filter("json.n >= 0");
+    let found = evaluate(&store, &manifest, &all, 2, &quiet).await.unwrap();
+    assert_eq!((ids(&found), found.undecided.records), (vec![0, 2, 3, 5], 2));
+    let first = found.undecided.first.unwrap();
+    assert!(first.contains("shard `0.tar`, record `1`: field `json.n` is not a JSON document: EOF"), "{first}");
+    // A name that is not compared does not read them.
+    let found = evaluate(&store, &manifest, &filter("json is not null"), 0, &quiet).await.unwrap();
+    assert_eq!((ids(&found).len(), found.undecided.records), (6, 0));
+    for (allowed, record, expected) in
+        [(0, "`1`", "EOF"), (1, "`4`", "leaves out 1 such records, and no more: `max_bad_fraction`")]
+    {
+        let error = evaluate(&store, &manifest, &all, allowed, &quiet).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("record {record}")) && error.contains(expected), "{error}");
     }
 }

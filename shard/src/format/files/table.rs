@@ -160,7 +160,12 @@ impl FileTable {
             let problem = format!("has the key `{}`, which cannot be the name of a field", name.escape_debug());
             return Err(at_line(&self.origin, row.line as usize, &problem));
         }
-        Ok((name.to_lowercase(), json::text(value)))
+        match json::text(value) {
+            Ok(text) => Ok((name.to_lowercase(), text)),
+            Err(problem) => {
+                Err(at_line(&self.origin, row.line as usize, &format!("has the key `{name}`, which {problem}")))
+            }
+        }
     }
 
     fn read_tabs(&mut self) -> Result<(), DatasetError> {

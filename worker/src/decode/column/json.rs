@@ -94,5 +94,7 @@ mod tests {
         assert!(json_of("{\"a\": 1e300}", "a", DType::I64).unwrap_err().contains("outside the range of i64"));
         assert!(json_of("{\"a\": ", "a", DType::F32).unwrap_err().contains("is not JSON: EOF"));
         assert!(json_of(&"[".repeat(100_000), "a", DType::F32).unwrap_err().contains("not JSON: recursion limit"));
+        let odd = format!("{{\"a\": {}{}, \"b\": \"\\ud800\", \"c\": 7}}", "[".repeat(500), "]".repeat(500));
+        assert_eq!(json_of(&odd, "c", DType::I64).unwrap(), 7i64.to_le_bytes());
     }
 }
