@@ -352,9 +352,11 @@ fn an_index_that_cannot_be_made_explains_what_is_expected() {
         write(dataset.path(name), text);
         index(&["--table", dataset.path(name).to_str().expect("text")])
     };
-    table("t.csv", b"file,caption\na.npy,x\n").error(&["t.csv` is a table with commas", "tabs", "JSON lines"]);
+    table("t.csv", b"file,caption\na.npy,\"x\n").error(&["t.csv:2`", "has a quote that is not closed"]);
+    table("u.csv", b"id,label\na,x\n")
+        .error(&["name them in the first line, one of them `file`, `file_name`, `filename`, `path`"]);
     table("t.tsv", b"image\tcaption\na.npy\tx\n")
-        .error(&["t.tsv:1` has several columns", "`file`, `file_name` or `path`"]);
+        .error(&["t.tsv:1` has several columns", "one of them `file`, `file_name`, `filename`, `path`"]);
     table("t.json", b"[{\"file\": \"a.npy\"}]")
         .error(&["t.json:1` is not a JSON object, as each line of JSON lines is"]);
     table("u.txt", b"\xff\xfea\0.\0n\0p\0y\0").error(&["u.txt` is UTF-16; save it as UTF-8"]);

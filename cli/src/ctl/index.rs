@@ -21,8 +21,8 @@ pub(crate) struct IndexArgs {
     /// Format of the dataset; recognised by what is there when not given: `files` if there are pictures and no shards.
     #[arg(long, value_parser = parse_format)]
     format: Option<&'static dyn Format>,
-    /// For loose files: a table with a row for each record, and any fields. A list of paths, tab-separated values with a
-    /// header line that names a column `file`, JSON lines (`.jsonl`) with the key `file`, or COCO's annotations (`.json`),
+    /// For loose files: a table with a row for each record, and any fields. A list of paths, values with tabs
+    /// or commas (`.csv`) between them and a header line that names a column `file` or `file_name`, JSON lines (`.jsonl`) with the key `file`, or COCO's annotations (`.json`),
     /// which become the field `objects`. Paths are relative to the folder. Only these files are indexed, with those that
     /// have their stems.
     #[arg(long, value_name = "FILE")]

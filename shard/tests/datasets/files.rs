@@ -143,7 +143,7 @@ async fn files_that_vanish_or_change_are_faults_with_their_names_and_the_others_
 }
 
 #[tokio::test]
-async fn a_table_gives_records_any_fields_whether_tabs_or_json_lines() {
+async fn a_table_gives_records_any_fields_whether_tabs_commas_or_json_lines() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     for name in ["one.jpg", "deep/two.jpg", "three.jpg", "one.mask.png"] {
@@ -158,7 +158,10 @@ async fn a_table_gives_records_any_fields_whether_tabs_or_json_lines() {
         r#"{"file_name": "deep/two.jpg", "caption": "", "class": "cat", "score": null}"#,
     ];
     write(root.join("t.jsonl"), lines.join("\n"));
-    for table in ["t.tsv", "t.jsonl"] {
+    // As pandas writes it, with the numbers of rows.
+    let csv = ",file_name,caption,class\r\n0,one.jpg,\"a dog, running\",dog\r\n1,deep/two.jpg,,cat\r\n";
+    write(root.join("t.csv"), csv);
+    for table in ["t.tsv", "t.jsonl", "t.csv"] {
         let again = IndexOptions { overwrite: Overwrite::Replace, ..with_table(&root.join(table)).unwrap() };
         let report = indexed(&root.join("data"), &again).await.unwrap();
         assert_eq!(report.class_names, ["cat", "dog"], "{table}");
@@ -201,7 +204,15 @@ async fn numbers_and_nested_values_of_json_lines_become_text() {
 async fn a_table_that_is_wrong_is_refused_with_the_line() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path().join("data/a.jpg"), "a");
-    let cases: [(&str, &[u8], &str); 12] = [
+    let cases: [(&str, &[u8], &str); 16] = [
+        ("t.csv", b"file,caption\na.jpg,\"x\ny\nb.jpg,z\n", "t.csv:2` has a quote that is not closed"),
+        ("t.csv", b"file,caption\na.jpg,\"x\ny\"\nb.jpg\n", "t.csv:4` has 1 columns where the table has 2"),
+        ("t.csv", b"id,label\na,x\n", "one of them `file`, `file_name`, `filename`, `path`"),
+        (
+            "t.jsonl",
+            br#"{"file": "a.jpg", "x": "\ud800"}"#,
+            "t.jsonl:1` has the key `x`, which has half of a surrogate pair",
+        ),
         ("t.tsv", b"file\tcaption\na.jpg\tx\nb.jpg\n", "t.tsv:3` has 1 columns where the table has 2"),
         ("t.tsv", b"file\tcaption\na.jpg\tx\ty\n", "t.tsv:2` has 3 columns where the table has 2"),
         ("t.tsv", b"a.jpg\tx\n", "t.tsv:1` has several columns; name them in the first line"),

@@ -7,6 +7,7 @@
 
 mod build;
 mod coco;
+mod delimited;
 mod index;
 mod records;
 mod scan;

@@ -1,4 +1,4 @@
-//! Reads a table of files: tab-separated values or JSON lines, with a row for each record and any fields.
+//! Reads a table of files: values with tabs or commas between them, or JSON lines, with a row for each record and any fields.
 //!
 //! A row names its file by the path relative to the dataset's folder. The table's text stays in memory as it is, with
 //! some 32 bytes beside it for each row, because a table has as many rows as the dataset has records.
@@ -10,14 +10,14 @@ use std::{
 
 use serde_json::Value;
 
-use super::coco;
+use super::{coco, delimited::Separator};
 use crate::{
     dataset::{DatasetError, at_line, read_text},
     json,
 };
 
 /// Names of the column with the files' paths.
-const FILE_COLUMNS: [&str; 3] = ["file", "file_name", "path"];
+const FILE_COLUMNS: [&str; 4] = ["file", "file_name", "filename", "path"];
 /// Name of the column with names of classes, which become the numbers of the field `cls`.
 pub(super) const CLASS_COLUMN: &str = "class";
 
@@ -35,8 +35,9 @@ pub struct FileTable {
 
 #[derive(Debug)]
 enum TableKind {
-    /// Tab-separated, with these columns; the one with this number has the files' paths.
-    Tabs {
+    /// With these columns; the one with this number has the files' paths.
+    Cells {
+        separator: Separator,
         columns: Vec<String>,
         file: usize,
     },
@@ -60,15 +61,12 @@ pub(super) type RowFields = Vec<(String, String)>;
 
 impl FileTable {
     /// Reads the table at `path`: JSON lines or a document like COCO's if the name ends in `.jsonl`, `.ndjson` or `.json`,
-    /// tab-separated values otherwise.
+    /// values with commas between them if it ends in `.csv`, and with tabs otherwise.
     ///
     /// # Errors
     /// If it cannot be read, a row has the wrong number of columns or is no JSON object, or two rows have one file.
     pub fn read(path: &Path) -> Result<Self, DatasetError> {
-        if path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("csv")) {
-            let problem = "is a table with commas; save it with tabs between the columns (`.tsv`), or as JSON lines";
-            return Err(DatasetError::Source { path: path.display().to_string(), problem: problem.to_owned() });
-        }
+        let is_csv = path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("csv"));
         let text = read_text(path)?;
         let is_json =
             path.extension().is_some_and(|suffix| suffix == "jsonl" || suffix == "ndjson" || suffix == "json");
@@ -85,7 +83,7 @@ impl FileTable {
             }
             table.read_json()?
         } else {
-            table.read_tabs()?
+            table.read_cells(if is_csv { Separator::Comma } else { Separator::Tab })?
         }
         if table.rows.is_empty() {
             let problem = "a row with the path of a file is expected".to_owned();
@@ -110,9 +108,12 @@ impl FileTable {
         let row = &self.rows[row];
         let line = &self.text[row.line_at..row.line_at + row.line_bytes as usize];
         match &self.kind {
-            TableKind::Tabs { columns, file } => {
-                let cells = columns.iter().zip(line.split('\t')).enumerate().filter(|(number, _)| number != file);
-                Ok(cells.map(|(_, (column, cell))| (column.clone(), cell.to_owned())).collect())
+            TableKind::Cells { separator, columns, file } => {
+                let cells = separator.cells(line).expect("read when the table was opened");
+                // pandas writes the numbers of rows as a column without a name.
+                let is_field = |(number, (column, _)): &(usize, (&String, _))| number != file && !column.is_empty();
+                let cells = columns.iter().zip(cells).enumerate().filter(is_field);
+                Ok(cells.map(|(_, (column, cell))| (column.clone(), cell.into_owned())).collect())
             }
             TableKind::JsonLines { file } => {
                 let members: serde_json::Map<String, Value> = json::read(line.as_bytes())
@@ -134,7 +135,7 @@ impl FileTable {
     /// Returns the names of the classes that rows give.
     pub(super) fn classes(&self) -> Result<BTreeSet<String>, DatasetError> {
         let mut classes = BTreeSet::new();
-        if let TableKind::Tabs { columns, .. } = &self.kind
+        if let TableKind::Cells { columns, .. } = &self.kind
             && !columns.iter().any(|column| column == CLASS_COLUMN)
         {
             return Ok(classes);
@@ -168,24 +169,28 @@ impl FileTable {
         }
     }
 
-    fn read_tabs(&mut self) -> Result<(), DatasetError> {
+    fn read_cells(&mut self, separator: Separator) -> Result<(), DatasetError> {
         let mut header: Option<(Vec<String>, usize)> = None;
         let text = std::mem::take(&mut self.text);
-        for (number, line_at, line) in lines(&text) {
+        for (number, line_at, line) in separator.rows(&text) {
             let is_list = header.as_ref().is_none_or(|(columns, _)| columns.len() == 1);
             if is_list && line.starts_with('#') {
                 continue;
             }
+            let cells = separator.cells(line);
+            let cells = cells.ok_or_else(|| at_line(&self.origin, number, "has a quote that is not closed"))?;
             let (columns, file) = match &header {
                 Some(header) => header,
                 None => {
-                    let columns: Vec<String> = line.split('\t').map(|column| column.trim().to_lowercase()).collect();
+                    let columns: Vec<String> = cells.iter().map(|column| column.trim().to_lowercase()).collect();
                     let file = columns.iter().position(|column| FILE_COLUMNS.contains(&column.as_str()));
                     let is_list = file.is_none() && columns.len() == 1;
                     if file.is_none() && !is_list {
-                        let problem = "has several columns; name them in the first line, one of them `file`, \
-                                       `file_name` or `path`";
-                        return Err(at_line(&self.origin, number, problem));
+                        let problem = format!(
+                            "has several columns; name them in the first line, one of them `{}`",
+                            FILE_COLUMNS.join("`, `")
+                        );
+                        return Err(at_line(&self.origin, number, &problem));
                     }
                     let file = file.unwrap_or(0);
                     self.check_columns(number, &columns, file)?;
@@ -196,22 +201,21 @@ impl FileTable {
                     header.as_ref().expect("set above")
                 }
             };
-            let found = line.split('\t').count();
+            let found = cells.len();
             if found != columns.len() {
                 let problem = format!("has {found} columns where the table has {}", columns.len());
                 return Err(at_line(&self.origin, number, &problem));
             }
-            let path = line.split('\t').nth(*file).expect("counted");
-            self.push(number, line_at, line, path.trim())?;
+            self.push(number, line_at, line, cells[*file].trim())?;
         }
         let (columns, file) = header.unwrap_or_default();
-        (self.text, self.kind) = (text, TableKind::Tabs { columns, file });
+        (self.text, self.kind) = (text, TableKind::Cells { separator, columns, file });
         Ok(())
     }
 
     fn check_columns(&self, line: usize, columns: &[String], file: usize) -> Result<(), DatasetError> {
         for (number, column) in columns.iter().enumerate().filter(|(number, _)| *number != file) {
-            if !is_field_name(column) || columns[..number].contains(column) {
+            if !column.is_empty() && (!is_field_name(column) || columns[..number].contains(column)) {
                 let problem = format!("names the column `{column}` twice, or it cannot be the name of a field");
                 return Err(at_line(&self.origin, line, &problem));
             }
@@ -222,7 +226,7 @@ impl FileTable {
     fn read_json(&mut self) -> Result<(), DatasetError> {
         let text = std::mem::take(&mut self.text);
         let mut file: Option<&'static str> = None;
-        for (number, line_at, line) in lines(&text) {
+        for (number, line_at, line) in Separator::Tab.rows(&text) {
             let members: serde_json::Map<String, Value> =
                 json::read(line.as_bytes()).map_err(|error| at_line(&self.origin, number, &no_object(&error)))?;
             let key = file.or_else(|| FILE_COLUMNS.into_iter().find(|name| members.contains_key(*name)));
@@ -265,17 +269,6 @@ impl FileTable {
         self.rows = rows;
         Ok(())
     }
-}
-
-/// Iterates over the lines that are not empty: number, offset and text.
-fn lines(text: &str) -> impl Iterator<Item = (usize, usize, &str)> {
-    let mut at = 0;
-    let lines = text.split_inclusive('\n').enumerate().map(move |(number, line)| {
-        let start = at;
-        at += line.len();
-        (number + 1, start, line.trim_end_matches(['\n', '\r']))
-    });
-    lines.filter(|(.., line)| !line.trim().is_empty())
 }
 
 /// Returns whether a column's name can be the name of a field.
