@@ -1,7 +1,12 @@
 //! Converts the stored samples of a picture to the channels of a column.
 
 use super::ChannelFormat;
-use crate::picture::{Alpha, nearest, nearest_of_float};
+use spdl_types::ImageDepth;
+
+use crate::{
+    PictureError,
+    picture::{Alpha, check_floats, nearest, nearest_of_float},
+};
 
 /// The type of a picture's stored samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +52,14 @@ impl RawPicture {
     pub(crate) fn has_pixels(&self, [width, height]: [u32; 2]) -> bool {
         let pixel_bytes = (self.samples * self.sample.bytes()) as u64;
         self.bytes.len() as u64 >= u64::from(width) * u64::from(height) * pixel_bytes
+    }
+
+    /// Checks that the values of a format can stand for those of the picture.
+    pub(crate) fn check_range(&self, format: ChannelFormat) -> Result<(), PictureError> {
+        if self.sample != RawSample::Float || format.depth == ImageDepth::Bits32 {
+            return Ok(());
+        }
+        check_floats(self.bytes.as_chunks().0.iter().map(|value| f32::from_ne_bytes(*value)))
     }
 
     /// Writes row `at` of a picture that is `width` pixels wide in the channels of a format, on a background.

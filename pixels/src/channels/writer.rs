@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use spdl_types::{DType, ImageDepth, ImageLayout};
 
 use super::{ChannelFormat, ChannelPicture};
-use crate::PictureSpec;
+use crate::{PictureError, PictureSpec};
 
 /// Writes the pictures of one column, whose pixels are floats.
 pub struct ChannelWriter {
@@ -33,18 +33,48 @@ impl ChannelWriter {
 
     /// Writes the values of a picture of the column's size.
     ///
+    /// # Errors
+    /// If a value is too large for the column's type.
+    ///
     /// # Panics
     /// If there are not as many values as a picture has, or `out` is not as long as [`bytes`](Self::bytes).
-    pub fn write(&self, values: &[f32], out: &mut [u8]) {
+    pub fn write(&self, values: &[f32], out: &mut [u8]) -> Result<(), PictureError> {
         assert_eq!(out.len(), self.bytes(), "bytes of a sample");
         assert_eq!(values.len() * self.spec.dtype.bytes(), out.len(), "values of a picture");
         match self.spec.dtype {
             DType::U8 => self.put(values, out, |_, value| [value.round() as u8]),
             DType::U16 => self.put(values, out, |_, value| (value.round() as u16).to_le_bytes()),
-            DType::F16 => self.put(values, out, |c, value| f16::from_f32(self.float(c, value)).to_le_bytes()),
-            DType::Bf16 => self.put(values, out, |c, value| bf16::from_f32(self.float(c, value)).to_le_bytes()),
+            DType::F16 => {
+                self.check(values, |value| f16::from_f32(value).is_infinite())?;
+                self.put(values, out, |c, value| f16::from_f32(self.float(c, value)).to_le_bytes());
+            }
+            DType::Bf16 => {
+                self.check(values, |value| bf16::from_f32(value).is_infinite())?;
+                self.put(values, out, |c, value| bf16::from_f32(self.float(c, value)).to_le_bytes());
+            }
             DType::F32 => self.put(values, out, |c, value| self.float(c, value).to_le_bytes()),
             dtype => unreachable!("a valid job has no picture of type {dtype:?}"),
+        }
+        Ok(())
+    }
+
+    /// Checks that no value becomes infinite in the column's type, of which `is_infinite` says so. Only floats as they are stored
+    /// can be that large.
+    fn check(&self, values: &[f32], is_infinite: impl Fn(f32) -> bool) -> Result<(), PictureError> {
+        if self.spec.format.depth != ImageDepth::Bits32 {
+            return Ok(());
+        }
+        let channels = self.spec.format.channels();
+        let float = |(at, value): (usize, &f32)| (self.float(at % channels, *value), *value);
+        let mut floats = values.iter().enumerate().map(float);
+        match floats.find(|(float, value)| value.is_finite() && is_infinite(*float)) {
+            Some((float, _)) => {
+                let dtype = self.spec.dtype.name();
+                Err(PictureError::Other(format!(
+                    "a value of {float}, outside the range of {dtype}; `dtype = \"f32\"` holds it"
+                )))
+            }
+            None => Ok(()),
         }
     }
 

@@ -7,7 +7,8 @@ use std::io::Cursor;
 use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use super::{
-    Orientation, PictureError, PictureLimits, Upright, alpha::Alpha, bmp, checked_size, exif::upright, gif, other, tiff,
+    Orientation, PictureError, PictureLimits, Upright, alpha::Alpha, bmp, check_floats, checked_size, exif::upright,
+    gif, other, tiff,
 };
 use crate::channels::{RawPicture, RawSample};
 
@@ -84,6 +85,18 @@ impl Library<'_> {
         Ok(RawPicture { bytes, sample, samples: color.channel_count().into(), alpha })
     }
 
+    /// Returns whether values have more than 8 bits.
+    pub(super) fn is_deep(&self) -> bool {
+        match self {
+            Self::Image(decoder, _) => {
+                let color = decoder.color_type();
+                color.bytes_per_pixel() > color.channel_count()
+            }
+            Self::Runs(_) | Self::Gif(_) => false,
+            Self::Tiff(tiff) => tiff.is_deep(),
+        }
+    }
+
     /// Returns the bytes that decoding uses in addition to the RGB pixels.
     pub(super) fn scratch_bytes(&self, [width, height]: [u32; 2]) -> u64 {
         let decoder = match self {
@@ -111,6 +124,9 @@ impl Library<'_> {
         let bytes = pixels.len() / 3 * usize::from(color.bytes_per_pixel());
         let mut raw = vec![0; bytes];
         decoder.read_image_boxed(&mut raw).map_err(other)?;
+        if matches!(color, ColorType::Rgb32F | ColorType::Rgba32F) {
+            check_floats(raw.as_chunks().0.iter().map(|value| f32::from_ne_bytes(*value)))?;
+        }
         if let Some(background) = background.filter(|_| color.has_alpha()) {
             let over = |color: [u8; 3], opacity: u8| alpha.over(background, color, opacity);
             match color {

@@ -306,6 +306,7 @@ impl OpenPicture<'_> {
             if !raw.has_pixels(self.stored) {
                 return Err(other(format_args!("fewer samples than {width}x{height} pixels have")));
             }
+            raw.check_range(format)?;
             let row_at = |at: usize, row: &mut [f32]| raw.write_row((at, width), format, background, row);
             out.place(&channels::resample(row_at, format, width, [x, y], Filter::default()), frame);
             Ok(())
@@ -347,6 +348,16 @@ impl OpenPicture<'_> {
         }
     }
 
+    /// Returns whether values of the picture have more than 8 bits.
+    #[must_use]
+    pub fn is_deep(&self) -> bool {
+        match &self.source {
+            PixelSource::Crop(_) | PixelSource::Jpeg(_) => false,
+            PixelSource::Png(png) => png.is_wide(),
+            PixelSource::Library(library) => library.is_deep(),
+        }
+    }
+
     /// Returns whether the crop decoder decodes the picture.
     #[must_use]
     pub fn is_cropped(&self) -> bool {
@@ -362,6 +373,18 @@ fn rgb_bytes([width, height]: [u32; 2]) -> u64 {
 /// Returns the nearest 8-bit value of a 16-bit one.
 pub(crate) fn nearest(value: u16) -> u8 {
     ((u32::from(value) + 128) / 257) as u8
+}
+
+/// Checks that floats are 0 to 1 but for rounding, as whole numbers hold no others. NaN passes: it becomes 0.
+pub(crate) fn check_floats(floats: impl Iterator<Item = f32>) -> Result<(), PictureError> {
+    let (least, most) = floats.fold((0.0_f32, 1.0_f32), |(least, most), value| (least.min(value), most.max(value)));
+    if (least * 255.0).round() >= 0.0 && (most * 255.0).round() <= 255.0 {
+        return Ok(());
+    }
+    Err(other(format_args!(
+        "floats of {least} to {most}, and the column's values stand for 0 to 1; `dtype = \"f32\"` without `depth` keeps floats as \
+         they are, with operations that only move pixels"
+    )))
 }
 
 /// Returns the nearest 8-bit value of a float, clipped to 0..=1; NaN becomes 0.

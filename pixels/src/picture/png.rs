@@ -56,6 +56,11 @@ impl Png<'_> {
         self.reader.info().interlaced
     }
 
+    /// Returns whether values have 16 bits.
+    pub(super) const fn is_wide(&self) -> bool {
+        self.is_wide
+    }
+
     fn pixel_bytes(&self) -> usize {
         self.channels * if self.is_wide { 2 } else { 1 }
     }

@@ -11,7 +11,7 @@ use tiff::{
 use super::{
     Orientation, PictureError, PictureLimits, Upright,
     alpha::Alpha,
-    checked_size,
+    check_floats, checked_size,
     exif::{Broken, first_place, first_value},
     other,
 };
@@ -148,6 +148,11 @@ fn colours(map: &[u16], bits: u32) -> Result<Vec<[u8; 3]>, PictureError> {
 }
 
 impl Tiff {
+    /// Returns whether values have more than 8 bits.
+    pub(super) const fn is_deep(&self) -> bool {
+        self.bits > 8
+    }
+
     /// Returns the bytes that decoding uses in addition to the RGB pixels.
     pub(super) fn scratch_bytes(&self, [width, height]: [u32; 2]) -> u64 {
         let decoded = (u64::from(width) * u64::from(self.bits)).div_ceil(8) * self.samples as u64 * u64::from(height);
@@ -174,6 +179,7 @@ impl Tiff {
                 fill(pixels, raw.chunks(self.samples).map(|pixel| over([grey(pixel[0]); 3], opacity(pixel))))
             }
             (DecodingResult::F32(raw), SampleValues::Grey { .. }) => {
+                check_floats(raw.iter().copied())?;
                 fill(pixels, raw.iter().map(|value| [super::nearest_of_float(*value); 3]))
             }
             _ => Err(other("samples of another type than the tags name")),

@@ -116,7 +116,7 @@ pub struct ImageColumn {
     /// The colour that shows through transparent pixels; without it, opacity is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<Fill>,
-    /// The bits of a value; without it, 16 for u16 and 8 for all other types.
+    /// The bits of a value; without it, 16 for u16, 8 for u8, and for floats [those of the picture](Self::keeps_depth).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<ImageDepth>,
     /// How many pictures a sample has, if its field is a list of them.
@@ -171,6 +171,14 @@ impl ImageColumn {
     #[must_use]
     pub fn is_by_rgb(&self, dtype: DType) -> bool {
         self.depth_of(dtype) == ImageDepth::Bits8 && !self.color.has_alpha()
+    }
+
+    /// Returns whether a column of this type keeps what pictures have beyond 8 bits though it names no depth: as floats, if no
+    /// operation needs RGB of 8 bits.
+    #[must_use]
+    pub fn keeps_depth(&self, dtype: DType) -> bool {
+        let is_float = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
+        self.depth.is_none() && is_float && self.ops.iter().all(ImageOp::only_moves)
     }
 
     fn check_list(&self, dtype: DType) -> Result<(), KeyProblem> {

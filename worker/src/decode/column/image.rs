@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use spdl_core::job::{DType, ImageColor, ImageColumn};
+use spdl_core::job::{DType, ImageColor, ImageColumn, ImageDepth};
 use spdl_operations::{channel_memory_bytes, run_on_channels, without_colors};
 use spdl_pixels::{
     ChannelFormat, ChannelPicture, ChannelWriter, Frame, OpenPicture, Orientation, Parts, PictureError, PictureSpec,
@@ -27,6 +27,8 @@ pub(super) struct ImageDecoder {
     /// The colour that shows through transparent pixels.
     background: Option<[u8; 3]>,
     pixels: Pixels,
+    /// Writes pictures of more than 8 bits, if the column keeps them and would not otherwise.
+    deep: Option<ChannelWriter>,
 }
 
 /// How pictures become pixels, and what writes each of the pictures of a sample.
@@ -69,8 +71,14 @@ impl ImageDecoder {
         } else {
             Pixels::Channels(ChannelWriter::new(spec(column, dtype)))
         };
+        let deep = column.keeps_depth(dtype).then(|| {
+            let PictureSpec { format, .. } = spec(column, dtype);
+            let format = ChannelFormat { depth: ImageDepth::Bits32, ..format };
+            ChannelWriter::new(PictureSpec { format, ..spec(column, dtype) })
+        });
         let picture = FollowedPicture::of(setup.number, setup.column, &column.ops);
-        Self { picture, pictures: column.pictures_of_one(), background: column.background.map(|fill| fill.0), pixels }
+        let (pictures, background) = (column.pictures_of_one(), column.background.map(|fill| fill.0));
+        Self { picture, pictures, background, pixels, deep }
     }
 }
 
@@ -143,10 +151,11 @@ impl ImageDecoder {
         let picture = spdl_pixels::open(bytes, limits).map_err(problem)?.on(self.background);
         let followed = plan(picture.seen())?;
         let (bytes, plan) = (bytes.len(), &followed.plan);
+        let deep = self.deep.as_ref().filter(|_| picture.is_deep());
         let planned = PlannedPicture { field, bytes, picture, plan, resources, beside_bytes };
-        match &self.pixels {
-            Pixels::Rgb { writer, is_gray } => self.write_rgb(planned, (writer, *is_gray), scratch, out),
-            Pixels::Channels(writer) => self.write_channels(planned, writer, scratch, out),
+        match (deep, &self.pixels) {
+            (Some(writer), _) | (None, Pixels::Channels(writer)) => self.write_channels(planned, writer, scratch, out),
+            (None, Pixels::Rgb { writer, is_gray }) => self.write_rgb(planned, (writer, *is_gray), scratch, out),
         }
     }
 
@@ -214,6 +223,7 @@ impl ImageDecoder {
         assert_eq!(out.len(), writer.bytes() * self.pictures as usize, "bytes of a sample's place");
         planned.check_size()?;
         let (format, PicturePlan { decode, then, .. }) = (writer.format(), planned.plan);
+        let (field, bytes, limits) = (planned.field, planned.bytes, planned.resources.limits);
         let visible = decode.frame(planned.picture.orientation, planned.picture.stored);
         let decode_bytes =
             visible.map_or(0, |(stored, frame)| planned.picture.channel_memory_bytes(stored, (format, &frame)));
@@ -225,10 +235,9 @@ impl ImageDecoder {
         }
         run_on_channels(then, &mut picture);
         let height = picture.size[1] / self.pictures;
-        for (values, out) in picture.pictures(height).zip(out.chunks_exact_mut(writer.bytes())) {
-            writer.write(values, out);
-        }
-        Ok(())
+        let mut pictures = picture.pictures(height).zip(out.chunks_exact_mut(writer.bytes()));
+        let written = pictures.try_for_each(|(values, out)| writer.write(values, out));
+        written.map_err(|error| BadSampleProblem::of_picture(error, field, bytes, limits))
     }
 }
 

@@ -91,11 +91,20 @@ fn values_of_16_bits_are_those_that_are_stored() {
         assert_eq!(f32s(&ours), shares, "{name}");
         let ours = picture(WHOLE, &format!("{color}\ndtype = \"f32\"\ndepth = 32"), bytes).unwrap();
         assert_eq!(f32s(&ours), shares, "{name}");
-        // Without a depth, what is delivered is what always was: the nearest values of 8 bits.
+        // Without a depth, a type that can hold them keeps them; 8 bits have the nearest values.
+        let ours = picture(WHOLE, &format!("{color}\ndtype = \"f32\""), bytes).unwrap();
+        assert_eq!(f32s(&ours), shares, "{name}");
         if color_of(name) == "rgb" {
             let nearest: Vec<u8> =
                 u16s(expected).into_iter().map(|value| ((u32::from(value) + 128) / 257) as u8).collect();
             assert_eq!(picture(WHOLE, "", bytes).unwrap(), nearest, "{name}");
+            let eight: Vec<f32> = nearest.iter().map(|value| f32::from(*value) / 255.0).collect();
+            for keys in ["dtype = \"f32\"\ndepth = 8", "dtype = \"f32\"\ncolor = \"rgb\"\ndepth = 8"] {
+                assert_eq!(f32s(&picture(WHOLE, keys, bytes).unwrap()), eight, "{name}");
+            }
+            // An operation that works on 8 bits has them.
+            let ops = format!("{WHOLE}, {{ random_grayscale = {{ p = 0.0 }} }}");
+            assert_eq!(f32s(&picture(&ops, "dtype = \"f32\"", bytes).unwrap()), eight, "{name}");
         }
     }
 }
@@ -128,12 +137,40 @@ fn floats_are_those_that_are_stored() {
         let ours = picture(WHOLE, &format!("{color}\ndtype = \"f32\"\ndepth = 32\n{normalise}"), bytes).unwrap();
         let normalised: Vec<f32> = f32s(expected).into_iter().map(|value| (value - 10.0) / 4.0).collect();
         assert_eq!(f32s(&ours), normalised, "{name}");
+        assert_eq!(picture(WHOLE, &format!("{color}\ndtype = \"f32\""), bytes).unwrap(), expected, "{name}");
         // Whole numbers have no values beyond 0 to 1.
-        let ours = u16s(&picture(WHOLE, &format!("{color}\ndtype = \"u16\""), bytes).unwrap());
-        let cut: Vec<u16> =
-            f32s(expected).into_iter().map(|value| (value.clamp(0.0, 1.0) * 65_535.0).round() as u16).collect();
-        assert_eq!(ours, cut, "{name}");
+        for keys in ["", "dtype = \"u16\"", "dtype = \"f32\"\ndepth = 8", "dtype = \"f32\"\ndepth = 16"] {
+            for color in [&color, ""] {
+                let problem = picture(WHOLE, &format!("{color}\n{keys}"), bytes).unwrap_err().to_string();
+                assert!(
+                    problem.contains("stand for 0 to 1; `dtype = \"f32\"` without `depth` keeps"),
+                    "{name} {keys}: {problem}"
+                );
+            }
+        }
     }
+}
+
+/// Returns a TIFF of one row of grey floats.
+fn float_tiff(values: &[f32]) -> Vec<u8> {
+    let pixels: Vec<f32> = values.iter().flat_map(|value| [*value; 3]).collect();
+    let picture = image::Rgb32FImage::from_raw(values.len() as u32, 1, pixels).unwrap();
+    encoded(&DynamicImage::ImageRgb32F(picture), ImageFormat::Tiff)
+}
+
+#[test]
+fn floats_of_0_to_1_fit_every_type_and_larger_ones_not_every_float() {
+    let row = |count: usize| format!("{{ resize = [1, {count}] }}");
+    let tiff = float_tiff(&[0.0, 0.25, 1.0, f32::NAN]);
+    assert_eq!(picture(&row(4), "color = \"gray\"", &tiff).unwrap(), [0, 64, 255, 0]);
+    let ours = u16s(&picture(&row(4), "color = \"gray\"\ndtype = \"u16\"", &tiff).unwrap());
+    assert_eq!(ours, [0, 16_384, 65_535, 0]);
+    let tiff = float_tiff(&[70_000.0, f32::INFINITY]);
+    for keys in ["color = \"gray\"\ndtype = \"bf16\"", "color = \"gray\"\ndtype = \"f32\"\ndepth = 32"] {
+        picture(&row(2), keys, &tiff).unwrap();
+    }
+    let problem = picture(&row(2), "color = \"gray\"\ndtype = \"f16\"", &tiff).unwrap_err().to_string();
+    assert!(problem.contains("a value of 70000, outside the range of f16"), "{problem}");
 }
 
 /// Resizes one channel with antialiased bilinear filtering in `f64`.
