@@ -9,7 +9,7 @@ use super::Orientation;
 /// The orientation tag in the first directory.
 const TAG: u16 = 0x0112;
 /// Maximum number of entries of a directory that are read.
-const MAX_ENTRIES: u16 = 1024;
+const MAX_ENTRIES: u64 = 1024;
 
 /// The orientation of a picture according to its metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,51 +40,79 @@ fn of_exif(tiff: &[u8]) -> Result<Option<u8>, Broken> {
 /// Returns the first value of a tag in the first directory of a TIFF, if it is present and a whole number.
 pub(super) fn first_value(tiff: &[u8], tag: u16) -> Result<Option<u32>, Broken> {
     let Some(place) = first_place(tiff, tag)? else { return Ok(None) };
-    let bytes = tiff.get(place).ok_or(Broken)?;
-    let value = bytes.iter().fold(0, |value, byte| value << 8 | u32::from(*byte));
-    Ok(Some(if is_little(tiff)? { value.swap_bytes() >> (32 - 8 * bytes.len()) } else { value }))
+    let number = Numbers::of(tiff)?.number(place).ok_or(Broken)?;
+    Ok(Some(u32::try_from(number).unwrap_or(u32::MAX)))
 }
 
-fn is_little(tiff: &[u8]) -> Result<bool, Broken> {
-    match tiff.get(..4).ok_or(Broken)? {
-        b"II\x2a\0" => Ok(true),
-        b"MM\0\x2a" => Ok(false),
-        _ => Err(Broken),
+/// Reads the numbers of a TIFF.
+#[derive(Clone, Copy)]
+struct Numbers<'t> {
+    tiff: &'t [u8],
+    is_little: bool,
+    /// Whether it is a BigTIFF, whose places and counts have 8 bytes.
+    is_big: bool,
+}
+
+impl<'t> Numbers<'t> {
+    fn of(tiff: &'t [u8]) -> Result<Self, Broken> {
+        let (is_little, is_big) = match tiff.get(..4).ok_or(Broken)? {
+            b"II\x2a\0" => (true, false),
+            b"MM\0\x2a" => (false, false),
+            b"II\x2b\0" => (true, true),
+            b"MM\0\x2b" => (false, true),
+            _ => return Err(Broken),
+        };
+        Ok(Self { tiff, is_little, is_big })
+    }
+
+    /// Returns the number that lies in a range of at most 8 bytes.
+    fn number(self, place: Range<usize>) -> Option<u64> {
+        let bytes = self.tiff.get(place)?;
+        let value = bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
+        Some(if self.is_little { value.swap_bytes() >> (64 - 8 * bytes.len()) } else { value })
+    }
+
+    fn at(self, at: usize, bytes: usize) -> Result<u64, Broken> {
+        self.number(at..at.saturating_add(bytes)).ok_or(Broken)
+    }
+
+    fn place_at(self, at: usize) -> Result<usize, Broken> {
+        usize::try_from(self.at(at, if self.is_big { 8 } else { 4 })?).map_err(|_| Broken)
     }
 }
 
-/// Returns where the first value of a tag lies, in 1, 2 or 4 bytes, under the same conditions as [`first_value`].
+/// Returns whether a file is a BigTIFF.
+pub(super) fn is_big_tiff(file: &[u8]) -> bool {
+    Numbers::of(file).is_ok_and(|numbers| numbers.is_big)
+}
+
+/// Returns where the first value of a tag lies, in 1, 2, 4 or 8 bytes, under the same conditions as [`first_value`].
 pub(super) fn first_place(tiff: &[u8], tag: u16) -> Result<Option<Range<usize>>, Broken> {
-    let is_little = is_little(tiff)?;
-    let u16_at = |at: usize| {
-        let bytes = *tiff.get(at..)?.first_chunk::<2>()?;
-        Some(if is_little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) })
-    };
-    let u32_at = |at: usize| {
-        let bytes = *tiff.get(at..)?.first_chunk::<4>()?;
-        Some(if is_little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) })
-    };
-    let directory = u32_at(4).ok_or(Broken)? as usize;
-    let entries = u16_at(directory).ok_or(Broken)?;
+    let numbers = Numbers::of(tiff)?;
+    // Bytes of a count or a place, and of an entry with its tag, its kind, its count and its values.
+    let (width, head) = if numbers.is_big { (8, 8) } else { (4, 2) };
+    let directory = numbers.place_at(width)?;
+    let entries = numbers.at(directory, head)?;
     for entry in 0..entries.min(MAX_ENTRIES) {
-        let at = directory.saturating_add(2 + 12 * usize::from(entry));
-        if u16_at(at).ok_or(Broken)? != tag {
+        let at = directory.saturating_add(head + (4 + 2 * width) * entry as usize);
+        if numbers.at(at, 2)? != u64::from(tag) {
             continue;
         }
-        let (kind, count) = (u16_at(at + 2).ok_or(Broken)?, u32_at(at + 4).ok_or(Broken)?);
-        let bytes = match kind {
+        let (kind, count) = (numbers.at(at + 2, 2)?, numbers.at(at + 4, width)?);
+        let bytes: u64 = match kind {
             // Whole numbers, unsigned or signed.
             1 | 6 => 1,
             3 | 8 => 2,
             4 | 9 => 4,
+            16 | 17 if numbers.is_big => 8,
             _ => return Ok(None),
         };
         if count == 0 {
             return Ok(None);
         }
         // Values that do not fit into the entry lie elsewhere.
-        let fits = u64::from(count) * bytes <= 4;
-        let place = if fits { at + 8 } else { u32_at(at + 8).ok_or(Broken)? as usize };
+        let fits = count.saturating_mul(bytes) <= width as u64;
+        let place = if fits { at + 4 + width } else { numbers.place_at(at + 4 + width)? };
         return Ok(Some(place..place.saturating_add(bytes as usize)));
     }
     Ok(None)

@@ -7,7 +7,10 @@ use std::io::Cursor;
 use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use super::{
-    Orientation, PictureError, PictureLimits, Upright, alpha::Alpha, bmp, check_floats, checked_size, exif::upright,
+    Orientation, PictureError, PictureLimits, Upright,
+    alpha::Alpha,
+    bmp, check_floats, checked_size,
+    exif::{is_big_tiff, upright},
     gif, other, tiff,
 };
 use crate::channels::{RawPicture, RawSample};
@@ -39,6 +42,9 @@ pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<([u32; 2], Upr
         return Ok((stored, upright, Library::Tiff(Box::new(tiff))));
     }
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(other)?;
+    if is_big_tiff(bytes) {
+        reader.set_format(ImageFormat::Tiff);
+    }
     let Some(format) = reader.format() else {
         return Err(other("the bytes are of no format that is known"));
     };

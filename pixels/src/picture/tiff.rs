@@ -18,6 +18,7 @@ use super::{
 use crate::channels::{RawPicture, RawSample};
 
 const BITS_PER_SAMPLE: u16 = 258;
+const COMPRESSION: u16 = 259;
 const PHOTOMETRIC: u16 = 262;
 const FILL_ORDER: u16 = 266;
 const ORIENTATION: u16 = 274;
@@ -30,6 +31,17 @@ const SAMPLE_FORMAT: u16 = 339;
 const WHITE_IS_0: u32 = 0;
 const BLACK_IS_0: u32 = 1;
 const PALETTE: u32 = 3;
+
+/// Compressions that the decoder does not have, and what they are called.
+const NOT_READ: [(u32, &str); 7] = [
+    (2, "CCITT (RLE)"),
+    (3, "CCITT (Group 3)"),
+    (6, "JPEG in its old form"),
+    (34_712, "JPEG 2000"),
+    (34_887, "LERC"),
+    (34_925, "LZMA"),
+    (50_002, "JPEG XL"),
+];
 
 /// A TIFF whose header has been read.
 pub(super) struct Tiff {
@@ -50,6 +62,7 @@ enum SampleValues {
 
 /// The tags that decide how a picture is decoded.
 struct Tags {
+    compression: u32,
     photometric: u32,
     bits: u32,
     samples: u32,
@@ -63,6 +76,7 @@ impl Tags {
     fn read(bytes: &[u8]) -> Result<Self, Broken> {
         let value = |tag, default| Ok(first_value(bytes, tag)?.unwrap_or(default));
         Ok(Self {
+            compression: value(COMPRESSION, 1)?,
             photometric: value(PHOTOMETRIC, u32::MAX)?,
             bits: value(BITS_PER_SAMPLE, 1)?,
             samples: value(SAMPLES_PER_PIXEL, 1)?,
@@ -98,6 +112,11 @@ pub(super) fn alpha(bytes: &[u8]) -> Alpha {
 /// Reads the header; returns `None` if the crate `image` decodes the picture, or refuses it with its own error.
 pub(super) fn open(bytes: &[u8], limits: PictureLimits) -> Result<Option<([u32; 2], Upright, Tiff)>, PictureError> {
     let Ok(tags) = Tags::read(bytes) else { return Ok(None) };
+    if let Some((_, name)) = NOT_READ.iter().find(|(compression, _)| *compression == tags.compression) {
+        return Err(other(format_args!(
+            "a TIFF that is compressed with {name}, which is not read; Deflate, LZW and ZSTD are"
+        )));
+    }
     if tags.is_planar && tags.bits > 8 && tags.samples > 1 {
         return Err(other("a TIFF of more than 8 bits whose channels lie apart, which the decoder mixes up"));
     }

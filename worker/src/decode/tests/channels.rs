@@ -18,7 +18,7 @@ macro_rules! stored {
 }
 
 /// Pictures of 16 bits and their values, by the number of channels.
-const DEEP: [(&str, &[u8], &[u8]); 9] = stored!(
+const DEEP: [(&str, &[u8], &[u8]); 15] = stored!(
     "deep1.png",
     "deep2.png",
     "deep3.png",
@@ -27,9 +27,15 @@ const DEEP: [(&str, &[u8], &[u8]); 9] = stored!(
     "deep2.tiff",
     "deep3.tiff",
     "deep4.tiff",
-    "deep1.pgm"
+    "deep1.pgm",
+    "big1.tiff",
+    "big3.tiff",
+    "bigger1.tiff",
+    "bigger3.tiff",
+    "zstd1.tiff",
+    "zstd3.tiff"
 );
-const FLOATS: [(&str, &[u8], &[u8]); 2] = stored!("float1.tiff", "float3.tiff");
+const FLOATS: [(&str, &[u8], &[u8]); 3] = stored!("float1.tiff", "float3.tiff", "bigfloat1.tiff");
 
 fn u16s(bytes: &[u8]) -> Vec<u16> {
     bytes.as_chunks().0.iter().map(|value| u16::from_le_bytes(*value)).collect()
@@ -258,4 +264,14 @@ fn a_deep_picture_that_is_cut_off_or_huge_is_a_bad_sample() {
     let field = |_: &str| Some(claims.clone().into());
     let problem = decoder.decode_sample(key(0), &field, &mut [FieldTarget::Fixed(&mut [0; 120])]).unwrap_err().problem;
     assert!(matches!(problem, BadSampleProblem::TooMuchMemory { width: 12_288, height: 8_192, .. }), "{problem}");
+}
+
+#[test]
+fn a_compression_that_is_not_read_is_named() {
+    let problem =
+        picture(WHOLE, "", include_bytes!("../../../tests/data/pictures/lzma3.tiff")).unwrap_err().to_string();
+    assert!(
+        problem.contains("a TIFF that is compressed with LZMA, which is not read; Deflate, LZW and ZSTD are"),
+        "{problem}"
+    );
 }

@@ -10,7 +10,7 @@ const STEPS: &str =
 
 /// Pictures of every kind of pixel, and what Pillow makes of them: RGB without opacity, the grey values, RGBA, and RGB on
 /// [`BACKGROUND`].
-pub(super) const OF_PILLOW: [(&str, &[u8], &[u8]); 12] = {
+pub(super) const OF_PILLOW: [(&str, &[u8], &[u8]); 13] = {
     macro_rules! pictures {
         ($($name:literal),*) => {
             [$((
@@ -29,6 +29,7 @@ pub(super) const OF_PILLOW: [(&str, &[u8], &[u8]); 12] = {
         "grey_alpha.png",
         "palette_trns.png",
         "palette_trns.gif",
+        "big_palette.tiff",
         "grey_trns.png",
         "rgb_trns.png",
         "bits.png",

@@ -1,6 +1,6 @@
 """Writes small pictures of every kind of pixel, and what Pillow makes of them. Of pictures of more than 8 bits, writes the values.
 
-Run: python make.py (Pillow 12 or later, NumPy, tifffile)
+Run: python make.py (Pillow 12 or later, NumPy, tifffile and imagecodecs)
 """
 
 import struct
@@ -71,8 +71,8 @@ def put_png(path: Path, values: Any) -> None:
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
 
 
-def put_values(name: str, values: Any) -> None:
-    """Writes a picture, and its values as little-endian bytes."""
+def put_values(name: str, values: Any, **options: object) -> None:
+    """Writes a picture, with options of tifffile, and its values as little-endian bytes."""
     path = FOLDER / name
     if path.suffix == ".png":
         put_png(path, values)
@@ -81,7 +81,7 @@ def put_values(name: str, values: Any) -> None:
     else:
         photometric = "rgb" if values.shape[2] > 2 else "minisblack"
         extra = {"extrasamples": ["unassalpha"]} if values.shape[2] % 2 == 0 else {}
-        tifffile.imwrite(path, values.squeeze(), photometric=photometric, planarconfig="contig", **extra)
+        tifffile.imwrite(path, values.squeeze(), photometric=photometric, planarconfig="contig", **extra, **options)
         assert numpy.array_equal(tifffile.imread(path), values.squeeze())
     path.with_name(name + ".values").write_bytes(values.tobytes())
 
@@ -93,3 +93,9 @@ for channels in (1, 2, 3, 4):
 put_values("deep1.pgm", random.integers(0, 65536, (HEIGHT, WIDTH, 1), "u2"))
 for channels in (1, 3):
     put_values(f"float{channels}.tiff", random.normal(0, 1000, (HEIGHT, WIDTH, channels)).astype("f4"))
+for name, options in {"big": {"bigtiff": True}, "bigger": {"bigtiff": True, "byteorder": ">"}, "zstd": {"compression": "zstd"}}.items():
+    for channels in (1, 3):
+        put_values(f"{name}{channels}.tiff", random.integers(0, 65536, (HEIGHT, WIDTH, channels), "u2"), **options)
+put_values("bigfloat1.tiff", random.normal(0, 1000, (HEIGHT, WIDTH, 1)).astype("f4"), bigtiff=True)
+put("big_palette.tiff", palette, big_tiff=True)
+tifffile.imwrite(FOLDER / "lzma3.tiff", rgba[..., :3], photometric="rgb", compression="lzma")
