@@ -14,7 +14,7 @@ from typing import Any, Literal, TypedDict
 
 
 class _JobRequired(TypedDict):
-    #: Folder or URL of the dataset, where `manifest.spdl` lies.
+    #: Folder or URL of the dataset: that of its manifest.
     dataset: str | os.PathLike[str]
     #: Samples of one step over all ranks.
     global_batch: int

@@ -1,6 +1,7 @@
 //! Pictures on a web server behind the proxy, for jobs of real processes.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -67,6 +68,16 @@ impl StoredPictures {
         fs::write(&path, text).expect("a job file is written");
         path
     }
+}
+
+/// Returns the content of all files below a folder, by their paths in it.
+///
+/// # Panics
+/// If a file cannot be read, or its name is not UTF-8.
+pub fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let name =
+        |file: &Path| file.strip_prefix(folder).expect("a file of the folder").to_str().expect("text").to_owned();
+    files(folder).iter().map(|file| (name(file), fs::read(file).expect("a file"))).collect()
 }
 
 /// Returns all files below a folder, sorted by path.

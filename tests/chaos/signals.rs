@@ -155,7 +155,7 @@ fn packing_that_is_interrupted_leaves_nothing() {
     wait_until("a shard", &mut process, is_under_way);
     two_signals(&process);
     assert!(matches!(process.wait().code(), Some(130 | 143)));
-    assert!(!target.join("manifest.spdl").exists());
+    assert!(!target.join(".spdl/manifest.spdl").exists());
 }
 
 #[test]

@@ -362,13 +362,13 @@ fn an_index_that_cannot_be_made_explains_what_is_expected() {
     table("u.txt", b"\xff\xfea\0.\0n\0p\0y\0").error(&["u.txt` is UTF-16; save it as UTF-8"]);
     table("t.txt", b"a.npy\nb.npy\n").error(&["t.txt:2` names `b.npy`, which is not in the dataset's folder"]);
     index(&["--format", "files", "--boxes", "xml"]).error(&["`boxes` needs the annotations", "`--annotations-beside`"]);
-    assert!(!folder.join("manifest.spdl").exists());
+    assert!(!folder.join(".spdl").exists());
 
     let out = dataset.path("made/for it");
     let report = index(&["--format", "files", "--out", out.to_str().expect("text")]);
     assert!(report.status.success(), "{}", report.stderr);
     assert!(report.stdout.contains("note: no labels: `a.npy` lies in no folder"), "{}", report.stdout);
-    assert!(out.join("manifest.spdl").exists() && out.join("files-000000.idx").exists());
+    assert!(out.join(".spdl/manifest.spdl").exists() && out.join(".spdl/files-000000.idx").exists());
 }
 
 /// The commands of a section of the page about datasets.

@@ -1,7 +1,6 @@
 //! `pack --part` and `merge` in real processes, of which some are killed.
 
 use std::{
-    collections::BTreeMap,
     fs,
     path::Path,
     process::{Child, Command, Stdio},
@@ -11,15 +10,10 @@ use rustix::process::Signal;
 use spdl_testkit::{
     processes::{ctl, run, signal, write_pictures},
     s3::S3Server,
+    stored::contents,
 };
 
 const PARTS: u32 = 8;
-
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let paths = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
-    paths.map(|path| (name(&path), fs::read(&path).expect("a file"))).collect()
-}
 
 fn part(pack: &Command, number: u32) -> Command {
     let mut command = ctl();
@@ -107,7 +101,7 @@ fn a_pack_in_eight_parts_of_which_two_are_killed_and_run_again_is_the_pack_in_on
             assert_eq!((&again["shards"], &done["kept_shards"]), (&done["shards"], &done["shards"]), "{done}");
         }
         let mut merged = run(ctl().arg("merge").arg(&set).arg("--json")).json();
-        assert_eq!(files(&set), files(&path(&one)), "{name}");
+        assert_eq!(contents(&set), contents(&path(&one)), "{name}");
         for report in [&mut report, &mut merged] {
             report["url"].take();
         }
@@ -147,7 +141,7 @@ async fn a_source_in_a_bucket_gives_the_shards_of_the_same_source_on_disk() {
     for (name, content) in [("beside.txt", "no picture has its stem"), (".hidden.jpg", "hidden"), ("empty.jpg", "")] {
         fs::write(class.join(name), content).expect("a file");
     }
-    let picture = files(&class).into_iter().find(|(name, _)| name.ends_with(".jpg")).expect("a picture");
+    let picture = contents(&class).into_iter().find(|(name, _)| name.ends_with(".jpg")).expect("a picture");
     fs::write(class.join("Über uns (1).jpg"), picture.1).expect("a file");
     // It is copied to its shard in pieces, and the first bytes of the empty file beside it are asked for.
     fs::write(class.join("empty.bin"), vec![7; 9 << 20]).expect("a file");
@@ -176,7 +170,7 @@ async fn a_source_in_a_bucket_gives_the_shards_of_the_same_source_on_disk() {
         }
         let (stored, on_disk) = (format!("stored{}", options.len()), format!("disk{}", options[0]));
         assert_eq!(in_parts(&url, &stored), in_parts(&local, &on_disk), "{options:?}");
-        assert_eq!(files(&path(&stored)), files(&path(&on_disk)), "{options:?}");
+        assert_eq!(contents(&path(&stored)), contents(&path(&on_disk)), "{options:?}");
         fs::remove_dir_all(path(&stored)).expect("a folder");
     }
 
@@ -201,7 +195,7 @@ async fn annotations_in_a_bucket_are_those_of_the_same_folder_on_disk() {
     let classes = fs::read_dir(path("source")).expect("a folder").map(|entry| entry.expect("an entry").path());
     let pictures = classes.flat_map(|class| {
         let name = class.file_name().expect("a name").to_string_lossy().into_owned();
-        files(&class).into_keys().map(move |picture| format!("{name}/{picture}"))
+        contents(&class).into_keys().map(move |picture| format!("{name}/{picture}"))
     });
     let mut pictures: Vec<String> = pictures.collect();
     pictures.sort_unstable();
@@ -241,7 +235,7 @@ async fn annotations_in_a_bucket_are_those_of_the_same_folder_on_disk() {
             stored[key] = on_disk[key].clone();
         }
         assert_eq!(stored, on_disk);
-        assert_eq!(files(&path(&to)), files(&path("disk")));
+        assert_eq!(contents(&path(&to)), contents(&path("disk")));
     }
     server.clear().await;
 }

@@ -1,10 +1,11 @@
 //! `pack --force` that does not complete, because the disk is full or the process is killed.
 
-use std::{collections::BTreeMap, fs, os::unix::process::ExitStatusExt, path::Path, process::Command};
+use std::{fs, os::unix::process::ExitStatusExt, path::Path, process::Command};
 
 use spdl_testkit::{
     processes::{ctl, run},
     root,
+    stored::contents,
 };
 
 /// The largest file that a command may write, in units of 512 bytes.
@@ -13,12 +14,6 @@ const LIMIT: u64 = 2048;
 fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
     fs::create_dir_all(path.as_ref().parent().expect("a folder")).expect("a folder");
     fs::write(path, content).expect("a file");
-}
-
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let paths = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
-    paths.map(|path| (name(&path), fs::read(&path).expect("a file"))).collect()
 }
 
 /// Runs `command` under a shell that limits the size of files and runs `before` first.
@@ -47,26 +42,26 @@ fn pack_with_force_that_is_killed_or_finds_the_disk_full_leaves_the_old_dataset_
     };
     run(&mut pack("old", "set", &[])).json();
     let expected = run(&mut pack("new", "expected", &[])).json();
-    let before = files(&path("set"));
+    let before = contents(&path("set"));
 
     // With SIGXFSZ ignored, a write fails with EFBIG, as on a full disk.
     let failed = run(&mut limited("trap '' XFSZ;", &pack("new", "set", &["--force"])));
     failed.error(&["shard-000003.tar", "File too large"]);
-    assert_eq!(files(&path("set")), before, "nothing of it is left");
+    assert_eq!(contents(&path("set")), before, "nothing of it is left");
 
     // Without that, the kernel kills the process, which then cannot clean up.
     let killed = run(&mut limited("", &pack("new", "set", &["--force"])));
     assert_eq!(killed.status.signal(), Some(rustix::process::Signal::XFSZ.as_raw()), "{}", killed.stderr);
-    assert!(files(&path("set")).len() > before.len(), "it wrote nothing");
-    assert_eq!(files(&path("set"))["manifest.spdl"], before["manifest.spdl"]);
+    assert!(contents(&path("set")).len() > before.len(), "it wrote nothing");
+    assert_eq!(contents(&path("set"))[".spdl/manifest.spdl"], before[".spdl/manifest.spdl"]);
     run(ctl().arg("verify").arg(path("set")).arg("--json")).json();
     let again = run(&mut pack("new", "set", &["--force"])).json();
     assert_eq!(again["fingerprint"], expected["fingerprint"]);
-    assert_eq!(files(&path("set")), files(&path("expected")));
+    assert_eq!(contents(&path("set")), contents(&path("expected")));
 
     // A folder with the rest of an incomplete first `pack` is not a dataset; the error explains it.
     run(&mut limited("", &pack("new", "first", &[])));
     run(&mut pack("old", "first", &[])).error(&["first` was begun and is not finished", "--force"]);
     run(&mut pack("old", "first", &["--force"])).json();
-    assert_eq!(files(&path("first")), before);
+    assert_eq!(contents(&path("first")), before);
 }

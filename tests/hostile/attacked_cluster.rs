@@ -11,7 +11,7 @@ use spdl_core::{
     job::JobFile,
     messages::{Session, SessionId, ToHome},
 };
-use spdl_shard::manifest::{MANIFEST_NAME, Manifest};
+use spdl_shard::manifest::{MANIFEST_NAME, Manifest, MetadataPlace};
 use spdl_testkit::processes::{Cluster, LIMIT, TestDataset, ctl, resident_bytes, run};
 use spdl_wire::{
     certs::{ClusterCa, Identity, LEAF_VALIDITY},
@@ -100,7 +100,7 @@ impl AttackedCluster {
     pub(crate) fn session(&self) -> Session {
         let file = self.dataset.job("shown", "epochs = 1000");
         let file = JobFile::parse(&fs::read_to_string(file).unwrap(), "shown.toml").unwrap();
-        let manifest = fs::read(self.dataset.path("dataset").join(MANIFEST_NAME)).unwrap();
+        let manifest = fs::read(self.dataset.path("dataset").join(MetadataPlace::Hidden.path(MANIFEST_NAME))).unwrap();
         let job = file.freeze(&Manifest::open(manifest).unwrap().facts()).unwrap();
         Session { id: SessionId(99), world: 4, global_batch: job.global_batch, start: Position::START, job }
     }

@@ -107,13 +107,13 @@ async fn a_manifest_finds_its_shards_on_a_disk_in_a_bucket_and_on_a_web_server()
             .unwrap();
     };
     write_job(&path("of-bucket"));
-    let named = [format!("`{bucket}/{gone}`"), path("of-bucket/manifest.spdl")];
+    let named = [format!("`{bucket}/{gone}`"), path("of-bucket/.spdl/manifest.spdl")];
     let error = run(spdl_ctl().arg("replay").arg(&job).args(["--all", "--json"]));
     error.error(&named.each_ref().map(String::as_str));
     fs::rename(folder.path().join("moved/tars"), folder.path().join("away")).unwrap();
     write_job(&path("moved/manifest"));
     let error = run(spdl_ctl().arg("replay").arg(&job).args(["--all", "--json"]));
-    error.error(&[&path("moved/manifest/manifest.spdl"), "has its shards in `../tars`", "does not exist"]);
+    error.error(&[&path("moved/manifest/.spdl/manifest.spdl"), "has its shards in `../tars`", "does not exist"]);
     server.clear().await;
 }
 
@@ -132,7 +132,7 @@ async fn a_manifest_leads_no_process_out_of_its_stores_and_none_in_a_store_to_lo
     // None is written that way...
     let refused = run(spdl_ctl().arg("index").arg(&tars).args(["--out", &server.url("local"), "--json"]));
     refused.error(&[
-        &format!("`{}/manifest.spdl`", server.url("local")),
+        &format!("`{}/.spdl/manifest.spdl`", server.url("local")),
         &text(&tars),
         "cannot have its shards on this machine",
     ]);

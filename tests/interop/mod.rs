@@ -9,6 +9,7 @@ mod hub;
 mod large_groups;
 mod loose;
 mod mds;
+mod other_readers;
 mod own_data;
 mod parquet;
 mod quality;

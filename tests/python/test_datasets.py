@@ -131,7 +131,7 @@ def test_parts_are_merged(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
 def test_loose_files_are_indexed(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
     report = spdl_cluster.index(source, out=tmp_path / "manifest", progress=False)
-    assert report.samples == 60 and (tmp_path / "manifest/manifest.spdl").exists()
+    assert report.samples == 60 and (tmp_path / "manifest/.spdl/manifest.spdl").exists()
     with pytest.raises(spdl_cluster.SettingError, match="`format` is `mdx`; known are: .*mds"):
         spdl_cluster.index(source, format="mdx")
     with pytest.raises(spdl_cluster.SettingError, match="`force=True`"):
@@ -180,7 +180,7 @@ def test_ctrl_c_leaves_nothing(source: pathlib.Path, tmp_path: pathlib.Path) -> 
         tmp_path / "dataset",
     )
     deadline = time.monotonic() + LIMIT_S
-    while not list(tmp_path.glob("dataset/unfinished.spdl")) and time.monotonic() < deadline and process.poll() is None:
+    while not list(tmp_path.glob("dataset/.spdl/unfinished.spdl")) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=LIMIT_S)

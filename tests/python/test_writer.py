@@ -231,17 +231,17 @@ def test_a_killed_writer_leaves_no_dataset_and_the_next_one_says_what_to_do(tmp_
     assert process.stdout is not None and process.stdout.readline() == "written\n"
     # The shards are written by threads of the writer's.
     deadline = time.monotonic() + LIMIT_S
-    while not (tmp_path / "set/unfinished.spdl").exists():
+    while not (tmp_path / "set/.spdl/unfinished.spdl").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait(LIMIT_S)
-    assert not (tmp_path / "set/manifest.spdl").exists() and (tmp_path / "set/unfinished.spdl").exists()
+    assert not (tmp_path / "set/.spdl/manifest.spdl").exists() and (tmp_path / "set/.spdl/unfinished.spdl").exists()
     with pytest.raises(spdl_cluster.DataError, match=r"begun and is not finished\nhint: .*`force=True`"):
         Writer(tmp_path / "set")
     with Writer(tmp_path / "set", force=True) as writer:
         writer.write({"x": b"1"})
-    assert sorted(path.name for path in (tmp_path / "set").iterdir()) == ["manifest.spdl", "shard-000000.tar", "shard-000000.tar.idx"]
+    assert sorted(path.name for path in (tmp_path / "set").iterdir()) == [".spdl", "shard-000000.tar"]
 
 
 @pytest.mark.parametrize("end", ["", "raise KeyboardInterrupt", "import os; os.fork() or os._exit(0)"])

@@ -172,7 +172,7 @@ fn with_many_classes(manifest: &Manifest, name: &str) -> Manifest {
 async fn a_long_manifest_is_kept_on_disk_and_read_again_only_if_it_changed_or_is_damaged() {
     let fixture = StorageFixture::new(24, 6).await;
     let manifest = DatasetStore::open(&fixture.local()).unwrap().manifest().await.unwrap();
-    let path = std::path::Path::new(&fixture.local()).join("manifest.spdl");
+    let path = std::path::Path::new(&fixture.local()).join(".spdl/manifest.spdl");
     let upload = async |name: &str| {
         let long = with_many_classes(&manifest, name);
         fs::write(&path, long.bytes()).unwrap();

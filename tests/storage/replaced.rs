@@ -17,8 +17,8 @@ impl StorageFixture {
         index.args(["--shards", &self.shards().join(",")]);
         index.envs(self.server.environment()).env("AWS_SKIP_SIGNATURE", "true");
         run(&mut index).json();
-        let manifest = self.server.client().get(&self.server.key("set/manifest.spdl")).await.unwrap();
-        let local = self.folder.path().join("dataset/manifest.spdl");
+        let manifest = self.server.client().get(&self.server.key("set/.spdl/manifest.spdl")).await.unwrap();
+        let local = self.folder.path().join("dataset/.spdl/manifest.spdl");
         std::fs::write(local, manifest.bytes().await.unwrap()).unwrap();
     }
 

@@ -10,7 +10,7 @@ use spdl_core::{
 };
 use spdl_shard::{
     dataset::{Against, FieldChoice, PackSource, PictureCheck, VerifyOptions, VerifyReport, verify},
-    manifest::MANIFEST_NAME,
+    manifest::{MANIFEST_NAME, MetadataPlace},
     store::DatasetStore,
 };
 use spdl_worker::decode::{BadSampleProblem, Decoder, FieldTarget, SampleKey};
@@ -65,7 +65,8 @@ pub(crate) fn run(args: &VerifyArgs) -> Outcome {
 /// Opens the originals at a path or URL: a dataset if there is a manifest or it is a URL, else files.
 fn originals(source: &str) -> Result<Against, CtlError> {
     let path = Path::new(source);
-    if source.contains("://") || path.join(MANIFEST_NAME).exists() {
+    let mut manifests = MetadataPlace::ALL.iter().map(|place| path.join(place.path(MANIFEST_NAME)));
+    if source.contains("://") || manifests.any(|manifest| manifest.exists()) {
         return Ok(Against::Dataset(DatasetStore::open(source)?));
     }
     Ok(Against::Files(PackSource::of(path)))

@@ -21,7 +21,7 @@ pub const MAX_JOB_FILE_BYTES: usize = 1 << 20;
 pub struct JobFile {
     /// Name by which trainers ask for it: 1 to 128 of A-Z a-z 0-9 . _ -
     pub name: String,
-    /// Folder or URL of the dataset, where `manifest.spdl` lies.
+    /// Folder or URL of the dataset: that of its manifest.
     pub dataset: String,
     /// Decides the order and every random crop and flip.
     #[serde(default)]

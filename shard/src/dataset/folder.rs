@@ -6,9 +6,8 @@ use object_store::{ObjectStoreExt, WriteMultipart};
 
 use super::{DatasetError, scan::ScannedShard};
 use crate::{
-    index::INDEX_SUFFIX,
     index_file::IndexFile,
-    manifest::ManifestBuilder,
+    manifest::{ManifestBuilder, MetadataPlace, in_metadata_folder},
     store::{DatasetStore, StoreError},
 };
 
@@ -85,7 +84,7 @@ pub(super) async fn put_index(to: &DatasetStore, name: &str, index: &IndexFile) 
 /// Removes a shard and its index, if they exist.
 pub(super) async fn remove_shard(to: &DatasetStore, shard: &str) -> Result<(), DatasetError> {
     remove(to, shard).await?;
-    remove(to, &format!("{shard}{INDEX_SUFFIX}")).await
+    remove(to, &MetadataPlace::Hidden.index_path(shard)).await
 }
 
 /// Returns the dataset's name: the given one, or the last part of its folder's URL, without a commit.
@@ -107,9 +106,25 @@ pub(super) async fn exists(at: &DatasetStore, name: &str) -> Result<bool, Datase
     }
 }
 
+/// Removes an object, if it exists, and folders for files about the dataset that are empty then.
 pub(super) async fn remove(at: &DatasetStore, name: &str) -> Result<(), DatasetError> {
     match at.object().delete(&at.path_of(name)).await {
-        Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+        Ok(()) | Err(object_store::Error::NotFound { .. }) => {
+            remove_empty_folders(at, name);
+            Ok(())
+        }
         Err(source) => Err(StoreError::of(&at.url_of(name), source).into()),
+    }
+}
+
+/// Removes the folders of the path `name` that are for files about the dataset and empty, on disk.
+pub(super) fn remove_empty_folders(at: &DatasetStore, name: &str) {
+    let Some(root) = at.local_folder().filter(|_| in_metadata_folder(name).is_some()) else { return };
+    let above = Path::new(name).ancestors().skip(1).take_while(|folder| !folder.as_os_str().is_empty());
+    for folder in above {
+        // `remove_dir` removes only empty folders.
+        if std::fs::remove_dir(root.join(folder)).is_err() {
+            return;
+        }
     }
 }

@@ -13,8 +13,12 @@ use super::{
     hidden::{is_hidden, is_hidden_shard},
     listing::{FilesSeen, Listing, not_objects},
     old_manifest::OldManifest,
+    old_place::leave_old_place,
     patterns::{chosen, split_at_commas},
-    replace::{NotCommitted, is_own, recover, refuse_manifest, settle_indexes, staged, switch},
+    replace::{
+        NotCommitted, is_metadata, manifest_name, recover, refuse_manifest, remove_unused, settle_indexes,
+        staged_index, switch,
+    },
     report::{DatasetTally, Meter},
     scan::Scan,
     source::way_out_of,
@@ -22,8 +26,8 @@ use super::{
 };
 use crate::{
     format::{self, DEFAULT_FORMAT, Format, Takes, files::FileTable},
-    index::{INDEX_SUFFIX, is_index},
-    manifest::{DEFAULT_BLOCK_BYTES, MANIFEST_NAME, ManifestBuilder, check_names},
+    index::is_index,
+    manifest::{DEFAULT_BLOCK_BYTES, Manifest, ManifestBuilder, MetadataPlace, check_names},
     store::DatasetStore,
     tar::KeyEnd,
 };
@@ -215,15 +219,22 @@ impl Indexing<'_> {
         let written = self.write_indexes(format, folder, stop, fixed).await;
         let fixed = written.and(classes).map_err(NotCommitted::before)?;
         let classes = self.tally.classes(fixed, order).map_err(NotCommitted::before)?;
-        let unwritable = |source| DatasetError::Unwritable { url: self.to.url_of(MANIFEST_NAME), source };
+        let unwritable = |source| DatasetError::Unwritable { url: self.to.url_of(&manifest_name()), source };
         let manifest = std::mem::take(&mut self.manifest).classes(classes).finish();
         let manifest = manifest.map_err(|source| NotCommitted::before(unwritable(source)))?;
         dots::check(self.from.url(), manifest.records(), &mut self.tally.odd).map_err(NotCommitted::before)?;
         switch(self.to, &manifest).await?;
         if self.old_manifest.exists() {
-            settle_indexes(self.to, &manifest).await.map_err(NotCommitted::after)?;
+            self.tidy_up(&manifest).await.map_err(NotCommitted::after)?;
         }
         Ok(std::mem::take(&mut self.tally).report(self.to.url(), &manifest))
+    }
+
+    /// Gives staged indexes their names, and removes those of the manifest that was replaced.
+    async fn tidy_up(&self, manifest: &Manifest) -> Result<(), DatasetError> {
+        settle_indexes(self.to, manifest).await?;
+        remove_unused(self.to, Some(manifest)).await?;
+        leave_old_place(self.to).await
     }
 
     async fn write_indexes(
@@ -254,10 +265,11 @@ impl Indexing<'_> {
             };
             let is_kept = self.old_manifest.restore(self.to, format, self.options, &mut shard).await?;
             add_shard(&mut self.manifest, &shard)?;
-            let name = format!("{}{INDEX_SUFFIX}", shard.facts.url);
+            let name = MetadataPlace::Hidden.index_path(&shard.facts.url);
             self.tally.add(&mut shard);
-            if !is_kept {
-                let name = if self.old_manifest.exists() { staged(&name) } else { name };
+            let has_old = self.old_manifest.has_indexes_at(MetadataPlace::Hidden);
+            if !(is_kept && has_old) {
+                let name = if has_old { staged_index(&name) } else { name };
                 // Recorded before the write: a write that is cancelled may still create the object.
                 self.written.push(name.clone());
                 put_index(self.to, &name, &shard.index).await?;
@@ -272,7 +284,7 @@ async fn list(from: &DatasetStore, options: &IndexOptions) -> Result<Listing, Da
     match &options.shards {
         ShardList::All => match options.table.as_ref().filter(|_| !from.can_list()) {
             Some(table) => Listing::of_names(from, &table.files().map(str::to_owned).collect::<Vec<_>>()).await,
-            None => Listing::of(from, |name| !is_own(name)).await,
+            None => Listing::of(from, |name| !is_metadata(name)).await,
         },
         ShardList::Named(names) => chosen(from, names).await,
     }

@@ -6,7 +6,10 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use object_store::{ObjectMeta, ObjectStoreExt};
 
 use super::{DatasetError, LeftOutReason, LeftOutTally, hidden::is_hidden};
-use crate::store::{DatasetStore, StoreError};
+use crate::{
+    manifest::METADATA_FOLDER,
+    store::{DatasetStore, StoreError},
+};
 
 /// Upper limit of the objects that are listed in a folder, so that a wrong bucket does not exhaust the memory.
 const MAX_LISTED: usize = 10_000_000;
@@ -60,8 +63,20 @@ impl Listing {
     /// Lists the objects in the folder and its subfolders whose names are `wanted`, by name. Objects arrive page by page,
     /// so that only their compact form is in memory.
     pub(crate) async fn of(from: &DatasetStore, wanted: impl Fn(&str) -> bool) -> Result<Self, DatasetError> {
+        Self::collected(list(from), wanted).await
+    }
+
+    /// Lists the files about the dataset that lie in [`METADATA_FOLDER`] and whose names are `wanted`.
+    pub(crate) async fn of_metadata(from: &DatasetStore, wanted: impl Fn(&str) -> bool) -> Result<Self, DatasetError> {
+        Self::collected(list_below(from, from.path_of(METADATA_FOLDER)), wanted).await
+    }
+
+    async fn collected(
+        listed: impl Stream<Item = Result<(String, ObjectMeta), DatasetError>>,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self, DatasetError> {
         let mut listing = Self::default();
-        let mut listed = std::pin::pin!(list(from).take(MAX_LISTED));
+        let mut listed = std::pin::pin!(listed.take(MAX_LISTED));
         while let Some((name, meta)) = listed.try_next().await? {
             if wanted(&name) {
                 listing.push(&name, meta.size, meta.e_tag.as_deref());
@@ -166,9 +181,17 @@ impl<'f> FilesSeen<'f> {
 
 /// Lists the objects in a folder and its subfolders, in no order.
 pub(super) fn list(from: &DatasetStore) -> impl Stream<Item = Result<(String, ObjectMeta), DatasetError>> {
+    list_below(from, from.folder().clone())
+}
+
+/// Lists the objects of a folder that lie below `path` in the store, in no order.
+fn list_below(
+    from: &DatasetStore,
+    path: object_store::path::Path,
+) -> impl Stream<Item = Result<(String, ObjectMeta), DatasetError>> {
     let folder = from.folder().clone();
     let url = from.url().to_owned();
-    let listed = from.object().list(Some(&folder));
+    let listed = from.object().list(Some(&path));
     let fail = move |source| match source {
         // Such a name can be a path of no object, so that nothing behind the store can read the object either.
         object_store::Error::InvalidPath { source } => {

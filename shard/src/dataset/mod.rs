@@ -16,6 +16,7 @@ mod index;
 mod keys;
 mod listing;
 mod old_manifest;
+mod old_place;
 mod originals;
 mod pack;
 mod parts;
@@ -112,6 +113,12 @@ pub enum DatasetError {
     #[error("`{url}` exists already")]
     InUse {
         /// URL of the object that occupies it.
+        url: String,
+    },
+    /// A shard would take the place of a file that is of no dataset.
+    #[error("`{url}` is in the way: no dataset in the folder has it")]
+    NotOurs {
+        /// URL of the file.
         url: String,
     },
     /// Another command is still writing a dataset to this folder, or was killed.
@@ -267,6 +274,9 @@ impl DatasetError {
                 "names and indexes that do not fit into memory go to the dataset's folder, or to TMPDIR if that is no local one: \
                  give it room",
             ),
+            Self::NotOurs { .. } => {
+                Some("choose another folder, or move the file away; what is of no dataset is not overwritten")
+            }
             Self::InUse { .. } => Some("choose another folder, or replace the existing one with --force"),
             _ => None,
         }

@@ -6,7 +6,7 @@ use super::{DatasetError, IndexOptions, OldMetadata, scan::ScannedShard};
 use crate::{
     format::{Format, Record, ShardIndex},
     index_file::IndexFile,
-    manifest::{BlockFacts, Manifest},
+    manifest::{BlockFacts, Manifest, MetadataPlace},
     store::{DatasetStore, StoreError},
 };
 
@@ -29,6 +29,11 @@ impl OldManifest {
     /// Returns whether there is a manifest that is replaced.
     pub(super) const fn exists(&self) -> bool {
         self.manifest.is_some()
+    }
+
+    /// Returns whether there is one whose indexes lie at `place`.
+    pub(super) fn has_indexes_at(&self, place: MetadataPlace) -> bool {
+        self.manifest.as_ref().is_some_and(|manifest| manifest.place() == place)
     }
 
     /// Restores the metadata of a shard whose fields are the same. Returns whether its record index can stay as it is.

@@ -169,7 +169,7 @@ impl ShardOptions<'_> {
     }
 }
 
-/// Packs files into shards in the folder `to`, with a record index beside each shard. The manifest is written last: a
+/// Packs files into shards in the folder `to`, with a record index for each shard. The manifest is written last: a
 /// dataset without a manifest is not finished. A dataset that is replaced stays until then, so that the folder needs
 /// room for both.
 ///

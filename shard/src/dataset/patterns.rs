@@ -9,7 +9,7 @@ use super::{
     DatasetError,
     hidden::is_hidden_shard,
     listing::{ListedObject, Listing},
-    replace::is_own,
+    replace::is_metadata,
 };
 use crate::{index::is_index, store::DatasetStore};
 
@@ -56,7 +56,7 @@ pub(super) async fn chosen(from: &DatasetStore, names: &[String]) -> Result<List
             "has `{pattern}`, and a web server cannot list what matches it; give names, or a range in braces"
         )));
     }
-    let listed = Listing::of(from, |name| !is_own(name) && !is_index(name)).await?;
+    let listed = Listing::of(from, |name| !is_metadata(name) && !is_index(name)).await?;
     let (mut taken, mut seen) = (Listing::default(), HashSet::new());
     for name in &expanded {
         let mut take = |object: ListedObject<'_>| {

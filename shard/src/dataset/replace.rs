@@ -1,13 +1,16 @@
 //! Replaces a dataset: the old one stays until the new one is complete, on disk and on object stores.
 //!
 //! The manifest is the only switch, because every store replaces a single object atomically. So [`pack`](super::pack)
-//! writes shards whose names are taken under staged names (`shard-000000.tar.new`), writes a manifest that names these,
-//! copies them to their own names (on disk a hard link, on object stores a copy that the store makes) and writes the
+//! writes shards whose names are taken under staged names (`.spdl/new/shard-000000.tar`), writes a manifest that names
+//! these, copies them to their own names (on disk a hard link, on object stores a copy that the store makes) and writes the
 //! manifest once more, because paths are part of the fingerprint. [`index`](super::index) cannot rename shards: it
-//! writes staged record indexes (`x.tar.idx.new`), then the manifest, then renames the indexes. A reader that finds a
+//! writes staged record indexes (`.spdl/x.tar.idx.new`), then the manifest, then renames the indexes. A reader that finds a
 //! record index of another manifest reads the staged one. If the process is killed, at whatever moment, the manifest
-//! names objects that exist. Meanwhile a list of what may be left over (`unfinished.spdl`) lies beside it, from which
+//! names objects that exist. Meanwhile a list of shards that may be left over (`unfinished.spdl`) lies beside it, from which
 //! the next run cleans up.
+//!
+//! Outside of the folder for the files about the dataset, only shards are removed that a manifest or that list names, and
+//! what versions before that folder have written, if its bytes show it.
 
 use std::collections::HashSet;
 
@@ -18,21 +21,24 @@ use object_store::{ObjectStoreExt, WriteMultipart};
 use super::{
     DatasetError,
     folder::{Overwrite, PART_BYTES, exists, in_use, remove, remove_shard},
-    in_parts::{is_part_name, remove_part_names},
+    in_parts::remove_part_names,
     listing::Listing,
+    old_place::{is_of_old_place, leave_old_place},
 };
 use crate::{
-    index::INDEX_SUFFIX,
-    manifest::{BlockFacts, MANIFEST_NAME, Manifest, ManifestBuilder, ShardFacts},
+    format::DEFAULT_FORMAT,
+    index::{INDEX_SUFFIX, is_index},
+    manifest::{BlockFacts, MANIFEST_NAME, Manifest, ManifestBuilder, MetadataPlace, ShardFacts, in_metadata_folder},
     store::{DatasetStore, STAGED_SUFFIX, StoreError},
     tar::TAR_SUFFIX,
-    view::is_view_name,
 };
 
 /// Lists what a killed run may have left behind.
-const UNFINISHED_NAME: &str = "unfinished.spdl";
+pub(super) const UNFINISHED_NAME: &str = "unfinished.spdl";
 /// The first line of that list.
 const UNFINISHED_TITLE: &str = "# A dataset is being written here, or was not finished. `--force` removes it.";
+/// The folder of shards that are going to replace others.
+const STAGED_FOLDER: &str = "new/";
 /// An entry of that list that stands for every shard with a name that `pack` gives.
 const ALL_PACKED: &str = "shard-*.tar";
 /// An entry of that list that stands for everything that parts of a pack write besides shards.
@@ -50,9 +56,19 @@ pub(super) fn is_shard_name(name: &str) -> bool {
     number.is_some_and(|number| number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns the name under which `name` is written if its own name is taken.
-pub(super) fn staged(name: &str) -> String {
+/// Returns the name under which the index called `name` is written if one of that name is in use.
+pub(super) fn staged_index(name: &str) -> String {
     format!("{name}{STAGED_SUFFIX}")
+}
+
+/// Returns the name under which a shard is written if its own name is taken.
+fn staged_shard(name: &str) -> String {
+    MetadataPlace::Hidden.path(&format!("{STAGED_FOLDER}{name}"))
+}
+
+/// Returns the name of a shard that is staged under the name `staged`.
+fn own_name(staged: &str) -> Option<&str> {
+    in_metadata_folder(staged)?.strip_prefix(STAGED_FOLDER)
 }
 
 /// The replacement of a folder's dataset by a packed one.
@@ -60,7 +76,7 @@ pub(super) fn staged(name: &str) -> String {
 pub(super) struct Replacement {
     /// Whether the new shards are written under staged names.
     is_staged: bool,
-    /// Shards of the dataset that is replaced.
+    /// Shards in the folder of the dataset that is replaced.
     old: Vec<String>,
 }
 
@@ -94,9 +110,16 @@ impl Replacement {
                 (Vec::new(), false)
             }
             Overwrite::Replace => {
-                let old = recover(to).await?.map(|old| objects_of(&old));
-                let is_taken = |name: &str| is_shard_name(name.strip_suffix(INDEX_SUFFIX).unwrap_or(name));
-                (old.unwrap_or_default(), !Listing::of(to, is_taken).await?.is_empty())
+                let manifest = recover(to).await?;
+                let old = manifest.as_ref().map(packed_shards).unwrap_or_default();
+                let ours: HashSet<&str> = old.iter().map(String::as_str).collect();
+                let of_others = Listing::of(to, |name| is_shard_name(name) && !ours.contains(name)).await?;
+                if let Some(shard) = of_others.iter().next() {
+                    return Err(DatasetError::NotOurs { url: to.url_of(shard.name) });
+                }
+                // The shards of a manifest can lie elsewhere, and their indexes here.
+                let is_named = manifest.iter().flat_map(Manifest::shards).any(|shard| is_shard_name(shard.url));
+                (old, is_named)
             }
         };
         let mut unfinished = format!("{UNFINISHED_TITLE}\n");
@@ -105,33 +128,39 @@ impl Replacement {
             unfinished.push_str(name);
             unfinished.push('\n');
         }
-        to.put(UNFINISHED_NAME, unfinished.into()).await?;
+        put_unfinished(to, unfinished).await?;
         Ok(Self { is_staged, old })
     }
 
     /// Returns the name under which shard `name` is written.
     pub(super) fn place_of(&self, name: &str) -> String {
-        if self.is_staged { staged(name) } else { name.to_owned() }
+        if self.is_staged { staged_shard(name) } else { name.to_owned() }
     }
 
     /// Commits what was written as the dataset, and removes the old one.
     pub(super) async fn commit(&self, to: &DatasetStore, manifest: ManifestBuilder) -> Result<Manifest, NotCommitted> {
-        let unwritable = |source| DatasetError::Unwritable { url: to.url_of(MANIFEST_NAME), source };
+        let unwritable = |source| DatasetError::Unwritable { url: to.url_of(&manifest_name()), source };
         let mut manifest = manifest.finish().map_err(|source| NotCommitted::before(unwritable(source)))?;
         if self.is_staged {
-            manifest = renamed(to, &manifest, staged, None).map_err(NotCommitted::before)?;
+            manifest = renamed(to, &manifest, staged_shard, None).map_err(NotCommitted::before)?;
         }
         switch(to, &manifest).await?;
         if self.is_staged {
             manifest = settle(to, &manifest).await.map_err(NotCommitted::after)?;
         }
-        let kept: HashSet<&str> = manifest.shards().map(|shard| shard.url).collect();
-        let is_kept = |name: &str| kept.contains(name.strip_suffix(INDEX_SUFFIX).unwrap_or(name));
-        for shard in self.old.iter().filter(|shard| !is_kept(shard)) {
-            remove_shard(to, shard).await.map_err(NotCommitted::after)?;
-        }
-        remove(to, UNFINISHED_NAME).await.map_err(NotCommitted::after)?;
+        self.tidy_up(to, &manifest).await.map_err(NotCommitted::after)?;
         Ok(manifest)
+    }
+
+    /// Removes what the dataset that was replaced has left.
+    async fn tidy_up(&self, to: &DatasetStore, manifest: &Manifest) -> Result<(), DatasetError> {
+        let kept: HashSet<&str> = manifest.shards().map(|shard| shard.url).collect();
+        for shard in self.old.iter().filter(|shard| !kept.contains(shard.as_str())) {
+            remove(to, shard).await?;
+        }
+        remove_unused(to, Some(manifest)).await?;
+        leave_old_place(to).await?;
+        remove_unfinished(to).await
     }
 
     /// Removes the first `count` shards, some of which may not exist. The first error is the one to report.
@@ -141,14 +170,19 @@ impl Replacement {
             is_clean &= remove_shard(to, &self.place_of(&shard_name(number))).await.is_ok();
         }
         if is_clean {
-            let _ = remove(to, UNFINISHED_NAME).await;
+            let _ = remove_unfinished(to).await;
         }
     }
 }
 
+/// Returns the name of the manifest that is written.
+pub(super) fn manifest_name() -> String {
+    MetadataPlace::Hidden.path(MANIFEST_NAME)
+}
+
 /// Writes the manifest. If the store reports an error, reads it back to find out whether it was written.
 pub(super) async fn switch(to: &DatasetStore, manifest: &Manifest) -> Result<(), NotCommitted> {
-    let Err(error) = to.put(MANIFEST_NAME, manifest.bytes().clone()).await else { return Ok(()) };
+    let Err(error) = to.put(&manifest_name(), manifest.bytes().clone()).await else { return Ok(()) };
     match to.manifest().await {
         Ok(found) if found.bytes() == manifest.bytes() => Ok(()),
         Ok(_) | Err(StoreError::Missing { .. }) => Err(NotCommitted::before(error)),
@@ -161,11 +195,11 @@ pub(super) async fn check_for_parts(to: &DatasetStore) -> Result<(), DatasetErro
     // Other parts write the list before their first shards, so it is read after the shards are listed.
     let shards = Listing::of(to, |name| name.ends_with(TAR_SUFFIX)).await?;
     let unfinished = unfinished(to).await?;
-    if exists(to, MANIFEST_NAME).await? {
-        return in_use(to, MANIFEST_NAME);
+    if let Some(manifest) = existing_manifest(to).await? {
+        return in_use(to, &manifest);
     }
     match (unfinished, shards.iter().next()) {
-        (Some(list), _) if is_of_parts(&list) => Ok(()),
+        (Some(list), _) if list.place == MetadataPlace::Hidden && list.is_of_parts() => Ok(()),
         (Some(_), _) => Err(DatasetError::Unfinished { url: to.url().to_owned() }),
         (None, Some(shard)) => in_use(to, shard.name),
         (None, None) => Ok(()),
@@ -174,125 +208,174 @@ pub(super) async fn check_for_parts(to: &DatasetStore) -> Result<(), DatasetErro
 
 /// Records what parts of a pack may leave in the folder.
 pub(super) async fn begin_part(to: &DatasetStore) -> Result<(), DatasetError> {
-    Ok(to.put(UNFINISHED_NAME, format!("{UNFINISHED_TITLE}\n{ALL_PACKED}\n{ALL_PARTS}\n").into()).await?)
+    put_unfinished(to, format!("{UNFINISHED_TITLE}\n{ALL_PACKED}\n{ALL_PARTS}\n")).await
 }
 
 /// Returns whether parts of a pack have begun in the folder and are not merged, or not tidied up.
 pub(super) async fn has_parts_begun(to: &DatasetStore) -> Result<bool, DatasetError> {
-    Ok(unfinished(to).await?.is_some_and(|list| is_of_parts(&list)))
+    Ok(unfinished(to).await?.is_some_and(|list| list.is_of_parts()))
 }
 
 /// Removes everything that parts of a pack have written besides shards.
 pub(super) async fn end_parts(to: &DatasetStore) -> Result<(), DatasetError> {
-    remove_part_names(to).await?;
-    remove(to, UNFINISHED_NAME).await
+    remove_part_names(to, MetadataPlace::Hidden).await?;
+    remove_unfinished(to).await
 }
 
-fn is_of_parts(unfinished: &str) -> bool {
-    unfinished.lines().any(|line| line == ALL_PARTS)
+/// The list of what may be left over.
+struct Unfinished {
+    place: MetadataPlace,
+    text: String,
+}
+
+impl Unfinished {
+    fn lists(&self, name: &str) -> bool {
+        self.text.lines().any(|line| line == name)
+    }
+
+    fn is_of_parts(&self) -> bool {
+        self.lists(ALL_PARTS)
+    }
 }
 
 /// Reads the list of what may be left over, if there is one.
-async fn unfinished(to: &DatasetStore) -> Result<Option<String>, DatasetError> {
-    match to.read(UNFINISHED_NAME, MAX_UNFINISHED_BYTES).await {
-        Ok(list) => Ok(Some(String::from_utf8_lossy(&list).into_owned())),
-        Err(StoreError::Missing { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
+async fn unfinished(to: &DatasetStore) -> Result<Option<Unfinished>, DatasetError> {
+    for place in MetadataPlace::ALL {
+        let list = match to.read(&place.path(UNFINISHED_NAME), MAX_UNFINISHED_BYTES).await {
+            Ok(list) => String::from_utf8_lossy(&list).into_owned(),
+            Err(StoreError::Missing { .. }) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        // A file beside the shards can be anybody's.
+        if place == MetadataPlace::Hidden || list.starts_with(UNFINISHED_TITLE) {
+            return Ok(Some(Unfinished { place, text: list }));
+        }
     }
+    Ok(None)
+}
+
+async fn put_unfinished(to: &DatasetStore, list: String) -> Result<(), DatasetError> {
+    Ok(to.put(&MetadataPlace::Hidden.path(UNFINISHED_NAME), list.into()).await?)
+}
+
+async fn remove_unfinished(to: &DatasetStore) -> Result<(), DatasetError> {
+    remove(to, &MetadataPlace::Hidden.path(UNFINISHED_NAME)).await
+}
+
+/// Returns the name of a manifest in the folder, if there is one.
+pub(super) async fn existing_manifest(to: &DatasetStore) -> Result<Option<String>, DatasetError> {
+    for name in MetadataPlace::ALL.map(|place| place.path(MANIFEST_NAME)) {
+        if exists(to, &name).await? {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
 }
 
 /// Fails if the folder holds a dataset or what is left of one.
 pub(super) async fn refuse_manifest(to: &DatasetStore) -> Result<(), DatasetError> {
-    if exists(to, MANIFEST_NAME).await? {
-        return in_use(to, MANIFEST_NAME);
+    if let Some(manifest) = existing_manifest(to).await? {
+        return in_use(to, &manifest);
     }
-    if exists(to, UNFINISHED_NAME).await? {
-        return Err(DatasetError::Unfinished { url: to.url().to_owned() });
+    match unfinished(to).await? {
+        Some(_) => Err(DatasetError::Unfinished { url: to.url().to_owned() }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// Completes a replacement that was interrupted. Then removes the objects that are listed as left over or have a staged
-/// name, unless the manifest names them. Returns the manifest, if there is one that can be read.
+/// Completes a replacement that was interrupted. Then removes the shards that are listed as left over and the files about
+/// the dataset that are not used, unless the manifest names them. Returns the manifest, if there is one that can be read.
 pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, DatasetError> {
-    to.remove_temporaries("", |name| {
-        let name = name.strip_suffix(STAGED_SUFFIX).unwrap_or(name);
-        is_own(name) || name.ends_with(INDEX_SUFFIX) || is_packed(name)
-    })?;
+    to.remove_metadata_temporaries()?;
     let mut manifest = match to.manifest().await {
         Ok(manifest) => Some(manifest),
         // A manifest that cannot be read names nothing that has to stay.
         Err(StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::TooLarge { .. }) => None,
         Err(error) => return Err(error.into()),
     };
-    if let Some(interim) = manifest.take_if(|manifest| manifest.shards().any(|shard| is_staged_shard(shard.url))) {
+    if let Some(interim) = manifest.take_if(|manifest| manifest.shards().any(|shard| own_name(shard.url).is_some())) {
         manifest = Some(settle(to, &interim).await?);
     }
-    if let Some(manifest) = &manifest {
+    let in_place = manifest.as_ref().filter(|manifest| manifest.place() == MetadataPlace::Hidden);
+    if let Some(manifest) = in_place {
         settle_indexes(to, manifest).await?;
+        leave_old_place(to).await?;
     }
-    let named: HashSet<&str> = manifest.iter().flat_map(Manifest::shards).map(|shard| shard.url).collect();
-    let unfinished = unfinished(to).await?;
-    let listed: HashSet<&str> = unfinished.iter().flat_map(|list| list.lines()).collect();
-    let is_left = |name: &str| {
-        let shard = name.strip_suffix(INDEX_SUFFIX).unwrap_or(name);
-        let may_be_left = is_staged_shard(shard)
-            || is_staged_index(name)
-            || listed.contains(shard)
-            || listed.contains(name)
-            || (listed.contains(ALL_PACKED) && is_shard_name(shard));
-        may_be_left && !named.contains(shard)
-    };
-    for object in Listing::of(to, is_left).await?.iter() {
-        remove(to, object.name).await?;
-    }
-    if let Some(list) = unfinished {
-        if is_of_parts(&list) {
-            remove_part_names(to).await?;
-        }
-        remove(to, UNFINISHED_NAME).await?;
+    remove_unused(to, in_place).await?;
+    if let Some(list) = unfinished(to).await? {
+        remove_left(to, &list, manifest.as_ref()).await?;
     }
     Ok(manifest)
 }
 
-/// Returns the names of what an old dataset has in its folder, beside the manifest: its shards, each with its index, or
-/// the indexes alone if its shards lie elsewhere.
-fn objects_of(old: &Manifest) -> Vec<String> {
-    let suffix = if old.base().is_some() { INDEX_SUFFIX } else { "" };
-    old.shards().map(|shard| format!("{}{suffix}", shard.url)).collect()
+/// Removes the shards that are listed as left over, unless the manifest names them, and the list.
+async fn remove_left(to: &DatasetStore, list: &Unfinished, manifest: Option<&Manifest>) -> Result<(), DatasetError> {
+    let named: HashSet<&str> = manifest.into_iter().flat_map(Manifest::shards).map(|shard| shard.url).collect();
+    let listed: HashSet<&str> = list.text.lines().collect();
+    let are_packed_left = listed.contains(ALL_PACKED);
+    if are_packed_left {
+        to.remove_temporaries("", is_shard_name)?;
+    }
+    let is_left = |name: &str| {
+        // Older versions have indexes and staged shards beside the shards.
+        let (shard, is_staged) = match list.place {
+            MetadataPlace::Hidden => (name, false),
+            MetadataPlace::Beside => {
+                let shard = name.strip_suffix(INDEX_SUFFIX).unwrap_or(name);
+                (shard, shard.strip_suffix(STAGED_SUFFIX).is_some_and(is_shard_name))
+            }
+        };
+        let is_left = is_staged || listed.contains(shard) || are_packed_left && is_shard_name(shard);
+        is_left && !named.contains(shard)
+    };
+    for object in Listing::of(to, is_left).await?.iter() {
+        remove(to, object.name).await?;
+    }
+    if list.is_of_parts() {
+        remove_part_names(to, list.place).await?;
+    }
+    remove(to, &list.place.path(UNFINISHED_NAME)).await
 }
 
-fn is_staged_shard(name: &str) -> bool {
-    name.strip_suffix(STAGED_SUFFIX).is_some_and(is_shard_name)
+/// Removes staged shards and indexes, and indexes of shards that the manifest does not name.
+pub(super) async fn remove_unused(to: &DatasetStore, manifest: Option<&Manifest>) -> Result<(), DatasetError> {
+    let shards = manifest.into_iter().flat_map(Manifest::shards);
+    let used: HashSet<String> = shards.map(|shard| MetadataPlace::Hidden.index_path(shard.url)).collect();
+    let is_unused = |name: &str| (own_name(name).is_some() || is_index(name)) && !used.contains(name);
+    for object in Listing::of_metadata(to, is_unused).await?.iter() {
+        remove(to, object.name).await?;
+    }
+    Ok(())
+}
+
+/// Returns the shards of a dataset that lie in its folder under names that `pack` gives.
+fn packed_shards(manifest: &Manifest) -> Vec<String> {
+    if manifest.base().is_some() || manifest.format() != DEFAULT_FORMAT {
+        return Vec::new();
+    }
+    manifest.shards().map(|shard| shard.url.to_owned()).filter(|name| is_shard_name(name)).collect()
 }
 
 fn is_staged_index(name: &str) -> bool {
     name.strip_suffix(STAGED_SUFFIX).is_some_and(|index| index.ends_with(INDEX_SUFFIX))
 }
 
-/// Returns whether this is the manifest, the list of what may be left over, an evaluated view, or from a part of a pack.
-pub(super) fn is_own(name: &str) -> bool {
-    name == MANIFEST_NAME || name == UNFINISHED_NAME || is_view_name(name) || is_part_name(name)
-}
-
-/// Returns whether this is a shard that `pack` writes, under its own or its staged name.
-fn is_packed(name: &str) -> bool {
-    is_shard_name(name) || is_staged_shard(name)
+/// Returns whether an object of a dataset's folder is about the dataset, and no data.
+pub(super) fn is_metadata(name: &str) -> bool {
+    in_metadata_folder(name).is_some() || is_of_old_place(name)
 }
 
 /// Renames the shards that a manifest names by staged names to their own names.
 async fn settle(to: &DatasetStore, interim: &Manifest) -> Result<Manifest, DatasetError> {
-    let own = |name: &str| match name.strip_suffix(STAGED_SUFFIX) {
-        Some(own) if is_staged_shard(name) => own.to_owned(),
-        _ => name.to_owned(),
-    };
-    let moved: Vec<&str> = interim.shards().map(|shard| shard.url).filter(|name| is_staged_shard(name)).collect();
+    let own = |name: &str| own_name(name).unwrap_or(name).to_owned();
+    let moved: Vec<&str> = interim.shards().map(|shard| shard.url).filter(|name| own_name(name).is_some()).collect();
     let mut etags = Vec::new();
     for shard in interim.shards() {
         let name = own(shard.url);
         let path = to.path_of(&name);
         if name != shard.url {
-            copy(to, &format!("{}{INDEX_SUFFIX}", shard.url), &format!("{name}{INDEX_SUFFIX}")).await?;
+            let [index, own_index] = [shard.url, &*name].map(|shard| MetadataPlace::Hidden.index_path(shard));
+            copy(to, &index, &own_index).await?;
             copy(to, shard.url, &name).await?;
         }
         // The copy can have another etag than an object that was uploaded in parts.
@@ -300,7 +383,7 @@ async fn settle(to: &DatasetStore, interim: &Manifest) -> Result<Manifest, Datas
         etags.push(to.lasting_etag(meta.e_tag));
     }
     let manifest = renamed(to, interim, own, Some(etags))?;
-    to.put(MANIFEST_NAME, manifest.bytes().clone()).await?;
+    to.put(&manifest_name(), manifest.bytes().clone()).await?;
     for shard in moved {
         remove_shard(to, shard).await?;
     }
@@ -314,7 +397,7 @@ fn renamed(
     name: impl Fn(&str) -> String,
     etags: Option<Vec<Option<String>>>,
 ) -> Result<Manifest, DatasetError> {
-    let unwritable = |source| DatasetError::Unwritable { url: to.url_of(MANIFEST_NAME), source };
+    let unwritable = |source| DatasetError::Unwritable { url: to.url_of(&manifest_name()), source };
     let mut builder = ManifestBuilder::new(manifest.name())
         .format(manifest.format())
         .base(manifest.base())
@@ -341,11 +424,11 @@ fn renamed(
 
 /// Renames staged record indexes to their own names, if the manifest was made with them.
 pub(super) async fn settle_indexes(to: &DatasetStore, manifest: &Manifest) -> Result<(), DatasetError> {
-    let beside = Listing::of(to, is_staged_index).await?;
+    let beside = Listing::of_metadata(to, is_staged_index).await?;
     let names: HashSet<&str> = beside.iter().map(|object| object.name).collect();
     for shard in manifest.shards() {
-        let index = format!("{}{INDEX_SUFFIX}", shard.url);
-        let beside = staged(&index);
+        let index = MetadataPlace::Hidden.index_path(shard.url);
+        let beside = staged_index(&index);
         if !names.contains(beside.as_str()) {
             continue;
         }

@@ -18,7 +18,7 @@ use super::{
     source::{CHANGED, FilePlace, wrong},
 };
 use crate::{
-    index::INDEX_SUFFIX,
+    manifest::MetadataPlace,
     store::{DatasetStore, StoreError},
     tar::TAR_END,
 };
@@ -113,14 +113,14 @@ impl<'a> ShardUpload<'a> {
         Ok((self.finish().await?, Fingerprint(hasher.digest128())))
     }
 
-    /// Finishes the shard and writes its index beside it.
+    /// Finishes the shard and writes its index.
     pub(super) async fn finish(mut self) -> Result<ScannedShard, DatasetError> {
         self.catalog.read(&TAR_END)?;
         self.upload.put(Bytes::from_static(&TAR_END));
         let url = self.store.url_of(&self.name);
         let written = self.upload.finish().await.map_err(|source| StoreError::of(&url, source))?;
         let shard = self.catalog.finish(self.store.lasting_etag(written.e_tag))?;
-        put_index(self.store, &format!("{}{INDEX_SUFFIX}", self.name), &shard.index).await?;
+        put_index(self.store, &MetadataPlace::Hidden.index_path(&self.name), &shard.index).await?;
         Ok(shard)
     }
 

@@ -1,7 +1,7 @@
 //! The record index of a shard: the offset, length and checksum of each record's fields, and where the restart segments
 //! of crop-ready pictures begin.
 //!
-//! The index lies beside its shard as `SHARD.idx`; a process reads it when it needs the shard's records.
+//! The index of a shard lies with the manifest as `SHARD.idx`; a process reads it when it needs the shard's records.
 //! `docs/spec/formats.md` has the layout.
 
 mod build;

@@ -7,12 +7,15 @@
 mod base;
 mod build;
 mod open;
+mod place;
 
 pub(crate) use base::{BaseKind, base_between, folder_at};
 pub(crate) use build::check_names;
 pub use build::{BlockFacts, ManifestBuilder, ShardFacts};
 pub(crate) use open::is_class_name;
 pub(crate) use open::is_relative_path;
+pub(crate) use place::in_metadata_folder;
+pub use place::{MANIFEST_NAME, METADATA_FOLDER, MetadataPlace};
 
 pub use crate::envelope::FormatError as ManifestError;
 
@@ -26,9 +29,6 @@ use crate::{
     envelope::{FileKind, text, u32_at, u64_at, u128_at},
     format::Format,
 };
-
-/// Name of the manifest in a dataset's folder.
-pub const MANIFEST_NAME: &str = "manifest.spdl";
 
 /// Default size at which blocks are cut, in bytes: 8 MiB.
 pub const DEFAULT_BLOCK_BYTES: u64 = 8 << 20;
@@ -50,6 +50,7 @@ pub struct Manifest {
     bytes: Bytes,
     sections: Sections,
     format: &'static dyn Format,
+    place: MetadataPlace,
     /// Numbers of the classes, sorted by the names of the classes.
     classes_by_name: Arc<[u32]>,
 }
@@ -93,6 +94,8 @@ pub struct Shard<'a> {
     pub index_bytes: u64,
     /// XXH3-128 of the record index.
     pub index_hash: Fingerprint,
+    /// Where its record index lies.
+    pub place: MetadataPlace,
 }
 
 /// One block: a run of whole records inside a shard.
@@ -119,6 +122,17 @@ impl Manifest {
     #[must_use]
     pub const fn format(&self) -> &'static dyn Format {
         self.format
+    }
+
+    /// Returns the same manifest, which was found at `place`.
+    pub(crate) fn found_at(self, place: MetadataPlace) -> Self {
+        Self { place, ..self }
+    }
+
+    /// Returns where the files about the dataset lie.
+    #[must_use]
+    pub const fn place(&self) -> MetadataPlace {
+        self.place
     }
 
     /// Returns the facts about the dataset that creating a job needs.
@@ -220,6 +234,7 @@ impl Manifest {
             records: u32_at(entry, 36),
             index_bytes: u64_at(entry, 48),
             index_hash: Fingerprint(u128_at(entry, 16)),
+            place: self.place,
         }
     }
 

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
-    BLOCK_BYTES, HEADER_BYTES, KIND, MAX_CLASS_BYTES, MAX_URL_BYTES, Manifest, ManifestError, SHARD_BYTES, Sections,
-    VERSION_WITHOUT_BASE, VERSION_WITHOUT_FORMAT,
+    BLOCK_BYTES, HEADER_BYTES, KIND, MAX_CLASS_BYTES, MAX_URL_BYTES, Manifest, ManifestError, MetadataPlace,
+    SHARD_BYTES, Sections, VERSION_WITHOUT_BASE, VERSION_WITHOUT_FORMAT,
     base::{self, BaseKind},
 };
 use crate::{
@@ -29,7 +29,8 @@ impl Manifest {
         check(&KIND, &bytes)?;
         let sections = Sections::read(&bytes)?;
         let format = sections.format(&bytes)?;
-        let mut manifest = Self { bytes, sections, format, classes_by_name: [].into() };
+        let place = MetadataPlace::default();
+        let mut manifest = Self { bytes, sections, format, place, classes_by_name: [].into() };
         manifest.check_strings()?;
         manifest.check_shards()?;
         let fingerprint = xxh3_128(&manifest.bytes[72..manifest.sections.etag_ends]);

@@ -27,8 +27,7 @@ use spdl_core::redact;
 use crate::{
     blocking,
     format::ShardIndex,
-    index::INDEX_SUFFIX,
-    manifest::{BaseKind, MANIFEST_NAME, Manifest, Shard, base_between, folder_at},
+    manifest::{BaseKind, MANIFEST_NAME, METADATA_FOLDER, Manifest, MetadataPlace, Shard, base_between, folder_at},
     temporary::TemporaryFolder,
 };
 
@@ -145,7 +144,7 @@ impl DatasetStore {
     /// relative one nothing outside of its store.
     pub fn shards_url(&self, manifest: &Manifest) -> Result<String, StoreError> {
         let Some(base) = manifest.base() else { return Ok(self.url().to_owned()) };
-        let wrong = |problem: &str| self.wrong_base(base, problem.to_owned());
+        let wrong = |problem: &str| self.wrong_base(manifest.place(), base, problem.to_owned());
         match BaseKind::of(base).map_err(|problem| wrong(&problem))? {
             BaseKind::Url(url) => Ok(url.to_owned()),
             BaseKind::Path(path) if self.local.is_some() => Ok(path.to_owned()),
@@ -165,7 +164,8 @@ impl DatasetStore {
         let Some(base) = manifest.base() else { return Ok(self.clone()) };
         let url = self.shards_url(manifest)?;
         let access = StoreAccess { options: self.access.options.clone(), mode: self.access.mode.reading() };
-        let opened = location::open(&url, access).map_err(|error| self.wrong_base(base, error.to_string()))?;
+        let wrong = |error: StoreError| self.wrong_base(manifest.place(), base, error.to_string());
+        let opened = location::open(&url, access).map_err(wrong)?;
         Ok(Self { indexes: Some(Arc::new(self.clone())), ..opened })
     }
 
@@ -183,7 +183,7 @@ impl DatasetStore {
             {
                 return Ok(None);
             }
-            let wrong = |problem: &str| self.wrong_base(&url, problem.to_owned());
+            let wrong = |problem: &str| self.wrong_base(MetadataPlace::Hidden, &url, problem.to_owned());
             if self.local.is_none() {
                 return Err(wrong(
                     "a manifest in a store cannot have its shards on this machine; index them where they are read",
@@ -197,8 +197,8 @@ impl DatasetStore {
         Ok(base_between(self.url(), &url))
     }
 
-    fn wrong_base(&self, base: &str, problem: String) -> StoreError {
-        StoreError::Base { manifest: self.url_of(MANIFEST_NAME), base: redact(base).into_owned(), problem }
+    fn wrong_base(&self, place: MetadataPlace, base: &str, problem: String) -> StoreError {
+        StoreError::Base { manifest: self.url_of(&place.path(MANIFEST_NAME)), base: redact(base).into_owned(), problem }
     }
 
     /// Returns the folder's URL, without a trailing slash, a password or a query.
@@ -251,15 +251,35 @@ impl DatasetStore {
     /// As for [`manifest`](Self::manifest), and if the manifest is longer.
     pub async fn manifest_within(&self, limit_bytes: u64) -> Result<Manifest, StoreError> {
         let limit_bytes = limit_bytes.min(MAX_MANIFEST_BYTES);
-        let object = self.read_kept(MANIFEST_NAME, limit_bytes, Manifest::check_head).await?;
+        let error = match self.manifest_at(MetadataPlace::Hidden, limit_bytes).await {
+            // A bucket that may not be listed denies what it does not have.
+            Err(error @ (StoreError::Missing { .. } | StoreError::Denied { .. })) => error,
+            found => return found,
+        };
+        match self.manifest_at(MetadataPlace::Beside, limit_bytes).await {
+            Err(StoreError::Missing { .. } | StoreError::Denied { .. }) => Err(error),
+            found => found,
+        }
+    }
+
+    async fn manifest_at(&self, place: MetadataPlace, limit_bytes: u64) -> Result<Manifest, StoreError> {
+        let name = place.path(MANIFEST_NAME);
+        let object = self.read_kept(&name, limit_bytes, Manifest::check_head).await?;
         let bytes = object.bytes();
         let manifest = blocking(move || Manifest::open(bytes)).await;
         object.give_back();
-        manifest.map_err(|source| StoreError::Format { url: self.url_of(MANIFEST_NAME), source })
+        let manifest = manifest.map_err(|source| StoreError::Format { url: self.url_of(&name), source })?;
+        Ok(manifest.found_at(place))
     }
 
-    /// Reads the index of `shard` and checks that the manifest was made with it. While a dataset is being
-    /// reindexed, this can be the staged index beside it, which will replace it.
+    /// Returns the URL of `manifest`, which was read from this folder, for messages.
+    #[must_use]
+    pub fn manifest_url(&self, manifest: &Manifest) -> String {
+        self.url_of(&manifest.place().path(MANIFEST_NAME))
+    }
+
+    /// Reads the index of `shard` and checks that the manifest was made with it. While a dataset is being indexed again, this
+    /// can be the staged index, which will replace it, or one that has moved to [`METADATA_FOLDER`].
     ///
     /// # Errors
     /// If it cannot be read or is another index.
@@ -267,14 +287,18 @@ impl DatasetStore {
         if let Some(indexes) = &self.indexes {
             return Box::pin(indexes.index(shard)).await;
         }
-        let name = format!("{}{INDEX_SUFFIX}", shard.url);
-        match self.index_at(&name, shard).await {
-            Err(error @ (StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::Changed { .. })) => {
-                let beside = self.index_at(&format!("{name}{STAGED_SUFFIX}"), shard).await;
-                beside.map_err(|_| error)
+        let name = shard.place.index_path(shard.url);
+        let error = match self.index_at(&name, shard).await {
+            Err(error @ (StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::Changed { .. })) => error,
+            read => return read,
+        };
+        let moved = (shard.place == MetadataPlace::Beside).then(|| MetadataPlace::Hidden.index_path(shard.url));
+        for other in [format!("{name}{STAGED_SUFFIX}")].into_iter().chain(moved) {
+            if let Ok(index) = self.index_at(&other, shard).await {
+                return Ok(index);
             }
-            read => read,
         }
+        Err(error)
     }
 
     async fn index_at(&self, name: &str, shard: &Shard<'_>) -> Result<Arc<dyn ShardIndex>, StoreError> {
@@ -326,6 +350,19 @@ impl DatasetStore {
     pub(crate) async fn put(&self, relative: &str, bytes: Bytes) -> Result<(), StoreError> {
         let put = self.object.put_opts(&self.path_of(relative), bytes.into(), Default::default()).await;
         put.map(drop).map_err(|source| StoreError::of(&self.url_of(relative), source))
+    }
+
+    /// Removes temporary files that a process which was killed has left in [`METADATA_FOLDER`] and its subfolders.
+    pub(crate) fn remove_metadata_temporaries(&self) -> Result<(), StoreError> {
+        let mut folders = vec![METADATA_FOLDER.to_owned()];
+        while let Some(folder) = folders.pop() {
+            self.remove_temporaries(&folder, |_| true)?;
+            let entries = self.local.as_ref().and_then(|root| std::fs::read_dir(root.join(&folder)).ok());
+            let below = entries.into_iter().flatten().flatten();
+            let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            folders.extend(below.filter_map(|entry| Some(format!("{folder}/{}", entry.file_name().to_str()?))));
+        }
+        Ok(())
     }
 
     /// Removes temporary files in a subfolder, or in the folder itself if that is empty, of objects whose name `is_ours`, left by a process that was killed while it wrote them:

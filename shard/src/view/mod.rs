@@ -1,7 +1,7 @@
 //! Evaluates views of datasets, and keeps their results beside the manifest.
 //!
 //! [`evaluate`] finds the samples that a [`ViewFile`](spdl_core::view::ViewFile) keeps: it reads the fields that the view
-//! names and no others. The result is kept in the dataset's folder as `view-FINGERPRINT.spdl`, where workers read it as
+//! names and no others. The result is kept with the manifest as `view-FINGERPRINT.spdl`, where workers read it as
 //! they read the manifest and the indexes.
 
 mod block;
@@ -10,5 +10,5 @@ mod field;
 mod stored;
 
 pub use evaluate::{EvaluatedView, Undecided, evaluate};
-pub(crate) use stored::is_view_name;
+pub(crate) use stored::view_called;
 pub use stored::{open_view, save_view, view_facts};

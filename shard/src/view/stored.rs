@@ -10,7 +10,7 @@ use spdl_core::{
 
 use crate::{
     FormatError,
-    manifest::Manifest,
+    manifest::{Manifest, MetadataPlace},
     store::{DatasetStore, StoreError},
 };
 
@@ -21,11 +21,11 @@ fn name_of(samples: Fingerprint) -> String {
     format!("{PREFIX}{samples}{SUFFIX}")
 }
 
-/// Returns whether an object of a dataset's folder is an evaluated view.
-pub(crate) fn is_view_name(name: &str) -> bool {
-    name.strip_prefix(PREFIX)
-        .and_then(|name| name.strip_suffix(SUFFIX))
-        .is_some_and(|name| name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')))
+/// Returns the fingerprint of the samples of an evaluated view in the file `name`, if that is its name.
+pub(crate) fn view_called(name: &str) -> Option<Fingerprint> {
+    let samples = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    let samples = Fingerprint(u128::from_str_radix(samples, 16).ok()?);
+    (name_of(samples) == name).then_some(samples)
 }
 
 /// Writes the samples of a view into the folder of the dataset's manifest, unless they are there.
@@ -37,7 +37,7 @@ pub async fn save_view(at: &DatasetStore, manifest: &Manifest, set: &SampleSet) 
     match open_view(at, manifest, samples).await {
         Ok(_) => Ok(()),
         Err(StoreError::Missing { .. } | StoreError::Format { .. }) => {
-            at.put(&name_of(samples), set.encode().into()).await
+            at.put(&MetadataPlace::Hidden.path(&name_of(samples)), set.encode().into()).await
         }
         Err(error) => Err(error),
     }
@@ -52,9 +52,12 @@ pub async fn open_view(
     manifest: &Manifest,
     samples: Fingerprint,
 ) -> Result<Arc<SampleSet>, StoreError> {
-    let name = name_of(samples);
+    let [name, beside] = MetadataPlace::ALL.map(|place| place.path(&name_of(samples)));
     let wrong = |source| StoreError::Format { url: at.url_of(&name), source };
-    let bytes = at.read(&name, MAX_VIEW_BYTES as u64).await?;
+    let bytes = match at.read(&name, MAX_VIEW_BYTES as u64).await {
+        Err(error @ StoreError::Missing { .. }) => at.read(&beside, MAX_VIEW_BYTES as u64).await.map_err(|_| error)?,
+        read => read?,
+    };
     if Fingerprint::of(&bytes) != samples {
         return Err(wrong(FormatError::Checksum));
     }

@@ -116,7 +116,7 @@ async fn indexing_again_gives_the_same_dataset_and_a_changed_file_another_one() 
     assert_ne!(other.fingerprint, first.fingerprint);
     assert_eq!(other.class_names, ["ant", "bee", "ape", "cow"], "known classes keep their numbers");
     assert_eq!(unpacked(folder.path()).await["bee/1.cls"], "1");
-    assert!(!folder.path().join("files-000000.idx.new").exists());
+    assert_eq!(crate::dataset::files(&folder.path().join(".spdl")).len(), 2, "a manifest and an index");
 }
 
 #[tokio::test]
@@ -291,7 +291,8 @@ async fn golden(folder: &Path) {
 async fn the_file_index_and_the_manifest_that_names_a_format_are_written_and_read_as_ever() {
     let folder = tempfile::tempdir().unwrap();
     golden(folder.path()).await;
-    let written = ["files-000000.idx", "manifest.spdl"].map(|name| fs::read(folder.path().join(name)).unwrap());
+    let written =
+        ["files-000000.idx", "manifest.spdl"].map(|name| fs::read(folder.path().join(".spdl").join(name)).unwrap());
     assert_eq!(written, [GOLDEN_INDEX, GOLDEN_MANIFEST]);
     assert_eq!(Manifest::open(GOLDEN_MANIFEST).unwrap().format().name(), "files");
 }

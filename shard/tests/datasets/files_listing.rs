@@ -143,7 +143,8 @@ fn a_prefix_with_very_many_files_is_indexed_in_little_memory() {
     lines.for_each(drop);
     server.wait().unwrap();
 
-    let written = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+    let written =
+        fs::read_dir(folder.path().join(".spdl")).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
     let written: u64 = written.sum();
     println!(
         "{files} files: {cpu:.1} s of CPU time, {} MB resident at most, {} bytes of manifest and indexes for each file",

@@ -124,7 +124,7 @@ async fn what_the_hub_refuses_is_named_with_what_to_do() {
         "{missing}"
     );
     let missing = read("hf://datasets/ORG/NAME/data", None).await;
-    assert_eq!(missing.to_string(), "`hf://datasets/ORG/NAME/data/manifest.spdl` does not exist");
+    assert_eq!(missing.to_string(), "`hf://datasets/ORG/NAME/data/.spdl/manifest.spdl` does not exist");
     for (access, url, token, code, hint) in [
         (HubAccess::Public, "hf://datasets/ORG/OTHER", None, "401 Unauthorized: RepoNotFound", "check the name"),
         (HubAccess::Private, "hf://datasets/ORG/NAME", None, "401 Unauthorized: RepoNotFound", "set HF_TOKEN"),

@@ -65,7 +65,7 @@ async fn what_is_missing_is_named() {
     assert_eq!(error.to_string(), format!("`{}` does not exist", nowhere.display()));
     let store = DatasetStore::open(folder.path().to_str().unwrap()).unwrap();
     let error = store.manifest().await.unwrap_err();
-    assert_eq!(error.to_string(), format!("`{}/manifest.spdl` does not exist", folder.path().display()));
+    assert_eq!(error.to_string(), format!("`{}/.spdl/manifest.spdl` does not exist", folder.path().display()));
     assert!(error.hint().unwrap().contains("spdl-ctl pack") && !error.is_retryable());
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -122,7 +122,7 @@ fn a_manifest_in_a_store_has_its_shards_in_a_store_and_a_relative_base_stays_in_
             (Ok(url), Ok(expected)) => assert_eq!(url, expected, "{base} from {manifest}"),
             (Err(error), Err(expected)) => {
                 let text = error.to_string();
-                let named = [format!("`{}/manifest.spdl`", manifest.trim_end_matches('/')), format!("`{base}`")];
+                let named = [format!("`{}/.spdl/manifest.spdl`", manifest.trim_end_matches('/')), format!("`{base}`")];
                 assert!(named.iter().all(|name| text.contains(name)) && text.contains(expected), "{text}");
                 assert!(store.shards(&with(base)).is_err() && !error.is_retryable());
             }
@@ -146,7 +146,7 @@ async fn a_web_server_serves_a_dataset_to_the_users_of_the_netrc_file_and_no_url
         let mut request = [0; 4096];
         let length = stream.read(&mut request).await.unwrap();
         let request = String::from_utf8_lossy(&request[..length]).to_ascii_lowercase();
-        assert!(request.starts_with("get /data/my%20set/manifest.spdl "), "{request}");
+        assert!(request.starts_with("get /data/my%20set/.spdl/manifest.spdl "), "{request}");
         assert!(request.contains("authorization: basic dxnlcjpzzwnyzxq=\r\n"), "user:secret, in base 64: {request}");
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
         stream.write_all(&[head.as_bytes(), &body].concat()).await.unwrap();
@@ -166,9 +166,9 @@ async fn a_web_server_serves_a_dataset_to_the_users_of_the_netrc_file_and_no_url
 async fn requests_to_an_s3_endpoint_carry_the_given_credentials() {
     let (address, asked) = server(answer("404 Not Found", "<Error><Code>NoSuchKey</Code></Error>")).await;
     let error = s3(&address).manifest().await.unwrap_err();
-    assert_eq!(error.to_string(), "`s3://bucket/some/set/manifest.spdl` does not exist");
+    assert_eq!(error.to_string(), "`s3://bucket/some/set/.spdl/manifest.spdl` does not exist");
     let request = asked.lock().unwrap()[0].to_lowercase();
-    assert!(request.starts_with("get /bucket/some/set/manifest.spdl "), "{request}");
+    assert!(request.starts_with("get /bucket/some/set/.spdl/manifest.spdl "), "{request}");
     assert!(request.contains("authorization: aws4-hmac-sha256 credential=key/"), "{request}");
 }
 
@@ -177,7 +177,7 @@ async fn a_missing_bucket_a_denial_and_a_server_error_are_different_errors() {
     let (address, _) = server(answer("404 Not Found", "<Error><Code>NoSuchBucket</Code></Error>")).await;
     let error = s3(&address).manifest().await.unwrap_err();
     assert!(matches!(error, StoreError::MissingBucket { .. }) && !error.is_retryable(), "{error}");
-    assert!(error.to_string().contains("the bucket of `s3://bucket/some/set/manifest.spdl` does not exist"));
+    assert!(error.to_string().contains("the bucket of `s3://bucket/some/set/.spdl/manifest.spdl` does not exist"));
 
     let (address, _) = server(answer("403 Forbidden", "<Error><Code>AccessDenied</Code></Error>")).await;
     let error = s3(&address).manifest().await.unwrap_err();

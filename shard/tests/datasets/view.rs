@@ -259,7 +259,7 @@ async fn an_evaluated_view_is_kept_beside_the_manifest_and_checked() {
     let store = at(&packed);
     save_view(&store, &manifest, &found.set).await.unwrap();
     assert_eq!(*open_view(&store, &manifest, found.samples).await.unwrap(), *found.set);
-    let path = packed.join(format!("view-{}.spdl", found.samples));
+    let path = packed.join(format!(".spdl/view-{}.spdl", found.samples));
     let bytes = fs::read(&path).unwrap();
     assert_eq!(Bytes::from(bytes.clone()), found.set.encode());
     for damaged in [&bytes[..bytes.len() - 1], &[&bytes[..], b"x"].concat(), b""] {

@@ -22,7 +22,7 @@ use spdl_core::{
 use spdl_shard::{
     blocking,
     format::{Compressed, ObjectRange, ShardIndex, StoredObject},
-    manifest::{Block, MANIFEST_NAME, Manifest},
+    manifest::{Block, Manifest},
     store::{DatasetStore, StoreError, StoreLayer},
     view::open_view,
 };
@@ -175,7 +175,7 @@ impl OpenDataset {
             });
         }
         let base = manifest.base().map(|_| bare.shards_url(&manifest)).transpose().map_err(store_error)?;
-        let base = base.map(|url| Arc::new(ShardsBase { url, manifest: bare.url_of(MANIFEST_NAME) }));
+        let base = base.map(|url| Arc::new(ShardsBase { url, manifest: bare.manifest_url(&manifest) }));
         if let Some(ShardsBase { url, .. }) = base.as_deref() {
             let elsewhere = |problem| format!("dataset `{}` has its shards elsewhere: {problem}", job.dataset);
             let admitted = access.stores.admit(url).map_err(elsewhere);

@@ -19,7 +19,7 @@ use super::{
     plan::PackPlan,
 };
 use crate::{
-    manifest::{BlockFacts, ShardFacts},
+    manifest::{BlockFacts, MetadataPlace, ShardFacts, in_metadata_folder},
     store::DatasetStore,
 };
 
@@ -27,7 +27,7 @@ use crate::{
 const VERSION: u32 = 1;
 /// Size of the longest of these files that is read, in bytes: some 100,000 shards.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-/// The folder that these files lie in.
+/// The folder that these files lie in, with the manifest.
 pub(super) const FOLDER: &str = "parts";
 
 /// What all parts of a pack have to agree on.
@@ -273,7 +273,7 @@ impl PartManifest {
 
     /// Returns the name of the file.
     pub(super) fn name_of(part: PackPart) -> String {
-        format!("{FOLDER}/part-{}-of-{}.json", part.number, part.count)
+        MetadataPlace::Hidden.path(&format!("{FOLDER}/part-{}-of-{}.json", part.number, part.count))
     }
 
     /// Returns the part that a file of this name is the manifest of.
@@ -310,7 +310,7 @@ impl ShardEntry {
 
     /// Returns the name of the file.
     pub(super) fn name_of(shard: &str) -> String {
-        format!("{FOLDER}/{shard}.json")
+        MetadataPlace::Hidden.path(&format!("{FOLDER}/{shard}.json"))
     }
 
     pub(super) async fn read(from: &DatasetStore, shard: &str) -> Result<Self, DatasetError> {
@@ -326,7 +326,7 @@ impl ShardEntry {
 
 /// Returns the file's name without its folder and its suffix, if it is one of these files by its folder and suffix.
 pub(super) fn stem_of(name: &str) -> Option<&str> {
-    name.strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".json")
+    in_metadata_folder(name)?.strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".json")
 }
 
 async fn write(to: &DatasetStore, name: &str, file: &impl Serialize) -> Result<(), DatasetError> {

@@ -3,17 +3,17 @@
 use super::{
     super::{
         ClassOrder, DatasetError, DatasetReport,
-        folder::{exists, in_use},
+        folder::in_use,
         listing::Listing,
-        replace::{NotCommitted, end_parts, has_parts_begun, is_shard_name, switch},
+        replace::{NotCommitted, end_parts, existing_manifest, has_parts_begun, is_shard_name, manifest_name, switch},
         report::DatasetTally,
     },
     PackPart,
     files::PartManifest,
 };
 use crate::{
-    index::INDEX_SUFFIX,
-    manifest::{MANIFEST_NAME, Manifest, ManifestBuilder},
+    index::is_index,
+    manifest::{MANIFEST_NAME, Manifest, ManifestBuilder, MetadataPlace, in_metadata_folder},
     store::DatasetStore,
 };
 
@@ -29,18 +29,18 @@ const NAMED: usize = 10;
 /// written.
 pub async fn merge(to: &DatasetStore) -> Result<DatasetReport, DatasetError> {
     let wrong = |problem: String| DatasetError::Parts { url: to.url().to_owned(), problem };
-    let is_shard = |name: &str| is_shard_name(name.strip_suffix(INDEX_SUFFIX).unwrap_or(name));
-    let folder = Listing::of(to, |name| is_shard(name) || PartManifest::part_of(name).is_some()).await?;
+    let is_of_shard = |name: &str| is_shard_name(name) || in_metadata_folder(name).is_some_and(is_index);
+    let folder = Listing::of(to, |name| is_of_shard(name) || PartManifest::part_of(name).is_some()).await?;
     let parts: Vec<PackPart> = folder.iter().filter_map(|object| PartManifest::part_of(object.name)).collect();
-    let manifest = match exists(to, MANIFEST_NAME).await? {
-        true => Some(to.manifest().await?),
-        false => None,
+    let manifest = match existing_manifest(to).await? {
+        Some(_) => Some(to.manifest().await?),
+        None => None,
     };
     let missing = missing(&parts).map_err(wrong);
     if let (Some(manifest), Err(_)) = (&manifest, &missing) {
         // The parts are removed after the manifest is written.
         if !has_parts_begun(to).await? {
-            return in_use(to, MANIFEST_NAME);
+            return in_use(to, &manifest.place().path(MANIFEST_NAME));
         }
         end_parts(to).await?;
         let bytes = manifest.shards().map(|shard| shard.bytes).sum();
@@ -58,7 +58,7 @@ pub async fn merge(to: &DatasetStore) -> Result<DatasetReport, DatasetError> {
     }
     let (builder, first) = (builder.expect("there is a part"), merging.first.expect("there is a part"));
     let classes = merging.tally.classes(first.classes, &ClassOrder::ByName)?;
-    let unwritable = |source| DatasetError::Unwritable { url: to.url_of(MANIFEST_NAME), source };
+    let unwritable = |source| DatasetError::Unwritable { url: to.url_of(&manifest_name()), source };
     let merged = builder.classes(classes).finish().map_err(unwritable)?;
     commit(to, manifest, &merged).await?;
     Ok(merging.tally.report(to.url(), &merged))
@@ -67,7 +67,7 @@ pub async fn merge(to: &DatasetStore) -> Result<DatasetReport, DatasetError> {
 /// Writes the manifest unless it is there already, and removes what the parts left.
 async fn commit(to: &DatasetStore, found: Option<Manifest>, merged: &Manifest) -> Result<(), DatasetError> {
     match found {
-        Some(found) if found.bytes() != merged.bytes() => return in_use(to, MANIFEST_NAME),
+        Some(found) if found.bytes() != merged.bytes() => return in_use(to, &found.place().path(MANIFEST_NAME)),
         Some(_) => {}
         None => switch(to, merged).await.map_err(|NotCommitted { error, .. }| error)?,
     }
@@ -129,7 +129,7 @@ impl Merging<'_> {
             }
         }
         for shard in shards {
-            let index = format!("{}{INDEX_SUFFIX}", shard.name);
+            let index = MetadataPlace::Hidden.index_path(&shard.name);
             self.check(&shard.name, shard.bytes, shard.etag.as_deref(), id)?;
             self.check(&index, shard.index_bytes, None, id)?;
             let added = builder.shard(&shard.facts(), &shard.blocks());

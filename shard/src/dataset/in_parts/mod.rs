@@ -14,7 +14,10 @@ use std::{ops::Range, str::FromStr};
 use futures::{StreamExt, TryStreamExt};
 
 use super::{DatasetError, listing::Listing, replace::is_shard_name};
-use crate::store::{DatasetStore, StoreError};
+use crate::{
+    manifest::{METADATA_FOLDER, MetadataPlace},
+    store::{DatasetStore, StoreError},
+};
 
 pub use merge::merge;
 pub use part::{PartReport, pack_part, pack_part_until};
@@ -75,9 +78,13 @@ pub(super) fn is_part_name(name: &str) -> bool {
     files::PartManifest::part_of(name).is_some() || files::stem_of(name).is_some_and(is_shard_name)
 }
 
-/// Removes what parts of a pack wrote besides their shards.
-pub(super) async fn remove_part_names(to: &DatasetStore) -> Result<(), DatasetError> {
-    let found = Listing::of(to, is_part_name).await?;
+/// Removes what parts of a pack wrote at `place` besides their shards.
+pub(super) async fn remove_part_names(to: &DatasetStore, place: MetadataPlace) -> Result<(), DatasetError> {
+    let found = match place {
+        MetadataPlace::Hidden => Listing::of_metadata(to, is_part_name).await?,
+        MetadataPlace::Beside => Listing::of(to, |name| is_part_name(&MetadataPlace::Hidden.path(name))).await?,
+    };
+    let folder = place.path(files::FOLDER);
     let (store, paths) = (to.object(), found.iter().map(|object| Ok(to.path_of(object.name))).collect::<Vec<_>>());
     let removed = store.delete_stream(futures::stream::iter(paths).boxed());
     let ours = |removed: Result<_, object_store::Error>| async move {
@@ -87,11 +94,11 @@ pub(super) async fn remove_part_names(to: &DatasetStore) -> Result<(), DatasetEr
         }
     };
     let removed = removed.then(ours).try_collect::<()>().await;
-    removed.map_err(|source| StoreError::of(&to.url_of(files::FOLDER), source))?;
-    to.remove_temporaries(files::FOLDER, |name| is_part_name(&format!("{}/{name}", files::FOLDER)))?;
-    if let Some(folder) = to.local_folder() {
+    removed.map_err(|source| StoreError::of(&to.url_of(&folder), source))?;
+    to.remove_temporaries(&folder, |name| is_part_name(&format!("{METADATA_FOLDER}/{}/{name}", files::FOLDER)))?;
+    if let Some(local) = to.local_folder() {
         // Only an empty folder is removed, so other programs' files stay.
-        let _ = std::fs::remove_dir(folder.join(files::FOLDER));
+        let _ = std::fs::remove_dir(local.join(folder));
     }
     Ok(())
 }
@@ -129,11 +136,16 @@ mod tests {
 
     #[test]
     fn names_of_parts_are_known_again() {
-        for name in ["parts/part-3-of-8.json", "parts/shard-000012.tar.json"] {
+        for name in [".spdl/parts/part-3-of-8.json", ".spdl/parts/shard-000012.tar.json"] {
             assert!(is_part_name(name), "{name}");
         }
-        for name in ["parts/part-8-of-8.json", "parts/part-03-of-8.json", "part-3-of-8.json", "parts/x.json", "parts/"]
-        {
+        for name in [
+            ".spdl/parts/part-8-of-8.json",
+            ".spdl/parts/part-03-of-8.json",
+            "parts/part-3-of-8.json",
+            ".spdl/parts/x.json",
+            ".spdl/parts/",
+        ] {
             assert!(!is_part_name(name), "{name}");
         }
     }

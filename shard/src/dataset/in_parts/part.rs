@@ -32,6 +32,7 @@ use super::{
 };
 use crate::{
     index::INDEX_SUFFIX,
+    manifest::{METADATA_FOLDER, MetadataPlace},
     store::{DatasetStore, MAX_INDEX_BYTES, StoreError, split},
 };
 
@@ -183,6 +184,7 @@ impl<'a> PartPacking<'a> {
         let names: Vec<String> = missing.iter().map(|shard| shard_name(*shard)).collect();
         let is_ours = |name: &str| names.iter().any(|own| name.strip_suffix(INDEX_SUFFIX).unwrap_or(name) == own);
         self.to.remove_temporaries("", is_ours)?;
+        self.to.remove_temporaries(METADATA_FOLDER, is_ours)?;
         let shards = missing.iter().map(|shard| plan.shards[*shard as usize]).collect();
         let records = RecordsOf { records: source.records.iter()?.enumerate(), shards };
         let mut groups = RunningStages::start(stages(self.options, source.files.clone(), records))?;
@@ -349,7 +351,7 @@ async fn known(
 /// Returns whether a shard and its index have the bytes that were written. A store's lasting etag says so without
 /// reading the shard.
 async fn is_there(to: &DatasetStore, shard: &PackedShard) -> Result<bool, DatasetError> {
-    let index = to.read(&format!("{}{INDEX_SUFFIX}", shard.name), MAX_INDEX_BYTES).await;
+    let index = to.read(&MetadataPlace::Hidden.index_path(&shard.name), MAX_INDEX_BYTES).await;
     match index {
         Ok(index) if Fingerprint::of(&index) == shard.index_hash => {}
         Ok(_) | Err(StoreError::Missing { .. }) => return Ok(false),

@@ -1,4 +1,4 @@
-//! The format of WebDataset tars: each shard is one object, with a record index beside it.
+//! The format of WebDataset tars: each shard is one object, and has a record index.
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ async fn packed_dataset(folder: &Path) -> DatasetReport {
 
 /// Returns every file of the dataset except its manifest, which records etags.
 fn indexes(folder: &Path) -> Vec<Vec<u8>> {
-    let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut names: Vec<_> = fs::read_dir(folder.join(".spdl")).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.retain(|name| name.extension().is_some_and(|extension| extension == "idx"));
     names.sort();
     names.iter().map(|name| fs::read(name).unwrap()).collect()
@@ -56,7 +56,7 @@ async fn what_would_be_lost_is_reported_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let made = packed_dataset(folder.path()).await;
     let set = folder.path().join("set");
-    let (before, manifest) = (indexes(&set), fs::read(set.join("manifest.spdl")).unwrap());
+    let (before, manifest) = (indexes(&set), fs::read(set.join(".spdl/manifest.spdl")).unwrap());
     let replace = IndexOptions { overwrite: Overwrite::Replace, ..Default::default() };
     for (options, expected) in [
         (
@@ -75,7 +75,10 @@ async fn what_would_be_lost_is_reported_before_anything_is_written() {
         let error = indexed(&set, &options).await.unwrap_err();
         assert!(error.to_string().contains(expected) && error.to_string().contains("checkpoint"), "{error}");
         assert!(error.hint().unwrap().contains("--discard-metadata"));
-        assert_eq!((indexes(&set), fs::read(set.join("manifest.spdl")).unwrap()), (before.clone(), manifest.clone()));
+        assert_eq!(
+            (indexes(&set), fs::read(set.join(".spdl/manifest.spdl")).unwrap()),
+            (before.clone(), manifest.clone())
+        );
     }
     let discard = IndexOptions { old_metadata: OldMetadata::Discard, ..replace };
     let report = indexed(&set, &discard).await.unwrap();

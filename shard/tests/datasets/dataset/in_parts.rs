@@ -1,6 +1,6 @@
 //! Packing in parts: their shards and the merged manifest are those of a pack in one part, whatever happens on the way.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::Value;
 use spdl_shard::{
@@ -12,11 +12,6 @@ use super::{
     interrupted::{Interrupted, Interruption, Writes},
     *,
 };
-
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    files.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(path).unwrap())).collect()
-}
 
 fn part(number: u32, count: u32) -> PackPart {
     PackPart::new(number, count).unwrap()
@@ -151,7 +146,7 @@ async fn parts_and_merges_that_are_interrupted_at_any_write_go_on_when_they_are_
                 () = writes.killed() => true,
             };
             assert!(failed || files(&to) == expected, "{how:?} at write {write} did nothing and said nothing");
-            if !to.join("manifest.spdl").exists() {
+            if !to.join(".spdl/manifest.spdl").exists() {
                 for number in 0..2 {
                     packed_part(&options, &to, number, 2).await.unwrap();
                 }
@@ -178,7 +173,7 @@ async fn a_part_that_is_run_again_packs_only_shards_that_are_not_as_it_wrote_the
     let options = options(&path("in"));
     let first = packed_part(&options, &path("set"), 0, 1).await.unwrap();
     assert_eq!((first.kept_shards, first.shards), (0, first.all_shards));
-    let before = files(&path("set").join("parts"));
+    let before = files(&path("set").join(".spdl/parts"));
     assert_eq!(before.keys().collect::<Vec<_>>(), ["part-0-of-1.json"]);
     let again = packed_part(&options, &path("set"), 0, 1).await.unwrap();
     assert_eq!(again, PartReport { kept_shards: first.shards, ..first.clone() });
@@ -191,11 +186,11 @@ async fn a_part_that_is_run_again_packs_only_shards_that_are_not_as_it_wrote_the
     fs::write(at_set("shard-000000.tar"), &damaged).unwrap();
     fs::write(at_set("shard-000001.tar"), &fs::read(at_set("shard-000001.tar")).unwrap()[1..]).unwrap();
     fs::remove_file(at_set("shard-000002.tar")).unwrap();
-    fs::write(at_set("shard-000003.tar.idx"), "another one").unwrap();
+    fs::write(at_set(".spdl/shard-000003.tar.idx"), "another one").unwrap();
     let repaired = packed_part(&options, &path("set"), 0, 1).await.unwrap();
     assert_eq!(repaired, PartReport { kept_shards: first.shards - 4, ..first });
     assert_eq!(fs::read(at_set("shard-000000.tar")).unwrap(), whole);
-    assert_eq!(files(&path("set").join("parts")), before);
+    assert_eq!(files(&path("set").join(".spdl/parts")), before);
 }
 
 #[tokio::test]
@@ -236,7 +231,7 @@ async fn parts_that_are_missing_or_do_not_fit_are_named() {
 
     // What other programs may have changed.
     let json = |name: &str, change: &dyn Fn(&mut Value)| {
-        let file = path("set/parts").join(name);
+        let file = path("set/.spdl/parts").join(name);
         let before = fs::read(&file).unwrap();
         let mut value = serde_json::from_slice(&before).unwrap();
         change(&mut value);
@@ -258,16 +253,16 @@ async fn parts_that_are_missing_or_do_not_fit_are_named() {
     let restore = json("part-3-of-5.json", &|part| part["shards"][0]["blocks"][0][1] = 0.into());
     problem(merge(&at(&path("set"))).await, &["manifest.spdl` cannot be written", "does not fit into shard"]);
     restore();
-    fs::write(path("set/parts/part-3-of-5.json"), "{").unwrap();
+    fs::write(path("set/.spdl/parts/part-3-of-5.json"), "{").unwrap();
     problem(merge(&at(&path("set"))).await, &["part-3-of-5.json` cannot be used: EOF"]);
-    fs::remove_file(path("set/parts/part-3-of-5.json")).unwrap();
+    fs::remove_file(path("set/.spdl/parts/part-3-of-5.json")).unwrap();
     packed_part(&good, &path("set"), 3, 5).await.unwrap();
-    fs::write(path("set/parts/part-0-of-2.json"), "{}").unwrap();
+    fs::write(path("set/.spdl/parts/part-0-of-2.json"), "{}").unwrap();
     problem(
         merge(&at(&path("set"))).await,
-        &["parts of two packs: `parts/part-0-of-2.json` and `parts/part-0-of-5.json`"],
+        &["parts of two packs: `.spdl/parts/part-0-of-2.json` and `.spdl/parts/part-0-of-5.json`"],
     );
-    fs::remove_file(path("set/parts/part-0-of-2.json")).unwrap();
+    fs::remove_file(path("set/.spdl/parts/part-0-of-2.json")).unwrap();
 
     // A shard that is not the one that was packed.
     let shard = path("set/shard-000001.tar");
@@ -312,7 +307,7 @@ async fn parts_and_other_commands_do_not_write_into_each_others_folders() {
     assert!(error.contains("in/ant/none.jpg` does not exist"), "{error}");
     assert!(files(&path("none")).is_empty());
     // The rest of a killed pack without parts.
-    write(path("rest/unfinished.spdl"), "# A dataset is being written here\nshard-*.tar\n");
+    write(path("rest/.spdl/unfinished.spdl"), "# A dataset is being written here\nshard-*.tar\n");
     assert!(matches!(packed_part(&options, &path("rest"), 0, 2).await, Err(DatasetError::Unfinished { .. })));
 }
 
@@ -324,18 +319,18 @@ async fn the_parts_of_ten_thousand_shards_are_merged_without_reading_a_shard() {
     let path = |name: &str| folder.path().join(name);
     captioned(&path("in"));
     packed_part(&PackOptions { shard_records: Some(40), ..options(&path("in")) }, &path("one"), 0, 1).await.unwrap();
-    let model: Value = serde_json::from_slice(&fs::read(path("one/parts/part-0-of-1.json")).unwrap()).unwrap();
+    let model: Value = serde_json::from_slice(&fs::read(path("one/.spdl/parts/part-0-of-1.json")).unwrap()).unwrap();
     let shard_bytes = 256_u64 << 20;
     let blocks: Vec<Value> =
         (0..32_u64).map(|block| serde_json::json!([block << 23, 8 << 20, block * 80, 80, 80])).collect();
-    fs::create_dir_all(path("set/parts")).unwrap();
+    fs::create_dir_all(path("set/.spdl/parts")).unwrap();
     for number in 0..u64::from(PARTS) {
         let mut part = model.clone();
         let range = number * SHARDS / u64::from(PARTS)..(number + 1) * SHARDS / u64::from(PARTS);
         let shard = |shard: u64| {
             let name = format!("shard-{shard:06}.tar");
             // Files that take no room.
-            for (name, bytes) in [(name.clone(), shard_bytes), (format!("{name}.idx"), 1 << 20)] {
+            for (name, bytes) in [(name.clone(), shard_bytes), (format!(".spdl/{name}.idx"), 1 << 20)] {
                 fs::File::create(path("set").join(name)).unwrap().set_len(bytes).unwrap();
             }
             let mut entry = model["shards"][0].clone();
@@ -348,12 +343,12 @@ async fn the_parts_of_ten_thousand_shards_are_merged_without_reading_a_shard() {
         part["shards"] = range.map(shard).collect();
         (part["part"], part["parts"]) = (number.into(), PARTS.into());
         part["pack"]["source"]["shards"] = SHARDS.into();
-        fs::write(path(&format!("set/parts/part-{number}-of-{PARTS}.json")), serde_json::to_vec(&part).unwrap())
+        fs::write(path(&format!("set/.spdl/parts/part-{number}-of-{PARTS}.json")), serde_json::to_vec(&part).unwrap())
             .unwrap();
     }
     let begun = std::time::Instant::now();
     let merged = merge(&at(&path("set"))).await.unwrap();
     println!("merged {SHARDS} shards in {PARTS} parts in {:?}", begun.elapsed());
     assert_eq!((merged.shards, merged.blocks, merged.records), (10_000, 320_000, 25_600_000));
-    assert!(!path("set/parts").exists());
+    assert!(!path("set/.spdl/parts").exists());
 }

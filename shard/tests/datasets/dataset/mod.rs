@@ -4,13 +4,14 @@ mod again;
 mod elsewhere;
 mod fields;
 mod foreign;
+mod foreign_files;
 mod in_parts;
 mod interrupted;
 mod originals;
 mod replaced;
 mod written;
 
-use std::{fs, path::Path, sync::Mutex};
+use std::{collections::BTreeMap, fs, path::Path, sync::Mutex};
 
 use spdl_shard::{
     dataset::{
@@ -32,6 +33,31 @@ pub(crate) fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
 
 pub(crate) fn at(folder: &Path) -> DatasetStore {
     DatasetStore::create_with(folder.to_str().unwrap(), &StoreOptions::default()).unwrap()
+}
+
+/// Returns every file under a folder, by its path in the folder.
+pub(crate) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let (mut found, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
+    while let Some(open) = folders.pop() {
+        for entry in fs::read_dir(open).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+                found.insert(name, fs::read(path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// Returns the names of what a folder holds, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
 }
 
 async fn packed(options: &PackOptions, to: &Path) -> Result<DatasetReport, DatasetError> {
@@ -389,7 +415,7 @@ async fn a_tar_that_is_cut_is_named_with_the_byte() {
     write(folder.path().join("poor.tar"), &whole[..3000]);
     let error = indexed(folder.path(), &Default::default()).await.unwrap_err();
     assert_eq!(error.to_string(), "shard `poor.tar` at byte 3000: the tar is cut off: it ends inside a member");
-    assert!(!folder.path().join("manifest.spdl").exists(), "what is not finished is no dataset");
+    assert_eq!(names(folder.path()), ["good.tar", "poor.tar"], "what is not finished is no dataset");
     let empty = tempfile::tempdir().unwrap();
     let error = indexed(empty.path(), &Default::default()).await.unwrap_err().to_string();
     assert!(
@@ -407,18 +433,16 @@ async fn a_dataset_is_only_replaced_when_it_is_wanted_and_nothing_of_it_stays() 
     options.shard_records = Some(3);
     assert_eq!(packed(&options, &to).await.unwrap().shards, 6);
     let error = packed(&options, &to).await.unwrap_err();
-    assert!(matches!(&error, DatasetError::InUse { url } if url.ends_with("out/manifest.spdl")), "{error}");
+    assert!(matches!(&error, DatasetError::InUse { url } if url.ends_with("out/.spdl/manifest.spdl")), "{error}");
     assert!(error.hint().unwrap().contains("--force"));
     write(to.join("mine.tar"), "somebody's");
     options.shard_records = Some(10);
     options.overwrite = Overwrite::Replace;
     assert_eq!(packed(&options, &to).await.unwrap().shards, 2);
-    let mut names: Vec<_> = fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    names.sort_unstable();
-    let expected = ["manifest.spdl", "mine.tar", "shard-000000.tar", "shard-000000.tar.idx", "shard-000001.tar"];
-    assert_eq!(names[..5], expected);
-    assert_eq!(names.len(), 6);
-    fs::remove_file(to.join("manifest.spdl")).unwrap();
+    assert_eq!(names(&to), [".spdl", "mine.tar", "shard-000000.tar", "shard-000001.tar"]);
+    let about = ["manifest.spdl", "shard-000000.tar.idx", "shard-000001.tar.idx"];
+    assert_eq!(names(&to.join(".spdl")), about);
+    fs::remove_file(to.join(".spdl/manifest.spdl")).unwrap();
     options.overwrite = Overwrite::Refuse;
     let error = packed(&options, &to).await.unwrap_err();
     assert!(matches!(&error, DatasetError::InUse { url } if url.ends_with("mine.tar")), "{error}");
@@ -433,20 +457,21 @@ async fn every_fault_is_found_and_named() {
     let to = folder.path().join("out");
     packed(&options, &to).await.unwrap();
     let all = records(&to).await;
-    let path = |shard: u32, more: &str| to.join(format!("shard-{shard:06}.tar{more}"));
+    let path = |shard: u32| to.join(format!("shard-{shard:06}.tar"));
+    let index_path = |shard: u32| to.join(format!(".spdl/shard-{shard:06}.tar.idx"));
     let change = |path: &Path, change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = fs::read(path).unwrap();
         change(&mut bytes);
         fs::write(path, bytes).unwrap();
     };
-    let manifest = Manifest::open(fs::read(to.join("manifest.spdl")).unwrap()).unwrap();
+    let manifest = Manifest::open(fs::read(to.join(".spdl/manifest.spdl")).unwrap()).unwrap();
     let hurt = at(&to).index(&manifest.shard(1)).await.unwrap().record(2).field("jpg").unwrap().offset as usize;
-    change(&path(1, ""), &|bytes| bytes[hurt + 5] ^= 1);
-    change(&path(2, ".idx"), &|bytes| *bytes.last_mut().unwrap() ^= 1);
-    fs::remove_file(path(3, "")).unwrap();
-    fs::copy(path(0, ".idx"), path(4, ".idx")).unwrap();
+    change(&path(1), &|bytes| bytes[hurt + 5] ^= 1);
+    change(&index_path(2), &|bytes| *bytes.last_mut().unwrap() ^= 1);
+    fs::remove_file(path(3)).unwrap();
+    fs::copy(index_path(0), index_path(4)).unwrap();
     let cut = at(&to).index(&manifest.shard(5)).await.unwrap().record(1).field("cls").unwrap().offset;
-    change(&path(5, ""), &|bytes| bytes.truncate(cut as usize));
+    change(&path(5), &|bytes| bytes.truncate(cut as usize));
 
     let report = verified(&to).await;
     let faults = report.faults.iter().map(|VerifyFault { shard, record, problem }| {

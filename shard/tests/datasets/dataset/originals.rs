@@ -1,7 +1,5 @@
 //! Comparing datasets with their originals, and writing them back as files.
 
-use std::collections::BTreeMap;
-
 use spdl_shard::{
     dataset::{Against, PictureCheck, UnpackReport, VerifyOptions, unpack},
     index::{IndexBuilder, Segments},
@@ -37,23 +35,6 @@ async fn compared(dataset: &Path, against: Against) -> VerifyReport {
 fn described(report: &VerifyReport) -> Vec<String> {
     let described = |fault: &VerifyFault| format!("{}: {}", fault.record.as_deref().unwrap_or("-"), fault.problem);
     report.faults.iter().map(described).collect()
-}
-
-/// Returns every file under a folder, by its path in the folder.
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let (mut found, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
-    while let Some(open) = folders.pop() {
-        for entry in fs::read_dir(open).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
-                found.insert(name, fs::read(path).unwrap());
-            }
-        }
-    }
-    found
 }
 
 #[tokio::test]
@@ -392,7 +373,7 @@ async fn a_table_that_is_not_its_pictures_is_a_fault() {
         }
     }
     let (changed, index_hash) = builder.finish(index.shard_bytes()).unwrap();
-    fs::write(path("ready").join(format!("{}.idx", shard.url)), changed.bytes()).unwrap();
+    fs::write(path("ready/.spdl").join(format!("{}.idx", shard.url)), changed.bytes()).unwrap();
     let facts = ShardFacts {
         url: shard.url.to_owned(),
         bytes: shard.bytes,
@@ -409,7 +390,7 @@ async fn a_table_that_is_not_its_pictures_is_a_fault() {
     });
     let mut builder = ManifestBuilder::new("ready").classes(manifest.classes());
     builder.shard(&facts, &blocks.collect::<Vec<_>>()).unwrap();
-    fs::write(path("ready/manifest.spdl"), builder.finish().unwrap().bytes()).unwrap();
+    fs::write(path("ready/.spdl/manifest.spdl"), builder.finish().unwrap().bytes()).unwrap();
 
     let found = verified(&path("ready")).await;
     let expected = "space/rocket: field `jpg` has restart segments that are not where its table has them";

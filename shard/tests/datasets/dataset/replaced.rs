@@ -1,7 +1,7 @@
 //! Replacing a dataset, interrupted at every single write: either the old or the new dataset exists as a whole, and the
 //! next run leaves nothing but its own objects.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use spdl_core::Fingerprint;
 use spdl_shard::{dataset::OldMetadata, store::StoreLayer};
@@ -11,15 +11,8 @@ use super::{
     *,
 };
 
-/// Returns every file of a folder except its manifest, which records different etags in every place.
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    files.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(path).unwrap())).collect()
-}
-
 fn copied(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    files(from).into_iter().for_each(|(name, bytes)| fs::write(to.join(name), bytes).unwrap());
+    files(from).into_iter().for_each(|(name, bytes)| write(to.join(name), bytes));
 }
 
 /// Verifies the dataset, and returns its fingerprint and records.
@@ -119,8 +112,8 @@ async fn an_index_that_was_lost_comes_back_though_the_rest_is_kept() {
     let options =
         PackOptions { shard_records: Some(5), ..PackOptions::new(PackSource::ImageFolder(folder.path().join("in"))) };
     let made = packed(&options, &set).await.unwrap();
-    fs::remove_file(set.join("shard-000001.tar.idx")).unwrap();
-    write(set.join("shard-000000.tar.idx"), "damaged");
+    fs::remove_file(set.join(".spdl/shard-000001.tar.idx")).unwrap();
+    write(set.join(".spdl/shard-000000.tar.idx"), "damaged");
     let again = IndexOptions { overwrite: Overwrite::Replace, ..Default::default() };
     assert_eq!(indexed(&set, &again).await.unwrap().fingerprint, made.fingerprint);
     assert_eq!(verified(&set).await.faults, []);

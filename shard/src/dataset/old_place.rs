@@ -1,0 +1,61 @@
+//! The files about a dataset that versions before [`METADATA_FOLDER`](crate::manifest::METADATA_FOLDER) wrote beside its
+//! shards. They are read there, and leave when the dataset is replaced. Names say nothing about whose a file is: bytes do.
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use spdl_core::{Fingerprint, view::MAX_VIEW_BYTES};
+
+use super::{DatasetError, folder::remove, in_parts::is_part_name, listing::Listing, replace::UNFINISHED_NAME};
+use crate::{
+    manifest::{MANIFEST_NAME, Manifest, MetadataPlace, Shard},
+    store::{DatasetStore, MAX_MANIFEST_BYTES, StoreError},
+    view::view_called,
+};
+
+/// Number of files that are looked at at once.
+const FILES_AT_ONCE: usize = 8;
+
+/// Returns whether an object of a dataset's folder has a name that older versions gave a file about the dataset, other
+/// than an index.
+pub(super) fn is_of_old_place(name: &str) -> bool {
+    name == MANIFEST_NAME
+        || name == UNFINISHED_NAME
+        || view_called(name).is_some()
+        || is_part_name(&MetadataPlace::Hidden.path(name))
+}
+
+/// Removes the manifest beside the shards, whose place another one has taken, and what belongs to it. Views move.
+pub(super) async fn leave_old_place(to: &DatasetStore) -> Result<(), DatasetError> {
+    let Some(bytes) = found(to.read(MANIFEST_NAME, MAX_MANIFEST_BYTES).await)? else { return Ok(()) };
+    let Ok(manifest) = Manifest::open(bytes) else { return Ok(()) };
+    for view in Listing::of(to, |name| view_called(name).is_some()).await?.iter() {
+        let bytes = found(to.read(view.name, MAX_VIEW_BYTES as u64).await)?;
+        if let Some(bytes) = bytes.filter(|bytes| view_called(view.name) == Some(Fingerprint::of(bytes))) {
+            to.put(&MetadataPlace::Hidden.path(view.name), bytes).await?;
+            remove(to, view.name).await?;
+        }
+    }
+    let indexes: Vec<_> = manifest.shards().map(|shard| remove_index(to, shard)).collect();
+    stream::iter(indexes).buffer_unordered(FILES_AT_ONCE).try_collect::<()>().await?;
+    // It goes last: it names the indexes.
+    remove(to, MANIFEST_NAME).await
+}
+
+/// Removes the index beside a shard, if it is the one that the manifest was made with.
+async fn remove_index(to: &DatasetStore, shard: Shard<'_>) -> Result<(), DatasetError> {
+    let name = MetadataPlace::Beside.index_path(shard.url);
+    let index = found(to.read(&name, shard.index_bytes).await)?;
+    if index.is_some_and(|index| Fingerprint::of(&index) == shard.index_hash) {
+        remove(to, &name).await?;
+    }
+    Ok(())
+}
+
+/// Returns what was read, unless there is nothing, or a longer file than ours can be.
+fn found(read: Result<Bytes, StoreError>) -> Result<Option<Bytes>, DatasetError> {
+    match read {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(StoreError::Missing { .. } | StoreError::TooLarge { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

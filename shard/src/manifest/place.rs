@@ -1,0 +1,47 @@
+//! Where the files about a dataset lie, beside its shards: the manifest, record indexes, evaluated views, and lists of a
+//! command that is writing.
+
+use crate::index::INDEX_SUFFIX;
+
+/// Name of the manifest.
+pub const MANIFEST_NAME: &str = "manifest.spdl";
+
+/// The folder, in that of a dataset, which holds the files about it. It is hidden, so that other programs find nothing but
+/// the data: `pyarrow` and the Hub's `datasets` read every file that is not, and Energon and DALI have record indexes of
+/// their own, called `x.tar.idx`, too.
+pub const METADATA_FOLDER: &str = ".spdl";
+
+/// Where the files about a dataset lie in its folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetadataPlace {
+    /// In [`METADATA_FOLDER`], where all of them are written.
+    #[default]
+    Hidden,
+    /// In the folder itself, where they were written before. They are read there.
+    Beside,
+}
+
+impl MetadataPlace {
+    /// The places in the order in which a manifest is looked for.
+    pub const ALL: [Self; 2] = [Self::Hidden, Self::Beside];
+
+    /// Returns the path of the file `name`, relative to the dataset's folder.
+    #[must_use]
+    pub fn path(self, name: &str) -> String {
+        match self {
+            Self::Hidden if in_metadata_folder(name).is_none() => format!("{METADATA_FOLDER}/{name}"),
+            _ => name.to_owned(),
+        }
+    }
+
+    /// Returns the path of the record index of the shard at `shard`, relative to the dataset's folder.
+    #[must_use]
+    pub fn index_path(self, shard: &str) -> String {
+        self.path(&format!("{shard}{INDEX_SUFFIX}"))
+    }
+}
+
+/// Returns the path in [`METADATA_FOLDER`] of something that lies in it.
+pub(crate) fn in_metadata_folder(path: &str) -> Option<&str> {
+    path.strip_prefix(METADATA_FOLDER)?.strip_prefix('/')
+}
