@@ -459,6 +459,7 @@ def index(
     key_ends_at: str | None,
     classes: tuple[str, list[str]] | None,
     block_size: int | str | None,
+    skip_bad_shards: int,
     force: bool,
     discard_metadata: bool,
     on_progress: Callable[[int, int, int, int | None, int | None], object] | None,

@@ -64,6 +64,8 @@ class DatasetReport:
     uncounted_fields: list[str]
     #: Number of files of the source that were left out.
     skipped_files: int
+    #: The shards that `index` left out because they are bad, and what is wrong with each.
+    bad_shards: dict[str, str]
     #: The first hundred oddities, each with the name of what is odd.
     notes: list[str]
     #: Of its manifest.
@@ -73,6 +75,7 @@ class DatasetReport:
     def of(cls, text: str) -> DatasetReport:
         """Reads what `spdl-ctl` prints with `--json`."""
         found = json.loads(text)
+        found["bad_shards"] = {bad["shard"]: bad["problem"] for bad in found["bad_shards"]}
         return cls(**{field.name: found[field.name] for field in dataclasses.fields(cls)})
 
 
@@ -237,6 +240,7 @@ def index(
     classes_file: str | os.PathLike[str] | None = None,
     classes_from: str | os.PathLike[str] | None = None,
     block_size: int | str | None = None,
+    skip_bad_shards: int = 0,
     force: bool = False,
     discard_metadata: bool = False,
     progress: bool = True,
@@ -258,6 +262,7 @@ def index(
     classes_file: a text file with the classes in the order of their numbers, one on each line.
     classes_from: take the classes of this dataset, as for validation those of training.
     block_size: bytes of a block, the unit of shuffle, fetch and cache. Default: 8 MiB.
+    skip_bad_shards: leave out up to this many shards that are damaged, or no shards of the format, and name them in `bad_shards` of the report. Without, the first one is an error.
     force: replace a manifest that is there, after all shards are read. It keeps what that has about shards whose bytes are the same.
     discard_metadata: with `force`, drop that too. The result is another dataset: jobs and checkpoints of the old one do not work with it.
     progress: show a bar, of `tqdm` if it is installed, or else lines on standard error.
@@ -280,6 +285,7 @@ def index(
             key_ends_at=key_ends_at,
             classes=class_order(classes, classes_file, classes_from),
             block_size=block_size,
+            skip_bad_shards=skip_bad_shards,
             force=force,
             discard_metadata=discard_metadata,
             on_progress=show,

@@ -140,7 +140,7 @@ pub(crate) fn pack(
 
 /// Makes a manifest for what is in a folder, and returns the report as JSON. Takes what `spdl-ctl index` takes.
 #[pyfunction]
-#[pyo3(signature = (dataset, *, format, table, out, shards, split, all_splits, name, boxes, key_ends_at, classes, block_size, force, discard_metadata, on_progress))]
+#[pyo3(signature = (dataset, *, format, table, out, shards, split, all_splits, name, boxes, key_ends_at, classes, block_size, skip_bad_shards, force, discard_metadata, on_progress))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn index(
     py: Python<'_>,
@@ -156,6 +156,7 @@ pub(crate) fn index(
     key_ends_at: Option<String>,
     classes: Option<(String, Vec<String>)>,
     block_size: Option<ByteSize>,
+    skip_bad_shards: u32,
     force: bool,
     discard_metadata: bool,
     on_progress: Option<Py<PyAny>>,
@@ -185,6 +186,7 @@ pub(crate) fn index(
         boxes,
         key_ends_at: key_ends_at.transpose()?,
         block_bytes: block_size.map(|size| size.0),
+        skip_bad_shards,
         overwrite: overwrite(force),
         old_metadata: if discard_metadata { OldMetadata::Discard } else { OldMetadata::Keep },
         ..IndexOptions::default()
@@ -522,6 +524,7 @@ fn of_dataset(py: Python<'_>, error: &DatasetError) -> PyErr {
         ("`--all-splits`", "`all_splits=True`"),
         ("`--key-ends-at last-dot`", "`key_ends_at=\"last-dot\"`"),
         ("`first-dot`", "`\"first-dot\"`"),
+        ("--skip-bad-shards", "`skip_bad_shards`"),
         ("--discard-metadata", "`discard_metadata=True`"),
         ("--force", "`force=True`"),
     ];

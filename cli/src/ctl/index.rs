@@ -57,6 +57,10 @@ pub(crate) struct IndexArgs {
     /// Size of a block, the unit of shuffle, fetch and cache; 8 MiB when not given.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     block_size: Option<u64>,
+    /// Leaves out up to this many shards that are damaged, or no shards of the format, and names them. Without, the first one is an
+    /// error.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    skip_bad_shards: u32,
     /// Replaces an existing manifest, after all shards are read. Keeps its metadata of shards whose bytes are the
     /// same: their blocks, their samples, the segments of crop-ready pictures, and the classes.
     #[arg(long)]
@@ -83,6 +87,7 @@ pub(crate) fn run(args: IndexArgs) -> Outcome {
         boxes: args.boxes,
         key_ends_at: args.key_ends_at,
         block_bytes: args.block_size,
+        skip_bad_shards: args.skip_bad_shards,
         overwrite: pack::overwrite(args.force),
         old_metadata: if args.discard_metadata { OldMetadata::Discard } else { OldMetadata::Keep },
         ..IndexOptions::default()

@@ -255,6 +255,9 @@ fn print_content(made: &DatasetReport) -> Result<(), CtlError> {
             left_out.example
         )?;
     }
+    for bad in &made.bad_shards {
+        outln!("left out: shard `{}`: {}", bad.shard, bad.problem)?;
+    }
     for odd in &made.odd_members {
         outln!("note: {} {} (`{}` in shard `{}`)", report::grouped(odd.count), odd.what.text(), odd.first, odd.shard)?;
     }

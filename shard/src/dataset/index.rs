@@ -19,8 +19,8 @@ use super::{
         NotCommitted, is_metadata, manifest_name, recover, refuse_manifest, remove_unused, settle_indexes,
         staged_index, switch,
     },
-    report::{DatasetTally, Meter},
-    scan::Scan,
+    report::{DatasetTally, LeftOutShard, Meter},
+    scan::{BadShard, Scan, ShardResult},
     source::way_out_of,
     split::Splits,
 };
@@ -57,6 +57,9 @@ pub struct IndexOptions {
     pub classes: ClassOrder,
     /// Size at which blocks are cut, in bytes. Default: 8 MiB. See [`PackOptions`](super::PackOptions::block_bytes).
     pub block_bytes: Option<u64>,
+    /// Number of shards that are left out if they are damaged, or no shards of the format. The report names them. Default: 0, the
+    /// first one is an error.
+    pub skip_bad_shards: u32,
     /// Number of shards that are read at once, on a thread each. Default: 4. They share 48 MiB of memory.
     pub shards_at_once: usize,
     /// What happens if there is a manifest. Default: refuse.
@@ -108,6 +111,7 @@ impl Default for IndexOptions {
             key_ends_at: None,
             classes: ClassOrder::ByName,
             block_bytes: None,
+            skip_bad_shards: 0,
             shards_at_once: 4,
             overwrite: Overwrite::Refuse,
             old_metadata: OldMetadata::Keep,
@@ -254,15 +258,21 @@ impl Indexing<'_> {
             classes,
             meter: &self.meter,
         });
+        let (mut are_all_bad, mut last_bad) = (true, None);
         loop {
             let mut shard = tokio::select! {
                 biased;
                 () = &mut *stop => return Err(DatasetError::Stopped { url: self.to.url().to_owned() }),
                 shard = scanned.try_next() => match shard? {
-                    Some(shard) => shard,
+                    Some(ShardResult::Scanned(shard)) => shard,
+                    Some(ShardResult::Bad(bad)) => {
+                        last_bad = Some(leave_out(&mut self.tally, self.from, self.options.skip_bad_shards, bad)?);
+                        continue;
+                    }
                     None => break,
                 },
             };
+            are_all_bad = false;
             let is_kept = self.old_manifest.restore(self.to, format, self.options, &mut shard).await?;
             add_shard(&mut self.manifest, &shard)?;
             let name = MetadataPlace::Hidden.index_path(&shard.facts.url);
@@ -275,8 +285,30 @@ impl Indexing<'_> {
                 put_index(self.to, &name, &shard.index).await?;
             }
         }
-        Ok(())
+        match last_bad.filter(|_| are_all_bad) {
+            Some(last) => Err(too_many_bad(&self.tally, self.from, "there is no other".to_owned(), last)),
+            None => Ok(()),
+        }
     }
+}
+
+/// Notes a shard that is left out, and returns what is wrong with it. Fails if there are too many.
+fn leave_out(
+    tally: &mut DatasetTally,
+    from: &DatasetStore,
+    allowed: u32,
+    BadShard { shard, error }: BadShard,
+) -> Result<DatasetError, DatasetError> {
+    tally.bad_shards.push(LeftOutShard { shard, problem: error.to_string() });
+    if tally.bad_shards.len() > allowed as usize {
+        return Err(too_many_bad(tally, from, format!("{allowed} may be left out"), error));
+    }
+    Ok(error)
+}
+
+fn too_many_bad(tally: &DatasetTally, from: &DatasetStore, allowed: String, last: DatasetError) -> DatasetError {
+    let bad = tally.bad_shards.len() as u32;
+    DatasetError::BadShards { url: from.url().to_owned(), bad, allowed, last: Box::new(last) }
 }
 
 /// Lists the objects that may belong to the dataset.

@@ -46,10 +46,10 @@ pub use listing::{ListedObject, Listing};
 pub use originals::Against;
 pub use pack::{Jpegs, PackOptions, PackOrder, pack, pack_until};
 pub(crate) use report::ScanCounts;
-pub use report::{DatasetProgress, DatasetReport};
+pub use report::{DatasetProgress, DatasetReport, LeftOutShard};
 pub use scalable::JpegAsItIs;
+pub use scan::{BadShard, Scan, ScannedShard, ShardResult};
 pub(crate) use scan::{DatasetOddities, Outline};
-pub use scan::{Scan, ScannedShard};
 use source::LeftOutTally;
 pub use source::{Annotations, FieldChoice, LeftOut, LeftOutReason, PackSource};
 pub(crate) use source::{LABEL_FIELD, at_line, field_name, is_picture, read_text};
@@ -177,6 +177,18 @@ pub enum DatasetError {
         /// What was expected, and what was found instead.
         problem: String,
     },
+    /// More shards are bad than may be left out, or all of them.
+    #[error("`{url}`: shards that cannot be read: {bad}, and {allowed}; the last of them: {last}")]
+    BadShards {
+        /// The folder.
+        url: String,
+        /// Number of bad shards that were found.
+        bad: u32,
+        /// How many may be left out, in words.
+        allowed: String,
+        /// What is wrong with the last of them.
+        last: Box<DatasetError>,
+    },
     /// The shards are of several splits.
     #[error("`{url}` has several splits: {found}")]
     Splits {
@@ -246,6 +258,16 @@ impl DatasetError {
         matches!(self, Self::Store(error) if error.is_retryable())
     }
 
+    /// Returns whether a shard's bytes are the cause, so that the others can be read.
+    pub(crate) fn is_of_shard(&self) -> bool {
+        let is_of_file = |error: &StoreError| matches!(error, StoreError::Changed { .. } | StoreError::Format { .. });
+        match self {
+            Self::Tar(_) | Self::Source { .. } | Self::Unwritable { .. } => true,
+            Self::Store(error) => is_of_file(error),
+            _ => false,
+        }
+    }
+
     /// Returns what the user can do about it, for the `hint:` line.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
@@ -258,6 +280,9 @@ impl DatasetError {
             Self::KeyTwice { .. } => Some("give each sample a key of its own, or none to have them numbered"),
             Self::NotEmpty { .. } => Some("choose a folder that is empty or does not exist; nothing is overwritten"),
             Self::Damaged { .. } => Some("`spdl-ctl verify` names all that is wrong with a dataset"),
+            Self::BadShards { .. } => {
+                Some("look at the shards, copy them once more, or allow more with --skip-bad-shards")
+            }
             Self::Splits { .. } => {
                 Some("give `--split NAME` for a dataset of one of them, or `--all-splits` for one of them all")
             }

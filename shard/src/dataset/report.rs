@@ -71,6 +71,8 @@ pub struct DatasetReport {
     pub skipped_files: u64,
     /// The files that were left out, by suffix and reason.
     pub left_out: Vec<LeftOut>,
+    /// The shards that were left out because they are bad.
+    pub bad_shards: Vec<LeftOutShard>,
     /// Number of pictures that were made crop-ready; pictures that could not be are unchanged.
     pub crop_ready_pictures: u64,
     /// Bytes of these pictures before.
@@ -89,12 +91,22 @@ pub struct DatasetReport {
     pub notes: Vec<String>,
 }
 
+/// A shard that was left out of a dataset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftOutShard {
+    /// Its name.
+    pub shard: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
 /// Adds up the catalogues of shards.
 #[derive(Debug, Default)]
 pub(super) struct DatasetTally {
     pub(super) odd: DatasetOddities,
     pub(super) pictures_without_annotation: u64,
     pub(super) left_out: Vec<LeftOut>,
+    pub(super) bad_shards: Vec<LeftOutShard>,
     pub(super) jpegs: JpegTally,
     pub(super) bytes: u64,
 }
@@ -164,6 +176,7 @@ impl DatasetTally {
             pictures_without_annotation: self.pictures_without_annotation,
             skipped_files: self.left_out.iter().map(|entry| entry.files).sum(),
             left_out: self.left_out,
+            bad_shards: self.bad_shards,
             crop_ready_pictures: self.jpegs.crop_ready.pictures,
             crop_ready_source_bytes: self.jpegs.crop_ready.source_bytes,
             crop_ready_bytes: self.jpegs.crop_ready.bytes,

@@ -32,6 +32,11 @@ pub struct Scan<'s> {
 }
 
 impl Scan<'_> {
+    /// Returns what becomes of shards that are bad.
+    pub(crate) fn bad_shards(&self) -> BadShards {
+        if self.options.skip_bad_shards > 0 { BadShards::AreNamed } else { BadShards::EndTheScan }
+    }
+
     /// Refuses samples from annotations, for a format that has none: `problem` says why.
     pub(crate) fn refuse_boxes(&self, problem: &str) -> Result<(), DatasetError> {
         match self.options.boxes {
@@ -39,6 +44,48 @@ impl Scan<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// What becomes of shards that are bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadShards {
+    EndTheScan,
+    /// They are results of the scan, in their order among the others.
+    AreNamed,
+}
+
+impl BadShards {
+    /// Returns the result of scanning the shard called `shard`.
+    pub(crate) fn result(
+        self,
+        shard: &str,
+        scanned: Result<ScannedShard, DatasetError>,
+    ) -> Result<ShardResult, DatasetError> {
+        match scanned {
+            Ok(scanned) => Ok(ShardResult::Scanned(Box::new(scanned))),
+            Err(error) if self == Self::AreNamed && error.is_of_shard() => {
+                Ok(ShardResult::Bad(BadShard { shard: shard.to_owned(), error }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What a format found a shard to be.
+#[derive(Debug)]
+pub enum ShardResult {
+    /// It can be read.
+    Scanned(Box<ScannedShard>),
+    /// It cannot be read, whoever reads it.
+    Bad(BadShard),
+}
+
+/// A shard that cannot be read.
+#[derive(Debug)]
+pub struct BadShard {
+    /// Its name.
+    pub(crate) shard: String,
+    pub(crate) error: DatasetError,
 }
 
 /// A shard that was found: its entries in the manifest, and its index.

@@ -34,7 +34,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
-use crate::dataset::{DatasetError, Listing, Scan, ScannedShard, is_hidden_shard};
+use crate::dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden_shard};
 use crate::{FormatError, manifest::Shard};
 
 /// All formats. Where no format is given for a folder, the first format of this table that recognises it counts.
@@ -82,7 +82,7 @@ pub trait Format: fmt::Debug + Send + Sync {
 
     /// Finds the shards and blocks of a dataset among the objects that were chosen or [taken](Self::takes), in order, and
     /// makes the index of each shard.
-    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>>;
+    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>>;
 }
 
 /// What a format takes of a folder.

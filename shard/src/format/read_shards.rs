@@ -19,7 +19,7 @@ use super::{
     compressed::{Decompressor, MAX_COMPRESSED_SHARD_BYTES, seal_index},
 };
 use crate::{
-    dataset::{DatasetError, Memory, MemoryBound, RunningStages, Scan, ScanCounts, ScannedShard},
+    dataset::{DatasetError, Memory, MemoryBound, RunningStages, Scan, ScanCounts, ScannedShard, ShardResult},
     store::{self, DatasetStore, StoreError},
 };
 
@@ -48,7 +48,7 @@ pub(super) fn read_shards<'s, C: ShardCatalog + 'static>(
     mut scan: Scan<'s>,
     compression: CompressionOf,
     catalog: impl Fn(&str, u64) -> C + Send + Sync + 'static,
-) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
+) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
     let folder = std::mem::take(&mut scan.folder);
     scan.meter.expect_bytes(folder.iter().map(|object| object.bytes).sum());
     let reader = ShardReader {
@@ -67,7 +67,8 @@ pub(super) fn read_shards<'s, C: ShardCatalog + 'static>(
             (object.name.to_owned(), object.meta(&from))
         }
     });
-    let catalogue = move |(name, meta): (String, ObjectMeta)| reader.shard(&name, &meta);
+    let bad_shards = scan.bad_shards();
+    let catalogue = move |(name, meta): (String, ObjectMeta)| bad_shards.result(&name, reader.shard(&name, &meta));
     let plan = Pipeline::builder()
         .source(shards)
         .pipe("catalogue", Op::blocking(catalogue), scan.options.shards_at_once.max(1))

@@ -107,6 +107,9 @@ fn a_record_with_a_field_twice_is_an_error() {
     let error = fault(&tar(&[("a.jpg", b"x"), ("a.JPG", b"y")]));
     assert_eq!(error.fault, TarFault::FieldTwice { key: "a".into(), field: "jpg".into() });
     assert_eq!(error.offset, 1024);
+    let error = fault(&tar(&[("b.jpg", b"x"), ("a.cls", b"1"), ("a.jpg", b"x"), ("a.jpg", b"y")]));
+    assert_eq!(error.fault, TarFault::MemberTwice("a.jpg".into()));
+    assert!(error.fault.hint().contains("`tar -x`, which keeps the last"));
 }
 
 /// Rewrites a header's size field, checksum included.
@@ -126,11 +129,15 @@ fn a_size_declared_huge_is_refused_and_never_allocated() {
     assert_eq!(fault(&with_size(plain.clone(), b'0', all_ones)).fault, TarFault::Header("size"));
     let large = with_size(plain.clone(), b'0', b"77777777777\0");
     assert_eq!(fault(&large).fault, TarFault::TooLarge { path: "a.jpg".into(), bytes: 0o77_777_777_777 });
-    for kind in [b'L', b'x'] {
-        let extension = with_size(plain.clone(), kind, b"77777777777\0");
-        assert_eq!(fault(&extension).fault, TarFault::ExtensionTooLong(0o77_777_777_777));
+    let long_name = with_size(plain.clone(), b'L', b"77777777777\0");
+    assert_eq!(fault(&long_name).fault, TarFault::ExtensionTooLong(0o77_777_777_777));
+    for kind in [b'x', b'g'] {
+        let passed_over = with_size(plain.clone(), kind, b"77777777777\0");
+        assert!(matches!(fault(&passed_over).fault, TarFault::CutOff(_)));
     }
-    assert!(matches!(fault(&with_size(plain.clone(), b'g', b"77777777777\0")).fault, TarFault::CutOff(_)));
+    let pax = tar(&[("././@PaxHeader", b"99999999999 path=a")]);
+    let too_long = fault(&with_size(pax, b'x', b"77777777777\0"));
+    assert_eq!(too_long.fault, TarFault::ExtensionTooLong(99_999_999_999 - 17));
     assert_eq!(fault(&with_size(plain.clone(), b'0', b"9z\0\0\0\0\0\0\0\0\0\0")).fault, TarFault::Header("size"));
     assert!(matches!(fault(&with_size(plain, b'S', b"00000000001\0")).fault, TarFault::Sparse(_)));
 }

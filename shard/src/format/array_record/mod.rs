@@ -29,7 +29,7 @@ use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
 use super::{Format, ShardIndex, StoredObject, Takes};
-use crate::dataset::{DatasetError, Scan, ScannedShard};
+use crate::dataset::{DatasetError, Scan, ShardResult};
 use crate::{FormatError, manifest::Shard};
 
 pub use footer::{Footer, LAST_BLOCK_BYTES, MAX_FOOTER_BYTES, footer_range};
@@ -71,7 +71,7 @@ impl Format for ArrayRecord {
         Takes::ShardsOrAll
     }
 
-    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
+    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
         scan::scan(scan)
     }
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     blocking,
-    dataset::{DatasetError, DatasetOddities, MemoryBound, Scan, ScanCounts, ScannedShard},
+    dataset::{DatasetError, DatasetOddities, MemoryBound, Scan, ScanCounts, ScannedShard, ShardResult},
     format::{ObjectRange, ObjectRole, StoredObject},
     index::is_index,
     index_file::IndexFile,
@@ -33,7 +33,7 @@ pub(super) fn is_named_so(path: &str) -> bool {
     (name.contains(".array_record") || name.contains(".arrayrecord")) && !is_index(name)
 }
 
-pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, DatasetError>> {
+pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ShardResult, DatasetError>> {
     if let Err(error) = scan.refuse_boxes("is only for tars") {
         return stream::iter([Err(error)]).boxed();
     }
@@ -51,9 +51,10 @@ pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, Dat
         let (url, etag) = (file.name.to_owned(), file.etag.map(str::to_owned));
         StoredObject { url, bytes: file.bytes, etag, role: ObjectRole::File }
     });
+    let bad_shards = scan.bad_shards();
     let shards = stream::iter(files).map(move |file| {
         let scanner = Arc::clone(&scanner);
-        async move { scanner.file(file).await }
+        async move { bad_shards.result(&file.url.clone(), scanner.file(file).await) }
     });
     shards.buffered(files_at_once).inspect_ok(|_| meter.report()).boxed()
 }

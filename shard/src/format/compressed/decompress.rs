@@ -8,6 +8,8 @@ use super::{Compressed, Compression, CompressionError};
 
 /// Bytes that are read at once from a decompressor.
 const CHUNK_BYTES: usize = 64 << 10;
+/// The largest window of zstd, of `zstd --long=31`, as the logarithm of its bytes.
+const MAX_ZSTD_WINDOW_LOG: u32 = 31;
 /// No element of a block of snappy becomes more bytes than this for each of its own.
 const MAX_SNAPPY_RATIO: usize = 64;
 
@@ -87,9 +89,14 @@ impl<'s> Decompressor<'s> {
     /// If the decompressor cannot be made.
     pub(in crate::format) fn new<S: BufRead + Send + 's>(compression: Compression, source: S) -> io::Result<Self> {
         Ok(Self(match compression {
-            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(source)),
+            Compression::Gzip => Box::new(GzipMembers::new(source)),
             Compression::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(source)),
-            Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(source)?),
+            Compression::Zstd => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(source)?;
+                // Memory is taken as bytes come, of which there is an upper limit.
+                decoder.window_log_max(MAX_ZSTD_WINDOW_LOG)?;
+                Box::new(decoder)
+            }
             Compression::Brotli => Box::new(brotli_decompressor::Decompressor::new(source, CHUNK_BYTES)),
             Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(source)),
             Compression::Snappy => return Err(io::ErrorKind::Unsupported.into()),
@@ -100,6 +107,53 @@ impl<'s> Decompressor<'s> {
 impl Read for Decompressor<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         self.0.read(out)
+    }
+}
+
+/// The members of a gzip stream. Zeros behind the last one are padding, as tapes and blocks of a device have it; gzip passes
+/// over them, too.
+struct GzipMembers<S> {
+    /// The member that is read; `None` at the end.
+    member: Option<flate2::bufread::GzDecoder<S>>,
+}
+
+impl<S: BufRead> GzipMembers<S> {
+    fn new(source: S) -> Self {
+        Self { member: Some(flate2::bufread::GzDecoder::new(source)) }
+    }
+}
+
+impl<S: BufRead> Read for GzipMembers<S> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let read = member.read(out)?;
+            if read > 0 || out.is_empty() {
+                return Ok(read);
+            }
+            let mut source = self.member.take().expect("it is there").into_inner();
+            let mut has_zeros = false;
+            let next = loop {
+                let bytes = source.fill_buf()?;
+                match bytes.iter().position(|byte| *byte != 0) {
+                    Some(zeros) => {
+                        has_zeros |= zeros > 0;
+                        source.consume(zeros);
+                        break true;
+                    }
+                    None if bytes.is_empty() => break false,
+                    None => {
+                        has_zeros = true;
+                        let zeros = bytes.len();
+                        source.consume(zeros);
+                    }
+                }
+            };
+            if next && has_zeros {
+                return Err(io::Error::other("bytes follow the zeros behind its end"));
+            }
+            self.member = next.then(|| flate2::bufread::GzDecoder::new(source));
+        }
+        Ok(0)
     }
 }
 

@@ -20,7 +20,7 @@ use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
 use super::{Format, ShardIndex, StoredObject, Takes};
-use crate::dataset::{DatasetError, Listing, Scan, ScannedShard, is_hidden};
+use crate::dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden};
 use crate::{FormatError, manifest::Shard};
 
 pub use table::FileTable;
@@ -55,7 +55,7 @@ impl Format for LooseFiles {
         folder.iter().any(|object| records::is_picture_file(object.name) && !is_hidden(object.name))
     }
 
-    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
+    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
         scan::scan(scan)
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     FormatError,
     dataset::{
         BlockCutter, DatasetError, DatasetOddities, LABEL_FIELD, LeftOutReason, Listing, Outline, Scan, ScannedShard,
-        Splits, refuse_as_classes,
+        ShardResult, Splits, refuse_as_classes,
     },
     index::INDEX_SUFFIX,
     index_file::IndexFile,
@@ -45,9 +45,9 @@ fn is_index(name: &str) -> bool {
     number.is_some_and(|number| number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, DatasetError>> {
+pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ShardResult, DatasetError>> {
     let shards = Shards::start(scan).map(stream::iter);
-    stream::iter([shards]).try_flatten().boxed()
+    stream::iter([shards]).try_flatten().map_ok(|shard| ShardResult::Scanned(Box::new(shard))).boxed()
 }
 
 /// The shards of a folder, one after the other.

@@ -17,7 +17,7 @@ use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
 use super::{Format, ShardIndex, StoredObject, Takes, compressed};
-use crate::dataset::{DatasetError, Listing, Scan, ScannedShard, is_hidden_shard};
+use crate::dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden_shard};
 use crate::{FormatError, manifest::Shard};
 
 /// MDS.
@@ -52,7 +52,7 @@ impl Format for Mds {
         has(&index_json::is_index) && has(&|name| self.is_shard(name))
     }
 
-    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
+    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
         scan::scan(scan)
     }
 }

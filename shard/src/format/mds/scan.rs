@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     FormatError,
-    dataset::{BlockCutter, DatasetError, DatasetOddities, Outline, Scan, ScannedShard},
+    dataset::{BlockCutter, DatasetError, DatasetOddities, Outline, Scan, ScannedShard, ShardResult},
     format::{
         Compressed, ObjectRange, ObjectRole, StoredObject,
         compressed::{Decompressor, MAX_COMPRESSED_SHARD_BYTES, seal_index},
@@ -31,12 +31,12 @@ const TABLES_AT_ONCE: usize = 16;
 /// Bytes of a compressed shard that are read for its table of samples, at first; if they are too few, four times as many.
 const FIRST_PART_BYTES: u64 = 64 << 10;
 
-pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, DatasetError>> {
+pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ShardResult, DatasetError>> {
     shards(scan).into_stream().try_flatten().boxed()
 }
 
 /// Reads `index.json`, then the tables of its shards, in order.
-async fn shards(mut scan: Scan<'_>) -> Result<BoxStream<'_, Result<ScannedShard, DatasetError>>, DatasetError> {
+async fn shards(mut scan: Scan<'_>) -> Result<BoxStream<'_, Result<ShardResult, DatasetError>>, DatasetError> {
     scan.refuse_boxes("is only for tars")?;
     let folder = std::mem::take(&mut scan.folder);
     let listed: BTreeMap<&str, (u64, Option<&str>)> =
@@ -47,22 +47,30 @@ async fn shards(mut scan: Scan<'_>) -> Result<BoxStream<'_, Result<ScannedShard,
     let index = IndexJson::read(&bytes).map_err(wrong)?;
     let listed = (!scan.is_chosen).then_some(listed);
     let mut sources = Vec::new();
+    let mut bytes = 0;
     for shard in index.shards.into_iter().filter(|shard| shard.samples > 0) {
-        sources.push(ShardSource::of(shard, listed.as_ref(), scan.from).map_err(wrong)?);
+        let name = shard.raw_data.basename.clone();
+        bytes += shard.raw_data.bytes;
+        sources.push((name, ShardSource::of(shard, listed.as_ref(), scan.from).map_err(wrong)));
     }
     if sources.is_empty() {
         let problem = format!("`{INDEX_JSON}` lists no shard with samples");
         return Err(DatasetError::Nothing { origin: scan.from.url().to_owned(), problem });
     }
-    scan.meter.expect_bytes(sources.iter().map(|source| source.shard.raw_data.bytes).sum());
-    let scan = Arc::new(scan);
-    let tables = stream::iter(sources).map(move |source| {
+    scan.meter.expect_bytes(bytes);
+    let (bad_shards, scan) = (scan.bad_shards(), Arc::new(scan));
+    let tables = stream::iter(sources).map(move |(name, source)| {
         let scan = Arc::clone(&scan);
         async move {
-            let shard = source.scanned(&scan).await?;
-            scan.meter.counts().add(1, shard.facts.records.into(), shard.facts.bytes);
-            scan.meter.report();
-            Ok(shard)
+            let scanned = match source {
+                Ok(source) => source.scanned(&scan).await,
+                Err(error) => Err(error),
+            };
+            if let Ok(shard) = &scanned {
+                scan.meter.counts().add(1, shard.facts.records.into(), shard.facts.bytes);
+                scan.meter.report();
+            }
+            bad_shards.result(&name, scanned)
         }
     });
     Ok(tables.buffered(TABLES_AT_ONCE).boxed())

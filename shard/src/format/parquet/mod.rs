@@ -28,7 +28,7 @@ use futures::stream::BoxStream;
 use spdl_core::Fingerprint;
 
 use super::{Format, ShardIndex, StoredObject};
-use crate::dataset::{DatasetError, Scan, ScannedShard};
+use crate::dataset::{DatasetError, Scan, ShardResult};
 use crate::{FormatError, manifest::Shard};
 
 pub use footer::{FileIndex, Footer, MAX_FOOTER_BYTES, PagesByHeader, RowFacts};
@@ -61,7 +61,7 @@ impl Format for Parquet {
         name.ends_with(PARQUET_SUFFIX)
     }
 
-    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
+    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
         scan::scan(scan)
     }
 }

@@ -19,7 +19,7 @@ use super::{
     headers::{PageWalk, UnknownPages},
 };
 use crate::{
-    dataset::{DatasetError, DatasetOddities, Scan, ScanCounts, ScannedShard},
+    dataset::{DatasetError, DatasetOddities, Scan, ScanCounts, ScannedShard, ShardResult},
     format::{ObjectRange, ObjectRole, StoredObject},
     index_file::IndexFile,
     manifest::ShardFacts,
@@ -38,7 +38,7 @@ const CHUNKS_AT_ONCE: usize = 8;
 /// What writers call the folder of rows without a value.
 const NO_VALUE: &str = "__HIVE_DEFAULT_PARTITION__";
 
-pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, DatasetError>> {
+pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ShardResult, DatasetError>> {
     if let Err(error) = scan.refuse_boxes("is for tars with Pascal VOC annotations; a row of Parquet is one sample") {
         return stream::iter([Err(error)]).boxed();
     }
@@ -56,9 +56,10 @@ pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, Dat
         let (url, etag) = (file.name.to_owned(), file.etag.map(str::to_owned));
         StoredObject { url, bytes: file.bytes, etag, role: ObjectRole::File }
     });
+    let bad_shards = scan.bad_shards();
     let shards = stream::iter(files).map(move |file| {
         let scanner = Arc::clone(&scanner);
-        async move { scanner.file(file).await }
+        async move { bad_shards.result(&file.url.clone(), scanner.file(file).await) }
     });
     shards.buffered(files_at_once).inspect_ok(|_| meter.report()).boxed()
 }

@@ -13,7 +13,7 @@ use crate::{
     manifest::Shard,
 };
 use crate::{
-    dataset::{Catalog, DatasetError, Scan, ScannedShard},
+    dataset::{Catalog, DatasetError, Scan, ScannedShard, ShardResult},
     format::{
         Compression,
         read_shards::{ShardCatalog, read_shards},
@@ -46,7 +46,7 @@ impl Format for Tar {
         name.ends_with(TAR_SUFFIX) || is_compressed(name)
     }
 
-    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
+    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
         let (boxes, temporary, key_end) =
             (scan.options.boxes.clone(), scan.temporary.clone(), scan.options.key_ends_at);
         let catalog = move |name: &str, block_bytes| {

@@ -1,4 +1,4 @@
-//! The 512-byte header of a tar member (ustar, GNU and V7), and the pax records that override it.
+//! The 512-byte header of a tar member (ustar, GNU and V7).
 
 use super::{TAR_BLOCK_BYTES, TarFault};
 
@@ -54,14 +54,6 @@ impl Name {
         }
         name
     }
-}
-
-/// The pax records that the reader uses.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Pax {
-    pub(super) path: Option<Name>,
-    pub(super) size: Option<u64>,
-    pub(super) sparse: bool,
 }
 
 impl<'a> TarHeader<'a> {
@@ -124,34 +116,6 @@ impl<'a> TarHeader<'a> {
 
     fn raw_name(&self) -> &[u8] {
         until_zero(&self.0[..100])
-    }
-}
-
-impl Pax {
-    /// Parses records of the form `LENGTH KEY=VALUE\n`, where the length counts the whole record.
-    pub(super) fn parse(mut bytes: &[u8]) -> Result<Self, TarFault> {
-        let bad = || TarFault::Header("pax extension");
-        let mut pax = Self::default();
-        while !bytes.is_empty() {
-            let space = bytes.iter().take(20).position(|byte| *byte == b' ').ok_or_else(bad)?;
-            let length = std::str::from_utf8(&bytes[..space]).ok().and_then(|digits| digits.parse::<usize>().ok());
-            let record = length.and_then(|length| bytes.get(space + 1..length)).ok_or_else(bad)?;
-            let record = record.strip_suffix(b"\n").ok_or_else(bad)?;
-            let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(bad)?;
-            let (key, value) = (&record[..equals], &record[equals + 1..]);
-            let text = || std::str::from_utf8(value);
-            match key {
-                b"path" => pax.path = Some(Name::of(value)),
-                b"size" => {
-                    let size = text().map_err(|_| bad())?.parse().ok().filter(|size| *size <= i64::MAX as u64);
-                    pax.size = Some(size.ok_or(TarFault::Header("pax size"))?);
-                }
-                _ if key.starts_with(b"GNU.sparse.") => pax.sparse = true,
-                _ => {}
-            }
-            bytes = &bytes[space + 1 + record.len() + 1..];
-        }
-        Ok(pax)
     }
 }
 

@@ -7,6 +7,7 @@
 mod format;
 mod header;
 mod odd;
+mod pax;
 mod read;
 mod record;
 mod write;
@@ -23,7 +24,7 @@ pub use write::{TAR_END, append_member, padding_bytes};
 /// Size of the blocks that a tar consists of, in bytes.
 pub const TAR_BLOCK_BYTES: usize = 512;
 
-/// Size of the largest long name or pax header that is read, in bytes.
+/// Size of the longest name of a member that is read, in bytes.
 pub const MAX_EXTENSION_BYTES: u64 = 1 << 20;
 
 /// A shard that is not a usable tar.
@@ -54,8 +55,8 @@ pub enum TarFault {
     /// A field of a header is invalid.
     #[error("the header's {0} is invalid")]
     Header(&'static str),
-    /// A long name or pax header is too long.
-    #[error("a long name or pax header of {0} bytes, more than {MAX_EXTENSION_BYTES}")]
+    /// The name of a member is too long.
+    #[error("a member's name of {0} bytes, more than {MAX_EXTENSION_BYTES}")]
     ExtensionTooLong(u64),
     /// The member is of a kind that cannot be read in place.
     #[error("member `{0}` is a sparse file, which cannot be read in place")]
@@ -76,6 +77,9 @@ pub enum TarFault {
         /// The field.
         field: String,
     },
+    /// The tar has a member twice.
+    #[error("member `{0}` is in the tar twice")]
+    MemberTwice(String),
 }
 
 impl TarFault {
@@ -89,8 +93,12 @@ impl TarFault {
             }
             Self::Sparse(_) => "write the tar again without `--sparse`",
             Self::FieldTwice { .. } => "names that differ in case only are one field; rename one of them",
+            Self::MemberTwice(_) => {
+                "programs differ in which of them they read; write the tar again with one of them, as after unpacking it with \
+                 `tar -x`, which keeps the last"
+            }
             Self::TooLarge { .. } => "leave the member out of the shard",
-            _ => "copy the shard once more, or leave it out of the dataset",
+            _ => "copy the shard once more, or leave out what is damaged: `index --skip-bad-shards N`",
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{
     MAX_EXTENSION_BYTES, OddTally, TAR_BLOCK_BYTES, TarAnomaly, TarError, TarFault,
-    header::{MemberKind, Name, Pax, TarHeader, WithoutData, until_zero},
+    header::{MemberKind, Name, TarHeader, WithoutData, until_zero},
+    pax::{Pax, PaxReader},
 };
 
 /// A file in a tar.
@@ -39,15 +40,21 @@ pub struct TarReader {
     header_offset: Option<u64>,
     long_name: Option<Name>,
     pax: Pax,
+    pax_reader: PaxReader,
     odd: OddTally,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum TarState {
     Header,
-    Extension {
-        kind: MemberKind,
+    /// In the long name of the next member.
+    LongName {
         bytes: u64,
+    },
+    /// In the pax header of the next member.
+    Pax {
+        left: u64,
+        padding: u64,
     },
     Data {
         left: u64,
@@ -78,6 +85,7 @@ impl TarReader {
             header_offset: None,
             long_name: None,
             pax: Pax::default(),
+            pax_reader: PaxReader::default(),
             odd: OddTally::default(),
         }
     }
@@ -101,13 +109,26 @@ impl TarReader {
                         return Ok(Some(TarEvent::Member(member)));
                     }
                 }
-                TarState::Extension { kind, bytes } => {
-                    let start = self.offset - self.buffer.len() as u64;
+                TarState::LongName { bytes } => {
                     if !self.fill(chunk, bytes as usize) {
                         return Ok(None);
                     }
-                    self.extension(kind).map_err(|fault| self.error(start, fault))?;
+                    self.long_name = Some(Name::of(until_zero(&std::mem::take(&mut self.buffer))));
                     self.state = TarState::Skip { left: padding(bytes) };
+                }
+                TarState::Pax { left: 0, padding } => {
+                    let read = std::mem::take(&mut self.pax_reader).finish();
+                    self.pax = read.map_err(|fault| self.error(self.offset, fault))?;
+                    self.state = TarState::Skip { left: padding };
+                }
+                TarState::Pax { left, padding } => {
+                    let start = self.offset;
+                    let piece = self.take(chunk, left);
+                    if piece.is_empty() {
+                        return Ok(None);
+                    }
+                    self.state = TarState::Pax { left: left - piece.len() as u64, padding };
+                    self.pax_reader.read(piece).map_err(|fault| self.error(start, fault))?;
                 }
                 TarState::Data { left: 0, padding } => self.state = TarState::Skip { left: padding },
                 TarState::Data { left, padding } => {
@@ -156,7 +177,7 @@ impl TarReader {
         let what = match self.state {
             TarState::Ended | TarState::Behind { .. } | TarState::Ignored => return Ok(self.offset),
             TarState::Header if self.buffer.is_empty() => "the blocks of zeros that end it are missing",
-            TarState::Header | TarState::Extension { .. } => "it ends inside a header",
+            TarState::Header | TarState::LongName { .. } | TarState::Pax { .. } => "it ends inside a header",
             TarState::Data { .. } | TarState::Skip { .. } => "it ends inside a member",
         };
         match compression(&self.buffer) {
@@ -180,12 +201,17 @@ impl TarReader {
             return Ok(None);
         };
         let (kind, size) = (header.kind(), header.size()?);
-        if matches!(kind, MemberKind::LongName | MemberKind::Pax) {
+        if kind == MemberKind::LongName {
             if size > MAX_EXTENSION_BYTES {
                 return Err(TarFault::ExtensionTooLong(size));
             }
             self.header_offset.get_or_insert(start);
-            self.state = TarState::Extension { kind, bytes: size };
+            self.state = TarState::LongName { bytes: size };
+            return Ok(None);
+        }
+        if kind == MemberKind::Pax {
+            self.header_offset.get_or_insert(start);
+            self.state = TarState::Pax { left: size, padding: padding(size) };
             return Ok(None);
         }
         if kind == MemberKind::Other {
@@ -233,16 +259,6 @@ impl TarReader {
             MemberKind::LongName | MemberKind::Pax | MemberKind::Other => {}
         }
         TarState::Behind { left: size.saturating_add(padding(size)) }
-    }
-
-    fn extension(&mut self, kind: MemberKind) -> Result<(), TarFault> {
-        let bytes = std::mem::take(&mut self.buffer);
-        if kind == MemberKind::Pax {
-            self.pax = Pax::parse(&bytes)?;
-        } else {
-            self.long_name = Some(Name::of(until_zero(&bytes)));
-        }
-        Ok(())
     }
 
     /// Moves bytes of `chunk` into the buffer; returns whether the buffer holds `bytes` bytes.

@@ -90,6 +90,8 @@ pub struct RecordReader {
     key_end: KeyEnd,
     keep: Option<(String, usize)>,
     record: Option<ScannedRecord>,
+    /// The paths of its members.
+    paths: Vec<String>,
     /// Whether data belongs to the record's last field; false inside a member that is not a field.
     in_field: bool,
 }
@@ -99,7 +101,7 @@ impl RecordReader {
     #[must_use]
     pub fn new(shard: &str) -> Self {
         let (tar, shard) = (TarReader::new(shard), shard.to_owned());
-        Self { tar, shard, key_end: KeyEnd::default(), keep: None, record: None, in_field: false }
+        Self { tar, shard, key_end: KeyEnd::default(), keep: None, record: None, paths: Vec::new(), in_field: false }
     }
 
     /// Ends keys there, not at the first dot.
@@ -156,15 +158,22 @@ impl RecordReader {
             return fail(TarFault::TooLarge { path: member.path.clone(), bytes: member.bytes });
         };
         let complete = self.record.take_if(|record| record.key != key);
+        if self.record.is_none() {
+            self.paths.clear();
+        }
         let start = || ScannedRecord { key: key.to_owned(), start: member.header_offset, ..Default::default() };
         let record = self.record.get_or_insert_with(start);
         if record.fields.iter().any(|field| field.name == name) {
-            return fail(TarFault::FieldTwice { key: key.to_owned(), field: name });
+            return fail(match self.paths.contains(&member.path) {
+                true => TarFault::MemberTwice(member.path.clone()),
+                false => TarFault::FieldTwice { key: key.to_owned(), field: name },
+            });
         }
         let kept = self.keep.as_ref().is_some_and(|(field, max_bytes)| *field == name && bytes as usize <= *max_bytes);
         let content = kept.then(Vec::new);
         record.end = member.offset + member.bytes + padding(member.bytes);
         record.fields.push(ScannedField { name, offset: member.offset, bytes, crc32c: 0, content });
+        self.paths.push(member.path);
         self.in_field = true;
         Ok(complete)
     }

@@ -23,7 +23,7 @@ use super::{
     Field, FieldValue, Format, OpenError, Record, ShardIndex, StoredObject, Takes, compressed,
     shard_index::stored_bytes,
 };
-use crate::dataset::{DatasetError, Scan, ScannedShard};
+use crate::dataset::{DatasetError, Scan, ShardResult};
 use crate::{FormatError, index::RecordIndex, manifest::Shard};
 
 /// TFRecord files of examples.
@@ -53,7 +53,7 @@ impl Format for TfRecord {
         Takes::ShardsOrAll
     }
 
-    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ScannedShard, DatasetError>> {
+    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
         scan::scan(scan)
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     FormatError,
-    dataset::{BlockCutter, DatasetError, DatasetOddities, Outline, Scan, ScannedShard},
+    dataset::{BlockCutter, DatasetError, DatasetOddities, Outline, Scan, ScannedShard, ShardResult},
     format::{
         Compression,
         read_shards::{ShardCatalog, read_shards},
@@ -24,7 +24,7 @@ pub(super) fn is_named_so(path: &str) -> bool {
     (name.contains(".tfrecord") || name.contains(".tfrec")) && !is_index(name)
 }
 
-pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ScannedShard, DatasetError>> {
+pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ShardResult, DatasetError>> {
     if let Err(error) = scan.refuse_boxes("is only for tars") {
         return Box::pin(futures::stream::iter([Err(error)]));
     }

@@ -1,6 +1,7 @@
 //! Making datasets from folders, lists and tars, and verifying them: each byte is where the index places it.
 
 mod again;
+mod bad_shards;
 mod elsewhere;
 mod fields;
 mod foreign;
