@@ -229,6 +229,9 @@ impl LocalBuilder {
             if let Undecided { records, first: Some(first) } = &evaluated.undecided {
                 tracing::warn!(records, first, "the view leaves out records that cannot be read");
             }
+            if let Some(missing) = &evaluated.missing_keys {
+                tracing::warn!("{missing}");
+            }
             (view.samples, facts) = (Some(evaluated.samples), evaluated.facts);
             set = Some(evaluated.set);
         }

@@ -111,11 +111,8 @@ impl DeviceOptions {
             if !matches!(column.dtype, DType::F16 | DType::Bf16 | DType::F32) {
                 return wrong("normalise", format!("makes column `{name}` {:?}, not F16, Bf16 or F32", column.dtype));
             }
-            if column.by.std.iter().any(|std| !std.is_normal()) || column.by.mean.iter().any(|mean| !mean.is_finite()) {
-                return wrong(
-                    "normalise",
-                    format!("has for column `{name}` a std of zero or a value that is not a number"),
-                );
+            if let Some(problem) = column.by.problem(true) {
+                return wrong("normalise", format!("has for column `{name}` {problem}"));
             }
             if let Flip::Random { probability, .. } = column.flip
                 && !(0.0..=1.0).contains(&probability)

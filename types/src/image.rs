@@ -26,6 +26,22 @@ pub struct Normalise<Values = [f32; 3]> {
     pub std: Values,
 }
 
+impl<Values: AsRef<[f32]>> Normalise<Values> {
+    /// Returns what is wrong with the numbers, as words that follow their name. `is_scaled`: whether the values that are normalised
+    /// are from 0 to 1, and not floats as they are stored.
+    #[must_use]
+    pub fn problem(&self, is_scaled: bool) -> Option<String> {
+        let (means, stds) = (self.mean.as_ref(), self.std.as_ref());
+        if stds.iter().any(|std| !std.is_normal()) || means.iter().any(|mean| !mean.is_finite()) {
+            return Some("a std of zero or a value that is not a number".to_owned());
+        }
+        let mean = means.iter().find(|mean| is_scaled && !(-1.0..=1.0).contains(*mean))?;
+        Some(format!(
+            "the mean {mean}, and values are from 0 to 1 when they are normalised: divide means and stds of 0 to 255 by 255"
+        ))
+    }
+}
+
 impl From<Normalise> for Normalise<Vec<f32>> {
     fn from(Normalise { mean, std }: Normalise) -> Self {
         Self { mean: mean.to_vec(), std: std.to_vec() }

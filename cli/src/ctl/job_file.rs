@@ -88,8 +88,8 @@ pub(crate) async fn evaluated(
     if let Undecided { records, first: Some(first) } = &evaluated.undecided {
         output::warn(&format!("the view leaves out {records} of the dataset's records, which cannot be read: {first}"));
     }
-    if evaluated.missing_keys > 0 {
-        output::warn(&format!("no record has {} of the keys of `view.keys`", evaluated.missing_keys));
+    if let Some(missing) = &evaluated.missing_keys {
+        output::warn(&missing.to_string());
     }
     match view.samples.replace(evaluated.samples) {
         Some(samples) if samples != evaluated.samples => {

@@ -486,6 +486,11 @@ mod tests {
             ("decode = \"int\"", "decode = \"int\"\ndtype = \"u8\"", "dtype"),
             ("decode = \"int\"", "decode = \"json\"", "`path`"),
             ("layout = \"nhwc\"", "normalise = { mean = [0.5,0.5,0.5], std = [1,1,1] }", "float type"),
+            (
+                "layout = \"nhwc\"",
+                "dtype = \"f32\"\nnormalise = { mean = [123.675, 116.28, 103.53], std = [58.395, 57.12, 57.375] }",
+                "has the mean 123.675, and values are from 0 to 1 when they are normalised: divide means and stds of 0 to 255 by 255",
+            ),
             ("seed = 17", "order = { lanes = 0 }", "`order.lanes`"),
         ] {
             let error = error_of(&example().replace(from, to));

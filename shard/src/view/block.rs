@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use spdl_core::{
     Fingerprint,
-    view::{Expression, ViewFile},
+    view::{Expression, Value, ViewFile},
 };
 
 use tokio::sync::OnceCell;
@@ -42,6 +42,8 @@ pub(super) struct ViewRules {
     /// For each name whether its value is needed, and not only whether there is one.
     pub(super) needs_value: Vec<bool>,
     pub(super) keys: Option<Keys>,
+    /// The number of the name of the label, if it is compared with names of classes.
+    pub(super) class_name: Option<usize>,
 }
 
 /// A record that is kept, before `unique` and `first`.
@@ -283,7 +285,10 @@ impl OpenBlock {
                 continue;
             }
             if let Some(filter) = &rules.filter {
-                let kept = filter.evaluate(&|name: usize| values[name].value());
+                let kept = filter.evaluate(&|name: usize| {
+                    let value = values[name].value();
+                    if rules.class_name == Some(name) { class_called(&self.manifest, value) } else { value }
+                });
                 if !kept.map_err(|error| wrong(format!("`view.where` {error}")))? {
                     continue;
                 }
@@ -323,6 +328,17 @@ impl OpenBlock {
         })?;
         Ok(Fetched { pieces: vec![(0, shard)], ..fetched })
     }
+}
+
+/// Returns the name of a class by the number that is its label, and all other values as they are.
+fn class_called<'v>(manifest: &'v Manifest, value: Value<'v>) -> Value<'v> {
+    let number = match value {
+        Value::Untyped(text) => text.trim().parse().ok(),
+        Value::Int(number) => u32::try_from(number).ok(),
+        _ => None,
+    };
+    let class = number.filter(|number| (*number as usize) < manifest.classes().len());
+    class.map_or(value, |class| Value::Text(manifest.class(class)))
 }
 
 /// Reads the values of records of a block.

@@ -1,12 +1,18 @@
 //! Evaluates a view for all records of a dataset, with bounded memory.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    fmt,
+    fs::File,
+    io::{BufRead as _, BufReader, Read as _},
+    sync::Arc,
+};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use spdl_core::{
     Fingerprint, SampleId,
     job::{DatasetFacts, KeyProblem},
-    view::{SampleSet, SampleSetBuilder, SetError, ViewFile},
+    view::{Expression, SampleSet, SampleSetBuilder, SetError, ViewFile},
 };
 
 use super::{
@@ -15,7 +21,7 @@ use super::{
     stored::view_facts,
 };
 use crate::{
-    dataset::{DatasetError, DatasetProgress, MemoryBound},
+    dataset::{DatasetError, DatasetProgress, LABEL_FIELD, MemoryBound},
     manifest::Manifest,
     store::DatasetStore,
 };
@@ -31,6 +37,9 @@ const MAX_KEYS_BYTES: u64 = 1 << 30;
 /// The most keys of a list, and the most different values of a field that has to be unique: 500 MiB of memory.
 const MAX_HASHES: usize = 1 << 24;
 
+/// Number of missing keys that are named.
+const MISSING_NAMED: usize = 3;
+
 /// The result of evaluating a view.
 #[derive(Clone, Debug)]
 pub struct EvaluatedView {
@@ -42,8 +51,8 @@ pub struct EvaluatedView {
     pub facts: DatasetFacts,
     /// Bytes of shards that were read.
     pub bytes: u64,
-    /// Number of wanted keys that no record has.
-    pub missing_keys: u64,
+    /// The wanted keys that no record has.
+    pub missing_keys: Option<MissingKeys>,
     /// Records that it leaves out because nothing tells whether it keeps them: they are damaged.
     pub undecided: Undecided,
 }
@@ -57,30 +66,90 @@ pub struct Undecided {
     pub first: Option<String>,
 }
 
+/// Wanted keys that no record has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingKeys {
+    /// Number of them.
+    pub count: u64,
+    /// The first few.
+    pub first: Vec<String>,
+}
+
+impl fmt::Display for MissingKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first = self.first.iter().map(|key| format!("`{}`", key.escape_debug())).collect::<Vec<_>>().join(", ");
+        let more = if self.count > self.first.len() as u64 { ", ..." } else { "" };
+        write!(f, "no record has {} of the keys of `view.keys`: {first}{more}", self.count)
+    }
+}
+
 /// The wanted keys, by their hashes.
-pub(super) struct Keys(HashSet<u128>);
+pub(super) struct Keys {
+    path: String,
+    hashes: HashSet<u128>,
+}
 
 impl Keys {
     fn read(path: &str) -> Result<Self, KeyProblem> {
-        let wrong = |problem: String| ("keys", format!("`{path}` {problem}"));
-        let unreadable = |error: std::io::Error| wrong(format!("cannot be read: {error}"));
-        let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
-        if bytes > MAX_KEYS_BYTES {
-            return Err(wrong(format!("has {bytes} bytes; the most is {MAX_KEYS_BYTES}")));
+        let mut keys = Self { path: path.to_owned(), hashes: HashSet::new() };
+        let mut hashes = HashSet::new();
+        keys.each(|key| {
+            hashes.insert(Fingerprint::of(key.as_bytes()).0);
+            hashes.len() <= MAX_HASHES
+        })?;
+        if hashes.is_empty() || hashes.len() > MAX_HASHES {
+            return Err(keys.wrong(format!("has no keys, or more than {MAX_HASHES}")));
         }
-        let text = std::fs::read_to_string(path).map_err(unreadable)?;
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let keys: HashSet<u128> = lines.map(|key| Fingerprint::of(key.as_bytes()).0).take(MAX_HASHES + 1).collect();
-        if keys.is_empty() || keys.len() > MAX_HASHES {
-            return Err(wrong(format!("has no keys, or more than {MAX_HASHES}")));
+        keys.hashes = hashes;
+        Ok(keys)
+    }
+
+    /// Calls `wanted` with each key, until it returns false.
+    fn each(&self, mut wanted: impl FnMut(&str) -> bool) -> Result<(), KeyProblem> {
+        let unreadable = |error: std::io::Error| self.wrong(format!("cannot be read: {error}"));
+        // To open a pipe would wait for somebody to write to it, and a device may have no end.
+        let metadata = std::fs::metadata(&self.path).map_err(unreadable)?;
+        if !metadata.is_file() {
+            return Err(self.wrong("is no regular file; write the keys into one".to_owned()));
         }
-        Ok(Self(keys))
+        if metadata.len() > MAX_KEYS_BYTES {
+            return Err(self.wrong(format!("has {} bytes; the most is {MAX_KEYS_BYTES}", metadata.len())));
+        }
+        let file = File::open(&self.path).map_err(unreadable)?;
+        for line in BufReader::new(file.take(MAX_KEYS_BYTES)).lines() {
+            let line = line.map_err(unreadable)?;
+            let key = line.trim();
+            if !key.is_empty() && !wanted(key) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the wanted keys that are not among those that were `found`.
+    fn missing(&self, found: &HashSet<u128>) -> Result<Option<MissingKeys>, KeyProblem> {
+        let count = (self.hashes.len() - found.len()) as u64;
+        let mut first: Vec<String> = Vec::new();
+        if count == 0 {
+            return Ok(None);
+        }
+        self.each(|key| {
+            if !found.contains(&Fingerprint::of(key.as_bytes()).0) && !first.iter().any(|other| other == key) {
+                first.push(key.to_owned());
+            }
+            first.len() < MISSING_NAMED
+        })?;
+        Ok(Some(MissingKeys { count, first }))
+    }
+
+    fn wrong(&self, problem: String) -> KeyProblem {
+        ("keys", format!("`{}` {problem}", self.path))
     }
 
     /// Returns the hash of a key if it is wanted.
     pub(super) fn find(&self, key: &str) -> Option<u128> {
         let hash = Fingerprint::of(key.as_bytes()).0;
-        self.0.contains(&hash).then_some(hash)
+        self.hashes.contains(&hash).then_some(hash)
     }
 }
 
@@ -105,7 +174,9 @@ pub async fn evaluate(
     let needs_value = filter.iter().flat_map(|filter| (0..filter.names().len()).map(|name| filter.compares(name)));
     let needs_value = needs_value.chain(view.unique.iter().map(|_| true)).collect();
     let keys = view.keys.as_deref().map(Keys::read).transpose().map_err(problem)?;
-    let rules = Arc::new(ViewRules { names: names.collect(), needs_value, file: view.clone(), filter, keys });
+    let names: Vec<String> = names.collect();
+    let class_name = filter.as_ref().and_then(|filter| compared_with_classes(filter, manifest));
+    let rules = Arc::new(ViewRules { names, needs_value, file: view.clone(), filter, keys, class_name });
     let (shards, manifest, memory) = (at.shards(manifest)?, Arc::new(manifest.clone()), MemoryBound::new());
     let (shards, manifest, memory) = (&shards, &manifest, &memory);
     let blocks = stream::iter(0..manifest.shard_count())
@@ -135,14 +206,21 @@ pub async fn evaluate(
     let total_records = Some(manifest.records());
     while let Some((records, block)) = evaluated.try_next().await? {
         tally.records += u64::from(records);
-        let is_full = tally.add(block)?;
+        tally.is_full = tally.add(block)?;
         let (records, bytes) = (tally.records, tally.bytes);
         progress(DatasetProgress { records, bytes, total_records, ..DatasetProgress::default() });
-        if is_full {
+        if tally.is_full {
             break;
         }
     }
     tally.finish(manifest)
+}
+
+/// Returns the number of the label's name in a filter that compares it with a name of a class.
+fn compared_with_classes(filter: &Expression, manifest: &Manifest) -> Option<usize> {
+    let label = filter.names().position(|name| name == LABEL_FIELD)?;
+    let texts = filter.texts(label);
+    texts.into_iter().any(|text| manifest.class_number(text).is_some()).then_some(label)
 }
 
 /// Adds up what was found in blocks, in their order.
@@ -157,6 +235,8 @@ struct ViewTally<'r> {
     undecided: Undecided,
     records: u64,
     bytes: u64,
+    /// Whether the records that follow were not looked at.
+    is_full: bool,
 }
 
 impl<'r> ViewTally<'r> {
@@ -172,6 +252,7 @@ impl<'r> ViewTally<'r> {
             fields: Vec::new(),
             records: 0,
             bytes: 0,
+            is_full: false,
         }
     }
 
@@ -215,7 +296,12 @@ impl<'r> ViewTally<'r> {
         if let Some(name) = self.has.iter().position(|has| !has).filter(|_| !self.fields.is_empty()) {
             return Err(self.no_field(name));
         }
-        let missing_keys = self.rules.keys.as_ref().map_or(0, |keys| keys.0.len() - self.keys.len()) as u64;
+        let keys = self.rules.keys.as_ref().filter(|_| !self.is_full);
+        let missing_keys = keys.map(|keys| keys.missing(&self.keys)).transpose();
+        let missing_keys = missing_keys.map_err(|(key, problem)| DatasetError::View { key, problem })?.flatten();
+        if let Some(missing) = missing_keys.as_ref().filter(|_| self.keys.is_empty()) {
+            return Err(DatasetError::View { key: "keys", problem: format!("keeps no sample: {missing}") });
+        }
         if self.set.is_empty() {
             return Err(DatasetError::EmptyView { samples: manifest.samples() });
         }

@@ -9,6 +9,6 @@ mod evaluate;
 mod field;
 mod stored;
 
-pub use evaluate::{EvaluatedView, Undecided, evaluate};
+pub use evaluate::{EvaluatedView, MissingKeys, Undecided, evaluate};
 pub(crate) use stored::view_called;
 pub use stored::{open_view, save_view, view_facts};

@@ -15,7 +15,7 @@ use parquet::{
 };
 use spdl_core::{SampleId, view::ViewFile};
 use spdl_shard::{
-    dataset::{DatasetProgress, IndexOptions, index},
+    dataset::{ClassOrder, DatasetProgress, IndexOptions, index},
     manifest::Manifest,
     store::{DatasetStore, StoreOptions},
     tar::{TAR_END, append_member},
@@ -189,7 +189,9 @@ async fn records_of_files_are_kept_by_their_classes_documents_and_keys() {
     fs::write(&list, "r03\n\n r17 \nr00\r\nmissing\n").unwrap();
     let keys = ViewFile { keys: Some(list.to_str().unwrap().to_owned()), ..ViewFile::default() };
     let found = view(&packed, &keys).await.unwrap();
-    assert_eq!((ids(&found), found.missing_keys), (vec![0, 3, 17], 1));
+    assert_eq!(ids(&found), [0, 3, 17]);
+    let missing = found.missing_keys.unwrap();
+    assert_eq!(missing.to_string(), format!("no record has 1 of the keys of `view.keys`: `{}`", missing.first[0]));
     assert_eq!(kept(&packed, &ViewFile { filter: Some("cls > 0".into()), ..keys }).await, [3, 17]);
 }
 
@@ -246,6 +248,17 @@ async fn what_a_view_cannot_mean_is_refused_with_its_place() {
         refused(&packed, filter("cls >")).await,
         "`view.where` is wrong at character 6, the end: a number, a text in quotes or a name is expected"
     );
+    let list = folder.path().join("other-keys.txt");
+    fs::write(&list, "a\nb\nc\nd\n").unwrap();
+    let keys = ViewFile { keys: Some(list.to_str().unwrap().to_owned()), ..ViewFile::default() };
+    let problem = refused(&packed, keys).await;
+    let expected = "keeps no sample: no record has 4 of the keys of `view.keys`: `a`, `b`, `c`, ...";
+    assert!(problem.contains(expected), "{problem}");
+    for odd in ["/dev/zero", folder.path().to_str().unwrap()] {
+        let keys = ViewFile { keys: Some(odd.to_owned()), ..ViewFile::default() };
+        let problem = refused(&packed, keys).await;
+        assert!(problem.starts_with(&format!("`view.keys` `{odd}` is no regular file")), "{problem}");
+    }
     let keys = ViewFile { keys: Some("/nowhere/keys.txt".into()), ..ViewFile::default() };
     assert!(refused(&packed, keys).await.starts_with("`view.keys` `/nowhere/keys.txt` cannot be read: "));
 }
@@ -379,5 +392,31 @@ async fn records_that_cannot_be_read_are_left_out_as_far_as_that_is_allowed() {
     {
         let error = evaluate(&store, &manifest, &all, allowed, &quiet).await.unwrap_err().to_string();
         assert!(error.contains(&format!("record {record}")) && error.contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_label_is_compared_with_names_of_classes() {
+    let folder = tempfile::tempdir().unwrap();
+    for class in ["cat", "dog", "12"] {
+        fs::create_dir(folder.path().join(class)).unwrap();
+        for number in 0..3 {
+            fs::write(folder.path().join(format!("{class}/{number}.jpg")), "picture").unwrap();
+        }
+    }
+    let options = IndexOptions {
+        classes: ClassOrder::Given(vec!["dog".into(), "12".into(), "cat".into()]),
+        ..IndexOptions::default()
+    };
+    index(&at(folder.path()), &at(folder.path()), &options, &quiet).await.unwrap();
+    // The records are by name: those of `12`, `cat` and `dog`.
+    for (text, expected) in [
+        ("cls in ['cat', 'dog']", vec![3, 4, 5, 6, 7, 8]),
+        ("cls != 'dog'", vec![0, 1, 2, 3, 4, 5]),
+        ("cls == '12' or 'cat' == cls", vec![0, 1, 2, 3, 4, 5]),
+        ("cls == 1", vec![0, 1, 2]),
+        ("cls >= 1", vec![0, 1, 2, 3, 4, 5]),
+    ] {
+        assert_eq!(kept(folder.path(), &filter(text)).await, expected, "{text}");
     }
 }

@@ -27,20 +27,31 @@ pub(super) struct CocoAnnotation {
 }
 
 impl CocoAnnotation {
+    fn is_of_crowd(&self) -> bool {
+        match self.get("iscrowd") {
+            Some(Value::Number(number)) => number.as_f64() != Some(0.0),
+            Some(Value::Bool(is_crowd)) => *is_crowd,
+            _ => false,
+        }
+    }
+
     /// Returns the number, text or truth value with this key.
     pub(super) fn get(&self, key: &str) -> Option<&Value> {
         self.members.iter().rfind(|(name, _)| name == key).map(|(_, value)| value)
     }
 }
 
-/// Reads a list of annotations, or an object that has one as `annotations`.
+/// Reads a list of annotations, or an object that has one as `annotations`. Those of crowds are left out, as torchvision's
+/// references do: their boxes lie around groups of objects.
 pub(super) fn read(file: &[u8], field: &str) -> Result<Vec<CocoAnnotation>, BadSampleProblem> {
     if file.len() > MAX_BYTES {
         return Err(wrong(field, format_args!("has {} bytes of annotations; {MAX_BYTES} are the most", file.len())));
     }
     let list: List = spdl_shard::json::read(file)
         .map_err(|error| BadSampleProblem::NotJson { field: field.to_owned(), reason: reason(error) })?;
-    list.0.ok_or_else(|| wrong(field, "has no list of annotations"))
+    let mut annotations = list.0.ok_or_else(|| wrong(field, "has no list of annotations"))?;
+    annotations.retain(|annotation| !annotation.is_of_crowd());
+    Ok(annotations)
 }
 
 /// The annotations of a document, if it has a list of them.
@@ -215,6 +226,14 @@ mod tests {
         assert_eq!([first.get("category_id"), first.get("area")], [Some(&7.into()), Some(&9.5.into())]);
         assert_eq!([first.get("iscrowd"), first.get("segmentation")], [Some(&false.into()), None]);
         assert_eq!([second.get("name"), third.get("caption")], [Some(&"two".into()), Some(&Value::Null)]);
+    }
+
+    #[test]
+    fn annotations_of_crowds_are_left_out() {
+        let text = r#"[{"id": 1, "iscrowd": 1}, {"id": 2, "iscrowd": 0}, {"id": 3, "iscrowd": true}, {"id": 4}, {"id": 5, "iscrowd": "x"}]"#;
+        let annotations = read(text.as_bytes(), "json").unwrap();
+        let ids: Vec<_> = annotations.iter().filter_map(|annotation| annotation.get("id")?.as_u64()).collect();
+        assert_eq!(ids, [2, 4, 5]);
     }
 
     #[test]

@@ -272,7 +272,8 @@ impl Kind for ImageColumn {
                 ),
             ));
         }
-        let Some(Normalise { mean, std }) = &self.normalise else { return Ok(()) };
+        let Some(normalise) = &self.normalise else { return Ok(()) };
+        let Normalise { mean, std } = normalise;
         if matches!(dtype, DType::U8 | DType::U16) {
             let problem = "needs a float type; add dtype = \"f32\", \"f16\" or \"bf16\"";
             return Err(("normalise", problem.to_owned()));
@@ -283,8 +284,8 @@ impl Kind for ImageColumn {
             let problem = format!("has {means} means and {stds} stds; color = \"{color}\" needs {channels} of each");
             return Err(("normalise", problem));
         }
-        if std.iter().any(|std| !std.is_normal()) || mean.iter().any(|mean| !mean.is_finite()) {
-            return Err(("normalise", "has a std of zero or a value that is not a number".to_owned()));
+        if let Some(problem) = normalise.problem(u8::from(depth) < 32) {
+            return Err(("normalise", format!("has {problem}")));
         }
         Ok(())
     }

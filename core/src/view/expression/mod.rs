@@ -86,6 +86,14 @@ impl Expression {
         self.root.compares(name)
     }
 
+    /// Returns the texts that the field with this number of its name is compared with.
+    #[must_use]
+    pub fn texts(&self, name: usize) -> Vec<&str> {
+        let mut texts = Vec::new();
+        self.root.texts(name, &mut texts);
+        texts
+    }
+
     /// Returns whether a record is kept. `value` returns the value of a field by the number of its name.
     ///
     /// # Errors

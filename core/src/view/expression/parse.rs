@@ -34,6 +34,32 @@ impl Node {
             Self::IsNull(_) => false,
         }
     }
+
+    /// Adds the texts that a value of this name is compared with.
+    pub(super) fn texts<'n>(&'n self, name: usize, texts: &mut Vec<&'n str>) {
+        let is_name = |operand: &Operand| *operand == Operand::Field(name);
+        match self {
+            Self::And(parts) | Self::Or(parts) => parts.iter().for_each(|part| part.texts(name, texts)),
+            Self::Not(part) => part.texts(name, texts),
+            Self::Compare(_, operands, _) if operands.iter().any(is_name) => {
+                texts.extend(operands.iter().filter_map(|operand| match operand {
+                    Operand::Literal(literal) => literal.text(),
+                    Operand::Field(_) => None,
+                }));
+            }
+            Self::In(operand, list, _) if is_name(operand) => texts.extend(list.iter().filter_map(Literal::text)),
+            Self::Compare(..) | Self::In(..) | Self::IsNull(_) | Self::Is(..) => {}
+        }
+    }
+}
+
+impl Literal {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Bool(_) | Self::Int(_) | Self::Float(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
