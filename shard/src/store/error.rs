@@ -165,7 +165,8 @@ impl StoreError {
                 "the repository has no such branch, tag or commit; a slash in the name of a branch is %2F in a URL"
             }
             Self::Missing { url, .. } if url.ends_with(MANIFEST_NAME) => {
-                "a dataset's folder has a manifest; make one with `spdl-ctl pack` or `spdl-ctl index`"
+                "a dataset has a manifest in its hidden folder `.spdl`, which `cp set/*` does not copy; make one with `spdl-ctl pack` or \
+                 `spdl-ctl index`"
             }
             Self::Missing { url, .. } if url.starts_with(HUB) => {
                 "check repository, revision and path; a private dataset needs HF_TOKEN"
