@@ -8,13 +8,15 @@ use object_store::{ObjectMeta, ObjectStoreExt};
 use super::{DatasetError, LeftOutReason, LeftOutTally, hidden::is_hidden};
 use crate::{
     manifest::METADATA_FOLDER,
-    store::{DatasetStore, StoreError},
+    store::{DatasetStore, StoreError, cause},
 };
 
 /// Upper limit of the objects that are listed in a folder, so that a wrong bucket does not exhaust the memory.
 const MAX_LISTED: usize = 10_000_000;
 /// Upper limit of the depth of local folders in which links to nothing and pipes are looked for.
 const MAX_DEPTH: usize = 32;
+/// How the error of a link to a folder around it begins, in a local folder.
+const LOOP: &str = "File system loop found";
 /// Number of objects whose facts are requested at once, where the store cannot list them.
 const HEADS_AT_ONCE: usize = 16;
 
@@ -199,7 +201,13 @@ fn list_below(
             let problem = format!("holds an object whose name no path can have; rename or remove it: {name}");
             DatasetError::Source { path: url.clone(), problem }
         }
-        source => StoreError::of(&url, source).into(),
+        source => match cause(&source) {
+            link if link.starts_with(LOOP) => {
+                let problem = format!("holds a link to a folder around it, which has no end; remove it: {link}");
+                DatasetError::Source { path: url.clone(), problem }
+            }
+            _ => StoreError::of(&url, source).into(),
+        },
     };
     listed.map_err(fail).try_filter_map(move |meta| {
         let parts = meta.location.prefix_match(&folder);

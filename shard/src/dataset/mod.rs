@@ -52,7 +52,9 @@ pub use scan::{BadShard, Scan, ScannedShard, ShardResult};
 pub(crate) use scan::{DatasetOddities, Outline};
 use source::LeftOutTally;
 pub use source::{Annotations, FieldChoice, LeftOut, LeftOutReason, PackSource};
-pub(crate) use source::{LABEL_FIELD, at_line, field_name, is_picture, read_text};
+pub(crate) use source::{
+    LABEL_FIELD, at_line, field_name, is_picture, is_unread_picture, note_of_pictures, pictures, read_text,
+};
 pub use split::Splits;
 pub(crate) use split::refuse_as_classes;
 pub(crate) use stages::{Memory, MemoryBound, RunningStages};

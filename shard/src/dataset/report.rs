@@ -151,6 +151,14 @@ impl DatasetTally {
         order.sort(&mut others)?;
         if fixed.is_empty() {
             self.odd.notes.extend(order.note(&others));
+        } else if let Some(first) = others.first() {
+            let (others, known) = (others.len(), fixed.len());
+            self.odd.note(|| {
+                format!(
+                    "{others} classes, such as `{first}`, are not among the {known} known ones, and follow them: a model of those has no \
+                     output for these"
+                )
+            });
         }
         Ok([fixed, others].concat())
     }

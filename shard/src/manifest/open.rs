@@ -1,6 +1,8 @@
 //! Opens manifests: every number is checked before the code relies on it, and no allocation exceeds what the file's own
 //! size accounts for.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -33,6 +35,7 @@ impl Manifest {
         let mut manifest = Self { bytes, sections, format, place, classes_by_name: [].into() };
         manifest.check_strings()?;
         manifest.check_shards()?;
+        manifest.check_no_shard_twice()?;
         let fingerprint = xxh3_128(&manifest.bytes[72..manifest.sections.etag_ends]);
         ensure(fingerprint == u128_at(&manifest.bytes, 40), || "its fingerprint is another content's".to_owned())?;
         manifest.sort_classes()?;
@@ -75,6 +78,20 @@ impl Manifest {
         ensure(strings_used == strings.len() && etags_used == etags.len(), || {
             "its tables of text have unused bytes".to_owned()
         })
+    }
+
+    /// Checks that no shard is in the manifest twice. Where their names ascend, as they do unless they were chosen, that takes no
+    /// memory.
+    fn check_no_shard_twice(&self) -> Result<(), ManifestError> {
+        let urls = || self.shards().map(|shard| shard.url);
+        if urls().zip(urls().skip(1)).all(|(one, next)| one < next) {
+            return Ok(());
+        }
+        let mut seen = HashSet::new();
+        match urls().find(|url| !seen.insert(*url)) {
+            Some(url) => Err(wrong(&format!("it has the shard `{url}` twice"))),
+            None => Ok(()),
+        }
     }
 
     fn check_shards(&self) -> Result<(), ManifestError> {

@@ -346,3 +346,18 @@ fn a_manifest_with_an_unknown_format_is_refused_by_the_formats_name() {
     let error = Manifest::open(bytes).unwrap_err().to_string();
     assert!(error.contains("names the format `piles`, which this program does not know"), "{error}");
 }
+
+#[tokio::test]
+async fn each_row_of_a_table_is_a_record_whatever_stems_its_files_share() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.jpg", "a.png", "a.txt"] {
+        write(folder.path().join(format!("data/{name}")), name);
+    }
+    let table = folder.path().join("t.tsv");
+    write(&table, "file\tscore\na.jpg\t1\na.png\t2\n");
+    let data = folder.path().join("data");
+    indexed(&data, &with_table(&table).unwrap()).await.unwrap();
+    let expected =
+        [("a.jpg", "a.jpg"), ("a.score", "1"), ("a.txt", "a.txt"), ("a.png.png", "a.png"), ("a.png.score", "2")];
+    assert_eq!(unpacked(&data).await, texts(expected));
+}

@@ -223,6 +223,23 @@ fn what_contradicts_itself_is_not_written() {
     ] {
         assert!(with(&blocks).is_err(), "{blocks:?}");
     }
+    // In any order.
+    for (names, twice) in [
+        (&["a", "b", "c"][..], None),
+        (&["c", "a", "b"], None),
+        (&["b", "a", "b"], Some("b")),
+        (&["a", "a"], Some("a")),
+    ] {
+        let mut builder = ManifestBuilder::new("x");
+        names.iter().for_each(|name| builder.shard(&shard(name, 1024, 0, None), &[]).unwrap());
+        match (builder.finish(), twice) {
+            (Ok(_), None) => {}
+            (Err(error), Some(name)) => {
+                assert!(error.to_string().contains(&format!("the shard `{name}` twice")), "{error}")
+            }
+            (made, _) => panic!("{names:?}: {made:?}"),
+        }
+    }
     let twice = ManifestBuilder::new("x").classes(["a", "b", "a"]).finish().unwrap_err();
     assert!(twice.to_string().contains("two classes are called `a`"), "{twice}");
 }

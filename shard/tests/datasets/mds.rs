@@ -152,6 +152,7 @@ async fn lists_of_shards_that_are_wrong_are_refused_with_what_to_do() {
         ("/shards/0/column_sizes", json!([]), "other numbers of names, encodings and sizes"),
         ("/shards/0/column_encodings/2", json!("utf16"), "column `text` has the encoding `utf16`, which is unknown"),
         ("/shards/0/column_names/2", json!("raw"), "it has the column `raw` twice"),
+        ("/shards/1/raw_data/basename", json!("shard.00000.mds"), "lists the shard `shard.00000.mds` twice"),
         ("/shards", json!([]), "`index.json` lists no shard with samples"),
         ("/shards", json!(1), "is no index of MDS: "),
     ] {
@@ -161,6 +162,20 @@ async fn lists_of_shards_that_are_wrong_are_refused_with_what_to_do() {
         let problem = refused(folder.path()).await;
         assert!(problem.contains(expected), "{pointer}: {problem}");
     }
+    let lit_data = json!({ "chunks": [{ "filename": "chunk-0-0.bin" }], "config": { "data_format": ["int"] } });
+    for (text, expected) in [
+        (String::new(), "is empty: it was not written to its end"),
+        (lit_data.to_string(), "is LitData's, whose chunks are not read: write its samples with `spdl_cluster.Writer`"),
+    ] {
+        fs::write(folder.path().join("index.json"), text).unwrap();
+        let problem = refused(folder.path()).await;
+        assert!(problem.contains(expected), "{problem}");
+    }
+    let chunks = tempfile::tempdir().unwrap();
+    fs::write(chunks.path().join("chunk-0-0.bin"), "chunk").unwrap();
+    write_index(chunks.path(), &lit_data);
+    assert!(refused(chunks.path()).await.contains("is LitData's"));
+
     let outer = tempfile::tempdir().unwrap();
     for split in ["train", "val"] {
         fs::create_dir(outer.path().join(split)).unwrap();
@@ -168,6 +183,17 @@ async fn lists_of_shards_that_are_wrong_are_refused_with_what_to_do() {
     }
     let problem = refused(outer.path()).await;
     assert!(problem.contains("index one of these folders in it: `train`, `val`"), "{problem}");
+}
+
+#[tokio::test]
+async fn a_shard_that_is_not_there_is_left_out_if_that_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), false);
+    fs::remove_file(folder.path().join("shard.00000.mds")).unwrap();
+    let options = IndexOptions { skip_bad_shards: 1, ..IndexOptions::default() };
+    let report = index(&at(folder.path()), &at(folder.path()), &options, &|_| {}).await.unwrap();
+    assert_eq!((report.samples, report.bad_shards.len()), (20, 1));
+    assert!(report.bad_shards[0].problem.contains("lists `shard.00000.mds`, which is not there"), "{report:?}");
 }
 
 /// A generator of numbers for damage.

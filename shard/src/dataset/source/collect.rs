@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     DatasetError, LeftOutTally, SORT_BYTES, SourceRecord,
+    fields::{note_of_pictures, pictures},
     stems::{FoundRecord, Rules, SourceFile, StemGroups, last_dot},
     twins,
 };
@@ -66,7 +67,11 @@ impl<'c> FileCollector<'c> {
     ) -> Result<Collected, DatasetError> {
         let Self { rules, temporary, files, mut left_out, .. } = self;
         let mut records = Sorter::new(&temporary, SORT_BYTES);
+        let mut note = None;
         let mut take = |mut found: FoundRecord| {
+            if note.is_none() && rules.choice.is_none() {
+                note = note_of_several(&found.record);
+            }
             let key = key_of(&mut found);
             Ok(records.push(&key, &found.record.payload())?)
         };
@@ -84,8 +89,14 @@ impl<'c> FileCollector<'c> {
         assert!(u32::try_from(records.len()).is_ok(), "{} records", records.len());
         let twins = twins::distinguish(&records, &temporary)?;
         let records = RecordList { records, twins, temporary };
-        Ok(Collected { records, classes: Vec::new(), left_out, notes: Vec::new() })
+        Ok(Collected { records, classes: Vec::new(), left_out, notes: note.into_iter().collect() })
     }
+}
+
+/// Describes a record with several pictures.
+fn note_of_several(record: &SourceRecord) -> Option<String> {
+    let fields: Vec<String> = record.files().map(|path| record.field(path, None)).collect();
+    note_of_pictures(&record.key(), &pictures(fields.iter().map(String::as_str)))
 }
 
 impl RecordList {

@@ -13,6 +13,9 @@ pub(crate) const LABEL_FIELD: &str = "cls";
 const PICTURES: [&str; 14] =
     ["jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff", "pbm", "pgm", "ppm", "pnm"];
 
+/// Extensions of pictures whose formats are not read, in lower case: AVIF, HEIF, JPEG XL and JPEG 2000.
+const UNREAD_PICTURES: [&str; 10] = ["avif", "heic", "heif", "hif", "jxl", "jp2", "j2k", "jpf", "jpx", "j2c"];
+
 /// Which files of a record become fields, and the names of the fields. Files are identified by their suffix: the part
 /// after the stem that they have in common, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +88,28 @@ pub(super) fn makes_a_record(suffix: &str, choice: Option<&FieldChoice>) -> bool
 
 fn is_picture(suffix: &str) -> bool {
     PICTURES.contains(&suffix)
+}
+
+/// Returns whether a file with this suffix is a picture of a format that is not read.
+pub(crate) fn is_unread_picture(suffix: &str) -> bool {
+    let last = suffix.rsplit('.').next().unwrap_or_default();
+    UNREAD_PICTURES.iter().any(|unread| last.eq_ignore_ascii_case(unread))
+}
+
+/// Returns those of the fields that are pictures of their own, and no masks as `seg.png` is.
+pub(crate) fn pictures<'f>(fields: impl Iterator<Item = &'f str>) -> Vec<&'f str> {
+    fields.filter(|field| is_picture(field)).collect()
+}
+
+/// Describes a record with several pictures; `None` if it has none or one.
+pub(crate) fn note_of_pictures(key: &str, pictures: &[&str]) -> Option<String> {
+    let fields = pictures.iter().map(|field| format!("`{field}`")).collect::<Vec<_>>().join(", ");
+    (pictures.len() > 1).then(|| {
+        format!(
+            "`{key}` is one sample with the pictures {fields}, as others with one stem are; pictures that are samples of their own \
+             need other names"
+        )
+    })
 }
 
 /// Returns the field of a file with this suffix: in lower case, with `jpg` and `tif` for their other spellings.

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{FilePlace, LeftOutTally, SourceFiles, extension};
+use super::{FilePlace, LeftOutReason, LeftOutTally, SourceFiles, extension};
 
 /// Upper limit of the files that are inspected.
 const MAX_LOOKED_INTO: usize = 32;
@@ -84,7 +84,10 @@ pub(super) fn way_out(left_out: &LeftOutTally) -> Option<&'static str> {
     let list = left_out.list();
     let suffixes = || list.iter().map(|entry| entry.suffix.trim_start_matches('.'));
     if suffixes().any(|suffix| super::fields::makes_a_record(&super::fields::field_name(suffix), None)) {
-        return Some("move the pictures into a folder per class, or write their paths into a text file and pack that");
+        return Some(
+            "`spdl-ctl index` reads pictures that lie in no folder of a class where they are, without labels; to pack them, move them into a \
+             folder per class, or write their paths into a text file, each with a tab and its label, and pack that",
+        );
     }
     way_out_of(suffixes())
 }
@@ -93,6 +96,7 @@ pub(super) fn way_out(left_out: &LeftOutTally) -> Option<&'static str> {
 pub(in super::super) fn way_out_of<'s>(mut suffixes: impl Iterator<Item = &'s str>) -> Option<&'static str> {
     suffixes.find_map(|suffix| {
         Some(match suffix {
+            suffix if super::fields::is_unread_picture(suffix) => LeftOutReason::UnreadPicture.text(),
             "parquet" => "`spdl-ctl index` makes a dataset of Parquet files as they are",
             "arrow" => {
                 "tables are not read yet: write their pictures to files in a folder per class and `spdl-ctl pack` that, or \

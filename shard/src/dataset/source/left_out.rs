@@ -27,6 +27,8 @@ pub struct LeftOut {
 pub enum LeftOutReason {
     /// No picture has its stem.
     NoPicture,
+    /// It is a picture of a format that is not read, such as AVIF.
+    UnreadPicture,
     /// It lies outside of the folders of classes.
     NoClass,
     /// Its field is not among the chosen ones.
@@ -61,6 +63,9 @@ impl LeftOutReason {
     pub const fn text(self) -> &'static str {
         match self {
             Self::NoPicture => "no picture has their stem",
+            Self::UnreadPicture => {
+                "AVIF, HEIF, JPEG XL and JPEG 2000 are not read: convert them, without loss to PNG or WebP"
+            }
             Self::NoClass => "outside of the folders of classes",
             Self::NotChosen => "not among --fields",
             Self::FieldTwice => "another file of the record has their field",

@@ -69,7 +69,7 @@ impl<'l> ListLines<'l> {
 
     fn next(&mut self) -> Result<Option<ListLine<'_>>, DatasetError> {
         while self.read_line()? {
-            let path = self.line.split('\t').next().unwrap_or_default().trim();
+            let (path, _) = path_and_label(&self.line);
             if self.line.trim().is_empty() || self.line.starts_with('#') {
                 continue;
             }
@@ -100,8 +100,16 @@ impl<'l> ListLines<'l> {
     fn check(&mut self) -> Result<ListLine<'_>, DatasetError> {
         let Self { list, line, number, has_labels, .. } = self;
         let line = line.strip_suffix('\n').map_or(&**line, |line| line.strip_suffix('\r').unwrap_or(line));
-        let (path, label) = line.split_once('\t').map_or((line, None), |(path, label)| (path, Some(label.trim())));
-        let path = path.trim();
+        let (path, label) = path_and_label(line);
+        if line.contains(',') && extension(path).is_none_or(|extension| extension.contains(',')) {
+            let problem = "has commas; a list has a path on each line, and a label behind a tab. A table with columns is read by \
+                           `spdl-ctl index FOLDER --table TABLE.tsv`, with tabs between the columns";
+            return Err(at_line(list, *number, problem));
+        }
+        if extension(path).is_some_and(|extension| extension.contains(' ')) && !list_has_file(list, path) {
+            let problem = format!("names `{path}`; if that is a path and a label, divide them by a tab");
+            return Err(at_line(list, *number, &problem));
+        }
         if extension(path).is_none() || path.contains('\0') {
             let problem = format!("names `{path}`, which has no extension that would name its type");
             return Err(at_line(list, *number, &problem));
@@ -113,6 +121,26 @@ impl<'l> ListLines<'l> {
         }
         Ok(ListLine { number: *number, path, label })
     }
+}
+
+/// Divides a line at its tab; or, if it has none, before a whole number behind a space, as lists of ImageNet and Caffe have it.
+fn path_and_label(line: &str) -> (&str, Option<&str>) {
+    let line = line.trim_end_matches(['\n', '\r']);
+    if let Some((path, label)) = line.split_once('\t') {
+        return (path.trim(), Some(label.trim()));
+    }
+    let line = line.trim();
+    match line.rsplit_once(' ') {
+        Some((path, label)) if label.parse::<i64>().is_ok() && extension(path.trim_end()).is_some() => {
+            (path.trim_end(), Some(label))
+        }
+        _ => (line, None),
+    }
+}
+
+/// Returns whether a list names a file that is there.
+fn list_has_file(list: &Path, path: &str) -> bool {
+    list.parent().unwrap_or(Path::new("")).join(path).exists()
 }
 
 /// The labels of a list: numbers, or names of classes.

@@ -22,7 +22,7 @@ use collect::Collected;
 pub(super) use collect::RecordList;
 pub(super) use fields::ANNOTATION_FIELD;
 pub use fields::FieldChoice;
-pub(crate) use fields::{LABEL_FIELD, field_name};
+pub(crate) use fields::{LABEL_FIELD, field_name, is_unread_picture, note_of_pictures, pictures};
 pub(super) use file::{CHANGED, missing_file, wrong};
 pub(crate) use file::{at_line, read_text};
 pub(super) use hints::way_out_of;

@@ -9,7 +9,7 @@
 
 use super::{
     DatasetError, FieldChoice, SourceRecord,
-    fields::{field_name, makes_a_record},
+    fields::{field_name, is_unread_picture, makes_a_record},
     left_out::{LeftOutReason, LeftOutTally},
 };
 
@@ -73,7 +73,7 @@ impl Rules<'_> {
         let mut records: Vec<GatheredFiles> = Vec::new();
         for file in files {
             let suffix = &file.path[dot + 1..];
-            let field = if suffix.is_empty() { Err(self.no_record()) } else { self.field(suffix) };
+            let field = if suffix.is_empty() { Err(self.no_record(&file.path)) } else { self.field(suffix) };
             let field = match field {
                 Ok(field) => field,
                 Err(why) => {
@@ -87,7 +87,7 @@ impl Rules<'_> {
                 // Two pictures whose names differ only in the spelling of their extension are two records.
                 None if self.ends_at(dot, &file.path) => records.push(vec![(field, file)]),
                 None if has_record => left_out.add(&file.path, LeftOutReason::FieldTwice),
-                None => left_out.add(&file.path, self.no_record()),
+                None => left_out.add(&file.path, self.no_record(&file.path)),
             }
         }
         records.into_iter().map(|files| FoundRecord::of(dot, files)).collect()
@@ -111,8 +111,12 @@ impl Rules<'_> {
     }
 
     /// Returns the reason for a file without a record.
-    const fn no_record(&self) -> LeftOutReason {
-        if self.all_make_records { LeftOutReason::NotChosen } else { LeftOutReason::NoPicture }
+    fn no_record(&self, path: &str) -> LeftOutReason {
+        match self.all_make_records {
+            true => LeftOutReason::NotChosen,
+            false if is_unread_picture(path) => LeftOutReason::UnreadPicture,
+            false => LeftOutReason::NoPicture,
+        }
     }
 }
 
@@ -165,7 +169,7 @@ impl<'g> StemGroups<'g> {
             match last_dot(&file.path).filter(|dot| self.rules.ends_at(*dot, &file.path)) {
                 Some(dot) => self.dot = dot,
                 None => {
-                    left_out.add(&file.path, self.rules.no_record());
+                    left_out.add(&file.path, self.rules.no_record(&file.path));
                     return Ok(());
                 }
             }

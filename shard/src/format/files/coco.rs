@@ -1,6 +1,9 @@
 //! COCO's annotations as a table of files: a JSON document with `images`, `annotations` and `categories`.
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
@@ -62,10 +65,18 @@ fn lines_of(path: &Path, text: &str) -> Result<String, DatasetError> {
     let wrong = |problem: String| DatasetError::Source { path: path.display().to_string(), problem };
     let document: Document<'_> =
         serde_json::from_str(text).map_err(|error| wrong(format!("is not a document like COCO's: {error}")))?;
-    let categories: HashMap<String, &str> =
-        document.categories.iter().map(|category| (category.id.to_string(), category.name.as_str())).collect();
-    let numbers: HashMap<String, usize> =
-        document.images.iter().enumerate().map(|(number, picture)| (picture.id.to_string(), number)).collect();
+    let mut categories: HashMap<String, &str> = HashMap::new();
+    for category in &document.categories {
+        if categories.insert(category.id.to_string(), &category.name).is_some() {
+            return Err(wrong(format!("has the category {} twice", category.id)));
+        }
+    }
+    let mut numbers: HashMap<String, usize> = HashMap::new();
+    for (number, picture) in document.images.iter().enumerate() {
+        if numbers.insert(picture.id.to_string(), number).is_some() {
+            return Err(wrong(format!("has the image {} twice", picture.id)));
+        }
+    }
     let mut by_picture = vec![Vec::new(); document.images.len()];
     for (number, annotation) in document.annotations.iter().enumerate() {
         #[derive(Deserialize)]
@@ -81,6 +92,12 @@ fn lines_of(path: &Path, text: &str) -> Result<String, DatasetError> {
     }
     let mut lines = String::new();
     for (picture, annotations) in document.images.iter().zip(by_picture) {
+        let mut seen = HashSet::new();
+        if let Some(twice) = annotations.iter().find(|annotation| !seen.insert(annotation.get())) {
+            let id = serde_json::from_str::<Value>(twice.get()).ok().and_then(|object| object.get("id").cloned());
+            let called = id.map(|id| format!(" {id}")).unwrap_or_default();
+            return Err(wrong(format!("has the annotation{called} of the image {} twice", picture.id)));
+        }
         let objects = annotations.into_iter().map(|annotation| object(annotation, &categories));
         let objects = objects.collect::<Result<Vec<_>, _>>().map_err(|error| wrong(error.to_string()))?;
         let mut line = Map::new();
@@ -139,6 +156,22 @@ mod tests {
                     {"id": 2, "image_id": 9, "category_id": 8, "bbox": [0, 0, 1, 1], "iscrowd": 1}]}),
             ]
         );
+    }
+
+    #[test]
+    fn what_is_listed_twice_is_an_error_that_names_it() {
+        let image = r#"{"id": 7, "file_name": "a.jpg", "width": 640, "height": 480}"#;
+        let box_of_9 = r#"{"id": 2, "image_id": 9, "category_id": 8, "bbox": [0, 0, 1, 1], "iscrowd": 1}"#;
+        let category = r#"{"id": 3, "name": "cat", "supercategory": "animal"}"#;
+        for (what, expected) in [
+            (image, "has the image 7 twice"),
+            (box_of_9, "has the annotation 2 of the image 9 twice"),
+            (category, "has the category 3 twice"),
+        ] {
+            let twice = DOCUMENT.replace(what, &format!("{what}, {what}"));
+            let error = to_lines(Path::new("coco.json"), &twice).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

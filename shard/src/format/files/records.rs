@@ -48,11 +48,13 @@ pub(super) fn neighbours(files: &Listing, first: usize) -> Range<usize> {
 }
 
 /// Groups `neighbours` into records, in their order. A file makes a record if `makes_record`; others belong to one of
-/// these or are `left_out`.
+/// these or are `left_out`. Those that make a record are in one if they are pictures with one stem, unless each makes a record
+/// `each_alone`.
 pub(super) fn group(
     files: &Listing,
     neighbours: Range<usize>,
     makes_record: impl Fn(&str) -> bool,
+    each_alone: bool,
     mut left_out: impl FnMut(&str, LeftOutReason),
 ) -> Vec<FoundRecord> {
     let stems: HashSet<&str> = neighbours
@@ -80,7 +82,7 @@ pub(super) fn group(
         let twin = by_stem.get(&path[..dot]).map(|record: &usize| &records[*record].files);
         match twin {
             // Two pictures that differ in the spelling of their extension are two records.
-            Some(files) if files.iter().any(|(_, other)| *other == field) => {
+            Some(files) if each_alone || files.iter().any(|(_, other)| *other == field) => {
                 records.push(FoundRecord { key_bytes: path.len(), files: vec![(number, field)] });
             }
             Some(_) => others.push((number, dot)),
@@ -124,7 +126,7 @@ mod tests {
         while next < files.len() {
             let neighbours = neighbours(&files, next);
             next = neighbours.end;
-            for record in group(&files, neighbours, is_picture_file, |path, _| left_out.push(path.to_owned())) {
+            for record in group(&files, neighbours, is_picture_file, false, |path, _| left_out.push(path.to_owned())) {
                 let key = &files.get(record.files[0].0).name[..record.key_bytes];
                 found.push((key.to_owned(), record.files.into_iter().map(|(_, field)| field).collect()));
             }

@@ -19,7 +19,7 @@ use crate::{
     FormatError,
     dataset::{
         BlockCutter, DatasetError, DatasetOddities, LABEL_FIELD, LeftOutReason, Listing, Outline, Scan, ScannedShard,
-        ShardResult, Splits, refuse_as_classes,
+        ShardResult, Splits, is_unread_picture, note_of_pictures, pictures, refuse_as_classes,
     },
     index::INDEX_SUFFIX,
     index_file::IndexFile,
@@ -63,6 +63,8 @@ struct Shards<'s> {
     number: usize,
     /// The oddities of the folder, which are reported with its first shard.
     odd: DatasetOddities,
+    /// Whether a record with several pictures was noted.
+    has_noted_pictures: bool,
     is_over: bool,
 }
 
@@ -118,6 +120,11 @@ impl<'s> Shards<'s> {
             None if files.iter().any(|file| is_picture_file(file.name)) => MakesRecord::Pictures,
             None => MakesRecord::All,
         };
+        if let MakesRecord::All = makes_record
+            && let Some(unread) = files.iter().find(|file| is_unread_picture(file.name))
+        {
+            odd.note(|| format!("pictures such as `{}`: {}", unread.name, LeftOutReason::UnreadPicture.text()));
+        }
         let labels = match table {
             Some(table) => {
                 check_rows(table, &files)?;
@@ -138,6 +145,7 @@ impl<'s> Shards<'s> {
             pending: VecDeque::new(),
             number: 0,
             odd,
+            has_noted_pictures: false,
             is_over: false,
         })
     }
@@ -193,11 +201,25 @@ impl<'s> Shards<'s> {
     fn records(&mut self, neighbours: Range<usize>) -> Vec<FoundRecord> {
         let (makes_record, odd) = (&self.makes_record, &mut self.odd);
         let is_one = |path: &str| makes_record.is_one(path);
-        let not_chosen = matches!(makes_record, MakesRecord::Rows(_));
-        group(&self.files, neighbours, is_one, |path, why| {
-            odd.left_out
-                .add(path, if not_chosen && why == LeftOutReason::NoPicture { LeftOutReason::NoRow } else { why });
-        })
+        let has_rows = matches!(makes_record, MakesRecord::Rows(_));
+        let records = group(&self.files, neighbours, is_one, has_rows, |path, why| {
+            let why = match why {
+                LeftOutReason::NoPicture if has_rows => LeftOutReason::NoRow,
+                LeftOutReason::NoPicture if is_unread_picture(path) => LeftOutReason::UnreadPicture,
+                why => why,
+            };
+            odd.left_out.add(path, why);
+        });
+        for record in records.iter().filter(|_| !self.has_noted_pictures && !has_rows) {
+            let first = self.files.get(record.files[0].0).name;
+            let fields = record.files.iter().map(|(_, field)| field.as_str());
+            if let Some(note) = note_of_pictures(&first[..record.key_bytes], &pictures(fields)) {
+                self.has_noted_pictures = true;
+                odd.note(|| note);
+                break;
+            }
+        }
+        records
     }
 
     /// Appends a record to the index.

@@ -1,8 +1,9 @@
 //! Reads `index.json`, the list of the shards of an MDS dataset.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::encoding::Encoding;
 use crate::{
@@ -12,6 +13,10 @@ use crate::{
 
 /// Name of the list, in the dataset's folder.
 pub(super) const INDEX_JSON: &str = "index.json";
+
+/// Why a list of LitData's is not read.
+const LIT_DATA: &str =
+    "is LitData's, whose chunks are not read: write its samples with `spdl_cluster.Writer`, or as MDS or Parquet";
 
 /// Returns whether this is the path of a list of shards.
 pub(super) fn is_index(path: &str) -> bool {
@@ -61,12 +66,30 @@ impl IndexJson {
     /// # Errors
     /// What is wrong with it, as words that follow its name.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
-        let index: Self = serde_json::from_slice(bytes).map_err(|error| format!("is no index of MDS: {error}"))?;
+        let index: Self = serde_json::from_slice(bytes).map_err(|error| other_than_mds(bytes, &error))?;
         if index.version != 2 {
             return Err(format!("has version {} of MDS; version 2 is read", index.version));
         }
         index.shards.iter().enumerate().try_for_each(|(number, shard)| shard.check(number))?;
-        Ok(index)
+        let mut seen = HashSet::new();
+        match index.shards.iter().find(|shard| !seen.insert(&shard.raw_data.basename)) {
+            Some(twice) => Err(format!("lists the shard `{}` twice", twice.raw_data.basename.escape_debug())),
+            None => Ok(index),
+        }
+    }
+}
+
+/// Returns what a file is that is no index of MDS.
+fn other_than_mds(bytes: &[u8], error: &serde_json::Error) -> String {
+    if bytes.trim_ascii().is_empty() {
+        return "is empty: it was not written to its end; copy it again".to_owned();
+    }
+    let has = |document: &Value, key: &str| document.get(key).is_some();
+    let is_lit_data =
+        serde_json::from_slice(bytes).is_ok_and(|document: Value| has(&document, "chunks") && has(&document, "config"));
+    match is_lit_data {
+        true => LIT_DATA.to_owned(),
+        false => format!("is no index of MDS: {error}"),
     }
 }
 

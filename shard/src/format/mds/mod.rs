@@ -20,6 +20,12 @@ use super::{Format, ShardIndex, StoredObject, Takes, compressed};
 use crate::dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden_shard};
 use crate::{FormatError, manifest::Shard};
 
+/// Returns whether this is the name of a chunk of LitData's. Its `index.json` is read as one of MDS, which says what it is.
+fn is_lit_data(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or_default();
+    file.starts_with("chunk-") && file.ends_with(".bin")
+}
+
 /// MDS.
 #[derive(Debug)]
 pub(super) struct Mds;
@@ -49,7 +55,7 @@ impl Format for Mds {
         let has = |is_one: &dyn Fn(&str) -> bool| {
             folder.iter().any(|object| is_one(object.name) && !is_hidden_shard(object.name))
         };
-        has(&index_json::is_index) && has(&|name| self.is_shard(name))
+        has(&index_json::is_index) && has(&|name| self.is_shard(name) || is_lit_data(name))
     }
 
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {

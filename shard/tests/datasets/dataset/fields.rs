@@ -161,7 +161,7 @@ async fn coco_annotations_beside_the_pictures_are_reported_as_unread() {
 
     let flat = PackOptions::new(PackSource::ImageFolder(folder.path().join("coco/train2017")));
     let error = packed(&flat, &folder.path().join("flat")).await.unwrap_err().to_string();
-    for part in ["train2017`: a folder per class", "1 `.jpg` file", "move the pictures into a folder per class"] {
+    for part in ["train2017`: a folder per class", "1 `.jpg` file", "move them into a folder per class"] {
         assert!(error.contains(part), "{error}");
     }
 }
@@ -252,4 +252,49 @@ async fn a_class_that_cannot_be_named_is_refused_before_anything_is_written() {
     let report = packed(&options, &to).await.unwrap();
     assert_eq!((report.samples, report.bad_annotations), (1, 1), "{report:?}");
     assert!(report.notes.iter().any(|note| note.contains("`do\\tg` cannot be a class's name")), "{:?}", report.notes);
+}
+
+#[tokio::test]
+async fn a_folder_that_links_to_itself_is_an_error_that_names_the_link() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path().join("in/cat/1.jpg"), "picture");
+    std::os::unix::fs::symlink("..", folder.path().join("in/cat/up")).unwrap();
+    let root = folder.path().join("in");
+    let error = indexed(&root, &IndexOptions::default()).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("holds a link to a folder around it") && text.contains("in/cat/up"), "{text}");
+    assert!(!error.is_retryable());
+    let error = packed(&PackOptions::new(PackSource::ImageFolder(root)), &folder.path().join("out")).await.unwrap_err();
+    assert!(error.to_string().contains("is a link to a folder around it"), "{error}");
+}
+
+#[tokio::test]
+async fn pictures_with_one_stem_are_noted_and_those_of_unread_formats_are_called_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["cat/1.jpg", "cat/1.png", "cat/2.jpg", "cat/2.seg.png", "cat/3.avif", "dog/4.HEIC", "dog/5.webp"] {
+        write(path("in").join(name), name);
+    }
+    let note = "`cat/1` is one sample with the pictures `jpg`, `png`, as others with one stem are; pictures that are samples of their \
+                own need other names";
+    let packed = packed(&PackOptions::new(PackSource::ImageFolder(path("in"))), &path("out")).await.unwrap();
+    let indexed = indexed(&path("in"), &IndexOptions::default()).await.unwrap();
+    for report in [packed, indexed] {
+        assert_eq!((report.records, &report.notes[..]), (3, &[note.to_owned()][..]));
+        let left_out: Vec<_> = report.left_out.iter().map(|entry| (entry.why, entry.example.as_str())).collect();
+        let unread = LeftOutReason::UnreadPicture;
+        assert_eq!(left_out, [(unread, "cat/3.avif"), (unread, "dog/4.HEIC")]);
+        assert!(unread.text().contains("AVIF, HEIF, JPEG XL"));
+    }
+    fs::remove_dir_all(path("in")).unwrap();
+    write(path("in/cat/3.avif"), "picture");
+    let error = pack(&at(&path("none")), &PackOptions::new(PackSource::ImageFolder(path("in"))), &quiet).await;
+    assert!(error.unwrap_err().to_string().contains("AVIF, HEIF, JPEG XL and JPEG 2000 are not read"));
+    write(path("flat/1.jpg"), "picture");
+    let error = pack(&at(&path("none")), &PackOptions::new(PackSource::ImageFolder(path("flat"))), &quiet).await;
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("`spdl-ctl index` reads pictures that lie in no folder of a class where they are"),
+        "{error}"
+    );
 }

@@ -283,6 +283,11 @@ async fn a_list_gives_labels_as_numbers_or_as_names_of_classes() {
     packed(&options, &folder.path().join("names")).await.unwrap();
     assert_eq!(labels(records(&folder.path().join("names")).await), expected(["2", "0", "1", "2"]));
 
+    // As ImageNet's and Caffe's lists have it.
+    write(&list, "a.jpg 7\nd.e/a.png  -1\n./a.b.jpg 7\na_b.JPEG 0\n");
+    packed(&options, &folder.path().join("spaces")).await.unwrap();
+    assert_eq!(labels(records(&folder.path().join("spaces")).await), expected(["7", "-1", "7", "0"]));
+
     write(&list, "a.jpg\nd.e/a.png\n./a.b.jpg\na_b.JPEG\n");
     packed(&options, &folder.path().join("none")).await.unwrap();
     assert_eq!(labels(records(&folder.path().join("none")).await), expected(["", "", "", ""]));
@@ -298,6 +303,9 @@ async fn a_list_that_makes_no_sense_is_an_error_with_its_line() {
         ("a.jpg\na.jpg\t1\n", "list.txt:2` has no label, or is the first with one"),
         ("a.jpg\t\n", "list.txt:1` has no label"),
         ("a.jpg\nREADME\n", "list.txt:2` names `README`"),
+        ("file,label\na.jpg,1\n", "list.txt:1` has commas; a list has a path on each line, and a label behind a tab"),
+        ("a.jpg,1\n", "`spdl-ctl index FOLDER --table TABLE.tsv`"),
+        ("a.jpg cat\n", "list.txt:1` names `a.jpg cat`; if that is a path and a label, divide them by a tab"),
         ("gone.jpg\n", "gone.jpg` does not exist"),
         ("\n# nothing\n", "there is nothing in"),
     ] {
