@@ -86,6 +86,8 @@ class Writer:
         number = self._native.count
         if not isinstance(sample, Mapping):
             raise SettingError(f"sample {number} is a `{type(sample).__name__}`, not a dict of fields")
+        if key is not None and not isinstance(key, str):
+            raise SettingError(f"sample {number} has the key `{key!r}`, which is no text", "give a text, such as `key=str(number)`")
         if "__key__" in sample:
             raise SettingError(f"sample {number} has a field `__key__`", "give the key as `write(sample, key=...)`")
         odd = [name for name in sample if not isinstance(name, str)]

@@ -166,6 +166,8 @@ def test_a_wrong_value_names_its_field_and_sample_and_the_next_one_is_written(tm
         third.write({"odd": Odd()})
     with pytest.raises(spdl_cluster.SettingError, match="the field `1`, whose name is no text"), Writer(tmp_path / "third") as third:
         third.write({1: 1})  # type: ignore[dict-item]
+    with pytest.raises(spdl_cluster.SettingError, match="sample 0 has the key `3`, which is no text"), Writer(tmp_path / "third") as third:
+        third.write({"x": b"1"}, key=3)  # type: ignore[arg-type]
     options: list[tuple[dict[str, Any], str]] = [
         ({"shard_size": "much"}, "size `much`"),
         ({"block_size": -5}, "size `-5`: write a number of bytes, or a text"),

@@ -24,8 +24,9 @@ impl BadSampleCause {
     /// kinds. `has_good`: whether the feed has decoded any good sample.
     pub(crate) fn kind(&self, has_good: bool) -> BadSampleKind {
         let question = match &self.problem {
-            BadSampleProblem::Missing { fields } if !has_good => {
-                Some(format!("no sample so far has {fields}: check `from` of column `{}`", self.column))
+            BadSampleProblem::Missing { fields, there } if !has_good => {
+                let there = its_fields(there);
+                Some(format!("no sample so far has {fields}: check `from` of column `{}`{there}", self.column))
             }
             _ => None,
         };
@@ -39,7 +40,10 @@ impl BadSampleCause {
             problem => (problem, ""),
         };
         let (field, what) = match problem {
-            BadSampleProblem::Missing { .. } | BadSampleProblem::Empty { .. } | BadSampleProblem::BoxEmpty { .. } => {
+            BadSampleProblem::Missing { fields, .. } => {
+                return format!("column `{column}`: {of_list}record has no field {fields}");
+            }
+            BadSampleProblem::Empty { .. } | BadSampleProblem::BoxEmpty { .. } => {
                 return format!("column `{column}`: {of_list}{problem}");
             }
             BadSampleProblem::Function { function, .. } => {
@@ -78,13 +82,26 @@ impl BadSampleCause {
     }
 }
 
+/// Returns the names of a record's fields as words that follow a message, if they are known.
+fn its_fields(there: &[String]) -> String {
+    if there.is_empty() {
+        return String::new();
+    }
+    let named = there.iter().take(FIELDS_NAMED).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let more = if there.len() > FIELDS_NAMED { ", ..." } else { "" };
+    format!("; it has {named}{more}")
+}
+
+/// Number of a record's fields that a message names.
+const FIELDS_NAMED: usize = 20;
+
 /// The fault in a field of a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum BadSampleProblem {
-    #[error("record has no field {fields}")]
-    Missing { fields: String },
+    #[error("record has no field {fields}{}", its_fields(there))]
+    Missing { fields: String, there: Vec<String> },
     #[error("field `{field}` is empty")]
     Empty { field: String },
     #[error("field `{field}` is null")]
@@ -203,9 +220,10 @@ mod tests {
 
     #[test]
     fn a_field_that_every_sample_lacks_is_an_error_with_a_question() {
-        let problem = BadSampleProblem::Missing { fields: "`nofield`".into() };
+        let problem = BadSampleProblem::Missing { fields: "`nofield`".into(), there: vec!["cls".into(), "jpg".into()] };
+        assert_eq!(problem.to_string(), "record has no field `nofield`; it has `cls`, `jpg`");
         let cause = BadSampleCause { column: "caption".into(), problem };
-        let question = "no sample so far has `nofield`: check `from` of column `caption`";
+        let question = "no sample so far has `nofield`: check `from` of column `caption`; it has `cls`, `jpg`";
         let text = "column `caption`: record has no field `nofield`".to_owned();
         assert_eq!(cause.kind(false), BadSampleKind::new(text.clone(), Some(question.to_owned())));
         assert_eq!(cause.kind(true), BadSampleKind::new(text, None));

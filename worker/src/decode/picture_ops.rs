@@ -46,7 +46,8 @@ impl PictureOps {
         let [width, height] = picture.size;
         assert_eq!(picture.pixels.len(), width as usize * height as usize * 3, "bytes of {width}x{height} pixels");
         let mut draw = Draw::new(self.seed, epoch, id);
-        let mut no_box = |field: &str| Err(BadSampleProblem::Missing { fields: format!("`{field}`") });
+        let mut no_box =
+            |field: &str| Err(BadSampleProblem::Missing { fields: format!("`{field}`"), there: Vec::new() });
         let plan = operation::plan(picture.size, &self.ops, &mut draw, &mut no_box)?;
         if let Some([width, height]) = plan.too_large(limits.pixels) {
             let (field, pixels) = ("picture".to_owned(), limits.pixels);

@@ -28,6 +28,11 @@ pub(crate) trait RecordFields {
     /// Returns the value of the field `name`, if the record has it.
     fn value(&self, name: &str) -> Option<FieldValue>;
 
+    /// Returns the names of the record's fields, if they are known.
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns the value for column number `column` of the job, if the field that it is decoded from is a number, and at
     /// hand: its type, and its bytes.
     fn number(&self, _column: usize) -> Option<(DType, &[u8])> {
@@ -91,7 +96,7 @@ impl<'r> SampleRecord<'r> {
         let found = names.iter().find_map(|name| Some((name.as_str(), self.fields.value(name)?)));
         let (name, value) = found.ok_or_else(|| {
             let fields = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
-            BadSampleProblem::Missing { fields }
+            BadSampleProblem::Missing { fields, there: self.fields.names() }
         })?;
         match value {
             FieldValue::One(Content::File(file)) if is_compressed(name, &file) => {

@@ -376,6 +376,10 @@ impl RecordFields for GroupFields<'_> {
         Some(value)
     }
 
+    fn names(&self) -> Vec<String> {
+        self.record.fields().map(|field| field.name.to_owned()).collect()
+    }
+
     fn number(&self, column: usize) -> Option<(DType, &[u8])> {
         let number = self.group.number(&self.record, column)?;
         self.count(number.1.len());
