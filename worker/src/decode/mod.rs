@@ -47,7 +47,7 @@ pub use spdl_pixels::{PictureCounts, PictureLimits};
 
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
 pub(crate) use gzip::is_compressed;
-use memory::{MemoryPermit, NeverFits};
+use memory::MemoryPermit;
 pub(crate) use record::RecordFields;
 use record::SampleRecord;
 
