@@ -9,6 +9,7 @@ use parquet::{
 };
 use spdl_shard::{
     dataset::{DatasetError, DatasetReport, IndexOptions, index},
+    format::parquet::Footer,
     store::DatasetStore,
 };
 
@@ -54,4 +55,22 @@ async fn metadata_of_other_programs_need_not_be_text() {
     damaged[file.len() - 8..].copy_from_slice(&file[file.len() - 8..]);
     let error = indexed(&damaged).await.unwrap_err().to_string();
     assert!(error.contains("has a damaged footer"), "{error}");
+}
+
+#[test]
+fn a_field_that_a_program_had_before_it_was_defined_is_passed_over() {
+    // A column `id` of 3 rows. Dremio put a list of structs into field 15 of a chunk, which became the length of a Bloom filter.
+    let footer = |of_dremio: &[u8]| {
+        let schema = b"\x15\x02\x19\x2c\x48\x04root\x15\x02\0\x15\x04\x25\0\x18\x02id\0\x16\x06";
+        let chunk =
+            b"\x19\x1c\x19\x1c\x26\x08\x1c\x15\x04\x19\x15\0\x19\x18\x02id\x15\0\x16\x06\x16\x64\x16\x64\x26\x08";
+        [&schema[..], chunk, of_dremio, b"\0\0\x16\x64\x16\x06\0\0"].concat()
+    };
+    for field in [&b""[..], b"\x69\x1c\x15\0\0"] {
+        let footer = Footer::parse(&footer(field), 1000).unwrap();
+        assert_eq!(footer.left_out().count(), 0);
+    }
+    for length in 1..footer(b"").len() {
+        Footer::parse(&footer(b"")[..length], 1000).expect_err("it is cut off");
+    }
 }

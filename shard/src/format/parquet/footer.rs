@@ -26,7 +26,7 @@ use super::{
     index::{Page, ParquetIndex},
     index_file,
     schema::Schema,
-    thrift::{Found, walk, without_fields_behind},
+    thrift::{Found, LastField, walk, without_fields_behind},
 };
 use crate::{FormatError, manifest::BlockFacts};
 
@@ -309,16 +309,11 @@ impl Footer {
 /// Reads what a file cannot be read without, where the library is too strict about the rest: text that is not UTF-8 in the
 /// metadata of other programs, statistics of fields that others have defined for something else.
 fn essentials(footer: &[u8]) -> Option<ParquetMetaData> {
-    // Behind these are metadata of programs, the program's name, orders of columns and encryption.
-    const ROW_GROUPS: i16 = 4;
-    let options = ParquetMetaDataOptions::new()
-        .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
-        .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll)
-        .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll);
-    // What is damaged is not read.
-    walk(footer, &mut |_, _| {})?;
-    let footer = without_fields_behind(footer, ROW_GROUPS)?;
-    ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&options)).ok()
+    // Behind `row_groups` are metadata of programs, the program's name, orders of columns and encryption; behind a chunk's
+    // `dictionary_page_offset` are statistics, and what programs have put there before it was defined.
+    const LAST: [LastField<'_>; 2] = [(&[], 4), (&[4, 0, 1, 0, 3], 11)];
+    let footer = without_fields_behind(footer, &LAST)?;
+    ParquetMetaDataReader::decode_metadata(&footer).ok()
 }
 
 /// What a footer says of a chunk that the library does not read.

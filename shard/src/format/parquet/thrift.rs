@@ -1,13 +1,15 @@
 //! Walks a struct in Thrift's compact protocol, which Parquet's headers are, without allocating anything:
 //! <https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>.
 
+use std::ops::Range;
+
 /// Upper limit of the depth of structs and lists.
 const MAX_DEPTH: usize = 8;
 
 /// Walks the struct at the start of `bytes`, and passes each value in it to `found` with its path: the ids of the fields that lead to
 /// it. Returns the length of the struct; `None` if it is not one.
 pub(super) fn walk(bytes: &[u8], found: &mut dyn FnMut(&[i16], Found)) -> Option<usize> {
-    let mut walker = Walker { bytes, at: 0, path: [0; MAX_DEPTH], found };
+    let mut walker = Walker { bytes, at: 0, path: [0; MAX_DEPTH], found, last: &[], removed: Vec::new() };
     walker.structure(0)?;
     Some(walker.at)
 }
@@ -20,23 +22,21 @@ pub(super) enum Found {
     Other,
 }
 
-/// Returns the struct at the start of `bytes` without its fields behind number `last`; `None` if it is not one whose fields are in
-/// order.
-pub(super) fn without_fields_behind(bytes: &[u8], last: i16) -> Option<Vec<u8>> {
-    let mut walker = Walker { bytes, at: 0, path: [0; MAX_DEPTH], found: &mut |_, _| {} };
-    let mut id = 0;
-    loop {
-        let start = walker.at;
-        let (next, kind) = match walker.field(id)? {
-            Some(field) if field.0 <= last => field,
-            _ => return Some([&bytes[..start], &[0]].concat()),
-        };
-        if next <= id {
-            return None;
-        }
-        id = next;
-        walker.field_value(kind, 0)?;
+/// The number of the last field that is kept of the structs at a path.
+pub(super) type LastField<'p> = (&'p [i16], i16);
+
+/// Returns the struct at the start of `bytes` without the fields behind the last ones of some structs; `None` if it is not a struct, or
+/// the fields of one of these are not in order.
+pub(super) fn without_fields_behind(bytes: &[u8], last: &[LastField<'_>]) -> Option<Vec<u8>> {
+    let mut walker = Walker { bytes, at: 0, path: [0; MAX_DEPTH], found: &mut |_, _| {}, last, removed: Vec::new() };
+    walker.structure(0)?;
+    let (mut kept, mut at) = (Vec::with_capacity(walker.at), 0);
+    for Range { start, end } in &walker.removed {
+        kept.extend_from_slice(&bytes[at..*start]);
+        at = *end;
     }
+    kept.extend_from_slice(&bytes[at..walker.at]);
+    Some(kept)
 }
 
 struct Walker<'a> {
@@ -44,6 +44,9 @@ struct Walker<'a> {
     at: usize,
     path: [i16; MAX_DEPTH],
     found: &'a mut dyn FnMut(&[i16], Found),
+    last: &'a [LastField<'a>],
+    /// Where the fields behind the last ones lie.
+    removed: Vec<Range<usize>>,
 }
 
 impl Walker<'_> {
@@ -51,13 +54,23 @@ impl Walker<'_> {
         if depth == MAX_DEPTH {
             return None;
         }
-        let mut id = 0_i16;
-        while let Some((next, kind)) = self.field(id)? {
+        let last = self.last.iter().find(|(path, _)| *path == &self.path[..depth]).map(|(_, last)| *last);
+        let (mut id, mut behind) = (0_i16, None);
+        loop {
+            let start = self.at;
+            let Some((next, kind)) = self.field(id)? else {
+                self.removed.extend(behind.map(|behind| behind..start));
+                return Some(());
+            };
+            match last {
+                Some(last) if next > last => _ = behind.get_or_insert(start),
+                Some(_) if behind.is_some() => return None,
+                _ => {}
+            }
             id = next;
             self.path[depth] = id;
             self.field_value(kind, depth)?;
         }
-        Some(())
     }
 
     /// Reads the head of the field behind that with number `before`: its number and its type. The inner `None` is the end of the
@@ -185,14 +198,16 @@ mod tests {
 
     #[test]
     fn fields_behind_one_are_cut_off() {
-        // {1: i32 -3, 3: true, 5: {1: i32 150}, 20: binary "ab"}
-        let bytes = [0x15, 5, 0x21, 0x2c, 0x15, 0xac, 2, 0, 0x08, 40, 2, b'a', b'b', 0];
-        let cut = |last| without_fields_behind(&bytes, last);
+        // {1: i32 -3, 3: true, 5: {1: i32 150, 2: true}, 20: binary "ab"}
+        let bytes = [0x15, 5, 0x21, 0x2c, 0x15, 0xac, 2, 0x11, 0, 0x08, 40, 2, b'a', b'b', 0];
+        let cut = |last| without_fields_behind(&bytes, &[(&[], last)]);
         assert_eq!([cut(0), cut(1)], [Some(vec![0]), Some(vec![0x15, 5, 0])]);
-        assert_eq!(cut(5), Some([&bytes[..8], &[0]].concat()));
+        assert_eq!(cut(5), Some([&bytes[..9], &[0]].concat()));
         assert_eq!([cut(19), cut(20)], [cut(5), Some(bytes.to_vec())]);
-        assert_eq!(without_fields_behind(&bytes[..7], 5), None, "cut off");
-        assert_eq!(without_fields_behind(&[0x25, 5, 0x05, 2, 5, 0], 3), None, "field 1 behind field 2");
+        let inner = without_fields_behind(&bytes, &[(&[5], 1), (&[], 5)]);
+        assert_eq!(inner, Some([&bytes[..7], &[0, 0]].concat()));
+        assert_eq!(without_fields_behind(&bytes[..7], &[(&[], 5)]), None, "cut off");
+        assert_eq!(without_fields_behind(&[0x25, 5, 0x05, 2, 5, 0], &[(&[], 1)]), None, "field 1 behind field 2");
     }
 
     #[test]
