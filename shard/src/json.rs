@@ -65,8 +65,8 @@ pub(crate) fn unmarked(document: &str) -> String {
         text.push_str(before.strip_suffix('"').unwrap_or(before));
         let end = end_of_text(found.as_bytes(), MARK.len()).min(found.len());
         let (inner, after) = found.split_at(end);
-        if inner.starts_with(DEEP_MARK) {
-            let inner: String = serde_json::from_str(&format!("\"{}", &inner[DEEP_MARK.len()..])).unwrap_or_default();
+        if let Some(deep) = inner.strip_prefix(DEEP_MARK) {
+            let inner: String = serde_json::from_str(&format!("\"{deep}")).unwrap_or_default();
             text.push_str(&unmarked(&inner));
         } else {
             text.push_str(python_name(inner[MARK.len()..].trim_end_matches('"').parse().unwrap_or(f64::NAN)));
