@@ -12,6 +12,7 @@ use spdl_core::{
     job::Job,
     layout::Entry,
     messages::{Session, StartReason, Transport},
+    order::RankSteps,
 };
 use spdl_wire::spans;
 use tracing::{Instrument, Span};
@@ -240,29 +241,33 @@ impl<S: Source> Loader<S> {
         self.receipt
     }
 
-    /// Returns the number of steps in an epoch, or `None` where a batch can span two epochs (`continuous`).
+    fn steps(&self) -> RankSteps {
+        self.session.steps_of(self.rank)
+    }
+
+    /// Returns the number of steps of this rank in an epoch, or `None` where a batch can span two epochs (`continuous`).
     #[must_use]
     pub fn steps_per_epoch(&self) -> Option<u64> {
-        self.session.batches().steps_per_epoch(self.session.job.samples)
+        self.steps().per_epoch()
     }
 
     /// Returns the largest number of steps that start in an epoch: [`Loader::steps_per_epoch`], or that of the longest
     /// epoch where a batch can span two epochs.
     #[must_use]
     pub fn max_steps_per_epoch(&self) -> u64 {
-        self.session.batches().max_steps_per_epoch(self.session.job.samples)
+        self.steps().max_per_epoch()
     }
 
     /// Returns the number of steps from [`Loader::position`] to the end of the last epoch.
     #[must_use]
     pub fn steps_left(&self) -> u64 {
-        self.session.batches().steps_left(self.session.job.samples, self.position)
+        self.steps().left(self.position)
     }
 
     /// Returns the epoch in which the next batch starts, or the job's number of epochs when all are delivered.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.session.batches().epoch_at(self.session.job.samples, self.position)
+        self.steps().epoch_at(self.position)
     }
 
     /// Returns whether `batch`, a batch of this loader, is the last one that starts in its epoch.

@@ -5,7 +5,7 @@ use crate::{
     job::{Column, JobError},
     layout::{ALIGN, Entry, Layout},
     messages::Session,
-    order::BatchParams,
+    order::{BatchParams, EpochEnd, RankSteps},
 };
 
 /// The most bytes of a slab. Pages that no batch touches take no memory, so this limit prevents overflows; it does not
@@ -24,6 +24,11 @@ pub enum SessionError {
     Rank { rank: u32, world: u32 },
     #[error("world {world} is more than the global batch of {global_batch}")]
     World { world: u32, global_batch: u32 },
+    #[error(
+        "world {world} is more than the {samples} samples of an epoch: with epoch_end \"partial\" a rank would have none; start \
+         fewer ranks, or set epoch_end to \"exact\""
+    )]
+    NoShare { world: u32, samples: u64 },
     #[error(transparent)]
     Job(#[from] JobError),
     #[error("a batch of {entries} samples takes {bytes} bytes, more than the {MAX_BATCH_BYTES} it may have")]
@@ -35,6 +40,12 @@ impl Session {
     #[must_use]
     pub const fn batches(&self) -> BatchParams {
         self.job.batches(self.global_batch)
+    }
+
+    /// Returns the steps that `rank` takes. The session must have been [checked](Self::check).
+    #[must_use]
+    pub const fn steps_of(&self, rank: u32) -> RankSteps {
+        RankSteps::new(self.batches(), self.job.samples, rank, self.world)
     }
 
     /// Checks that `rank` can take part in the session. Any peer with a certificate may have sent it, so every number
@@ -50,6 +61,9 @@ impl Session {
             return Err(SessionError::World { world: *world, global_batch: *global_batch });
         }
         job.check()?;
+        if job.epoch_end == EpochEnd::Partial && u64::from(*world) > job.samples {
+            return Err(SessionError::NoShare { world: *world, samples: job.samples });
+        }
         let entries = self.batches().entries_per_rank(*world);
         let per_sample: u128 = job.columns.iter().map(|column| u128::from(column.max_bytes()) + 8).sum();
         let per_column = 4 * ALIGN as u128;

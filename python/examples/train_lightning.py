@@ -31,13 +31,12 @@ TRAIN = {
     "epochs": 2,
     "column": [{"name": "image", "from": "jpg", "decode": "image", "ops": [{"random_resized_crop": {"size": 32}}]}, LABEL],
 }
-#: Every sample once, in the dataset's order. The loader gives the whole dataset at every `for`, even after Lightning's
-#: sanity check took a part of it.
+#: Every sample once, in the dataset's order; the last batch is short. The loader gives the whole dataset at every `for`,
+#: even after Lightning's sanity check took a part of it.
 VALIDATION = {
     "name": "lightning-validation",
     "global_batch": 16,
     "shuffle": False,
-    "epoch_end": "exact",
     "column": [
         {"name": "image", "from": "jpg", "decode": "image", "ops": [{"resize": {"size": 36}}, {"center_crop": {"size": 32}}]},
         LABEL,
@@ -56,22 +55,21 @@ class Module(lightning.LightningModule):
         self.validated: list[tuple[int, int]] = []
 
     def on_before_batch_transfer(self, batch: spdl_cluster.Batch, index: int) -> Any:
-        """Records the batch's samples now, because after the transfer a batch is a plain dict of tensors; and passes on
-        `valid`, which the steps need."""
+        """Records the batch's samples now, because after the transfer a batch is a plain dict of tensors."""
         if self.trainer.training:
             self.trained += zip(batch.epochs.tolist(), batch.ids.tolist())
         elif not self.trainer.sanity_checking:
-            self.validated += [(self.current_epoch, sample) for sample, valid in zip(batch.ids.tolist(), batch.valid.tolist()) if valid]
-        return {**batch, "valid": batch.valid}
+            self.validated += [(self.current_epoch, sample) for sample in batch.ids.tolist()]
+        return batch
 
     def training_step(self, batch: Any, index: int) -> torch.Tensor:
         """Returns the loss."""
         return nn.functional.cross_entropy(self.network(batch["image"].float() / 255), batch["label"])
 
     def validation_step(self, batch: Any, index: int) -> None:
-        """Logs the loss, without the empty entries that the last batch can have."""
-        losses = nn.functional.cross_entropy(self.network(batch["image"].float() / 255), batch["label"], reduction="none")
-        self.log("loss", losses[batch["valid"]].mean(), sync_dist=True, batch_size=int(batch["valid"].sum()))
+        """Logs the loss."""
+        loss = nn.functional.cross_entropy(self.network(batch["image"].float() / 255), batch["label"])
+        self.log("loss", loss, sync_dist=True, batch_size=len(batch["label"]))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Returns Adam."""
@@ -135,7 +133,7 @@ def main() -> None:
         validated = [sample for rank in everything for _, seen in rank for sample in seen]
         for epoch in (0, 1):
             ours = [sample for at, sample in validated if at == epoch]
-            print(f"epoch {epoch}: trained on {sum(at == epoch for at, _ in trained)} samples, validated on {len(set(ours))}")
+            print(f"epoch {epoch}: trained on {sum(at == epoch for at, _ in trained)} samples, validated on {len(ours)}")
         print(f"{len(trained) - len(set(trained))} samples twice, on {len(everything)} ranks")
 
 

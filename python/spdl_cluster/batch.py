@@ -170,7 +170,8 @@ class Batch(dict[str, Any]):
 
     @property
     def valid(self) -> Any:
-        """Whether each entry is a sample that counts: neither padding nor the empty end of an `exact` epoch. Raises
+        """Whether each entry is a sample that counts: neither padding nor the empty end of an `exact` epoch. With `epoch_end = "partial"`, as
+        evaluations have it, there are no others. Raises
         `SettingError` where columns are neither torch's nor numpy's, because it is computed."""
         flags = self.flags
         if isinstance(flags, DlpackColumn):
@@ -214,7 +215,11 @@ class Batch(dict[str, Any]):
 
     def _source(self) -> NativeBatch:
         if self._made_of is None:
-            raise AttributeError("only a batch that comes from a loader has a position; this one was made from tensors")
+            raise AttributeError(
+                "only a batch that comes from a loader has `valid`, `ids`, `position` and so on; this one was made from tensors, as Lightning and Accelerate do "
+                "on the way to a device. Take what you need before: in Lightning with `def on_before_batch_transfer(self, batch, dataloader_idx): "
+                'return {**batch, "valid": batch.valid}`'
+            )
         return self._made_of
 
     def _tensor(self, column: DlpackColumn) -> Any:

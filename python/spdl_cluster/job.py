@@ -29,8 +29,8 @@ class Job(_JobRequired, total=False):
     bad_samples: Literal["substitute", "mask", "fail"]
     #: The columns of a batch, in order: a [[column]] table for each, 1 to 64 of them.
     column: Sequence[Column]
-    #: What happens when fewer samples than a global batch are left in an epoch.
-    epoch_end: Literal["drop", "pad", "continuous", "exact"]
+    #: What happens when fewer samples than a global batch are left in an epoch. Without it `drop`, or `partial` for an evaluation.
+    epoch_end: Literal["drop", "pad", "continuous", "exact", "partial"] | None
     #: How often the dataset is gone through.
     epochs: int
     #: Functions that take several fields or columns and return several columns: a `[[function]]` table for each.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, NoReturn
 
-from . import control, environment, functions, insight, log, misuse, tensors
+from . import accelerate, control, environment, functions, insight, log, misuse, tensors
 from . import device as devices
 from ._native import NativeBatch, NativeLoader
 from .batch import Batch, Position, of_native
@@ -271,23 +271,34 @@ class Epoch:
     """The batches from a loader's position to the end of its epoch. After a timeout or Ctrl-C it can be used
     further."""
 
-    __slots__ = ("_loader", "_loop", "_has_batch", "_is_over")
+    __slots__ = ("_loader", "_loop", "_has_batch", "_is_over", "_accelerate", "end_of_dataloader", "remainder", "__weakref__")
+
+    #: For Accelerate: whether the newest batch is the last one, and how many of its samples count.
+    end_of_dataloader: bool
+    remainder: int
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self._loop = 0
         self._has_batch = False
         self._is_over = False
+        self._accelerate: Any = None
+        self.end_of_dataloader = False
+        self.remainder = -1
 
     def __iter__(self) -> Epoch:
         return self
 
     def __next__(self) -> Batch:
         if self._is_over:
-            raise StopIteration
+            raise self._end()
         loader = self._loader
         if not self._loop:
             self._loop = loader._begin()
+            self._accelerate = accelerate.gradient_state()
+            if self._accelerate is not None:
+                accelerate.check(loader._native.facts, loader.world)
+                self._accelerate._add_dataloader(self)
         elif loader._loops != self._loop and loader.repeat:
             raise UsageError(
                 "a newer `for` over this loader has begun the dataset again, so that this one has no batches any more",
@@ -296,10 +307,18 @@ class Epoch:
         native = loader._native.next() if self._has_batch else loader._first()
         if native is None:
             self._is_over = True
-            raise StopIteration
+            raise self._end()
         self._has_batch = True
-        self._is_over = native.ends_epoch
+        self._is_over = self.end_of_dataloader = native.ends_epoch
+        if self._accelerate is not None:
+            self.remainder = accelerate.remainder(loader._native.facts, native.position.offset)
         return of_native(native, loader._tensors or loader._choose())
+
+    def _end(self) -> StopIteration:
+        if self._accelerate is not None:
+            self._accelerate._remove_dataloader(self)
+            self._accelerate = None
+        return StopIteration()
 
 
 @misuse.explained
@@ -357,7 +376,8 @@ def connect(
     transport: `auto`, `local` or `quic`. Default `SPDL_TRANSPORT`, or `auto`.
     global_batch: samples of one step over all ranks, if it differs from the job's.
     repeat: whether every `for` gives the whole dataset from its first batch: for an evaluation, with a job of one
-        epoch. Default: true if the job has `shuffle = false` and `epoch_end = "exact"`.
+        epoch. Default: true if the job has `shuffle = false` and every sample comes (`epoch_end` is `partial`, its default there, `exact` or
+        `pad`).
     tensors: `"torch"`, `"numpy"`, `"dlpack"`, or `"auto"`: torch if the program has imported it when the first batch
         comes, else numpy.
     log_every: seconds after each of which a line goes to a logger below `spdl_cluster`, at level INFO: the samples per

@@ -23,7 +23,7 @@ _INSTEAD = {
     "pin_memory": "`device=` has batches copied ahead, from page-locked memory",
     "batch_size": "the job's `global_batch` is shared by all ranks; `global_batch=` changes it for one launch, `batch.samples` is a rank's share",
     "shuffle": "`shuffle` is a key of the job, frozen when it is created",
-    "drop_last": "`epoch_end` is a key of the job: `drop`, `pad`, `continuous` or `exact`",
+    "drop_last": "`epoch_end` is a key of the job: `drop`, `pad`, `continuous`, `exact` or `partial`",
     "collate_fn": "batches are collated as they are decoded; a column's `transform` names a function of yours for each sample",
     "sampler": _SAMPLER,
     "batch_sampler": _SAMPLER,

@@ -230,6 +230,7 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
             global_batch: session.global_batch,
             steps: self.loader().max_steps_per_epoch(),
             is_evaluation: job.is_evaluation(),
+            epoch_end: job.epoch_end.name(),
             columns: columns.collect(),
         }
     }

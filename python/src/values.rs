@@ -57,8 +57,10 @@ pub(crate) struct LoaderFacts {
     pub(crate) global_batch: u32,
     /// Steps of an epoch; of the longest one if epochs share a batch.
     pub(crate) steps: u64,
-    /// Whether every sample comes once, in the dataset's order.
+    /// Whether every sample comes, in the dataset's order.
     pub(crate) is_evaluation: bool,
+    /// The policy at the end of an epoch, as a job names it.
+    pub(crate) epoch_end: &'static str,
     pub(crate) columns: Vec<ColumnType>,
 }
 

@@ -19,8 +19,8 @@ def deliver(c):
     blocks = [samples for samples, count in c["blocks"] for _ in range(count)]
     plan = Plan(blocks, c["seed"], c["lanes"], c["window"], c["shuffle"])
     steps = list(itertools.islice(plan.steps(*c["from"], c["global_batch"], c["epochs"], c["epoch_end"]), c["steps"]))
-    cut = [rank * c["global_batch"] // c["world"] for rank in range(c["world"] + 1)]
-    ranks = lambda entries: [entries[low:high] for low, high in zip(cut, cut[1:])]
+    cut = lambda n, rank: rank * n // c["world"]
+    ranks = lambda entries: [entries[cut(len(entries), r) : cut(len(entries), r + 1)] for r in range(c["world"])]
     return {"at": [plan.at(*p) for p in c["at"]], "substitutes": [plan.substitute(*p, i) for p in c["at"] for i in (0, 7, 8)],
             "steps": [{"from": f, "next": t, "ranks": ranks(entries)} for f, t, entries in steps],
             "receipt": receipt(entry for _, _, entries in steps for entry in entries)}

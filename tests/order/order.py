@@ -80,15 +80,16 @@ class Plan:
 
     def steps(self, epoch, offset, batch, epochs, end):
         """Yields (from, next, entries in batch order) for each step; an entry is (epoch, offset, id, kind)."""
-        n, q = self.samples, gcd(self.lanes, batch)
+        n = self.samples
         while True:
             if end == "drop" and offset + batch > n:
                 epoch, offset = epoch + 1, 0
-            stop = min(offset + batch, n) if end in ("pad", "exact") else offset + batch
+            stop = min(offset + batch, n) if end in ("pad", "exact", "partial") else offset + batch
             if epoch >= epochs or stop > (epochs - epoch) * n or end == "drop" and batch > n:
                 return
-            entries = []
-            for g in sorted(range(offset, offset + batch), key=lambda g: (g % q, g)):
+            size = stop - offset if end == "partial" else batch
+            entries, q = [], gcd(self.lanes, size)
+            for g in sorted(range(offset, offset + size), key=lambda g: (g % q, g)):
                 e, o = (epoch, g % n) if end == "pad" else (epoch, g) if end == "exact" else (epoch + g // n, g % n)
                 kind = "sample" if end in ("drop", "continuous") or g < n else "padding" if end == "pad" else "invalid"
                 entries.append((e, o, None if kind == "invalid" else self.at(e, o), kind))

@@ -22,8 +22,11 @@ TORCH = ["torch==2.15.0", "torchvision==0.29.2"]
 TORCH_IMPORTS = ["filelock", "fsspec", "jinja2", "networkx", "pillow", "sympy", "typing-extensions"]
 #: The frameworks of the examples. They require torch, and so the CUDA libraries; to leave these out, their other imports are
 #: listed below.
-FRAMEWORKS = ["lightning==2.6.6", "torchmetrics==1.9.0", "accelerate==1.15.0", "spdl_core==0.8.0", "ray==2.60.0", "webdataset==1.0.2"]
+FRAMEWORKS = ["lightning==2.6.6", "torchmetrics==1.9.0", "accelerate==1.15.0", "transformers==5.23.0", "spdl_core==0.8.0", "ray==2.60.0"]
+FRAMEWORKS += ["webdataset==1.0.2"]
 FRAMEWORKS_IMPORT = ["braceexpand", "huggingface_hub", "lightning-utilities", "packaging", "psutil", "pyyaml", "safetensors", "tqdm"]
+#: Imports of transformers.
+FRAMEWORKS_IMPORT += ["regex", "tokenizers", "typer"]
 #: Imports of Ray and of Ray Train.
 FRAMEWORKS_IMPORT += ["click", "filelock", "fsspec", "jsonschema", "msgpack", "pandas", "protobuf", "pyarrow", "pydantic", "requests"]
 #: Libraries that are part of each system.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +12,8 @@ import pytest
 import spdl_cluster
 from conftest import LIMIT_S, PICTURES, Cluster, MakeJob, ctl_json
 
-EVALUATION = {"shuffle": False, "epoch_end": "exact"}
+#: Every sample once, in the dataset's order; the last batch is short.
+EVALUATION = {"shuffle": False}
 EVERYTHING = list(range(PICTURES))
 
 
@@ -136,6 +138,51 @@ def test_an_evaluation_goes_on_from_a_state_and_then_begins_again(job: MakeJob) 
     for start, first in ((state, EVERYTHING[48:]), (finished, EVERYTHING)):
         with spdl_cluster.local(job(**EVALUATION), state=start) as loader:
             assert [ids(loader), ids(loader)] == [first, EVERYTHING]
+
+
+def test_the_last_batch_of_an_evaluation_is_short_and_all_of_it_counts(loader: Callable[..., spdl_cluster.Loader], job: MakeJob) -> None:
+    for world in (1, 2, 3):
+        ranks = [loader({"name": "short", **EVALUATION}, rank, world) for rank in range(world)]
+        batches = [list(map(summary, rank)) for rank in ranks]
+        # 200 samples in batches of 24: the last has 8.
+        for rank, (loaded, own) in enumerate(zip(ranks, batches)):
+            assert len(loaded) == len(own) == 9
+            assert own[-1][:2] == ((0, 192), (1, 0))
+            share = (rank + 1) * 8 // world - rank * 8 // world
+            assert own[-1][2:4] == ((share, 32, 32, 3), share)
+            assert loaded.position == (1, 0) and loaded.steps_left == 0
+        assert sorted(i for own in batches for *_, seen in own for i in seen) == EVERYTHING
+        for loaded in ranks:
+            loaded.close()
+
+
+def summary(batch: spdl_cluster.Batch) -> tuple[Any, ...]:
+    """Returns positions, shapes, the number of valid entries, and the ids of a batch."""
+    return (batch.position, batch.next_position, batch["image"].shape, int(batch.valid.sum()), batch.ids.tolist())
+
+
+def test_a_rank_without_a_share_of_the_last_batch_ends_a_step_earlier_at_the_same_position(
+    loader: Callable[..., spdl_cluster.Loader], job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path]
+) -> None:
+    # 200 samples in batches of 66: the last has 2, for ranks 1 and 3 of 4.
+    settings = {"name": "few", "global_batch": 66, **EVALUATION}
+    ranks = [loader(settings, rank, 4) for rank in range(4)]
+    for _ in range(2):
+        seen = [ids(rank) for rank in ranks]
+        assert sorted(i for own in seen for i in own) == EVERYTHING
+        assert [len(rank) for rank in ranks] == [3, 4, 3, 4]
+        assert {rank.position for rank in ranks} == {(1, 0)}
+        assert {json.dumps(rank.state_dict()) for rank in ranks} == {json.dumps(ranks[0].state_dict())}
+    receipts = [argument for rank in ranks for argument in ("--receipt", rank.receipt)]
+    assert ctl_json("audit", job_file(job(**settings)), *receipts)["equal"]
+    # A state in the middle of the epoch, before the batch that a rank has no share of.
+    state = {**ranks[0].state_dict(), "epoch": 0, "offset": 198}
+    for rank in ranks:
+        rank.close()
+    later = [loader(settings, rank, 4, state=state) for rank in range(4)]
+    assert [ids(later[rank]) for rank in (1, 3)] == [[198], [199]]
+    # The others have nothing left of the pass, and begin the next one.
+    assert [len(ids(later[rank])) for rank in (0, 2)] == [3 * 16, 3 * 16]
 
 
 def test_an_older_loop_over_an_evaluation_that_has_begun_again_raises(job: MakeJob) -> None:

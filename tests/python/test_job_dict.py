@@ -43,7 +43,7 @@ def test_a_wrong_step_is_named_by_its_column_and_place(job: MakeJob, ops: list[A
         ({"seed": 1.5}, "job: seed expects a whole number, not 1.5"),
         ({"shuffle": "no"}, 'job: shuffle expects true or false, not the text "no"'),
         ({"order": 3}, "job: order expects a table of keys, not 3"),
-        ({"epoch_end": 3}, "job: epoch_end expects one of drop, pad, continuous, exact, not 3"),
+        ({"epoch_end": 3}, "job: epoch_end expects one of drop, pad, continuous, exact, partial, not 3"),
     ],
 )
 def test_a_wrong_value_is_named_by_its_key_with_what_it_should_be(job: MakeJob, keys: dict[str, Any], text: str) -> None:

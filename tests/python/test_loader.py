@@ -44,7 +44,7 @@ def test_a_for_is_an_epoch_and_the_next_one_the_next(job: MakeJob) -> None:
     assert epochs[0] != epochs[1]
 
 
-@pytest.mark.parametrize("epoch_end", ["exact", "pad", "continuous"])
+@pytest.mark.parametrize("epoch_end", ["exact", "pad", "continuous", "partial"])
 def test_every_sample_comes_once_an_epoch_however_epochs_end(job: MakeJob, epoch_end: str) -> None:
     with spdl_cluster.local(job(epochs=3, epoch_end=epoch_end)) as loader:
         epochs = []
@@ -138,8 +138,9 @@ def test_wrong_states_are_refused_by_name(job: MakeJob) -> None:
     assert "checkpoint is of another" in (error.value.hint or "")
 
 
-def test_receipts_and_digests_are_those_of_the_plan_and_of_replay(job: MakeJob, job_file: JobFile) -> None:
-    made = job({"name": "raw", "from": "jpg", "decode": "bytes", "max_bytes": 400_000}, epochs=2)
+@pytest.mark.parametrize("keys", [{}, {"global_batch": 66, "epoch_end": "partial"}], ids=["drop", "partial"])
+def test_receipts_and_digests_are_those_of_the_plan_and_of_replay(keys: dict[str, Any], job: MakeJob, job_file: JobFile) -> None:
+    made = job({"name": "raw", "from": "jpg", "decode": "bytes", "max_bytes": 400_000}, epochs=2, **keys)
     path = job_file(made)
     receipts, digests = [], []
     for rank in range(3):

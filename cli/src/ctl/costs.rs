@@ -48,6 +48,9 @@ impl Costs {
             }
             for rank in ranks.clone() {
                 plan.rank_items(&step, rank, world, &mut items);
+                if items.is_empty() {
+                    continue;
+                }
                 blocks.clear();
                 blocks
                     .extend(items.iter().filter(|item| item.kind != ItemKind::Invalid).map(|item| item.located.block));

@@ -207,7 +207,8 @@ fn show(job: &Job) -> Result<(), CtlError> {
         EpochEnd::Drop => "samples that do not fill a batch are left out of the epoch",
         EpochEnd::Pad => "the last batch of an epoch is filled up with its first samples",
         EpochEnd::Continuous => "epochs go over into each other within a batch",
-        EpochEnd::Exact => "the last batch of an epoch may be short",
+        EpochEnd::Exact => "the last batch of an epoch is filled up with entries that are not valid",
+        EpochEnd::Partial => "the last batch of an epoch is short",
     };
     let shuffle = if job.order.shuffle { "shuffled" } else { "not shuffled" };
     let bad = format!("{:?}", job.bad_samples).to_lowercase();

@@ -163,6 +163,10 @@ async fn print_ids(
     for step in steps(open, args, batches) {
         for rank in ranks.clone() {
             open.plan.rank_items(&step, rank, args.world, &mut items);
+            if items.is_empty() {
+                // The rank has no share of the epoch's short last batch.
+                continue;
+            }
             let ids = items.iter().filter(|item| item.kind != ItemKind::Invalid).map(|item| item.located.id.0);
             let ids: Vec<u64> = ids.collect();
             let mut records = Vec::new();

@@ -240,7 +240,7 @@ impl SessionCore {
             return Err(RankError::Refused(Refusal::JobInvalid { job, cause: error.to_string() }));
         }
         if self.stream.is_none() {
-            self.stream = Some(ExpectedStream::new(&session.job, global_batch, start));
+            self.stream = Some(ExpectedStream::new(session.steps_of(join_request.rank), start));
             self.progress.position = start;
             self.effects.push_back(SessionEffect::Joined(session.clone(), reason));
             if join_request.rank == 0 {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Position, job::Job, order::BatchParams};
+use crate::{Position, order::RankSteps};
 
 /// A message of the home that has a sequence number on its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,24 +29,23 @@ pub(super) enum Disposition {
 /// The stream as the trainer must see it: knows which batch may follow which position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpectedStream {
-    samples: u64,
-    batch: BatchParams,
+    steps: RankSteps,
     /// Position after the last batch that was accepted.
     pub(super) expected: Position,
 }
 
 impl ExpectedStream {
-    pub(super) fn new(job: &Job, global_batch: u32, start: Position) -> Self {
-        Self { samples: job.samples, batch: job.batches(global_batch), expected: start }
+    pub(super) const fn new(steps: RankSteps, start: Position) -> Self {
+        Self { steps, expected: start }
     }
 
     /// Returns the position after the next step.
     pub(super) fn after_next(&self) -> Position {
-        self.batch.step(self.samples, self.expected).map_or(self.expected, |step| step.next)
+        self.steps.step(self.expected).map_or(self.expected, |step| step.next)
     }
 
     fn classify(&mut self, arrival: Arrival) -> Result<Disposition, String> {
-        let step = self.batch.step(self.samples, self.expected);
+        let step = self.steps.step(self.expected);
         match (arrival, step) {
             (Arrival::Batch { slot, next, .. }, _) if next <= self.expected => Ok(Disposition::Stale { slot }),
             (Arrival::Batch { slot, from, next }, Some(step)) if (from, next) == (step.from, step.next) => {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::{
     Position,
     mutations::{Mutation, mutated},
-    order::{BatchParams, Step},
+    order::{RankSteps, Step},
 };
 
 /// An action that the shell has to carry out.
@@ -63,8 +63,7 @@ enum SlotUse {
 /// [`poll_effect`](Self::poll_effect) returns, in order.
 #[derive(Debug)]
 pub struct FeedCore {
-    samples: u64,
-    params: BatchParams,
+    steps: RankSteps,
     /// Start of the next step to plan; after the last step, the end of the stream.
     planned_to: Position,
     is_planned: bool,
@@ -83,13 +82,11 @@ pub struct FeedCore {
 }
 
 impl FeedCore {
-    /// Creates the core of a rank whose first batch starts at `from`, for a dataset of `samples` samples, with `slots`
-    /// free slots. The blocks of `read_ahead` steps after those being filled are fetched ahead.
+    /// Creates the core of a rank whose first batch starts at or after `from`, with `slots` free slots. The blocks of `read_ahead` steps after those being filled are fetched ahead.
     #[must_use]
-    pub fn new(samples: u64, params: BatchParams, from: Position, slots: u32, read_ahead: u32) -> Self {
+    pub fn new(steps: RankSteps, from: Position, slots: u32, read_ahead: u32) -> Self {
         let mut core = Self {
-            samples,
-            params,
+            steps,
             planned_to: from,
             is_planned: false,
             ahead: VecDeque::new(),
@@ -219,7 +216,8 @@ impl FeedCore {
         if self.is_planned || self.is_over {
             return false;
         }
-        let Some(step) = self.params.step(self.samples, self.planned_to) else {
+        let Some(step) = self.steps.step(self.planned_to) else {
+            self.planned_to = self.steps.pass(self.planned_to);
             self.is_planned = true;
             return false;
         };
@@ -232,19 +230,23 @@ impl FeedCore {
 
 #[cfg(test)]
 mod tests {
-    use crate::job::EpochEnd;
+    use crate::order::{BatchParams, EpochEnd};
 
     use super::*;
 
     const READ_AHEAD: u32 = 16;
+
+    /// The steps of one rank of one, in batches of 10.
+    fn steps(samples: u64) -> RankSteps {
+        RankSteps::new(BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop }, samples, 0, 1)
+    }
 
     /// A core for 100 samples in batches of 10; its methods return the effects without `Prepare`.
     struct CoreTest(FeedCore);
 
     impl CoreTest {
         fn new(from: u64, slots: u32) -> Self {
-            let params = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop };
-            Self(FeedCore::new(100, params, Position::new(0, from), slots, READ_AHEAD))
+            Self(FeedCore::new(steps(100), Position::new(0, from), slots, READ_AHEAD))
         }
 
         fn effects(&mut self) -> Vec<FeedEffect> {
@@ -264,8 +266,7 @@ mod tests {
     }
 
     fn fill(sequence: u64, slot: u32, from: u64) -> FeedEffect {
-        let params = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop };
-        FeedEffect::Fill { sequence, slot, step: params.step(100, Position::new(0, from)).unwrap() }
+        FeedEffect::Fill { sequence, slot, step: steps(100).step(Position::new(0, from)).unwrap() }
     }
 
     #[test]
@@ -310,6 +311,20 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_without_a_share_of_the_last_batch_ends_where_the_others_do() {
+        let batches = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Partial };
+        for (from, filled) in [(0, 2), (20, 0)] {
+            let mut feed = FeedCore::new(RankSteps::new(batches, 21, 0, 2), Position::new(0, from), 4, 0);
+            for sequence in 0..filled {
+                feed.handle_filled(sequence);
+            }
+            let last = std::iter::from_fn(|| feed.poll_effect()).last();
+            let end = FeedEffect::End { sequence: filled, position: Position::new(1, 0) };
+            assert_eq!(last, Some(end), "from {from}");
+        }
+    }
+
+    #[test]
     fn a_batch_that_fails_ends_the_feed_after_the_batches_before_it() {
         let mut feed = CoreTest::new(0, 3);
         feed.effects();
@@ -323,8 +338,7 @@ mod tests {
 
     #[test]
     fn after_a_failure_nothing_is_fetched_ahead_any_more() {
-        let params = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop };
-        let mut core = FeedCore::new(1000, params, Position::START, 2, READ_AHEAD);
+        let mut core = FeedCore::new(steps(1000), Position::START, 2, READ_AHEAD);
         while core.poll_effect().is_some() {}
         core.handle_filled(0);
         core.handle_failed(1);
@@ -347,13 +361,7 @@ mod tests {
 
     #[test]
     fn the_blocks_of_the_coming_steps_are_prepared_once_each_and_in_order() {
-        let mut feed = FeedCore::new(
-            1000,
-            BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop },
-            Position::START,
-            2,
-            READ_AHEAD,
-        );
+        let mut feed = FeedCore::new(steps(1000), Position::START, 2, READ_AHEAD);
         let mut prepared = Vec::new();
         let mut filled = 0;
         while let Some(effect) = feed.poll_effect() {
@@ -374,8 +382,7 @@ mod tests {
 
     #[test]
     fn how_much_is_read_ahead_can_be_changed_and_nothing_is_prepared_twice() {
-        let params = BatchParams { global_batch: 10, epochs: 1, epoch_end: EpochEnd::Drop };
-        let mut feed = FeedCore::new(1000, params, Position::START, 1, 2);
+        let mut feed = FeedCore::new(steps(1000), Position::START, 1, 2);
         let mut prepared = Vec::new();
         let mut prepare = |feed: &mut FeedCore| {
             let steps = std::iter::from_fn(|| feed.poll_effect()).filter_map(|effect| match effect {

@@ -31,9 +31,9 @@ pub struct JobFile {
     /// How often the dataset is gone through.
     #[serde(default = "one")]
     pub epochs: u64,
-    /// What happens when fewer samples than a global batch are left in an epoch.
-    #[serde(default)]
-    pub epoch_end: EpochEnd,
+    /// What happens when fewer samples than a global batch are left in an epoch. Without it `drop`, or `partial` for an evaluation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch_end: Option<EpochEnd>,
     /// What happens to a sample that does not decode or lacks a field.
     #[serde(default)]
     pub bad_samples: BadSamples,
@@ -163,7 +163,7 @@ impl JobFile {
             seed: self.seed,
             global_batch: self.global_batch,
             epochs: self.epochs,
-            epoch_end: self.epoch_end,
+            epoch_end: self.epoch_end(),
             bad_samples: self.bad_samples,
             max_bad_fraction: self.max_bad_fraction.unwrap_or_else(|| default_bad_fraction(facts.samples)),
             order,
@@ -179,6 +179,13 @@ impl JobFile {
             }
         }
         Ok(job)
+    }
+
+    /// Returns what happens at the end of an epoch: what is written, or the default.
+    #[must_use]
+    pub fn epoch_end(&self) -> EpochEnd {
+        let is_in_order_once = !self.shuffle && self.epochs == 1;
+        self.epoch_end.unwrap_or(if is_in_order_once { EpochEnd::Partial } else { EpochEnd::Drop })
     }
 
     fn mix(&self, columns: &[Column], distance: u32) -> Result<Option<Mix>, JobError> {
@@ -304,6 +311,23 @@ mod tests {
     }
 
     #[test]
+    fn by_default_only_one_epoch_in_the_dataset_s_order_has_a_short_last_batch() {
+        for (keys, expected, is_evaluation) in [
+            ("epochs = 90", EpochEnd::Drop, false),
+            ("epochs = 1", EpochEnd::Drop, false),
+            ("epochs = 2\nshuffle = false", EpochEnd::Drop, false),
+            ("shuffle = false", EpochEnd::Partial, true),
+            ("shuffle = false\nepoch_end = \"drop\"", EpochEnd::Drop, false),
+            ("shuffle = false\nepoch_end = \"exact\"", EpochEnd::Exact, true),
+            ("shuffle = false\nepoch_end = \"pad\"", EpochEnd::Pad, true),
+        ] {
+            let text = example().replace("epochs = 90", keys);
+            let job = JobFile::parse(&text, "job.toml").unwrap().freeze(&FACTS).unwrap();
+            assert_eq!((job.epoch_end, job.is_evaluation()), (expected, is_evaluation), "{keys}");
+        }
+    }
+
+    #[test]
     fn by_default_ten_bad_samples_are_not_too_many_of_any_dataset() {
         for (samples, most) in [(1, 1), (7, 7), (215, 10), (9_999, 10), (1_281_167, 1281)] {
             let facts = DatasetFacts { samples, blocks: 1, ..FACTS };
@@ -358,8 +382,12 @@ mod tests {
         ("seed = 17", "shuffle = \"no\"", "shuffle expects true or false, not the text \"no\""),
         ("seed = 17", "seed = 2026-11-22", "seed expects a whole number, not a date"),
         ("seed = 17", "epoch_end = \"dorp\"", "epoch_end cannot be `dorp`; did you mean `drop`?"),
-        ("seed = 17", "epoch_end = \"never\"", "epoch_end cannot be `never`; it can be drop, pad, continuous, exact"),
-        ("seed = 17", "epoch_end = 3", "epoch_end expects one of drop, pad, continuous, exact, not 3"),
+        (
+            "seed = 17",
+            "epoch_end = \"never\"",
+            "epoch_end cannot be `never`; it can be drop, pad, continuous, exact, partial",
+        ),
+        ("seed = 17", "epoch_end = 3", "epoch_end expects one of drop, pad, continuous, exact, partial, not 3"),
         ("seed = 17", "order = { lane = 3 }", "order: there is no key `lane`; did you mean `lanes`?"),
         ("seed = 17", "order = 3", "order expects a table of keys, not 3"),
         ("seed = 17", "order = { lanes = \"all\" }", "order: lanes expects a whole number, not the text \"all\""),

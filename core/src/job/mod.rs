@@ -211,11 +211,17 @@ impl Job {
         decoded_columns(&self.columns).any(|column| column.check_without_classes(&self.columns).is_err())
     }
 
-    /// Returns whether the job is an evaluation: it delivers every sample exactly once, in the dataset's order. Such a
+    /// Returns whether each epoch has every sample, in the dataset's order.
+    #[must_use]
+    pub const fn is_in_order(&self) -> bool {
+        !self.order.shuffle && self.epoch_end.is_whole()
+    }
+
+    /// Returns whether the job is an evaluation: it delivers every sample, in the dataset's order, once but for padding. Such a
     /// job is run again and again.
     #[must_use]
     pub fn is_evaluation(&self) -> bool {
-        !self.order.shuffle && self.epoch_end == EpochEnd::Exact && self.epochs == 1
+        self.is_in_order() && self.epochs == 1
     }
 }
 

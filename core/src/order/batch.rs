@@ -37,11 +37,11 @@ impl BatchParams {
     }
 }
 
-/// Returns the entries of a batch, in the order of [`Plan::rank_items`], that `rank` of `world` gets. No rank gets more
+/// Returns the entries of a batch of `entries`, in the order of [`Plan::rank_items`], that `rank` of `world` gets. No rank gets more
 /// than [`BatchParams::entries_per_rank`].
-fn rank_entries(global_batch: u32, rank: u32, world: u32) -> std::ops::Range<u64> {
-    let start = |rank: u64| rank * u64::from(global_batch) / u64::from(world);
-    start(rank.into())..start(u64::from(rank) + 1)
+pub(super) const fn rank_entries(entries: u64, rank: u32, world: u32) -> std::ops::Range<u64> {
+    let (rank, world) = (rank as u64, world as u64);
+    rank * entries / world..(rank + 1) * entries / world
 }
 
 /// Returns the rank of `world` that gets entry number `entry` of a batch.
@@ -68,7 +68,7 @@ pub(super) fn rank_offsets(
     assert!(rank < world, "rank {rank} of {world}");
     let classes = classes(lanes, step.global_batch);
     let class_size = u64::from(step.global_batch) / classes;
-    let (entries, from) = (rank_entries(step.global_batch, rank, world), step.from.offset);
+    let (entries, from) = (rank_entries(step.global_batch.into(), rank, world), step.from.offset);
     let (mut class, mut index) = (entries.start / class_size, entries.start % class_size);
     let before = from % classes;
     (0..(entries.end - entries.start) as usize).map(move |_| {
@@ -114,10 +114,10 @@ impl Plan {
         std::iter::successors(first, move |step| self.step(step.next, &batch))
     }
 
-    /// Replaces the contents of `items` by the entries of `rank` of `world` in a step.
+    /// Replaces the contents of `items` by the entries of `rank` of `world` in a step; none if it has no share of a short one.
     ///
     /// The batch's entries are sorted by (g mod q, g), where g is the offset, counted on past the end of the epoch, and
-    /// q = gcd(L, B). The rank takes the entries [rank * B / world, (rank + 1) * B / world). The concatenation over the
+    /// q = gcd(L, B), with the entries of this step as B. The rank takes the entries [rank * B / world, (rank + 1) * B / world). The concatenation over the
     /// ranks is the same for every world.
     ///
     /// # Panics
@@ -141,7 +141,7 @@ impl Plan {
                     let located = self.nth(0);
                     return Item { at: Position::new(epoch, counted), located, kind: ItemKind::Invalid };
                 }
-                EpochEnd::Continuous | EpochEnd::Drop => {
+                EpochEnd::Continuous | EpochEnd::Drop | EpochEnd::Partial => {
                     (Position::new(epoch + counted / samples, counted % samples), ItemKind::Sample)
                 }
             }
@@ -179,7 +179,7 @@ mod tests {
             let batches = BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop };
             let largest = u64::from(batches.entries_per_rank(world));
             let ranks = (0..world.min(100)).chain([world - 1]);
-            let shares: Vec<_> = ranks.map(|rank| rank_entries(global_batch, rank, world)).collect();
+            let shares: Vec<_> = ranks.map(|rank| rank_entries(global_batch.into(), rank, world)).collect();
             assert!(shares.iter().all(|share| (1..=largest).contains(&(share.end - share.start))), "{shares:?}");
             assert!(
                 shares
@@ -189,7 +189,7 @@ mod tests {
             );
             assert_eq!((shares[0].start, shares.last().unwrap().end), (0, u64::from(global_batch)));
             for rank in (0..world.min(100)).chain([world - 1]) {
-                let share = rank_entries(global_batch, rank, world);
+                let share = rank_entries(global_batch.into(), rank, world);
                 for entry in [share.start, share.end - 1] {
                     assert_eq!(rank_of_entry(global_batch, entry, world), rank, "entry {entry} of {global_batch}");
                 }

@@ -8,6 +8,7 @@ mod deal;
 mod epoch;
 mod mixes;
 mod permutation;
+mod rank_steps;
 mod readers;
 #[cfg(test)]
 mod statistics;
@@ -16,6 +17,7 @@ mod substitutes;
 
 pub use batch::{Item, ItemKind};
 pub use mixes::{Cut, DrawnMix, MixMethod, MixParams, PastedArea, WHOLE_WEIGHT};
+pub use rank_steps::RankSteps;
 pub use steps::{BatchParams, EpochEnd, MAX_GLOBAL_BATCH, Step};
 pub use substitutes::MAX_SUBSTITUTES;
 
@@ -103,7 +105,7 @@ pub enum PlanError {
     /// There would be no step at all.
     #[error(
         "`global_batch` is {global_batch}, and the {samples} samples of an epoch ({epochs} in all) never fill it: there would be \
-         no batch; lower it, or set epoch_end to \"pad\" or \"exact\""
+         no batch; lower it, or set epoch_end to \"pad\" or \"partial\""
     )]
     BatchExceedsDataset {
         /// The number of samples per step over all ranks, B.

@@ -17,8 +17,30 @@ pub enum EpochEnd {
     Pad,
     /// The next epoch follows in the same batch.
     Continuous,
-    /// The last batch is short; entries past the end are masked, so that every rank has the same steps.
+    /// The last batch is filled up with invalid entries, so that every rank has the same steps of the same size.
     Exact,
+    /// The last batch is short: its samples are dealt evenly, and a rank without a share ends a step earlier.
+    Partial,
+}
+
+impl EpochEnd {
+    /// Returns the name that jobs give it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Pad => "pad",
+            Self::Continuous => "continuous",
+            Self::Exact => "exact",
+            Self::Partial => "partial",
+        }
+    }
+
+    /// Returns whether each epoch has all of its samples in batches of its own.
+    #[must_use]
+    pub const fn is_whole(self) -> bool {
+        matches!(self, Self::Pad | Self::Exact | Self::Partial)
+    }
 }
 
 /// Upper limit of the samples per step over all ranks: a step's samples are listed, of one rank at least.
@@ -44,7 +66,7 @@ pub struct Step {
     /// Where the search for the next step begins: the position to resume from once this step is done. At the end of an
     /// epoch fewer than B samples may follow it; a resumed run with smaller batches still delivers them.
     pub next: Position,
-    /// The number of samples per step over all ranks, B.
+    /// The number of entries over all ranks: B, or fewer in the last step of an epoch with [`EpochEnd::Partial`].
     pub global_batch: u32,
     /// What the entries past the end of the epoch hold.
     pub epoch_end: EpochEnd,
@@ -90,7 +112,7 @@ impl BatchParams {
                 from = Position::new(from.epoch.saturating_add(1), 0);
                 end = size;
             }
-            EpochEnd::Pad | EpochEnd::Exact => end = end.min(samples),
+            EpochEnd::Pad | EpochEnd::Exact | EpochEnd::Partial => end = end.min(samples),
             EpochEnd::Drop | EpochEnd::Continuous => {}
         }
         if from.epoch >= self.epochs {
@@ -100,7 +122,9 @@ impl BatchParams {
         if next > Position::new(self.epochs, 0) {
             return None;
         }
-        Some(Step { from, next, global_batch: self.global_batch, epoch_end: self.epoch_end })
+        let is_short = self.epoch_end == EpochEnd::Partial;
+        let global_batch = if is_short { (end - from.offset) as u32 } else { self.global_batch };
+        Some(Step { from, next, global_batch, epoch_end: self.epoch_end })
     }
 
     /// Returns the largest number of steps that start in an epoch of `samples`. Every epoch has as many, except that
@@ -113,7 +137,7 @@ impl BatchParams {
         let batch = self.global_batch as u64;
         match self.epoch_end {
             EpochEnd::Drop => samples / batch,
-            EpochEnd::Pad | EpochEnd::Exact | EpochEnd::Continuous => samples.div_ceil(batch),
+            EpochEnd::Pad | EpochEnd::Exact | EpochEnd::Partial | EpochEnd::Continuous => samples.div_ceil(batch),
         }
     }
 
@@ -174,6 +198,13 @@ impl BatchParams {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_names_are_those_of_the_job_file() {
+        for epoch_end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial] {
+            assert_eq!(serde_json::to_value(epoch_end).unwrap(), epoch_end.name());
+        }
+    }
+
     /// 2 epochs, cut into batches of 24.
     const fn batches(epoch_end: EpochEnd) -> BatchParams {
         BatchParams { global_batch: 24, epochs: 2, epoch_end }
@@ -185,6 +216,7 @@ mod tests {
             (EpochEnd::Drop, Some(4), 8, 4, 0),
             (EpochEnd::Pad, Some(5), 10, 6, 0),
             (EpochEnd::Exact, Some(5), 10, 6, 0),
+            (EpochEnd::Partial, Some(5), 10, 6, 0),
             (EpochEnd::Continuous, None, 8, 4, 0),
         ] {
             let batches = batches(epoch_end);
@@ -198,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_counts_are_those_of_the_steps_themselves() {
-        for epoch_end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Exact, EpochEnd::Continuous] {
+        for epoch_end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Exact, EpochEnd::Partial, EpochEnd::Continuous] {
             for (samples, global_batch) in [(100, 24), (100, 25), (100, 1), (7, 16), (7, 7), (16, 5)] {
                 let batches = BatchParams { global_batch, epochs: 3, epoch_end };
                 let case = format!("{epoch_end:?}, {samples} samples, batches of {global_batch}");

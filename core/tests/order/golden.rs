@@ -116,7 +116,7 @@ fn random_configs(count: usize) -> Vec<GoldenCase> {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % n
     };
-    let ends = [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact];
+    let ends = [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial];
     (0..count)
         .map(|i| {
             let mut blocks: Vec<_> = (0..=below(8)).map(|_| (below(60) as u32, below(6) as usize)).collect();
@@ -144,7 +144,7 @@ fn random_configs(count: usize) -> Vec<GoldenCase> {
 #[test]
 fn the_golden_vectors_come_out() {
     let cases = golden();
-    for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact] {
+    for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial] {
         assert!(cases.iter().any(|case| case.config.epoch_end == end && case.config.shuffle), "{end:?} is not covered");
     }
     // A permutation of fewer than 256 elements has more rounds, so both sides of this limit are covered: by windows,

@@ -26,7 +26,7 @@ fn plans() -> impl Strategy<Value = Plan> {
 }
 
 fn ends() -> impl Strategy<Value = EpochEnd> {
-    prop::sample::select(vec![EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact])
+    prop::sample::select(vec![EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial])
 }
 
 fn batches() -> impl Strategy<Value = BatchParams> {
@@ -75,12 +75,12 @@ proptest! {
     ) {
         for step in plan.steps(Position::START, &batch) {
             let alone = rank(&plan, &step, 0, 1);
-            prop_assert_eq!(alone.len(), batch.global_batch as usize);
+            prop_assert_eq!(alone.len(), step.global_batch as usize);
             for world in WORLDS.into_iter().chain([other]) {
                 prop_assert_eq!(&entries(&plan, &step, world), &alone);
                 for r in 0..world {
                     let length = rank(&plan, &step, r, world).len() as u32;
-                    let share = batch.global_batch / world;
+                    let share = step.global_batch / world;
                     prop_assert!(length == share || length == share + 1, "rank {} of {} has {}", r, world, length);
                 }
             }
@@ -116,7 +116,7 @@ proptest! {
         };
         let (expected, count): (BTreeMap<_, _>, u64) = match batch.epoch_end {
             EpochEnd::Drop => (of_epochs(n / b * b), batch.epochs * (n / b)),
-            EpochEnd::Pad | EpochEnd::Exact => (of_epochs(n), batch.epochs * n.div_ceil(b)),
+            EpochEnd::Pad | EpochEnd::Exact | EpochEnd::Partial => (of_epochs(n), batch.epochs * n.div_ceil(b)),
             EpochEnd::Continuous => {
                 let count = batch.epochs * n / b;
                 (run_of(&plan, Position::START, count * b), count)
@@ -128,7 +128,7 @@ proptest! {
         let fill = match batch.epoch_end {
             EpochEnd::Pad => ItemKind::Padding,
             EpochEnd::Exact => ItemKind::Invalid,
-            EpochEnd::Drop | EpochEnd::Continuous => ItemKind::Sample,
+            EpochEnd::Drop | EpochEnd::Continuous | EpochEnd::Partial => ItemKind::Sample,
         };
         prop_assert!(items.iter().all(|item| item.kind == ItemKind::Sample || item.kind == fill));
     }

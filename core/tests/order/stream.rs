@@ -70,7 +70,7 @@ fn without_shuffle_offset_g_is_sample_g_and_ranks_take_contiguous_slices() {
 fn every_world_sees_the_same_global_batch_at_every_step() {
     let plan = plan(&[31; 40], 12, 100);
     for size in [24, 96] {
-        for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact] {
+        for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial] {
             let batch = batch(size, 2, end);
             let alone = run(&plan, Position::START, &batch, 1);
             for world in WORLDS {
@@ -144,9 +144,29 @@ fn exact_masks_what_is_past_the_end_and_spreads_it_over_the_ranks() {
 }
 
 #[test]
+fn partial_deals_the_samples_of_a_short_last_batch_evenly() {
+    let plan = plan(&[10; 10], 4, 10);
+    let all: Vec<_> = plan.steps(Position::START, &batch(32, 2, EpochEnd::Partial)).collect();
+    assert_eq!(all.iter().map(|step| step.global_batch).collect::<Vec<_>>(), [32, 32, 32, 4, 32, 32, 32, 4]);
+    assert_eq!(all[3].next, Position::new(1, 0));
+    let mut items = Vec::new();
+    let mut shares = |world| {
+        let share = |rank| (plan.rank_items(&all[3], rank, world, &mut items), items.len()).1;
+        (0..world).map(share).collect::<Vec<_>>()
+    };
+    assert_eq!((shares(1), shares(3), shares(4)), (vec![4], vec![1, 1, 2], vec![1; 4]));
+    assert_eq!(shares(6), [0, 1, 1, 0, 1, 1]);
+    let steps = run(&plan, Position::START, &batch(32, 1, EpochEnd::Partial), 6);
+    assert!(steps.iter().flatten().all(|item| item.kind == ItemKind::Sample));
+    let mut ids: Vec<_> = steps.iter().flatten().map(|item| item.located.id.0).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..100).collect::<Vec<_>>());
+}
+
+#[test]
 fn the_receipt_of_the_plan_is_the_sum_over_what_the_ranks_get() {
     let plan = plan(&[9; 11], 6, 10);
-    for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact] {
+    for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial] {
         let batch = batch(24, 3, end);
         let mut sum = Receipt::default();
         for item in run(&plan, Position::new(0, 24), &batch, 3).iter().flatten() {
@@ -195,6 +215,7 @@ fn a_batch_that_never_fills_is_an_error_and_no_step() {
         (batch(11, 2, EpochEnd::Continuous), true),
         (batch(11, 1, EpochEnd::Pad), true),
         (batch(11, 1, EpochEnd::Exact), true),
+        (batch(11, 1, EpochEnd::Partial), true),
         (batch(0, 1, EpochEnd::Exact), false),
     ] {
         assert_eq!(plan.check(&params).is_ok(), fits, "{params:?}");
@@ -207,7 +228,7 @@ fn a_batch_that_never_fills_is_an_error_and_no_step() {
 fn a_start_at_the_end_of_an_epoch_is_the_start_of_the_next_under_every_policy() {
     let plan = plan(&[7, 13, 4], 2, 5);
     let samples = plan.samples();
-    for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact] {
+    for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial] {
         for global_batch in [1, 5, 24, 25] {
             let batch = batch(global_batch, 3, end);
             for epoch in 0..3 {

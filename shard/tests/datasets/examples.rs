@@ -115,7 +115,7 @@ fn with_every_key() -> JobFile {
         seed: 0,
         global_batch: 1,
         epochs: 1,
-        epoch_end: EpochEnd::Drop,
+        epoch_end: Some(EpochEnd::Drop),
         bad_samples: BadSamples::Substitute,
         max_bad_fraction: Some(0.0),
         shuffle: true,
@@ -182,7 +182,7 @@ fn the_first_example_explains_every_key_and_value() {
     }
     assert!(keys.len() > 20, "{keys:?}");
     let values = [
-        serde_json::to_value([EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact]),
+        serde_json::to_value([EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial]),
         serde_json::to_value([BadSamples::Substitute, BadSamples::Mask, BadSamples::Fail]),
         serde_json::to_value(DType::ALL),
         serde_json::to_value([TensorEncoding::Numpy, TensorEncoding::Raw]),
@@ -222,7 +222,7 @@ fn the_first_example_shows_the_defaults_that_it_states() {
         ("(integer, epochs, default 1)", minimal.epochs.to_string()),
         ("(number in 0..1, default 0.001)", DEFAULT_BAD_FRACTION.to_string()),
         ("(boolean, default true)", minimal.shuffle.to_string()),
-        ("(string, default \"drop\")", serde_json::to_string(&minimal.epoch_end).unwrap()),
+        ("(string, default \"drop\")", serde_json::to_string(&minimal.epoch_end()).unwrap()),
         ("(string, default \"substitute\")", serde_json::to_string(&minimal.bad_samples).unwrap()),
     ] {
         assert!(text.contains(key) && key.ends_with(&format!("default {value})")), "{key}: it is {value}");

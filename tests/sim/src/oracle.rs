@@ -11,7 +11,7 @@ use spdl_core::{
     Position, Receipt,
     coordinator::{Change, Durable},
     messages::{Session, SessionId, WorkerId},
-    order::BatchParams,
+    order::RankSteps,
     peers::PeerMap,
 };
 
@@ -52,7 +52,7 @@ struct Cursor {
     rank: u32,
     world: u32,
     job: String,
-    params: BatchParams,
+    steps: RankSteps,
     next: Position,
     /// The receipt of what it has taken.
     receipt: Receipt,

@@ -379,10 +379,8 @@ impl World {
         if self.scenario.shares_samples {
             feed.member = Some(state.sharing.join(feed.session.id, &dataset.job, self.now_us / 1_000));
         }
-        // The session's parameters: its run may have another number of epochs than the job.
-        let params = dataset.batch_params(feed.session.global_batch);
-        feed.core =
-            Some(FeedCore::new(dataset.plan.samples(), params, feed.from, feed.slots, Tunable::ReadAhead.initial()));
+        let steps = feed.session.steps_of(feed.rank);
+        feed.core = Some(FeedCore::new(steps, feed.from, feed.slots, Tunable::ReadAhead.initial()));
         self.carry_out_feed(worker, conn);
     }
 

@@ -111,7 +111,7 @@ impl FeedDriver {
         self.progress.enter(FeedPhase::Filling);
         let mut read_ahead = self.resources.tuning.read_ahead();
         let steps = *read_ahead.borrow_and_update();
-        let mut core = FeedCore::new(feed.plan.samples(), feed.session.batches(), from, self.slab.slots(), steps);
+        let mut core = FeedCore::new(feed.session.steps_of(feed.rank), from, self.slab.slots(), steps);
         // Other workers can ask for the blocks as long as this lives.
         let blocks: Arc<dyn BlockSource> = Arc::new(feed.dataset.clone());
         if let Some((session, dataset)) = feed.dataset.shared_as() {

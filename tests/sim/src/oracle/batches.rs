@@ -25,7 +25,7 @@ impl Oracle {
             rank,
             world: session.world,
             job: session.job.name.clone(),
-            params: scenario.dataset(&session.job.name).batch_params(session.global_batch),
+            steps: session.steps_of(rank),
             next: session.start,
             receipt: Receipt::default(),
         };
@@ -42,7 +42,7 @@ impl Oracle {
     ) -> Result<(), String> {
         let cursor = self.cursors.get_mut(&client).ok_or("a batch came before the rank joined")?;
         let dataset = scenario.dataset(&cursor.job);
-        let step = dataset.plan.step(cursor.next, &cursor.params).ok_or("a batch came after the last one")?;
+        let step = cursor.steps.step(cursor.next).ok_or("a batch came after the last one")?;
         let Content { rank, world, from, next, ref entries } = *content;
         if (rank, world, from, next) != (cursor.rank, cursor.world, step.from, step.next) {
             return Err(format!("rank {rank} of {world} got {from} to {next}, where {step:?} is next for {cursor:?}"));
@@ -73,7 +73,7 @@ impl Oracle {
     /// Checks that the stream has ended at the position that a trainer got as its end.
     pub(crate) fn ended(&self, client: usize, scenario: &Scenario) -> Result<(), String> {
         let cursor = self.cursors.get(&client).ok_or("the end came before the rank joined")?;
-        match scenario.dataset(&cursor.job).plan.step(cursor.next, &cursor.params) {
+        match cursor.steps.step(cursor.next) {
             Some(step) => Err(format!("the end came where {step:?} is next")),
             None => Ok(()),
         }

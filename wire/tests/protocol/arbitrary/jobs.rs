@@ -174,8 +174,13 @@ fn mix() -> impl Strategy<Value = Mix> {
 }
 
 pub(super) fn job() -> impl Strategy<Value = Job> {
-    let ends =
-        prop_oneof![Just(EpochEnd::Drop), Just(EpochEnd::Pad), Just(EpochEnd::Continuous), Just(EpochEnd::Exact)];
+    let ends = prop_oneof![
+        Just(EpochEnd::Drop),
+        Just(EpochEnd::Pad),
+        Just(EpochEnd::Continuous),
+        Just(EpochEnd::Exact),
+        Just(EpochEnd::Partial)
+    ];
     let bad = prop_oneof![Just(BadSamples::Substitute), Just(BadSamples::Mask), Just(BadSamples::Fail)];
     let names = (text(), text(), any::<u128>(), any::<u64>(), any::<u64>());
     let numbers = (any::<u32>(), any::<u64>(), ends, bad, 0.0..1.0_f64);

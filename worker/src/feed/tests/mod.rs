@@ -7,7 +7,7 @@ mod recorded;
 mod room;
 mod sharing;
 
-use std::{fs, sync::Arc};
+use std::{collections::BTreeMap, fs, sync::Arc};
 
 use fixture::{FeedFixture, SAMPLES, Seen, drain, resources, run, start, text};
 use object_store::ObjectStore;
@@ -73,6 +73,25 @@ async fn the_end_of_an_exact_epoch_is_masked_and_of_a_padded_one_marked() {
             assert!(if flag == entry_flags::INVALID { zero } else { sample.text == text(sample.id) });
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_batch_of_a_partial_epoch_is_short_and_a_rank_without_a_share_has_none() {
+    let fixture = FeedFixture::new(&[], "epochs = 1\nglobal_batch = 59\nepoch_end = \"partial\"");
+    let resources = resources(PLENTY, None);
+    let (alone, steps) = run(&resources, &fixture.session(1), Position::START).await.unwrap();
+    assert_eq!((alone.len() as u64, steps), (SAMPLES, 3));
+    assert!(alone.iter().all(|((_, flags), sample)| *flags == 0 && sample.text == text(sample.id)));
+    let mut shared = BTreeMap::new();
+    let mut batches = Vec::new();
+    for rank in 0..4 {
+        let mut feed = start(&resources, &fixture.session(4), rank, Position::START);
+        let (seen, steps) = drain(&mut feed).await.unwrap();
+        shared.extend(seen);
+        batches.push(steps);
+    }
+    assert!(shared == alone);
+    assert_eq!(batches, [2, 3, 2, 3], "the last 2 of 120 samples are dealt to two ranks");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
