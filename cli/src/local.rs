@@ -28,7 +28,7 @@ use spdl_client::{
 };
 use spdl_core::{
     Position,
-    job::{Job, JobError, JobFile},
+    job::{ENDLESS_EPOCHS, Job, JobError, JobFile},
     messages::{Refusal, Session, SessionId, StageStats, StartReason, Transport},
     order::{Plan, PlanError},
     tuning::TuningSettings,
@@ -90,6 +90,7 @@ pub struct LocalBuilder {
     world: u32,
     start: StartFrom,
     epochs: Option<u64>,
+    is_endless: bool,
     global_batch: Option<u32>,
     slots: u32,
     timeout: Duration,
@@ -114,6 +115,7 @@ impl LocalBuilder {
             world: 1,
             start: StartFrom::Beginning,
             epochs: None,
+            is_endless: false,
             global_batch: None,
             slots: DEFAULT_SLOTS,
             timeout: DEFAULT_TIMEOUT,
@@ -143,6 +145,13 @@ impl LocalBuilder {
     #[must_use]
     pub const fn epochs(mut self, epochs: u64) -> Self {
         self.epochs = Some(epochs);
+        self
+    }
+
+    /// Sets whether a job that is no evaluation has no end, if no number of epochs is set. Default: it ends after the job's.
+    #[must_use]
+    pub const fn endless(mut self, is_endless: bool) -> Self {
+        self.is_endless = is_endless;
         self
     }
 
@@ -246,7 +255,8 @@ impl LocalBuilder {
         };
         let resources = Resources::with_access("in-process", self.budget, access)?;
         let mut job = resources.find_sources(self.job).await.freeze(&facts)?;
-        if let Some(epochs) = self.epochs {
+        let endless = (self.is_endless && !job.is_evaluation()).then_some(ENDLESS_EPOCHS);
+        if let Some(epochs) = self.epochs.or(endless) {
             job.epochs = epochs;
             job.check()?;
         }

@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::pin, time::Duration};
 
-use spdl_core::insight::Diagnosis;
+use spdl_core::{Position, insight::Diagnosis};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::{ClientError, Diagnoser, Loader, Source};
@@ -92,14 +92,14 @@ impl<S: Source> Blocking<S> {
         wait(runtime, loader.next(), every, check)
     }
 
-    /// Goes back to the beginning of the stream.
+    /// Goes to a position of the stream.
     ///
     /// # Errors
-    /// As [`Loader::restart`]; [`ClientError::InsideRuntime`] when called inside an async runtime.
-    pub fn restart(&mut self) -> Result<(), S::Error> {
+    /// As [`Loader::go_to`]; [`ClientError::InsideRuntime`] when called inside an async runtime.
+    pub fn go_to(&mut self, position: Position) -> Result<(), S::Error> {
         refuse_runtime()?;
         let (runtime, loader) = self.parts();
-        runtime.block_on(loader.restart())
+        runtime.block_on(loader.go_to(position))
     }
 
     /// Returns the loader, for its position, state, receipt and statistics.

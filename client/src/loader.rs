@@ -140,20 +140,21 @@ impl<S: Source> Loader<S> {
         }
     }
 
-    /// Goes back to the beginning of the stream, from any position and after the end: for an evaluation that runs
-    /// again. Drops what was prefetched and starts a new receipt. The other ranks of the session are not involved.
+    /// Goes to a position of the stream, from any other and after the end: for an evaluation that runs again, or a training whose
+    /// next epoch is another one. Drops what was prefetched and starts a new receipt. The other ranks of the session are not
+    /// involved.
     ///
     /// # Errors
     /// Returns [`ClientError`] when the source cannot start again, which ends the loader, and [`ClientError::Closed`]
     /// when an error has already ended it.
-    pub async fn restart(&mut self) -> Result<(), S::Error> {
+    pub async fn go_to(&mut self, position: Position) -> Result<(), S::Error> {
         if self.phase == LoaderPhase::Failed {
             return Err(ClientError::Closed.into());
         }
         self.phase = LoaderPhase::Failed;
-        self.source.restart(Position::START).instrument(self.span.clone()).await?;
+        self.source.restart(position).instrument(self.span.clone()).await?;
         self.phase = LoaderPhase::Running;
-        self.position = Position::START;
+        self.position = position;
         self.receipt = Receipt::default();
         Ok(())
     }

@@ -131,7 +131,7 @@ async fn a_trainer_that_holds_all_slots_gets_the_reason() {
 #[tokio::test]
 async fn an_error_of_the_loader_keeps_its_kind_on_a_device() {
     let mut loader = loader(1, 1).0.on_device(&Device::host(), DeviceOptions::default()).unwrap();
-    assert_eq!(loader.restart().await.unwrap_err(), DeviceError::Client(ClientError::Closed));
+    assert_eq!(loader.go_to(Position::START).await.unwrap_err(), DeviceError::Client(ClientError::Closed));
     assert_eq!(loader.next().await.unwrap_err(), ClientError::Closed.into());
 }
 

@@ -168,6 +168,11 @@ def job_name(job: str | os.PathLike[str] | None) -> str | None:
     return names.pop() if len(names) == 1 else given
 
 
+def has_start() -> bool:
+    """Returns whether the environment says where to start."""
+    return bool(os.environ.get("SPDL_START", "").strip())
+
+
 def local_world() -> int:
     """Returns the number of ranks on this node: `LOCAL_WORLD_SIZE` as torchrun sets it, or 1."""
     return max(1, _number("LOCAL_WORLD_SIZE") or 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import operator
 import os
 import warnings
 import weakref
@@ -41,21 +42,28 @@ class Loader:
     """The batches of one rank, in the job's order. Made by `connect` or `local`.
 
     A `for` over it gives one epoch, or the rest of one after a resume or a `break`; the next `for` gives the next
-    epoch. After the last epoch another `for` raises `FinishedError`. A loader that repeats, as for an evaluation, gives
-    the whole dataset at every `for`, even if the loop before ended early; its receipt then covers only the newest loop.
+    epoch. After the last epoch another `for` raises `FinishedError`, unless the loader repeats: then epoch follows epoch without an
+    end. A loader of an evaluation repeats, and gives the whole dataset at every `for`, even if the loop before ended early; its
+    receipt then covers only the newest loop.
     Position, state and receipt cover the batches that the caller has received, never those that were only prefetched.
 
     It is opened at its first use; until then `load_state_dict` sets where it begins. It belongs to the process that
     made it, cannot be pickled, and may be used by several threads, one at a time.
     """
 
-    def __init__(self, native: NativeLoader, ranks: environment.Ranks, kind: tensors.Kind, repeat: bool | None) -> None:
+    def __init__(
+        self, native: NativeLoader, ranks: environment.Ranks, kind: tensors.Kind, repeat: bool | None, has_start: bool = False
+    ) -> None:
         """Not for callers: use `connect` or `local`."""
         self._native = native
         self._ranks = ranks
         self._kind = kind
-        #: Whether every `for` gives the whole dataset; `None` until the job decides.
+        #: Whether there is always another `for`; `None` if the job decides.
         self._repeat = repeat
+        #: Whether the launch says where to start: then `set_epoch` does not.
+        self._has_start = has_start
+        #: Whether a state was loaded, and no batch came since.
+        self._has_state = False
         #: The number of loops that have begun; on a loader that repeats, only the newest one can continue.
         self._loops = 0
         #: Whether no batch was delivered since the loader was made or loaded a state.
@@ -78,7 +86,7 @@ class Loader:
         """Returns the next batch, across the ends of epochs; `None` after the last epoch."""
         self._ranks.check()
         native = self._native.next()
-        self._is_fresh = False
+        self._is_fresh = self._has_state = False
         return None if native is None else of_native(native, self._tensors or self._choose())
 
     @property
@@ -103,12 +111,13 @@ class Loader:
 
     @property
     def repeat(self) -> bool:
-        """Whether every `for` gives the whole dataset."""
-        if self._repeat is None:
-            self._repeat = self._native.facts.is_evaluation
-        elif self._repeat and self.epochs != 1:
-            raise SettingError(f"`repeat` is for a job of one epoch, and job `{self.job}` has {self.epochs}", "leave it out")
-        return self._repeat
+        """Whether there is always another `for`: of an evaluation, or as `repeat=` said."""
+        return self._native.facts.is_evaluation if self._repeat is None else self._repeat
+
+    @property
+    def _begins_again(self) -> bool:
+        """Whether every `for` gives the whole dataset from its first batch: it repeats, and all epochs are alike."""
+        return self.repeat and self._native.facts.is_in_order
 
     @property
     def rank(self) -> int:
@@ -132,8 +141,10 @@ class Loader:
 
     @property
     def samples(self) -> int:
-        """The samples of an epoch, over all ranks."""
-        return self._native.facts.samples
+        """The samples that an epoch delivers, over all ranks: all, but for those that `epoch_end = "drop"` leaves out. If epochs share a
+        batch (`continuous`), each has as many on average."""
+        facts = self._native.facts
+        return facts.samples - (facts.samples % facts.global_batch if facts.epoch_end == "drop" else 0)
 
     @property
     def job(self) -> str:
@@ -202,7 +213,40 @@ class Loader:
         loader is opened.
         """
         self._native.load_state(_state_text(state))
-        self._is_fresh = True
+        self._is_fresh = self._has_state = True
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch that the next `for` begins, or goes on with if the loader is in it. Frameworks call it before each of
+        their epochs, as they do for a DataLoader's sampler, so that the loader is where a trainer is that has resumed; other programs need
+        it only to go back.
+
+        It does nothing for an evaluation that repeats, nor where `start=` or `SPDL_START` says where to start.
+        """
+        epoch = operator.index(epoch)
+        if epoch < 0:
+            raise SettingError(f"epoch {epoch} is below 0")
+        if self._has_start or self._begins_again or epoch == self.epoch:
+            return
+        if self._has_state:
+            warnings.warn(
+                f"job `{self.job}` goes on at {epoch}:0, where the trainer is, and not at {self.position}, where the loaded state was saved; load "
+                "both from one checkpoint",
+                stacklevel=2,
+            )
+        self._go_to(epoch, 0)
+
+    @property
+    def sampler(self) -> Loader:
+        """The loader itself, for programs that call `loader.sampler.set_epoch(epoch)`."""
+        return self
+
+    #: Frameworks read it of whatever has a `sampler`.
+    batch_sampler: None = None
+
+    def _go_to(self, epoch: int, offset: int) -> None:
+        """Goes to a position, or to the end if there is no such epoch."""
+        self._native.go_to(min(epoch, self.epochs), offset if epoch < self.epochs else 0)
+        self._is_fresh, self._has_state = True, False
 
     def close(self) -> None:
         """Closes the loader, within a second or two. Batches that were delivered stay valid."""
@@ -237,7 +281,15 @@ class Loader:
         raise AssertionError("a native loader refuses to be pickled")
 
     def _choose(self) -> tensors.Tensors:
-        self._tensors = tensors.choose(self._kind, self.device, self._native.facts.columns)
+        facts, world = self._native.facts, self.world
+        self._tensors = tensors.choose(self._kind, self.device, facts.columns)
+        if facts.global_batch % world and not facts.is_in_order and self.rank == 0:
+            fewer = facts.global_batch // world
+            warnings.warn(
+                f"job `{facts.job}`: {world} ranks share batches of {facts.global_batch} samples in parts of {fewer} and {fewer + 1}, and a mean over "
+                f"ranks weighs their samples unevenly; `global_batch={fewer * world}` gives all ranks {fewer}",
+                stacklevel=4,
+            )
         self._job_state = json.loads(self._native.state())
         return self._tensors
 
@@ -245,25 +297,25 @@ class Loader:
         """Begins a `for`, at its first batch; returns the number of the loop."""
         self._ranks.check()
         self._loops += 1
-        if self.repeat and not self._is_fresh:
-            self._native.restart()
+        if self._begins_again and not self._is_fresh:
+            self._native.go_to(0, 0)
         return self._loops
 
     def _first(self) -> NativeBatch:
         """Returns the first batch of a `for`; raises `FinishedError` if there is none."""
         native = self._native.next()
-        if native is None and self.repeat:
+        if native is None and self._begins_again:
             # The loader was made from a state at its end.
-            self._native.restart()
+            self._native.go_to(0, 0)
             native = self._native.next()
         if native is None:
             epochs = "its epoch is" if self.epochs == 1 else f"all {self.epochs} epochs are"
             raise FinishedError(
                 f"job `{self.job}` is finished: {epochs} delivered up to {self.position}, and another `for` has no batches",
-                "for an evaluation make the loader with `repeat=True`, which `shuffle = false` with `epoch_end = \"exact\"` implies; to train longer, "
-                "a job with more `epochs`; to go back, a loader with a `state=`",
+                "make the loader with `epochs=10`, or with `repeat=True`, with which every `for` is one more epoch, in another order and with other crops; to "
+                "go back, `loader.set_epoch(0)`",
             )
-        self._is_fresh = False
+        self._is_fresh = self._has_state = False
         return native
 
 
@@ -299,7 +351,7 @@ class Epoch:
             if self._accelerate is not None:
                 accelerate.check(loader._native.facts, loader.world)
                 self._accelerate._add_dataloader(self)
-        elif loader._loops != self._loop and loader.repeat:
+        elif loader._loops != self._loop and loader._begins_again:
             raise UsageError(
                 "a newer `for` over this loader has begun the dataset again, so that this one has no batches any more",
                 "make two loaders where two loops are to go on side by side",
@@ -375,9 +427,9 @@ def connect(
         in the worker's slab.
     transport: `auto`, `local` or `quic`. Default `SPDL_TRANSPORT`, or `auto`.
     global_batch: samples of one step over all ranks, if it differs from the job's.
-    repeat: whether every `for` gives the whole dataset from its first batch: for an evaluation, with a job of one
-        epoch. Default: true if the job has `shuffle = false` and every sample comes (`epoch_end` is `partial`, its default there, `exact` or
-        `pad`).
+    repeat: whether there is always another `for`. With a job that shuffles, it is the next epoch, in another order and with other crops, however many
+        the job has. With an evaluation, it is the whole dataset from its first batch. Default: true for an evaluation, a job of one epoch with
+        `shuffle = false` in which every sample comes (`epoch_end` is `partial`, its default there, `exact` or `pad`).
     tensors: `"torch"`, `"numpy"`, `"dlpack"`, or `"auto"`: torch if the program has imported it when the first batch
         comes, else numpy.
     log_every: seconds after each of which a line goes to a logger below `spdl_cluster`, at level INFO: the samples per
@@ -403,6 +455,7 @@ def connect(
         takeover=takeover,
         launch=launch,
         epochs=epochs,
+        endless=bool(repeat),
         coordinators=coordinators,
         certs=None if certs is None else os.fspath(certs),
         transport=transport,
@@ -415,7 +468,7 @@ def connect(
         device=environment.device_name(device),
         device_options=devices.checked(device_options),
     )
-    return _made(native, ranks, tensors, repeat, state)
+    return _made(native, ranks, tensors, repeat, state, start is not None or environment.has_start())
 
 
 @misuse.explained
@@ -473,6 +526,7 @@ def local(
         ranks,
         start=_start_text(start, state),
         epochs=epochs,
+        endless=bool(repeat),
         slots=slots,
         timeout=timeout,
         global_batch=global_batch,
@@ -489,7 +543,7 @@ def local(
         device=environment.device_name(device),
         device_options=devices.checked(device_options),
     )
-    return _made(native, ranks, tensors, repeat, state)
+    return _made(native, ranks, tensors, repeat, state, start is not None)
 
 
 def _made(
@@ -498,10 +552,11 @@ def _made(
     kind: tensors.Kind,
     repeat: bool | None,
     state: Mapping[str, Any] | str | bytes | None,
+    has_start: bool,
 ) -> Loader:
     environment.refuse_function_process()
     log.follow()
-    loader = Loader(native, ranks, kind, repeat)
+    loader = Loader(native, ranks, kind, repeat, has_start)
     if kind != "auto":
         # A kind that the caller named must be available: raise the error now rather than at the first batch.
         tensors.choose(kind, loader.device)

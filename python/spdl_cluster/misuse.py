@@ -27,11 +27,11 @@ _INSTEAD = {
     "collate_fn": "batches are collated as they are decoded; a column's `transform` names a function of yours for each sample",
     "sampler": _SAMPLER,
     "batch_sampler": _SAMPLER,
-    "set_epoch": f"leave it out: {_SAMPLER}",
     "generator": "`seed` is a key of the job",
     "seed": "`seed` is a key of the job",
     "epochs": "`epochs` is a key of the job",
-    "dataset": "the dataset is the job's: `connect(job=NAME)`, or `local(JOB_FILE)`",
+    "dataset": "the dataset is the job's: `connect(job=NAME)`, or `local(JOB_FILE)`. To go on in the middle of an epoch, Hugging Face's `Trainer` needs "
+    "`ignore_data_skip=True` in its arguments, and `spdl_cluster.transformers.ResumeLoader()` among its callbacks",
 }
 
 

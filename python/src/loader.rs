@@ -12,6 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use spdl_client::{BlockingDiagnoser, ClientError, State};
+use spdl_core::Position;
 use spdl_gpu::{BatchPlacement, DeviceError};
 
 use crate::{
@@ -179,7 +180,7 @@ impl NativeLoader {
     /// Makes the loader of a rank that a cluster serves. `ranks()` returns rank and world when the loader is opened.
     /// Settings that are `None` come from the `SPDL_*` variables or have their defaults.
     #[staticmethod]
-    #[pyo3(signature = (ranks, *, job, run, start, takeover, launch, epochs, coordinators, certs, transport, slots, timeout, socket, node, global_batch, log_every, device, device_options))]
+    #[pyo3(signature = (ranks, *, job, run, start, takeover, launch, epochs, endless, coordinators, certs, transport, slots, timeout, socket, node, global_batch, log_every, device, device_options))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn connect(
         py: Python<'_>,
@@ -190,6 +191,7 @@ impl NativeLoader {
         takeover: Option<bool>,
         launch: Option<String>,
         epochs: Option<u64>,
+        endless: bool,
         coordinators: Option<String>,
         certs: Option<PathBuf>,
         transport: Option<String>,
@@ -204,7 +206,7 @@ impl NativeLoader {
     ) -> PyResult<Self> {
         let timeout = seconds(py, "timeout", timeout)?;
         let log_every = seconds(py, "log_every", log_every)?;
-        let launch = LaunchOptions { run, start, takeover, id: launch, epochs };
+        let launch = LaunchOptions { run, start, takeover, id: launch, epochs, is_endless: endless };
         let options =
             ClusterOptions { job, launch, coordinators, certs, transport, slots, timeout, socket, node, global_batch };
         let (job, source) = options.source().map_err(|error| errors::of_client(py, &error, ""))?;
@@ -215,13 +217,14 @@ impl NativeLoader {
     /// Makes the loader of a rank whose pipeline runs in this process. `ranks()` returns rank and world when the loader
     /// is opened. `sharers` processes share the node's default budget of cores.
     #[staticmethod]
-    #[pyo3(signature = (job, ranks, *, start, epochs, slots, timeout, global_batch, sharers, cores, memory_bytes, cache_dir, cache_bytes, requests, read_ahead, transform_timeout, program, log_every, device, device_options))]
+    #[pyo3(signature = (job, ranks, *, start, epochs, endless, slots, timeout, global_batch, sharers, cores, memory_bytes, cache_dir, cache_bytes, requests, read_ahead, transform_timeout, program, log_every, device, device_options))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn local(
         job: &Bound<'_, PyAny>,
         ranks: Py<PyAny>,
         start: Option<String>,
         epochs: Option<u64>,
+        endless: bool,
         slots: Option<u32>,
         timeout: Option<f64>,
         global_batch: Option<u32>,
@@ -247,6 +250,7 @@ impl NativeLoader {
         let options = ProcessOptions {
             start,
             epochs,
+            is_endless: endless,
             slots,
             timeout,
             global_batch,
@@ -283,10 +287,10 @@ impl NativeLoader {
         })
     }
 
-    /// Returns to the beginning of the stream.
-    fn restart(&self, py: Python<'_>) -> PyResult<()> {
-        let restarted = self.with_open(py, |loader, _| Ok(loader.restart()))?;
-        restarted.map_err(|error| errors::of_device(py, &error, ""))
+    /// Goes to a position of the stream.
+    fn go_to(&self, py: Python<'_>, epoch: u64, offset: u64) -> PyResult<()> {
+        let went = self.with_open(py, |loader, _| Ok(loader.go_to(Position::new(epoch, offset))))?;
+        went.map_err(|error| errors::of_device(py, &error, ""))
     }
 
     /// Takes `count` batches, drops them without making Python objects of them, and returns the nanoseconds that it

@@ -11,7 +11,7 @@ use spdl_client::{
 };
 use spdl_core::{
     Position, Receipt,
-    job::JobFile,
+    job::{ENDLESS_EPOCHS, JobFile},
     tuning::{Setting, TuningSettings},
 };
 use spdl_gpu::{DeviceError, LoaderExt};
@@ -152,7 +152,7 @@ pub(crate) trait AnyLoader: Send {
     /// Returns the next batch, or `None` after the last one.
     fn next(&mut self, check: &mut dyn FnMut() -> PyResult<()>)
     -> PyResult<Result<Option<ReceivedBatch>, DeviceError>>;
-    fn restart(&mut self) -> Result<(), DeviceError>;
+    fn go_to(&mut self, position: Position) -> Result<(), DeviceError>;
     fn world(&self) -> u32;
     fn position(&self) -> Position;
     fn state(&self) -> State;
@@ -179,8 +179,8 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
         }))
     }
 
-    fn restart(&mut self) -> Result<(), DeviceError> {
-        Self::restart(self).map_err(Into::into)
+    fn go_to(&mut self, position: Position) -> Result<(), DeviceError> {
+        Self::go_to(self, position).map_err(Into::into)
     }
 
     fn world(&self) -> u32 {
@@ -230,6 +230,7 @@ impl<S: Source<Batch: Into<BatchMemory>, Error: Into<DeviceError>>> AnyLoader fo
             global_batch: session.global_batch,
             steps: self.loader().max_steps_per_epoch(),
             is_evaluation: job.is_evaluation(),
+            is_in_order: job.is_in_order(),
             epoch_end: job.epoch_end.name(),
             columns: columns.collect(),
         }
@@ -246,6 +247,8 @@ pub(crate) struct LaunchOptions {
     /// What all ranks of the launch have in common, across restarts too.
     pub(crate) id: Option<String>,
     pub(crate) epochs: Option<u64>,
+    /// Whether the run has no end of its own, if no number of epochs is given.
+    pub(crate) is_endless: bool,
 }
 
 /// Settings of a cluster's loader. They override the environment.
@@ -268,12 +271,12 @@ impl ClusterOptions {
     pub(crate) fn source(self) -> Result<(String, BatchSource), ClientError> {
         let mut settings = Settings::from_env()?;
         settings.job = self.job.unwrap_or(settings.job);
-        let LaunchOptions { run, start, takeover, id, epochs } = self.launch;
+        let LaunchOptions { run, start, takeover, id, epochs, is_endless } = self.launch;
         settings.run = run.or(settings.run);
         settings.start = start.map_or(Ok(settings.start), |text| text.parse())?;
         settings.takeover = takeover.unwrap_or(settings.takeover);
         settings.launch = id.or(settings.launch);
-        settings.epochs = epochs.or(settings.epochs);
+        settings.epochs = epochs.or(settings.epochs).or(is_endless.then_some(ENDLESS_EPOCHS));
         settings.coordinators = self.coordinators.unwrap_or(settings.coordinators);
         settings.certs = self.certs.unwrap_or(settings.certs);
         settings.transports =
@@ -298,6 +301,8 @@ impl ClusterOptions {
 pub(crate) struct ProcessOptions {
     pub(crate) start: Option<String>,
     pub(crate) epochs: Option<u64>,
+    /// Whether a training has no end of its own, if no number of epochs is given.
+    pub(crate) is_endless: bool,
     pub(crate) slots: Option<u32>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) global_batch: Option<u32>,
@@ -325,6 +330,7 @@ impl ProcessOptions {
         if let Some(epochs) = self.epochs {
             builder = builder.epochs(epochs);
         }
+        builder = builder.endless(self.is_endless);
         if let Some(slots) = self.slots {
             builder = builder.slots(slots);
         }

@@ -59,6 +59,8 @@ pub(crate) struct LoaderFacts {
     pub(crate) steps: u64,
     /// Whether every sample comes, in the dataset's order.
     pub(crate) is_evaluation: bool,
+    /// Whether each epoch has every sample, in the dataset's order.
+    pub(crate) is_in_order: bool,
     /// The policy at the end of an epoch, as a job names it.
     pub(crate) epoch_end: &'static str,
     pub(crate) columns: Vec<ColumnType>,

@@ -105,7 +105,7 @@ def test_a_loader_that_is_finished_raises_when_it_is_iterated_again(loader: Call
     for _ in range(2):
         with pytest.raises(spdl_cluster.FinishedError, match="job `finished` is finished: all 2 epochs are delivered") as error:
             ids(training)
-        assert "`repeat=True`" in (error.value.hint or "") and "`epochs`" in (error.value.hint or "")
+        assert "`epochs=10`" in (error.value.hint or "") and "`repeat=True`" in (error.value.hint or "")
     assert training.next() is None
     finished = training.state_dict()
     training.close()
@@ -113,20 +113,79 @@ def test_a_loader_that_is_finished_raises_when_it_is_iterated_again(loader: Call
         ids(loader({"name": "finished", "epochs": 2}, state=finished))
 
 
-def test_any_job_of_one_epoch_repeats_with_the_option(job: MakeJob) -> None:
-    with spdl_cluster.local(job(), repeat=True) as loader:
-        first = ids(loader)
+def test_a_training_that_repeats_has_another_order_and_other_crops_in_each_pass(loader: Callable[..., spdl_cluster.Loader]) -> None:
+    passes, pictures = [], []
+    training = loader({"name": "endless"}, repeat=True)
+    # Longer than the job, which has one epoch.
+    for epoch in range(5):
+        batches = [(batch.ids.tolist(), batch.position, batch.content_digest()) for batch in training]
+        assert [position for _, position, _ in batches] == [(epoch, 24 * step) for step in range(8)]
+        passes.append([i for own, *_ in batches for i in own])
+        pictures.append([digest for *_, digest in batches])
+    assert all(len(set(seen)) == training.samples == 192 for seen in passes)
+    assert len({tuple(seen) for seen in passes}) == len({tuple(seen) for seen in pictures}) == 5
+    take(training, 3)
+    assert len(ids(training)) == 5 * 24, "the rest of the epoch"
+    state = training.state_dict()
+    expected = ids(training)
+    training.close()
+    assert ids(loader({"name": "endless"}, repeat=True, state=state)) == expected
+
+
+def test_an_evaluation_repeats_or_not_as_the_option_says(job: MakeJob) -> None:
+    with spdl_cluster.local(job(**EVALUATION), repeat=True) as loader:
         take(loader, 1)
-        assert ids(loader) == first
+        assert [ids(loader), ids(loader)] == [EVERYTHING] * 2
     with spdl_cluster.local(job(**EVALUATION), repeat=False) as loader:
         assert ids(loader) == EVERYTHING
         with pytest.raises(spdl_cluster.FinishedError):
             ids(loader)
     with spdl_cluster.local(job(**EVALUATION, epochs=2)) as loader:
         assert not loader.repeat
-    with spdl_cluster.local(job(epochs=2), repeat=True) as loader:
-        with pytest.raises(spdl_cluster.SettingError, match="`repeat` is for a job of one epoch, and job `test` has 2"):
-            ids(loader)
+
+
+def test_the_next_for_begins_the_epoch_that_a_trainer_sets(loader: Callable[..., spdl_cluster.Loader]) -> None:
+    settings = {"name": "followed", "epochs": 4}
+    training = loader(settings)
+    epochs = [ids(training) for _ in range(4)]
+    training.sampler.set_epoch(2)
+    assert (training.position, ids(training)) == ((2, 0), epochs[2])
+    training.set_epoch(0)
+    take(training, 3)
+    # It is in the epoch already.
+    training.set_epoch(0)
+    assert ids(training) == epochs[0][72:]
+    take(training, 2)
+    training.set_epoch(2)
+    assert ids(training) == epochs[2]
+    training.set_epoch(9)
+    with pytest.raises(spdl_cluster.FinishedError, match="all 4 epochs"):
+        ids(training)
+    with pytest.raises(spdl_cluster.SettingError, match="below 0"):
+        training.set_epoch(-1)
+    state = {**training.state_dict(), "epoch": 1, "offset": 0}
+    training.close()
+    with pytest.warns(UserWarning, match="goes on at 3:0, where the trainer is, and not at 1:0"):
+        later = loader(settings, state=state)
+        later.set_epoch(3)
+    assert ids(later) == epochs[3]
+    later.close()
+    # Where the launch says where to start, the trainer does not.
+    started = loader(settings, start="1:24")
+    started.set_epoch(0)
+    assert ids(started) == epochs[1][24:]
+
+
+def test_an_evaluation_is_not_moved_by_a_trainer_s_epochs(job: MakeJob) -> None:
+    with spdl_cluster.local(job(**EVALUATION)) as loader:
+        for epoch in range(3):
+            loader.set_epoch(epoch)
+            assert ids(loader) == EVERYTHING
+
+
+def test_ranks_that_do_not_share_a_batch_evenly_are_warned(job: MakeJob) -> None:
+    with spdl_cluster.local(job(global_batch=64), 0, 3) as loader, pytest.warns(UserWarning, match="parts of 21 and 22.*`global_batch=63`"):
+        next(iter(loader))
 
 
 def test_an_evaluation_goes_on_from_a_state_and_then_begins_again(job: MakeJob) -> None:

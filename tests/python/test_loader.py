@@ -29,7 +29,7 @@ def ids(loader: spdl_cluster.Loader) -> list[int]:
 def test_a_for_is_an_epoch_and_the_next_one_the_next(job: MakeJob) -> None:
     steps = PICTURES // 24
     with spdl_cluster.local(job(epochs=2)) as loader:
-        assert (len(loader), loader.epochs, loader.samples, loader.global_batch) == (steps, 2, PICTURES, 24)
+        assert (len(loader), loader.epochs, loader.samples, loader.global_batch) == (steps, 2, 24 * steps, 24)
         epochs = []
         for epoch in range(loader.epochs):
             assert loader.epoch == epoch
@@ -362,7 +362,7 @@ def test_a_relative_dataset_is_relative_to_its_job_file(job: MakeJob, dataset: p
     beside.symlink_to(dataset)
     path.write_text(text.replace(str(dataset), "dataset"))
     with spdl_cluster.local(path) as loader:
-        assert loader.samples == PICTURES
+        assert loader.samples == PICTURES // 24 * 24
 
 
 def test_cores_that_make_no_sense_are_refused_or_explained(job: MakeJob) -> None:

@@ -46,11 +46,10 @@ def test_what_is_done_to_a_dataloader_is_answered_with_what_to_do(job: MakeJob) 
     with spdl_cluster.local(job()) as loader:
         untyped: Any = loader
         refuses(TypeError, r"not an iterator: `next\(loader\)`", "`loader.next()`", lambda: next(untyped))
-        refuses(AttributeError, "a loader has no `set_epoch`", "leave it out", lambda: untyped.set_epoch(1))
-        refuses(AttributeError, "a loader has no `sampler`", "rank and world slice", lambda: untyped.sampler.set_epoch(1))
+        refuses(AttributeError, "a loader has no `dataset`", "`ignore_data_skip=True`", lambda: untyped.dataset)
         refuses(TypeError, "a loader is not a dataset", "`for batch in loader`", lambda: loader[0])
         # Frameworks check with `hasattr` before they call.
-        assert not hasattr(loader, "set_epoch") and getattr(loader, "batch_size", None) is None
+        assert not hasattr(loader, "dataset") and getattr(loader, "batch_size", None) is None
         with pytest.raises(AttributeError, match="a loader has no `lenght`"):
             untyped.lenght
 

@@ -223,13 +223,15 @@ async fn a_blocking_loader_inside_a_runtime_is_an_error_and_dropping_it_there_is
 }
 
 #[tokio::test]
-async fn a_loader_that_is_restarted_begins_at_the_beginning_with_a_new_receipt() {
+async fn a_loader_goes_to_a_position_with_a_new_receipt() {
     let (mut bench, mut loader) = Bench::new();
     bench.put(0, 48);
     loader.next().await.unwrap().unwrap();
     bench.events.send(Ok(SourceEvent::End(Position::new(2, 0)))).unwrap();
     assert!(loader.next().await.unwrap().is_none());
-    loader.restart().await.unwrap();
+    loader.go_to(Position::new(1, 0)).await.unwrap();
+    assert_eq!((loader.position(), loader.epoch(), loader.receipt()), (Position::new(1, 0), 1, Receipt::default()));
+    loader.go_to(Position::START).await.unwrap();
     assert_eq!((loader.position(), loader.receipt()), (Position::START, Receipt::default()));
     let progress = std::iter::from_fn(|| bench.reports.try_recv().ok()).last().flatten().unwrap();
     assert_eq!(progress, Progress::default(), "the source hears of it");
@@ -239,9 +241,9 @@ async fn a_loader_that_is_restarted_begins_at_the_beginning_with_a_new_receipt()
 }
 
 #[tokio::test]
-async fn a_loader_that_an_error_ended_does_not_restart() {
+async fn a_loader_that_an_error_ended_goes_nowhere() {
     let (bench, mut loader) = Bench::new();
     bench.events.send(Err(ClientError::Closed)).unwrap();
     loader.next().await.unwrap_err();
-    assert!(matches!(loader.restart().await, Err(ClientError::Closed)));
+    assert!(matches!(loader.go_to(Position::START).await, Err(ClientError::Closed)));
 }

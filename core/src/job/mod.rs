@@ -225,6 +225,9 @@ impl Job {
     }
 }
 
+/// Number of epochs of a run that has no end of its own: more than any training has, and few enough that positions fit.
+pub const ENDLESS_EPOCHS: u64 = 1 << 20;
+
 /// Lower bound of the blocks per lane that the default lane count leaves, so that a lane has something to permute.
 const MIN_BLOCKS_PER_LANE: u64 = 64;
 /// Of larger blocks the default windows have fewer, so that all that are in use take at most so many bytes for each sample of the
