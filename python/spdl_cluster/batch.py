@@ -13,7 +13,7 @@ from .errors import SettingError
 from .tensors import Tensors
 
 _BITS = NativeBatch.flag_bits()
-_NO_SAMPLE = _BITS["invalid"] | _BITS["padding"]
+_NO_SAMPLE = _BITS["invalid"] | _BITS["padding"] | _BITS["masked"]
 
 
 class Position(NamedTuple):
@@ -165,13 +165,14 @@ class Batch(dict[str, Any]):
 
     @property
     def flags(self) -> Any:
-        """The flags of each entry as bits: int32, a view. 1 no sample, 2 padding, 4 substituted, 8 masked."""
+        """The flags of each entry as bits: int32, a view. 1: no sample, at the end of an `exact` epoch. 2: padding, a sample that comes again at the end of a
+        `pad` epoch. 4: another sample, in place of a bad one. 8: zeros, in place of a bad sample."""
         return self._tensor(self._source().flags)
 
     @property
     def valid(self) -> Any:
-        """Whether each entry is a sample that counts: neither padding nor the empty end of an `exact` epoch. With `epoch_end = "partial"`, as
-        evaluations have it, there are no others. Raises
+        """Whether each entry is a sample that counts: not padding, not the empty end of an `exact` epoch, and not the zeros in place of a bad
+        sample (`bad_samples = "mask"`). Raises
         `SettingError` where columns are neither torch's nor numpy's, because it is computed."""
         flags = self.flags
         if isinstance(flags, DlpackColumn):

@@ -25,8 +25,8 @@ class _JobRequired(TypedDict):
 class Job(_JobRequired, total=False):
     """A job file. Every key is explained in `examples/imagenet-train.toml`."""
 
-    #: What happens to a sample that does not decode or lacks a field.
-    bad_samples: Literal["substitute", "mask", "fail"]
+    #: What happens to a sample that does not decode or lacks a field. Without it `substitute`, or `mask` for an evaluation.
+    bad_samples: Literal["substitute", "mask", "fail"] | None
     #: The columns of a batch, in order: a [[column]] table for each, 1 to 64 of them.
     column: Sequence[Column]
     #: What happens when fewer samples than a global batch are left in an epoch. Without it `drop`, or `partial` for an evaluation.

@@ -62,6 +62,8 @@ class Loader:
         self._repeat = repeat
         #: Whether the launch says where to start: then `set_epoch` does not.
         self._has_start = has_start
+        #: The masked samples of the passes before.
+        self._masked = 0
         #: Whether a state was loaded, and no batch came since.
         self._has_state = False
         #: The number of loops that have begun; on a loader that repeats, only the newest one can continue.
@@ -293,6 +295,19 @@ class Loader:
         self._job_state = json.loads(self._native.state())
         return self._tensors
 
+    def _warn_of_masked(self) -> None:
+        """Warns at the end of a pass of an evaluation, whose samples come once each, of those that are missing in it."""
+        if not self._native.facts.is_in_order:
+            return
+        masked, before = self.stats()["masked"], self._masked
+        self._masked = masked
+        if masked > before:
+            warnings.warn(
+                f"job `{self.job}`: {masked - before} of the samples of this pass on rank {self.rank} are bad, and zeros in their place: `batch.valid` is "
+                "false for them, so leave them out of what you count; the log has what is wrong with them",
+                stacklevel=3,
+            )
+
     def _begin(self) -> int:
         """Begins a `for`, at its first batch; returns the number of the loop."""
         self._ranks.check()
@@ -362,6 +377,8 @@ class Epoch:
             raise self._end()
         self._has_batch = True
         self._is_over = self.end_of_dataloader = native.ends_epoch
+        if self._is_over:
+            loader._warn_of_masked()
         if self._accelerate is not None:
             self.remainder = accelerate.remainder(loader._native.facts, native.position.offset)
         return of_native(native, loader._tensors or loader._choose())

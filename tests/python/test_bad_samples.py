@@ -85,6 +85,25 @@ def test_a_few_bad_samples_of_a_small_dataset_do_not_end_the_job(job: MakeJob) -
                 pass
 
 
+def test_an_evaluation_masks_what_is_bad_and_counts_it_and_says_so(job: MakeJob) -> None:
+    columns = {"max_bad_fraction": 1.0, "shuffle": False, "name": "masked"}
+    with spdl_cluster.local(job(picky(), **columns)) as loader:
+        for _ in range(2):
+            with pytest.warns(UserWarning, match="job `masked`: [0-9]+ of the samples of this pass on rank 0 are bad") as warned:
+                found = [(batch.ids.tolist(), batch.valid.tolist(), batch["label"].tolist(), batch.flags.tolist()) for batch in loader]
+            entries = [entry for batch in found for entry in zip(*batch)]
+            assert [i for i, *_ in entries] == list(range(PICTURES))
+            bad = [entry for entry in entries if not entry[1]]
+            assert f": {len(bad)} of" in str(warned[0].message) and 0 < len(bad) < PICTURES
+            # Zeros would be of a class.
+            assert all(label == 0 and flags == 8 for _, _, label, flags in bad)
+            assert all(label != 3 and flags == 0 for _, valid, label, flags in entries if valid)
+    # A training takes another sample, and never counts one as masked.
+    with spdl_cluster.local(job(picky(), max_bad_fraction=1.0)) as loader:
+        assert all(batch.valid.all() for batch in loader)
+        assert loader.stats()["substituted"] > 0 == loader.stats()["masked"]
+
+
 def test_a_rank_of_a_cluster_hears_that_samples_were_substituted(
     job: MakeJob, cluster: Cluster, lines: Callable[[str], list[str]]
 ) -> None:

@@ -34,9 +34,9 @@ pub struct JobFile {
     /// What happens when fewer samples than a global batch are left in an epoch. Without it `drop`, or `partial` for an evaluation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch_end: Option<EpochEnd>,
-    /// What happens to a sample that does not decode or lacks a field.
-    #[serde(default)]
-    pub bad_samples: BadSamples,
+    /// What happens to a sample that does not decode or lacks a field. Without it `substitute`, or `mask` for an evaluation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bad_samples: Option<BadSamples>,
     /// Distinct bad samples, as a fraction of the dataset, above which the job fails. Without it 0.001, and at least ten samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bad_fraction: Option<f64>,
@@ -164,7 +164,7 @@ impl JobFile {
             global_batch: self.global_batch,
             epochs: self.epochs,
             epoch_end: self.epoch_end(),
-            bad_samples: self.bad_samples,
+            bad_samples: self.bad_samples(),
             max_bad_fraction: self.max_bad_fraction.unwrap_or_else(|| default_bad_fraction(facts.samples)),
             order,
             mix,
@@ -186,6 +186,13 @@ impl JobFile {
     pub fn epoch_end(&self) -> EpochEnd {
         let is_in_order_once = !self.shuffle && self.epochs == 1;
         self.epoch_end.unwrap_or(if is_in_order_once { EpochEnd::Partial } else { EpochEnd::Drop })
+    }
+
+    /// Returns what happens to bad samples: what is written, or the default.
+    #[must_use]
+    pub fn bad_samples(&self) -> BadSamples {
+        let is_evaluation = !self.shuffle && self.epochs == 1 && self.epoch_end().is_whole();
+        self.bad_samples.unwrap_or(if is_evaluation { BadSamples::Mask } else { BadSamples::Substitute })
     }
 
     fn mix(&self, columns: &[Column], distance: u32) -> Result<Option<Mix>, JobError> {
@@ -308,6 +315,21 @@ mod tests {
         assert_eq!(same.fingerprint(), job.fingerprint());
         let other = Job { seed: 18, ..job.clone() };
         assert_ne!(other.fingerprint(), job.fingerprint());
+    }
+
+    #[test]
+    fn by_default_an_evaluation_masks_bad_samples_and_a_training_substitutes_them() {
+        for (keys, expected) in [
+            ("epochs = 1", BadSamples::Substitute),
+            ("shuffle = false", BadSamples::Mask),
+            ("shuffle = false\nepoch_end = \"exact\"", BadSamples::Mask),
+            ("shuffle = false\nepoch_end = \"drop\"", BadSamples::Substitute),
+            ("shuffle = false\nbad_samples = \"fail\"", BadSamples::Fail),
+        ] {
+            let text = example().replace("epochs = 90", keys);
+            let job = JobFile::parse(&text, "job.toml").unwrap().freeze(&FACTS).unwrap();
+            assert_eq!(job.bad_samples, expected, "{keys}");
+        }
     }
 
     #[test]

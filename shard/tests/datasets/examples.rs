@@ -116,7 +116,7 @@ fn with_every_key() -> JobFile {
         global_batch: 1,
         epochs: 1,
         epoch_end: Some(EpochEnd::Drop),
-        bad_samples: BadSamples::Substitute,
+        bad_samples: Some(BadSamples::Substitute),
         max_bad_fraction: Some(0.0),
         shuffle: true,
         order: Some(OrderFile { lanes: Some(1), window: Some(1) }),
@@ -223,7 +223,7 @@ fn the_first_example_shows_the_defaults_that_it_states() {
         ("(number in 0..1, default 0.001)", DEFAULT_BAD_FRACTION.to_string()),
         ("(boolean, default true)", minimal.shuffle.to_string()),
         ("(string, default \"drop\")", serde_json::to_string(&minimal.epoch_end()).unwrap()),
-        ("(string, default \"substitute\")", serde_json::to_string(&minimal.bad_samples).unwrap()),
+        ("(string, default \"substitute\")", serde_json::to_string(&minimal.bad_samples()).unwrap()),
     ] {
         assert!(text.contains(key) && key.ends_with(&format!("default {value})")), "{key}: it is {value}");
     }
