@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from .device import DeviceOptions, Normalise
     from .insight import Diagnosis, LoaderStats, LoaderWindow, Prediction
     from .job import Column, Function, Job
-    from .loader import Epoch, Loader, Start, connect, local
+    from .loader import Epoch, Loader, Start
+    from .opening import connect, local
     from .writer import Writer
 
 __all__ = [
@@ -99,7 +100,8 @@ _MODULES = {
     **dict.fromkeys(["DeviceOptions", "Normalise"], "device"),
     **dict.fromkeys(["Diagnosis", "LoaderStats", "LoaderWindow", "Prediction"], "insight"),
     **dict.fromkeys(["Column", "Function", "Job"], "job"),
-    **dict.fromkeys(["Epoch", "Loader", "Start", "connect", "local"], "loader"),
+    **dict.fromkeys(["Epoch", "Loader", "Start"], "loader"),
+    **dict.fromkeys(["connect", "local"], "opening"),
     "Writer": "writer",
 }
 

@@ -5,26 +5,18 @@ from __future__ import annotations
 import atexit
 import json
 import operator
-import os
 import warnings
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from . import accelerate, control, environment, functions, insight, log, misuse, tensors
-from . import device as devices
+from . import accelerate, environment, insight, misuse, tensors
 from ._native import NativeBatch, NativeLoader
 from .batch import Batch, Position, of_native
-from .device import DeviceOptions
 from .errors import FinishedError, SettingError, StateError, UsageError
-from .functions import AnyJob
 
 _open: weakref.WeakSet[Loader] = weakref.WeakSet()
-
-
-#: Where to start: a word, an epoch, `"EPOCH:OFFSET"`, a `Position`, or a state.
-StartFrom = Literal["beginning", "resume"] | str | bytes | int | tuple[int, int] | Mapping[str, Any]
 
 
 class Start(NamedTuple):
@@ -214,7 +206,7 @@ class Loader:
         Raises `StateError` if the state cannot be read or comes too late; a state of another job is refused when the
         loader is opened.
         """
-        self._native.load_state(_state_text(state))
+        self._native.load_state(state_text(state))
         self._is_fresh = self._has_state = True
 
     def set_epoch(self, epoch: int) -> None:
@@ -390,216 +382,8 @@ class Epoch:
         return StopIteration()
 
 
-@misuse.explained
-def connect(
-    rank: int | None = None,
-    world: int | None = None,
-    *,
-    job: AnyJob | None = None,
-    run: str | None = None,
-    start: StartFrom | None = None,
-    takeover: bool | None = None,
-    launch: str | None = None,
-    epochs: int | None = None,
-    coordinators: str | None = None,
-    certs: str | os.PathLike[str] | None = None,
-    state: Mapping[str, Any] | str | bytes | None = None,
-    timeout: float | None = None,
-    slots: int | None = None,
-    transport: str | None = None,
-    global_batch: int | None = None,
-    repeat: bool | None = None,
-    tensors: tensors.Kind = "auto",
-    log_every: float | None = None,
-    device: Any = None,
-    device_options: DeviceOptions | None = None,
-    socket: str | None = None,
-    node: str | None = None,
-) -> Loader:
-    """Returns the loader of `rank` of `world`, served by a cluster of workers. Settings that are not given come from
-    the environment.
-
-    rank, world: this rank and the number of data-parallel ranks. By default those of torch's process group when the
-        loader is first used; without one, `RANK` and `WORLD_SIZE` as torchrun sets them, MPI's variables, or SLURM's;
-        otherwise 0 of 1. Give both or neither.
-    job: name of the job; under `spdl-run` also the job's file. A dict with the keys of a job file, or an object of a dataclass, is submitted
-        first, as by `submit`, which does nothing if the same job is there. Default `SPDL_JOB`.
-    run: name of this training. Sessions and positions belong to the run, and several runs with the same job can go on
-        at once. Default `SPDL_RUN`, or the job's name.
-    start: `"beginning"`; `"resume"`, the position that all ranks of the run's last session had reached; an epoch;
-        `"EPOCH:OFFSET"`; or a state. The same on all ranks. Default `SPDL_START`, or `"beginning"`. `Loader.start`
-        returns which it was.
-    takeover: whether to end a live launch of the run. If false, the coordinator refuses to start a run whose ranks are
-        alive; a restart of the same launch needs no takeover. The same on all ranks. Default `SPDL_TAKEOVER`, or `False`.
-    launch: an id that all ranks of a launch share, across restarts too, and no other launch has. Default `SPDL_LAUNCH_ID`,
-        or torchrun's or SLURM's id.
-    epochs: number of epochs of the run from this launch on. Default `SPDL_EPOCHS`, or as many as the run had, or else
-        the job has.
-    coordinators: `HOST:PORT` of the coordinator, or of all of them, separated by commas. Default `SPDL_COORD`.
-    certs: folder with a client's `ca.pem`, `cert.pem` and `key.pem`. Default `SPDL_CERTS`.
-    state: where to start, as `state_dict` returned it: the same as `start=`.
-    timeout: seconds that joining, or waiting for a batch, may take. Default `SPDL_TIMEOUT_S`, or 300. A longer one
-        reports a permanent fault later.
-    slots: batches that can be filled, waiting or held by the caller. Default `SPDL_SLOTS`, or 4. More take more memory
-        in the worker's slab.
-    transport: `auto`, `local` or `quic`. Default `SPDL_TRANSPORT`, or `auto`.
-    global_batch: samples of one step over all ranks, if it differs from the job's.
-    repeat: whether there is always another `for`. With a job that shuffles, it is the next epoch, in another order and with other crops, however many
-        the job has. With an evaluation, it is the whole dataset from its first batch. Default: true for an evaluation, a job of one epoch with
-        `shuffle = false` in which every sample comes (`epoch_end` is `partial`, its default there, `exact` or `pad`).
-    tensors: `"torch"`, `"numpy"`, `"dlpack"`, or `"auto"`: torch if the program has imported it when the first batch
-        comes, else numpy.
-    log_every: seconds after each of which a line goes to a logger below `spdl_cluster`, at level INFO: the samples per
-        second and what limits them. Default: none.
-    device: where tensors are: `None` or `"cpu"`, `"cuda:1"`, 1, a `torch.device`. `"cuda"` is torch's current device if
-        the program already uses CUDA; otherwise the only device that this process sees; otherwise the one with this
-        rank's number on its node, as torchrun, mpirun or `srun` sets it. Without such a number, several ranks are
-        refused, and a single one gets the first device.
-    device_options: buffers on the device, and how pictures are normalised there.
-    socket, node: for containers: path of the worker's socket as this process sees it, and name of this node. Default
-        `SPDL_SOCKET`, `SPDL_NODE`.
-
-    Settings are checked and the device is opened at once. At its first use the loader joins the session and allocates
-    memory on the device.
-    """
-    plain = None if job is None else functions.plain(job)
-    ranks = environment.Ranks(rank, world)
-    native = NativeLoader.connect(
-        ranks,
-        job=control.submit(plain, coordinators=coordinators, certs=certs) if isinstance(plain, dict) else environment.job_name(plain),
-        run=run,
-        start=_start_text(start, state),
-        takeover=takeover,
-        launch=launch,
-        epochs=epochs,
-        endless=bool(repeat),
-        coordinators=coordinators,
-        certs=None if certs is None else os.fspath(certs),
-        transport=transport,
-        slots=slots,
-        timeout=timeout,
-        socket=socket,
-        node=node,
-        global_batch=global_batch,
-        log_every=log_every,
-        device=environment.device_name(device),
-        device_options=devices.checked(device_options),
-    )
-    return _made(native, ranks, tensors, repeat, state, start is not None or environment.has_start())
-
-
-@misuse.explained
-def local(
-    job: AnyJob,
-    rank: int | None = None,
-    world: int | None = None,
-    *,
-    start: StartFrom | None = None,
-    state: Mapping[str, Any] | str | bytes | None = None,
-    epochs: int | None = None,
-    timeout: float | None = None,
-    slots: int | None = None,
-    cores: float | None = None,
-    memory_bytes: int | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
-    cache_bytes: int | None = None,
-    requests: int | None = None,
-    read_ahead: int | None = None,
-    transform_timeout: float | None = None,
-    global_batch: int | None = None,
-    repeat: bool | None = None,
-    tensors: tensors.Kind = "auto",
-    log_every: float | None = None,
-    device: Any = None,
-    device_options: DeviceOptions | None = None,
-) -> Loader:
-    """Returns the same loader with its pipeline in this process: no server, the same samples and bytes.
-
-    job: path of a job file (TOML), or a dict with the same keys, in which a column's `transform` may be the function
-        itself.
-    rank, world: this rank and the number of data-parallel ranks, as for `connect`.
-    start: where to start, as for `connect`; `"resume"` is not possible in this process, which keeps no positions.
-    state: where to start, as `state_dict` returned it: the same as `start=`.
-    epochs: number of epochs, if it differs from the job's.
-    timeout: seconds that waiting for a batch may take. Default 60.
-    slots: batches that can be filled, waiting or held by the caller. Default 4. More take more memory.
-    cores: processor cores for decoding, a number above 0, not a percentage. Default 40 % of the node's, shared by the
-        ranks on it (`LOCAL_WORLD_SIZE`). More cores make the trainer's own work on the CPU slower.
-    memory_bytes: bytes for slots and cached data. Default 1 GiB. More leave less for the trainer.
-    cache_dir: folder that caches data of a remote store. Ranks and workers of a node can share one, and it outlives them.
-        Default: none, data is not cached on disk.
-    cache_bytes: the most bytes of that folder, with what others cache there. Default 64 GiB. More fill the disk.
-    requests: the most requests to stores in flight, 1 to 512. Default: tuned by what is measured.
-    read_ahead: steps whose data is fetched ahead, 1 to 512. Default: tuned by what is measured.
-    transform_timeout: seconds that a function of the job (`transform`) may take for a sample; a sample that takes
-        longer is a bad one. Default 30. With a longer one, a function that hangs delays its batch longer.
-    global_batch, repeat, tensors, log_every, device, device_options: as for `connect`.
-    """
-    if cores is not None and cores > (there := len(os.sched_getaffinity(0))):
-        warnings.warn(f"cores={cores} is more than the {there} of this machine; it is a number of cores, not percent", stacklevel=3)
-    ranks = environment.Ranks(rank, world)
-    native = NativeLoader.local(
-        functions.plain(job),
-        ranks,
-        start=_start_text(start, state),
-        epochs=epochs,
-        endless=bool(repeat),
-        slots=slots,
-        timeout=timeout,
-        global_batch=global_batch,
-        sharers=environment.local_world(),
-        cores=cores,
-        memory_bytes=memory_bytes,
-        cache_dir=None if cache_dir is None else os.fspath(cache_dir),
-        cache_bytes=cache_bytes,
-        requests=requests,
-        read_ahead=read_ahead,
-        transform_timeout=transform_timeout,
-        program=functions.program(),
-        log_every=log_every,
-        device=environment.device_name(device),
-        device_options=devices.checked(device_options),
-    )
-    return _made(native, ranks, tensors, repeat, state, start is not None)
-
-
-def _made(
-    native: NativeLoader,
-    ranks: environment.Ranks,
-    kind: tensors.Kind,
-    repeat: bool | None,
-    state: Mapping[str, Any] | str | bytes | None,
-    has_start: bool,
-) -> Loader:
-    environment.refuse_function_process()
-    log.follow()
-    loader = Loader(native, ranks, kind, repeat, has_start)
-    if kind != "auto":
-        # A kind that the caller named must be available: raise the error now rather than at the first batch.
-        tensors.choose(kind, loader.device)
-    if state is not None:
-        loader.load_state_dict(state)
-    return loader
-
-
-def _start_text(start: StartFrom | None, state: Mapping[str, Any] | str | bytes | None) -> str | None:
-    """Returns a start as the text that the native half reads. A state is loaded when the loader is made."""
-    if start is not None and state is not None:
-        raise SettingError("`start` and `state` are both given, and both set where to start", "leave one of them out")
-    if start is None or isinstance(start, str):
-        return start
-    if isinstance(start, tuple) and len(start) == 2:
-        return f"{start[0]}:{start[1]}"
-    if isinstance(start, int) and not isinstance(start, bool):
-        return str(start)
-    if isinstance(start, (bytes, Mapping)):
-        return _state_text(start)
-    raise SettingError(
-        f"`start` is {start!r}, which is not a position in the job", "give \"beginning\", \"resume\", an epoch, \"EPOCH:OFFSET\" or a state"
-    )
-
-
-def _state_text(state: Mapping[str, Any] | str | bytes) -> str:
+def state_text(state: Mapping[str, Any] | str | bytes) -> str:
+    """Returns a state as the text that the native half reads."""
     if isinstance(state, bytes):
         return state.decode(errors="replace")
     if isinstance(state, str):

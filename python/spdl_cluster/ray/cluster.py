@@ -19,7 +19,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from .. import environment, functions
 from ..errors import SettingError
 from ..functions import AnyJob
-from ..loader import Loader, connect
+from ..loader import Loader
+from ..opening import connect
 from ..run.errors import LaunchError
 from ..run.folders import PrivateFolder, private_path
 from .servers import CLIENT, CoordinatorActor, WorkerActor, folder_name, keep_certificates
