@@ -99,7 +99,7 @@ impl JobFile {
     /// damaged: as many as samples may be bad, and none where a bad sample ends the training.
     #[must_use]
     pub fn undecided_allowed(&self, records: u64) -> u64 {
-        let fraction = match self.bad_samples {
+        let fraction = match self.bad_samples() {
             BadSamples::Fail => 0.0,
             BadSamples::Substitute | BadSamples::Mask => {
                 self.max_bad_fraction.unwrap_or_else(|| default_bad_fraction(records))
@@ -359,7 +359,7 @@ mod tests {
             assert_eq!(job.bad_samples_allowed(), most, "of {samples}");
             let file = JobFile::parse(&exact, "job.toml").unwrap();
             assert_eq!(file.undecided_allowed(samples), most, "records of {samples} that a view leaves out");
-            assert_eq!(JobFile { bad_samples: BadSamples::Fail, ..file }.undecided_allowed(samples), 0);
+            assert_eq!(JobFile { bad_samples: Some(BadSamples::Fail), ..file }.undecided_allowed(samples), 0);
             let written = exact.replace("epochs = 90", "max_bad_fraction = 0.001");
             let job = JobFile::parse(&written, "job.toml").unwrap().freeze(&facts).unwrap();
             assert_eq!(job.max_bad_fraction, 0.001, "what is written holds");

@@ -316,7 +316,7 @@ impl World {
         let state = &mut self.clients[client];
         state.position = session.start;
         state.waits_since_us = Some(self.now_us).filter(|_| state.ready.is_empty());
-        self.oracle.joined(client, (state.era, state.rank), &session, &self.scenario);
+        self.oracle.joined(client, (state.era, state.rank), &session);
         state.session = Some(session);
     }
 
@@ -522,7 +522,7 @@ impl World {
         let state = &mut self.clients[client];
         state.position = state.position.max(position);
         state.is_ended = true;
-        if let Err(problem) = self.oracle.ended(client, &self.scenario) {
+        if let Err(problem) = self.oracle.ended(client) {
             return self.fail(format!("client {client}: {problem}"));
         }
         self.delivered(client);

@@ -8,7 +8,7 @@ use spdl_core::{
     coordinator::CoordinatorConfig,
     job::{BadSamples, Column, ColumnKind, DType, EpochEnd, IntColumn, Job, OrderParams},
     mix::splitmix64,
-    order::{BatchParams, Located, Plan},
+    order::{Located, Plan},
 };
 
 use crate::{dice::Dice, faults::Fault};
@@ -40,10 +40,6 @@ pub(crate) struct JobDataset {
 }
 
 impl JobDataset {
-    pub(crate) fn batch_params(&self, global_batch: u32) -> BatchParams {
-        self.job.batches(global_batch)
-    }
-
     /// Returns the number of samples of a block, which is its size in caches.
     pub(crate) fn block_samples(&self, block: u32) -> u64 {
         self.blocks[block as usize].into()

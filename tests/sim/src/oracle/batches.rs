@@ -19,7 +19,7 @@ use crate::{
 
 impl Oracle {
     /// Records that a client joined a session for the first time.
-    pub(crate) fn joined(&mut self, client: usize, (era, rank): (u32, u32), session: &Session, scenario: &Scenario) {
+    pub(crate) fn joined(&mut self, client: usize, (era, rank): (u32, u32), session: &Session) {
         let cursor = Cursor {
             stream: (era, session.id),
             rank,
@@ -71,7 +71,7 @@ impl Oracle {
     }
 
     /// Checks that the stream has ended at the position that a trainer got as its end.
-    pub(crate) fn ended(&self, client: usize, scenario: &Scenario) -> Result<(), String> {
+    pub(crate) fn ended(&self, client: usize) -> Result<(), String> {
         let cursor = self.cursors.get(&client).ok_or("the end came before the rank joined")?;
         match cursor.steps.step(cursor.next) {
             Some(step) => Err(format!("the end came where {step:?} is next")),
