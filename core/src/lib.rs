@@ -5,6 +5,7 @@
 //! - What the processes send each other: [`messages`], the [`layout`] of a batch, and how a client finds the leading
 //!   coordinator among several ([`coordinators`]).
 //! - What the caches of blocks keep ([`cache`]).
+//! - When a request to a store is made a second time ([`requests`]).
 //! - What limits a rank ([`insight`]), and the values that a worker changes at run time ([`tuning`]).
 //! - The state machines that decide: [`coordinator`], [`client`] and [`feed`]. A shell in the crate of the same name does
 //!   the I/O: it passes events and the time in, and carries out the effects that come out. The simulator in `tests/sim`
@@ -36,6 +37,7 @@ pub mod peers;
 mod receipt;
 pub mod recent;
 mod redact;
+pub mod requests;
 mod role;
 mod session;
 pub mod size;

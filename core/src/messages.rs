@@ -219,6 +219,8 @@ pub struct StoreStats {
     pub retries: u64,
     /// Requests abandoned because the store was silent or took too long.
     pub timeouts: u64,
+    /// Answers that came so slowly that they were dropped and asked for again.
+    pub drips: u64,
     /// Requests that the store refused.
     pub refusals: u64,
     /// Hedges: second requests beside a slow first one.
@@ -246,6 +248,7 @@ impl StoreStats {
             first_byte_ns: self.first_byte_ns.saturating_sub(before.first_byte_ns),
             retries: self.retries.saturating_sub(before.retries),
             timeouts: self.timeouts.saturating_sub(before.timeouts),
+            drips: self.drips.saturating_sub(before.drips),
             refusals: self.refusals.saturating_sub(before.refusals),
             hedges: self.hedges.saturating_sub(before.hedges),
             hedge_wins: self.hedge_wins.saturating_sub(before.hedge_wins),

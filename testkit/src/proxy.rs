@@ -17,6 +17,8 @@ use tokio::{
 
 /// Bytes that a response sends at once where the bytes per second are limited.
 const PIECE_BYTES: usize = 16 << 10;
+/// Number of pieces per second of a body that drips.
+const DRIPS_PER_S: u64 = 4;
 /// The most bytes in the head of a request or a response.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
@@ -31,6 +33,8 @@ pub enum RequestFault {
     Silence,
     /// Half of the body comes, then nothing; the connection stays open.
     Stall,
+    /// The body comes at this many bytes per second.
+    Drip(u64),
     /// Half of the body comes, then the connection is closed.
     Truncated,
     /// Half of the body comes, and Content-Length matches the half.
@@ -369,6 +373,14 @@ async fn answer(
             client.write_all(&[head.as_bytes(), &body[..half]].concat()).await?;
             until_closed(client).await?;
             return Ok(false);
+        }
+        Some(RequestFault::Drip(bytes_per_s)) => {
+            client.write_all(head.as_bytes()).await?;
+            for piece in body.chunks((bytes_per_s / DRIPS_PER_S).max(1) as usize) {
+                client.write_all(piece).await?;
+                tokio::time::sleep(Duration::from_secs(1) / DRIPS_PER_S as u32).await;
+            }
+            return Ok(true);
         }
         Some(RequestFault::Truncated) => {
             client.write_all(&[head.as_bytes(), &body[..half]].concat()).await?;

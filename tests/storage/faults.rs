@@ -92,6 +92,26 @@ async fn a_whole_object_instead_of_a_range_is_no_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_drip_are_asked_for_again_from_the_first_one_on() {
+    let fixture = StorageFixture::new(400, 20).await;
+    let settings = FeedSettings::default();
+    // No byte is missing for long, and no request would be given up for its time.
+    let patient = RetrySettings { silence_timeout: Duration::from_secs(300), ..settings.retry };
+    let patient = RetrySettings { request_timeout: Duration::from_secs(300), hedge_percent: 0.0, ..patient };
+    let settings = FeedSettings { retry: patient, ..settings };
+    let fast = fixture.run(1, &settings).await.unwrap();
+    for skip in [0, 49, 49, 49] {
+        fixture.proxy.order(".tar", skip, 1, RequestFault::Drip(100));
+    }
+    let delivered = fixture.run(1, &settings).await.unwrap();
+    assert_eq!(fixture.proxy.open_orders(), 0, "all have happened");
+    assert_eq!(delivered.batches, fast.batches);
+    let store = delivered.store;
+    assert_eq!((store.drips, store.retries, store.timeouts), (4, 4, 0), "{store:?}");
+    assert_eq!(store.requests, fast.store.requests + 4, "nothing else is asked for twice");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_request_is_hedged_and_hedges_are_few() {
     let fixture = StorageFixture::new(400, 20).await;
     fixture.proxy.order(".tar", 120, 1, RequestFault::Slow(Duration::from_secs(300)));

@@ -155,7 +155,7 @@ fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
 }
 
 fn stores(registry: &mut Registry, stats: &StoreStats) {
-    let StoreStats { retries, timeouts, refusals, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = *stats;
+    let StoreStats { retries, timeouts, drips, refusals, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = *stats;
     let mut counter = |name: &str, help: &str, value: u64| counter(registry, name, help, value);
     counter("spdl_worker_store_requests", "Requests to stores, hedges among them", stats.requests);
     counter("spdl_worker_store_answers", "Requests to stores that were answered in the end", stats.answers);
@@ -165,6 +165,7 @@ fn stores(registry: &mut Registry, stats: &StoreStats) {
         "Requests that timed out: the store did not answer or took too long",
         timeouts,
     );
+    counter("spdl_worker_store_drips", "Answers that came so slowly that they were asked for again", drips);
     counter("spdl_worker_store_refusals", "Requests that the store refused", refusals);
     counter("spdl_worker_store_hedges", "Second requests beside a slow first one", hedges);
     counter("spdl_worker_store_hedge_wins", "Second requests that answered before the first", hedge_wins);

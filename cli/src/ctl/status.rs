@@ -264,10 +264,11 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
     for stage in &worker.stages {
         stage_rows(stage, rate(&stage.stage), table);
     }
-    let StoreStats { requests, retries, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = worker.store;
+    let StoreStats { requests, retries, drips, hedges, hedge_wins, wrong_bytes, cache_faults, .. } = worker.store;
     let mut rest = report::count(requests, "request", "requests");
     for (number, text) in [
         (retries, report::count(retries, "retry", "retries")),
+        (drips, report::count(drips, "answer that dripped", "answers that dripped")),
         (hedges, format!("{} ({hedge_wins} won)", report::count(hedges, "hedge", "hedges"))),
         (wrong_bytes, report::count(wrong_bytes, "wrong answer", "wrong answers")),
         (cache_faults, report::count(cache_faults, "cache fault", "cache faults")),

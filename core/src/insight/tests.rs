@@ -266,10 +266,13 @@ fn blocks_that_are_kept_take_no_room_of_those_that_are_used_once() {
 fn a_store_that_fails_requests_is_told_from_a_slow_one() {
     let (rank, mut worker) = Simulation { latency_s: 0.05, ..Simulation::default() }.run(1);
     worker.store.retries = worker.store.requests / 10;
-    let found = diagnose(rank, Some(worker));
+    let found = diagnose(rank.clone(), Some(worker.clone()));
     assert_eq!(found.limit(), Some(Limit::StoreErrors));
     let text = found.verdict();
     assert!(text.contains("the store fails requests of worker `node-0` (384 of 3840 in "), "{text}");
+    worker.store.drips = 380;
+    let text = diagnose(rank, Some(worker)).verdict();
+    assert!(text.contains(" s; 380 answers dripped, far slower than others, and were asked for again)"), "{text}");
 }
 
 #[test]

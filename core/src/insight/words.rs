@@ -27,11 +27,14 @@ pub(super) fn subject(limit: Limit, rank: &RankWindow, worker: &WorkerWindow) ->
         Limit::StoreBandwidth => {
             format!("the store gives worker `{name}` {:.1} MB/s and no more", megabytes(worker.fetched_bytes_per_s()))
         }
-        Limit::StoreErrors => format!(
-            "the store fails requests of worker `{name}` ({} of {} in {store_s:.0} s)",
-            worker.store_faults(),
-            store.requests
-        ),
+        Limit::StoreErrors => {
+            let dripped = match store.drips {
+                0 => String::new(),
+                drips => format!("; {drips} answers dripped, far slower than others, and were asked for again"),
+            };
+            let (faults, requests) = (worker.store_faults(), store.requests);
+            format!("the store fails requests of worker `{name}` ({faults} of {requests} in {store_s:.0} s{dripped})")
+        }
         Limit::SlowObject => worker.slow_object.as_ref().map_or_else(String::new, |slow| slow_object(name, slow)),
         Limit::ColdCache => cold_cache(worker),
         Limit::BadSamples => {

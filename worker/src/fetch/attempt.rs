@@ -2,16 +2,25 @@
 
 use std::{
     error::Error as _,
-    sync::Arc,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
-use futures::{Stream, StreamExt};
+use futures::{
+    Stream, StreamExt,
+    future::{Either, select},
+};
 use object_store::{
     Attributes, Extensions, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt,
     client::HttpError, path::Path,
 };
+use parking_lot::Mutex;
+use spdl_core::requests::{AnswerProgress, DripPolicy};
 use spdl_shard::{
     format::StoredObject,
     store::{Busy, cause, is_refusal},
@@ -19,6 +28,9 @@ use spdl_shard::{
 
 /// An object requested without a range is read whole up to this size; a larger one has to be requested in ranges.
 pub(crate) const WHOLE_BYTES: u64 = 8 << 20;
+
+/// How often an answer that is coming is judged.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// The object that is requested, and what is known of it.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +41,17 @@ pub(crate) struct RequestTarget<'a> {
     pub(crate) path: &'a Path,
     /// The object as it was indexed, if it is one of a shard's.
     pub(crate) expected: Option<&'a StoredObject>,
+}
+
+/// How long a store may take for one request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnswerLimits<'a> {
+    /// The store may send nothing for at most this, before the answer and between two pieces of it.
+    pub(crate) silence: Duration,
+    /// Decides when an answer comes too slowly.
+    pub(crate) drips: &'a Mutex<DripPolicy>,
+    /// Number of answers to the same request that came too slowly before.
+    pub(crate) dropped_before: u32,
 }
 
 /// A complete answer.
@@ -52,24 +75,43 @@ pub(crate) enum RequestError {
     /// The store refused the request.
     Refused(object_store::Error),
     /// The request may succeed later.
-    Later { cause: String, retry_after: Option<Duration>, is_timeout: bool, is_busy: bool },
+    Later { cause: String, retry_after: Option<Duration>, kind: LaterKind },
+}
+
+/// What went wrong with a request that may succeed later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaterKind {
+    /// The connection or the store failed, or the answer is wrong.
+    Failed,
+    /// The store was silent, or took too long.
+    Timeout,
+    /// The answer came so slowly that it was dropped.
+    Drip,
+    /// The store answered that it is busy.
+    Busy,
 }
 
 impl RequestError {
     fn later(cause: String) -> Self {
-        Self::Later { cause, retry_after: None, is_timeout: false, is_busy: false }
+        Self::Later { cause, retry_after: None, kind: LaterKind::Failed }
     }
 
     pub(crate) fn timeout(what: &str, limit: Duration) -> Self {
         let cause = format!("{what} within {:.1} s", limit.as_secs_f64());
-        Self::Later { cause, retry_after: None, is_timeout: true, is_busy: false }
+        Self::Later { cause, retry_after: None, kind: LaterKind::Timeout }
+    }
+
+    fn drip(progress: &AnswerProgress) -> Self {
+        let AnswerProgress { bytes, expected_bytes, elapsed } = progress;
+        let cause = format!("the answer drips: {bytes} of {expected_bytes} bytes in {:.1} s", elapsed.as_secs_f64());
+        Self::Later { cause, retry_after: None, kind: LaterKind::Drip }
     }
 }
 
 impl RequestTarget<'_> {
-    /// Makes one request. The store may send nothing for at most `silence`, before the answer and between two pieces of
-    /// it.
-    pub(crate) async fn ask(&self, options: GetOptions, silence: Duration) -> Result<Response, RequestError> {
+    /// Makes one request, and gives it up when it exceeds `limits`.
+    pub(crate) async fn ask(&self, options: GetOptions, limits: &AnswerLimits<'_>) -> Result<Response, RequestError> {
+        let silence = limits.silence;
         let (is_head, is_ranged) = (options.head, options.range.is_some());
         let wanted_bytes = wanted_bytes(&options);
         let started = Instant::now();
@@ -90,7 +132,7 @@ impl RequestTarget<'_> {
         } else if !is_ranged && expected_bytes > WHOLE_BYTES {
             None
         } else {
-            Some(body(payload, &meta, &range, silence).await?)
+            Some(body(payload, &meta, &range, limits).await?)
         };
         if let Some(came) = bytes.as_ref().map(|bytes| bytes.len() as u64)
             && came != expected_bytes
@@ -120,7 +162,8 @@ impl RequestTarget<'_> {
         let busy = Busy::in_chain(&error);
         let retry_after = busy.and_then(|busy| busy.retry_after);
         let is_busy = busy.is_some_and(|busy| matches!(busy.status, 429 | 503));
-        RequestError::Later { cause: cause(&error), retry_after, is_timeout: false, is_busy }
+        let kind = if is_busy { LaterKind::Busy } else { LaterKind::Failed };
+        RequestError::Later { cause: cause(&error), retry_after, kind }
     }
 
     fn check(&self, meta: &ObjectMeta) -> Result<(), RequestError> {
@@ -163,10 +206,10 @@ async fn body(
     payload: GetResultPayload,
     meta: &ObjectMeta,
     range: &std::ops::Range<u64>,
-    silence: Duration,
+    limits: &AnswerLimits<'_>,
 ) -> Result<Bytes, RequestError> {
     match payload {
-        GetResultPayload::Stream(stream) => collect(stream, (range.end - range.start) as usize, silence).await,
+        GetResultPayload::Stream(stream) => watched(stream, range.end - range.start, limits).await,
         // A file is read at once: as a stream it would come in small pieces.
         payload => {
             let (meta, range) = (meta.clone(), range.clone());
@@ -177,11 +220,44 @@ async fn body(
     }
 }
 
-/// Collects the pieces of a body of `expected_bytes` bytes.
+/// Collects the pieces of a body of `expected_bytes` bytes, unless they come too slowly.
+async fn watched(
+    stream: impl Stream<Item = object_store::Result<Bytes>> + Unpin,
+    expected_bytes: u64,
+    limits: &AnswerLimits<'_>,
+) -> Result<Bytes, RequestError> {
+    let (began, came) = (Instant::now(), AtomicU64::new(0));
+    let drip = async {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let progress = AnswerProgress { bytes: came.load(Relaxed), expected_bytes, elapsed: began.elapsed() };
+            if limits.drips.lock().is_dripping(&progress, limits.dropped_before) {
+                return progress;
+            }
+        }
+    };
+    let whole = collect(stream, expected_bytes as usize, limits.silence, &came);
+    // What has come is taken before it is judged: this process may be late itself.
+    match select(pin!(whole), pin!(drip)).await {
+        Either::Left((body, _)) => {
+            if body.is_ok() {
+                limits.drips.lock().note_done(expected_bytes, began.elapsed());
+            }
+            body
+        }
+        Either::Right((progress, _)) => {
+            limits.drips.lock().note_dropped();
+            Err(RequestError::drip(&progress))
+        }
+    }
+}
+
+/// Collects the pieces of a body of `expected_bytes` bytes, and counts those that `came_bytes`.
 async fn collect(
     mut stream: impl Stream<Item = object_store::Result<Bytes>> + Unpin,
     expected_bytes: usize,
     silence: Duration,
+    came_bytes: &AtomicU64,
 ) -> Result<Bytes, RequestError> {
     let mut all = BytesMut::new();
     let mut came = 0;
@@ -198,6 +274,7 @@ async fn collect(
             return Ok(piece);
         }
         came += piece.len();
+        came_bytes.store(came as u64, Relaxed);
         if came > expected_bytes {
             return Err(RequestError::later(format!("more than {expected_bytes} bytes arrived")));
         }

@@ -17,12 +17,12 @@ use parking_lot::Mutex;
 use spdl_core::{
     backoff::Backoff,
     messages::{SlowObject, StoreStats},
+    requests::{DripPolicy, HedgePolicy},
 };
 use spdl_pipeline::stats::{StageCounters, nanoseconds};
 
 use super::{
-    attempt::{RequestError, RequestTarget, Response, wanted_bytes},
-    hedge::HedgePolicy,
+    attempt::{AnswerLimits, LaterKind, RequestError, RequestTarget, Response, wanted_bytes},
     outage::{Outage, OutageTracker},
     permits::{ReadUse, RequestLimits},
     slowest::ObjectTimes,
@@ -80,6 +80,7 @@ pub(crate) struct StoreClient {
     stage: Arc<StageCounters>,
     units: RequestUnits,
     policy: Mutex<HedgePolicy>,
+    drips: Mutex<DripPolicy>,
     outages: Arc<OutageTracker>,
     objects: ObjectTimes,
     counts: Counts,
@@ -106,15 +107,30 @@ struct Counts {
     /// Answers that the store is busy.
     busy: AtomicU64,
     timeouts: AtomicU64,
+    drips: AtomicU64,
     refusals: AtomicU64,
     hedges: AtomicU64,
     hedge_wins: AtomicU64,
     wrong_bytes: AtomicU64,
 }
 
+impl Counts {
+    /// Counts a request that is made again.
+    fn note(&self, kind: LaterKind) {
+        let count = match kind {
+            LaterKind::Failed => return,
+            LaterKind::Timeout => &self.timeouts,
+            LaterKind::Drip => &self.drips,
+            LaterKind::Busy => &self.busy,
+        };
+        count.fetch_add(1, Relaxed);
+    }
+}
+
 impl StoreClient {
     pub(crate) fn new(at_once: usize, retry: RetrySettings, stage: Arc<StageCounters>) -> Self {
         let policy = Mutex::new(HedgePolicy::new(retry.hedge_percent));
+        let drips = Mutex::new(DripPolicy::new(retry.request_timeout));
         let limits = RequestLimits::new(at_once.max(1));
         let units = RequestUnits::new(&stage, at_once.max(1));
         Self {
@@ -123,6 +139,7 @@ impl StoreClient {
             stage,
             units,
             policy,
+            drips,
             outages: Arc::default(),
             objects: ObjectTimes::default(),
             counts: Counts::default(),
@@ -132,17 +149,17 @@ impl StoreClient {
 
     /// Requests until a complete answer or a final refusal comes.
     pub(crate) async fn get(&self, target: &RequestTarget<'_>, options: &GetOptions) -> Result<Response, RequestError> {
-        let (mut failures, mut refusals) = (0, 0);
+        let (mut failures, mut refusals, mut dropped) = (0, 0, 0);
         let mut outage = None;
         loop {
-            let failed = match self.attempt(target, options).await {
+            let failed = match self.attempt(target, options, dropped).await {
                 Ok(got) => return Ok(got),
                 Err(failed) => failed,
             };
             let (cause, retry_after) = match &failed {
-                RequestError::Later { cause, retry_after, is_timeout, is_busy } => {
-                    self.counts.timeouts.fetch_add((*is_timeout).into(), Relaxed);
-                    self.counts.busy.fetch_add((*is_busy).into(), Relaxed);
+                RequestError::Later { cause, retry_after, kind } => {
+                    dropped += u32::from(*kind == LaterKind::Drip);
+                    self.counts.note(*kind);
                     (cause.clone(), retry_after.unwrap_or_default())
                 }
                 RequestError::Refused(error) => (error.to_string(), Duration::ZERO),
@@ -166,8 +183,13 @@ impl StoreClient {
         }
     }
 
-    /// Makes one request, and a hedge if it is slow.
-    async fn attempt(&self, target: &RequestTarget<'_>, options: &GetOptions) -> Result<Response, RequestError> {
+    /// Makes one request, and a hedge if it is slow. Of the attempts before, `dropped` had an answer that came too slowly.
+    async fn attempt(
+        &self,
+        target: &RequestTarget<'_>,
+        options: &GetOptions,
+        dropped: u32,
+    ) -> Result<Response, RequestError> {
         let _permit = match self.limits.requests.try_acquire() {
             Some(permit) => permit,
             None => {
@@ -178,7 +200,7 @@ impl StoreClient {
         let _in_flight = (self.units.enter(ReadState::InFlight), self.limits.count(ReadUse::InFlight));
         let wanted = wanted_bytes(options);
         let started = Instant::now();
-        let result = self.race(target, options, wanted).await;
+        let result = self.race(target, options, wanted, dropped).await;
         match &result {
             Ok(got) => {
                 let bytes = got.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
@@ -206,8 +228,9 @@ impl StoreClient {
         target: &RequestTarget<'_>,
         options: &GetOptions,
         wanted: Option<u64>,
+        dropped: u32,
     ) -> Result<Response, RequestError> {
-        let first = pin!(self.ask(target, options));
+        let first = pin!(self.ask(target, options, dropped));
         let Some(slow_after) = wanted.and_then(|bytes| self.policy.lock().slow_after(bytes)) else {
             return first.await;
         };
@@ -227,7 +250,7 @@ impl StoreClient {
         };
         let _in_flight = self.units.enter(ReadState::InFlight);
         self.counts.hedges.fetch_add(1, Relaxed);
-        let (result, hedge_won) = match select(first, pin!(self.ask(target, options))).await {
+        let (result, hedge_won) = match select(first, pin!(self.ask(target, options, dropped))).await {
             Either::Left((Err(_), hedge)) => (hedge.await, true),
             Either::Right((Err(_), first)) => (first.await, false),
             Either::Left((result, _)) => (result, false),
@@ -237,10 +260,16 @@ impl StoreClient {
         result
     }
 
-    async fn ask(&self, target: &RequestTarget<'_>, options: &GetOptions) -> Result<Response, RequestError> {
+    async fn ask(
+        &self,
+        target: &RequestTarget<'_>,
+        options: &GetOptions,
+        dropped: u32,
+    ) -> Result<Response, RequestError> {
         self.counts.requests.fetch_add(1, Relaxed);
-        let RetrySettings { request_timeout, silence_timeout, .. } = self.retry;
-        let asked = tokio::time::timeout(request_timeout, target.ask(options.clone(), silence_timeout)).await;
+        let RetrySettings { request_timeout, silence_timeout: silence, .. } = self.retry;
+        let limits = AnswerLimits { silence, drips: &self.drips, dropped_before: dropped };
+        let asked = tokio::time::timeout(request_timeout, target.ask(options.clone(), &limits)).await;
         asked.unwrap_or_else(|_| Err(RequestError::timeout("no whole answer", request_timeout)))
     }
 
@@ -305,6 +334,7 @@ impl StoreClient {
             first_byte_ns,
             retries,
             timeouts,
+            drips,
             refusals,
             hedges,
             hedge_wins,
@@ -318,6 +348,7 @@ impl StoreClient {
             first_byte_ns: first_byte_ns.load(Relaxed),
             retries: retries.load(Relaxed),
             timeouts: timeouts.load(Relaxed),
+            drips: drips.load(Relaxed),
             refusals: refusals.load(Relaxed),
             hedges: hedges.load(Relaxed),
             hedge_wins: hedge_wins.load(Relaxed),

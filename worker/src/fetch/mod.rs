@@ -12,7 +12,7 @@ mod disk;
 mod error;
 #[cfg(test)]
 pub mod flaky;
-mod hedge;
+mod hold;
 mod kept;
 mod object;
 mod outage;
@@ -20,6 +20,7 @@ mod peers;
 mod permits;
 mod pieces;
 mod retrying;
+mod settings;
 mod slowest;
 mod units;
 mod window;
@@ -33,28 +34,28 @@ use std::{
     },
 };
 
-use bytes::Bytes;
 use futures::future::{Either, select};
 use parking_lot::Mutex;
 pub use spdl_core::cache::BlockKey;
 use spdl_core::{
     Fingerprint,
-    cache::{FirstCome, MemoryCache, Released},
+    cache::{FirstCome, MemoryCache},
     messages::{SlowObject, StoreStats},
-    tuning::Tunable,
 };
 use spdl_pipeline::stats::StageCounters;
-use tokio::{
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch},
-    task::AbortHandle,
-};
-use tracing::{Instrument, Span};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
+use tracing::Instrument;
 
 use admission::{Admission, QuarterWanted};
 pub use client::RetrySettings;
 pub(crate) use client::StoreClient;
 pub(crate) use disk::DiskCache;
 pub use error::FetchError;
+pub(crate) use hold::BlockContent;
+pub(crate) use hold::Transit;
+pub(crate) use hold::Wanted;
+pub use hold::{BlockBytes, BlockHold};
+use hold::{Guard, Load, LoadState};
 pub(crate) use kept::KeptRanges;
 pub(crate) use object::{FetchedBlock, ObjectRead, ShardSource, read_all};
 pub use object::{ShardObject, ShardsBase};
@@ -64,8 +65,7 @@ pub(crate) use permits::UsageTimes;
 use permits::{Permit, ReadUse};
 pub(crate) use pieces::{MERGE_GAP_BYTES, Pieces};
 pub(crate) use retrying::RetryingStore;
-use spdl_shard::format::DecodedBlock;
-use spdl_wire::spans;
+pub use settings::{BlockPlace, CachedBytes, DiskCacheState, FetchSettings};
 use units::{ReadState, current_batch};
 pub(crate) use units::{for_batch, for_batch_now};
 pub(crate) use window::WorkingWindow;
@@ -73,85 +73,6 @@ pub(crate) use window::WorkingWindow;
 use crate::budget::DiskBudget;
 
 const KIB: u64 = 1 << 10;
-
-/// A block and the place of its bytes.
-#[derive(Clone, Debug)]
-pub struct BlockPlace {
-    /// The block's identity.
-    pub key: BlockKey,
-    /// Where the bytes of the block's shard are read from.
-    pub(crate) shard: Arc<dyn ShardSource>,
-    /// Byte range of the block in the shard.
-    pub range: Range<u64>,
-    /// What decides which other workers are asked for it; `None` if none are.
-    pub(crate) peers: Option<BlockPeers>,
-}
-
-impl BlockPlace {
-    fn bytes(&self) -> u64 {
-        self.range.end - self.range.start
-    }
-
-    fn span(&self) -> Span {
-        spans::fetch(self.shard.url(), self.key.block)
-    }
-}
-
-/// What is wanted of a block.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    /// Ranges of the shard, which lie inside the block.
-    pub(crate) ranges: Vec<Range<u64>>,
-    /// The numbers of the records in the shard whose fields lie there, sorted.
-    pub(crate) records: Arc<[u32]>,
-}
-
-/// The settings of a [`Fetcher`].
-#[derive(Clone, Debug)]
-pub struct FetchSettings {
-    /// Maximum bytes of blocks in memory.
-    pub memory_bytes: u64,
-    /// Maximum bytes that are fetched for a single use because their block has no room in memory.
-    pub transit_bytes: u64,
-    /// Maximum concurrent requests at first. Default: 32.
-    pub requests: u32,
-    /// Retry policy of reads.
-    pub retry: RetrySettings,
-}
-
-impl FetchSettings {
-    /// Returns the default settings with these limits.
-    #[must_use]
-    pub fn new(memory_bytes: u64, transit_bytes: u64) -> Self {
-        Self { memory_bytes, transit_bytes, requests: Tunable::Requests.initial(), retry: RetrySettings::default() }
-    }
-}
-
-/// What the caches of blocks hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CachedBytes {
-    /// Bytes of blocks in them.
-    pub used_bytes: u64,
-    /// The most bytes of blocks in them.
-    pub limit_bytes: u64,
-    /// Bytes of blocks that are in use, or that a plan uses soon.
-    pub window_bytes: u64,
-}
-
-/// The state of a cache on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskCacheState {
-    /// Bytes of the blocks in it.
-    pub used_bytes: u64,
-    /// The most bytes of blocks in it.
-    pub limit_bytes: u64,
-    /// How many blocks had no room.
-    pub refused: u64,
-    /// Whether nothing is written because the disk failed.
-    pub is_failing: bool,
-    /// Blocks that are still to be written.
-    pub to_write: usize,
-}
 
 /// Fetches blocks and caches them, for all ranks of a process.
 #[derive(Debug)]
@@ -169,130 +90,6 @@ pub struct Fetcher {
 }
 
 type BlockMemory = MemoryCache<BlockKey, Arc<Load>, FirstCome>;
-
-#[derive(Debug)]
-struct Load {
-    state: watch::Sender<LoadState>,
-    task: OnceLock<AbortHandle>,
-}
-
-#[derive(Clone, Debug)]
-enum LoadState {
-    Pending,
-    Ready(BlockContent),
-    Failed(FetchError),
-    /// There is no room for the block.
-    NoRoom,
-}
-
-/// Keeps a block in memory, or keeps its load going. A load is cancelled when its last hold is dropped.
-#[derive(Debug)]
-pub struct BlockHold {
-    fetcher: Arc<Fetcher>,
-    key: BlockKey,
-    id: u64,
-    load: Arc<Load>,
-}
-
-impl Drop for BlockHold {
-    fn drop(&mut self) {
-        let mut memory = self.fetcher.memory.lock();
-        let released = memory.release(self.id);
-        if released == Released::Idle && !matches!(*self.load.state.borrow(), LoadState::Ready(_)) {
-            memory.retire_entry(&self.key, self.id);
-            if let Some(task) = self.load.task.get() {
-                task.abort();
-            }
-        }
-    }
-}
-
-impl BlockHold {
-    /// Waits for the bytes of the block; `None` if there is no room for it.
-    async fn bytes(self) -> Result<Option<BlockBytes>, FetchError> {
-        let mut state = self.load.state.subscribe();
-        let state = state.wait_for(|state| !matches!(state, LoadState::Pending)).await;
-        let state = state.expect("the sender is held").clone();
-        match state {
-            LoadState::Ready(content) => Ok(Some(BlockBytes { content, _guard: Guard::Held(self) })),
-            LoadState::Failed(error) => Err(error),
-            LoadState::NoRoom => Ok(None),
-            LoadState::Pending => unreachable!("waited for another state"),
-        }
-    }
-}
-
-/// The content of a block, or of the requested parts of it. Cloning is cheap.
-#[derive(Clone, Debug)]
-pub(crate) enum BlockContent {
-    /// The bytes as they lie in the shard.
-    Stored(Pieces),
-    /// The decoded records.
-    Decoded(Arc<dyn DecodedBlock>),
-}
-
-/// The bytes of a block, or the requested parts of it. They count against the budget until this value is dropped, so
-/// slices must not outlive it.
-#[derive(Debug)]
-pub struct BlockBytes {
-    content: BlockContent,
-    _guard: Guard,
-}
-
-#[derive(Debug)]
-#[allow(dead_code, reason = "guards are held to be dropped")]
-enum Guard {
-    Held(BlockHold),
-    Transit(Transit),
-}
-
-/// Memory for what is fetched for one use. Given back when dropped.
-#[derive(Debug)]
-pub(crate) struct Transit(OwnedSemaphorePermit);
-
-impl Transit {
-    fn bytes(&self) -> u64 {
-        self.0.num_permits() as u64 * KIB
-    }
-
-    /// Gives back what is more than `bytes`.
-    pub(crate) fn shrink_to(&mut self, bytes: u64) {
-        let kib = usize::try_from(bytes.div_ceil(KIB)).unwrap_or(usize::MAX).max(1);
-        drop(self.0.split(self.0.num_permits().saturating_sub(kib)));
-    }
-}
-
-impl BlockBytes {
-    /// Bytes that were fetched for one use.
-    pub(crate) const fn of_transit(pieces: Pieces, transit: Transit) -> Self {
-        Self { content: BlockContent::Stored(pieces), _guard: Guard::Transit(transit) }
-    }
-
-    /// Returns whether the bytes are those of a block in the cache, and do not take a part of the little memory for what is
-    /// fetched for one use.
-    #[must_use]
-    pub const fn is_held(&self) -> bool {
-        matches!(self._guard, Guard::Held(_))
-    }
-
-    /// Returns the bytes of `range` of the shard; `None` if they were not requested, or not kept because their records
-    /// were decoded.
-    #[must_use]
-    pub fn slice(&self, range: Range<u64>) -> Option<Bytes> {
-        match &self.content {
-            BlockContent::Stored(pieces) => pieces.slice(range),
-            BlockContent::Decoded(_) => None,
-        }
-    }
-
-    /// Returns the decoded records, if the format's records are decoded as they arrive.
-    pub(crate) fn decoded(&self) -> Option<&dyn DecodedBlock> {
-        match &self.content {
-            BlockContent::Stored(_) => None,
-            BlockContent::Decoded(records) => Some(&**records),
-        }
-    }
-}
 
 impl Fetcher {
     /// Creates a fetcher with empty memory, and opens the disk cache with what it holds. If that cannot be used, logs a warning

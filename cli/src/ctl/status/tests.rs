@@ -42,7 +42,7 @@ pub(crate) fn worker(name: &str) -> Value {
         "windows": [window(1, 9.0), window(10, 6.25), window(60, 9.0)],
         "uptime_ms": 70_000, "cpu_ns": 7,
         "cache": { "used_bytes": 1, "limit_bytes": 2, "window_bytes": 1, "transit_bytes": 1, "dataset_bytes": 3 }, "slow_object": null,
-        "store": { "requests": 9, "answers": 9, "first_byte_ns": 40000000, "retries": 1, "timeouts": 0, "refusals": 0, "hedges": 2, "hedge_wins": 1,
+        "store": { "requests": 9, "answers": 9, "first_byte_ns": 40000000, "retries": 1, "timeouts": 0, "drips": 0, "refusals": 0, "hedges": 2, "hedge_wins": 1,
             "wrong_bytes": 0, "cache_faults": 0, "single_use_bytes": 0, "outage_ms": 0 },
         "peers": { "received_blocks": 3, "received_bytes": 24_000_000, "sent_blocks": 1, "sent_bytes": 8_000_000, "misses": 5, "failures": 0, "late": 1 },
         "tuned": [

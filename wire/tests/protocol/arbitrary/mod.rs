@@ -100,7 +100,7 @@ fn stage_stats() -> impl Strategy<Value = StageStats> {
 }
 
 fn store_stats() -> impl Strategy<Value = StoreStats> {
-    any::<[u64; 12]>().prop_map(|n| StoreStats {
+    any::<[u64; 13]>().prop_map(|n| StoreStats {
         requests: n[0],
         retries: n[1],
         timeouts: n[2],
@@ -113,6 +113,7 @@ fn store_stats() -> impl Strategy<Value = StoreStats> {
         first_byte_ns: n[9],
         answers: n[10],
         single_use_bytes: n[11],
+        drips: n[12],
     })
 }
 

@@ -7,70 +7,61 @@
 
 use std::time::Duration;
 
-/// Number of durations that are kept for one size class.
-const RECENT: usize = 256;
-/// Minimum number of durations for an estimate of the 99th percentile.
-const ENOUGH: usize = 64;
-/// Number of requests after which the percentile is computed again.
-const REFRESH: usize = 16;
+use super::durations::RecentDurations;
+
+/// Minimum number of durations of a size class for an estimate of the 99th percentile. Of fewer than a hundred it is the
+/// longest.
+const ENOUGH: usize = 16;
+/// Number of hedges that may be made before any request has finished: trainings start when nothing is known yet.
+const SAVED_AT_FIRST: f64 = 2.0;
 /// Maximum number of hedges that can be saved up.
 const MAX_SAVED: f64 = 4.0;
 /// Minimum delay before a hedge: against a faster request, it would save no time that a batch notices.
 const MIN_DELAY: Duration = Duration::from_millis(10);
 /// Maximum number of failures among the last 64 requests at which hedges are made.
 const MAX_FAILED: u32 = 8;
-/// Sizes below 2^MIN_BITS bytes are one class, and so are sizes from 2^MAX_BITS on; between them, each doubling is a
-/// class.
-const MIN_BITS: u32 = 16;
-const MAX_BITS: u32 = 24;
-const CLASSES: usize = (MAX_BITS - MIN_BITS + 1) as usize;
 
 /// The recent durations of requests, and the allowance for hedges.
 #[derive(Debug)]
-pub(crate) struct HedgePolicy {
-    classes: [RecentDurations; CLASSES],
+pub struct HedgePolicy {
+    recent: RecentDurations,
     /// Outcomes of the last 64 requests, the newest in the lowest bit; a set bit means failure.
     failed: u64,
     earned_per_request: f64,
     saved: f64,
 }
 
-/// The durations of the last requests of one size class.
-#[derive(Debug, Default)]
-struct RecentDurations {
-    micros: Vec<u32>,
-    next: usize,
-    p99: Option<Duration>,
-    since_refresh: usize,
-}
-
 impl HedgePolicy {
     /// Creates a policy with hedges for at most `percent` of all requests; 0 for none.
-    pub(crate) fn new(percent: f64) -> Self {
-        Self { classes: Default::default(), failed: 0, earned_per_request: percent.max(0.0) / 100.0, saved: 0.0 }
+    #[must_use]
+    pub fn new(percent: f64) -> Self {
+        let earned_per_request = percent.max(0.0) / 100.0;
+        let saved = if earned_per_request > 0.0 { SAVED_AT_FIRST } else { 0.0 };
+        Self { recent: RecentDurations::new(99, ENOUGH), failed: 0, earned_per_request, saved }
     }
 
     /// Records that a request for `bytes` bytes succeeded after `took`.
-    pub(crate) fn note_done(&mut self, bytes: u64, took: Duration) {
-        self.classes[class_of(bytes)].add(took);
+    pub fn note_done(&mut self, bytes: u64, took: Duration) {
+        self.recent.note(bytes, took);
         self.failed <<= 1;
         self.saved = (self.saved + self.earned_per_request).min(MAX_SAVED);
     }
 
     /// Records that a request failed.
-    pub(crate) const fn note_failed(&mut self) {
+    pub const fn note_failed(&mut self) {
         self.failed = self.failed << 1 | 1;
     }
 
     /// Returns the time after which a request for `bytes` bytes counts as slow; `None` while that is unknown, or while
     /// hedges would do harm.
-    pub(crate) fn slow_after(&self, bytes: u64) -> Option<Duration> {
-        let p99 = self.classes[class_of(bytes)].p99?;
+    #[must_use]
+    pub fn slow_after(&self, bytes: u64) -> Option<Duration> {
+        let p99 = self.recent.of_class(bytes)?;
         (self.earned_per_request > 0.0 && !self.is_failing()).then_some(p99.max(MIN_DELAY))
     }
 
     /// Takes one hedge from the allowance. Returns false if none is left or the store is failing.
-    pub(crate) fn take_hedge(&mut self) -> bool {
+    pub fn take_hedge(&mut self) -> bool {
         let may = self.saved >= 1.0 && !self.is_failing();
         if may {
             self.saved -= 1.0;
@@ -81,31 +72,6 @@ impl HedgePolicy {
     const fn is_failing(&self) -> bool {
         self.failed.count_ones() > MAX_FAILED
     }
-}
-
-impl RecentDurations {
-    fn add(&mut self, took: Duration) {
-        let micros = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
-        if self.micros.len() < RECENT {
-            self.micros.push(micros);
-        } else {
-            self.micros[self.next] = micros;
-            self.next = (self.next + 1) % RECENT;
-        }
-        self.since_refresh += 1;
-        if self.micros.len() >= ENOUGH && (self.p99.is_none() || self.since_refresh >= REFRESH) {
-            self.since_refresh = 0;
-            let mut sorted = self.micros.clone();
-            let rank = (sorted.len() * 99).div_ceil(100) - 1;
-            let (_, p99, _) = sorted.select_nth_unstable(rank);
-            self.p99 = Some(Duration::from_micros((*p99).into()));
-        }
-    }
-}
-
-fn class_of(bytes: u64) -> usize {
-    let bits = u64::BITS - bytes.leading_zeros();
-    (bits.clamp(MIN_BITS, MAX_BITS) - MIN_BITS) as usize
 }
 
 #[cfg(test)]
