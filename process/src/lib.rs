@@ -39,7 +39,9 @@ pub fn log_and_export(default: &str, export: &SpanExport) -> Result<Exporting, E
 }
 
 fn stderr_layer<S: Subscriber + for<'span> LookupSpan<'span>>(default: &str) -> impl Layer<S> + use<S> {
-    let filter = EnvFilter::try_from_env("SPDL_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    // This library logs each certificate that it does not accept, which our own errors say in words that help.
+    let quiet = || EnvFilter::new(format!("{default},rustls_platform_verifier=off"));
+    let filter = EnvFilter::try_from_env("SPDL_LOG").unwrap_or_else(|_| quiet());
     // A log whose reader is gone, or a full disk, must not end the process.
     let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false);
     layer.with_ansi(io::stderr().is_terminal()).with_filter(filter)

@@ -66,7 +66,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ToPython {
         let level = LEVEL.load(Ordering::Relaxed);
         // Of the libraries that the crates use, only warnings and errors are of interest.
         let least = if metadata.target().starts_with("spdl_") { level } else { level.max(WARNING) };
-        python_level(*metadata.level()) >= least
+        // This library logs each certificate that it does not accept, which our own errors say in words that help.
+        python_level(*metadata.level()) >= least && !metadata.target().starts_with("rustls_platform_verifier")
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {

@@ -14,6 +14,8 @@ use super::{
     hub::{HubFiles, HubLocation, HubStore},
     no_retry::Connector,
     page_cache::PageCacheStore,
+    profile::AwsProfile,
+    tls::TrustedCertificates,
 };
 use spdl_core::{redact, secret_in};
 
@@ -69,7 +71,13 @@ pub(super) fn open(url_or_path: &str, access: StoreAccess) -> Result<DatasetStor
         ObjectStoreScheme::Http => options.authorization(url.host_str().unwrap_or_default())?,
         _ => None,
     };
-    let object = remote(&scheme, &url, options, ClientPolicy::of(*mode, authorization));
+    let profile = match scheme {
+        ObjectStoreScheme::AmazonS3 => AwsProfile::of(options)?,
+        _ => None,
+    };
+    let trusted = TrustedCertificates::of(options, scheme == ObjectStoreScheme::AmazonS3)?;
+    let policy = ClientPolicy::of(*mode, authorization, trusted);
+    let object = remote(&scheme, &url, options, profile, policy);
     let object = object.map_err(|error| bad(error.to_string()))?;
     let object = object.ok_or_else(|| bad(format!("there is no store for `{}`", url.scheme())))?;
     Ok(DatasetStore {
@@ -93,7 +101,9 @@ fn on_hub(url: &Url, access: StoreAccess) -> Result<DatasetStore, StoreError> {
     let location = HubLocation::of(url).map_err(bad)?;
     access.options.check()?;
     let folder = location.folder.clone();
-    let ClientPolicy { retry, client, connector } = ClientPolicy::of(access.mode, access.options.hub_authorization());
+    let trusted = TrustedCertificates::of(&access.options, false)?;
+    let policy = ClientPolicy::of(access.mode, access.options.hub_authorization(), trusted);
+    let ClientPolicy { retry, client, connector } = policy;
     let hub = HubStore::new(location, access.options.hub_endpoint(), client, retry, connector);
     let hub = hub.map_err(|error| bad(error.to_string()))?;
     Ok(DatasetStore {
@@ -150,19 +160,19 @@ struct ClientPolicy {
 }
 
 impl ClientPolicy {
-    fn of(access: StoreMode, authorization: Option<Arc<str>>) -> Self {
+    fn of(access: StoreMode, authorization: Option<Arc<str>>, trusted: Option<TrustedCertificates>) -> Self {
         let backoff =
             BackoffConfig { init_backoff: Duration::from_millis(50), max_backoff: Duration::from_secs(2), base: 2.0 };
         let quick = RetryConfig { backoff, max_retries: 3, retry_timeout: Duration::from_secs(30) };
         match access {
             StoreMode::Read | StoreMode::Write => {
-                let connector = Connector { asks_once: false, authorization };
+                let connector = Connector { asks_once: false, authorization, trusted };
                 Self { retry: quick, client: ClientOptions::new(), connector }
             }
             StoreMode::ReadOnce => Self {
                 retry: RetryConfig { max_retries: 0, ..quick },
                 client: ClientOptions::new().with_timeout_disabled(),
-                connector: Connector { asks_once: true, authorization },
+                connector: Connector { asks_once: true, authorization, trusted },
             },
         }
     }
@@ -182,16 +192,22 @@ fn remote(
     scheme: &ObjectStoreScheme,
     url: &Url,
     options: &StoreOptions,
+    profile: Option<AwsProfile>,
     policy: ClientPolicy,
 ) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
     // `http` in a URL or endpoint means that the user accepts plain HTTP.
     let plain_http = |url: &str| url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"));
     Ok(Some(match scheme {
         ObjectStoreScheme::AmazonS3 => {
+            let options = &profile.as_ref().map_or_else(|| options.clone(), |profile| options.or(&profile.settings));
             let endpoint = ["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"].into_iter();
             let allow_http = endpoint.filter_map(|name| options.value(name)).any(plain_http);
             let builder = builder!(AmazonS3Builder, policy).with_url(url.as_str()).with_allow_http(allow_http);
-            Arc::new(with_options(builder, options.for_store("AWS_"), AmazonS3Builder::with_config).build()?)
+            let builder = with_options(builder, options.for_store("AWS_"), AmazonS3Builder::with_config);
+            Arc::new(match profile.and_then(|profile| profile.credentials) {
+                Some(credentials) => builder.with_credentials(credentials).build()?,
+                None => builder.build()?,
+            })
         }
         ObjectStoreScheme::GoogleCloudStorage => {
             let builder = builder!(GoogleCloudStorageBuilder, policy).with_url(url.as_str());

@@ -6,8 +6,10 @@ mod layer;
 mod location;
 mod no_retry;
 mod page_cache;
+mod profile;
 mod read;
 mod settings;
+mod tls;
 
 pub use error::{StoreError, cause, is_refusal};
 pub use layer::StoreLayer;

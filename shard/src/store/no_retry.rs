@@ -5,15 +5,18 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use object_store::{
     ClientOptions,
-    client::{
-        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
-    },
+    client::{HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService},
 };
 
-use super::error::chain;
+use super::{
+    error::chain,
+    tls::{self, TrustedCertificates},
+};
 
 /// Upper limit of the delay that a server may ask for, in seconds; a server is not trusted more than any other peer.
 const MAX_RETRY_AFTER_S: u64 = 60;
+/// The status of a request that is wrong.
+const BAD_REQUEST: u16 = 400;
 /// How often a request is sent again because a busy server asks for that: the Hugging Face Hub resets its limits every
 /// five minutes.
 const MAX_WAITS: u32 = 8;
@@ -72,6 +75,8 @@ pub(super) struct Connector {
     /// The value of the `Authorization` header, if the server needs one. A server that the request is redirected to does
     /// not get it.
     pub(super) authorization: Option<Arc<str>>,
+    /// The certificates by which servers are trusted, if not those of the system.
+    pub(super) trusted: Option<TrustedCertificates>,
 }
 
 impl fmt::Debug for Connector {
@@ -82,7 +87,7 @@ impl fmt::Debug for Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let mut client = ReqwestConnector::default().connect(options)?;
+        let mut client = tls::connect(self.trusted.as_ref(), options)?;
         if let Some(authorization) = &self.authorization {
             client = HttpClient::new(Authorized { client, authorization: Arc::clone(authorization) });
         }
@@ -113,7 +118,8 @@ impl HttpService for Authorized {
     }
 }
 
-/// Gives an error the name that the Hugging Face Hub has for it, in the form of other stores.
+/// Gives an error that has its name in the head of the answer the form of other errors: those of the Hugging Face Hub, and the one
+/// of S3 that the bucket is in another region, to which no address leads.
 #[derive(Debug)]
 struct NamedErrors(HttpClient);
 
@@ -121,13 +127,25 @@ struct NamedErrors(HttpClient);
 impl HttpService for NamedErrors {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let response = self.0.execute(request).await?;
-        let name = response.headers().get("x-error-code").and_then(|name| name.to_str().ok());
-        let Some(name) = name.filter(|_| response.status().is_client_error()).map(str::to_owned) else {
-            return Ok(response);
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let status = response.status();
+        let (name, region) = if status.is_client_error() {
+            (header("x-error-code"), None)
+        } else if status.is_redirection() && status.as_u16() != 304 && header("location").is_none() {
+            (Some("PermanentRedirect"), header("x-amz-bucket-region"))
+        } else {
+            (None, None)
         };
+        let Some(name) = name else { return Ok(response) };
+        let region = region.map_or_else(String::new, |region| format!("<Region>{region}</Region>"));
+        let body = format!("<Error><Code>{name}</Code>{region}</Error>");
         let (mut parts, _) = response.into_parts();
         parts.headers.remove("content-length");
-        Ok(HttpResponse::from_parts(parts, format!("<Error><Code>{name}</Code></Error>").into()))
+        if parts.status.is_redirection() {
+            // To the client of the store, a redirection is one that it can follow.
+            parts.status = BAD_REQUEST.try_into().expect("a status");
+        }
+        Ok(HttpResponse::from_parts(parts, body.into()))
     }
 }
 

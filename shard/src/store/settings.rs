@@ -6,12 +6,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use object_store::{aws::AmazonS3ConfigKey, azure::AzureConfigKey, gcp::GoogleConfigKey};
 use url::Url;
 
-use super::{StoreError, hub};
+use super::{StoreError, hub, tls};
 use spdl_core::redact;
 
 /// The variable that names a netrc file.
 const NETRC: &str = "NETRC";
-/// The variables of the Hugging Face Hub, and those that say where its token lies.
+/// The variables of the Hugging Face Hub, and those that say where its token lies. AWS's profiles lie in `HOME`, too.
 const HUB: [&str; 7] =
     ["HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME", "HOME"];
 /// Size of the largest file that is read for the Hub's token, in bytes.
@@ -37,13 +37,15 @@ pub struct StoreOptions(BTreeMap<String, String>);
 impl StoreOptions {
     /// Reads the options from the environment: every variable that starts with `AWS_`, `GOOGLE_` or `AZURE_`, such as
     /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT`, `AWS_ALLOW_HTTP`,
-    /// `AWS_SKIP_SIGNATURE`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME`; and `NETRC`, a file with
-    /// the users and passwords of web servers; and those of the Hugging Face Hub: `HF_TOKEN`, `HF_ENDPOINT`, `HF_HOME`.
+    /// `AWS_SKIP_SIGNATURE`, `AWS_PROFILE`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME`; and `NETRC`, a file with
+    /// the users and passwords of web servers; and those of the Hugging Face Hub: `HF_TOKEN`, `HF_ENDPOINT`, `HF_HOME`; and
+    /// `REQUESTS_CA_BUNDLE` and `SSL_CERT_FILE`, which name certificates.
     #[must_use]
     pub fn from_env() -> Self {
         let ours = |name: &str| {
             name == NETRC
                 || HUB.contains(&name)
+                || tls::OF_ALL.contains(&name)
                 || ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix))
         };
         let variables =
@@ -78,6 +80,12 @@ impl StoreOptions {
         let prefix = prefix.to_owned();
         let of_store = self.0.iter().filter(move |(name, _)| name.starts_with(&prefix));
         of_store.map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
+    }
+
+    /// Returns these options and, of `others`, those that are not among them.
+    pub(super) fn or(&self, others: &Self) -> Self {
+        let others = others.0.iter().filter(|(name, _)| !self.0.contains_key(*name));
+        Self(self.0.iter().chain(others).map(|(name, value)| (name.clone(), value.clone())).collect())
     }
 
     /// Returns the value of a variable.

@@ -2,6 +2,7 @@
 
 mod array_record;
 mod counting;
+mod credentials;
 mod dataset;
 mod dots;
 mod examples;
@@ -20,4 +21,5 @@ mod splits;
 mod store;
 mod tar;
 mod tfrecord;
+mod tls;
 mod view;

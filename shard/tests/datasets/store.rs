@@ -13,7 +13,7 @@ use tokio::{
 };
 
 /// Starts a server that gives every request the same answer. Returns its address and the requests that it received.
-async fn server(answer: String) -> (String, Arc<Mutex<Vec<String>>>) {
+pub(crate) async fn server(answer: String) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let asked = Arc::new(Mutex::new(Vec::new()));
@@ -29,7 +29,7 @@ async fn server(answer: String) -> (String, Arc<Mutex<Vec<String>>>) {
     (address, asked)
 }
 
-fn answer(status: &str, body: &str) -> String {
+pub(crate) fn answer(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 

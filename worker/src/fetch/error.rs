@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use spdl_shard::{format::ObjectRole, store::StoreError};
+use spdl_shard::{
+    format::ObjectRole,
+    store::{StoreError, cause},
+};
 
 /// The error of bytes that could not be fetched, or that do not match the manifest.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -23,7 +26,7 @@ pub enum FetchError {
         actual: String,
     },
     /// The store refused the request; retries do not help.
-    #[error("{} {shard} cannot be read: {source}{}", role.noun(), remedy_of_refusal(*role, source))]
+    #[error("{} {shard} cannot be read: {}{}", role.noun(), cause(source), remedy_of_refusal(*role, source))]
     Refused {
         /// The shard, or the file of a shard: its path in backticks, or its URL and that of its manifest.
         shard: String,
