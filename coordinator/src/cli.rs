@@ -14,7 +14,7 @@ use crate::{
     shell::{Authority, CoordinatorSettings, DatasetLimits, Server, StartError},
     state::StateLocation,
 };
-use spdl_core::coordinator::CoordinatorConfig;
+use spdl_core::{Stores, coordinator::CoordinatorConfig};
 
 pub use state::{StateAction, StateArgs};
 
@@ -75,7 +75,7 @@ pub struct CoordArgs {
     pub jobs: Option<PathBuf>,
     /// Folders and URLs that the datasets of jobs have to be in or below; default: anywhere that the coordinator can
     /// reach.
-    #[arg(long, env = "SPDL_STORES", value_name = "URL,...", value_delimiter = ',')]
+    #[arg(long, env = "SPDL_STORES", value_name = "URL,...", value_delimiter = ',', value_parser = Stores::parse_place)]
     pub stores: Vec<String>,
     /// The largest manifest that is read when a job is created. Raised: creating a job can take that much more memory,
     /// and two at one time twice as much, beside 16 smaller ones of 16 MiB.

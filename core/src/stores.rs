@@ -3,27 +3,43 @@
 
 use crate::redact;
 
-/// The folders and URLs that datasets have to lie in or below. An empty list allows every place.
+/// The folders and URLs that datasets have to lie in or below. By default, every place is allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stores(Vec<String>);
+pub struct Stores(Option<Vec<String>>);
 
 impl FromIterator<String> for Stores {
+    /// Makes the list of these stores. Where none is named, every place is allowed; where only empty texts are, none is.
     fn from_iter<I: IntoIterator<Item = String>>(stores: I) -> Self {
-        let stores = stores.into_iter().map(|store| store.trim().to_owned());
-        Self(stores.filter(|store| !store.is_empty()).collect())
+        let stores: Vec<String> = stores.into_iter().map(|store| store.trim().to_owned()).collect();
+        let is_named = !stores.is_empty();
+        Self(is_named.then(|| stores.into_iter().filter(|store| !store.is_empty()).collect()))
     }
 }
 
 impl Stores {
+    /// Checks one folder or URL of a list.
+    ///
+    /// # Errors
+    /// A text that says what to do, if it is empty: what was to be its value is likely to be missing.
+    pub fn parse_place(text: &str) -> Result<String, String> {
+        match text.trim() {
+            "" => {
+                Err("an entry is empty; name folders and URLs, or leave the option out to allow every place".to_owned())
+            }
+            place => Ok(place.to_owned()),
+        }
+    }
+
     /// Checks that a dataset lies in one of the stores; the error lists the stores that are allowed.
     ///
     /// # Errors
     /// A text that names the dataset and the stores.
     pub fn admit(&self, dataset: &str) -> Result<(), String> {
-        if self.0.is_empty() || self.0.iter().any(|store| is_within(dataset, store)) {
+        let Some(stores) = &self.0 else { return Ok(()) };
+        if stores.iter().any(|store| is_within(dataset, store)) {
             return Ok(());
         }
-        let (dataset, stores) = (redact(dataset), self.0.join(", "));
+        let (dataset, stores) = (redact(dataset), stores.join(", "));
         Err(format!("dataset `{dataset}` is in none of the stores that are read from here (`--stores`): {stores}"))
     }
 }
@@ -89,6 +105,13 @@ mod tests {
             assert_eq!(stores.admit(url).is_ok(), expected, "{url} in {stores:?}");
         }
         assert_eq!(Stores::default().admit("s3://any/where"), Ok(()), "where no store is named");
+        assert_eq!(Stores::from_iter([]).admit("s3://any/where"), Ok(()), "where no store is named");
+        for empty in [vec![""], vec![" "], vec!["", "", ""]] {
+            let stores: Stores = empty.iter().map(ToString::to_string).collect();
+            assert!(stores.admit("/any/where").is_err(), "{empty:?} is no list of every place");
+            assert!(empty.iter().all(|text| Stores::parse_place(text).is_err()));
+        }
+        assert_eq!(Stores::parse_place(" s3://mine\n"), Ok("s3://mine".to_owned()));
         let problem = Stores::from_iter(["s3://mine".to_owned()]).admit("https://me:word@host/a").unwrap_err();
         assert!(problem.contains("`https://***@host/a`") && problem.contains("s3://mine"), "{problem}");
     }

@@ -65,6 +65,8 @@ struct HubState {
     /// The server that the list goes on at: the Hub, as it should.
     list_at: SocketAddr,
     behind: SocketAddr,
+    /// Whether lists begin again after their last page.
+    is_endless: bool,
 }
 
 /// An answer: its status, its headers, and its body.
@@ -85,6 +87,7 @@ impl HubServer {
             requests: Vec::new(),
             list_at: address,
             behind: behind.local_addr().expect("an address"),
+            is_endless: false,
         }));
         for (listener, is_behind) in [(hub, false), (behind, true)] {
             let state = Arc::clone(&state);
@@ -131,6 +134,11 @@ impl HubServer {
     pub fn list_elsewhere(&self) {
         let mut state = self.state();
         state.list_at = state.behind;
+    }
+
+    /// Lets lists begin again after their last page.
+    pub fn list_forever(&self) {
+        self.state().is_endless = true;
     }
 
     /// Returns the requests so far.
@@ -266,7 +274,8 @@ impl HubState {
         }
         entries.sort();
         let cursor = query.split('&').find_map(|part| part.strip_prefix("cursor=")).and_then(|at| at.parse().ok());
-        let from: usize = cursor.unwrap_or(0);
+        let cursor: usize = cursor.unwrap_or(0);
+        let from = if self.is_endless { cursor % entries.len() } else { cursor };
         let page = entries.iter().skip(from).take(PAGE_FILES).map(|(path, kind, size)| {
             let lfs = if *size < LFS_BYTES {
                 String::new()
@@ -278,7 +287,7 @@ impl HubState {
         });
         let body = format!("[{}]", page.collect::<Vec<_>>().join(","));
         let next = from + PAGE_FILES;
-        let link = (next < entries.len())
+        let link = (next < entries.len() || self.is_endless)
             .then(|| format!("Link: <http://{}{path}?recursive=true&cursor={next}>; rel=\"next\"", self.list_at));
         (200, link.into_iter().collect(), body.into_bytes())
     }

@@ -1,7 +1,7 @@
 //! The limits of what a worker may use of its node: cores, memory and disk. They are hard limits. This file also
 //! decides how the memory is divided.
 
-use std::{num::NonZeroUsize, path::PathBuf};
+use std::{fs, io::ErrorKind, num::NonZeroUsize, path::PathBuf};
 
 use crate::decode::DecodeLimits;
 
@@ -34,11 +34,16 @@ pub struct Budget {
     pub disk: Option<DiskBudget>,
 }
 
-/// The error of a budget whose number of cores is invalid.
+/// The error of a budget that is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("`cores` is {cores}: give a number of cores above 0, such as 1.5, and none to take 40 % of the node's")]
-pub struct BudgetError {
-    cores: f64,
+#[non_exhaustive]
+pub enum BudgetError {
+    /// The number of cores is not one.
+    #[error("`cores` is {0}: give a number of cores above 0, such as 1.5, and none to take 40 % of the node's")]
+    Cores(f64),
+    /// The folder of the disk cache is a file or a device.
+    #[error("`{}` is not a folder: name one for the cache, which is created if it does not exist", .0.display())]
+    CacheFolder(PathBuf),
 }
 
 /// The folder and the size of the disk cache.
@@ -60,11 +65,21 @@ impl Budget {
     /// Checks that the budget is valid, and logs a warning if it has more cores than the node.
     ///
     /// # Errors
-    /// [`BudgetError`] if `cores` is not a finite number above 0.
+    /// [`BudgetError`] if `cores` is not a finite number above 0, or if the disk cache's folder cannot be one.
     pub fn check(&self) -> Result<(), BudgetError> {
         let cores = self.cores;
         if !(cores > 0.0 && cores.is_finite()) {
-            return Err(BudgetError { cores });
+            return Err(BudgetError::Cores(cores));
+        }
+        if let Some(DiskBudget { directory, .. }) = &self.disk {
+            let is_possible = match fs::metadata(directory) {
+                Ok(found) => found.is_dir(),
+                // A disk that fails now may work later, and the worker works without it.
+                Err(error) => error.kind() != ErrorKind::NotADirectory,
+            };
+            if !is_possible {
+                return Err(BudgetError::CacheFolder(directory.clone()));
+            }
         }
         let node_cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         if cores.ceil() > node_cores as f64 {
@@ -161,6 +176,22 @@ mod tests {
             assert!(error.contains(&format!("`cores` is {cores}")), "{error}");
         }
         Budget { cores: 100.0, ..Budget::default() }.check().unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_a_folder_is_no_place_for_a_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let check = |directory: PathBuf| {
+            Budget { disk: Some(DiskBudget { directory, bytes: 1 << 30 }), ..Budget::default() }.check()
+        };
+        for wrong in [file.clone(), file.join("below"), "/dev/null".into()] {
+            assert_eq!(check(wrong.clone()), Err(BudgetError::CacheFolder(wrong)));
+        }
+        for right in [folder.path().to_owned(), folder.path().join("new/below")] {
+            assert_eq!(check(right), Ok(()));
+        }
     }
 
     #[test]

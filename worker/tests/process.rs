@@ -121,6 +121,10 @@ fn what_is_wrong_is_named_with_a_hint() {
         (["--ranks", "0"], ["`--ranks`", "1 or more"]),
         (["--advertise", "0.0.0.0:0"], ["`--advertise`", "any address or port"]),
         (["--advertise", "127.0.0.1:0"], ["`--advertise`", "any address or port"]),
+        (["--stores", ""], ["--stores", "an entry is empty"]),
+        (["--stores", " "], ["--stores", "an entry is empty"]),
+        (["--stores", "s3://mine,,"], ["--stores", "an entry is empty"]),
+        (["--cache-dir", "/dev/null"], ["`--cache-dir`", "`/dev/null` is not a folder"]),
     ] {
         let error = refused(command(directory.path()).args(flags));
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
@@ -129,6 +133,8 @@ fn what_is_wrong_is_named_with_a_hint() {
         let error = refused(command(directory.path()).env(name, value));
         assert!(error.contains(name) && error.contains("hint: ") && !error.contains("two"), "{error}");
     }
+    let error = refused(command(directory.path()).env("SPDL_STORES", ""));
+    assert!(error.contains("--stores") && error.contains("leave the option out to allow every place"), "{error}");
     let error = refused(command(directory.path()).env("SPDL_WORKER_MEMORY", "1MB"));
     assert!(error.contains("`--memory`") && error.contains("1000000 bytes"), "{error}");
     let error = refused(command(directory.path()).args(["--cache-bytes", "12 parsecs"]));

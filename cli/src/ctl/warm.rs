@@ -105,9 +105,10 @@ async fn warm(args: &WarmArgs) -> Result<Warmed, CtlError> {
     }
     let disk = DiskBudget { directory: args.cache_dir.clone(), bytes: args.cache_bytes };
     let budget = Budget { memory_bytes: args.memory, disk: Some(disk), ..Budget::default() };
+    let refused = |problem: &str| CtlError::Flag { flag: "--cache-dir", problem: problem.to_owned() };
+    budget.check().map_err(|error| refused(&error.to_string()))?;
     let access = Access { stores: open.stores(), tuning, ..Access::default() };
     let resources = Resources::with_access("spdl-ctl warm", budget, access).map_err(feed_error)?;
-    let refused = |problem: &str| CtlError::Flag { flag: "--cache-dir", problem: problem.to_owned() };
     let Some(_) = resources.disk_cache() else {
         return Err(refused("it cannot be used as a cache; the warning above has the reason"));
     };

@@ -152,6 +152,17 @@ async fn datasets_lie_in_the_stores_that_are_named_and_nowhere_else() {
     assert_eq!(client.submit("j", &set).await, FromCoordinator::Done);
 }
 
+#[test]
+fn an_empty_list_of_stores_is_an_error_and_does_not_allow_every_place() {
+    let folder = tempfile::tempdir().unwrap();
+    for stores in ["", " ", ",,", "s3://mine,,s3://other"] {
+        let output = cluster::refused(command(&folder.path().join("state"), "127.0.0.1:0").args(["--stores", stores]));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains("--stores"), "{stores}: {error}");
+        assert!(error.contains("leave the option out to allow every place"), "{stores}: {error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_that_do_not_answer_hold_up_nobody_but_their_submitter() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,12 @@
 //! Datasets on the Hugging Face Hub: `hf://datasets/ORG/NAME[@REV][/path]`. Files are read by ranges as from any web
 //! server, which `object_store` does; the Hub's own interface gives the commit of a revision and the list of files.
 
-use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{HashSet, VecDeque},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
 use object_store::{
@@ -15,7 +20,7 @@ use serde::Deserialize;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::{StoreLayer, error::is_refusal, no_retry::Connector};
+use super::{Busy, StoreLayer, error::is_refusal, no_retry::Connector};
 
 /// The Hub's address, if no other is set.
 pub(super) const ENDPOINT: &str = "https://huggingface.co";
@@ -25,6 +30,8 @@ const DEFAULT_REVISION: &str = "main";
 const COMMIT_DIGITS: usize = 40;
 /// Upper limit of an answer of the Hub's interface, in bytes: a page of a list has a thousand files.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
+/// Maximum number of pages of a list: five million files, where the Hub recommends a hundred thousand.
+const MAX_PAGES: usize = 5000;
 /// Half of the delay before a request to the Hub's interface is repeated, which doubles with each further one.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// What an error of the Hub's interface is of.
@@ -132,6 +139,29 @@ struct RevisionInfo {
     sha: String,
 }
 
+/// The pages of a list so far, to notice one without an end.
+#[derive(Default)]
+struct PagesSeen {
+    count: usize,
+    /// The first path of each.
+    first: HashSet<String>,
+}
+
+impl PagesSeen {
+    /// Notes a page that is not the last, by its first path.
+    fn note(&mut self, first: Option<&str>) -> Result<()> {
+        self.count += 1;
+        let problem = match first {
+            None => "has a page without files that is not the last".to_owned(),
+            Some(_) if self.count >= MAX_PAGES => format!("has more than {MAX_PAGES} pages"),
+            Some(first) if self.first.insert(first.to_owned()) => return Ok(()),
+            Some(first) => format!("has `{first}` on two pages"),
+        };
+        // The same request would be answered the same way.
+        Err(Error::NotSupported { source: format!("the Hub's list of files {problem}").into() })
+    }
+}
+
 impl HubStore {
     pub(super) fn new(
         location: HubLocation,
@@ -180,7 +210,8 @@ impl HubStore {
         let mut retries = 0;
         loop {
             match self.ask_once(url.clone()).await {
-                Err(error) if retries < self.max_retries && !is_refusal(&error) => {
+                // The client has waited for a busy server for as long as it may.
+                Err(error) if retries < self.max_retries && !is_refusal(&error) && Busy::in_chain(&error).is_none() => {
                     retries += 1;
                     tokio::time::sleep(RETRY_DELAY * (1 << retries)).await;
                 }
@@ -248,11 +279,11 @@ impl HubStore {
             Next(Url),
             End,
         }
-        let state = (self, Page::First(folder), VecDeque::new());
-        let files = stream::try_unfold(state, |(hub, mut page, mut files)| async move {
+        let state = (self, Page::First(folder), VecDeque::new(), PagesSeen::default());
+        let files = stream::try_unfold(state, |(hub, mut page, mut files, mut seen)| async move {
             loop {
                 if let Some(file) = files.pop_front() {
-                    return Ok(Some((file, (hub, page, files))));
+                    return Ok(Some((file, (hub, page, files, seen))));
                 }
                 let url = match page {
                     Page::First(folder) => hub.tree(folder).await?,
@@ -260,6 +291,9 @@ impl HubStore {
                     Page::End => return Ok(None),
                 };
                 let (entries, next) = hub.ask::<Vec<TreeEntry>>(url).await?;
+                if next.is_some() {
+                    seen.note(entries.first().map(|entry| &*entry.path))?;
+                }
                 files.extend(entries.into_iter().filter(|entry| entry.r#type == "file"));
                 page = next.map_or(Page::End, Page::Next);
             }
@@ -378,6 +412,18 @@ mod tests {
         ] {
             assert!(of(url).is_err(), "{url}");
         }
+    }
+
+    #[test]
+    fn a_list_without_an_end_is_an_error() {
+        let mut seen = PagesSeen::default();
+        (1..MAX_PAGES).for_each(|page| seen.note(Some(&page.to_string())).unwrap());
+        assert!(seen.note(Some("one more")).unwrap_err().to_string().contains("more than 5000 pages"));
+        assert!(PagesSeen::default().note(None).unwrap_err().to_string().contains("without files"));
+        let mut seen = PagesSeen::default();
+        ["a", "b"].iter().for_each(|path| seen.note(Some(path)).unwrap());
+        let error = seen.note(Some("a")).unwrap_err();
+        assert!(error.to_string().contains("`a` on two pages") && is_refusal(&error));
     }
 
     #[test]

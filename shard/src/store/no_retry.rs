@@ -17,6 +17,9 @@ use super::{
 const MAX_RETRY_AFTER_S: u64 = 60;
 /// The status of a request that is wrong.
 const BAD_REQUEST: u16 = 400;
+/// Longest delay that a server may ask for, in seconds, for the request to be sent again at all. It is twice the time after which the
+/// Hugging Face Hub resets its limits.
+const MAX_ASKED_S: u64 = 600;
 /// How often a request is sent again because a busy server asks for that: the Hugging Face Hub resets its limits every
 /// five minutes.
 const MAX_WAITS: u32 = 8;
@@ -28,6 +31,8 @@ pub struct Busy {
     pub status: u16,
     /// How long the server asks the client to wait, at most a minute.
     pub retry_after: Option<Duration>,
+    /// The seconds that the server asks for.
+    asked_s: Option<u64>,
 }
 
 impl Busy {
@@ -45,7 +50,7 @@ impl Busy {
         let seconds = after.and_then(|value| value.trim().parse::<u64>().ok());
         let seconds = seconds.or_else(|| seconds_to_reset(response.headers().get("ratelimit")?.to_str().ok()?));
         let retry_after = seconds.map(|seconds| Duration::from_secs(seconds.min(MAX_RETRY_AFTER_S)));
-        is_busy.then_some(Self { status, retry_after })
+        is_busy.then_some(Self { status, retry_after, asked_s: seconds })
     }
 }
 
@@ -58,8 +63,8 @@ fn seconds_to_reset(limit: &str) -> Option<u64> {
 impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the server answered {}", self.status)?;
-        match self.retry_after {
-            Some(after) => write!(f, " and asks for a retry after {} s", after.as_secs()),
+        match self.asked_s {
+            Some(seconds) => write!(f, " and asks for a retry after {seconds} s"),
             None => Ok(()),
         }
     }
@@ -159,9 +164,14 @@ impl HttpService for WaitWhenBusy {
         let mut waits = 0;
         loop {
             let response = self.0.execute(request.clone()).await?;
-            match Busy::of(&response).and_then(|busy| busy.retry_after) {
-                Some(after) if waits < MAX_WAITS => {
+            match Busy::of(&response) {
+                Some(busy) if busy.asked_s.is_some_and(|seconds| seconds > MAX_ASKED_S) => {
+                    return Err(HttpError::new(HttpErrorKind::Unknown, busy));
+                }
+                Some(Busy { status, retry_after: Some(after), .. }) if waits < MAX_WAITS => {
                     waits += 1;
+                    let (host, seconds) = (request.uri().host().unwrap_or_default(), after.as_secs());
+                    tracing::warn!("`{host}` answered {status}; asking again in {seconds} s, as it wants");
                     tokio::time::sleep(after).await;
                 }
                 _ => return Ok(response),

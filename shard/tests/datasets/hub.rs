@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use futures::TryStreamExt;
 use object_store::{GetOptions, ObjectStoreExt};
 use spdl_shard::{
     dataset::{IndexOptions, index, unpack, verify},
@@ -159,6 +160,24 @@ async fn a_busy_hub_gets_the_time_that_it_asks_for() {
     // A request before its time would have another status.
     let statuses: Vec<u16> = hub.requests().iter().map(|request| request.status).collect();
     assert_eq!(statuses, [429, 429, 200, 302, 200]);
+}
+
+#[tokio::test]
+async fn a_hub_that_asks_for_years_or_lists_forever_is_an_error_and_no_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = HubServer::start();
+    hub.push("main", &files(folder.path())[0]);
+    let store = at(&hub, "hf://datasets/ORG/NAME/data");
+    hub.list_forever();
+    let listed = store.object().list(None).try_collect::<Vec<_>>().await;
+    let text = StoreError::of(store.url(), listed.unwrap_err()).to_string();
+    assert!(text.contains("hf://datasets/ORG/NAME/data") && text.contains("on two pages"), "{text}");
+
+    let before = hub.requests().len();
+    hub.answer_busy(&["Retry-After: 99999999999"]);
+    let error = at(&hub, "hf://datasets/ORG/NAME/data").manifest().await.unwrap_err();
+    assert!(error.to_string().contains("429 and asks for a retry after 99999999999 s"), "{error}");
+    assert_eq!(hub.requests().len() - before, 1, "it is not asked before");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::{
 
 use clap::Parser;
 use spdl_core::{
+    Stores,
     coordinators::Addresses,
     size::parse_bytes,
     tuning::{Setting, Tunable, TuningSettings},
@@ -28,7 +29,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     allocator,
-    budget::{Budget, DiskBudget, MIN_MEMORY_BYTES},
+    budget::{Budget, BudgetError, DiskBudget, MIN_MEMORY_BYTES},
     feed::{Access, FeedError, Resources, SampleSharing, StoreAccess},
     fetch::RetrySettings,
     http,
@@ -83,7 +84,7 @@ pub struct WorkerArgs {
     #[arg(long, env = "SPDL_WORKER_CACHE_BYTES", value_name = "SIZE", default_value = "64GiB", value_parser = parse_bytes)]
     pub cache_bytes: u64,
     /// Folders and URLs that datasets have to be in or below; default: anywhere that this worker can reach.
-    #[arg(long, env = "SPDL_STORES", value_name = "URL,...", value_delimiter = ',')]
+    #[arg(long, env = "SPDL_STORES", value_name = "URL,...", value_delimiter = ',', value_parser = Stores::parse_place)]
     pub stores: Vec<String>,
     /// Maximum number of requests to stores in flight: 1 to 512, or `auto` to tune it by what is measured. When raised, a
     /// store with a limit on requests answers with errors. When lowered, a store that takes long to answer delivers less.
@@ -251,7 +252,11 @@ impl WorkerArgs {
         }
         let disk = self.cache_dir.clone().map(|directory| DiskBudget { directory, bytes: self.cache_bytes });
         let budget = Budget { cores, memory_bytes: self.memory, disk };
-        budget.check().map_err(|error| CliError::Value { flag: "--cores", problem: error.to_string() })?;
+        let flag = |error: &BudgetError| match error {
+            BudgetError::Cores(_) => "--cores",
+            BudgetError::CacheFolder(_) => "--cache-dir",
+        };
+        budget.check().map_err(|error| CliError::Value { flag: flag(&error), problem: error.to_string() })?;
         Ok(budget)
     }
 
