@@ -153,7 +153,7 @@ def test_functions_get_the_name_and_plan_and_replay_write_it(job: MakeJob, job_f
     folder.mkdir()
     names = write_tar(folder)
     ctl("index", folder)
-    returns = [{"name": name, "dtype": "i64", "shape": []} for name in ("length", "last")]
+    returns: list[dict[str, Any]] = [{"name": name, "dtype": "i64", "shape": []} for name in ("length", "last")]
     function = {"call": "user_functions:name_facts", "fields": ["__key__", "__shard__"], "returns": returns}
     with spdl_cluster.local(on(folder, job, NUMBER, function=[function], bad_samples="fail")) as loader:
         for batch in loader:
