@@ -3,8 +3,10 @@
 
 pub mod http;
 mod otlp;
+mod printable;
 
 pub use otlp::{ExporterBuildError, Exporting, SpanExport, describe_batch};
+pub use printable::{Printable, is_command};
 
 use std::{
     fmt,
@@ -51,9 +53,9 @@ fn stderr_layer<S: Subscriber + for<'span> LookupSpan<'span>>(default: &str) -> 
 pub fn fail(error: impl fmt::Display, hint: Option<impl fmt::Display>) -> ExitCode {
     // Standard error may be closed; then only the exit code reports the failure.
     let mut stderr = io::stderr().lock();
-    let _ = writeln!(stderr, "error: {error}");
+    let _ = writeln!(stderr, "error: {}", Printable(error));
     if let Some(hint) = hint {
-        let _ = writeln!(stderr, "hint: {hint}");
+        let _ = writeln!(stderr, "hint: {}", Printable(hint));
     }
     ExitCode::FAILURE
 }

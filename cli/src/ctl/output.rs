@@ -6,6 +6,8 @@ use std::{
     io::{self, Write},
 };
 
+use spdl_process::Printable;
+
 use super::CtlError;
 
 /// Prints a line as `println!` does, but returns an error where `println!` panics.
@@ -18,13 +20,13 @@ pub(crate) use outln;
 /// Prints a line on standard output.
 pub(crate) fn line(text: fmt::Arguments<'_>) -> Result<(), CtlError> {
     // No flush: standard output is line-buffered.
-    writeln!(io::stdout().lock(), "{text}").map_err(CtlError::Output)
+    writeln!(io::stdout().lock(), "{}", Printable(text)).map_err(CtlError::Output)
 }
 
 /// Prints a warning on standard error.
 pub(crate) fn warn(text: &str) {
     // A command succeeds also where standard error is closed.
-    let _ = writeln!(io::stderr().lock(), "warning: {text}");
+    let _ = writeln!(io::stderr().lock(), "warning: {}", Printable(text));
 }
 
 /// The exit code of a command whose reader has closed the pipe: that of a program which SIGPIPE ends.

@@ -41,7 +41,8 @@ pub(super) fn stamp(texts: [&str; 3]) -> u64 {
 
 impl Identity {
     /// Returns the identity that the process has now, if its files have changed since this one was loaded. A process that
-    /// issues its own certificates does so anew when the CA has changed, or when two thirds of their time are over.
+    /// issues its own certificates does so anew when the CA has changed, or when two thirds of their time are over, or have not
+    /// begun because the clock was set back.
     ///
     /// # Errors
     /// [`CertError`]: the files cannot be used, perhaps because they are being written.
@@ -56,7 +57,7 @@ impl Identity {
                 now
             }
             Some(Origin::Ca { dir, subject }) => {
-                if ClusterCa::pem_in(dir)? == self.ca_pem && !self.is_late(SystemTime::now()) {
+                if ClusterCa::pem_in(dir)? == self.ca_pem && !self.is_due(SystemTime::now()) {
                     return Ok(None);
                 }
                 ClusterCa::open(dir)?.identity(subject.role, &subject.name, &subject.sans)?
@@ -74,11 +75,11 @@ impl Identity {
         self.origin.is_some()
     }
 
-    /// Returns whether two thirds of the certificate's time are over.
-    fn is_late(&self, now: SystemTime) -> bool {
+    /// Returns whether two thirds of the certificate's time are over, or none of it has begun.
+    fn is_due(&self, now: SystemTime) -> bool {
         let [from, until] = self.validity;
         let Ok(whole) = until.duration_since(from) else { return true };
-        now.duration_since(from).is_ok_and(|passed| passed > whole * 2 / 3)
+        now.duration_since(from).map_or(true, |passed| passed > whole * 2 / 3)
     }
 
     /// Returns the directory that the identity comes from, for messages.
@@ -98,7 +99,8 @@ mod tests {
     use crate::certs::LEAF_VALIDITY;
 
     #[test]
-    fn a_process_with_the_ca_issues_itself_a_certificate_when_two_thirds_of_the_last_are_over_or_the_ca_changes() {
+    fn a_process_with_the_ca_issues_itself_a_certificate_when_two_thirds_of_the_last_are_over_or_not_begun_or_the_ca_changes()
+     {
         let folder = tempfile::tempdir().unwrap();
         let ca = ClusterCa::open_or_create(folder.path()).unwrap();
         let mut identity = ca.identity(Role::Coordinator, "head", &[]).unwrap();
@@ -106,9 +108,14 @@ mod tests {
         let [from, until] = identity.validity;
         assert!(until > SystemTime::now() + LEAF_VALIDITY - Duration::from_secs(60));
         identity.validity = [from - LEAF_VALIDITY * 3, until];
-        let renewed = identity.renewed().unwrap().expect("it is late");
+        let renewed = identity.renewed().unwrap().expect("two thirds are over");
         assert_eq!((renewed.role(), renewed.name()), (Role::Coordinator, "head"));
         assert!(renewed.renewed().unwrap().is_none());
+        // It was issued while the clock was a day ahead.
+        let day = Duration::from_secs(24 * 3600);
+        identity.validity = [from, until].map(|time| time + day);
+        let renewed = identity.renewed().unwrap().expect("it is not valid yet");
+        assert!(renewed.validity[0] <= SystemTime::now() && renewed.renewed().unwrap().is_none());
 
         let other = tempfile::tempdir().unwrap();
         ClusterCa::open_or_create(other.path()).unwrap();

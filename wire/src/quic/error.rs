@@ -148,18 +148,21 @@ impl QuicError {
             // Our verdict on the peer's certificate.
             ConnectionError::TransportError(ours) => match crypto(ours.code.into()) {
                 Some(alert::UNKNOWN_CA | alert::DECRYPT_ERROR) => Self::TheirCluster { address },
-                Some(alert::CERTIFICATE_EXPIRED) => {
-                    Self::Certificate { address, problem: "has expired, or is not valid yet".to_owned() }
-                }
+                Some(alert::CERTIFICATE_EXPIRED) => Self::Certificate {
+                    address,
+                    problem: "has expired, or is not valid yet: compare the clocks of both machines".to_owned(),
+                },
                 Some(_) => Self::Certificate { address, problem: format!("is refused: {}", ours.reason) },
                 None => Self::Lost { address, source: error },
             },
             // The peer's verdict on our certificate.
             ConnectionError::ConnectionClosed(theirs) => match crypto(theirs.error_code.into()) {
                 Some(alert::UNKNOWN_CA | alert::DECRYPT_ERROR) => Self::OurCluster { address },
-                Some(alert::CERTIFICATE_EXPIRED) => {
-                    Self::Refused { address, reason: "our certificate has expired, or is not valid yet".to_owned() }
-                }
+                Some(alert::CERTIFICATE_EXPIRED) => Self::Refused {
+                    address,
+                    reason: "our certificate has expired, or is not valid yet: compare the clocks of both machines"
+                        .to_owned(),
+                },
                 Some(alert::NO_APPLICATION_PROTOCOL) => {
                     Self::Refused { address, reason: "it is not a part of spdl-cluster".to_owned() }
                 }

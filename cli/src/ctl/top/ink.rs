@@ -1,6 +1,7 @@
 //! Lines of text with colours, and the drawings in them: bars and sparklines.
 
 use spdl_core::history::StageRate;
+use spdl_process::is_command;
 
 /// What a text means, and so how it looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +32,7 @@ pub(super) type Line = Vec<Span>;
 /// Makes a span. What the terminal would take for a command, or for another direction of writing, becomes `?`: names and
 /// keys are other people's.
 pub(super) fn span(ink: Ink, text: impl AsRef<str>) -> Span {
-    let is_odd = |letter: char| {
-        letter.is_control()
-            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let text = text.as_ref().chars().map(|letter| if is_odd(letter) { '?' } else { letter }).collect();
+    let text = text.as_ref().chars().map(|letter| if is_command(letter) { '?' } else { letter }).collect();
     Span { text, ink }
 }
 
