@@ -66,7 +66,7 @@ fn a_field_that_a_program_had_before_it_was_defined_is_passed_over() {
             b"\x19\x1c\x19\x1c\x26\x08\x1c\x15\x04\x19\x15\0\x19\x18\x02id\x15\0\x16\x06\x16\x64\x16\x64\x26\x08";
         [&schema[..], chunk, of_dremio, b"\0\0\x16\x64\x16\x06\0\0"].concat()
     };
-    for field in [&b""[..], b"\x69\x1c\x15\0\0"] {
+    for field in [&b""[..], b"\x69\x1c\x1c\x1c\x15\0\0\0\0"] {
         let footer = Footer::parse(&footer(field), 1000).unwrap();
         assert_eq!(footer.left_out().count(), 0);
     }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 /// Upper limit of the depth of structs and lists.
-const MAX_DEPTH: usize = 8;
+const MAX_DEPTH: usize = 16;
 
 /// Walks the struct at the start of `bytes`, and passes each value in it to `found` with its path: the ids of the fields that lead to
 /// it. Returns the length of the struct; `None` if it is not one.
