@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use parquet::{
     basic::{BrotliLevel, Compression, GzipLevel, Type, ZstdLevel},
     column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader},
-    data_type::{ByteArray, DataType, Int96},
+    data_type::{ByteArray, DataType},
     errors::ParquetError,
     file::{metadata::ColumnChunkMetaData, serialized_reader::SerializedPageReader},
     schema::types::{ColumnDescriptor, ColumnPath, Type as SchemaType},
@@ -21,8 +21,9 @@ use spdl_core::job::DType;
 use super::{
     columns::{Codec, Column, Physical},
     index::{ParquetIndex, Run},
+    numbers::{decimals, integers, nanoseconds, whole_number},
     pages,
-    values::{ValueData, Values, elements_of, whole_number},
+    values::{ValueData, Values, elements_of},
 };
 use crate::format::{Array, Content, DecodedBlock, Decoding, FieldValue, MAX_LIST_FILES, NumberRun, OpenError};
 
@@ -351,18 +352,18 @@ impl PageJob<'_> {
         let elements = self.column.elements.unwrap_or(DType::U8);
         if let Some(digits) = self.column.decimal_digits {
             return match get_column_reader(descriptor, pages) {
-                ColumnReader::Int32ColumnReader(reader) => self.read(reader, |values| {
-                    Some(ValueData::of_decimals(values, digits, |value| Some(i128::from(*value))))
-                }),
-                ColumnReader::Int64ColumnReader(reader) => self.read(reader, |values| {
-                    Some(ValueData::of_decimals(values, digits, |value| Some(i128::from(*value))))
-                }),
-                ColumnReader::ByteArrayColumnReader(reader) => self.read(reader, |values| {
-                    Some(ValueData::of_decimals(values, digits, |value| whole_number(value.data())))
-                }),
-                ColumnReader::FixedLenByteArrayColumnReader(reader) => self.read(reader, |values| {
-                    Some(ValueData::of_decimals(values, digits, |value| whole_number(value.data())))
-                }),
+                ColumnReader::Int32ColumnReader(reader) => {
+                    self.read(reader, |values| Some(decimals(values, digits, |value| Some(i128::from(*value)))))
+                }
+                ColumnReader::Int64ColumnReader(reader) => {
+                    self.read(reader, |values| Some(decimals(values, digits, |value| Some(i128::from(*value)))))
+                }
+                ColumnReader::ByteArrayColumnReader(reader) => {
+                    self.read(reader, |values| Some(decimals(values, digits, |value| whole_number(value.data()))))
+                }
+                ColumnReader::FixedLenByteArrayColumnReader(reader) => {
+                    self.read(reader, |values| Some(decimals(values, digits, |value| whole_number(value.data()))))
+                }
                 _ => Err("has decimals of a type that none have".to_owned()),
             };
         }
@@ -375,13 +376,13 @@ impl PageJob<'_> {
                     DType::U32 => i64::from(value.cast_unsigned()),
                     _ => i64::from(*value),
                 };
-                self.read(reader, |values| Some(ValueData::of_integers(values, elements, |value| Some(whole(value)))))
+                self.read(reader, |values| Some(integers(values, elements, |value| Some(whole(value)))))
             }
             ColumnReader::Int64ColumnReader(reader) => {
                 self.read(reader, |values| Some(ValueData::of(elements_of(values, i64::to_le_bytes))))
             }
             ColumnReader::Int96ColumnReader(reader) => {
-                self.read(reader, |values| Some(ValueData::of_integers(values, elements, nanoseconds)))
+                self.read(reader, |values| Some(integers(values, elements, nanoseconds)))
             }
             ColumnReader::FloatColumnReader(reader) => {
                 self.read(reader, |values| Some(ValueData::of(elements_of(values, f32::to_le_bytes))))
@@ -451,17 +452,6 @@ impl PageJob<'_> {
         let data = data(&values).ok_or("has values of other sizes than its type, or of more than 4 GiB")?;
         data.into_rows(self.column, self.rows, &definitions, &repetitions)
     }
-}
-
-/// Returns a time as nanoseconds from 1970 on, which 64 bits hold for the years 1677 to 2262. It is stored as nanoseconds of a day, and
-/// the day's number from -4713 on.
-fn nanoseconds(time: &Int96) -> Option<i64> {
-    const DAY_OF_1970: i128 = 2_440_588;
-    const NANOSECONDS_OF_DAY: i128 = 86_400_000_000_000;
-    let &[lower, upper, day] = time.data() else { return None };
-    let of_day = i128::from((u64::from(upper) << 32 | u64::from(lower)).cast_signed());
-    let days = i128::from(day.cast_signed()) - DAY_OF_1970;
-    i64::try_from(days * NANOSECONDS_OF_DAY + of_day).ok()
 }
 
 fn descriptor(column: &Column) -> Result<ColumnDescriptor, ParquetError> {

@@ -15,6 +15,7 @@ mod footer;
 mod headers;
 mod index;
 mod index_file;
+mod numbers;
 mod pages;
 mod scan;
 mod schema;

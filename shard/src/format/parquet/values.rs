@@ -7,7 +7,6 @@ use std::{
 
 use bytes::Bytes;
 use parquet::data_type::ByteArray;
-use spdl_core::job::DType;
 
 use super::columns::Column;
 use crate::format::MAX_LIST_FILES;
@@ -151,38 +150,9 @@ impl ValueData {
         Self { data, ..Self::default() }
     }
 
-    /// Creates the data of whole numbers of this type, whose values `to` returns. A number that it cannot hold, or that is `None`,
-    /// is no value of its row.
-    pub(super) fn of_integers<T>(values: &[T], dtype: DType, to: impl Fn(&T) -> Option<i64>) -> Self {
-        let (width, least, most) = range_of_type(dtype);
-        let (mut data, mut unfit) = (Vec::with_capacity(values.len() * width), Vec::new());
-        for (number, value) in values.iter().enumerate() {
-            let value = to(value).filter(|value| (least..=most).contains(value));
-            if value.is_none() {
-                unfit.push(number);
-            }
-            // A narrower number is the lower bytes of a wider one, signed or not.
-            data.extend_from_slice(&value.unwrap_or(0).to_le_bytes()[..width]);
-        }
+    /// Creates the data of numbers that all have the same size, of which those with these numbers do not fit.
+    pub(super) const fn of_numbers(data: Vec<u8>, unfit: Vec<usize>) -> Self {
         Self { data, places: Vec::new(), unfit }
-    }
-
-    /// Creates the data of decimals with so many digits behind the point, as integers if there are none, and else as floats. `to`
-    /// returns the digits.
-    pub(super) fn of_decimals<T>(values: &[T], digits: u8, to: impl Fn(&T) -> Option<i128>) -> Self {
-        if digits == 0 {
-            return Self::of_integers(values, DType::I64, |value| i64::try_from(to(value)?).ok());
-        }
-        let mut unfit = Vec::new();
-        let mut float = |(number, value): (usize, &T)| match to(value) {
-            Some(unscaled) => decimal(unscaled, digits),
-            None => {
-                unfit.push(number);
-                0.0
-            }
-        };
-        let floats: Vec<_> = values.iter().enumerate().map(|value| float(value).to_le_bytes()).collect();
-        Self { data: floats.into_flattened(), places: Vec::new(), unfit }
     }
 
     /// Copies values of different lengths, each value of a dictionary once. `None` if they are longer than 4 GiB.
@@ -430,43 +400,10 @@ pub(super) fn elements_of<T: Copy, const WIDTH: usize>(values: &[T], to: impl Fn
     values.iter().map(|value| to(*value)).collect::<Vec<_>>().into_flattened()
 }
 
-/// Returns a decimal, of which `unscaled` has all digits and `digits` are behind the point, as the nearest float.
-fn decimal(unscaled: i128, digits: u8) -> f64 {
-    const EXACT: i128 = 1 << 53;
-    // Both are floats without rounding, so that their quotient is the nearest.
-    if (-EXACT..=EXACT).contains(&unscaled) && digits <= 22 {
-        return unscaled as f64 / 10_f64.powi(digits.into());
-    }
-    format!("{unscaled}e-{digits}").parse().expect("a number")
-}
-
-/// Returns a whole number that is stored in these bytes, the highest first; `None` if it has more than 128 bits.
-pub(super) fn whole_number(bytes: &[u8]) -> Option<i128> {
-    let sign = if bytes.first().is_some_and(|byte| byte.cast_signed() < 0) { 0xff } else { 0 };
-    let (more, last) = bytes.split_at(bytes.len().saturating_sub(size_of::<i128>()));
-    let mut number = [sign; size_of::<i128>()];
-    number[size_of::<i128>() - last.len()..].copy_from_slice(last);
-    let number = i128::from_be_bytes(number);
-    let is_whole = more.iter().all(|byte| *byte == sign) && (number < 0) == (sign != 0);
-    is_whole.then_some(number)
-}
-
-/// Returns the bytes of a whole number of this type, and the least and the greatest.
-const fn range_of_type(dtype: DType) -> (usize, i64, i64) {
-    let (least, most) = match dtype {
-        DType::U8 => (0, u8::MAX as i64),
-        DType::I8 => (i8::MIN as i64, i8::MAX as i64),
-        DType::U16 => (0, u16::MAX as i64),
-        DType::I16 => (i16::MIN as i64, i16::MAX as i64),
-        DType::U32 => (0, u32::MAX as i64),
-        DType::I32 => (i32::MIN as i64, i32::MAX as i64),
-        _ => (i64::MIN, i64::MAX),
-    };
-    (dtype.bytes(), least, most)
-}
-
 #[cfg(test)]
 mod tests {
+    use spdl_core::job::DType;
+
     use super::{super::columns::Physical, *};
 
     /// Levels of `optional group files (LIST) { repeated group list { optional group element { optional binary bytes; } } }`.
@@ -546,7 +483,7 @@ mod tests {
             max_definition,
             lists: lists.to_vec(),
         };
-        let data = || ValueData::of_integers(&[1, 255, 256, 7, -1, 9], DType::U8, |value| Some(*value));
+        let data = || ValueData::of_numbers(vec![1, 255, 0, 7, 0, 9], vec![2, 4]);
         let seen = |values: &Values, rows: usize| -> Vec<Result<Option<Bytes>, ()>> {
             (0..rows).map(|row| if values.is_unfit(row) { Err(()) } else { Ok(values.get(row)) }).collect()
         };
@@ -560,28 +497,6 @@ mod tests {
         let repetitions = [0, 1, 0, 0, 1, 0, 0];
         let lists = data().into_rows(&column(1, &[1]), 5, &[1, 1, 1, 1, 1, 1, 0], &repetitions).unwrap();
         assert_eq!(seen(&lists, 5), [bytes(&[1, 255]), Err(()), Err(()), bytes(&[9]), bytes(&[])]);
-        let wide = ValueData::of_integers(&[u32::MAX], DType::U32, |value| Some(i64::from(*value)));
-        assert_eq!((wide.data, wide.unfit), (vec![255; 4], vec![]));
-    }
-
-    #[test]
-    fn decimals_are_the_nearest_floats_or_whole_numbers() {
-        for (unscaled, digits, expected) in [
-            (1234_i128, 2, 12.34),
-            (-1, 1, -0.1),
-            (i128::from(u64::MAX), 3, 18_446_744_073_709_551.615),
-            (12_345_678_901_234_567_890_123_456_789, 20, 123_456_789.012_345_67),
-            (1, 38, 1e-38),
-        ] {
-            assert_eq!(decimal(unscaled, digits), expected);
-        }
-        assert_eq!(whole_number(&[0xff]), Some(-1));
-        assert_eq!(whole_number(&[0, 0xff]), Some(255));
-        assert_eq!(whole_number(&[]), Some(0));
-        assert_eq!(whole_number(&i128::MIN.to_be_bytes()), Some(i128::MIN));
-        assert_eq!(whole_number(&[&[0xff; 4][..], &i128::MIN.to_be_bytes()].concat()), Some(i128::MIN));
-        assert_eq!(whole_number(&[&[0][..], &[0xff; 16]].concat()), None);
-        assert_eq!(whole_number(&[1; 17]), None);
     }
 
     #[test]
