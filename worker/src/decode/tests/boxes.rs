@@ -3,10 +3,11 @@
 use super::*;
 
 const COCO: &str = r#"{"annotations": [
-    {"bbox": [10.5, 20.25, 79.5, 50.25], "category_id": 18, "iscrowd": 0, "name": "cat"},
-    {"bbox": [100, 5, 130, 145], "category_id": 1, "iscrowd": 1, "name": "dog"},
-    {"bbox": [0, 0, 240, 160], "category_id": 44, "iscrowd": 0, "name": "cat"},
-    {"bbox": [200, 120, 60, 35], "category_id": 7, "iscrowd": 0, "name": "dog"}]}"#;
+    {"bbox": [10.5, 20.25, 79.5, 50.25], "category_id": 18, "iscrowd": 0, "cut": 0, "name": "cat"},
+    {"bbox": [100, 5, 130, 145], "category_id": 1, "iscrowd": 0, "cut": 1, "name": "dog"},
+    {"bbox": [1, 2, 200, 100], "category_id": 1, "iscrowd": 1, "cut": 1, "name": "dog"},
+    {"bbox": [0, 0, 240, 160], "category_id": 44, "iscrowd": 0, "cut": 0, "name": "cat"},
+    {"bbox": [200, 120, 60, 35], "category_id": 7, "iscrowd": 0, "cut": 0, "name": "dog"}]}"#;
 
 fn boxes_column(stored_as: &str, more: &str) -> String {
     format!(
@@ -200,8 +201,8 @@ fn boxes_are_read_from_annotations_and_arrays() {
     let named = [boxes_column("coco", ""), labels_column("ann", "key = \"name\"")];
     let coco: FieldValue = Bytes::from_static(COCO.as_bytes()).into();
     assert_eq!(decoded(ops, &named, 0, &[("ann", coco.clone())]).unwrap().1, [1, 0, 1, 0]);
-    let crowds = [boxes_column("coco", ""), labels_column("ann", "key = \"iscrowd\"")];
-    assert_eq!(decoded(ops, &crowds, 0, &[("ann", coco)]).unwrap().1, [0, 1, 0, 0]);
+    let cut = [boxes_column("coco", ""), labels_column("ann", "key = \"cut\"")];
+    assert_eq!(decoded(ops, &cut, 0, &[("ann", coco)]).unwrap().1, [0, 1, 0, 0]);
     let none: FieldValue = Bytes::from_static(b"[]").into();
     assert_eq!(decoded(ops, &named, 0, &[("ann", none)]).unwrap(), (vec![], vec![]));
 }
