@@ -216,6 +216,8 @@ class RandomResizedCrop(_RandomResizedCropRequired, total=False):
 
     #: Whether the weights of a picture that becomes smaller take in all of its pixels.
     antialias: bool
+    #: Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    full_decode: bool
     #: How pixels are weighted.
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
     #: Range of the crop's aspect ratio (width / height).
@@ -234,6 +236,8 @@ class Resize(_ResizeRequired, total=False):
 
     #: Whether the weights of a picture that becomes smaller take in all of its pixels.
     antialias: bool
+    #: Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    full_decode: bool
     #: How pixels are weighted.
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 
@@ -323,6 +327,8 @@ class Letterbox(_LetterboxRequired, total=False):
     antialias: bool
     #: Colour of what is added.
     fill: int | Sequence[int]
+    #: Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    full_decode: bool
     #: How pixels are weighted.
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 

@@ -83,7 +83,7 @@ async fn a_program_that_a_profile_names_prints_the_credentials() {
     );
     std::fs::write(home.path().join(".aws/config"), config).unwrap();
     assert!(matches!(error("s3://bucket/set", &home.options(&[])).await, StoreError::Missing { .. }));
-    let request = asked.lock().unwrap().pop().unwrap().to_lowercase();
+    let request = asked.lock().unwrap().drain(..).next().unwrap().to_lowercase();
     assert!(request.contains("credential=printed/") && request.contains("x-amz-security-token: t\r\n"), "{request}");
     for (script, expected) in [
         ("echo 'the token of your login is too old' >&2; exit 3", "the token of your login is too old"),
@@ -121,7 +121,7 @@ async fn without_credentials_the_error_names_where_they_were_looked_for_and_no_a
     let found = error("s3://bucket/set", &options).await;
     assert!(matches!(found, StoreError::NoCredentials { .. }) && !found.is_retryable(), "{found:?}");
     let text = found.to_string();
-    assert!(text.starts_with("no credentials for `s3://bucket/set/manifest.spdl` were found: "), "{text}");
+    assert!(text.starts_with("no credentials for `s3://bucket/set/.spdl/manifest.spdl` were found: "), "{text}");
     assert!(text.contains("AWS_ACCESS_KEY_ID") && text.contains("~/.aws/config"), "{text}");
     assert!(text.contains("this machine's metadata service: the server answered 403"), "{text}");
     assert!(found.hint().unwrap().contains("AWS_PROFILE"));

@@ -21,12 +21,15 @@ pub struct Letterbox {
     /// Whether the weights of a picture that becomes smaller take in all of its pixels.
     #[serde(default = "antialias", skip_serializing_if = "is_default_antialias")]
     pub antialias: bool,
+    /// Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub full_decode: bool,
 }
 
 impl Operation for Letterbox {
     const NAME: &'static str = "letterbox";
     const SINCE: &'static str = "0.1.0";
-    const KEYS: &'static [&'static str] = &["size", "fill", "interpolation", "antialias"];
+    const KEYS: &'static [&'static str] = &["size", "fill", "interpolation", "antialias", "full_decode"];
     const EXAMPLE: &'static str = "{ size = 640 }";
 
     fn only_moves(&self) -> bool {

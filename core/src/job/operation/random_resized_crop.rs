@@ -25,6 +25,9 @@ pub struct RandomResizedCrop {
     /// Whether the weights of a picture that becomes smaller take in all of its pixels.
     #[serde(default = "antialias", skip_serializing_if = "is_default_antialias")]
     pub antialias: bool,
+    /// Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub full_decode: bool,
 }
 
 const fn scale() -> [f32; 2] {
@@ -40,7 +43,7 @@ type Form = (Size, [f32; 2], [f32; 2]);
 
 impl From<Form> for RandomResizedCrop {
     fn from((size, scale, ratio): Form) -> Self {
-        Self { size, scale, ratio, interpolation: Interpolation::Bilinear, antialias: true }
+        Self { size, scale, ratio, interpolation: Interpolation::Bilinear, antialias: true, full_decode: false }
     }
 }
 
@@ -56,7 +59,7 @@ impl NumberedOperation for RandomResizedCrop {
 impl Operation for RandomResizedCrop {
     const NAME: &'static str = "random_resized_crop";
     const SINCE: &'static str = "0.1.0";
-    const KEYS: &'static [&'static str] = &["size", "scale", "ratio", "interpolation", "antialias"];
+    const KEYS: &'static [&'static str] = &["size", "scale", "ratio", "interpolation", "antialias", "full_decode"];
     const EXAMPLE: &'static str = "{ size = 224 }";
 
     fn only_moves(&self) -> bool {
@@ -68,7 +71,7 @@ impl Operation for RandomResizedCrop {
     }
 
     fn check(&self) -> Result<(), KeyProblem> {
-        let Self { size, scale, ratio, interpolation, antialias } = self;
+        let Self { size, scale, ratio, interpolation, antialias, full_decode: _ } = self;
         let ordered = |[low, high]: [f32; 2]| low > 0.0 && low <= high && high.is_finite();
         if !ordered(*scale) || scale[1] > 1.0 {
             return Err(("scale", format!("is {scale:?}; give [low, high] with 0 < low <= high <= 1")));

@@ -19,13 +19,16 @@ pub struct Resize {
     /// Whether the weights of a picture that becomes smaller take in all of its pixels.
     #[serde(default = "antialias", skip_serializing_if = "is_default_antialias")]
     pub antialias: bool,
+    /// Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub full_decode: bool,
 }
 
 impl Resize {
     /// Resizes with the default weights.
     #[must_use]
     pub const fn to(size: Size) -> Self {
-        Self { size, interpolation: Interpolation::Bilinear, antialias: true }
+        Self { size, interpolation: Interpolation::Bilinear, antialias: true, full_decode: false }
     }
 }
 
@@ -46,7 +49,7 @@ impl NumberedOperation for Resize {
 impl Operation for Resize {
     const NAME: &'static str = "resize";
     const SINCE: &'static str = "0.1.0";
-    const KEYS: &'static [&'static str] = &["size", "interpolation", "antialias"];
+    const KEYS: &'static [&'static str] = &["size", "interpolation", "antialias", "full_decode"];
     const EXAMPLE: &'static str = "{ size = 256 }";
 
     fn only_moves(&self) -> bool {

@@ -29,6 +29,8 @@ impl Oracle {
             next: session.start,
             receipt: Receipt::default(),
         };
+        // A rank without a share of the session's first step is at once behind it.
+        self.receipts.insert((rank, cursor.steps.pass(session.start), cursor.receipt.0));
         self.cursors.insert(client, cursor);
     }
 

@@ -12,7 +12,7 @@ impl PlanOperation for Letterbox {
         let scale = (f64::from(rows) / f64::from(height)).min(f64::from(columns) / f64::from(width));
         let shown = |side: u32, most: u32| ((f64::from(side) * scale).round() as u32).clamp(1, most);
         let [shown_width, shown_height] = [shown(width, columns), shown(height, rows)];
-        planner.resize([shown_height, shown_width], self.interpolation, self.antialias);
+        planner.resize([shown_height, shown_width], self.interpolation, self.antialias, self.full_decode);
         let (across, down) = (columns - shown_width, rows - shown_height);
         let sides = [across / 2, down / 2, across - across / 2, down - down / 2];
         planner.pad(sides, self.fill, PaddingMode::Constant);

@@ -179,7 +179,7 @@ mod tests {
             let ops: Vec<ImageOp> = steps.into_iter().map(|(kind, a, b, p)| match kind {
                 0 => ImageOp::RandomResizedCrop(RandomResizedCrop {
                     size: Size::HeightWidth([a, b]), scale: [0.08, 1.0], ratio: [0.75, 1.333],
-                    interpolation: Interpolation::Bilinear, antialias: true,
+                    interpolation: Interpolation::Bilinear, antialias: true, full_decode: false,
                 }),
                 1 => ImageOp::Resize(Resize::to(Size::Square(a))),
                 2 => ImageOp::Resize(Resize::to(Size::HeightWidth([a, b]))),

@@ -130,8 +130,15 @@ impl<'a> Planner<'a> {
         cut.ok_or_else(|| BadSampleProblem::BoxEmpty { field: field.to_owned() })
     }
 
-    /// Resizes to this height and width. Other weights than those of decoding are for the decoded picture.
-    pub(super) fn resize(&mut self, [height, width]: [u32; 2], interpolation: Interpolation, antialias: bool) {
+    /// Resizes to this height and width. Other weights than those of decoding are for the decoded picture, and so are all if
+    /// `full_decode`.
+    pub(super) fn resize(
+        &mut self,
+        [height, width]: [u32; 2],
+        interpolation: Interpolation,
+        antialias: bool,
+        full_decode: bool,
+    ) {
         let filter = match interpolation {
             Interpolation::Bilinear if antialias => Filter::Bilinear,
             Interpolation::Bilinear => Filter::PlainBilinear,
@@ -141,7 +148,7 @@ impl<'a> Planner<'a> {
             Interpolation::Box => Filter::Box,
             Interpolation::Hamming => Filter::Hamming,
         };
-        if filter == Filter::default() {
+        if filter == Filter::default() && !full_decode {
             return self.canvas.resize([height, width]);
         }
         if self.size() == [width, height] {

@@ -17,7 +17,7 @@ impl PlanOperation for RandomResizedCrop {
     fn plan(&self, planner: &mut Planner<'_>) -> Result<(), BadSampleProblem> {
         let crop = random_resized_crop(planner.size(), self.scale, self.ratio, planner.draw);
         planner.canvas().crop(crop);
-        planner.resize(self.size.height_width(), self.interpolation, self.antialias);
+        planner.resize(self.size.height_width(), self.interpolation, self.antialias, self.full_decode);
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ impl PlanOperation for Resize {
             Size::Square(short) => shorter_side(planner.size(), short),
             Size::HeightWidth(size) => size,
         };
-        planner.resize(size, self.interpolation, self.antialias);
+        planner.resize(size, self.interpolation, self.antialias, self.full_decode);
         Ok(())
     }
 }
