@@ -76,5 +76,5 @@ fn what_cannot_be_warmed_is_refused_with_its_reason() {
     refused(&cache, &["--requests", "0"], &["--requests"]);
     let file = dataset.path("file");
     fs::write(&file, "not a folder").expect("a file");
-    refused(&file, &[], &["disk cache `", "file` cannot be used", "`--cache-dir`: it cannot be used as a cache"]);
+    refused(&file, &[], &["`--cache-dir`: `", "file` is not a folder"]);
 }

@@ -79,6 +79,11 @@ def ctl_json(*arguments: object) -> Any:
     return json.loads(ctl(*arguments, "--json").stdout.splitlines()[-1])
 
 
+def files(folder: pathlib.Path) -> dict[str, bytes]:
+    """Returns the files in a folder and in those below it, by their paths."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def run_python(code: str, *arguments: object, **variables: str) -> subprocess.Popen[str]:
     """Starts a new Python process that runs this code. Its standard input has no end until the test closes it."""
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import spdl_cluster
-from conftest import LIMIT_S, ctl, ctl_json, run_python
+from conftest import LIMIT_S, ctl, ctl_json, files, run_python
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +22,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("source") / "pictures"
     ctl("pictures", folder, "--count", 60, "--seed", 3, "--quiet")
     return folder
-
-
-def files(folder: pathlib.Path) -> dict[str, bytes]:
-    """Returns the files in a folder, of which none is a folder."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("command", ["pack", "index", "merge"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import slurm
-from conftest import ctl, ctl_json
+from conftest import ctl, ctl_json, files
 
 EXAMPLES = pathlib.Path(__file__).parents[2]
 OPTIONS = ("--name", "set", "--records-per-shard", "3", "--crop-ready")
@@ -31,11 +31,6 @@ def whole(source: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     folder = tmp_path_factory.mktemp("whole") / "dataset"
     ctl_json("pack", source, folder, *OPTIONS)
     return files(folder)
-
-
-def files(folder: pathlib.Path) -> dict[str, bytes]:
-    """Returns the files in a folder, of which none is a folder."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture

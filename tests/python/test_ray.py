@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from conftest import LIMIT_S, MakeJob, ctl, ctl_json
+from conftest import LIMIT_S, MakeJob, ctl, ctl_json, files
 
 # Ray runs its workers at the lowest priority but a few, so that on a busy machine they get no time.
 os.environ.setdefault("RAY_worker_niceness", "0")
@@ -219,8 +219,7 @@ def test_the_example_packs_a_dataset_in_tasks(raylets: Raylets, tmp_path: pathli
     assert done.returncode == 0, done.stdout + done.stderr
     assert "part 1 of 4: 5 shards, 5 of them packed before" in done.stdout, done.stdout
     ctl("pack", source, whole, *options)
-    packed, wanted = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in (parts, whole))
-    assert packed == wanted
+    assert files(parts) == files(whole)
 
 
 @pytest.mark.parametrize("raylets", [3], indirect=True)

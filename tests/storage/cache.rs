@@ -1,6 +1,9 @@
 //! A disk cache that is damaged, full or unavailable costs time, never a sample.
 
-use std::{collections::HashSet, fs};
+use std::{
+    collections::{BTreeSet, HashSet},
+    fs,
+};
 
 use spdl_core::messages::CacheStats;
 use spdl_shard::{
@@ -193,7 +196,9 @@ async fn a_long_manifest_is_kept_on_disk_and_read_again_only_if_it_changed_or_is
         assert_eq!(delivered.batches, expected);
         let requests = fixture.proxy.requests();
         let manifests = requests[before..].iter().filter(|request| request.path.ends_with("manifest.spdl"));
-        (manifests.filter(|request| !request.range.is_empty()).count(), delivered.store.cache_faults)
+        // A slow request may be hedged.
+        let ranges: BTreeSet<_> = manifests.map(|request| &request.range).filter(|range| !range.is_empty()).collect();
+        (ranges.len(), delivered.store.cache_faults)
     };
     assert_eq!(asked().await, (ranges, 0));
     assert_eq!(asked().await, (0, 0), "it comes from the disk");
