@@ -41,8 +41,9 @@ fn with_every_key() -> JobFile {
             ratio: [0.0; 2],
             interpolation: Interpolation::Box,
             antialias: true,
+            full_decode: true,
         }),
-        ImageOp::Resize(Resize { size, interpolation: Interpolation::Box, antialias: true }),
+        ImageOp::Resize(Resize { size, interpolation: Interpolation::Box, antialias: true, full_decode: true }),
         ImageOp::CenterCrop(CenterCrop { size }),
         ImageOp::RandomFlip(RandomFlip { p: 0.0 }),
     ];

@@ -33,13 +33,20 @@ fn interpolation() -> impl Strategy<Value = Interpolation> {
 fn op() -> impl Strategy<Value = ImageOp> {
     prop_oneof![
         (text(), float()).prop_map(|(field, margin)| ImageOp::CropBox(CropBox { field, margin })),
-        (size(), [float(), float()], [float(), float()], interpolation(), any::<bool>()).prop_map(
-            |(size, scale, ratio, interpolation, antialias)| {
-                ImageOp::RandomResizedCrop(RandomResizedCrop { size, scale, ratio, interpolation, antialias })
+        (size(), [float(), float()], [float(), float()], interpolation(), any::<[bool; 2]>()).prop_map(
+            |(size, scale, ratio, interpolation, [antialias, full_decode])| {
+                ImageOp::RandomResizedCrop(RandomResizedCrop {
+                    size,
+                    scale,
+                    ratio,
+                    interpolation,
+                    antialias,
+                    full_decode,
+                })
             }
         ),
-        (size(), interpolation(), any::<bool>()).prop_map(|(size, interpolation, antialias)| {
-            ImageOp::Resize(Resize { size, interpolation, antialias })
+        (size(), interpolation(), any::<[bool; 2]>()).prop_map(|(size, interpolation, [antialias, full_decode])| {
+            ImageOp::Resize(Resize { size, interpolation, antialias, full_decode })
         }),
         size().prop_map(|size| ImageOp::CenterCrop(CenterCrop { size })),
         float().prop_map(|p| ImageOp::RandomFlip(RandomFlip { p })),
