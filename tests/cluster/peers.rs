@@ -75,11 +75,11 @@ impl StoredRecords {
     }
 }
 
-/// Starts a cluster with a worker on each node.
+/// Starts a cluster with a worker on each node. They make no second request for a slow one: requests are counted.
 fn cluster(nodes: &[&str], further: &[&str]) -> Cluster {
     let mut cluster = Cluster::start(0);
     for node in nodes {
-        cluster.start_worker(node, further);
+        cluster.start_worker(node, &[&["--hedge-percent", "0"], further].concat());
     }
     let is_whole = |status: &Value| status["workers"].as_array().is_some_and(|workers| workers.len() == nodes.len());
     cluster.wait_for("all workers", is_whole);

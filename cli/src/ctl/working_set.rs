@@ -12,11 +12,16 @@ pub(crate) fn warning(job: &Job, manifest: &Manifest, status: &Status) -> Option
     let used = in_use(job, manifest.block_count(), dataset_bytes);
     let caches: Vec<u64> = status.workers.iter().map(|worker| worker.cache.limit_bytes).collect();
     let hold: u64 = caches.iter().sum();
+    let (again, room) = match manifest.format().is_columnar() {
+        // A cache on disk has blocks as they are stored.
+        true => ("fetched and decoded", "`--memory`"),
+        false => ("fetched", "`--memory` or `--cache-bytes`"),
+    };
     (hold > 0 && used > hold).then(|| {
         format!(
             "the order of job `{}` has {} of its dataset in use at once, and the caches of {} hold {}, so blocks are \
-             fetched more than once an epoch\nhint: give workers more `--memory` or `--cache-bytes`, or the job a smaller \
-             `window` or fewer `lanes` in `[order]`",
+             {again} more than once an epoch\nhint: give workers more {room}, or the job a smaller `window` or fewer \
+             `lanes` in `[order]`",
             job.name,
             report::bytes(used),
             report::count(caches.len() as u64, "worker", "workers"),
