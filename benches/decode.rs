@@ -22,13 +22,7 @@ fn job(column: &str) -> Job {
         "name = \"bench\"\ndataset = \"none\"\nglobal_batch = 64\n\
          [[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n{column}\n"
     );
-    let facts = DatasetFacts {
-        fingerprint: Fingerprint(0),
-        samples: 1000,
-        blocks: 10,
-        block_bytes: 1 << 20,
-        has_classes: true,
-    };
+    let facts = DatasetFacts::new(Fingerprint(0), 1000, 10);
     JobFile::parse(&text, "bench").and_then(|file| file.freeze(&facts)).expect("the job is valid")
 }
 

@@ -16,13 +16,7 @@ const WORLD: u32 = 8;
 
 /// Looks up a rank's samples of consecutive batches.
 pub(crate) fn order(_: &Path, batches: u64) {
-    let facts = DatasetFacts {
-        fingerprint: Fingerprint(0),
-        samples: u64::from(BLOCKS * SAMPLES_PER_BLOCK),
-        blocks: BLOCKS.into(),
-        block_bytes: 1 << 20,
-        has_classes: true,
-    };
+    let facts = DatasetFacts::new(Fingerprint(0), u64::from(BLOCKS * SAMPLES_PER_BLOCK), BLOCKS.into());
     let order = OrderParams::default_for(&facts, GLOBAL_BATCH, true);
     let plan = Plan::new(&vec![SAMPLES_PER_BLOCK; BLOCKS as usize], 17, order).expect("a valid plan");
     let batch = BatchParams { global_batch: GLOBAL_BATCH, epochs: u64::MAX, epoch_end: EpochEnd::Continuous };

@@ -98,13 +98,7 @@ fn view(criterion: &mut Criterion) {
         set.keep(SampleId(id)).unwrap();
     }
     let set = Arc::new(set.finish(SAMPLES).unwrap());
-    let facts = DatasetFacts {
-        fingerprint: Fingerprint(0),
-        samples: set.len(),
-        blocks: 1_000,
-        block_bytes: 1 << 20,
-        has_classes: true,
-    };
+    let facts = DatasetFacts::new(Fingerprint(0), set.len(), 1_000);
     let order = OrderParams::default_for(&facts, 256, true);
     let plan = Plan::of_view(&[10_000; 1_000], &set, 17, order).unwrap();
     let mut group = criterion.benchmark_group("1 of 10 of 10^7 samples");

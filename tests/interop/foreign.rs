@@ -89,13 +89,7 @@ fn ours(bytes: &[u8], [width, height]: [u32; 2]) -> Result<Vec<u8>, String> {
         "name = \"test\"\ndataset = \"here\"\nglobal_batch = 8\n[[column]]\nname = \"image\"\nfrom = \"jpg\"\n\
          decode = \"image\"\nops = [{{ resize = {{ size = [{height}, {width}] }} }}]\n"
     );
-    let facts = DatasetFacts {
-        fingerprint: Fingerprint(7),
-        samples: 1000,
-        blocks: 10,
-        block_bytes: 1 << 20,
-        has_classes: true,
-    };
+    let facts = DatasetFacts::new(Fingerprint(7), 1000, 10);
     let job =
         JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).map_err(|error| error.to_string())?;
     let decoder = Decoder::new(&job, []).map_err(|error| error.to_string())?;

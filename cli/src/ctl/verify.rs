@@ -77,13 +77,7 @@ fn picture_check(memory_bytes: u64) -> PictureCheck {
     // Resizing to one pixel without a crop decodes all pixels.
     let text = "name = \"verify\"\ndataset = \"-\"\nglobal_batch = 1\n[[column]]\nname = \"picture\"\nfrom = \"picture\"\n\
                 decode = \"image\"\nops = [{ resize = { size = [1, 1] } }]";
-    let facts = DatasetFacts {
-        fingerprint: Fingerprint::default(),
-        samples: 1,
-        blocks: 1,
-        block_bytes: 1 << 20,
-        has_classes: true,
-    };
+    let facts = DatasetFacts::new(Fingerprint::default(), 1, 1);
     let job = JobFile::parse(text, "verify").and_then(|file| file.freeze(&facts)).expect("the job makes sense");
     let decoder = Decoder::new(&job, []).expect("the job uses no classes").with_memory_bytes(memory_bytes);
     PictureCheck::new(move |content| {

@@ -49,13 +49,7 @@ mod tests {
     use super::*;
 
     fn in_use_by(global_batch: u32, order: &str) -> u64 {
-        let facts = DatasetFacts {
-            fingerprint: Fingerprint(1),
-            samples: 1_000_000,
-            blocks: 10_000,
-            block_bytes: 1 << 20,
-            has_classes: true,
-        };
+        let facts = DatasetFacts::new(Fingerprint(1), 1_000_000, 10_000);
         let column = "[[column]]\nname = \"x\"\nfrom = \"x\"\ndecode = \"int\"";
         let text = format!("name = \"j\"\ndataset = \"/d\"\nglobal_batch = {global_batch}\n{order}\n{column}");
         let job = JobFile::parse(&text, "j.toml").and_then(|file| file.freeze(&facts)).expect("a valid job");

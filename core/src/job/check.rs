@@ -146,13 +146,7 @@ mod tests {
         let text = "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n\
             [[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ random_resized_crop = { size = 8 } }]\n\
             [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"";
-        let facts = DatasetFacts {
-            fingerprint: Fingerprint(7),
-            samples: 100,
-            blocks: 10,
-            block_bytes: 1 << 20,
-            has_classes: true,
-        };
+        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
         JobFile::parse(text, "job.toml").unwrap().freeze(&facts).unwrap()
     }
 

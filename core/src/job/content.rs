@@ -61,8 +61,7 @@ mod tests {
     use super::*;
     use crate::job::{DatasetFacts, JobFile};
 
-    const FACTS: DatasetFacts =
-        DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, block_bytes: 1 << 20, has_classes: true };
+    const FACTS: DatasetFacts = DatasetFacts::new(Fingerprint(7), 100, 10);
     const PICTURES: &str = "[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\
                             ops = [{ random_resized_crop = 32 }, \"random_flip\"]\n\
                             [[column]]\nname = \"mask\"\nfrom = \"png\"\ndecode = \"mask\"\nfollows = \"image\"\n\

@@ -248,13 +248,7 @@ mod tests {
         job::{DType, DecodeFile, ImageKeys},
     };
 
-    const FACTS: DatasetFacts = DatasetFacts {
-        fingerprint: Fingerprint(7),
-        samples: 1_281_167,
-        blocks: 14_000,
-        block_bytes: 1 << 20,
-        has_classes: true,
-    };
+    const FACTS: DatasetFacts = DatasetFacts::new(Fingerprint(7), 1_281_167, 14_000);
 
     fn example() -> String {
         r#"

@@ -148,13 +148,7 @@ mod tests {
 
     fn job(functions: &str) -> Result<Job, JobError> {
         let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{COLUMNS}{functions}");
-        let facts = DatasetFacts {
-            fingerprint: Fingerprint(7),
-            samples: 100,
-            blocks: 10,
-            block_bytes: 1 << 20,
-            has_classes: true,
-        };
+        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
         JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
     }
 

@@ -192,13 +192,7 @@ mod tests {
 
     fn job(mix: &str, more: &str) -> Result<Job, String> {
         let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{mix}\n{COLUMNS}\n{more}");
-        let facts = DatasetFacts {
-            fingerprint: Fingerprint(7),
-            samples: 1000,
-            blocks: 128,
-            block_bytes: 1 << 20,
-            has_classes: true,
-        };
+        let facts = DatasetFacts::new(Fingerprint(7), 1000, 128);
         JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).map_err(|error| error.to_string())
     }
 

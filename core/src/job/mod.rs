@@ -82,6 +82,14 @@ pub struct DatasetFacts {
     pub has_classes: bool,
 }
 
+impl DatasetFacts {
+    /// Returns the facts of a dataset that lists classes, with blocks of 1 MiB.
+    #[must_use]
+    pub const fn new(fingerprint: Fingerprint, samples: u64, blocks: u64) -> Self {
+        Self { fingerprint, samples, blocks, block_bytes: 1 << 20, has_classes: true }
+    }
+}
+
 /// A valid, frozen job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "form::JobForm", into = "form::JobForm")]

@@ -103,13 +103,7 @@ mod tests {
         }
         // A job file travels as its text.
         let text = toml::to_string(&file).unwrap();
-        let facts = DatasetFacts {
-            fingerprint: Fingerprint(7),
-            samples: 100,
-            blocks: 10,
-            block_bytes: 1 << 20,
-            has_classes: true,
-        };
+        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
         JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).unwrap()
     }
 

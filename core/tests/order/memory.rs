@@ -40,13 +40,7 @@ fn ten_billion_samples_in_a_million_blocks_take_less_than_200_megabytes() {
         return;
     }
     let blocks = vec![SAMPLES_PER_BLOCK; BLOCKS];
-    let facts = DatasetFacts {
-        fingerprint: Fingerprint(0),
-        samples: 10_000_000_000,
-        blocks: BLOCKS as u64,
-        block_bytes: 1 << 20,
-        has_classes: true,
-    };
+    let facts = DatasetFacts::new(Fingerprint(0), 10_000_000_000, BLOCKS as u64);
     let order = OrderParams::default_for(&facts, 4096, true);
     let plan = Plan::new(&blocks, 1, order).unwrap();
     assert_eq!(plan.samples(), 10_000_000_000);

@@ -53,13 +53,7 @@ fn request(core: &mut CoordinatorCore, now_ms: u64, choice: u8, message: &[u8]) 
         Answer::Reply(reply) => reply,
         Answer::Clock => FromCoordinator::Clock(now_ms),
         Answer::CreateJob { toml, origin } => {
-            let facts = DatasetFacts {
-                fingerprint: Fingerprint(7),
-                samples: 100,
-                blocks: 10,
-                block_bytes: 1 << 20,
-                has_classes: true,
-            };
+            let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
             let job = JobFile::parse(&toml, &origin).and_then(|file| file.freeze(&facts));
             core.handle_job(now_ms, job.map_err(|error| Refusal::JobInvalid { job: origin, cause: error.to_string() }))
         }

@@ -81,8 +81,7 @@ fn decode(data: &[u8]) {
     let text = format!(
         "name = \"a\"\ndataset = \"b\"\nseed = 17\nglobal_batch = 1\n[[column]]\nname = \"c\"\nfrom = \"{from}\"\n{column}"
     );
-    let facts =
-        DatasetFacts { fingerprint: Fingerprint(7), samples: 1, blocks: 1, block_bytes: 1 << 20, has_classes: true };
+    let facts = DatasetFacts::new(Fingerprint(7), 1, 1);
     let job = JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).expect("a valid job");
     let decoder = Decoder::new(&job, ["cat", "dog"]).expect("a valid job").with_limits(LIMITS);
     let bytes_of = |column: &Column| usize::try_from(column.max_bytes()).expect("a small sample");

@@ -37,8 +37,7 @@ pub(crate) fn read(data: &[u8]) {
 
 /// Returns the job of the seeds.
 pub(crate) fn job() -> Job {
-    let facts =
-        DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, block_bytes: 1 << 20, has_classes: true };
+    let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
     let file = JobFile::parse(crate::texts::JOB, "job.toml").expect("the seed is a job file");
     file.freeze(&facts).expect("the seed is a job")
 }

@@ -54,13 +54,7 @@ pub(crate) fn job(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(file) = JobFile::parse(text, "job.toml") else { return };
     for facts in [(100, 10), (u64::from(u32::MAX) << 20, 1 << 20), (1, 1)] {
-        let facts = DatasetFacts {
-            fingerprint: Fingerprint(7),
-            samples: facts.0,
-            blocks: facts.1,
-            block_bytes: 1 << 20,
-            has_classes: true,
-        };
+        let facts = DatasetFacts::new(Fingerprint(7), facts.0, facts.1);
         let Ok(job) = file.freeze(&facts) else { continue };
         job.check().expect("a frozen job is valid");
         let written = toml::to_string(&file).expect("a job file can be written");

@@ -158,13 +158,7 @@ fn mentions(text: &str, word: &str) -> bool {
 
 #[test]
 fn every_job_file_that_ships_is_valid() {
-    let facts = DatasetFacts {
-        fingerprint: Fingerprint(1),
-        samples: 1_281_167,
-        blocks: 14_000,
-        block_bytes: 1 << 20,
-        has_classes: true,
-    };
+    let facts = DatasetFacts::new(Fingerprint(1), 1_281_167, 14_000);
     let files = job_files();
     assert!(files.len() >= 5, "{files:?}");
     for (path, text) in files {

@@ -79,13 +79,7 @@ transform = "pictures.colour:jitter"
 "#;
 
 fn everything() -> Job {
-    let facts = DatasetFacts {
-        fingerprint: Fingerprint(0x1234_5678),
-        samples: 1000,
-        blocks: 40,
-        block_bytes: 1 << 20,
-        has_classes: true,
-    };
+    let facts = DatasetFacts::new(Fingerprint(0x1234_5678), 1000, 40);
     JobFile::parse(EVERYTHING, "everything.toml").unwrap().freeze(&facts).unwrap()
 }
 

@@ -143,8 +143,7 @@ async fn lists_of_pictures_are_sent_with_their_nulls_and_count_as_what_they_beco
     const PICTURE: &[u8] = include_bytes!("../../../assets/jpegs/chelsea.jpg");
     let text = "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"frames\"\nfrom = \"frames\"\n\
                 decode = \"image\"\nops = [{ random_resized_crop = [8, 9] }]\nmax_rows = 3\n";
-    let facts =
-        DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, block_bytes: 1 << 20, has_classes: true };
+    let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
     let job = JobFile::parse(text, "job.toml").unwrap().freeze(&facts).unwrap();
     let whole = PICTURE.len() as u64;
     let request = |lists: &[&[Option<u64>]], bytes: &[u64]| {

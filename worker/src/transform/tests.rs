@@ -19,8 +19,7 @@ fn job() -> Job {
     let text = "name = \"train\"\ndataset = \"b\"\nglobal_batch = 8\n\
         [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n\
         [[column]]\nname = \"text\"\nfrom = \"txt\"\ndecode = \"bytes\"\ntransform = \"captions:tokens\"";
-    let facts =
-        DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, block_bytes: 1 << 20, has_classes: true };
+    let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
     JobFile::parse(text, "job.toml").unwrap().freeze(&facts).unwrap()
 }
 

@@ -88,13 +88,7 @@ mod tests {
         let text = format!(
             "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n{keys}"
         );
-        let facts = DatasetFacts {
-            fingerprint: Fingerprint(7),
-            samples: 100,
-            blocks: 10,
-            block_bytes: 1 << 20,
-            has_classes: true,
-        };
+        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
         let job = JobFile::parse(&text, "job.toml").unwrap().freeze(&facts).unwrap();
         let name = |variant: Variant| {
             Job { columns: variant.columns, mix: None, ..job.clone() }.check().unwrap();

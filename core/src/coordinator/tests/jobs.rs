@@ -55,13 +55,7 @@ fn a_job_with_another_source_of_a_function_is_refused_and_one_without_is_the_sam
         let text = format!("name = \"f\"\ndataset = \"b\"\nglobal_batch = 8\n{column}");
         let mut file = JobFile::parse(&text, "job.toml").unwrap();
         file.sources().for_each(|(_, digest)| *digest = source.map(SourceDigest));
-        let facts = DatasetFacts {
-            fingerprint: Fingerprint(7),
-            samples: 100,
-            blocks: 10,
-            block_bytes: 1 << 20,
-            has_classes: true,
-        };
+        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
         file.freeze(&facts).unwrap()
     };
     for same in [Some(1), None, Some(1)] {

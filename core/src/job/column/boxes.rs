@@ -154,7 +154,7 @@ mod tests {
     const BOXES: &str = "follows = \"image\"\nstored_as = \"coco\"\nmax_rows = 9\n";
 
     const FACTS: DatasetFacts =
-        DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, block_bytes: 1 << 20, has_classes: true };
+        DatasetFacts::new(Fingerprint(7), 100, 10);
 
     fn job(boxes: &str, labels: &str) -> Result<Job, JobError> {
         job_on(&FACTS, boxes, labels)

@@ -72,7 +72,7 @@ mod tests {
              ops = [{{ letterbox = [32, 48] }}]\n[[column]]\nname = \"size\"\nfrom = \"jpg\"\ndecode = \"image_size\"\n\
              follows = \"image\"\n"
         );
-        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, block_bytes: 1 << 20, has_classes: true };
+        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
         JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
     }
 

@@ -301,7 +301,7 @@ mod tests {
     fn job(ops: &str, more: &str) -> Result<Job, String> {
         let column = format!("[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ops}]\n");
         let text = format!("name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n{column}{more}");
-        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1000, blocks: 128, block_bytes: 1 << 20, has_classes: true };
+        let facts = DatasetFacts::new(Fingerprint(7), 1000, 128);
         JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)).map_err(|error| error.to_string())
     }
 

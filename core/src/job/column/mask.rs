@@ -89,7 +89,7 @@ mod tests {
              decode = \"image\"\nops = [{{ random_resized_crop = [32, 48] }}]\nlayout = \"nchw\"\n\
              [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n"
         );
-        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 100, blocks: 10, block_bytes: 1 << 20, has_classes: true };
+        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
         JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
     }
 

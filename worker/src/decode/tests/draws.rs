@@ -350,7 +350,7 @@ proptest::proptest! {
         }).collect();
         let column = image_column(&format!("{}, {{ center_crop = 9 }}", ops.join(", ")), "");
         let text = format!("name = \"test\"\ndataset = \"here\"\nglobal_batch = 8\n[[column]]\n{column}");
-        let facts = DatasetFacts { fingerprint: Fingerprint(7), samples: 1000, blocks: 10, block_bytes: 1 << 20, has_classes: true };
+        let facts = DatasetFacts::new(Fingerprint(7), 1000, 10);
         let Ok(job) = JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts)) else { return Ok(()) };
         let ops = PictureOps::new(ops_of(&job), 5);
         let pixels: Vec<u8> = (0..width * height * 3).map(|at| (at * 37 % 256) as u8).collect();

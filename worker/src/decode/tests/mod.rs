@@ -44,13 +44,7 @@ fn job(columns: &[&str]) -> Job {
     for column in columns {
         text += &format!("[[column]]\n{column}\n");
     }
-    let facts = DatasetFacts {
-        fingerprint: Fingerprint(7),
-        samples: 1000,
-        blocks: 10,
-        block_bytes: 1 << 20,
-        has_classes: true,
-    };
+    let facts = DatasetFacts::new(Fingerprint(7), 1000, 10);
     JobFile::parse(&text, "job.toml").unwrap().freeze(&facts).unwrap()
 }
 
