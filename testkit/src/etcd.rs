@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::{LONG, debian};
+use crate::{LONG, debian, ports};
 
 /// A running etcd of one member; killed when dropped.
 pub struct EtcdProcess {
@@ -43,8 +43,7 @@ impl EtcdProcess {
         };
         // In memory where possible: a busy disk makes etcd slow.
         let data = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary folder");
-        let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-        let [address, health] = free.map(|listener| listener.local_addr().expect("it is bound").to_string());
+        let [address, health] = [(); 2].map(|()| ports::lasting());
         let certs = certs.map(Path::to_owned);
         let child = spawn(&binary, data.path(), &address, &health, certs.as_deref());
         let etcd = Self { binary, data, address, health, certs, child };

@@ -12,6 +12,7 @@ pub mod etcd;
 pub mod home;
 pub mod http;
 pub mod hub;
+pub mod ports;
 pub mod processes;
 pub mod proxy;
 pub mod python;

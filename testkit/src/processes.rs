@@ -17,7 +17,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{LONG, root, stored::files, target};
+use crate::{LONG, ports, root, stored::files, target};
 
 /// Time limit of each process that a test starts, and of each wait. Only what hangs reaches it, also on a busy machine.
 pub const LIMIT: Duration = LONG;
@@ -394,8 +394,8 @@ impl Cluster {
         let mut cluster = Self {
             folder,
             coordinator: None,
-            address: "127.0.0.1:0".into(),
-            http: "127.0.0.1:0".into(),
+            address: ports::lasting(),
+            http: ports::lasting(),
             workers: vec![],
             coordinator_args: coordinator_args.iter().map(|arg| (*arg).to_owned()).collect(),
             environment,

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use spdl_testkit::{
     etcd::EtcdProcess,
-    http,
+    http, ports,
     processes::{Cluster, LIMIT, ServerProcess, ctl, run},
 };
 
@@ -55,7 +55,7 @@ impl Coordinators {
         }
         let mut all = Self { etcd, cluster, each: Vec::new() };
         for index in 0..3 {
-            let coordinator = all.spawn(&format!("coord-{index}"), "127.0.0.1:0", "127.0.0.1:0");
+            let coordinator = all.spawn(&format!("coord-{index}"), &ports::lasting(), &ports::lasting());
             all.each.push(coordinator);
         }
         all.cluster.address = all.each.iter().map(|one| one.quic.as_str()).collect::<Vec<_>>().join(",");

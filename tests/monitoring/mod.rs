@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::Value;
 use spdl_testkit::{
-    LONG, debian, http,
+    LONG, debian, http, ports,
     processes::{Cluster, ServerProcess, TestDataset},
     root, skipped,
 };
@@ -67,9 +67,7 @@ impl Prometheus {
             rules.display()
         );
         fs::write(&config, text).expect("the configuration is written");
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = free.local_addr().expect("it is bound").to_string();
-        drop(free);
+        let address = ports::lasting();
         // The kernel kills Prometheus when the test process ends, however that ends.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(program).arg(format!("--config.file={}", config.display()));

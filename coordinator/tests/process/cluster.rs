@@ -16,7 +16,7 @@ use spdl_core::{
     messages::{FromCoordinator, Home, RankHeartbeat, SessionId, ToCoordinator, WorkerHeartbeat},
 };
 use spdl_shard::manifest::{BlockFacts, MANIFEST_NAME, ManifestBuilder, ShardFacts};
-use spdl_testkit::{http, processes::ServerProcess};
+use spdl_testkit::{http, ports, processes::ServerProcess};
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY},
     quic::{self, QuicError, QuicSettings},
@@ -55,7 +55,7 @@ pub(crate) fn refused(command: &mut Command) -> Output {
 impl CoordinatorProcess {
     /// Starts a coordinator on free ports and waits until it is ready.
     pub(crate) fn start(state: &Path, more: &[&str]) -> Self {
-        Self::start_at(state, "127.0.0.1:0", more)
+        Self::start_at(state, &ports::lasting(), more)
     }
 
     pub(crate) fn start_at(state: &Path, listen: &str, more: &[&str]) -> Self {
