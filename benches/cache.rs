@@ -18,13 +18,10 @@ use std::{
     time::Duration,
 };
 
-use spdl_core::{
-    Position,
-    job::{Job, JobFile},
-    messages::{Session, SessionId},
-    order::Plan,
-    tuning::{Setting, TuningSettings},
-};
+use spdl_control::messages::Session;
+use spdl_insight::tuning::{Setting, TuningSettings};
+use spdl_job::{Job, JobFile};
+use spdl_order::Plan;
 use spdl_shard::{
     dataset::{PackOptions, PackSource, pack},
     manifest::Manifest,
@@ -34,6 +31,7 @@ use spdl_testkit::{
     proxy::{Proxy, RangesRead},
     s3::S3Server,
 };
+use spdl_types::{Position, SessionId};
 use spdl_worker::{
     budget::Budget,
     feed::{Access, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},

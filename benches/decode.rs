@@ -6,10 +6,9 @@
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use spdl_cli::pictures::Pictures;
-use spdl_core::{
-    Fingerprint, SampleId,
-    job::{DatasetFacts, Job, JobFile},
-};
+use spdl_job::{Job, JobFile};
+use spdl_order::DatasetFacts;
+use spdl_types::{Fingerprint, SampleId};
 use spdl_worker::decode::{Decoder, FieldTarget, SampleKey};
 
 const PICTURES: u64 = 64;

@@ -9,7 +9,7 @@ mod arguments;
 use std::time::{Duration, Instant};
 
 use spdl_client::{Client, Settings};
-use spdl_core::insight::{Change, Diagnosis};
+use spdl_insight::{Change, Diagnosis};
 use spdl_testkit::{
     processes::{self, Cluster},
     proxy::FaultScript,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bare::Bare;
-use spdl_core::job::JobFile;
+use spdl_job::JobFile;
 use spdl_shard::store::DatasetStore;
 use spdl_testkit::processes::{self, Cluster, ServerProcess, TestDataset, cpu_time, cpu_time_of_children};
 

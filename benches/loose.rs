@@ -16,15 +16,13 @@ use std::{
 
 use columns::COLUMNS;
 use spdl_cli::pictures::write_image_folder;
-use spdl_core::{
-    Position,
-    job::{Job, JobFile},
-    messages::{Session, SessionId},
-};
+use spdl_control::messages::Session;
+use spdl_job::{Job, JobFile};
 use spdl_shard::{
     dataset::{IndexOptions, PackOptions, PackSource, index, pack},
     store::DatasetStore,
 };
+use spdl_types::{Position, SessionId};
 use spdl_worker::{
     budget::Budget,
     feed::{FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},

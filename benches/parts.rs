@@ -11,16 +11,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_core::{
-    Position,
-    job::{Job, JobFile},
-    messages::{Session, SessionId},
-};
+use spdl_control::messages::Session;
+use spdl_job::{Job, JobFile};
 use spdl_shard::store::DatasetStore;
 use spdl_testkit::{
     proxy::{FaultScript, Proxy, RangesRead},
     s3::S3Server,
 };
+use spdl_types::{Position, SessionId};
 use spdl_worker::{
     budget::Budget,
     feed::{Access, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},

@@ -13,11 +13,8 @@ use std::{
     time::Duration,
 };
 
-use spdl_core::{
-    Position,
-    job::{Job, JobFile},
-    messages::{Session, SessionId},
-};
+use spdl_control::messages::Session;
+use spdl_job::{Job, JobFile};
 use spdl_shard::{manifest::Manifest, store::DatasetStore};
 use spdl_testkit::{
     median,
@@ -25,6 +22,7 @@ use spdl_testkit::{
     proxy::Proxy,
     s3::S3Server,
 };
+use spdl_types::{Position, SessionId};
 use spdl_worker::{
     budget::Budget,
     feed::{FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},

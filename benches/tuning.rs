@@ -14,12 +14,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_core::{
-    Position,
-    job::{Job, JobFile},
-    messages::{Session, SessionId, StoreStats},
+use spdl_control::messages::Session;
+use spdl_insight::{
+    StoreStats,
     tuning::{Setting, TuningChange, TuningSettings, TuningStatus},
 };
+use spdl_job::{Job, JobFile};
 use spdl_shard::{
     dataset::{PackOptions, PackSource, pack},
     store::DatasetStore,
@@ -28,6 +28,7 @@ use spdl_testkit::{
     proxy::{FaultScript, Proxy},
     s3::S3Server,
 };
+use spdl_types::{Position, SessionId};
 use spdl_worker::{
     budget::Budget,
     feed::{Access, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},

@@ -5,8 +5,9 @@ use std::{ops::Range, time::Instant};
 
 use bytes::Bytes;
 use rayon::prelude::*;
-use spdl_core::{SampleId, job::Job};
+use spdl_job::Job;
 use spdl_shard::store::DatasetStore;
+use spdl_types::SampleId;
 use spdl_worker::decode::{Decoder, FieldTarget, SampleKey};
 
 /// The samples of a dataset, and their decoder.

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},

@@ -3,15 +3,13 @@
 use std::path::Path;
 
 use spdl_cli::pictures::write_image_folder;
-use spdl_core::{
-    Position,
-    job::JobFile,
-    messages::{Session, SessionId},
-};
+use spdl_control::messages::Session;
+use spdl_job::JobFile;
 use spdl_shard::{
     dataset::{Jpegs, Overwrite, PackOptions, PackSource},
     store::DatasetStore,
 };
+use spdl_types::{Position, SessionId};
 use spdl_worker::{
     budget::Budget,
     feed::{FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},

@@ -2,12 +2,9 @@
 
 use std::{convert::Infallible, hint::black_box, path::Path, sync::mpsc, time::Duration};
 
-use spdl_core::{
-    Fingerprint, Position,
-    job::{DatasetFacts, EpochEnd, OrderParams},
-    order::{BatchParams, Plan},
-};
+use spdl_order::{BatchParams, DatasetFacts, EpochEnd, OrderParams, Plan};
 use spdl_pipeline::{Op, Pipeline};
+use spdl_types::{Fingerprint, Position};
 
 const BLOCKS: u32 = 10_000;
 const SAMPLES_PER_BLOCK: u32 = 100;

@@ -6,11 +6,9 @@ use std::{
     path::Path,
 };
 
-use spdl_core::{
-    Stage,
-    messages::{FromHome, Home, NodeId, StageStats, ToCoordinator, ToHome, WorkerHeartbeat, WorkerId},
-};
+use spdl_control::messages::{FromHome, Home, ToCoordinator, ToHome, WorkerHeartbeat};
 use spdl_testkit::{LONG, home::attach_request};
+use spdl_types::{NodeId, Stage, StageStats, WorkerId};
 use spdl_wire::{
     frame::{self, Message},
     home::{Attach, HomeListener, attach_local},

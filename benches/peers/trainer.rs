@@ -11,7 +11,7 @@ use std::{
 use clap::{Parser, Subcommand};
 use spdl_cli::local;
 use spdl_client::{Batch, Client, ClientError, Loader, Settings, Source};
-use spdl_core::job::JobFile;
+use spdl_job::JobFile;
 use spdl_worker::budget::Budget;
 
 type Failure = Box<dyn std::error::Error>;

@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use spdl_core::{
-    Position, Role, Stage,
+use spdl_control::{
+    Role,
     coordinator::{
         Answer, Change, ConnectionId, CoordinatorConfig, CoordinatorCore, Durability, Effect, MemoryState,
         NearestThenLeastLoaded, RequestPeer, SessionRecord,
         testing::{heartbeat, job, join, worker},
     },
-    messages::{
-        FromCoordinator, Join, NodeId, RankHeartbeat, RankStats, SessionId, StageStats, ToCoordinator, Transport,
-        WorkerHeartbeat,
-    },
+    messages::{FromCoordinator, Join, RankHeartbeat, RankStats, ToCoordinator, WorkerHeartbeat},
 };
+use spdl_insight::Transport;
+use spdl_types::{NodeId, Position, SessionId, Stage, StageStats};
 
 use crate::cost::{Cost, measure, resident_bytes};
 
@@ -83,10 +82,10 @@ impl Cluster {
         let mut cluster =
             Self { size, core, durability, state, now_ms: 0, written, peers: Vec::new(), ranks: Vec::new() };
         for number in 0..size.jobs {
-            let job = spdl_core::job::Job {
+            let job = spdl_job::Job {
                 samples: 1 << 40,
                 global_batch: 16_384,
-                order: spdl_core::job::OrderParams { window: 1 << 20, ..job("j").order },
+                order: spdl_order::OrderParams { window: 1 << 20, ..job("j").order },
                 ..job(&format!("job-{number}"))
             };
             assert_eq!(cluster.core.handle_job(0, Ok(job)), FromCoordinator::Done);

@@ -3,15 +3,12 @@
 use std::{fs, path::Path};
 
 use serde_json::{Value, json};
-use spdl_core::{
-    Fingerprint,
-    job::OrderParams,
-    order::{BatchParams, EpochEnd, Plan},
-};
+use spdl_order::{BatchParams, EpochEnd, OrderParams, Plan};
 use spdl_shard::{
     manifest::{BlockFacts, MANIFEST_NAME, ManifestBuilder, ShardFacts},
     store::DatasetStore,
 };
+use spdl_types::Fingerprint;
 
 use crate::cost::measure;
 
@@ -54,7 +51,7 @@ pub(crate) fn run(folder: &Path) -> Value {
     let planning = measure(|| plan = Some(Plan::new(&manifest.block_samples(), 17, order).expect("a plan")));
     let plan = plan.expect("it was made");
     let params = BatchParams { global_batch: GLOBAL_BATCH, epochs: 2, epoch_end: EpochEnd::Drop };
-    let (mut items, mut at) = (Vec::new(), spdl_core::Position::START);
+    let (mut items, mut at) = (Vec::new(), spdl_types::Position::START);
     let mut steps = || {
         for _ in 0..STEPS {
             let step = params.step(plan.samples(), at).expect("there are more steps");

@@ -13,13 +13,14 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use spdl_core::{
-    Position,
+use spdl_control::{
     coordinator::testing::{heartbeat, join},
     coordinators::LeaderDiscovery,
-    messages::{FromCoordinator, Join, NodeId, RankHeartbeat, RankStats, Refusal, ToCoordinator, Transport},
+    messages::{FromCoordinator, Join, RankHeartbeat, RankStats, Refusal, ToCoordinator},
 };
+use spdl_insight::Transport;
 use spdl_testkit::processes::{Cluster, TestDataset, cpu_time, resident_bytes};
+use spdl_types::{NodeId, Position};
 use spdl_wire::{
     certs::Identity,
     coordinators::CoordinatorClient,

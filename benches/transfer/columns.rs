@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fs, path::Path};
 
-use spdl_core::mix::splitmix64;
+use spdl_types::mix::splitmix64;
 
 use crate::floor::timed;
 

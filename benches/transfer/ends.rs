@@ -17,7 +17,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use serde::{Deserialize, Serialize};
-use spdl_core::{
+use spdl_control::{
     Role,
     messages::{FromHome, ToHome},
 };

@@ -22,7 +22,7 @@ use std::{
 };
 
 use ends::{End, Mark, Way};
-use spdl_core::Role;
+use spdl_control::Role;
 use spdl_testkit::{
     median,
     processes::{self, ServerProcess, TestDataset, cpu_time},

@@ -26,19 +26,17 @@ use std::{
 use spdl_client::{
     Batch, ClientError, Diagnoser, FreeSlot, Progress, Serving, Source, SourceEvent, StartFrom, State, WaitClock,
 };
-use spdl_core::{
-    Position,
-    job::{ENDLESS_EPOCHS, Job, JobError, JobFile},
-    messages::{Refusal, Session, SessionId, StageStats, StartReason, Transport},
-    order::{Plan, PlanError},
-    tuning::TuningSettings,
-};
+use spdl_control::messages::{Refusal, Session, StartReason};
+use spdl_insight::{Transport, tuning::TuningSettings};
+use spdl_job::{ENDLESS_EPOCHS, Job, JobError, JobFile};
 use spdl_ops::FunctionRegistry;
+use spdl_order::{Plan, PlanError};
 use spdl_shard::{
     dataset::DatasetError,
     store::{DatasetStore, StoreError},
     view::{Undecided, evaluate},
 };
+use spdl_types::{Position, SessionId, StageStats};
 use spdl_worker::{
     budget::{Budget, BudgetError},
     feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, SlotFreer, StoreAccess},

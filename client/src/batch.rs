@@ -2,10 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use spdl_core::{
-    Position, Receipt,
-    layout::{BatchView, Entry, Header, Layout, LayoutError},
-};
+use spdl_job::layout::{BatchView, Entry, Header, Layout, LayoutError};
+use spdl_order::Receipt;
+use spdl_types::Position;
 use spdl_wire::slab::{Slab, SlotRef};
 
 use crate::{BatchColumn, ColumnError, ContentDigest};

@@ -2,7 +2,8 @@
 
 use std::{future::Future, pin::pin, time::Duration};
 
-use spdl_core::{Position, insight::Diagnosis};
+use spdl_insight::Diagnosis;
+use spdl_types::Position;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::{ClientError, Diagnoser, Loader, Source};

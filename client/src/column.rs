@@ -2,10 +2,8 @@
 
 use bytemuck::Pod;
 use half::{bf16, f16};
-use spdl_core::{
-    job::DType,
-    layout::{BatchView, ColumnLayout, Place},
-};
+use spdl_job::layout::{BatchView, ColumnLayout, Place};
+use spdl_types::DType;
 
 /// A type that the elements of a column can have. A column of `bool` has only [bytes](BatchColumn::bytes), 0 or 1: a byte of memory
 /// that is shared with another process is no `bool` of Rust's.

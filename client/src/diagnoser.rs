@@ -3,10 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, FutureExt};
-use spdl_core::{
-    insight::{Diagnosis, Measured},
-    job::Job,
-};
+use spdl_insight::{Diagnosis, Measured};
+use spdl_job::Job;
 use tokio::task::AbortHandle;
 
 use crate::ClientError;
@@ -88,14 +86,14 @@ fn line(job: &str, found: Result<Option<Diagnosis>, ClientError>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use spdl_core::insight::{RankWindow, diagnose};
+    use spdl_insight::{RankWindow, diagnose};
 
     use super::*;
 
     #[test]
     fn a_line_names_the_job_its_rate_and_the_limit() {
         let rank = RankWindow { rank: 3, seconds: 5.0, samples: 640, ..RankWindow::default() };
-        let found = diagnose(rank, None::<Arc<spdl_core::insight::WorkerWindow>>);
+        let found = diagnose(rank, None::<Arc<spdl_insight::WorkerWindow>>);
         assert_eq!(line("a", Ok(Some(found))), "job `a`: 128 samples/s; rank 3 has no home: no worker serves it");
         assert_eq!(line("a", Ok(None)), "job `a`: nothing was measured yet");
         let error = ClientError::Undiagnosed { cause: "no coordinator answers".to_owned() };

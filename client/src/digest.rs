@@ -3,14 +3,14 @@
 use std::{fmt, ops::AddAssign, str::FromStr};
 
 use serde::{Deserialize, Serialize};
-use spdl_core::layout::BatchView;
+use spdl_job::layout::BatchView;
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// The sum, modulo 2^128, of one XXH3-128 per delivered entry, over the entry's epoch, offset, id and flags, and then
 /// the length and the bytes of each column. Like a receipt, it depends neither on the order of delivery nor on the
 /// number of ranks; unlike a receipt, it also proves the contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct ContentDigest(#[serde(with = "spdl_core::hex128")] pub u128);
+pub struct ContentDigest(#[serde(with = "spdl_types::hex128")] pub u128);
 
 impl ContentDigest {
     /// Returns the digest of one batch. Reads every byte, at about 10 GB/s per core.

@@ -1,6 +1,7 @@
 //! The errors of the client, in words that a trainer's owner can act on.
 
-use spdl_core::{client::RankError, layout::LayoutError, messages::Refusal};
+use spdl_control::{client::RankError, messages::Refusal};
+use spdl_job::layout::LayoutError;
 
 use crate::{ColumnError, StateError};
 
@@ -35,7 +36,7 @@ pub enum ClientError {
         /// How long the trainer has waited, in milliseconds.
         waited_ms: u64,
         /// The position of the missing batch.
-        position: spdl_core::Position,
+        position: spdl_types::Position,
         /// Which part of the system is waiting for what.
         explanation: String,
     },

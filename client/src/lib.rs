@@ -22,7 +22,7 @@
 //!
 //! A [`Client`] is a [`Loader`] over a [`remote`] source; an in-process loader is the same [`Loader`] over a pipeline
 //! in the trainer's process. The state machine in
-//! [`spdl_core::client`] makes all decisions; [`remote`] does the I/O. Batches arrive
+//! [`spdl_control::client`] makes all decisions; [`remote`] does the I/O. Batches arrive
 //! over shared memory or QUIC; only [`Serving`] shows which.
 
 mod batch;
@@ -50,7 +50,7 @@ pub use loader::Loader;
 pub use remote::{Builder, Client};
 pub use settings::Settings;
 pub use source::{Delivery, Serving, Source, SourceEvent};
-pub use spdl_core::{client::Progress, messages::Started};
+pub use spdl_control::{client::Progress, messages::Started};
 pub use start::StartFrom;
 pub use state::{State, StateError};
 pub use stats::{LoaderWindow, Stats};

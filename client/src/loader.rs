@@ -6,14 +6,14 @@ use std::{
 };
 
 use futures::Stream;
-use spdl_core::{
-    BatchId, Position, Receipt,
+use spdl_control::{
     client::Progress,
-    job::Job,
-    layout::Entry,
-    messages::{Session, StartReason, Transport},
-    order::RankSteps,
+    messages::{Session, StartReason},
 };
+use spdl_insight::Transport;
+use spdl_job::{Job, layout::Entry};
+use spdl_order::{RankSteps, Receipt};
+use spdl_types::{BatchId, Position};
 use spdl_wire::spans;
 use tracing::{Instrument, Span};
 

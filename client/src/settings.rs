@@ -2,11 +2,11 @@
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
-use spdl_core::{
+use spdl_control::{
     client::{AllowedTransports, ParseTransportsError},
     coordinators::Addresses,
-    job::is_name,
 };
+use spdl_job::is_name;
 use spdl_wire::{quic::QuicSettings, slab::MAX_SLOTS};
 
 use crate::{ClientError, StartFrom};
@@ -126,7 +126,7 @@ impl Settings {
     /// # Errors
     /// Returns [`ClientError::Setting`] when they are missing or invalid.
     pub fn addresses(&self) -> Result<Addresses, ClientError> {
-        let wrong = |error: spdl_core::coordinators::AddressError| ClientError::Setting {
+        let wrong = |error: spdl_control::coordinators::AddressError| ClientError::Setting {
             name: "SPDL_COORD",
             problem: error.to_string(),
         };

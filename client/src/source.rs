@@ -3,12 +3,10 @@
 use std::{error::Error, future::Future};
 
 use serde::{Deserialize, Serialize};
-use spdl_core::{
-    Position,
-    client::Progress,
-    layout::{Entry, Header},
-    messages::{StageStats, Transport},
-};
+use spdl_control::client::Progress;
+use spdl_insight::Transport;
+use spdl_job::layout::{Entry, Header};
+use spdl_types::{Position, StageStats};
 
 use crate::{Batch, ClientError, Diagnoser, WaitClock};
 

@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-use spdl_core::{Fingerprint, Position, messages::Start};
+use spdl_control::messages::Start;
+use spdl_types::{Fingerprint, Position};
 
 use crate::{ClientError, State};
 

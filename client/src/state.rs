@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
-use spdl_core::{Fingerprint, Position};
+use spdl_types::{Fingerprint, Position};
 
 /// The version of the text that [`State`] writes.
 const STATE_VERSION: u32 = 1;
@@ -15,7 +15,7 @@ const MAX_STATE_BYTES: usize = 4096;
 ///
 /// ```
 /// # use spdl_client::State;
-/// # use spdl_core::{Fingerprint, Position};
+/// # use spdl_types::{Fingerprint, Position};
 /// let state = State::new(Fingerprint(0xfeed), Position::new(3, 4096));
 /// let text = state.to_string();
 /// assert_eq!(text, r#"{"spdl_state":1,"job":"0000000000000000000000000000feed","epoch":3,"offset":4096}"#);

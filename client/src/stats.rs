@@ -3,12 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use spdl_core::{
-    histogram::DurationHistogram,
-    history::{History, StageHistory, StageRate, WINDOWS_MS},
-    layout::entry_flags,
-    messages::StageStats,
-};
+use spdl_insight::rates::{History, StageHistory, StageRate, WINDOWS_MS};
+use spdl_job::layout::entry_flags;
+use spdl_types::{StageStats, histogram::DurationHistogram};
 
 use crate::{Serving, WaitClock};
 
@@ -229,7 +226,7 @@ mod tests {
     fn a_window_has_what_was_delivered_since_its_beginning_and_the_wait_in_progress() {
         let started = Instant::now().checked_sub(Duration::from_secs(5)).unwrap();
         let mut tally = LoaderTally::new(started, WaitClock::default());
-        let stage = |items| vec![StageStats { items, ..StageStats::new(spdl_core::Stage::Decode) }];
+        let stage = |items| vec![StageStats { items, ..StageStats::new(spdl_types::Stage::Decode) }];
         let stats = |tally: &LoaderTally| tally.stats(Serving::default(), stage(7));
         assert_eq!(stats(&tally).windows, [], "there is no history");
         tally.add(100);

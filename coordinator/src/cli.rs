@@ -14,7 +14,7 @@ use crate::{
     shell::{Authority, CoordinatorSettings, DatasetLimits, Server, StartError},
     state::StateLocation,
 };
-use spdl_core::{Stores, coordinator::CoordinatorConfig};
+use spdl_control::{Stores, coordinator::CoordinatorConfig};
 
 pub use state::{StateAction, StateArgs};
 

@@ -1,6 +1,6 @@
 //! spdl-coord: jobs, sessions, membership and placement.
 //!
-//! The state machine in [`spdl_core::coordinator`] decides, [`state`] stores what must outlive the process, and the shell around them serves QUIC and
+//! The state machine in [`spdl_control::coordinator`] decides, [`state`] stores what must outlive the process, and the shell around them serves QUIC and
 //! HTTP. The coordinator never sees a sample; while it is down, running ranks keep receiving batches.
 
 pub mod cli;

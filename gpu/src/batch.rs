@@ -3,11 +3,9 @@
 use std::{fmt, sync::Arc};
 
 use spdl_client::{Batch, ColumnError, ContentDigest, Delivery};
-use spdl_core::{
-    Position, Receipt,
-    job::DType,
-    layout::{BatchView, Entry, Header, Layout},
-};
+use spdl_job::layout::{BatchView, Entry, Header, Layout};
+use spdl_order::Receipt;
+use spdl_types::{DType, Position};
 use spdl_wire::slab::Slab;
 
 use crate::{BatchPlacement, DeviceError, StreamHandle, Tensor, storage::Storage};

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use spdl_client::Batch;
-use spdl_core::{
-    job::{DType, ImageLayout},
-    layout::ColumnLayout,
-};
+use spdl_job::layout::ColumnLayout;
+use spdl_types::{DType, ImageLayout};
 use spdl_wire::slab::Slab;
 
 use crate::{

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use spdl_client::{Batch, ClientError, Loader, Progress, Serving, Source, SourceEvent};
-use spdl_core::{Position, layout::Layout, messages::StageStats};
+use spdl_job::layout::Layout;
+use spdl_types::{Position, StageStats};
 
 use crate::{Device, DeviceBatch, DeviceError, DeviceOptions, cuda::Prefetcher, device::DeviceKind, host::HostCopies};
 

@@ -1,10 +1,7 @@
 //! The options of a loader on a device: the number of buffers, and how pictures are normalised.
 
-use spdl_core::{
-    job::{DType, ImageLayout, Normalise},
-    layout::{ColumnLayout, Layout, Place},
-    mix::splitmix64,
-};
+use spdl_job::layout::{ColumnLayout, Layout, Place};
+use spdl_types::{DType, ImageLayout, Normalise, mix::splitmix64};
 
 use crate::DeviceError;
 
@@ -189,7 +186,7 @@ pub(crate) fn table(column: &NormaliseColumn) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spdl_core::job::{BytesColumn, Column, ColumnKind, ImageColumn};
+    use spdl_job::{BytesColumn, Column, ColumnKind, ImageColumn};
 
     fn layout() -> Layout {
         let image = |layout| ColumnKind::Image(ImageColumn { layout, size: [4, 5], ..ImageColumn::default() });

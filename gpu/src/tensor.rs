@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use crate::{BatchPlacement, DeviceError, StreamHandle, storage::Storage};
 

@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use spdl_client::{Batch, ClientError, Loader, Progress, Serving, Source, SourceEvent};
-use spdl_core::{
-    Position,
-    job::{DType, ImageLayout, Normalise},
-};
 use spdl_gpu::{BatchPlacement, Device, DeviceError, DeviceOptions, Flip, LoaderExt, NormaliseColumn, StreamHandle};
 use spdl_gpu_tests::feed::{FeedConfig, Maker, SlotMemory, label, text, write_pixels};
+use spdl_types::{DType, ImageLayout, Normalise, Position};
 use spdl_wire::slab::Slab;
 
 /// Returns a loader of `batches` batches of 24 pictures of 2 x 3 pixels, and the slab of `slots` slots that holds them.

@@ -19,10 +19,10 @@ use fast_image_resize::{
     images::{TypedCroppedImage, TypedImage, TypedImageRef},
     pixels::U8x3,
 };
-use spdl_jpeg::testing::{Rect, TARGET, XorShift, random_resized_crop, request};
 use spdl_jpeg::{
     Jpeg, Limits, LowerBound, Rgb, Scratch, SegmentTable, lower_bound, rewrite,
     scalable::{ScalablePicture, pack},
+    testing::{Rect, TARGET, XorShift, random_resized_crop, request},
 };
 use zune_jpeg::{
     JpegDecoder,

@@ -90,7 +90,7 @@ class TheBillOfMaterials(unittest.TestCase):
         self.assertIsNone(JsonStrictValidator(SchemaVersion.V1_6).validate_str(self.text))
 
     def test_has_what_the_programs_are_compiled_from(self) -> None:
-        self.assertLessEqual({"spdl-core", "tokio", "quinn", "rustls", "opentelemetry"}, self.names)
+        self.assertLessEqual({"spdl-control", "tokio", "quinn", "rustls", "opentelemetry"}, self.names)
 
     def test_lacks_what_only_builds_or_tests_them(self) -> None:
         self.assertFalse(self.names & {"syn", "serde_derive", "cc", "proptest", "spdl-testkit"})

@@ -15,7 +15,7 @@ use opentelemetry_sdk::{
     resource::{EnvResourceDetector, SdkProvidedResourceDetector},
     trace::SdkTracerProvider,
 };
-use spdl_core::messages::SessionId;
+use spdl_types::SessionId;
 use spdl_wire::spans;
 use tracing::{Metadata, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;

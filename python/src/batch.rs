@@ -7,11 +7,9 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyCapsule, PyDict},
 };
-use spdl_core::{
-    job::DType,
-    layout::{Entry, Header, entry_flags},
-};
 use spdl_gpu::{BatchPlacement, StreamHandle};
+use spdl_job::layout::{Entry, Header, entry_flags};
+use spdl_types::DType;
 
 use crate::{
     batch_memory::{Offsets, SharedBatch},

@@ -9,8 +9,9 @@ use std::{
 };
 
 use spdl_client::ContentDigest;
-use spdl_core::{Position, Receipt, job::DType};
 use spdl_gpu::{BatchPlacement, DeviceBatch, DeviceError, StreamHandle};
+use spdl_order::Receipt;
+use spdl_types::{DType, Position};
 use spdl_wire::slab::Slab;
 
 use crate::tensor_view::TensorView;

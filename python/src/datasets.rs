@@ -15,7 +15,6 @@ use std::{
 use parking_lot::Mutex;
 use pyo3::{prelude::*, pybacked::PyBackedBytes};
 use serde::Serialize;
-use spdl_core::size::parse_bytes;
 use spdl_shard::{
     dataset::{
         Annotations, ClassOrder, DatasetError, DatasetProgress, DatasetWriter, FieldChoice, IndexOptions, Jpegs,
@@ -26,6 +25,7 @@ use spdl_shard::{
     store::{DatasetStore, StoreError, StoreOptions},
     tar::KeyEnd,
 };
+use spdl_types::size::parse_bytes;
 use tokio::{
     runtime::{Builder, Runtime},
     sync::oneshot,

@@ -1,8 +1,8 @@
 //! The device that batches are delivered to, and its options, as Python gives them.
 
 use pyo3::prelude::*;
-use spdl_core::job::{DType, ImageLayout, Normalise};
 use spdl_gpu::{BatchPlacement, Device, DeviceOptions, Flip, NormaliseColumn};
+use spdl_types::{DType, ImageLayout, Normalise};
 
 use crate::errors::{self, ErrorKind};
 

@@ -1,7 +1,7 @@
 //! What limits a loader, as Python classes.
 
 use pyo3::prelude::*;
-use spdl_core::insight::{self, Change, Diagnosis, Limit, Term};
+use spdl_insight::{self as insight, Change, Diagnosis, Limit, Term};
 
 use crate::errors::ErrorKind;
 

@@ -7,8 +7,7 @@ use pyo3::{
 };
 use spdl_cli::local::LocalError;
 use spdl_client::ClientError;
-use spdl_core::client::RankError;
-use spdl_core::messages::Refusal;
+use spdl_control::{client::RankError, messages::Refusal};
 use spdl_gpu::DeviceError;
 
 /// The exceptions, by their names in Python.

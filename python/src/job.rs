@@ -8,7 +8,7 @@ use pyo3::{
     prelude::*,
     types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple},
 };
-use spdl_core::job::JobFile;
+use spdl_job::JobFile;
 
 use crate::errors::ErrorKind;
 

@@ -12,8 +12,8 @@ use std::{
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use spdl_client::{BlockingDiagnoser, ClientError, State};
-use spdl_core::Position;
 use spdl_gpu::{BatchPlacement, DeviceError};
+use spdl_types::Position;
 
 use crate::{
     batch::NativeBatch,

@@ -9,12 +9,11 @@ use spdl_client::{
     Batch, Blocking, BlockingDiagnoser, Builder, Client, ClientError, Loader, Settings, Source, StartFrom, Started,
     State, Stats,
 };
-use spdl_core::{
-    Position, Receipt,
-    job::{ENDLESS_EPOCHS, JobFile},
-    tuning::{Setting, TuningSettings},
-};
 use spdl_gpu::{DeviceError, LoaderExt};
+use spdl_insight::tuning::{Setting, TuningSettings};
+use spdl_job::{ENDLESS_EPOCHS, JobFile};
+use spdl_order::Receipt;
+use spdl_types::Position;
 use spdl_worker::{
     budget::{Budget, DEFAULT_DISK_BYTES, DiskBudget},
     transform::{Program, ProgramCode, TransformSettings},

@@ -1,7 +1,7 @@
 //! Where the elements of a tensor lie: type, shape, strides and address.
 
-use spdl_core::job::DType;
 use spdl_gpu::Tensor;
+use spdl_types::DType;
 
 /// The shape of a tensor, in elements. Its memory is part of the batch that it is exported with.
 #[derive(Clone, Debug)]

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use spdl_client::Started;
-use spdl_core::{
-    Position,
-    messages::{StageStats, StartReason},
-};
+use spdl_control::messages::StartReason;
+use spdl_types::{Position, StageStats};
 
 /// A position in the job's stream.
 #[pyclass(frozen, get_all, module = "spdl_cluster._native")]

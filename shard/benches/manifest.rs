@@ -4,8 +4,8 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use spdl_core::Fingerprint;
 use spdl_shard::manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts};
+use spdl_types::Fingerprint;
 
 const SHARDS: u32 = 1_000_000;
 const BLOCKS_PER_SHARD: u32 = 4;

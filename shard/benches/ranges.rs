@@ -15,8 +15,11 @@ use std::{
     time::Instant,
 };
 
-use spdl_jpeg::testing::{Rect, XorShift, random_resized_crop, request};
-use spdl_jpeg::{Axis, Jpeg, Limits, PictureRequest, ranges, scalable::ScalablePicture};
+use spdl_jpeg::{
+    Axis, Jpeg, Limits, PictureRequest, ranges,
+    scalable::ScalablePicture,
+    testing::{Rect, XorShift, random_resized_crop, request},
+};
 use spdl_shard::store::DatasetStore;
 
 /// Number of segments from one recorded place to the next.

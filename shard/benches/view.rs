@@ -10,12 +10,13 @@ use parquet::{
     file::{properties::WriterProperties, writer::SerializedFileWriter},
     schema::parser::parse_message_type,
 };
-use spdl_core::{mix::splitmix64, view::ViewFile};
+use spdl_job::ViewFile;
 use spdl_shard::{
     dataset::{IndexOptions, index},
     store::{DatasetStore, StoreOptions},
     view::evaluate,
 };
+use spdl_types::mix::splitmix64;
 
 const FILES: u64 = 10;
 const GROUPS: u64 = 10;

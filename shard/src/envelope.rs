@@ -56,9 +56,9 @@ pub enum FormatError {
         /// `record index`.
         kind: &'static str,
         /// Hash of the file.
-        found: spdl_core::Fingerprint,
+        found: spdl_types::Fingerprint,
         /// Hash in the manifest.
-        expected: spdl_core::Fingerprint,
+        expected: spdl_types::Fingerprint,
     },
     /// The manifest names a format that this program does not read.
     #[error("names the format `{format}`, which this program does not know: it was written by another spdl-cluster")]

@@ -1,7 +1,7 @@
 //! The index of a shard as it is going to be stored: in memory, or in temporary files if it is long.
 
 use bytes::Bytes;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use spdl_core::job::{JobError, JobFile, MAX_JOB_FILE_BYTES};
+use spdl_job::{JobError, JobFile, MAX_JOB_FILE_BYTES};
 
 /// Reads the job file at `path`. If its `dataset` is a relative path, it is relative to the folder of the file.
 ///

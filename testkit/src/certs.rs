@@ -6,7 +6,7 @@ use std::{
 };
 
 use quinn::Endpoint;
-use spdl_core::Role;
+use spdl_control::Role;
 use spdl_wire::{
     certs::{ClusterCa, Identity, LEAF_VALIDITY},
     quic::{self, QuicSettings},

@@ -1,10 +1,7 @@
 //! What a rank attaches to a home with, for tests and benchmarks of the channel between them.
 
-use spdl_core::{
-    Position,
-    client::testing,
-    messages::{Session, SessionId},
-};
+use spdl_control::{client::testing, messages::Session};
+use spdl_types::{Position, SessionId};
 use spdl_wire::home::Attach;
 
 /// Returns a session of one rank.

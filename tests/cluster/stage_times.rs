@@ -2,8 +2,8 @@
 //! what takes most of it is what was made slow.
 
 use serde_json::Value;
-use spdl_core::{Stage, messages::StageStats};
 use spdl_testkit::processes::{Cluster, ServerProcess, TestDataset};
+use spdl_types::{Stage, StageStats};
 
 /// How much of a worker's time is observed.
 const OBSERVED_MS: u64 = 3_000;

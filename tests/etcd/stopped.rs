@@ -1,7 +1,7 @@
 //! A leader that is suspended until after its lease has expired, and then continues.
 
 use rustix::process::Signal;
-use spdl_core::{
+use spdl_control::{
     Role,
     coordinator::testing,
     messages::{FromCoordinator, Join, Refusal, ToCoordinator},

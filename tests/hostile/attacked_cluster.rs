@@ -6,13 +6,14 @@ use std::{
 };
 
 use quinn::{Connection, Endpoint};
-use spdl_core::{
-    Position, Role,
-    job::JobFile,
-    messages::{Session, SessionId, ToHome},
+use spdl_control::{
+    Role,
+    messages::{Session, ToHome},
 };
+use spdl_job::JobFile;
 use spdl_shard::manifest::{MANIFEST_NAME, Manifest, MetadataPlace};
 use spdl_testkit::processes::{Cluster, LIMIT, TestDataset, ctl, resident_bytes, run};
+use spdl_types::{Position, SessionId};
 use spdl_wire::{
     certs::{ClusterCa, Identity, LEAF_VALIDITY},
     quic::{self, QuicSettings},

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
-use spdl_core::{
-    Role, Stage,
-    job::DType,
+use spdl_control::{
+    Role,
     messages::{FromHome, PROTOCOL_VERSION, ToHome},
 };
 use spdl_testkit::processes::LIMIT;
+use spdl_types::{DType, Stage};
 use spdl_wire::{
     frame::{self, MAGIC},
     home::{self, Attach, ClientReceiver, ClientSender},

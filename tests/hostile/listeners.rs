@@ -11,7 +11,7 @@ use std::{
 };
 
 use quinn::Endpoint;
-use spdl_core::Role;
+use spdl_control::Role;
 use spdl_testkit::{
     http,
     processes::{LIMIT, run},

@@ -1,10 +1,11 @@
 //! Valid certificates of the wrong role or the wrong cluster.
 
-use spdl_core::{
+use spdl_control::{
     Role,
-    messages::{FromCoordinator, ToCoordinator, WorkerId},
+    messages::{FromCoordinator, ToCoordinator},
 };
 use spdl_testkit::processes::LIMIT;
+use spdl_types::WorkerId;
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY},
     quic::{self, QuicError},

@@ -10,7 +10,6 @@ use std::{
 
 use rustix::process::Signal;
 use serde_json::Value;
-use spdl_core::Stage;
 use spdl_testkit::{
     processes::{Cluster, ServerProcess},
     proxy::{FaultScript, RequestFault},
@@ -18,6 +17,7 @@ use spdl_testkit::{
     stored::StoredPictures,
     udp_link::UdpLink,
 };
+use spdl_types::Stage;
 
 use super::cases::{Case, Pictures, Store, Trouble, UNLIMITED};
 

@@ -7,8 +7,8 @@ mod cases;
 use std::{collections::BTreeMap, process::ExitCode, time::Duration};
 
 use serde::Serialize;
-use spdl_core::mix::splitmix64;
 use spdl_testkit::{arguments::Arguments, processes::set_limit, skipped};
+use spdl_types::mix::splitmix64;
 
 use bench::{Bench, Outcome};
 use cases::{CASES, Case};

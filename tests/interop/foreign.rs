@@ -15,15 +15,14 @@ use std::{
 
 use bytes::Bytes;
 use serde::Deserialize;
-use spdl_core::{
-    Fingerprint, SampleId,
-    job::{DatasetFacts, JobFile},
-};
+use spdl_job::JobFile;
+use spdl_order::DatasetFacts;
 use spdl_testkit::{
     processes::{ctl, run},
     python::{python, run_script},
     root,
 };
+use spdl_types::{Fingerprint, SampleId};
 use spdl_worker::decode::{Decoder, FieldTarget, SampleKey};
 
 const SCRIPT: &str = "tests/interop/foreign.py";

@@ -5,7 +5,7 @@ use std::{
     fs,
 };
 
-use spdl_core::messages::CacheStats;
+use spdl_insight::CacheStats;
 use spdl_shard::{
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
     store::DatasetStore,

@@ -8,11 +8,9 @@ use std::{
     time::Duration,
 };
 
-use spdl_core::{
-    Position,
-    job::JobFile,
-    messages::{Session, SessionId, StoreStats},
-};
+use spdl_control::messages::Session;
+use spdl_insight::StoreStats;
+use spdl_job::JobFile;
 use spdl_shard::store::DatasetStore;
 use spdl_testkit::{
     LONG,
@@ -20,6 +18,7 @@ use spdl_testkit::{
     proxy::Proxy,
     s3::S3Server,
 };
+use spdl_types::{Position, SessionId};
 use spdl_worker::{
     budget::{Budget, DiskBudget},
     feed::{Access, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind, StoreAccess},
@@ -136,7 +135,7 @@ pub(crate) struct FedRank {
 }
 
 impl FedRank {
-    fn start(job: spdl_core::job::Job, settings: &FeedSettings) -> Self {
+    fn start(job: spdl_job::Job, settings: &FeedSettings) -> Self {
         let budget = Budget { cores: 1.0, memory_bytes: MEMORY_BYTES, disk: settings.disk.clone() };
         let stores = StoreAccess { retry: settings.retry.clone(), ..StoreAccess::default() };
         let access = Access { stores, ..Access::default() };

@@ -11,11 +11,12 @@ use std::{
 
 use bytes::Bytes;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
-use spdl_core::{
-    Role, Stage,
-    messages::{FromHome, Home, NodeId, StageStats, ToCoordinator, ToHome, WorkerHeartbeat, WorkerId},
+use spdl_control::{
+    Role,
+    messages::{FromHome, Home, ToCoordinator, ToHome, WorkerHeartbeat},
 };
 use spdl_testkit::home::attach_request;
+use spdl_types::{NodeId, Stage, StageStats, WorkerId};
 use spdl_wire::{
     certs::{ClusterCa, Identity, LEAF_VALIDITY},
     codec,

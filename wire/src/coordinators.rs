@@ -5,7 +5,7 @@ use std::time::Duration;
 use quinn::{Connection, Endpoint};
 
 use crate::quic::{Close, QuicError, connect_host, request, until_closed};
-use spdl_core::{
+use spdl_control::{
     Role,
     coordinators::{Addresses, LeaderDiscovery},
     messages::{FromCoordinator, Refusal, ToCoordinator},

@@ -13,7 +13,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::codec::{self, CodecError, MAX_MESSAGE_BYTES};
-use spdl_core::{
+use spdl_control::{
     help::HelpReply,
     messages::{FromCoordinator, FromHome, PROTOCOL_VERSION, ToCoordinator, ToHome},
     peers::{BlockReply, PeerRequest},

@@ -1,6 +1,6 @@
 //! The protocols between the processes of a cluster.
 //!
-//! What is sent is data of `spdl_core`: the messages, and batches in one layout, the same in a slot of shared memory and
+//! What is sent is data of the crates below `core/`: the messages, and batches in one layout, the same in a slot of shared memory and
 //! in the body of a QUIC stream. Here are their [`codec`], QUIC endpoints with mutual TLS, and the local channel over a
 //! Unix socket with a [`slab`] in a sealed memfd. The crates above decide what the messages mean.
 

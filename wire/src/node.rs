@@ -2,7 +2,7 @@
 
 use std::io;
 
-use spdl_core::messages::NodeId;
+use spdl_types::NodeId;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 

@@ -22,7 +22,7 @@ use rustix::{
     fs::{MemfdFlags, SealFlags},
     mm::{Advice, MapFlags, ProtFlags},
 };
-use spdl_core::MAX_SLAB_BYTES;
+use spdl_control::MAX_SLAB_BYTES;
 
 /// The most slots of a slab.
 pub const MAX_SLOTS: u32 = 4096;

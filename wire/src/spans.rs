@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use spdl_core::messages::SessionId;
+use spdl_types::SessionId;
 use tracing::{Span, debug_span, error_span};
 
 /// Whether a span is that of a batch, or lies inside one.

@@ -6,8 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_core::{
-    Stage,
+use spdl_control::{
     messages::{FromCoordinator, ToCoordinator},
     trace::{
         ClockOffset, MAX_PART_SPANS, MAX_PROCESS_SPANS, MAX_TRACE_MS, RoundTrip, SpanState, TraceOrder, TracePart,
@@ -15,6 +14,7 @@ use spdl_core::{
     },
 };
 use spdl_pipeline::stats::{Interval, Recording, UnitState};
+use spdl_types::Stage;
 
 use crate::coordinators::{CoordinatorClient, CoordinatorError};
 

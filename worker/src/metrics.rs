@@ -8,13 +8,12 @@ use prometheus_client::{
     metrics::{MetricType, counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use spdl_core::histogram::DurationBuckets;
-use spdl_core::{
-    help::HelpStats,
-    messages::{RankStats, StageStats, StoreStats},
-    peers::PeerStats,
+use spdl_control::{help::HelpStats, messages::RankStats, peers::PeerStats};
+use spdl_insight::{
+    StoreStats,
     tuning::{Tunable, TunedValue},
 };
+use spdl_types::{StageStats, histogram::DurationBuckets};
 use spdl_wire::rejections::Rejections;
 
 use crate::{

@@ -9,10 +9,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::{
-    messages::StageStats,
-    tuning::{Interval, Tunable, Tuner, TuningChange, TuningSettings, TuningStatus},
-};
+use spdl_insight::tuning::{Interval, Tunable, Tuner, TuningChange, TuningSettings, TuningStatus};
+use spdl_types::StageStats;
 use tokio::sync::watch;
 
 use crate::{feed::Resources, fetch::UsageTimes};

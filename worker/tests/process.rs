@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-use spdl_core::Role;
+use spdl_control::Role;
 use spdl_testkit::{LONG, http, processes::ServerProcess};
 use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 

@@ -11,12 +11,10 @@ use std::{
 };
 
 use serde::Serialize;
-use spdl_core::{
-    Position, Receipt, SampleId,
-    coordinators::Addresses,
-    job::BadSamples,
-    order::{BatchParams, Item, ItemKind},
-};
+use spdl_control::coordinators::Addresses;
+use spdl_job::BadSamples;
+use spdl_order::{BatchParams, Item, ItemKind, Receipt};
+use spdl_types::{Position, SampleId};
 use spdl_wire::quic::QuicSettings;
 
 use super::{

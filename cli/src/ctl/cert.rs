@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use spdl_core::Role;
+use spdl_control::Role;
 use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
 use super::{CtlError, Outcome, output::outln, report};

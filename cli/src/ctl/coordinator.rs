@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_core::{
+use spdl_control::{
     coordinators::{Addresses, LeaderDiscovery},
     messages::{FromCoordinator, ToCoordinator},
 };

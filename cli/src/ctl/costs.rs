@@ -3,7 +3,7 @@
 use std::{collections::HashMap, ops::Range};
 
 use serde::Serialize;
-use spdl_core::order::{ItemKind, Plan, Step};
+use spdl_order::{ItemKind, Plan, Step};
 use spdl_shard::manifest::Manifest;
 
 /// The most samples that costs are computed from.

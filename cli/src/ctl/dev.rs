@@ -24,7 +24,7 @@ use rustix::{
     process::{geteuid, setsid},
 };
 use serde::{Deserialize, Serialize};
-use spdl_core::Role;
+use spdl_control::Role;
 use spdl_wire::local::MAX_PATH_BYTES;
 use tokio::sync::mpsc;
 

@@ -1,13 +1,16 @@
 //! The errors of the subcommands, and hints on what to do about them.
 
-use spdl_core::client::RankError;
+use spdl_control::client::RankError;
 use std::{io, path::PathBuf};
 
 use crate::local::LocalError;
 use spdl_client::ClientError;
+use spdl_control::messages::Refusal;
 use spdl_coordinator::StartError;
-use spdl_core::{Fingerprint, job::JobError, messages::Refusal, order::PlanError};
+use spdl_job::JobError;
+use spdl_order::PlanError;
 use spdl_shard::{dataset::DatasetError, store::StoreError};
+use spdl_types::Fingerprint;
 use spdl_wire::{certs::CertError, coordinators::CoordinatorError, quic::QuicError};
 
 /// An error that a command prints on standard error. The text names the subject; [`CtlError::hint`] suggests a remedy.

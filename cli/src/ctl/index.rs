@@ -2,13 +2,13 @@
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-use spdl_core::size::parse_bytes;
 use spdl_shard::{
     dataset::{IndexOptions, OldMetadata, ShardList, Splits, index_until},
     format::{Format, files::FileTable, format_called, format_names},
     store::{DatasetStore, StoreOptions},
     tar::KeyEnd,
 };
+use spdl_types::size::parse_bytes;
 
 use super::{Outcome, allocator, class_args::ClassArgs, interrupt, pack, progress::ProgressLine};
 

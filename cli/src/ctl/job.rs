@@ -7,15 +7,17 @@ use std::{
 };
 
 use clap::Subcommand;
-use spdl_core::{
+use spdl_control::{
     coordinator::JobStatus,
-    job::{Callable, Column, EpochEnd, Job, JobFile, SampleShape, job_file_schema},
     messages::{FromCoordinator, ToCoordinator},
 };
+use spdl_job::{Callable, Column, Job, JobFile, job_file_schema};
+use spdl_order::EpochEnd;
 use spdl_shard::{
     store::{DatasetStore, StoreOptions},
     view::save_view,
 };
+use spdl_types::SampleShape;
 use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
 
 use super::{

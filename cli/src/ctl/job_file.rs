@@ -6,20 +6,16 @@ use std::{
     sync::Arc,
 };
 
-use spdl_core::{
-    Position,
-    job::{Job, JobFile},
-    messages::Refusal,
-    order::{BatchParams, OrderParams, Plan, PlanError},
-    redact,
-    view::{SampleSet, ViewFile},
-};
+use spdl_control::messages::Refusal;
+use spdl_job::{Job, JobFile, ViewFile, redact};
+use spdl_order::{BatchParams, OrderParams, Plan, PlanError, view::SampleSet};
 use spdl_shard::{
     dataset::DatasetError,
     manifest::Manifest,
     store::DatasetStore,
     view::{EvaluatedView, Undecided, evaluate, open_view},
 };
+use spdl_types::Position;
 use spdl_worker::feed::StoreAccess;
 
 use super::{CtlError, output, progress::ProgressLine};

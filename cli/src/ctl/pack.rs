@@ -2,7 +2,6 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use spdl_core::size::parse_bytes;
 use spdl_shard::{
     dataset::{
         Annotations, DatasetReport, FieldChoice, Jpegs, NewFolders, Overwrite, PackOptions, PackOrder, PackPart,
@@ -10,6 +9,7 @@ use spdl_shard::{
     },
     store::{DatasetStore, StoreOptions},
 };
+use spdl_types::size::parse_bytes;
 
 use super::{
     CtlError, Outcome, allocator,

@@ -3,11 +3,8 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use spdl_core::{
-    Position,
-    job::OrderParams,
-    order::{BatchParams, ItemKind, Step},
-};
+use spdl_order::{BatchParams, ItemKind, OrderParams, Step};
+use spdl_types::Position;
 
 use super::{
     CtlError, Outcome,

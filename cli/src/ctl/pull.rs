@@ -8,7 +8,7 @@ use std::{
 };
 
 use spdl_client::{Builder, Client, Settings, StartFrom, State};
-use spdl_core::client::AllowedTransports;
+use spdl_control::client::AllowedTransports;
 
 use super::{
     CtlError, Outcome,

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use spdl_core::job::Job;
+use spdl_job::Job;
 use spdl_shard::{
     format::ShardIndex,
     manifest::Manifest,

@@ -7,7 +7,7 @@ use std::{
 
 use clap::Subcommand;
 use serde::Serialize;
-use spdl_core::{
+use spdl_control::{
     coordinator::{JobStatus, RunStatus, Status},
     messages::{Refusal, RunName, ToCoordinator},
 };

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use spdl_core::coordinator::Status;
+use spdl_control::coordinator::Status;
 
 use super::{CtlError, Outcome, coordinator::Connection, output::outln, report, status, table::wrapped};
 

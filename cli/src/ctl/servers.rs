@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
-use spdl_core::Role;
+use spdl_control::Role;
 use spdl_wire::quic::QuicSettings;
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},

@@ -2,15 +2,18 @@
 
 use std::process::ExitCode;
 
-use spdl_core::{
-    Position, Stage,
+use spdl_control::{
     coordinator::{JobStatus, RankStatus, RunStatus, SessionStatus, Status, WorkerStatus},
     help::HelpStats,
-    history::{StageRate, WINDOWS_MS},
-    messages::{FromCoordinator, StageStats, StoreStats, ToCoordinator},
+    messages::{FromCoordinator, ToCoordinator},
     peers::PeerStats,
+};
+use spdl_insight::{
+    StoreStats,
+    rates::{StageRate, WINDOWS_MS},
     tuning::{Tunable, TunedValue},
 };
+use spdl_types::{Position, Stage, StageStats};
 
 use super::{
     CtlError, Outcome,

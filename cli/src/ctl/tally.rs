@@ -9,7 +9,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use spdl_client::{Batch, ContentDigest, Loader, Source, State, Stats};
-use spdl_core::{Receipt, layout::entry_flags, messages::Transport};
+use spdl_insight::Transport;
+use spdl_job::layout::entry_flags;
+use spdl_order::Receipt;
 
 use super::{CtlError, output::outln, plan::StepLine, report};
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde::Serialize;
-use spdl_core::{
+use spdl_control::{
     coordinator::Status,
     messages::{FromCoordinator, ToCoordinator},
     trace::{MAX_TRACE_MS, TracePart, TraceProgress, TraceSource},

@@ -3,16 +3,14 @@
 
 use std::{path::Path, process::ExitCode};
 
-use spdl_core::{
-    Fingerprint, SampleId,
-    job::{DatasetFacts, JobFile},
-    size::parse_bytes,
-};
+use spdl_job::JobFile;
+use spdl_order::DatasetFacts;
 use spdl_shard::{
     dataset::{Against, FieldChoice, PackSource, PictureCheck, VerifyOptions, VerifyReport, verify},
     manifest::{MANIFEST_NAME, MetadataPlace},
     store::DatasetStore,
 };
+use spdl_types::{Fingerprint, SampleId, size::parse_bytes};
 use spdl_worker::decode::{BadSampleProblem, Decoder, FieldTarget, SampleKey};
 
 use super::{CtlError, Outcome, allocator, output::outln, progress::ProgressLine, report};

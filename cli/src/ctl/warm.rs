@@ -7,13 +7,10 @@ use std::{
 };
 
 use serde::Serialize;
-use spdl_core::{
-    Position, Stage,
-    job::Job,
-    messages::{Session, SessionId},
-    size::parse_bytes,
-    tuning::{Setting, TuningSettings},
-};
+use spdl_control::messages::Session;
+use spdl_insight::tuning::{Setting, TuningSettings};
+use spdl_job::Job;
+use spdl_types::{Position, SessionId, Stage, size::parse_bytes};
 use spdl_worker::{
     budget::{Budget, DiskBudget},
     feed::{Access, DiskCacheState, FeedError, FeedEvent, FeedRequest, RankFeed, Resources, SlabKind},

@@ -1,6 +1,7 @@
 //! The part of a dataset that a job's order has in use at once, beside what the workers' caches hold.
 
-use spdl_core::{coordinator::Status, job::Job};
+use spdl_control::coordinator::Status;
+use spdl_job::Job;
 use spdl_shard::manifest::Manifest;
 
 use super::report;
@@ -41,10 +42,9 @@ fn in_use(job: &Job, blocks: u32, dataset_bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use spdl_core::{
-        Fingerprint,
-        job::{DatasetFacts, JobFile},
-    };
+    use spdl_job::JobFile;
+    use spdl_order::DatasetFacts;
+    use spdl_types::Fingerprint;
 
     use super::*;
 

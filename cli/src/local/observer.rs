@@ -4,12 +4,9 @@ use std::{sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 use spdl_client::{Progress, WaitClock};
-use spdl_core::{
-    Position,
-    insight::{Measured, Presence, RankWindow, WorkerHistory, WorkerTotals},
-    messages::{RankStats, StageStats, Transport},
-    recent::RecentEvents,
-};
+use spdl_control::messages::RankStats;
+use spdl_insight::{Measured, Presence, RankWindow, Transport, WorkerHistory, WorkerTotals, recent::RecentEvents};
+use spdl_types::{Position, StageStats};
 use spdl_worker::feed::{FeedRequest, FeedView, Resources};
 
 /// The shortest time between two notes of the totals, in milliseconds.

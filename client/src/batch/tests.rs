@@ -1,10 +1,11 @@
 //! Tests of batches in the slots of a real slab.
 
 use parking_lot::Mutex;
-use spdl_core::{
-    job::{BytesColumn, Column, ColumnKind, DType, ImageColumn, IntColumn},
+use spdl_job::{
+    BytesColumn, Column, ColumnKind, ImageColumn, IntColumn,
     layout::{Place, entry_flags},
 };
+use spdl_types::DType;
 use spdl_wire::slab::Slab;
 
 use super::*;

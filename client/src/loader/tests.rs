@@ -1,10 +1,9 @@
 //! Tests of the loader over a source that the test fills.
 
 use futures::StreamExt;
-use spdl_core::{
-    client::testing::job,
-    messages::{SessionId, Transport},
-};
+use spdl_control::client::testing::job;
+use spdl_insight::Transport;
+use spdl_types::SessionId;
 use spdl_wire::slab::Slab;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -126,8 +125,10 @@ async fn a_wait_that_is_too_long_is_explained_and_loses_nothing() {
 #[tokio::test]
 async fn an_error_of_the_source_ends_the_loader() {
     let (bench, mut loader) = Bench::new();
-    let error =
-        ClientError::from(spdl_core::client::RankError::Fault { home: "w1".into(), message: "no such shard".into() });
+    let error = ClientError::from(spdl_control::client::RankError::Fault {
+        home: "w1".into(),
+        message: "no such shard".into(),
+    });
     bench.events.send(Err(error.clone())).unwrap();
     assert_eq!(loader.next().await.unwrap_err(), error);
     assert_eq!(loader.next().await.unwrap_err(), ClientError::Closed);

@@ -4,7 +4,7 @@ use std::{future::Future, path::PathBuf, time::Duration};
 
 use super::{Client, Remote, join};
 use crate::{Blocking, ClientError, Settings, StartFrom, State};
-use spdl_core::client::AllowedTransports;
+use spdl_control::client::AllowedTransports;
 
 /// The settings of a client that [`Builder::connect`] creates.
 #[derive(Clone, Debug, Default)]

@@ -6,14 +6,14 @@ use std::{
 };
 
 use quinn::Endpoint;
-use spdl_core::{
-    Stage,
+use spdl_control::{
     client::SessionEvent,
     coordinators::{Addresses, LeaderDiscovery},
     messages::{FromCoordinator, ToCoordinator},
     trace::{STEP, TraceSource},
 };
 use spdl_pipeline::stats::{Recording, StageCounters};
+use spdl_types::Stage;
 use spdl_wire::{
     coordinators::CoordinatorClient,
     quic::CONNECT_TIMEOUT,

@@ -5,12 +5,13 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use futures::future::join_all;
 use parking_lot::Mutex;
 use quinn::Endpoint;
-use spdl_core::{
+use spdl_control::{
     client::{LinkId, SessionCore, SessionEffect, SessionEvent},
     coordinators::Addresses,
-    layout::Layout,
-    messages::{Session, Stall, StartReason, ToCoordinator},
+    messages::{Session, StartReason, ToCoordinator},
 };
+use spdl_insight::Stall;
+use spdl_job::layout::Layout;
 use spdl_pipeline::stats::StageCounters;
 use spdl_wire::{home::Attach, spans};
 use tokio::{

@@ -4,12 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::try_join_all;
 use quinn::Endpoint;
-use spdl_core::{
+use spdl_control::{
     Role,
     client::{HomeTransport, LinkId, SessionEvent},
-    layout::Layout,
-    messages::{FromHome, Home, Stall},
+    messages::{FromHome, Home},
 };
+use spdl_insight::Stall;
+use spdl_job::layout::Layout;
 use spdl_wire::{
     home::{Attach, ChannelError, ClientReceiver, ClientSender, attach_local, attach_quic},
     quic::connect,

@@ -1,6 +1,6 @@
 //! The remote session: gets batches from a home that the coordinator assigns.
 //!
-//! One task drives the [core](spdl_core::client), one sends requests to the coordinator, and one per link talks to a home.
+//! One task drives the [core](spdl_control::client), one sends requests to the coordinator, and one per link talks to a home.
 //! They communicate only by messages.
 
 mod builder;
@@ -16,13 +16,13 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::{
-    Position,
+use spdl_control::{
     client::{JoinRequest, LinkId, Progress, SessionCore, SessionEvent, Timing},
-    insight::Measured,
-    messages::{Session, StageStats, Stall, StartReason},
+    messages::{Session, StartReason},
 };
+use spdl_insight::{Measured, Stall};
 use spdl_pipeline::stats::StageCounters;
+use spdl_types::{Position, StageStats};
 use spdl_wire::{certs::Identity, node::this_node, quic::client_endpoint};
 use tokio::sync::{mpsc, oneshot};
 
@@ -200,7 +200,7 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
     let Builder { settings, global_batch } = builder;
     settings.check()?;
     if rank >= world {
-        return Err(spdl_core::messages::Refusal::RankOutOfRange { rank, world }.into());
+        return Err(spdl_control::messages::Refusal::RankOutOfRange { rank, world }.into());
     }
     let addresses = settings.addresses()?;
     let endpoints = endpoints(&settings)?;

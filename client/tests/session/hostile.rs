@@ -10,12 +10,12 @@ use crate::cluster::{
 };
 use quinn::{Connection, SendStream};
 use spdl_client::{Client, ClientError};
-use spdl_core::{
-    Position, Role,
+use spdl_control::{
+    Role,
     client::AllowedTransports,
-    job::DType,
-    messages::{FromCoordinator, FromHome, Home, NodeId, PROTOCOL_VERSION, Session, StartReason, ToHome, WorkerId},
+    messages::{FromCoordinator, FromHome, Home, PROTOCOL_VERSION, Session, StartReason, ToHome},
 };
+use spdl_types::{DType, NodeId, Position, WorkerId};
 use spdl_wire::{
     codec,
     frame::{self, FrameReader, MAGIC},

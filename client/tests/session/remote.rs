@@ -9,11 +9,13 @@ use crate::cluster::{
     job, take,
 };
 use spdl_client::{Client, ClientError, ContentDigest, State};
-use spdl_core::{
-    Fingerprint, Position, Receipt, Stage,
+use spdl_control::{
     client::{AllowedTransports, RankError},
-    messages::{Refusal, RunName, SessionId, Stall, Start, Transport},
+    messages::{Refusal, RunName, Start},
 };
+use spdl_insight::{Stall, Transport};
+use spdl_order::Receipt;
+use spdl_types::{Fingerprint, Position, SessionId, Stage};
 
 fn script(thens: impl IntoIterator<Item = (u64, Then)>) -> HomeScript {
     HomeScript { thens: VecDeque::from_iter(thens), ..HomeScript::default() }
@@ -249,7 +251,8 @@ async fn heartbeats_and_the_last_message_carry_what_the_trainer_has_taken() {
     let coordinator = TestCoordinator::start(&cluster, 1, vec![home.home.clone()]);
     let mut client = cluster.client(coordinator.address).connect(0, 1).await.unwrap();
     take(&mut client, 2, |_| ()).await;
-    let acknowledged = |heartbeat: &&spdl_core::messages::RankHeartbeat| heartbeat.acknowledged == Position::new(0, 16);
+    let acknowledged =
+        |heartbeat: &&spdl_control::messages::RankHeartbeat| heartbeat.acknowledged == Position::new(0, 16);
     let heartbeat =
         coordinator.record.wait("the heartbeat", |record| record.heartbeats.iter().find(acknowledged).cloned()).await;
     assert_eq!(

@@ -10,7 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::{
+use spdl_control::{
     Role,
     coordinator::{ConnectionId, RequestPeer},
 };

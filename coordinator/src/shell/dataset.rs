@@ -7,17 +7,15 @@ use std::{
     time::Duration,
 };
 
-use spdl_core::{
-    Fingerprint, Stores,
-    job::{DatasetFacts, Job, JobError, JobFile},
-    messages::Refusal,
-    redact,
-};
+use spdl_control::{Stores, messages::Refusal};
+use spdl_job::{Job, JobError, JobFile, redact};
+use spdl_order::DatasetFacts;
 use spdl_shard::{
     FormatError,
     store::{DatasetStore, StoreError},
     view::{open_view, view_facts},
 };
+use spdl_types::Fingerprint;
 use tokio::{
     sync::Semaphore,
     task::{JoinError, JoinHandle},

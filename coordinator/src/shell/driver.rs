@@ -6,14 +6,14 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::{
+use spdl_control::{
     coordinator::{
         Answer, ClusterNote, ConnectionId, CoordinatorConfig, CoordinatorCore, Durability, Durable, Effect, EventPage,
         HistoryPage, HistoryQuery, LogLevel, NearestThenLeastLoaded, RequestPeer, Status,
     },
-    job::Job,
     messages::{FromCoordinator, Refusal, ToCoordinator},
 };
+use spdl_job::Job;
 
 use super::{
     dataset::{DatasetChecks, DatasetLimits},
@@ -192,7 +192,7 @@ fn log(note: &ClusterNote) {
 #[cfg(test)]
 mod tests {
     use parking_lot::Condvar;
-    use spdl_core::{
+    use spdl_control::{
         coordinator::{Change, MemoryState, Role, testing},
         messages::WorkerHeartbeat,
     };

@@ -25,7 +25,7 @@ use crate::{
         Committed, Condition, EtcdError, EtcdKeys, EtcdState, Gateway, Granted, LeaseDeadline, StateStoreError, TxnOp,
     },
 };
-use spdl_core::coordinator::CoordinatorConfig;
+use spdl_control::coordinator::CoordinatorConfig;
 
 /// The number of renewals within the time of one lease.
 const RENEWALS: u32 = 5;

@@ -8,10 +8,8 @@ use std::{
     time::Duration,
 };
 
-use spdl_core::{
-    job::{JobFile, MAX_JOB_FILE_BYTES},
-    messages::FromCoordinator,
-};
+use spdl_control::messages::FromCoordinator;
+use spdl_job::{JobFile, MAX_JOB_FILE_BYTES};
 
 use spdl_shard::resolve_dataset;
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use parking_lot::RwLock;
-use spdl_core::{
+use spdl_control::{
     coordinator::{ConnectionId, RequestPeer, Status},
     messages::{FromCoordinator, Refusal, ToCoordinator},
 };

@@ -9,11 +9,11 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use spdl_core::{
+use spdl_control::{
     coordinator::{JobStatus, RankStatus, SessionStatus, Status},
-    insight::Limit,
     messages::{FromCoordinator, ToCoordinator},
 };
+use spdl_insight::Limit;
 use spdl_wire::rejections::Rejections;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

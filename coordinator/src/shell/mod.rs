@@ -23,7 +23,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::{Role, coordinator::CoordinatorConfig, coordinators::Addresses};
+use spdl_control::{Role, coordinator::CoordinatorConfig, coordinators::Addresses};
 use spdl_process::http::HttpListener;
 use spdl_shard::store::{StoreError, StoreOptions};
 use spdl_wire::{

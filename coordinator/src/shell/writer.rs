@@ -16,7 +16,8 @@ use crate::{
     error_text,
     state::{StateStore, StateStoreError},
 };
-use spdl_core::{backoff::Backoff, coordinator::Change};
+use spdl_control::coordinator::Change;
+use spdl_types::backoff::Backoff;
 
 /// The longest pause before a retry of a failed write.
 const MAX_RETRY: Duration = Duration::from_secs(5);
@@ -183,7 +184,7 @@ mod tests {
 
     use super::*;
     use crate::state::StateStoreError;
-    use spdl_core::coordinator::{Durable, JobRecord, MemoryState, testing};
+    use spdl_control::coordinator::{Durable, JobRecord, MemoryState, testing};
 
     /// A state in memory that the test can also read, with a disk that can refuse writes.
     #[derive(Clone, Default)]

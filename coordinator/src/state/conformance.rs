@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use spdl_core::{
-    Fingerprint, Position, Receipt, SampleId,
+use spdl_control::{
     coordinator::{
         Answer, BadSampleRecord, BadSampleReport, Change, ConnectionId, CoordinatorConfig, CoordinatorCore, Durable,
         JobRecord, NearestThenLeastLoaded, RankRecord, RequestPeer, Role, SessionRecord, Successor, testing,
     },
-    job::Job,
-    messages::{FromCoordinator, Join, NodeId, SessionId, Start, StartReason, ToCoordinator},
+    messages::{FromCoordinator, Join, Start, StartReason, ToCoordinator},
 };
+use spdl_job::Job;
+use spdl_order::Receipt;
+use spdl_types::{Fingerprint, NodeId, Position, SampleId, SessionId};
 
 use super::StateStore;
 

@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{StateStoreError, restored};
-use spdl_core::coordinator::{BadSampleRecord, Durable, JobRecord, SessionRecord};
+use spdl_control::coordinator::{BadSampleRecord, Durable, JobRecord, SessionRecord};
 
 /// The version of the file format.
 const VERSION: u32 = 1;

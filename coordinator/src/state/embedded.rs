@@ -18,7 +18,7 @@ use super::{
     guard::{Copy, guarded},
     tables::{self, TableReader},
 };
-use spdl_core::coordinator::{Change, Durable};
+use spdl_control::coordinator::{Change, Durable};
 
 /// Memory for cached pages.
 const CACHE_BYTES: usize = 8 << 20;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::coordinator::usable_lease;
+use spdl_control::coordinator::usable_lease;
 
 /// The time, by this coordinator's own clock, until which it is certain to lead. Shared by the task that renews the
 /// lease and all code that relies on it.

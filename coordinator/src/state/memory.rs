@@ -1,6 +1,6 @@
 //! The store whose state is in memory, for tests.
 
-use spdl_core::coordinator::{Change, Durable, MemoryState};
+use spdl_control::coordinator::{Change, Durable, MemoryState};
 
 use super::{StateStore, StateStoreError};
 

@@ -26,7 +26,7 @@ pub(crate) use folder::write_whole;
 pub use lease_deadline::LeaseDeadline;
 pub use location::{LocationError, StateLocation};
 
-use spdl_core::coordinator::{Change, Durable, JobRecord};
+use spdl_control::coordinator::{Change, Durable, JobRecord};
 
 /// A store of the durable state.
 pub trait StateStore: Send {
@@ -55,7 +55,7 @@ pub trait StateStore: Send {
 /// The version of the stored format. All earlier versions can be read:
 ///
 /// 1. had no runs: a session had no `run`, `epochs`, `reason`, `launch`, `is_takeover` or `replaces`, a rank no
-///    `since_unix_s`. [`SessionRecord`](spdl_core::coordinator::SessionRecord) documents the defaults.
+///    `since_unix_s`. [`SessionRecord`](spdl_control::coordinator::SessionRecord) documents the defaults.
 ///
 /// A state of an earlier version is raised to this one when it is opened: an earlier program would treat the sessions
 /// of all runs of a job as those of one run.

@@ -4,10 +4,8 @@ use std::path::Path;
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use serde::{Serialize, de::DeserializeOwned};
-use spdl_core::{
-    SampleId,
-    coordinator::{BadSampleRecord, BadSampleReport, Change, Durable, JobRecord, SessionRecord},
-};
+use spdl_control::coordinator::{BadSampleRecord, BadSampleReport, Change, Durable, JobRecord, SessionRecord};
+use spdl_types::SampleId;
 
 use super::{Dump, FORMAT, StateStoreError, is_readable, restored};
 

@@ -10,13 +10,15 @@ use std::{
 
 use rustix::process::Signal;
 use serde_json::Value;
-use spdl_core::{
-    Fingerprint, Receipt, Role,
+use spdl_control::{
+    Role,
     coordinator::testing,
-    messages::{FromCoordinator, Home, RankHeartbeat, SessionId, ToCoordinator, WorkerHeartbeat},
+    messages::{FromCoordinator, Home, RankHeartbeat, ToCoordinator, WorkerHeartbeat},
 };
+use spdl_order::Receipt;
 use spdl_shard::manifest::{BlockFacts, MANIFEST_NAME, ManifestBuilder, ShardFacts};
 use spdl_testkit::{http, ports, processes::ServerProcess};
+use spdl_types::{Fingerprint, SessionId};
 use spdl_wire::{
     certs::{ClusterCa, LEAF_VALIDITY},
     quic::{self, QuicError, QuicSettings},

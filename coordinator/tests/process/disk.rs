@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use spdl_core::{
+use spdl_control::{
     Role,
     messages::{FromCoordinator, Join, Refusal, ToCoordinator},
 };

@@ -3,7 +3,7 @@
 use std::{fs, net::SocketAddr, process::Command};
 
 use serde_json::Value;
-use spdl_core::{Role, messages::FromCoordinator};
+use spdl_control::{Role, messages::FromCoordinator};
 use spdl_testkit::http::{HttpAnswer, get_with};
 
 use crate::cluster::{CoordinatorProcess, TIME_LIMIT, dataset, heartbeat, join, refused, worker};
@@ -110,7 +110,7 @@ async fn history_and_events_show_what_was() {
     let mut offset = 0;
     let history = loop {
         offset += 8;
-        client.ask(heartbeat(spdl_core::messages::SessionId(1), 0, 10, offset)).await;
+        client.ask(heartbeat(spdl_types::SessionId(1), 0, 10, offset)).await;
         serving.ask(worker(1)).await;
         let (code, text) = coordinator.get(&format!("/history?session=1&ranks=0&workers={id}"));
         assert_eq!(code, 200, "{text}");

@@ -10,10 +10,11 @@ use std::{ffi::OsStr, fs, path::Path};
 
 use cluster::{CoordinatorProcess, TestPeer, command, dataset, heartbeat, job_text, join, refused, worker};
 use rustix::process::Signal;
-use spdl_core::{
-    Position, Role,
-    messages::{FromCoordinator, Home, Refusal, Session, ToCoordinator, WorkerId},
+use spdl_control::{
+    Role,
+    messages::{FromCoordinator, Home, Refusal, Session, ToCoordinator},
 };
+use spdl_types::{Position, WorkerId};
 use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
 async fn joined(peer: &TestPeer, request: ToCoordinator) -> (Session, Option<Home>) {

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use spdl_core::{
+use spdl_control::{
     Role,
     messages::{FromCoordinator, ToCoordinator},
 };

@@ -2,7 +2,7 @@
 
 use std::{fs, net::UdpSocket};
 
-use spdl_core::Role;
+use spdl_control::Role;
 
 use crate::cluster::CoordinatorProcess;
 

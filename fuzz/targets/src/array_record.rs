@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use highway::{HighwayHash as _, HighwayHasher, Key};
-use spdl_core::Fingerprint;
 use spdl_shard::{
     format::{
         OpenError, ShardIndex,
@@ -13,6 +12,7 @@ use spdl_shard::{
     },
     manifest::{Manifest, ManifestBuilder, ShardFacts},
 };
+use spdl_types::Fingerprint;
 
 use crate::files::with_checksum;
 

@@ -1,14 +1,15 @@
 //! The coordinator's core: any peer with a valid certificate can send it anything, at any time, in any order.
 
-use spdl_core::{
-    Fingerprint,
+use spdl_control::{
     coordinator::{
         Answer, ConnectionId, CoordinatorConfig, CoordinatorCore, Durable, Effect, MAX_JOBS, MAX_WORKERS,
         NearestThenLeastLoaded, RequestPeer, Role,
     },
-    job::{DatasetFacts, JobFile},
     messages::{FromCoordinator, Refusal, ToCoordinator},
 };
+use spdl_job::JobFile;
+use spdl_order::DatasetFacts;
+use spdl_types::Fingerprint;
 use spdl_wire::codec;
 
 use crate::{

@@ -4,11 +4,10 @@ use std::io::Cursor;
 
 use bytes::Bytes;
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
-use spdl_core::{
-    Fingerprint, SampleId,
-    job::{Column, DatasetFacts, JobFile},
-};
+use spdl_job::{Column, JobFile};
+use spdl_order::DatasetFacts;
 use spdl_shard::format::FieldValue;
+use spdl_types::{Fingerprint, SampleId};
 use spdl_worker::decode::{BadSampleCause, Decoder, FieldTarget, PictureLimits, SampleKey};
 
 use crate::{

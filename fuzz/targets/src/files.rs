@@ -1,11 +1,12 @@
 //! Manifests, record indexes and file indexes. The checksums are corrected first, because otherwise hardly any input would pass them.
 
-use spdl_core::{Fingerprint, SampleId, job::OrderParams, order::Plan};
+use spdl_order::{OrderParams, Plan};
 use spdl_shard::{
     format::format_called,
     index::{IndexBuilder, RecordIndex, Segments},
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
 };
+use spdl_types::{Fingerprint, SampleId};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Bytes of the envelope's head and of a manifest's header: `docs/spec/formats.md`.

@@ -1,11 +1,11 @@
 //! Formats of other programs: the index of an MDS shard and the values of its samples, compressed shards, TFRecord files.
 
 use bytes::Bytes;
-use spdl_core::Fingerprint;
 use spdl_shard::format::{
     Compressed, Compression, format_called,
     tfrecord::{FrameReader, features, value},
 };
+use spdl_types::Fingerprint;
 
 use crate::{files::with_checksum, input::FuzzInput};
 

@@ -1,12 +1,10 @@
 //! The region of a batch, as a client receives it from its home.
 
-use spdl_core::{
-    job::{
-        BytesColumn, Column, ColumnKind, DType, ImageColumn, ImageOp, IntColumn, Resize, Size, TensorColumn,
-        TensorEncoding,
-    },
+use spdl_job::{
+    BytesColumn, Column, ColumnKind, ImageColumn, ImageOp, IntColumn, Resize, Size, TensorColumn, TensorEncoding,
     layout::{BatchView, ColumnLayout, Header, Layout, Place},
 };
+use spdl_types::DType;
 use spdl_wire::slab::Slab;
 
 use crate::input::FuzzInput;

@@ -7,16 +7,18 @@ use std::{
 };
 
 use futures::FutureExt;
-use spdl_core::{
-    BatchId, Fingerprint, Position, Receipt, SampleId, Stage,
+use spdl_control::{
     help::{DecodeRequest, HelpJob, HelpReply, HelpReport, HelperList, StoredField, StoredSample, StoredValue},
-    insight::{Measured, RankWindow, WorkerWindow},
-    job::DType,
     messages::*,
     peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerRequest, PeerStats, Readers, SessionReaders},
     trace::*,
+};
+use spdl_insight::{
+    Measured, RankWindow, WorkerWindow,
     tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
+use spdl_order::Receipt;
+use spdl_types::{BatchId, DType, Fingerprint, Position, SampleId, Stage};
 use spdl_wire::{
     codec,
     frame::{self, FrameReader, Message},

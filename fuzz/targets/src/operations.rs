@@ -1,6 +1,6 @@
 //! Operations of a job on decoded pictures: their parameters come from users, and the sizes of pictures from datasets.
 
-use spdl_core::job::ImageOp;
+use spdl_job::ImageOp;
 use spdl_operations::{OperationScratch, RgbPicture};
 use spdl_worker::decode::{PictureLimits, PictureOps};
 

@@ -9,7 +9,6 @@ use parquet::{
     file::{properties::WriterProperties, writer::SerializedFileWriter},
     schema::parser::parse_message_type,
 };
-use spdl_core::Fingerprint;
 use spdl_shard::{
     format::{
         ShardIndex, format_called,
@@ -17,6 +16,7 @@ use spdl_shard::{
     },
     manifest::{Manifest, ManifestBuilder, ShardFacts},
 };
+use spdl_types::Fingerprint;
 
 use crate::files::with_checksum;
 

@@ -17,7 +17,7 @@ pub(crate) fn read(data: &[u8]) {
 
 /// Makes a cluster for the seed, so that its certificates are valid on the day of the run.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    use spdl_core::Role;
+    use spdl_control::Role;
     use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
     let folder =

@@ -1,11 +1,10 @@
 //! A session that a client sends to a worker, or a coordinator to a client: everything that is done with it before any
 //! data.
 
-use spdl_core::{
-    Fingerprint, Position,
-    job::{DatasetFacts, Job, JobFile},
-    messages::{Session, SessionId, ToHome},
-};
+use spdl_control::messages::{Session, ToHome};
+use spdl_job::{Job, JobFile};
+use spdl_order::DatasetFacts;
+use spdl_types::{Fingerprint, Position, SessionId};
 use spdl_wire::codec;
 use spdl_worker::decode::Decoder;
 
@@ -16,7 +15,7 @@ pub(crate) fn read(data: &[u8]) {
         return;
     }
     let layout = session.layout();
-    assert!(layout.slot_bytes() as u64 <= spdl_core::MAX_BATCH_BYTES, "{} bytes", layout.slot_bytes());
+    assert!(layout.slot_bytes() as u64 <= spdl_control::MAX_BATCH_BYTES, "{} bytes", layout.slot_bytes());
     assert!(layout.fixed_bytes() <= layout.slot_bytes());
     let batch = session.batches();
     for start in [from, session.start, Position::START] {

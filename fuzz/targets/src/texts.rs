@@ -1,12 +1,11 @@
 //! Text that comes from people, other tools and checkpoints: job files, annotations, trainer states, short words.
 
 use spdl_client::State;
-use spdl_core::{
-    Fingerprint, Position, Receipt, Role,
-    job::{DatasetFacts, Job, JobFile},
-    messages::{Session, SessionId},
-};
+use spdl_control::{Role, messages::Session};
+use spdl_job::{Job, JobFile};
+use spdl_order::{DatasetFacts, Receipt};
 use spdl_shard::voc::Annotation;
+use spdl_types::{Fingerprint, Position, SessionId};
 
 use crate::input::{FuzzInput, append_piece};
 
@@ -65,7 +64,7 @@ pub(crate) fn job(data: &[u8]) {
         let session =
             Session { id: SessionId(1), world: 1, global_batch: job.global_batch, start: Position::START, job };
         if session.check(0).is_ok() {
-            assert!(session.layout().slot_bytes() as u64 <= spdl_core::MAX_BATCH_BYTES);
+            assert!(session.layout().slot_bytes() as u64 <= spdl_control::MAX_BATCH_BYTES);
         }
     }
 }

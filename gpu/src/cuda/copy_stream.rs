@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 use spdl_client::Batch;
-use spdl_core::layout::Layout;
+use spdl_job::layout::Layout;
 
 use super::{
     completion::Job,
@@ -369,7 +369,7 @@ fn grid_rows(from: PictureColumn) -> u32 {
 /// Returns the offset of a column of pictures in its batch.
 fn offset(batch: &Batch, index: usize) -> usize {
     match batch.layout().columns()[index].place {
-        spdl_core::layout::Place::Fixed { offset, .. } => offset,
-        spdl_core::layout::Place::Ragged { .. } => unreachable!("pictures have one size"),
+        spdl_job::layout::Place::Fixed { offset, .. } => offset,
+        spdl_job::layout::Place::Ragged { .. } => unreachable!("pictures have one size"),
     }
 }

@@ -8,8 +8,8 @@ use std::{
 
 use parking_lot::Mutex;
 use spdl_client::{Batch, ClientError, Progress, Serving, Source, SourceEvent};
-use spdl_core::{Position, Stage, messages::StageStats};
 use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
+use spdl_types::{Position, Stage, StageStats};
 use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
@@ -55,7 +55,7 @@ impl Prefetcher {
     pub(crate) fn start<S: Source<Batch = Batch, Error = ClientError>>(
         source: S,
         context: &Arc<Context>,
-        layout: &spdl_core::layout::Layout,
+        layout: &spdl_job::layout::Layout,
         options: DeviceOptions,
     ) -> Result<Self, DeviceError> {
         let buffers = options.buffers;

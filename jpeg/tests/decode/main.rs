@@ -13,8 +13,7 @@ mod segments;
 use std::cell::RefCell;
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-use spdl_jpeg::testing::XorShift;
-use spdl_jpeg::{Axis, Error, Jpeg, Limits, PictureRequest, Rgb, Scratch};
+use spdl_jpeg::{Axis, Error, Jpeg, Limits, PictureRequest, Rgb, Scratch, testing::XorShift};
 
 /// Loads a bundled photograph as RGB pixels.
 fn photograph(name: &str) -> image::RgbImage {

@@ -3,10 +3,10 @@
 use std::fs;
 
 use jpeg_encoder::SamplingFactor;
-use spdl_jpeg::testing::XorShift;
 use spdl_jpeg::{
     Error, Jpeg, Limits, PictureRequest, Rgb, Scratch, Unsupported,
     scalable::{Parts, PictureHead, ScalablePicture, pack, restore},
+    testing::XorShift,
 };
 
 use crate::{STYLE, Style, cut, encoded, rendered, scaled, unscaled};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use pyo3::{exceptions::PyBufferError, prelude::*, sync::PyOnceLock, types::PyCapsule};
-use spdl_core::job::DType;
 use spdl_gpu::BatchPlacement;
+use spdl_types::DType;
 
 use crate::{dlpack, tensor_view::TensorView};
 

@@ -13,8 +13,8 @@ use pyo3::{
     prelude::*,
     types::{PyIterator, PyList},
 };
-use spdl_core::Position;
 use spdl_pipeline::Op;
+use spdl_types::Position;
 
 use super::{
     SourceFailure,

@@ -10,7 +10,7 @@ use object_store::{
     path::Path,
 };
 use parking_lot::Mutex;
-use spdl_core::redact;
+use spdl_job::redact;
 use spdl_shard::store::{DatasetStore, StoreError};
 use tokio::runtime::Runtime;
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::Position;
+use spdl_types::Position;
 
 /// The batches that left the source, up to the first one that is not settled.
 #[derive(Debug, Default)]

@@ -9,8 +9,8 @@ use pyo3::{
     pybacked::{PyBackedBytes, PyBackedStr},
     types::{PyList, PyTuple},
 };
-use spdl_core::job::{DType, ImageLayout, Normalise};
 use spdl_pixels::{AxisSpan, ChannelFormat, Frame, PictureLimits, PictureScratch, PictureSpec, PixelWriter};
+use spdl_types::{DType, ImageLayout, Normalise};
 use spdl_worker::decode::read_numpy;
 
 use super::{

@@ -2,11 +2,11 @@
 
 use std::cell::RefCell;
 
-use spdl_core::job::{DType, ImageLayout, Normalise};
 use spdl_pixels::{
     Frame, Orientation, PixelWriter,
     resize::{Area, Filter, Picture, Resizer},
 };
+use spdl_types::{DType, ImageLayout, Normalise};
 
 use super::{
     array::Array,

@@ -13,7 +13,7 @@ use pyo3::{
     pybacked::PyBackedBytes,
     types::{PyCapsule, PyCapsuleMethods},
 };
-use spdl_core::job::ImageOp;
+use spdl_job::ImageOp;
 use spdl_operations::{OperationScratch, RgbPicture};
 use spdl_pixels::PictureLimits;
 use spdl_worker::decode::PictureOps;

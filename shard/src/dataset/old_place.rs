@@ -3,7 +3,8 @@
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use spdl_core::{Fingerprint, view::MAX_VIEW_BYTES};
+use spdl_order::view::MAX_VIEW_BYTES;
+use spdl_types::Fingerprint;
 
 use super::{DatasetError, folder::remove, in_parts::is_part_name, listing::Listing, replace::UNFINISHED_NAME};
 use crate::{

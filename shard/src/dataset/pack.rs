@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use spdl_core::messages::StageStats;
 use spdl_pipeline::{Op, Pipeline, PipelinePlan};
+use spdl_types::StageStats;
 
 use super::{
     Annotations, DEFAULT_SHARD_BYTES, DatasetError, DatasetProgress, DatasetReport, FieldChoice, PackSource,

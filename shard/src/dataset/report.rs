@@ -19,7 +19,7 @@ use crate::{
     manifest::Manifest,
     tar::{OddMembers, TarAnomaly},
 };
-use spdl_core::{Fingerprint, messages::StageStats};
+use spdl_types::{Fingerprint, StageStats};
 
 /// Progress of the work. The total of records is known when packing, the total of bytes otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

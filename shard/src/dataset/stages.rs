@@ -8,8 +8,8 @@ use std::{
 };
 
 use futures::{Stream, stream};
-use spdl_core::messages::StageStats;
 use spdl_pipeline::{Op, Pipeline, PipelineError, PipelinePlan};
+use spdl_types::StageStats;
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},

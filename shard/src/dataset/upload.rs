@@ -5,7 +5,7 @@ use std::{io::ErrorKind, path::Path};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, WriteMultipart};
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 use tokio::io::AsyncReadExt;
 use xxhash_rust::xxh3::Xxh3;
 

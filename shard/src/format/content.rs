@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use super::npy::npy;
 

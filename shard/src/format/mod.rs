@@ -32,10 +32,13 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
-use crate::dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden_shard};
-use crate::{FormatError, manifest::Shard};
+use crate::{
+    FormatError,
+    dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden_shard},
+    manifest::Shard,
+};
 
 /// All formats. Where no format is given for a folder, the first format of this table that recognises it counts.
 static FORMATS: [&dyn Format; 6] =

@@ -1,7 +1,7 @@
 //! Writes `.npy` files: the form in which numbers and arrays leave the formats that know their types.
 
 use bytes::Bytes;
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use super::Array;
 

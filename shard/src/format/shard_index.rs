@@ -4,7 +4,7 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use super::{Checksum, Compressed, FieldValue, RecordKey, StoredObject};
 use crate::{index::Segments, manifest::Shard};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{IndexError, KIND, MAX_NAMES, RecordIndex, Segments, VERSION_WITHOUT_TABLES};
 use crate::{index_file::IndexFile, temporary::Spool};
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 /// Collects the records of a shard in order and writes its record index.
 #[derive(Debug, Default)]

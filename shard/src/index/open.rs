@@ -9,7 +9,7 @@ use super::{
     VERSION_WITHOUT_TABLES,
 };
 use crate::envelope::{check, section_offsets, u32_at, u64_at};
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 impl RecordIndex {
     /// Opens the record index whose hash in the manifest is `expected`.

@@ -1,7 +1,7 @@
 //! The base of a manifest: the folder that the shards lie in, if it is not the manifest's own folder. It is text from a
 //! file that anyone may have written; what it may refer to is checked here and where the folder is opened.
 
-use spdl_core::{redact, secret_in};
+use spdl_job::{redact, secret_in};
 
 use super::open::is_relative_path;
 

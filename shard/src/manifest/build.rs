@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::{
     BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, SHARD_BYTES, VERSION_WITHOUT_BASE,

@@ -23,7 +23,8 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use spdl_core::{Fingerprint, job::DatasetFacts};
+use spdl_order::DatasetFacts;
+use spdl_types::Fingerprint;
 
 use crate::{
     envelope::{FileKind, text, u32_at, u64_at, u128_at},

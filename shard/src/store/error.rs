@@ -5,7 +5,7 @@ use std::{error::Error, io::ErrorKind};
 use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::{FormatError, manifest::MANIFEST_NAME};
-use spdl_core::redact;
+use spdl_job::redact;
 
 /// Why a dataset's folder or something in it cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -17,7 +17,7 @@ use super::{
     profile::AwsProfile,
     tls::TrustedCertificates,
 };
-use spdl_core::{redact, secret_in};
+use spdl_job::{redact, secret_in};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreMode {

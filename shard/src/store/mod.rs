@@ -24,7 +24,7 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use object_store::{ObjectStore, path::Path};
-use spdl_core::redact;
+use spdl_job::redact;
 
 use crate::{
     blocking,

@@ -7,7 +7,7 @@ use object_store::{aws::AmazonS3ConfigKey, azure::AzureConfigKey, gcp::GoogleCon
 use url::Url;
 
 use super::{StoreError, hub, tls};
-use spdl_core::redact;
+use spdl_job::redact;
 
 /// The variable that names a netrc file.
 const NETRC: &str = "NETRC";

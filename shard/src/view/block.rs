@@ -9,10 +9,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use spdl_core::{
-    Fingerprint,
-    view::{Expression, Value, ViewFile},
-};
+use spdl_job::ViewFile;
+use spdl_order::view::{Expression, Value};
+use spdl_types::Fingerprint;
 
 use tokio::sync::OnceCell;
 

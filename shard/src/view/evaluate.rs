@@ -9,11 +9,12 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
-use spdl_core::{
-    Fingerprint, SampleId,
-    job::{DatasetFacts, KeyProblem},
-    view::{Expression, SampleSet, SampleSetBuilder, SetError, ViewFile},
+use spdl_job::{KeyProblem, ViewFile};
+use spdl_order::{
+    DatasetFacts,
+    view::{Expression, SampleSet, SampleSetBuilder, SetError},
 };
+use spdl_types::{Fingerprint, SampleId};
 
 use super::{
     block::{BlockResult, OpenBlock, SharedReads, ViewRules},

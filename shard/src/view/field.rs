@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use spdl_core::{job::DType, view::Value};
+use spdl_order::view::Value;
+use spdl_types::DType;
 
 use crate::{
     format::{Array, Content, FieldValue, KEY_NAME, Record, ShardIndex},

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use spdl_core::{
-    Fingerprint, SampleId,
-    job::DatasetFacts,
+use spdl_order::{
+    DatasetFacts,
     view::{MAX_VIEW_BYTES, SampleSet},
 };
+use spdl_types::{Fingerprint, SampleId};
 
 use crate::{
     FormatError,

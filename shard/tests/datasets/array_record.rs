@@ -6,7 +6,6 @@ use crate::counting::counted;
 use bytes::Bytes;
 use highway::{HighwayHash as _, HighwayHasher, Key};
 use proptest::prelude::*;
-use spdl_core::Fingerprint;
 use spdl_shard::{
     dataset::{DatasetError, DatasetReport, IndexOptions, Overwrite, VerifyOptions, index, unpack, verify},
     format::{
@@ -17,6 +16,7 @@ use spdl_shard::{
     manifest::{Manifest, ManifestBuilder, ShardFacts},
     store::DatasetStore,
 };
+use spdl_types::Fingerprint;
 
 const BLOCK_BYTES: u64 = 1000;
 

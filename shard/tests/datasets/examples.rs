@@ -3,17 +3,15 @@
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use serde_json::Value;
-use spdl_core::{
-    Fingerprint,
-    job::{
-        ArgumentsFile, BadSamples, BoxFormat, BoxLabelsKeys, BoxStorage, BoxesKeys, BytesColumn, BytesKeys,
-        CategoryKeys, CenterCrop, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DType, DatasetFacts,
-        DecodeFile, EpochEnd, Fill, FunctionFile, GeometryKeys, ImageColor, ImageDepth, ImageKeys, ImageLayout,
-        ImageOp, ImageSizeKeys, Interpolation, JobFile, JsonKeys, MaskKeys, NoKeys, Normalise, OneHotKeys, OrderFile,
-        RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, SourceDigest, TensorEncoding,
-        TensorKeys, TextKeys,
-    },
+use spdl_job::{
+    ArgumentsFile, BadSamples, BoxFormat, BoxLabelsKeys, BoxStorage, BoxesKeys, BytesColumn, BytesKeys, CategoryKeys,
+    CenterCrop, ColumnFile, ColumnKind, CropBox, DEFAULT_BAD_FRACTION, DecodeFile, Fill, FunctionFile, GeometryKeys,
+    ImageKeys, ImageOp, ImageSizeKeys, Interpolation, JobFile, JsonKeys, MaskKeys, NoKeys, OneHotKeys, OrderFile,
+    RandomFlip, RandomResizedCrop, Resize, ReturnedFile, ReturnsFile, Size, SourceDigest, TensorEncoding, TensorKeys,
+    TextKeys,
 };
+use spdl_order::{DatasetFacts, EpochEnd};
+use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
-use spdl_core::Fingerprint;
 use spdl_shard::{
     dataset::{
         DatasetError, DatasetProgress, DatasetReport, IndexOptions, LeftOutReason, Overwrite, VerifyOptions, index,
@@ -12,6 +11,7 @@ use spdl_shard::{
     manifest::{Manifest, ManifestBuilder},
     store::{DatasetStore, StoreOptions},
 };
+use spdl_types::Fingerprint;
 
 const GOLDEN_INDEX: &[u8] = include_bytes!("../golden/files-v1.idx");
 const GOLDEN_MANIFEST: &[u8] = include_bytes!("../golden/manifest-v2.spdl");

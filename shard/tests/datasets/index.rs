@@ -1,8 +1,8 @@
 //! The record index: round trips, the golden files of all versions, and hostile bytes.
 
 use proptest::prelude::*;
-use spdl_core::Fingerprint;
 use spdl_shard::index::{IndexBuilder, IndexError, RecordIndex, Segments};
+use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The golden files without tables of segments, and with them.

@@ -1,8 +1,8 @@
 //! The manifest: round trips, the golden files of its versions, and hostile bytes.
 
 use proptest::prelude::*;
-use spdl_core::Fingerprint;
 use spdl_shard::manifest::{Block, BlockFacts, Manifest, ManifestBuilder, ManifestError, ShardFacts};
+use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::xxh3_128;
 
 const GOLDEN: &[u8] = include_bytes!("../golden/manifest-v1.spdl");

@@ -5,12 +5,12 @@ use std::{fs, io::Write as _, path::Path};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use spdl_core::Fingerprint;
 use spdl_shard::{
     dataset::{DatasetError, DatasetReport, IndexOptions, Overwrite, VerifyOptions, index, verify},
     format::{OpenError, ShardIndex, format_called},
     store::DatasetStore,
 };
+use spdl_types::Fingerprint;
 
 const GOLDEN_INDEX: &[u8] = include_bytes!("../golden/mds-v1.idx");
 const GOLDEN_COMPRESSED: &[u8] = include_bytes!("../golden/mds-compressed-v1.idx");

@@ -20,7 +20,6 @@ use parquet::{
     schema::parser::parse_message_type,
 };
 use proptest::prelude::*;
-use spdl_core::{Fingerprint, job::DType};
 use spdl_shard::{
     dataset::{DatasetProgress, DatasetReport, IndexOptions, VerifyOptions, index, unpack, verify},
     format::{
@@ -29,6 +28,7 @@ use spdl_shard::{
     },
     store::{DatasetStore, StoreOptions},
 };
+use spdl_types::{DType, Fingerprint};
 
 const SCHEMA: &str = "message rows { optional binary picture; required int64 label; optional group scores (LIST) { \
                       repeated group list { required float element; } } }";

@@ -8,12 +8,12 @@ use parquet::{
     file::{properties::WriterProperties, writer::SerializedFileWriter},
     schema::parser::parse_message_type,
 };
-use spdl_core::job::DType;
 use spdl_shard::{
     dataset::{IndexOptions, index},
     format::{Array, FieldValue, OpenError},
     store::DatasetStore,
 };
+use spdl_types::DType;
 
 /// Writes a file with one column, and returns what is read of each row.
 async fn read_back<T: DataType>(column: &str, values: &[T::T]) -> Vec<Result<Option<FieldValue>, OpenError>> {

@@ -13,7 +13,7 @@ use parquet::{
     file::{properties::WriterProperties, writer::SerializedFileWriter},
     schema::parser::parse_message_type,
 };
-use spdl_core::{SampleId, view::ViewFile};
+use spdl_job::ViewFile;
 use spdl_shard::{
     dataset::{ClassOrder, DatasetProgress, IndexOptions, index},
     manifest::Manifest,
@@ -21,6 +21,7 @@ use spdl_shard::{
     tar::{TAR_END, append_member},
     view::{EvaluatedView, evaluate, open_view, save_view},
 };
+use spdl_types::SampleId;
 
 const SCHEMA: &str = "message rows { required binary picture; required int64 width; optional float nsfw; required binary split (UTF8); }";
 const ROWS: usize = 3_000;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use spdl_core::mix::{GAMMA, mix};
 use spdl_testkit::processes::Cluster;
+use spdl_types::mix::{GAMMA, mix};
 
 const WORKER_EVERY: Duration = Duration::from_secs(3);
 const COORDINATOR_EVERY: Duration = Duration::from_secs(10);

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use spdl_core::layout::{Entry, Header};
 use spdl_gpu::{Device, DeviceOptions};
+use spdl_job::layout::{Entry, Header};
 
 use crate::{
     checks::{TIMEOUT, words},

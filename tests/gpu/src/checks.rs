@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use spdl_core::job::{DType, ImageLayout, Normalise};
 use spdl_gpu::{Device, DeviceBatch, DeviceError, DeviceOptions, Flip, NormaliseColumn, Tensor};
+use spdl_types::{DType, ImageLayout, Normalise};
 use spdl_wire::slab::Slab;
 
 use crate::{

@@ -10,14 +10,17 @@ use std::{
 };
 
 use spdl_client::{Batch, Blocking, ClientError, FreeSlot, Loader, Progress, Serving, Source, SourceEvent};
-use spdl_core::{
-    Fingerprint, Position,
-    job::{BadSamples, BytesColumn, Column, ColumnKind, DType, EpochEnd, ImageColumn, IntColumn, Job, OrderParams},
+use spdl_control::messages::Session;
+use spdl_gpu::{Device, DeviceError, DeviceOptions, LoaderExt, OnDevice};
+use spdl_job::{
+    BadSamples, BytesColumn, Column, ColumnKind, ImageColumn, IntColumn, Job,
     layout::{Entry, Header, Layout},
-    messages::{Session, SessionId},
+};
+use spdl_order::{EpochEnd, OrderParams};
+use spdl_types::{
+    DType, Fingerprint, Position, SessionId,
     mix::{GAMMA, splitmix64},
 };
-use spdl_gpu::{Device, DeviceError, DeviceOptions, LoaderExt, OnDevice};
 use spdl_wire::slab::Slab;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 

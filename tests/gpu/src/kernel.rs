@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use spdl_core::job::DType;
 use spdl_gpu::DeviceOptions;
+use spdl_types::DType;
 
 use crate::{
     checks::{self, TIMEOUT, words},

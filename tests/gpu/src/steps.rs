@@ -1,7 +1,7 @@
 //! The steps of the program: what each shows, what it needs, and its share of the time.
 
-use spdl_core::job::DType;
 use spdl_gpu::{Device, NormaliseColumn};
+use spdl_types::DType;
 
 use crate::{
     bandwidth, checks, contexts, environment, faults,

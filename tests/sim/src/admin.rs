@@ -1,6 +1,6 @@
 //! The admin, who submits and removes jobs: asks the coordinators until one has answered.
 
-use spdl_core::messages::{FromCoordinator, Refusal, ToCoordinator};
+use spdl_control::messages::{FromCoordinator, Refusal, ToCoordinator};
 
 use crate::{
     asking::Asking,

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-use spdl_core::{
+use spdl_control::{
     coordinators::LeaderDiscovery,
-    messages::{FromCoordinator, Refusal, ToCoordinator, Transport},
+    messages::{FromCoordinator, Refusal, ToCoordinator},
 };
+use spdl_insight::Transport;
 
 use crate::{
     coordinator::{address_of, coordinator_at},

@@ -2,15 +2,17 @@
 
 use std::{collections::BTreeMap, collections::VecDeque, rc::Rc};
 
-use spdl_core::{
-    Position, Receipt, SampleId,
+use spdl_control::{
     client::{
         HomeTransport, JoinRequest, LinkFailure, LinkId, Progress, RankError, SessionCore, SessionEffect, SessionEvent,
         SessionNote, Timing,
     },
-    layout::entry_flags,
-    messages::{FromCoordinator, Home, Refusal, Session, Transport},
+    messages::{FromCoordinator, Home, Refusal, Session},
 };
+use spdl_insight::Transport;
+use spdl_job::layout::entry_flags;
+use spdl_order::Receipt;
+use spdl_types::{Position, SampleId};
 
 use crate::{
     asking::Asking,

@@ -1,13 +1,13 @@
 //! A coordinator's shell: handles requests, writes changes to a slow state, and sends replies once they are durable.
 
-use spdl_core::{
+use spdl_control::{
     coordinator::{
         Answer, Change, ClusterNote, ConnectionId, CoordinatorCore, Durability, Durable, Effect,
         NearestThenLeastLoaded, RequestPeer, Role, WorkerGone,
     },
     messages::{FromCoordinator, Refusal, ToCoordinator},
-    mutations::{Mutation, mutated},
 };
+use spdl_types::mutations::{Mutation, mutated};
 
 use crate::{
     election::Candidacy,
@@ -47,7 +47,7 @@ impl SimCoordinator {
         Self { process: SimProcess::new(host), lead: None, candidacy: Candidacy::default(), dies_writing: false }
     }
 
-    pub(crate) fn status(&self) -> Option<spdl_core::coordinator::Status> {
+    pub(crate) fn status(&self) -> Option<spdl_control::coordinator::Status> {
         self.lead.as_ref().map(|lead| lead.core.status())
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use spdl_core::coordinator::usable_lease;
+use spdl_control::coordinator::usable_lease;
 
 use crate::{
     etcd::{EtcdAnswer, Question},

@@ -3,10 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use spdl_core::{
-    coordinator::{Change, Durable},
-    mutations::{Mutation, mutated},
-};
+use spdl_control::coordinator::{Change, Durable};
+use spdl_types::mutations::{Mutation, mutated};
 
 use crate::{
     dice::Dice,

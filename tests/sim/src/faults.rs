@@ -1,6 +1,6 @@
 //! The faults: how they are injected and how they end.
 
-use spdl_core::messages::Transport;
+use spdl_insight::Transport;
 
 use crate::{
     process::{Running, Target},

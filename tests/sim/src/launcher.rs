@@ -5,11 +5,12 @@
 //! without ids stands for a person at a keyboard, who restarts what has ended, reads that the run is in use, and then
 //! launches once more, usually with a takeover.
 
-use spdl_core::{
-    Position, Receipt,
+use spdl_control::{
     client::{JoinRequest, Timing},
     messages::{Refusal, Start},
 };
+use spdl_order::Receipt;
+use spdl_types::Position;
 
 use crate::{
     client::SimClient,

@@ -11,10 +11,9 @@ use std::{
 
 use clap::Parser;
 #[cfg(debug_assertions)]
-use spdl_core::mutations::{Mutation, activate};
+use spdl_sim::{Coverage, SeedOutcome, any_seed, run};
 #[cfg(debug_assertions)]
-use spdl_sim::SeedOutcome;
-use spdl_sim::{Coverage, any_seed, run};
+use spdl_types::mutations::{Mutation, activate};
 
 /// One seed in this many is run twice, to check that it gives the same trace.
 const TWICE: u64 = 100;

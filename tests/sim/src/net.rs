@@ -4,11 +4,10 @@
 
 use std::{collections::VecDeque, rc::Rc};
 
-use spdl_core::{
-    Position,
-    cache::BlockKey,
-    messages::{FromCoordinator, Session, ToCoordinator, Transport},
-};
+use spdl_control::messages::{FromCoordinator, Session, ToCoordinator};
+use spdl_feed::cache::BlockKey;
+use spdl_insight::Transport;
+use spdl_types::Position;
 
 use crate::{
     process::{Running, Target},

@@ -7,13 +7,13 @@ mod neighbours;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use spdl_core::{
-    Position, Receipt,
+use spdl_control::{
     coordinator::{Change, Durable},
-    messages::{Session, SessionId, WorkerId},
-    order::RankSteps,
+    messages::Session,
     peers::PeerMap,
 };
+use spdl_order::{RankSteps, Receipt};
+use spdl_types::{Position, SessionId, WorkerId};
 
 use self::neighbours::NeighbourView;
 

@@ -2,14 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use spdl_core::{
-    Fingerprint,
-    client::AllowedTransports,
-    coordinator::CoordinatorConfig,
-    job::{BadSamples, Column, ColumnKind, DType, EpochEnd, IntColumn, Job, OrderParams},
-    mix::splitmix64,
-    order::{Located, Plan},
-};
+use spdl_control::{client::AllowedTransports, coordinator::CoordinatorConfig};
+use spdl_job::{BadSamples, Column, ColumnKind, IntColumn, Job};
+use spdl_order::{EpochEnd, Located, OrderParams, Plan};
+use spdl_types::{DType, Fingerprint, mix::splitmix64};
 
 use crate::{dice::Dice, faults::Fault};
 

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use spdl_core::Position;
+use spdl_types::Position;
 
 /// An entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,17 +11,15 @@ use std::{
     time::Duration,
 };
 
-use spdl_core::{
-    Position, SampleId,
-    backoff::Backoff,
-    feed::{BadLedger, BadSampleKind, FeedCore, FeedEffect, Remedy, remedy},
-    job::BadSamples,
-    layout::entry_flags,
-    messages::{BadSample, Home, NodeId, Session, ToCoordinator, Transport, WorkerId},
-    order::{Item, ItemKind, Step},
+use spdl_control::{
+    messages::{Home, Session, ToCoordinator},
     peers::PeerMap,
-    tuning::Tunable,
 };
+use spdl_feed::{BadLedger, BadSampleKind, FeedCore, FeedEffect, Remedy, remedy};
+use spdl_insight::{Transport, tuning::Tunable};
+use spdl_job::{BadSamples, layout::entry_flags};
+use spdl_order::{Item, ItemKind, Step};
+use spdl_types::{BadSample, NodeId, Position, SampleId, WorkerId, backoff::Backoff};
 
 use self::{
     blocks::{SimBlocks, StepBlocks},

@@ -5,7 +5,7 @@ use std::{
     fmt::{self, Write as _},
 };
 
-use spdl_core::{client::LinkId, messages::Start};
+use spdl_control::{client::LinkId, messages::Start};
 
 use crate::{
     admin::Admin,
@@ -81,7 +81,7 @@ pub(crate) enum ProcessInput {
     Helped { conn: ConnId, id: u64, columns: Vec<Option<u64>> },
     // For a client.
     Wake,
-    Core(Box<spdl_core::client::SessionEvent>),
+    Core(Box<spdl_control::client::SessionEvent>),
     Filled { link: LinkId, sequence: u64, batch: SlotBatch },
     Trained,
     Close,
@@ -276,7 +276,7 @@ impl World {
     }
 
     /// Returns the status of the leading coordinator.
-    fn status(&self) -> Option<spdl_core::coordinator::Status> {
+    fn status(&self) -> Option<spdl_control::coordinator::Status> {
         self.coordinators[self.latest_leader?].status()
     }
 
@@ -285,7 +285,7 @@ impl World {
         let Some(status) = self.status() else {
             return if self.etcd.is_some() { Ok(()) } else { Err("the coordinator does not run".into()) };
         };
-        if status.sessions.len() > self.launchers.len() * (spdl_core::coordinator::SUPERSEDED_SESSIONS + 1) {
+        if status.sessions.len() > self.launchers.len() * (spdl_control::coordinator::SUPERSEDED_SESSIONS + 1) {
             return Err(format!("{} sessions are remembered", status.sessions.len()));
         }
         if status.workers.len() > 2 * self.workers.len() {

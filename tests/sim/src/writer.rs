@@ -5,11 +5,11 @@
 
 use std::collections::VecDeque;
 
-use spdl_core::{
+use spdl_control::{
     coordinator::{Change, Durable, MemoryState, Terms},
     messages::FromCoordinator,
-    mutations::{Mutation, mutated},
 };
+use spdl_types::mutations::{Mutation, mutated};
 
 use crate::{
     net::ConnId,

@@ -15,7 +15,7 @@ use rcgen::{
 use rustix::fs::FlockOperation;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
-use spdl_core::Role;
+use spdl_control::Role;
 
 use super::{
     CA_FILE, CA_KEY_FILE, CERTIFICATE_FILE, CertError, Identity, KEY_FILE,

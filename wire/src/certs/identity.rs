@@ -17,7 +17,7 @@ use rustls::{
 };
 use x509_parser::{extensions::GeneralName, prelude::X509Certificate, time::ASN1Time};
 
-use spdl_core::Role;
+use spdl_control::Role;
 
 use super::{
     CA_FILE, CERTIFICATE_FILE, CertError, KEY_FILE,

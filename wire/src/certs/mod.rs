@@ -1,6 +1,6 @@
 //! The identity of a process: the cluster's CA, the certificates that it issues, and the role in each.
 //!
-//! A role is a DNS name in the certificate, [`Role::dns_name`](spdl_core::Role::dns_name). So TLS itself checks the role of a server: a client
+//! A role is a DNS name in the certificate, [`Role::dns_name`](spdl_control::Role::dns_name). So TLS itself checks the role of a server: a client
 //! connects "to `worker.role.spdl.internal`", at any address. Certificates also contain host names and addresses for
 //! other tools; nothing here trusts them, because those of pods change.
 

@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use spdl_core::Role;
+use spdl_control::Role;
 
 use super::{CertError, ClusterCa, Identity};
 

@@ -9,11 +9,13 @@ use std::{
 
 use futures::future::try_join_all;
 use quinn::{Connection, ConnectionError, Endpoint};
-use spdl_core::{
-    Position, Role, Stage,
-    messages::{FromHome, Home, NodeId, Session, ToHome, Transport},
+use spdl_control::{
+    Role,
+    messages::{FromHome, Home, Session, ToHome},
 };
+use spdl_insight::Transport;
 use spdl_pipeline::stats::StageCounters;
+use spdl_types::{NodeId, Position, Stage};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{ChannelError, Inbound, Outbound, close_all, ended, received::ReceivedSlots};

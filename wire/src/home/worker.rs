@@ -4,10 +4,12 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use quinn::{Connection, Endpoint};
-use spdl_core::{
-    Position, Role,
-    messages::{FromHome, Session, ToHome, Transport},
+use spdl_control::{
+    Role,
+    messages::{FromHome, Session, ToHome},
 };
+use spdl_insight::Transport;
+use spdl_types::Position;
 use tokio::{
     net::UnixStream,
     sync::{mpsc, oneshot},

@@ -9,7 +9,7 @@ use crate::{
     frame::{self, FrameError},
     slab::{Slab, SlotRef},
 };
-use spdl_core::messages::FromHome;
+use spdl_control::messages::FromHome;
 
 /// A slot that the connection reads from until the bytes are acknowledged.
 struct Lent {

@@ -6,7 +6,7 @@ use quinn::{Connection, ConnectionError};
 
 use super::varint;
 use crate::{frame::FrameError, slab::SlabError};
-use spdl_core::Role;
+use spdl_control::Role;
 
 /// Why a side closes a connection: QUIC's application error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,7 +25,7 @@ use crate::{
 };
 use crypto::Tls;
 use socket::Socket;
-use spdl_core::Role;
+use spdl_control::Role;
 
 pub use batch::{receive_batch, send_batch};
 pub use error::{Close, QuicError};

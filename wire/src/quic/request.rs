@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::{Close, QuicError, until_closed};
 use crate::frame::{self, FrameError};
-use spdl_core::messages::{FromCoordinator, Refusal, ToCoordinator};
+use spdl_control::messages::{FromCoordinator, Refusal, ToCoordinator};
 
 /// The default limit for one request; on the server, the limit for a request to arrive once its stream is open.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use quinn::{
 use rustix::net::sockopt;
 
 use super::varint;
-use spdl_core::size::parse_bytes;
+use spdl_types::size::parse_bytes;
 
 /// The most batches that a home may have in flight to a client, each on its own stream.
 const MAX_BATCHES: u64 = 512;

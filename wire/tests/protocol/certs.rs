@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
-use spdl_core::Role;
+use spdl_control::Role;
 use spdl_wire::certs::{CertError, ClusterCa, Identity, LEAF_VALIDITY};
 
 fn mode(path: &std::path::Path) -> u32 {

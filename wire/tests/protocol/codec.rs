@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use crate::arbitrary;
 use proptest::{prelude::*, test_runner::TestCaseResult};
-use spdl_core::messages::*;
+use spdl_control::messages::*;
 use spdl_wire::{
     codec::{self, CodecError},
     frame::{self, FrameError, FrameReader, FrameWriter, HEAD_BYTES, Message},

@@ -6,12 +6,13 @@ use std::{
 };
 
 use quinn::Endpoint;
-use spdl_core::{Position, Role, Stage, messages::*};
+use spdl_control::{Role, messages::*};
 use spdl_testkit::{
     LONG,
     certs::{ClusterCerts, server_address},
     home::{attach_request, session},
 };
+use spdl_types::{Position, Stage};
 use spdl_wire::{
     frame,
     home::{self, Attach, AttachRequest, ChannelError, ClientReceiver, ClientSender, HomeListener},

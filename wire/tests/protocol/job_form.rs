@@ -5,13 +5,9 @@
 
 use std::{fs, path::PathBuf};
 
-use spdl_core::{
-    Fingerprint,
-    job::{
-        Arguments, ColumnKind, DType, DatasetFacts, ImageColor, Job, JobFile, SourceDigest, TensorColumn,
-        TensorEncoding,
-    },
-};
+use spdl_job::{Arguments, ColumnKind, Job, JobFile, SourceDigest, TensorColumn, TensorEncoding};
+use spdl_order::DatasetFacts;
+use spdl_types::{DType, Fingerprint, ImageColor};
 use spdl_wire::codec;
 
 /// A job with all that a message of protocol version 4 could hold when it was released.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use quinn::ConnectionError;
-use spdl_core::{Role, messages::ToCoordinator};
+use spdl_control::{Role, messages::ToCoordinator};
 use spdl_testkit::LONG;
 use spdl_wire::{
     certs::{ClusterCa, Identity, LEAF_VALIDITY},

@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use spdl_core::messages::FromHome;
+use spdl_control::messages::FromHome;
 use spdl_wire::{
     frame,
     local::{self, LocalChannelError},

@@ -6,7 +6,7 @@ use std::{
 };
 
 use quinn::{Connection, Endpoint};
-use spdl_core::{Role, messages::*};
+use spdl_control::{Role, messages::*};
 use spdl_testkit::{
     LONG,
     certs::{ClusterCerts, server_address},

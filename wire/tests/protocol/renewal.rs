@@ -7,7 +7,7 @@ use std::{
 };
 
 use quinn::{Connection, Endpoint};
-use spdl_core::{Role, messages::*};
+use spdl_control::{Role, messages::*};
 use spdl_testkit::{LONG, certs::server_address};
 use spdl_wire::{
     certs::{ClusterCa, Identity, LEAF_VALIDITY},

@@ -10,15 +10,12 @@ use std::{
 };
 
 use clap::Parser;
-use spdl_core::{
-    Stores,
-    coordinators::Addresses,
-    size::parse_bytes,
-    tuning::{Setting, Tunable, TuningSettings},
-};
+use spdl_control::{Stores, coordinators::Addresses};
+use spdl_insight::tuning::{Setting, Tunable, TuningSettings};
 use spdl_ops::FunctionRegistry;
 use spdl_process::{StopSignals, announce, http::HttpListener};
 use spdl_shard::store::{StoreError, StoreOptions};
+use spdl_types::size::parse_bytes;
 use spdl_wire::{
     certs::{CertError, Identity},
     local::{Allow, private_folder},

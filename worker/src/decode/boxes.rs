@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use spdl_core::job::{BoxFormat, BoxStorage, BoxesColumn, Column};
+use spdl_job::{BoxFormat, BoxStorage, BoxesColumn, Column};
 use spdl_pixels::PictureLimits;
 use spdl_shard::format::{Array, Content};
 

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, mem};
 
 use bytes::Bytes;
-use spdl_core::job::{Callable, Column, Job};
+use spdl_job::{Callable, Column, Job};
 use spdl_ops::{CallKey, ValueMemory};
 
 use super::{BadSampleProblem, Decoder, DecoderError, FieldTarget, Prepared, SampleKey, cause, column::DecodeScratch};

@@ -1,6 +1,7 @@
 //! The errors of a sample whose bytes are right but cannot be decoded.
 
-use spdl_core::{feed::BadSampleKind, job::PictureList};
+use spdl_feed::BadSampleKind;
+use spdl_job::PictureList;
 use spdl_pixels::{PictureError, PictureLimits};
 use spdl_shard::format::NotOneValue;
 

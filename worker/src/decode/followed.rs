@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use spdl_core::job::{Column, ColumnKind, ImageOp};
+use spdl_job::{Column, ColumnKind, ImageOp};
 use spdl_ops::Draw;
 use spdl_pixels::{PictureError, PictureLimits};
 

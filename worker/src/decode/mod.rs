@@ -30,11 +30,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use spdl_core::{
-    SampleId,
-    job::{Column, ColumnKind, DType, Job, SampleShape, decoded_columns},
-};
+use spdl_job::{Column, ColumnKind, Job, decoded_columns};
 use spdl_shard::format::FieldValue;
+use spdl_types::{DType, SampleId, SampleShape};
 
 use call::PreparedCall;
 pub use cause::{BadSampleCause, BadSampleProblem};

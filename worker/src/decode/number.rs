@@ -1,7 +1,7 @@
 //! Writes numbers as little-endian bytes of a column's type.
 
 use half::{bf16, f16};
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use super::cause::{BadSampleProblem, quoted};
 

@@ -1,6 +1,6 @@
 //! The operations of an `image` column on pictures that are decoded already.
 
-use spdl_core::job::ImageOp;
+use spdl_job::ImageOp;
 use spdl_operations::{OperationScratch, PixelOp, RgbPicture};
 use spdl_ops::Draw;
 

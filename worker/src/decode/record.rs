@@ -8,11 +8,11 @@ use std::{
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use spdl_core::job::DType;
 use spdl_shard::{
     format::{Content, FieldValue},
     voc::{Annotation, VocObject},
 };
+use spdl_types::DType;
 
 use super::{
     boxes::KeptBoxes,

@@ -3,11 +3,11 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use parking_lot::Mutex;
-use spdl_core::job::DType;
 use spdl_shard::{
     blocking,
     format::{DecodedBlock, FieldValue, NumberRun, OpenError, ShardIndex},
 };
+use spdl_types::DType;
 use tokio::sync::Semaphore;
 
 use super::{
@@ -151,8 +151,9 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     use bytes::Bytes;
-    use spdl_core::{Fingerprint, cache::BlockKey};
+    use spdl_feed::cache::BlockKey;
     use spdl_shard::format::{Decoding, Field, Record};
+    use spdl_types::Fingerprint;
 
     use super::*;
     use crate::{decode::DecodeLimits, feed::journal::DEATHS, fetch::Pieces};

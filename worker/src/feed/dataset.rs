@@ -11,14 +11,10 @@ use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use object_store::ObjectStore;
 use parking_lot::Mutex;
-use spdl_core::{
-    Fingerprint, SampleId, Stores,
-    cache::{LeastRecentlyUsed, MemoryCache},
-    job::{Job, OrderParams},
-    messages::SessionId,
-    order::Plan,
-    view::SampleSet,
-};
+use spdl_control::Stores;
+use spdl_feed::cache::{LeastRecentlyUsed, MemoryCache};
+use spdl_job::Job;
+use spdl_order::{OrderParams, Plan, view::SampleSet};
 use spdl_shard::{
     blocking,
     format::{Compressed, ObjectRange, ShardIndex, StoredObject},
@@ -26,6 +22,7 @@ use spdl_shard::{
     store::{DatasetStore, StoreError, StoreLayer},
     view::open_view,
 };
+use spdl_types::{Fingerprint, SampleId, SessionId};
 use tokio::sync::OnceCell;
 
 use super::{FeedError, blocks::BlockDecoding};

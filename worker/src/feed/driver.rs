@@ -7,15 +7,12 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
-use spdl_core::{
-    BatchId, Fingerprint, Position,
-    feed::{FeedCore, FeedEffect},
-    help::HelpJob,
-    layout::Layout,
-    messages::Session,
-    order::Plan,
-};
+use spdl_control::{help::HelpJob, messages::Session};
+use spdl_feed::{FeedCore, FeedEffect};
+use spdl_job::layout::Layout;
+use spdl_order::Plan;
 use spdl_pipeline::stats::UnitState;
+use spdl_types::{BatchId, Fingerprint, Position};
 use spdl_wire::slab::Slab;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{Instrument, Span};

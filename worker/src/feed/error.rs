@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use spdl_core::{Fingerprint, order::PlanError};
+use spdl_order::PlanError;
 use spdl_shard::store::StoreError;
+use spdl_types::Fingerprint;
 use spdl_wire::slab::SlabError;
 
 use crate::{RustFunctionError, decode::DecoderError, fetch::FetchError, transform::TransformError};
-use spdl_core::feed::TooManyBad;
+use spdl_feed::TooManyBad;
 
 /// The error of a rank that gets no more batches.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -177,7 +178,7 @@ pub enum FeedError {
         /// Name of the job.
         job: String,
         /// Position of the bad sample in the stream.
-        position: spdl_core::Position,
+        position: spdl_types::Position,
         /// Number of substitutes that were tried.
         attempts: u32,
         /// What is wrong with the last one.

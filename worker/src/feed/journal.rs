@@ -15,7 +15,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::{Fingerprint, SampleId, cache::BlockKey};
+use spdl_feed::cache::BlockKey;
+use spdl_types::{Fingerprint, SampleId};
 
 use crate::lock::lock;
 

@@ -22,11 +22,10 @@ mod view;
 
 use std::{sync::Arc, time::Instant};
 
-use spdl_core::{
-    Position,
-    layout::Layout,
-    messages::{Session, Stall},
-};
+use spdl_control::messages::Session;
+use spdl_insight::Stall;
+use spdl_job::layout::Layout;
+use spdl_types::Position;
 use spdl_wire::{slab::Slab, spans};
 use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::Instrument;

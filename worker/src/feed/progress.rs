@@ -10,7 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::BatchId;
+use spdl_types::BatchId;
 use tokio::sync::mpsc;
 
 use super::{

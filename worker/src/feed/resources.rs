@@ -7,17 +7,16 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::feed::BadLedger;
-use spdl_core::{
-    BatchId, Fingerprint, Position, SampleId, Stage,
-    histogram::DurationBuckets,
-    job::JobFile,
-    layout::Layout,
-    messages::{BadSample, CacheStats, Session, SlowObject, StageStats, StoreStats},
+use spdl_control::messages::Session;
+use spdl_feed::BadLedger;
+use spdl_insight::{
+    CacheStats, SlowObject, StoreStats,
     tuning::{Tunable, TuningSettings, TuningStatus},
 };
+use spdl_job::{JobFile, layout::Layout};
 use spdl_ops::FunctionRegistry;
 use spdl_pipeline::stats::Recording;
+use spdl_types::{BadSample, BatchId, Fingerprint, Position, SampleId, Stage, StageStats, histogram::DurationBuckets};
 use spdl_wire::{slab::slot_stride, trace::Recorded};
 use tokio::sync::oneshot;
 

@@ -10,10 +10,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::{
-    feed::{RankId, RankNeeds, RoomCore, RoomEffect, RoomKey},
-    layout::{ALIGN, Layout, Place},
-};
+use spdl_feed::{RankId, RankNeeds, RoomCore, RoomEffect, RoomKey};
+use spdl_job::layout::{ALIGN, Layout, Place};
 use spdl_wire::slab::{PAGE_BYTES, Slab, SlotMut, slot_stride};
 use tokio::sync::Notify;
 

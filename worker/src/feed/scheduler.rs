@@ -9,7 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::{Position, messages::SessionId};
+use spdl_types::{Position, SessionId};
 use tokio::sync::oneshot;
 
 use super::progress::FeedProgress;

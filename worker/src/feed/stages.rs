@@ -18,8 +18,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::{BatchId, Stage, messages::StageStats};
 use spdl_pipeline::stats::{Recording, StageCounters, UnitGroup, UnitState};
+use spdl_types::{BatchId, Stage, StageStats};
 
 use super::throttle::{CpuThrottle, OwedPause};
 use crate::budget::Budget;
@@ -297,7 +297,7 @@ pub(super) fn thread_cpu_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use spdl_core::{Position, messages::SessionId};
+    use spdl_types::{Position, SessionId};
 
     use super::*;
 

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use spdl_core::{Stage, messages::Stall};
+use spdl_insight::Stall;
+use spdl_types::Stage;
 
 use super::view::FeedView;
 

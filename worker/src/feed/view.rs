@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use spdl_core::{
-    Stage,
-    messages::{RankStats, Session, SessionId, Stall, Transport},
-};
+use spdl_control::messages::{RankStats, Session};
+use spdl_insight::{Stall, Transport};
 use spdl_shard::manifest::MANIFEST_NAME;
+use spdl_types::{SessionId, Stage};
 
 use super::{
     Resources,

@@ -20,7 +20,7 @@ use object_store::{
     client::HttpError, path::Path,
 };
 use parking_lot::Mutex;
-use spdl_core::requests::{AnswerProgress, DripPolicy};
+use spdl_feed::requests::{AnswerProgress, DripPolicy};
 use spdl_shard::{
     format::StoredObject,
     store::{Busy, cause, is_refusal},

@@ -14,12 +14,10 @@ use std::{
 use futures::future::{Either, select};
 use object_store::{GetOptions, path::Path};
 use parking_lot::Mutex;
-use spdl_core::{
-    backoff::Backoff,
-    messages::{SlowObject, StoreStats},
-    requests::{DripPolicy, HedgePolicy},
-};
+use spdl_feed::requests::{DripPolicy, HedgePolicy};
+use spdl_insight::{SlowObject, StoreStats};
 use spdl_pipeline::stats::{StageCounters, nanoseconds};
+use spdl_types::backoff::Backoff;
 
 use super::{
     attempt::{AnswerLimits, LaterKind, RequestError, RequestTarget, Response, wanted_bytes},

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use spdl_core::cache::{BlockKey, Released};
+use spdl_feed::cache::{BlockKey, Released};
 use spdl_shard::format::DecodedBlock;
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},

@@ -10,8 +10,8 @@ use object_store::{
     Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result, path::Path,
 };
 use parking_lot::Mutex;
-use spdl_core::Fingerprint;
 use spdl_shard::{blocking, store::StoreLayer};
+use spdl_types::Fingerprint;
 
 use super::{BlockKey, disk::DiskCache, pieces::Pieces};
 

@@ -3,7 +3,8 @@
 
 use std::{ops::Range, sync::Arc};
 
-use spdl_core::{cache::BlockKey, tuning::Tunable};
+use spdl_feed::cache::BlockKey;
+use spdl_insight::tuning::Tunable;
 use spdl_wire::spans;
 use tracing::Span;
 

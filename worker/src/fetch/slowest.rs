@@ -8,7 +8,7 @@ use std::{
 
 use object_store::path::Path;
 use parking_lot::Mutex;
-use spdl_core::messages::SlowObject;
+use spdl_insight::SlowObject;
 use spdl_pipeline::stats::nanoseconds;
 
 /// Times count for at least this long, and at most twice as long.

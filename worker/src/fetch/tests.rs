@@ -8,11 +8,11 @@ use futures::{
     future::{BoxFuture, ready},
 };
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
-use spdl_core::Stage;
 use spdl_shard::{
     format::{ObjectRole, StoredObject},
     store::StoreLayer,
 };
+use spdl_types::Stage;
 
 use super::{
     flaky::{FlakyStore, StoreFault},

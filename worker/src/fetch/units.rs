@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use spdl_core::BatchId;
 use spdl_pipeline::stats::{Interval, StageCounters, UnitGroup, UnitState};
+use spdl_types::BatchId;
 
 tokio::task_local! {
     static BATCH: Option<BatchId>;

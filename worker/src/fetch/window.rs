@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use spdl_core::{Fingerprint, Position};
+use spdl_types::{Fingerprint, Position};
 
 use super::{BlockKey, Fetcher};
 

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 use quinn::{Connection, Endpoint};
-use spdl_core::{
+use spdl_control::{
     Role,
     help::{DecodeRequest, HelpReply, MAX_BYTES},
-    messages::WorkerId,
     peers::{PeerAddress, PeerRequest},
 };
+use spdl_types::WorkerId;
 use spdl_wire::quic::{self, CONNECT_TIMEOUT, QuicError};
 
 use super::{AskHelper, DecodedSamples, HelpAnswer, LentJob};

@@ -22,13 +22,15 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use spdl_core::{
-    Fingerprint,
+use spdl_control::{
     help::{DecodeRequest, HelpJob, HelpStats, HelperList, StoredField, StoredValue},
-    job::{Column, ColumnKind, SampleShape},
-    layout::{Layout, Place},
     peers::PeerAddress,
 };
+use spdl_job::{
+    Column, ColumnKind,
+    layout::{Layout, Place},
+};
+use spdl_types::{Fingerprint, SampleShape};
 use spdl_wire::quic::QuicError;
 use tokio::sync::{Notify, futures::Notified};
 

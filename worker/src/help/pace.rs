@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 /// Maximum number of chunks that one helper is asked for at once by one worker: while it decodes one, the next one arrives.
 const IN_FLIGHT: u32 = 4;

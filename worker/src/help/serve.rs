@@ -11,15 +11,15 @@ use bytes::Bytes;
 use lru::LruCache;
 use parking_lot::Mutex;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
-use spdl_core::{
-    BatchId, Fingerprint,
-    help::{DecodeRequest, HelpJob, HelpReply, MAX_BYTES, MAX_SAMPLES, StoredField, StoredSample, StoredValue},
-    layout::{Layout, Place},
+use spdl_control::help::{
+    DecodeRequest, HelpJob, HelpReply, MAX_BYTES, MAX_SAMPLES, StoredField, StoredSample, StoredValue,
 };
+use spdl_job::layout::{Layout, Place};
 use spdl_shard::{
     blocking,
     format::{Array, FieldValue, MAX_LIST_FILES},
 };
+use spdl_types::{BatchId, Fingerprint};
 use spdl_wire::{frame::FrameError, quic::PeerStream};
 
 use super::ColumnSizes;

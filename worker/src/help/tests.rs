@@ -1,12 +1,10 @@
 use std::{sync::atomic::AtomicUsize, time::Duration};
 
-use spdl_core::{
-    BatchId, Position, SampleId,
-    help::{HelperList, StoredSample},
-    job::{BytesColumn, Column, ColumnKind, DType, DatasetFacts, IntColumn, JobFile},
-    messages::{SessionId, WorkerId},
-};
+use spdl_control::help::{HelperList, StoredSample};
+use spdl_job::{BytesColumn, Column, ColumnKind, IntColumn, JobFile};
+use spdl_order::DatasetFacts;
 use spdl_shard::{blocking, format::FieldValue};
+use spdl_types::{BatchId, DType, Position, SampleId, SessionId, WorkerId};
 
 use super::{serve::HelpedJob, *};
 use crate::{

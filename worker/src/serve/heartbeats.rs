@@ -7,8 +7,7 @@ use std::{
 };
 
 use quinn::Endpoint;
-use spdl_core::{
-    backoff::Backoff,
+use spdl_control::{
     coordinators::{Addresses, LeaderDiscovery},
     help::{HelpReport, HelperList},
     messages::{FromCoordinator, Home, Refusal, ToCoordinator, WorkerHeartbeat},
@@ -16,6 +15,7 @@ use spdl_core::{
     trace::TraceSource,
 };
 use spdl_pipeline::stats::nanoseconds;
+use spdl_types::backoff::Backoff;
 use spdl_wire::{coordinators::CoordinatorClient, trace::Tracer};
 use tokio::sync::{Mutex, watch};
 

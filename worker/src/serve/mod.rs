@@ -19,12 +19,8 @@ use std::{
 use heartbeats::Heartbeats;
 use quinn::{Connection, Endpoint};
 use ranks::Ranks;
-use spdl_core::{
-    Role,
-    coordinators::Addresses,
-    messages::{Home, NodeId, WorkerId},
-    peers::PeerRequest,
-};
+use spdl_control::{Role, coordinators::Addresses, messages::Home, peers::PeerRequest};
+use spdl_types::{NodeId, WorkerId};
 use spdl_wire::{
     certs::Identity,
     health::Health,

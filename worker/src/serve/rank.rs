@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_core::messages::{FromHome, ToHome, Transport};
+use spdl_control::messages::{FromHome, ToHome};
+use spdl_insight::Transport;
 use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
 use spdl_wire::{
     home::{AttachRequest, ChannelError, HomeReceiver, HomeSender},

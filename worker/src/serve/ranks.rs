@@ -6,7 +6,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::messages::{RankStats, Transport};
+use spdl_control::messages::RankStats;
+use spdl_insight::Transport;
 use tokio::sync::Notify;
 
 use crate::feed::FeedView;

@@ -6,13 +6,14 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use spdl_core::{
-    Fingerprint, Position, Stage,
-    layout::Layout,
-    messages::{FromCoordinator, FromHome, Session, ToCoordinator, Transport, WorkerHeartbeat, WorkerId},
+use spdl_control::{
+    messages::{FromCoordinator, FromHome, Session, ToCoordinator, WorkerHeartbeat},
     peers::{PeerAddress, PeerMap},
 };
+use spdl_insight::Transport;
+use spdl_job::layout::Layout;
 use spdl_testkit::{LONG, certs::ClusterCerts};
+use spdl_types::{Fingerprint, Position, Stage, WorkerId};
 use spdl_wire::home::{self, Attach, ChannelError, ClientReceiver, ClientSender};
 use tokio::sync::mpsc;
 

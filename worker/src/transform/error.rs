@@ -3,7 +3,7 @@
 
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
-use spdl_core::job::SourceDigest;
+use spdl_job::SourceDigest;
 
 /// The error of Python functions that cannot be called.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value as JsonValue};
-use spdl_core::job::{Callable, Column, DType, FunctionCall, Job, ReturnedValue, SampleShape, SourceDigest, Transform};
+use spdl_job::{Callable, Column, FunctionCall, Job, ReturnedValue, SourceDigest, Transform};
+use spdl_types::{DType, SampleShape};
 
 /// A Python function, with the values that it takes and returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -8,8 +8,9 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_core::{Fingerprint, job::Job};
+use spdl_job::Job;
 use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
+use spdl_types::Fingerprint;
 
 use super::{
     Function, Lease, TransformError, TransformSettings, output::OutputLimit, process::PoolProcess, source::SourceCheck,

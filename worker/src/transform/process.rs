@@ -18,7 +18,7 @@ use rustix::{
     net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType},
     process::{Pid, Signal, WaitId, WaitIdOptions},
 };
-use spdl_core::job::SourceDigest;
+use spdl_job::SourceDigest;
 use spdl_ops::CallKey;
 use spdl_wire::slab::{Slab, SlotMut};
 

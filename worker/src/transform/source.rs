@@ -3,11 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
-use spdl_core::{
-    Stage,
-    job::{JobFile, SourceDigest},
-};
+use spdl_job::{JobFile, SourceDigest};
 use spdl_pipeline::stats::StageCounters;
+use spdl_types::Stage;
 
 use super::{FoundSource, Function, TransformError, TransformSettings, Transforms, output::OutputLimit};
 

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use spdl_core::{
-    Fingerprint, Stage,
-    job::{DatasetFacts, Job, JobFile},
-};
+use spdl_job::{Job, JobFile};
+use spdl_order::DatasetFacts;
 use spdl_pipeline::stats::StageCounters;
+use spdl_types::{Fingerprint, Stage};
 
 use super::*;
 

@@ -4,13 +4,13 @@
 use std::{collections::HashSet, process::ExitCode, time::Duration};
 
 use serde::Serialize;
-use spdl_core::{
-    Position, Receipt, SampleId,
+use spdl_control::{
     coordinator::{LEDGER_SAMPLES, SessionStatus},
-    job::{BadSamples, Job},
     messages::{FromCoordinator, ToCoordinator},
-    order::BatchParams,
 };
+use spdl_job::{BadSamples, Job};
+use spdl_order::{BatchParams, Receipt};
+use spdl_types::{Position, SampleId};
 
 use super::PlannedDelivery;
 use crate::ctl::{

@@ -9,8 +9,10 @@ use std::{path::Path, process::ExitCode};
 
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use serde::Serialize;
-use spdl_core::{Position, Receipt, Role};
+use spdl_control::Role;
+use spdl_order::Receipt;
 use spdl_shard::dataset::{PackOptions, PackSource};
+use spdl_types::Position;
 
 use super::{
     CtlError, Outcome,

@@ -5,10 +5,9 @@ use std::time::Instant;
 use futures::future::try_join_all;
 use indicatif::{MultiProgress, ProgressBar};
 use serde::{Deserialize, Serialize};
-use spdl_core::{
-    Position, Role,
-    order::{BatchParams, Plan},
-};
+use spdl_control::Role;
+use spdl_order::{BatchParams, Plan};
+use spdl_types::Position;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     sync::watch,

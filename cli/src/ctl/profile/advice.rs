@@ -1,7 +1,7 @@
 //! What a rate takes: cores, memory, cache and the window of the order, from what was measured.
 
 use serde::Serialize;
-use spdl_core::insight::CORES_KEPT;
+use spdl_insight::CORES_KEPT;
 use spdl_worker::budget::{Budget, DEFAULT_CORE_FRACTION};
 
 use super::super::costs::Costs;

@@ -9,14 +9,15 @@ use std::{
 };
 
 use serde::Serialize;
-use spdl_core::{
-    Position, Stage,
-    history::{StageHistory, StageRate, WINDOWS_MS},
-    insight::{Diagnosis, Limit, RankWindow, Term, WorkerWindow, diagnose},
-    job::{EpochEnd, Job},
-    messages::{Session, SessionId, StageStats, StoreStats, Transport},
+use spdl_control::messages::Session;
+use spdl_insight::{
+    Diagnosis, Limit, RankWindow, StoreStats, Term, Transport, WorkerWindow, diagnose,
+    rates::{StageHistory, StageRate, WINDOWS_MS},
 };
+use spdl_job::Job;
+use spdl_order::EpochEnd;
 use spdl_pipeline::stats::Recording;
+use spdl_types::{Position, SessionId, Stage, StageStats};
 use spdl_wire::{slab::PAGE_BYTES, trace::Recorded};
 use spdl_worker::{
     budget::Budget,
@@ -213,7 +214,7 @@ impl Profiler {
         name: String,
         job: &Job,
     ) -> Result<Measurement, CtlError> {
-        let sample_bytes: u64 = job.columns.iter().map(spdl_core::job::Column::max_bytes).sum();
+        let sample_bytes: u64 = job.columns.iter().map(spdl_job::Column::max_bytes).sum();
         let fitting = u32::try_from(MAX_HELD_BYTES / sample_bytes.max(1)).unwrap_or(u32::MAX);
         let most = HELD_SAMPLES.min(fitting).min(u32::try_from(job.samples).unwrap_or(u32::MAX)).max(1);
         let session =

@@ -18,12 +18,10 @@ use std::{
 
 use indicatif::ProgressBar;
 use serde::Serialize;
-use spdl_core::{
-    Position,
-    insight::Diagnosis,
-    job::{Job, OrderParams},
-    size::parse_bytes,
-};
+use spdl_insight::Diagnosis;
+use spdl_job::Job;
+use spdl_order::OrderParams;
+use spdl_types::{Position, size::parse_bytes};
 use spdl_worker::{feed::DEFAULT_SLOTS, size::parse_cores, transform::TransformSettings};
 
 use super::{

@@ -104,7 +104,7 @@ pub(super) fn cells(found: &Measurement) -> [String; 5] {
 
 /// Returns the name of what limits a measurement.
 pub(super) fn limit(found: &Measurement) -> String {
-    found.limit.map_or("-", spdl_core::insight::Limit::name).to_owned()
+    found.limit.map_or("-", spdl_insight::Limit::name).to_owned()
 }
 
 /// Writes milliseconds with three digits.

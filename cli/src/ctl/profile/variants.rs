@@ -1,6 +1,6 @@
 //! The columns of a job, each alone and with each of its operations alone.
 
-use spdl_core::job::{CenterCrop, Column, ColumnKind, FunctionCall, ImageColumn, ImageKeys, ImageOp, Job, Kind, Size};
+use spdl_job::{CenterCrop, Column, ColumnKind, FunctionCall, ImageColumn, ImageKeys, ImageOp, Job, Kind, Size};
 
 use super::measure::Part;
 
@@ -76,10 +76,9 @@ fn operations(image: &ImageColumn) -> Vec<ImageColumn> {
 
 #[cfg(test)]
 mod tests {
-    use spdl_core::{
-        Fingerprint,
-        job::{DatasetFacts, JobFile},
-    };
+    use spdl_job::JobFile;
+    use spdl_order::DatasetFacts;
+    use spdl_types::Fingerprint;
 
     use super::*;
 

@@ -7,11 +7,12 @@ use std::{
 };
 
 use serde::Serialize;
-use spdl_core::{
-    job::{Column, ColumnKind, DType, ImageColor, ImageColumn, ImageLayout, SampleShape},
+use spdl_job::{
+    Column, ColumnKind, ImageColumn,
     layout::{BatchView, Place, entry_flags},
 };
 use spdl_shard::store::StoreError;
+use spdl_types::{DType, ImageColor, ImageLayout, SampleShape};
 
 use crate::ctl::{
     CtlError,

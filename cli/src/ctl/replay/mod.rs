@@ -5,7 +5,7 @@ mod files;
 use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 use crate::local;
-use spdl_core::{Position, size::parse_bytes};
+use spdl_types::{Position, size::parse_bytes};
 use spdl_worker::{budget::Budget, transform::TransformSettings};
 
 use super::{

@@ -1,6 +1,6 @@
 //! Lines of text with colours, and the drawings in them: bars and sparklines.
 
-use spdl_core::history::StageRate;
+use spdl_insight::rates::StageRate;
 use spdl_process::is_command;
 
 /// What a text means, and so how it looks.

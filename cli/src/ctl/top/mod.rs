@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_core::messages::ToCoordinator;
+use spdl_control::messages::ToCoordinator;
 use spdl_wire::coordinators::CoordinatorClient;
 use tokio::{
     signal::unix::{SignalKind, signal},

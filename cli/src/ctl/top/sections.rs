@@ -1,11 +1,8 @@
 //! The parts of a frame: the cluster, a session and its ranks, and the workers with their stages.
 
-use spdl_core::{
-    Stage,
-    coordinator::{RankStatus, SessionStatus, Status, WorkerStatus},
-    history::StageRate,
-    insight::Limit,
-};
+use spdl_control::coordinator::{RankStatus, SessionStatus, Status, WorkerStatus};
+use spdl_insight::{Limit, rates::StageRate};
+use spdl_types::Stage;
 
 use super::{
     ink::{Glyphs, Ink, Line, span},

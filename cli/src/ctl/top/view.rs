@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use spdl_core::coordinator::{SessionStatus, Status};
+use spdl_control::coordinator::{SessionStatus, Status};
 
 use super::{
     ink::{Glyphs, Ink, Line, cut, span},

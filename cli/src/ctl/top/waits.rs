@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use spdl_core::coordinator::{RankStatus, Status};
+use spdl_control::coordinator::{RankStatus, Status};
 
 /// The most points of a rank that are kept: no terminal is wider.
 const MAX_POINTS: usize = 240;

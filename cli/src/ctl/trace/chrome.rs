@@ -10,10 +10,8 @@ use std::{
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use spdl_core::{
-    BatchId, Stage,
-    trace::{STEP, SpanState, TracePart, TraceSource, UnitSpan},
-};
+use spdl_control::trace::{STEP, SpanState, TracePart, TraceSource, UnitSpan};
+use spdl_types::{BatchId, Stage};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use spdl_core::{
+use spdl_control::{
     Role,
     messages::{FromCoordinator, Home, Join, RankHeartbeat, Refusal, Session, StartReason, ToCoordinator},
 };

@@ -2,13 +2,14 @@
 
 use std::{collections::VecDeque, net::SocketAddr};
 
-use spdl_core::{
-    Position, Role,
-    job::DType,
-    layout::{Entry, Header, Layout, Place},
-    messages::{FromHome, Home, NodeId, Stall, ToHome, Transport, WorkerId},
-    order::BatchParams,
+use spdl_control::{
+    Role,
+    messages::{FromHome, Home, ToHome},
 };
+use spdl_insight::{Stall, Transport};
+use spdl_job::layout::{Entry, Header, Layout, Place};
+use spdl_order::BatchParams;
+use spdl_types::{DType, NodeId, Position, WorkerId};
 use spdl_wire::{
     home::{AttachRequest, ChannelError, HomeListener, HomeReceiver, HomeSender},
     local::{Allow, LocalListener},

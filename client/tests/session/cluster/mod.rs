@@ -7,16 +7,12 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use parking_lot::Mutex;
 use spdl_client::{Batch, Builder, Client};
-use spdl_core::{
-    Fingerprint, Position, Role,
-    job::{
-        BadSamples, BytesColumn, Column, ColumnKind, DType, EpochEnd, ImageColumn, ImageOp, IntColumn, Job,
-        OrderParams, Resize, Size,
-    },
-    messages::{Session, SessionId},
-};
+use spdl_control::{Role, messages::Session};
+use spdl_job::{BadSamples, BytesColumn, Column, ColumnKind, ImageColumn, ImageOp, IntColumn, Job, Resize, Size};
+use spdl_order::{EpochEnd, OrderParams};
 pub(crate) use spdl_testkit::LONG;
 use spdl_testkit::certs::{ClusterCerts, server_address};
+use spdl_types::{DType, Fingerprint, Position, SessionId};
 use tokio::sync::watch;
 
 /// A job of 50 samples per epoch, two epochs, batches of 8: 6 steps per epoch, 12 in total.

@@ -23,10 +23,8 @@ use axum::{
     routing::get,
 };
 use serde::{Deserialize, Serialize};
-use spdl_core::{
-    coordinator::{EventPage, HistoryPage, HistoryQuery},
-    messages::{SessionId, WorkerId},
-};
+use spdl_control::coordinator::{EventPage, HistoryPage, HistoryQuery};
+use spdl_types::{SessionId, WorkerId};
 
 pub(crate) use self::access::Access;
 pub use self::access::AccessError;

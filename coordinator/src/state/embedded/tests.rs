@@ -1,4 +1,4 @@
-use spdl_core::mix::{GAMMA, mix};
+use spdl_types::mix::{GAMMA, mix};
 
 use super::{
     super::{
@@ -61,8 +61,8 @@ fn another_format_is_refused_with_both_numbers() {
 fn a_state_written_before_there_were_runs_is_read_and_its_sessions_are_of_the_run_of_the_jobs_name() {
     let directory = tempfile::tempdir().unwrap();
     let mut state = EmbeddedState::open(directory.path()).unwrap();
-    let job = spdl_core::coordinator::testing::job("j");
-    let record = spdl_core::coordinator::JobRecord {
+    let job = spdl_control::coordinator::testing::job("j");
+    let record = spdl_control::coordinator::JobRecord {
         fingerprint: job.fingerprint(),
         max_bad_fraction_bits: job.max_bad_fraction.to_bits(),
         failed: None,

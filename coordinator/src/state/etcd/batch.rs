@@ -17,7 +17,7 @@ use super::{
     gateway::TxnOp,
     keys::{EtcdKeys, end_of},
 };
-use spdl_core::coordinator::Change;
+use spdl_control::coordinator::Change;
 
 /// The largest number of steps in a transaction.
 const MAX_OPS: usize = 100;
@@ -227,11 +227,8 @@ fn json(record: &impl Serialize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use spdl_core::{
-        SampleId,
-        coordinator::{BadSampleRecord, JobRecord, testing},
-        messages::SessionId,
-    };
+    use spdl_control::coordinator::{BadSampleRecord, JobRecord, testing};
+    use spdl_types::{SampleId, SessionId};
 
     use super::*;
 

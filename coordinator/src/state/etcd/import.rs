@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{Committed, Condition, EtcdKeys, EtcdState, Gateway, TxnOp, end_of};
 use crate::state::{LeaseDeadline, StateStoreError};
-use spdl_core::coordinator::{Change, Durable};
+use spdl_control::coordinator::{Change, Durable};
 
 /// The time of the lease of the leader's key, in seconds, and the interval between its renewals.
 const LEASE_S: u64 = 30;

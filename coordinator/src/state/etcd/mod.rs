@@ -16,10 +16,8 @@ mod tests;
 use std::{path::PathBuf, sync::Arc};
 
 use serde::de::DeserializeOwned;
-use spdl_core::{
-    SampleId,
-    coordinator::{BadSampleRecord, Change, Durable, MemoryState},
-};
+use spdl_control::coordinator::{BadSampleRecord, Change, Durable, MemoryState};
+use spdl_types::SampleId;
 use tokio::runtime::Handle;
 
 pub use self::gateway::EtcdError;
@@ -131,7 +129,7 @@ impl EtcdState {
             durable.jobs.push(restored(record).map_err(|cause| self.damaged(&format!("job `{key}`"), cause))?);
         }
         for (key, value) in self.values(&self.keys.sessions(), LARGE_PAGE, &mut known).await? {
-            let record: spdl_core::coordinator::SessionRecord = self.parse(&format!("session {key}"), &value)?;
+            let record: spdl_control::coordinator::SessionRecord = self.parse(&format!("session {key}"), &value)?;
             known.sessions.insert(record.id.0, record.job.clone());
             durable.sessions.push(record);
         }

@@ -8,12 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_core::{
-    Position, Role,
+use spdl_control::{
+    Role,
     coordinator::{JobRecord, RankRecord, SessionRecord, Successor},
-    messages::{NodeId, SessionId, StartReason},
+    messages::StartReason,
 };
 use spdl_testkit::etcd::EtcdProcess;
+use spdl_types::{NodeId, Position, SessionId};
 use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 use tokio::runtime::Runtime;
 
@@ -130,7 +131,7 @@ fn a_session_too_long_for_one_request_is_kept_whole_and_leaves_nothing_behind() 
 fn a_leader_that_is_killed_between_two_transactions_leaves_all_of_a_change_or_nothing() {
     let Some(clusters) = Clusters::start() else { return };
     let job = {
-        let job = spdl_core::coordinator::testing::job("j");
+        let job = spdl_control::coordinator::testing::job("j");
         JobRecord {
             fingerprint: job.fingerprint(),
             max_bad_fraction_bits: job.max_bad_fraction.to_bits(),
@@ -262,7 +263,7 @@ fn a_state_written_before_there_were_runs_is_read_and_its_sessions_are_of_the_ru
     let Some(clusters) = Clusters::start() else { return };
     let keys = clusters.fresh();
     let mut state = clusters.lead(&keys);
-    let job = spdl_core::coordinator::testing::job("j");
+    let job = spdl_control::coordinator::testing::job("j");
     let max_bad_fraction_bits = job.max_bad_fraction.to_bits();
     let record = JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits, failed: None, job };
     state.apply(&[Change::PutJob(record)]).unwrap();
@@ -303,7 +304,7 @@ fn an_import_replaces_all_of_a_state_or_nothing_and_only_without_a_leader_and_wi
     let Some(clusters) = Clusters::start() else { return };
     let keys = clusters.fresh();
     let record = |name: &str| {
-        let job = spdl_core::coordinator::testing::job(name);
+        let job = spdl_control::coordinator::testing::job(name);
         let max_bad_fraction_bits = job.max_bad_fraction.to_bits();
         JobRecord { fingerprint: job.fingerprint(), max_bad_fraction_bits, failed: None, job }
     };

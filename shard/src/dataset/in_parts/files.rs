@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::{
     super::{

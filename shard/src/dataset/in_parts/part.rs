@@ -9,7 +9,7 @@ use std::{
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectStoreExt;
 use serde::Serialize;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{

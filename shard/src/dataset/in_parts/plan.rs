@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use spdl_core::Fingerprint;
 use spdl_pipeline::{Op, Pipeline};
+use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::super::{

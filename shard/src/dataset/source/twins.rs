@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::{DatasetError, SORT_BYTES, SourceRecord, wrong};
 use crate::temporary::{Sorted, SortedItem, Sorter, TemporaryError, TemporaryFolder};

@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use super::{
     END_BYTES, RecordFields,

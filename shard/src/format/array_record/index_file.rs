@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::footer::{Footer, Segment};
 use super::{
@@ -12,11 +12,8 @@ use super::{
 };
 use crate::{
     FormatError,
-    envelope::{FileKind, check, section_offsets, u32_at, u64_at},
+    envelope::{FileKind, HEAD_BYTES, check, seal, section_offsets, u32_at, u64_at},
     format::ShardIndex,
-};
-use crate::{
-    envelope::{HEAD_BYTES, seal},
     manifest::BlockFacts,
 };
 

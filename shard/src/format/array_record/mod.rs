@@ -26,11 +26,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::{Format, ShardIndex, StoredObject, Takes};
-use crate::dataset::{DatasetError, Scan, ShardResult};
-use crate::{FormatError, manifest::Shard};
+use crate::{
+    FormatError,
+    dataset::{DatasetError, Scan, ShardResult},
+    manifest::Shard,
+};
 
 pub use footer::{Footer, LAST_BLOCK_BYTES, MAX_FOOTER_BYTES, footer_range};
 pub use index_file::FileIndex;

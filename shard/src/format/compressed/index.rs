@@ -3,17 +3,17 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::{Checksum, Compressed, Compression, MAX_COMPRESSED_SHARD_BYTES};
 use crate::{
-    FormatError,
+    FormatError, TemporaryError,
     envelope::{FileKind, check, u32_at, u64_at},
     format::{Field, FieldValue, ObjectRange, ObjectRole, OpenError, Record, ShardIndex, StoredObject},
     index::Segments,
+    index_file::IndexFile,
     manifest::Shard,
 };
-use crate::{TemporaryError, index_file::IndexFile};
 
 const KIND: FileKind = FileKind { name: "index of a compressed shard", magic: *b"SPDLCMP\n", version: 1 };
 const HEADER_BYTES: usize = 56;

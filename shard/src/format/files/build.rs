@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::index::{EtagForm, FieldKind, FileIndex, HEADER_BYTES, KIND, MAX_NAMES};
 use crate::{

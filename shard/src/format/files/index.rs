@@ -4,7 +4,7 @@
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use crate::{
     FormatError,

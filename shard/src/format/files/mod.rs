@@ -17,11 +17,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::{Format, ShardIndex, StoredObject, Takes};
-use crate::dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden};
-use crate::{FormatError, manifest::Shard};
+use crate::{
+    FormatError,
+    dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden},
+    manifest::Shard,
+};
 
 pub use table::FileTable;
 

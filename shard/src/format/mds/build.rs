@@ -1,7 +1,7 @@
 //! Builds the index of an MDS shard.
 
 use bytes::Bytes;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::index::{HEADER_BYTES, KIND, MdsIndex};
 use crate::{

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::encoding::Encoding;
 use crate::{

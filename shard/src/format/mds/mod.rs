@@ -14,11 +14,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::{Format, ShardIndex, StoredObject, Takes, compressed};
-use crate::dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden_shard};
-use crate::{FormatError, manifest::Shard};
+use crate::{
+    FormatError,
+    dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden_shard},
+    manifest::Shard,
+};
 
 /// Returns whether this is the name of a chunk of LitData's. Its `index.json` is read as one of MDS, which says what it is.
 fn is_lit_data(name: &str) -> bool {

@@ -2,7 +2,7 @@
 //! Netpbm formats, which every decoder of pictures reads; all other modes become arrays.
 
 use bytes::Bytes;
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use super::encoding::{WrongValue, other_size};
 use crate::format::{Array, Content};

@@ -1,6 +1,6 @@
 //! The columns of a Parquet file that can be read, as its index describes them.
 
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 /// How a column's values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

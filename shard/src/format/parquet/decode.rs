@@ -16,7 +16,7 @@ use parquet::{
     file::{metadata::ColumnChunkMetaData, serialized_reader::SerializedPageReader},
     schema::types::{ColumnDescriptor, ColumnPath, Type as SchemaType},
 };
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use super::{
     columns::{Codec, Column, Physical},

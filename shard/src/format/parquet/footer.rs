@@ -17,7 +17,7 @@ use parquet::{
         page_index::index_reader::decode_offset_index,
     },
 };
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::{
     columns::{Codec, Column},

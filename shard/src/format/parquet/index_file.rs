@@ -3,16 +3,15 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
-use spdl_core::{Fingerprint, job::DType};
+use spdl_types::{DType, Fingerprint};
 
 use super::{
     columns::{Codec, Column, Physical},
     index::{Page, ParquetIndex, Run, Segment},
 };
-use crate::envelope::{HEAD_BYTES, seal};
 use crate::{
     FormatError,
-    envelope::{FileKind, check, text, u32_at, u64_at},
+    envelope::{FileKind, HEAD_BYTES, check, seal, text, u32_at, u64_at},
     format::ShardIndex,
 };
 

@@ -26,11 +26,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::{Format, ShardIndex, StoredObject};
-use crate::dataset::{DatasetError, Scan, ShardResult};
-use crate::{FormatError, manifest::Shard};
+use crate::{
+    FormatError,
+    dataset::{DatasetError, Scan, ShardResult},
+    manifest::Shard,
+};
 
 pub use footer::{FileIndex, Footer, MAX_FOOTER_BYTES, PagesByHeader, RowFacts};
 

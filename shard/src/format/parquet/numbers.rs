@@ -2,7 +2,7 @@
 //! One that the field's type cannot hold is no value of its row, and no other number.
 
 use parquet::data_type::Int96;
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use super::values::ValueData;
 

@@ -4,7 +4,7 @@ use parquet::{
     basic::{ConvertedType, LogicalType, Repetition, Type},
     schema::types::{ColumnDescriptor, SchemaDescriptor, Type as SchemaType},
 };
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use super::columns::{
     Column, MAX_DECIMAL_BYTES, MAX_DECIMAL_DIGITS, MAX_DEFINITION, MAX_FIXED_BYTES, MAX_LISTS, Physical,

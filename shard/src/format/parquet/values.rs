@@ -402,7 +402,7 @@ pub(super) fn elements_of<T: Copy, const WIDTH: usize>(values: &[T], to: impl Fn
 
 #[cfg(test)]
 mod tests {
-    use spdl_core::job::DType;
+    use spdl_types::DType;
 
     use super::{super::columns::Physical, *};
 

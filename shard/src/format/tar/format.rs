@@ -4,20 +4,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use crate::{
     FormatError,
-    format::{Format, ShardIndex, StoredObject, compressed},
-    index::RecordIndex,
-    manifest::Shard,
-};
-use crate::{
     dataset::{Catalog, DatasetError, Scan, ScannedShard, ShardResult},
     format::{
-        Compression,
+        Compression, Format, ShardIndex, StoredObject, compressed,
         read_shards::{ShardCatalog, read_shards},
     },
+    index::RecordIndex,
+    manifest::Shard,
 };
 
 /// Ending of the names of shards.

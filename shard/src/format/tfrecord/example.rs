@@ -12,7 +12,7 @@ use std::{fmt, ops::Range};
 
 use bytes::Bytes;
 
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use crate::format::{
     Array, FieldValue, MAX_LIST_FILES,

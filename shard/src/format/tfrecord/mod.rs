@@ -17,14 +17,18 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::{
     Field, FieldValue, Format, OpenError, Record, ShardIndex, StoredObject, Takes, compressed,
     shard_index::stored_bytes,
 };
-use crate::dataset::{DatasetError, Scan, ShardResult};
-use crate::{FormatError, index::RecordIndex, manifest::Shard};
+use crate::{
+    FormatError,
+    dataset::{DatasetError, Scan, ShardResult},
+    index::RecordIndex,
+    manifest::Shard,
+};
 
 /// TFRecord files of examples.
 #[derive(Debug)]

@@ -5,11 +5,12 @@ use proptest::{
     prelude::*,
     sample::{select, subsequence},
 };
-use spdl_core::{SampleId, view::SampleSetBuilder};
+use spdl_order::view::SampleSetBuilder;
 use spdl_shard::{
     manifest::MetadataPlace,
     view::{open_view, save_view},
 };
+use spdl_types::SampleId;
 
 use super::*;
 

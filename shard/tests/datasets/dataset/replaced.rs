@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use spdl_core::Fingerprint;
 use spdl_shard::{dataset::OldMetadata, store::StoreLayer};
+use spdl_types::Fingerprint;
 
 use super::{
     interrupted::{Interrupted, Interruption, Writes},

@@ -1,9 +1,7 @@
 //! Checks of the coordinators' answers.
 
-use spdl_core::{
-    Position,
-    messages::{FromCoordinator, Join, RankHeartbeat, Refusal, Session, SessionId, Start, ToCoordinator},
-};
+use spdl_control::messages::{FromCoordinator, Join, RankHeartbeat, Refusal, Session, Start, ToCoordinator};
+use spdl_types::{Position, SessionId};
 
 use super::{ObservedSession, Oracle, RunKey};
 use crate::coverage::Coverage;

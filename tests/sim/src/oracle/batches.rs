@@ -2,13 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use spdl_core::{
-    Position, Receipt, SampleId,
-    job::{BadSamples, EpochEnd},
-    layout::entry_flags,
-    messages::Session,
-    order::{Item, ItemKind},
-};
+use spdl_control::messages::Session;
+use spdl_job::{BadSamples, layout::entry_flags};
+use spdl_order::{EpochEnd, Item, ItemKind, Receipt};
+use spdl_types::{Position, SampleId};
 
 use super::{Cursor, Oracle};
 use crate::{

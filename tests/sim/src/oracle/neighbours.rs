@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use spdl_core::{
+use spdl_control::{
     coordinator::Lending,
     help::HelpReport,
-    messages::{FromCoordinator, SessionId, ToCoordinator, WorkerHeartbeat, WorkerId},
+    messages::{FromCoordinator, ToCoordinator, WorkerHeartbeat},
 };
+use spdl_types::{SessionId, WorkerId};
 
 use super::Oracle;
 

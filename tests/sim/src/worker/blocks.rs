@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use spdl_core::{
-    Position,
-    cache::{BlockKey, FirstCome, MemoryCache},
-    messages::{Transport, WorkerId},
+use spdl_control::peers::PeerAddress;
+use spdl_feed::cache::{BlockKey, FirstCome, MemoryCache};
+use spdl_insight::Transport;
+use spdl_order::{Item, ItemKind, Located};
+use spdl_types::{
+    Position, WorkerId,
     mutations::{Mutation, mutated},
-    order::{Item, ItemKind, Located},
-    peers::PeerAddress,
 };
 
 use crate::{

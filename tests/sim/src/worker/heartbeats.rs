@@ -1,6 +1,6 @@
 //! A worker's heartbeats to the coordinator: one request at a time.
 
-use spdl_core::messages::{FromCoordinator, Home, RankStats, Refusal, ToCoordinator, WorkerHeartbeat};
+use spdl_control::messages::{FromCoordinator, Home, RankStats, Refusal, ToCoordinator, WorkerHeartbeat};
 
 use super::{
     BACKOFF, BAD_PER_HEARTBEAT, HeartbeatState, MORE_BAD_US, REFUSED_US, SimFeed, SimShutdown, node_of, socket_of,

@@ -5,13 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use spdl_core::{
-    Stage,
+use spdl_control::{
     help::{HelpReport, HelpStats, HelperList},
-    messages::{StageStats, Transport, WorkerId},
-    mutations::{Mutation, mutated},
-    order::{Item, ItemKind},
     peers::PeerAddress,
+};
+use spdl_insight::Transport;
+use spdl_order::{Item, ItemKind};
+use spdl_types::{
+    Stage, StageStats, WorkerId,
+    mutations::{Mutation, mutated},
 };
 
 use super::{SimShutdown, SimWorker, item_flags};

@@ -1,12 +1,10 @@
 //! Decoded samples that the ranks of several sessions on one worker share, by the real `SharingCore`. A model of the worker's
 //! `feed/sharing.rs`.
 
-use spdl_core::{
-    feed::{Allowed, Decoded, PartWork, SampleDraw, SampleWork, SharingCore, SharingId},
-    job::{Job, SampleContent},
-    messages::SessionId,
-    order::{Item, ItemKind},
-};
+use spdl_feed::{Allowed, Decoded, PartWork, SampleDraw, SampleWork, SharingCore, SharingId};
+use spdl_job::{Job, SampleContent};
+use spdl_order::{Item, ItemKind};
+use spdl_types::SessionId;
 
 /// As long as decoding takes beside copying, so that sharing pays.
 const DECODE_NS: u64 = 1_000_000;

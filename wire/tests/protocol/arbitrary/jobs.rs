@@ -1,19 +1,16 @@
 //! Proptest strategies for jobs, with their columns and operations.
 
 use proptest::{collection::vec, option, prelude::*};
-use spdl_core::{
-    Fingerprint,
-    job::{
-        Arguments, BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn,
-        BytesColumn, Callable, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox, DType, EpochEnd,
-        Fill, FloatColumn, FunctionCall, GeometryColumn, Grayscale, ImageColor, ImageColumn, ImageDepth, ImageLayout,
-        ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, MaskColumn, Mix, Normalise, NumberOrRange,
-        OneHotColumn, OrderParams, PictureList, RandomFlip, RandomInvert, RandomPosterize, RandomResizedCrop, Resize,
-        ReturnedColumn, ReturnedValue, Returns, Size, SourceDigest, TensorColumn, TensorEncoding, TextColumn,
-        Transform,
-    },
-    order::MixParams,
+use spdl_job::{
+    Arguments, BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn,
+    BytesColumn, Callable, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox, Fill, FloatColumn,
+    FunctionCall, GeometryColumn, Grayscale, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job,
+    JsonColumn, MaskColumn, Mix, NumberOrRange, OneHotColumn, PictureList, RandomFlip, RandomInvert, RandomPosterize,
+    RandomResizedCrop, Resize, ReturnedColumn, ReturnedValue, Returns, Size, SourceDigest, TensorColumn,
+    TensorEncoding, TextColumn, Transform,
 };
+use spdl_order::{EpochEnd, MixParams, OrderParams};
+use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
 
 use super::{float, text};
 

@@ -3,19 +3,21 @@
 mod jobs;
 
 use proptest::{collection::vec, option, prelude::*};
-use spdl_core::{
-    BatchId, Fingerprint, Position, Receipt, SampleId, Stage,
+use spdl_control::{
     help::{
         DecodeRequest, HelpJob, HelpReply, HelpReport, HelpStats, HelperList, StoredField, StoredSample, StoredValue,
     },
-    history::StageRate,
-    insight::{Measured, Presence, RankWindow, WorkerWindow},
-    job::DType,
     messages::*,
     peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerRequest, PeerStats, Readers, SessionReaders},
     trace::*,
+};
+use spdl_insight::{
+    Measured, Presence, RankWindow, WorkerWindow,
+    rates::StageRate,
     tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
+use spdl_order::Receipt;
+use spdl_types::{BatchId, DType, Fingerprint, Position, SampleId, Stage};
 
 use self::jobs::job;
 

@@ -1,7 +1,7 @@
 //! The kind `bool`: 0 or 1 as a number of any type, as formats give it or in a `.npy` file, or a word in text.
 
-use spdl_core::job::DType;
 use spdl_shard::format::Content;
+use spdl_types::DType;
 
 use super::{
     ColumnDecoder, ColumnSample, FieldTarget,

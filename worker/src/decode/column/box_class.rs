@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget};
 use crate::decode::{

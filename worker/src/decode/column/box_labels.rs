@@ -3,7 +3,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use serde_json::Value;
-use spdl_core::job::{BoxLabelsColumn, BoxStorage, ColumnKind, DType};
+use spdl_job::{BoxLabelsColumn, BoxStorage, ColumnKind};
+use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget, int::whole};
 use crate::decode::{

@@ -1,6 +1,6 @@
 //! The kind `boxes`: the bounding boxes that are left in the picture.
 
-use spdl_core::job::BoxesColumn;
+use spdl_job::BoxesColumn;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget};
 use crate::decode::{boxes::BoxReader, cause::BadSampleProblem};

@@ -1,7 +1,7 @@
 //! The kind `bytes`: copies the field unchanged. Of a scalable picture it is the file that was packed.
 
 use bytes::Bytes;
-use spdl_core::job::BytesColumn;
+use spdl_job::BytesColumn;
 use spdl_pixels::{PackedPicture, PictureError};
 
 use super::{ColumnDecoder, ColumnSample, DecodeResources, FieldTarget};

@@ -2,7 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use spdl_core::job::{CategoryColumn, DType};
+use spdl_job::CategoryColumn;
+use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecoderError, FieldTarget};
 use crate::decode::{

@@ -1,7 +1,7 @@
 //! The kind `float`: a number of any numeric type as formats give it or in a `.npy` file, or a decimal number in text.
 
-use spdl_core::job::DType;
 use spdl_shard::format::Content;
+use spdl_types::DType;
 
 use super::{
     ColumnDecoder, ColumnSample, FieldTarget,

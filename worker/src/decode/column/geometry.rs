@@ -1,7 +1,8 @@
 //! The kind `geometry`: the matrix from places in the result to places in the upright picture.
 
-use spdl_core::job::{DType, GeometryColumn};
+use spdl_job::GeometryColumn;
 use spdl_pixels::{Parts, ScalableHead};
+use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget};
 use crate::decode::{SampleKey, cause::BadSampleProblem, followed::FollowedPicture, record::SampleRecord};

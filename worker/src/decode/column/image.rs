@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use spdl_core::job::{DType, ImageColor, ImageColumn, ImageDepth};
+use spdl_job::ImageColumn;
 use spdl_operations::{channel_memory_bytes, run_on_channels, without_colors};
 use spdl_pixels::{
     ChannelFormat, ChannelPicture, ChannelWriter, Frame, OpenPicture, Orientation, Parts, PictureError, PictureSpec,
     PixelWriter, ScalableHead, make_gray,
 };
+use spdl_types::{DType, ImageColor, ImageDepth};
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch, FieldTarget};
 use crate::decode::{

@@ -1,7 +1,8 @@
 //! The kind `image_size`: the height and width of the upright picture.
 
-use spdl_core::job::{DType, ImageSizeColumn};
+use spdl_job::ImageSizeColumn;
 use spdl_pixels::{Parts, ScalableHead};
+use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget};
 use crate::decode::{

@@ -1,7 +1,7 @@
 //! The kind `int`: a decimal integer in text, or a number in a `.npy` file, as formats with numbers give it.
 
-use spdl_core::job::DType;
 use spdl_shard::format::{Array, Content};
+use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget, read_numpy, tensor::NPY_MAGIC};
 use crate::decode::{

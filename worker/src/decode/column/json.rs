@@ -1,8 +1,9 @@
 //! The kind `json`: finds a number in a JSON document.
 
 use serde_json::Value;
-use spdl_core::job::{DType, JsonColumn};
+use spdl_job::JsonColumn;
 use spdl_shard::json;
+use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget};
 use crate::decode::{

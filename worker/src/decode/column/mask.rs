@@ -1,8 +1,9 @@
 //! The kind `mask`: decodes the class of each pixel, and moves the classes as the picture's pixels are moved.
 
-use spdl_core::job::{DType, MaskColumn};
+use spdl_job::MaskColumn;
 use spdl_operations::index_memory_bytes;
 use spdl_pixels::{IndexPng, PictureError};
+use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget};
 use crate::decode::{cause::BadSampleProblem, followed::FollowedPicture, memory::NeverFits};

@@ -21,11 +21,12 @@ mod text;
 
 use std::{collections::HashMap, sync::Arc};
 
-use spdl_core::job::{Column, ColumnKind, DType};
+use spdl_job::{Column, ColumnKind};
 use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
 use spdl_ops::CallMemory;
 use spdl_pixels::{Parts, PictureScratch, ScalableHead};
 use spdl_shard::format::{Content, FieldValue};
+use spdl_types::DType;
 pub use tensor::read_numpy;
 
 use super::{

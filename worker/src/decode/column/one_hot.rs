@@ -2,8 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use spdl_core::job::{DType, OneHotColumn};
+use spdl_job::OneHotColumn;
 use spdl_shard::format::Content;
+use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, ColumnSetup, FieldTarget, int};
 use crate::decode::{

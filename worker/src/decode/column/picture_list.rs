@@ -1,7 +1,7 @@
 //! Lists of pictures in a column of the kind `image`: each becomes what a picture alone does, with draws of its own.
 
 use bytes::Bytes;
-use spdl_core::job::PictureList;
+use spdl_job::PictureList;
 use spdl_shard::format::FieldValue;
 
 use super::{

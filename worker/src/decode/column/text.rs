@@ -1,6 +1,6 @@
 //! The kind `text`: copies the field, which has to be UTF-8.
 
-use spdl_core::job::TextColumn;
+use spdl_job::TextColumn;
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget, bytes::BytesDecoder};
 use crate::decode::cause::BadSampleProblem;

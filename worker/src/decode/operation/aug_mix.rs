@@ -1,6 +1,6 @@
 //! The plan of `aug_mix`.
 
-use spdl_core::job::AugMix;
+use spdl_job::AugMix;
 use spdl_operations::{MixedChain, PixelOp};
 
 use super::{

@@ -1,6 +1,6 @@
 //! The operations that `rand_augment`, `trivial_augment_wide` and `aug_mix` choose from, in torchvision's order.
 
-use spdl_core::job::{Fill, WarpInterpolation};
+use spdl_job::{Fill, WarpInterpolation};
 use spdl_operations::PixelOp;
 
 use super::{Planner, affine::warp};

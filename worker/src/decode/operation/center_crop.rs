@@ -1,6 +1,6 @@
 //! The plan of `center_crop`.
 
-use spdl_core::job::CenterCrop;
+use spdl_job::CenterCrop;
 
 use super::{PlanOperation, Planner};
 use crate::decode::cause::BadSampleProblem;

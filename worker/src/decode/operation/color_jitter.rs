@@ -1,6 +1,6 @@
 //! The plan of `color_jitter`.
 
-use spdl_core::job::ColorJitter;
+use spdl_job::ColorJitter;
 use spdl_operations::PixelOp;
 
 use super::{PlanOperation, Planner};

@@ -1,6 +1,6 @@
 //! The plan of `crop_box`.
 
-use spdl_core::job::CropBox;
+use spdl_job::CropBox;
 
 use super::{PlanOperation, Planner};
 use crate::decode::cause::BadSampleProblem;

@@ -1,8 +1,8 @@
 //! Draws from the symmetric Dirichlet distribution, of which the beta distribution is the case of two shares. The logarithm and
 //! the exponential are ours, so the draws are the same on every machine.
 
-use spdl_core::elementary::{exp, ln};
 use spdl_ops::Draw;
+use spdl_types::elementary::{exp, ln};
 
 /// Draws so many shares of 1, whose parameters are all `alpha`.
 pub(super) fn dirichlet(draw: &mut Draw, alpha: f64, count: u32) -> Vec<f64> {

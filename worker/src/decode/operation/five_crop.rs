@@ -1,6 +1,6 @@
 //! The plan of `five_crop`.
 
-use spdl_core::job::{FiveCrop, Operation};
+use spdl_job::{FiveCrop, Operation};
 use spdl_operations::{PixelOp, View};
 
 use super::{PlanOperation, Planner};

@@ -1,6 +1,7 @@
 //! The plan of `gaussian_blur`.
 
-use spdl_core::{elementary::exp, job::GaussianBlur};
+use spdl_types::elementary::exp;
+use spdl_job::GaussianBlur;
 use spdl_operations::PixelOp;
 
 use super::{PlanOperation, Planner};

@@ -1,6 +1,6 @@
 //! The plan of `grayscale`.
 
-use spdl_core::job::Grayscale;
+use spdl_job::Grayscale;
 use spdl_operations::PixelOp;
 
 use super::{PlanOperation, Planner};

@@ -1,6 +1,6 @@
 //! The plan of `letterbox`.
 
-use spdl_core::job::{Letterbox, PaddingMode};
+use spdl_job::{Letterbox, PaddingMode};
 
 use super::{PlanOperation, Planner};
 use crate::decode::cause::BadSampleProblem;

@@ -10,7 +10,7 @@ mod augment;
 mod dirichlet;
 mod planner;
 
-use spdl_core::job::ImageOp;
+use spdl_job::ImageOp;
 use spdl_ops::Draw;
 
 pub(super) use planner::{BoxOf, PicturePlan, Planner};
@@ -83,7 +83,7 @@ pub(super) fn plan(
 
 #[cfg(test)]
 mod tests {
-    use spdl_core::job::{CenterCrop, CropBox, Interpolation, RandomFlip, RandomResizedCrop, Resize, Size};
+    use spdl_job::{CenterCrop, CropBox, Interpolation, RandomFlip, RandomResizedCrop, Resize, Size};
     use spdl_pixels::ResamplePlan;
 
     use super::*;

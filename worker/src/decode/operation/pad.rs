@@ -1,6 +1,6 @@
 //! The plan of `pad`.
 
-use spdl_core::job::Pad;
+use spdl_job::Pad;
 
 use super::{PlanOperation, Planner};
 use crate::decode::cause::BadSampleProblem;

@@ -3,7 +3,7 @@
 use std::{iter, mem};
 
 use smallvec::SmallVec;
-use spdl_core::job::{Fill, ImageOp, Interpolation, PaddingMode, WarpInterpolation};
+use spdl_job::{Fill, ImageOp, Interpolation, PaddingMode, WarpInterpolation};
 use spdl_operations::{PadWith, PixelOp};
 use spdl_ops::Draw;
 use spdl_pixels::{ResamplePlan, resize::Filter};

@@ -1,6 +1,6 @@
 //! The plan of `rand_augment`.
 
-use spdl_core::job::RandAugment;
+use spdl_job::RandAugment;
 
 use super::{
     PlanOperation, Planner,

@@ -1,6 +1,6 @@
 //! The plan of `random_adjust_sharpness`.
 
-use spdl_core::job::RandomAdjustSharpness;
+use spdl_job::RandomAdjustSharpness;
 use spdl_operations::PixelOp;
 
 use super::{PlanOperation, Planner};

@@ -1,6 +1,6 @@
 //! The plan of `random_affine`.
 
-use spdl_core::job::RandomAffine;
+use spdl_job::RandomAffine;
 
 use super::{
     PlanOperation, Planner,

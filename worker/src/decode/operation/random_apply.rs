@@ -1,6 +1,6 @@
 //! The plan of `random_apply`.
 
-use spdl_core::job::RandomApply;
+use spdl_job::RandomApply;
 
 use super::{PlanOperation, Planner};
 use crate::decode::cause::BadSampleProblem;

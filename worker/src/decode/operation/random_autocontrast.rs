@@ -1,6 +1,6 @@
 //! The plan of `random_autocontrast`.
 
-use spdl_core::job::RandomAutocontrast;
+use spdl_job::RandomAutocontrast;
 use spdl_operations::PixelOp;
 
 use super::{PlanOperation, Planner};

@@ -1,6 +1,6 @@
 //! The plan of `random_choice`.
 
-use spdl_core::job::RandomChoice;
+use spdl_job::RandomChoice;
 
 use super::{PlanOperation, Planner};
 use crate::decode::cause::BadSampleProblem;

@@ -1,6 +1,6 @@
 //! The plan of `random_crop`.
 
-use spdl_core::job::{Operation, RandomCrop};
+use spdl_job::{Operation, RandomCrop};
 
 use super::{PlanOperation, Planner};
 use crate::decode::{cause::BadSampleProblem, geometry::Rectangle};

@@ -1,6 +1,6 @@
 //! The plan of `random_equalize`.
 
-use spdl_core::job::RandomEqualize;
+use spdl_job::RandomEqualize;
 use spdl_operations::PixelOp;
 
 use super::{PlanOperation, Planner};

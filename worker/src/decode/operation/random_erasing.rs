@@ -1,9 +1,7 @@
 //! The plan of `random_erasing`.
 
-use spdl_core::{
-    elementary::{exp, ln},
-    job::RandomErasing,
-};
+use spdl_types::elementary::{exp, ln};
+use spdl_job::RandomErasing;
 use spdl_operations::PixelOp;
 use spdl_ops::Draw;
 

@@ -1,6 +1,6 @@
 //! The plan of `random_flip`.
 
-use spdl_core::job::RandomFlip;
+use spdl_job::RandomFlip;
 
 use super::{PlanOperation, Planner};
 use crate::decode::cause::BadSampleProblem;

@@ -1,6 +1,6 @@
 //! The plan of `random_grayscale`.
 
-use spdl_core::job::RandomGrayscale;
+use spdl_job::RandomGrayscale;
 use spdl_operations::PixelOp;
 
 use super::{PlanOperation, Planner};

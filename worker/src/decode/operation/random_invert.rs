@@ -1,6 +1,6 @@
 //! The plan of `random_invert`.
 
-use spdl_core::job::RandomInvert;
+use spdl_job::RandomInvert;
 use spdl_operations::PixelOp;
 
 use super::{PlanOperation, Planner};

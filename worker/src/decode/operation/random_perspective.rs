@@ -1,6 +1,6 @@
 //! The plan of `random_perspective`.
 
-use spdl_core::job::RandomPerspective;
+use spdl_job::RandomPerspective;
 
 use super::{PlanOperation, Planner, affine::of_factors};
 use crate::decode::cause::BadSampleProblem;

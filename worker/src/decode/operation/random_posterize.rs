@@ -1,6 +1,6 @@
 //! The plan of `random_posterize`.
 
-use spdl_core::job::RandomPosterize;
+use spdl_job::RandomPosterize;
 use spdl_operations::PixelOp;
 
 use super::{PlanOperation, Planner};

@@ -1,10 +1,8 @@
 //! The plan of `random_resized_crop`: Szegedy et al., "Going deeper with convolutions" (CVPR 2015), sampled as
 //! torchvision's `RandomResizedCrop` does.
 
-use spdl_core::{
-    elementary::{exp, ln},
-    job::RandomResizedCrop,
-};
+use spdl_types::elementary::{exp, ln};
+use spdl_job::RandomResizedCrop;
 use spdl_ops::Draw;
 
 use super::{PlanOperation, Planner};

@@ -1,6 +1,6 @@
 //! The plan of `random_rotation`.
 
-use spdl_core::job::RandomRotation;
+use spdl_job::RandomRotation;
 
 use super::{PlanOperation, Planner};
 use crate::decode::cause::BadSampleProblem;

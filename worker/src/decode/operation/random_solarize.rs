@@ -1,6 +1,6 @@
 //! The plan of `random_solarize`.
 
-use spdl_core::job::RandomSolarize;
+use spdl_job::RandomSolarize;
 use spdl_operations::PixelOp;
 
 use super::{PlanOperation, Planner};

@@ -1,6 +1,6 @@
 //! The plan of `random_vertical_flip`.
 
-use spdl_core::job::RandomVerticalFlip;
+use spdl_job::RandomVerticalFlip;
 
 use super::{PlanOperation, Planner};
 use crate::decode::cause::BadSampleProblem;

@@ -1,6 +1,6 @@
 //! The plan of `resize`.
 
-use spdl_core::job::{Resize, Size};
+use spdl_job::{Resize, Size};
 
 use super::{PlanOperation, Planner};
 use crate::decode::cause::BadSampleProblem;

@@ -1,6 +1,6 @@
 //! The plan of `ten_crop`.
 
-use spdl_core::job::{Operation, TenCrop};
+use spdl_job::{Operation, TenCrop};
 use spdl_operations::{PixelOp, View};
 
 use super::{PlanOperation, Planner, five_crop::corners_and_middle};

@@ -1,6 +1,6 @@
 //! The plan of `trivial_augment_wide`.
 
-use spdl_core::job::TrivialAugmentWide;
+use spdl_job::TrivialAugmentWide;
 
 use super::{
     PlanOperation, Planner,

@@ -1,6 +1,6 @@
 //! What random operations draw: it never changes, and it has the right distribution.
 
-use spdl_core::job::{ColumnKind, ImageOp};
+use spdl_job::{ColumnKind, ImageOp};
 use spdl_operations::PixelOp;
 use spdl_ops::Draw;
 

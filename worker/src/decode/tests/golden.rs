@@ -1,7 +1,7 @@
 //! Digests of decoded samples. They are part of the contract: a job gives the same bytes on every machine and in every
 //! version. A change here changes every user's data.
 
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::*;
 

@@ -22,10 +22,9 @@ mod views;
 use std::io::Cursor;
 
 use image::{DynamicImage, ImageFormat};
-use spdl_core::{
-    Fingerprint,
-    job::{DatasetFacts, JobFile},
-};
+use spdl_job::JobFile;
+use spdl_order::DatasetFacts;
+use spdl_types::Fingerprint;
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! Numbers that a format has at hand become what they become as arrays.
 
-use spdl_core::job::DType;
 use spdl_shard::format::{Array, FieldValue};
+use spdl_types::DType;
 
 use super::*;
 

@@ -1,8 +1,8 @@
 //! What plans hold, as numbers: what is drawn shows in them, and names in our code do not.
 
-use spdl_core::Fingerprint;
 use spdl_operations::{MixedChain, PadWith, PixelOp, Sampling, View};
 use spdl_pixels::{ResamplePlan, resize::Filter};
+use spdl_types::Fingerprint;
 
 use crate::decode::operation::PicturePlan;
 

@@ -11,13 +11,10 @@ use bytes::Bytes;
 use crossbeam_deque::{Steal, Stealer, Worker};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use spdl_core::{
-    BatchId, SampleId,
-    job::DType,
-    layout::{Entry, FixedColumn, Header, Layout, Place, SlotParts, entry_flags},
-    order::Step,
-};
+use spdl_job::layout::{Entry, FixedColumn, Header, Layout, Place, SlotParts, entry_flags};
+use spdl_order::Step;
 use spdl_shard::format::{FieldValue, Record};
+use spdl_types::{BatchId, DType, SampleId};
 use spdl_wire::slab::SlotMut;
 use tokio::sync::Notify;
 use tracing::Span;

@@ -7,8 +7,9 @@ use std::{
     time::Duration,
 };
 
-use spdl_core::{BatchId, layout::FixedColumn};
+use spdl_job::layout::FixedColumn;
 use spdl_shard::format::NumberRun;
+use spdl_types::BatchId;
 
 use super::{
     decode::{BatchBuffer, entry, thread_index},

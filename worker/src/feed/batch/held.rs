@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use futures::future::try_join_all;
-use spdl_core::{Position, SampleId, messages::Session};
+use spdl_control::messages::Session;
 use spdl_shard::manifest::Manifest;
+use spdl_types::{Position, SampleId};
 
 use super::{
     BatchSample, Group, WrongFetches,

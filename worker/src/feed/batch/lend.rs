@@ -9,11 +9,9 @@ use bytes::Bytes;
 use crossbeam_deque::Worker;
 use futures::{StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
-use spdl_core::{
-    BatchId,
-    help::{DecodeRequest, MAX_BYTES, StoredField, StoredSample, StoredValue},
-};
+use spdl_control::help::{DecodeRequest, MAX_BYTES, StoredField, StoredSample, StoredValue};
 use spdl_shard::format::{Array, Content, FieldValue};
+use spdl_types::BatchId;
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::decode::{QueuedSample, shared, unit};

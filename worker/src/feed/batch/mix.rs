@@ -4,13 +4,10 @@
 use std::collections::BTreeMap;
 
 use crossbeam_deque::Worker;
-use spdl_core::{
-    BatchId, Position,
-    job::{ColumnKind, ImageLayout, Job},
-    layout::entry_flags,
-    order::{Item, ItemKind, MixMethod, MixParams, WHOLE_WEIGHT},
-};
+use spdl_job::{ColumnKind, Job, layout::entry_flags};
 use spdl_operations::{MixedValues, Taken, mix};
+use spdl_order::{Item, ItemKind, MixMethod, MixParams, WHOLE_WEIGHT};
+use spdl_types::{BatchId, ImageLayout, Position};
 use tracing::Span;
 
 use super::decode::{BatchBuffer, SamplePlace, steal, thread_index};

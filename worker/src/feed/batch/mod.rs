@@ -36,12 +36,10 @@ use std::{
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use smallvec::{SmallVec, smallvec};
-use spdl_core::{
-    BatchId, Position, SampleId,
-    feed::SampleDraw,
-    layout::entry_flags,
-    order::{Item, ItemKind, Located, Step},
-};
+use spdl_feed::SampleDraw;
+use spdl_job::layout::entry_flags;
+use spdl_order::{Item, ItemKind, Located, Step};
+use spdl_types::{BatchId, Position, SampleId};
 use spdl_wire::{slab::SlotMut, spans};
 use tokio::sync::watch;
 use tracing::{Instrument, Span};

@@ -4,8 +4,8 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use spdl_core::job::DType;
 use spdl_shard::format::{FieldValue, KEY_NAME, NumberRun, OpenError, Record, SHARD_NAME, ShardIndex};
+use spdl_types::DType;
 
 use super::{BatchSample, Group, decode::Reason, parts};
 use crate::{

@@ -4,11 +4,9 @@
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use smallvec::smallvec;
-use spdl_core::{
-    feed::{BadSampleKind, BadSampleNote, Remedy, remedy},
-    messages::BadSample,
-};
+use spdl_feed::{BadSampleKind, BadSampleNote, Remedy, remedy};
 use spdl_shard::format::ObjectRole;
+use spdl_types::BadSample;
 
 use super::{
     BatchSample, Filling, Group,

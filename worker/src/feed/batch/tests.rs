@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use spdl_core::messages::SessionId;
 use spdl_pipeline::stats::UnitState;
+use spdl_types::SessionId;
 
 use super::{
     lend::{ParkedThread, Parking},

@@ -16,12 +16,12 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use spdl_core::{
-    feed::{Allowed, Decoded, PartWork, SampleDraw, SampleWork, SharingCore, SharingCounts, SharingId},
-    job::{Job, SampleContent},
+use spdl_feed::{Allowed, Decoded, PartWork, SampleDraw, SampleWork, SharingCore, SharingCounts, SharingId};
+use spdl_job::{
+    Job, SampleContent,
     layout::{Layout, Place},
-    messages::SessionId,
 };
+use spdl_types::SessionId;
 use tokio::sync::oneshot;
 
 use self::memory::{SharedBuffer, SharedMemory};

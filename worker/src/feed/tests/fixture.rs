@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
-use spdl_core::{
-    Fingerprint, Position,
-    job::{BytesColumn, ColumnKind, DatasetFacts, Job, JobFile},
+use spdl_control::messages::Session;
+use spdl_job::{
+    BytesColumn, ColumnKind, Job, JobFile,
     layout::{Entry, Layout},
-    messages::{Session, SessionId},
 };
+use spdl_order::DatasetFacts;
 use spdl_shard::{
     dataset::{IndexOptions, index},
     format::format_called,
@@ -16,6 +16,7 @@ use spdl_shard::{
     store::DatasetStore,
     tar::{TAR_END, append_member},
 };
+use spdl_types::{Fingerprint, Position, SessionId};
 use spdl_wire::slab::Slab;
 
 use crate::{

@@ -3,12 +3,12 @@
 use std::{fs, path::Path, sync::Arc};
 
 use jpeg_encoder::{ColorType, Encoder};
-use spdl_core::Position;
 use spdl_jpeg::testing::XorShift;
 use spdl_shard::{
     dataset::{Jpegs, PackOptions, PackSource, pack},
     store::DatasetStore,
 };
+use spdl_types::Position;
 
 use super::{
     PLENTY,

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use spdl_core::{BatchId, Position, Stage, messages::SessionId};
 use spdl_pipeline::stats::{Interval, UnitState};
+use spdl_types::{BatchId, Position, SessionId, Stage};
 use spdl_wire::trace::Recorded;
 
 use super::{

@@ -1,7 +1,7 @@
 //! Tests of the memory that batches with ragged values take: it grows and shrinks with them, and ranks share it.
 
 use rustix::fs::fstat;
-use spdl_core::Position;
+use spdl_types::Position;
 
 use super::{
     super::{FeedError, FeedEvent, FeedRequest, RankFeed, SlabKind},

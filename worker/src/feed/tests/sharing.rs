@@ -2,11 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use spdl_core::{
-    SampleId,
-    job::{BytesColumn, ColumnKind},
-    messages::Session,
-};
+use spdl_control::messages::Session;
+use spdl_job::{BytesColumn, ColumnKind};
+use spdl_types::SampleId;
 
 use super::{fixture::read_batch, *};
 
@@ -14,7 +12,7 @@ const JOB: &str = "epochs = 2\nglobal_batch = 12\nmax_bad_fraction = 1.0";
 
 fn session(fixture: &FeedFixture, id: u64, name: &str) -> Session {
     let session = fixture.session(1);
-    let job = spdl_core::job::Job { name: name.to_owned(), ..session.job.clone() };
+    let job = spdl_job::Job { name: name.to_owned(), ..session.job.clone() };
     Session { id: SessionId(id), job, ..session }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::fetch::BlockKey;

@@ -19,7 +19,7 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use spdl_core::Fingerprint;
+use spdl_types::Fingerprint;
 
 use super::file::{file_name, is_temporary, marker_name, parse_marker_name, parse_name, temporary_name};
 use crate::fetch::BlockKey;

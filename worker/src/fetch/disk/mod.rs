@@ -23,7 +23,7 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use spdl_core::{Fingerprint, backoff::Backoff};
+use spdl_types::{Fingerprint, backoff::Backoff};
 
 use self::{
     file::{SEAL_BYTES, seal},

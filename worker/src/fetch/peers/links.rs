@@ -10,11 +10,11 @@ use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 use quinn::{Connection, Endpoint};
-use spdl_core::{
+use spdl_control::{
     Role,
-    messages::WorkerId,
     peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerRequest},
 };
+use spdl_types::WorkerId;
 use spdl_wire::quic::{self, CONNECT_TIMEOUT, QuicError};
 use tokio::sync::{Notify, Semaphore};
 

@@ -21,12 +21,9 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use spdl_core::{
-    Fingerprint,
-    messages::{SessionId, WorkerId},
-    order::Plan,
-    peers::{BlockRequest, PeerAddress, PeerMap, PeerStats},
-};
+use spdl_control::peers::{BlockRequest, PeerAddress, PeerMap, PeerStats};
+use spdl_order::Plan;
+use spdl_types::{Fingerprint, SessionId, WorkerId};
 use spdl_wire::quic::QuicError;
 use tokio::{
     sync::{Notify, Semaphore, watch},

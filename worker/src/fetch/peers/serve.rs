@@ -4,7 +4,7 @@
 use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use spdl_core::peers::{BlockReply, BlockRequest};
+use spdl_control::peers::{BlockReply, BlockRequest};
 use spdl_wire::{frame::FrameError, quic::PeerStream};
 
 use super::{
@@ -98,7 +98,7 @@ fn is_possible(BlockRequest { parts, wanted, .. }: &BlockRequest) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use spdl_core::{Fingerprint, messages::SessionId};
+    use spdl_types::{Fingerprint, SessionId};
 
     use super::*;
 

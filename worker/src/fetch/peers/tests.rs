@@ -2,10 +2,8 @@
 #![allow(clippy::single_range_in_vec_init, reason = "what is wanted is a list of ranges")]
 
 use futures::FutureExt;
-use spdl_core::{
-    order::OrderParams,
-    peers::{Readers, SessionReaders},
-};
+use spdl_control::peers::{Readers, SessionReaders};
+use spdl_order::OrderParams;
 
 use super::*;
 use crate::fetch::{

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, fmt::Write, time::Instant};
 
-use spdl_core::Stage;
 use spdl_pipeline::stats::{Interval, Recording, UnitState};
+use spdl_types::Stage;
 
 use super::{
     super::measure::{Measurement, Timeline},

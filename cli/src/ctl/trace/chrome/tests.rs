@@ -1,7 +1,4 @@
-use spdl_core::{
-    Position,
-    messages::{SessionId, WorkerId},
-};
+use spdl_types::{Position, SessionId, WorkerId};
 
 use super::*;
 

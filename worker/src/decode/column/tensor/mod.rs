@@ -10,8 +10,9 @@ mod tests;
 use std::io::{self, Read};
 
 use bytes::Bytes;
-use spdl_core::job::{DType, TensorColumn, TensorEncoding};
+use spdl_job::{TensorColumn, TensorEncoding};
 use spdl_shard::format::{Array, Content};
+use spdl_types::DType;
 
 use super::{ColumnDecoder, ColumnSample, FieldTarget};
 use crate::decode::cause::{BadSampleProblem, quoted, reason};

@@ -9,7 +9,7 @@
 
 use std::io::Read;
 
-use spdl_core::job::DType;
+use spdl_types::DType;
 
 use crate::decode::cause::quoted;
 

@@ -1,0 +1,255 @@
+//! The session's relation to the coordinator: joins, sends heartbeats, and processes the answers.
+
+use crate::messages::{
+    FromCoordinator, Join, RankHeartbeat, Refusal, RunName, Session, Start, StartReason, Started, ToCoordinator,
+};
+use spdl_types::{
+    Position,
+    mutations::{Mutation, mutated},
+};
+
+use super::{RankError, SessionCore, SessionEffect, SessionNote, receive_window::ExpectedStream};
+
+/// The state of the rank's membership in its session.
+#[derive(Debug)]
+pub(super) struct Membership {
+    since_ms: u64,
+    session: Option<Box<Session>>,
+    /// The coordinator does not know the session (any more): join it again.
+    rejoin: bool,
+    /// A request is open.
+    asking: bool,
+    /// The rank has news to report since the open request was sent: send another one after the answer.
+    again: bool,
+    next_ask_ms: u64,
+    heartbeat_ms: u64,
+    failures: u32,
+    /// The time since when the coordinator has refused the join for a temporary reason.
+    refused_since_ms: Option<u64>,
+    /// The time since when the coordinator has not answered, and why.
+    pub(super) away: Option<(u64, String)>,
+}
+
+impl Membership {
+    pub(super) const fn new(now_ms: u64) -> Self {
+        Self {
+            since_ms: now_ms,
+            session: None,
+            rejoin: false,
+            asking: false,
+            again: false,
+            next_ask_ms: now_ms,
+            heartbeat_ms: 1000,
+            failures: 0,
+            refused_since_ms: None,
+            away: None,
+        }
+    }
+
+    pub(super) fn session(&self) -> Option<&Session> {
+        self.session.as_deref()
+    }
+
+    pub(super) fn wake_ms(&self) -> Option<u64> {
+        (!self.asking).then_some(self.next_ask_ms)
+    }
+
+    fn answered(&mut self, now_ms: u64, heartbeat_ms: u64) {
+        self.heartbeat_ms = heartbeat_ms.clamp(10, 60_000);
+        self.next_ask_ms =
+            if std::mem::take(&mut self.again) { now_ms } else { now_ms.saturating_add(self.heartbeat_ms) };
+        self.failures = 0;
+        self.refused_since_ms = None;
+        self.away = None;
+    }
+}
+
+impl SessionCore {
+    /// Sends the request that is due: a join while there is no session, a heartbeat afterwards. While another request
+    /// is open, it is sent after the answer.
+    pub(super) fn ask(&mut self) {
+        if self.membership.asking {
+            self.membership.again = true;
+            return;
+        }
+        let question = match self.membership.session() {
+            Some(session) if !self.membership.rejoin => ToCoordinator::RankHeartbeat(self.rank_heartbeat(session)),
+            session => ToCoordinator::Join(self.join(session.filter(|_| !mutated(Mutation::RejoinAsNew)))),
+        };
+        self.membership.asking = true;
+        self.membership.again = false;
+        self.effects.push_back(SessionEffect::Ask(question));
+    }
+
+    pub(super) fn ask_when_due(&mut self, now_ms: u64) {
+        if !self.membership.asking && now_ms >= self.membership.next_ask_ms {
+            self.ask();
+        }
+    }
+
+    /// Creates a join. A session that the coordinator has forgotten is joined with its original start position, so that
+    /// all its ranks agree; the rank itself continues at its own position.
+    fn join(&self, session: Option<&Session>) -> Join {
+        let join_request = &self.join_request;
+        Join {
+            job: join_request.job.clone(),
+            run: join_request.run.clone(),
+            rank: join_request.rank,
+            world: join_request.world,
+            global_batch: session.map_or(join_request.global_batch, |session| Some(session.global_batch)),
+            epochs: session.map_or(join_request.epochs, |session| Some(session.job.epochs)),
+            start: session.map_or(join_request.start, |session| Start::At(session.start)),
+            fingerprint: session.map_or(join_request.fingerprint, |session| Some(session.job.fingerprint())),
+            launch: join_request.launch.clone(),
+            takeover: join_request.takeover,
+            session: session.map(|session| session.id),
+            node: join_request.node.clone(),
+            client: join_request.client.clone(),
+            since_unix_s: join_request.since_unix_s,
+            nonce: join_request.nonce,
+        }
+    }
+
+    pub(super) fn rank_heartbeat(&self, session: &Session) -> RankHeartbeat {
+        RankHeartbeat {
+            session: session.id,
+            job: self.join_request.job.clone(),
+            rank: self.join_request.rank,
+            nonce: self.join_request.nonce,
+            acknowledged: self.progress.position,
+            receipt: self.progress.receipt,
+            unreachable: self.link.unreachable(),
+            waited_ms: self.progress.waited_ms,
+            transport: self.link.attached().map(|(_, transport)| transport),
+        }
+    }
+
+    pub(super) fn on_answer(&mut self, now_ms: u64, answer: FromCoordinator) {
+        self.membership.asking = false;
+        match answer {
+            FromCoordinator::Joined { session, reason, home, heartbeat_ms } => {
+                self.membership.answered(now_ms, heartbeat_ms);
+                match self.adopt(session, reason) {
+                    Ok(()) => self.on_home(now_ms, home),
+                    Err(error) => self.fail(error),
+                }
+            }
+            FromCoordinator::RankAcknowledged { home, heartbeat_ms, .. } => {
+                self.membership.answered(now_ms, heartbeat_ms);
+                self.on_home(now_ms, home);
+            }
+            FromCoordinator::Refused(Refusal::UnknownSession { session }) => {
+                self.membership.rejoin = true;
+                self.effects.push_back(SessionEffect::Log(SessionNote::SessionForgotten { session }));
+                self.pause(now_ms);
+            }
+            FromCoordinator::Refused(Refusal::Internal { cause } | Refusal::NotLeader { cause, .. }) => {
+                self.on_unanswered(now_ms, cause);
+            }
+            FromCoordinator::Refused(refusal @ Refusal::Unwritable { .. }) => {
+                self.on_unanswered(now_ms, refusal.to_string());
+            }
+            FromCoordinator::Refused(refusal) => self.on_refused(now_ms, refusal),
+            other => self.on_unanswered(now_ms, format!("it gave an answer to another question: {other:?}")),
+        }
+    }
+
+    /// Handles a refused join. Ranks that were just killed look alive for the liveness timeout and block the run. So
+    /// the join is repeated for twice that time, but not longer than the join timeout: a coordinator that restarts
+    /// meanwhile counts the liveness timeout from the beginning. Only then is the refusal final.
+    fn on_refused(&mut self, now_ms: u64, refusal: Refusal) {
+        let (Refusal::RunInUse { liveness_ms, .. } | Refusal::SessionDisagrees { liveness_ms, .. }) = refusal else {
+            return self.fail(refusal.into());
+        };
+        let membership = &mut self.membership;
+        let retry_for_ms = liveness_ms.saturating_mul(2).min(self.timing.join_timeout_ms);
+        let since_ms = *membership.refused_since_ms.get_or_insert(now_ms);
+        if now_ms.saturating_sub(since_ms) >= retry_for_ms {
+            return self.fail(refusal.into());
+        }
+        if since_ms == now_ms {
+            self.effects.push_back(SessionEffect::Log(SessionNote::RefusedForNow { refusal, retry_for_ms }));
+        }
+        self.membership.away = None;
+        self.membership.next_ask_ms = now_ms.saturating_add((liveness_ms / 10).clamp(10, 1_000));
+    }
+
+    pub(super) fn on_unanswered(&mut self, now_ms: u64, cause: String) {
+        self.membership.asking = false;
+        // The coordinator that answers next may have restarted, and then measures the silence of the other ranks from
+        // its own start.
+        self.membership.refused_since_ms = None;
+        let since_ms = match self.membership.away.take() {
+            Some((since_ms, _)) => since_ms,
+            None => now_ms,
+        };
+        let waited_ms = now_ms.saturating_sub(self.membership.since_ms);
+        if self.membership.session.is_none() && waited_ms >= self.timing.join_timeout_ms {
+            let coordinators = self.join_request.coordinators.clone();
+            return self.fail(RankError::Unreachable { coordinators, rank: self.join_request.rank, waited_ms, cause });
+        }
+        if self.membership.failures == 0 {
+            let note = SessionNote::CoordinatorAway { cause: cause.clone() };
+            self.effects.push_back(SessionEffect::Log(note));
+        }
+        self.membership.away = Some((since_ms, cause));
+        self.pause(now_ms);
+    }
+
+    fn pause(&mut self, now_ms: u64) {
+        self.membership.failures += 1;
+        let mut until_ms = now_ms.saturating_add(self.backoff_ms(self.membership.failures));
+        if self.membership.session.is_none() {
+            // Make the last attempt when the time is up, even if the pause would end later.
+            let limit_ms = self.membership.since_ms.saturating_add(self.timing.join_timeout_ms);
+            until_ms = until_ms.min(limit_ms.max(now_ms));
+        }
+        self.membership.next_ask_ms = until_ms;
+    }
+
+    /// Takes part in `session`, or in the session that replaces a forgotten one.
+    fn adopt(&mut self, session: Box<Session>, reason: StartReason) -> Result<(), RankError> {
+        self.membership.rejoin = false;
+        let join_request = &self.join_request;
+        let known = self.membership.session();
+        let ours = |session: &Session| (session.world, session.global_batch, session.start, session.job.fingerprint());
+        let (world, global_batch, start, fingerprint) = ours(&session);
+        let wanted = known.map(ours);
+        let batch = wanted.map(|(_, batch, ..)| batch).or(join_request.global_batch).unwrap_or(global_batch);
+        let asked = match join_request.start {
+            Start::Beginning => Some(Position::START),
+            Start::Resume => None,
+            Start::At(position) => Some(position),
+        };
+        let from = wanted.map(|(_, _, start, _)| start).or(asked).unwrap_or(start);
+        let asked = join_request.fingerprint.filter(|asked| !session.job.is_identified_by(*asked));
+        let job = wanted.map(|(.., job)| job).or(asked).unwrap_or(fingerprint);
+        for (field, theirs, ours) in [
+            ("world", world.to_string(), join_request.world.to_string()),
+            ("global batch", global_batch.to_string(), batch.to_string()),
+            ("start", start.to_string(), from.to_string()),
+            ("fingerprint", fingerprint.to_string(), job.to_string()),
+        ] {
+            if theirs != ours {
+                let (job, rank) = (session.job.name, join_request.rank);
+                return Err(RankError::SessionDiffers { job, rank, field, theirs, ours });
+            }
+        }
+        if let Err(error) = session.check(join_request.rank) {
+            let job = session.job.name.clone();
+            return Err(RankError::Refused(Refusal::JobInvalid { job, cause: error.to_string() }));
+        }
+        if self.stream.is_none() {
+            self.stream = Some(ExpectedStream::new(session.steps_of(join_request.rank), start));
+            self.progress.position = start;
+            self.effects.push_back(SessionEffect::Joined(session.clone(), reason));
+            if join_request.rank == 0 {
+                let run = RunName { job: join_request.job.clone(), run: join_request.run.clone() };
+                let started = Started { position: session.start, reason };
+                self.effects.push_back(SessionEffect::Log(SessionNote::Started { session: session.id, run, started }));
+            }
+        }
+        self.membership.session = Some(session);
+        Ok(())
+    }
+}

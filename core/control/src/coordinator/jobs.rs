@@ -1,0 +1,246 @@
+//! Jobs: created once, never changed, failed by too many bad samples, removed by an admin.
+
+use std::collections::BTreeMap;
+
+use crate::messages::{FromCoordinator, Refusal};
+use spdl_job::{Column, Job, redact};
+use spdl_types::{
+    BadSample, Fingerprint, SessionId,
+    mutations::{Mutation, mutated},
+};
+
+use super::{
+    Change, ClusterNote, CoordinatorCore, Effect, JobRecord, MAX_JOBS, NAMED_SAMPLES, ledger::Ledger, over_limit,
+};
+
+/// The largest number of job files whose problems are kept for the status.
+const MAX_PROBLEMS: usize = 1_000;
+
+/// A job and its state.
+#[derive(Clone, Debug)]
+pub(super) struct JobState {
+    pub(super) job: Job,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) failed: Option<String>,
+    pub(super) ledger: Ledger,
+    /// The runs, by name.
+    pub(super) runs: BTreeMap<String, RunState>,
+}
+
+/// A run of a job: one training, in one launch or several.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RunState {
+    /// The sessions, newest last; all but the newest are superseded.
+    pub(super) sessions: Vec<SessionId>,
+}
+
+impl JobState {
+    fn created(job: Job) -> Self {
+        let fingerprint = job.fingerprint();
+        Self { job, fingerprint, failed: None, ledger: Ledger::default(), runs: BTreeMap::new() }
+    }
+
+    pub(super) fn restored(record: JobRecord) -> Self {
+        let mut state = Self::created(record.job);
+        state.failed = record.failed;
+        state
+    }
+
+    fn record(&self) -> JobRecord {
+        JobRecord {
+            job: self.job.clone(),
+            fingerprint: self.fingerprint,
+            max_bad_fraction_bits: self.job.max_bad_fraction.to_bits(),
+            failed: self.failed.clone(),
+        }
+    }
+}
+
+impl CoordinatorCore {
+    /// Handles the outcome of [`Answer::CreateJob`](super::Answer::CreateJob): a valid job, or the reason why there is
+    /// none.
+    pub fn handle_job(&mut self, now_ms: u64, job: Result<Job, Refusal>) -> FromCoordinator {
+        self.advance(now_ms);
+        job.and_then(|job| self.create_job(job)).unwrap_or_else(FromCoordinator::Refused)
+    }
+
+    /// Sets, or with `None` clears, the problem that the status shows for a file in the jobs directory.
+    pub fn set_problem(&mut self, origin: &str, problem: Option<String>) {
+        match problem {
+            None => {
+                self.problems.remove(origin);
+            }
+            Some(problem) if self.problems.len() < MAX_PROBLEMS || self.problems.contains_key(origin) => {
+                self.problems.insert(origin.to_owned(), problem);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn create_job(&mut self, job: Job) -> Result<FromCoordinator, Refusal> {
+        if let Some(existing) = self.jobs.get(&job.name) {
+            return if existing.job.is_same_as(&job) {
+                Ok(FromCoordinator::Done)
+            } else {
+                Err(differs(existing, &job))
+            };
+        }
+        if self.jobs.len() >= MAX_JOBS {
+            return Err(over_limit("the number of jobs", self.jobs.len() + 1, MAX_JOBS));
+        }
+        let name = job.name.clone();
+        let state = JobState::created(job);
+        let created = ClusterNote::JobCreated {
+            job: name.clone(),
+            samples: state.job.samples,
+            dataset: redact(&state.job.dataset).to_string(),
+            fingerprint: state.fingerprint,
+        };
+        self.effects.push_back(Effect::Persist(Change::PutJob(state.record())));
+        self.log(created);
+        self.jobs.insert(name, state);
+        Ok(FromCoordinator::Done)
+    }
+
+    pub(super) fn remove_job(&mut self, name: &str) -> Result<FromCoordinator, Refusal> {
+        self.job_or_failed(name)?;
+        let state = self.jobs.remove(name).expect("it was found");
+        for session in state.runs.into_values().flat_map(|run| run.sessions) {
+            self.uncount_session(session);
+            self.sessions.remove(&session);
+            self.history.forget(session);
+        }
+        if !mutated(Mutation::ForgetRemoval) {
+            self.effects.push_back(Effect::Persist(Change::DeleteJob(name.to_owned())));
+        }
+        self.log(ClusterNote::JobRemoved { job: name.to_owned() });
+        Ok(FromCoordinator::Done)
+    }
+
+    /// Returns the job of that name, even if it has failed.
+    pub(super) fn job_or_failed(&self, name: &str) -> Result<&JobState, Refusal> {
+        self.jobs.get(name).ok_or_else(|| {
+            let mut known: Vec<&str> = self.jobs.keys().take(10).map(String::as_str).collect();
+            if self.jobs.len() > known.len() {
+                known.push("...");
+            }
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            Refusal::UnknownJob { job: name.to_owned(), known }
+        })
+    }
+
+    /// Returns the job of that name, or a refusal if it has failed.
+    pub(super) fn job(&self, name: &str) -> Result<&JobState, Refusal> {
+        let state = self.job_or_failed(name)?;
+        match &state.failed {
+            None => Ok(state),
+            Some(cause) => Err(Refusal::JobFailed { job: name.to_owned(), cause: cause.clone() }),
+        }
+    }
+
+    /// Counts a bad sample that a worker reported, and fails the job when there are too many.
+    pub(super) fn record_bad_sample(&mut self, worker: &str, bad: BadSample) {
+        let Some(state) = self.jobs.get_mut(&bad.job) else { return };
+        if bad.sample.0 >= state.job.samples {
+            let worker = worker.to_owned();
+            return self.log(ClusterNote::UnknownSample { worker, job: bad.job, sample: bad.sample });
+        }
+        let name = bad.job.clone();
+        let Some(record) = state.ledger.record(bad) else { return };
+        let mut notes = Vec::new();
+        if let Some(named) = &record.named {
+            // If a dataset lacks a field, every sample of it is bad: log the first, and then each tenfold count.
+            let alike = state.ledger.named().iter().filter(|(_, bad)| bad.cause == named.cause).count();
+            if [1, 10, 100, 1000].contains(&alike) {
+                notes.push(ClusterNote::BadSample {
+                    job: name.clone(),
+                    sample: record.sample,
+                    shard: named.shard.clone(),
+                    key: named.key.clone(),
+                    cause: named.cause.clone(),
+                    alike,
+                });
+            }
+            if state.ledger.named().len() == NAMED_SAMPLES {
+                notes.push(ClusterNote::BadSamplesMuted { job: name.clone() });
+            }
+        }
+        if !mutated(Mutation::ForgetBadSamples) {
+            self.effects.push_back(Effect::Persist(Change::PutBadSample(record)));
+        }
+        if state.failed.is_none() {
+            state.failed = state.ledger.verdict(&state.job);
+            if let Some(cause) = &state.failed {
+                notes.push(ClusterNote::JobFailed { job: name, cause: cause.clone() });
+                if !mutated(Mutation::ForgetVerdict) {
+                    self.effects.push_back(Effect::Persist(Change::PutJob(state.record())));
+                }
+            }
+        }
+        notes.into_iter().for_each(|note| self.log(note));
+    }
+}
+
+/// Lists how the columns of a submitted job differ from those of the existing job.
+fn column_differences(ours: &[Column], theirs: &[Column]) -> Vec<String> {
+    let names = |columns: &[Column]| columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>().join(", ");
+    let (old, new) = (names(ours), names(theirs));
+    if old != new {
+        return vec![format!("its columns ({new}, was {old})")];
+    }
+    let differing = ours.iter().zip(theirs).filter(|(old, new)| old != new);
+    let mut differences: Vec<String> = differing.map(|(old, new)| column_difference(old, new)).collect();
+    // The columns that one call returns differ alike.
+    differences.dedup();
+    differences
+}
+
+/// Names a column of a submitted job that differs, or its function, if only the source of that does.
+fn column_difference(ours: &Column, theirs: &Column) -> String {
+    let (mut old, mut new) = (ours.clone(), theirs.clone());
+    if let (Some(old), Some(new)) = (old.callable_mut(), new.callable_mut()) {
+        (old.source, new.source) = (None, None);
+    }
+    let is_source = old == new;
+    match old.callable_mut() {
+        Some(callable) if is_source => format!("the source of the function `{callable}`"),
+        _ => format!("column `{}`", ours.name),
+    }
+}
+
+fn view_text(job: &Job) -> String {
+    job.view.map_or_else(|| "all samples".to_owned(), |view| format!("samples {view}"))
+}
+
+/// Builds the refusal for a submitted job that differs from the existing job of the same name.
+fn differs(existing: &JobState, submitted: &Job) -> Refusal {
+    let (ours, submitted) = &existing.job.with_common_sources(submitted);
+    let word = |variant: String| variant.to_lowercase();
+    let pairs = [
+        ("dataset", redact(&ours.dataset).into_owned(), redact(&submitted.dataset).into_owned()),
+        (
+            "the dataset's content",
+            format!("fingerprint {}", ours.dataset_fingerprint),
+            format!("fingerprint {}", submitted.dataset_fingerprint),
+        ),
+        ("view", view_text(ours), view_text(submitted)),
+        ("seed", ours.seed.to_string(), submitted.seed.to_string()),
+        ("shuffle", ours.order.shuffle.to_string(), submitted.order.shuffle.to_string()),
+        ("order.lanes", ours.order.lanes.to_string(), submitted.order.lanes.to_string()),
+        ("order.window", ours.order.window.to_string(), submitted.order.window.to_string()),
+        ("bad_samples", word(format!("{:?}", ours.bad_samples)), word(format!("{:?}", submitted.bad_samples))),
+        ("global_batch", ours.global_batch.to_string(), submitted.global_batch.to_string()),
+        ("epochs", ours.epochs.to_string(), submitted.epochs.to_string()),
+        ("epoch_end", word(format!("{:?}", ours.epoch_end)), word(format!("{:?}", submitted.epoch_end))),
+        ("max_bad_fraction", ours.max_bad_fraction.to_string(), submitted.max_bad_fraction.to_string()),
+    ];
+    let mut differences: Vec<String> = pairs
+        .iter()
+        .filter(|(_, ours, theirs)| ours != theirs)
+        .map(|(key, ours, theirs)| format!("`{key}` ({theirs}, was {ours})"))
+        .collect();
+    differences.extend(column_differences(&ours.columns, &submitted.columns));
+    let mut cause = format!("it is there already, and this one differs in {}", differences.join(", "));
+    cause.push_str("; jobs do not change: give this one another name, or remove the other");
+    Refusal::JobInvalid { job: submitted.name.clone(), cause }
+}

@@ -1,0 +1,391 @@
+//! One session: the ranks of one launch of a trainer on a run of a job, what they have acknowledged and which workers
+//! serve them.
+
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use crate::messages::{Holder, Join, RankHeartbeat, Refusal, RunName, Start, StartReason};
+use spdl_insight::{Transport, recent::RecentEvents};
+use spdl_job::Job;
+use spdl_order::Receipt;
+use spdl_types::{
+    NodeId, Position, SessionId, WorkerId,
+    mutations::{Mutation, mutated},
+};
+
+use super::{
+    effect::{RankRecord, SessionRecord, Successor},
+    peers::ListedHomes,
+};
+
+/// The number of earlier homes of a rank that are kept.
+const MAX_HOMES_BEFORE: usize = 2;
+
+/// A session as the coordinator tracks it.
+#[derive(Clone, Debug)]
+pub(super) struct SessionState {
+    pub(super) id: SessionId,
+    pub(super) job: String,
+    pub(super) run: String,
+    pub(super) world: u32,
+    pub(super) global_batch: u32,
+    /// The number of epochs of the run, from this session on.
+    pub(super) epochs: u64,
+    pub(super) start: Position,
+    pub(super) reason: StartReason,
+    /// The id of the launch.
+    pub(super) launch: Option<String>,
+    /// Whether the launch asked to take over.
+    pub(super) is_takeover: bool,
+    /// The session that this one replaces, after the coordinator had lost that session.
+    pub(super) replaces: Option<SessionId>,
+    pub(super) superseded_by: Option<Successor>,
+    /// Whether the run was reset since: no launch resumes from this session.
+    pub(super) is_reset: bool,
+    pub(super) ranks: BTreeMap<u32, RankState>,
+    /// When it was opened, or restored.
+    pub(super) opened_ms: u64,
+    /// The homes of its ranks, for the workers.
+    pub(super) listed_homes: Option<ListedHomes>,
+    /// Up to then, in milliseconds, no rank is late that has not left.
+    pub(super) punctual_until_ms: Cell<u64>,
+    /// The ranks as they were in the last record, in order.
+    pub(super) recorded: Vec<Arc<RankRecord>>,
+    /// The ranks that have changed since.
+    pub(super) changed: BTreeSet<u32>,
+    /// Whether the durable state is older than this one.
+    pub(super) dirty: bool,
+    pub(super) persisted_ms: u64,
+}
+
+/// A rank that has joined.
+#[derive(Clone, Debug)]
+pub(super) struct RankState {
+    pub(super) nonce: u64,
+    pub(super) client: String,
+    pub(super) since_unix_s: u64,
+    pub(super) node: NodeId,
+    pub(super) acknowledged: Position,
+    /// The receipt of the samples taken up to `acknowledged`; records of earlier builds lack it.
+    pub(super) receipt: Option<Receipt>,
+    pub(super) left: bool,
+    pub(super) heard_ms: u64,
+    pub(super) waited_ms: u64,
+    /// The position, and the time spent waiting, of a few seconds ago.
+    pub(super) recent: RecentEvents<(Position, u64)>,
+    pub(super) transport: Option<Transport>,
+    pub(super) home: Option<WorkerId>,
+    /// Workers alive that were its home before, the latest first.
+    pub(super) homes_before: Vec<WorkerId>,
+    /// The name of its home, or of the last one that it had.
+    pub(super) last_home: Option<String>,
+    /// When a home was last chosen, or the current one last compared with others.
+    pub(super) looked_ms: u64,
+    /// When the home was last compared with those of all other workers.
+    pub(super) compared_ms: Option<u64>,
+    /// When the rank joined, was restored or got another home.
+    pub(super) home_since_ms: u64,
+    /// The workers that the rank reported as unreachable, and until when each report counts.
+    pub(super) unreachable: BTreeMap<WorkerId, u64>,
+    /// Whether the rank was read from the durable state, and no worker has yet reported that it serves the rank.
+    pub(super) is_settling: bool,
+    /// The worker at which it counts as one of its ranks that are alive.
+    pub(super) counted_at: Option<WorkerId>,
+    /// Whether it is to be looked at once it may have been silent for too long.
+    pub(super) is_watched: bool,
+}
+
+/// What a rank did in the last seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct RankProgress {
+    /// Seconds for which this was observed.
+    pub(super) seconds: f64,
+    /// Samples that the whole job took, as this rank observed it.
+    pub(super) samples: u64,
+    /// Seconds in which the trainer waited for batches.
+    pub(super) waited_s: f64,
+}
+
+impl RankState {
+    /// Returns what the rank did lately, in a job of `samples` samples an epoch; `None` before its second heartbeat.
+    pub(super) fn progress(&self, samples: u64) -> Option<RankProgress> {
+        let (seconds, (position, waited_ms)) = self.recent.before(self.heard_ms)?;
+        let taken = self.acknowledged.samples(samples).saturating_sub(position.samples(samples));
+        Some(RankProgress {
+            seconds,
+            samples: u64::try_from(taken).unwrap_or(u64::MAX),
+            waited_s: self.waited_ms.saturating_sub(*waited_ms) as f64 / 1e3,
+        })
+    }
+
+    pub(super) fn joined(join: &Join, start: Position, now_ms: u64) -> Self {
+        Self {
+            nonce: join.nonce,
+            client: join.client.clone(),
+            since_unix_s: join.since_unix_s,
+            node: join.node.clone(),
+            acknowledged: start,
+            receipt: Some(Receipt::default()),
+            left: false,
+            heard_ms: now_ms,
+            waited_ms: 0,
+            recent: RecentEvents::default(),
+            transport: None,
+            home: None,
+            homes_before: Vec::new(),
+            last_home: None,
+            looked_ms: now_ms,
+            compared_ms: None,
+            home_since_ms: now_ms,
+            unreachable: BTreeMap::new(),
+            is_settling: false,
+            counted_at: None,
+            is_watched: false,
+        }
+    }
+
+    fn record(&self, rank: u32) -> RankRecord {
+        RankRecord {
+            rank,
+            nonce: self.nonce,
+            client: self.client.clone(),
+            since_unix_s: self.since_unix_s,
+            node: self.node.clone(),
+            acknowledged: self.acknowledged,
+            receipt: self.receipt,
+            left: self.left,
+        }
+    }
+
+    /// Takes the rank's home away, and keeps in mind that it was its home.
+    pub(super) fn leave_home(&mut self) {
+        if let Some(home) = self.home.take() {
+            self.homes_before.retain(|before| *before != home);
+            self.homes_before.insert(0, home);
+            self.homes_before.truncate(MAX_HOMES_BEFORE);
+        }
+    }
+
+    /// Returns whether the rank takes part: it has not left and was heard within the liveness timeout.
+    pub(super) fn is_alive(&self, now_ms: u64, liveness_ms: u64) -> bool {
+        !self.left && now_ms.saturating_sub(self.heard_ms) <= liveness_ms
+    }
+
+    /// Records a heartbeat and returns whether the durable state has changed.
+    pub(super) fn hear(&mut self, heartbeat: &RankHeartbeat, samples: u64, now_ms: u64) -> bool {
+        self.heard_ms = now_ms;
+        self.waited_ms = self.waited_ms.max(heartbeat.waited_ms);
+        if heartbeat.transport.is_some() {
+            self.transport = heartbeat.transport;
+        }
+        let is_ahead = heartbeat.acknowledged > self.acknowledged || mutated(Mutation::TakeBackAcknowledged);
+        let is_new = is_ahead && heartbeat.acknowledged.offset <= samples && !mutated(Mutation::ForgetAcknowledged);
+        if is_new {
+            self.acknowledged = heartbeat.acknowledged;
+        }
+        // The receipt belongs to the position: a heartbeat that arrives out of order carries an older one.
+        if heartbeat.acknowledged == self.acknowledged {
+            self.receipt = Some(heartbeat.receipt);
+        }
+        self.recent.note(now_ms, &(self.acknowledged, self.waited_ms));
+        is_new
+    }
+}
+
+impl SessionState {
+    /// Restores a session of `job` from a record of this version or of a version without runs.
+    pub(super) fn restored(record: SessionRecord, job: &Job, now_ms: u64) -> Self {
+        let mut recorded = record.ranks.clone();
+        recorded.sort_unstable_by_key(|rank| rank.rank);
+        let ranks = record
+            .ranks
+            .into_iter()
+            .map(|rank| {
+                let state = RankState {
+                    nonce: rank.nonce,
+                    client: rank.client.clone(),
+                    since_unix_s: rank.since_unix_s,
+                    node: rank.node.clone(),
+                    acknowledged: rank.acknowledged,
+                    receipt: rank.receipt,
+                    left: rank.left,
+                    heard_ms: now_ms,
+                    waited_ms: 0,
+                    recent: RecentEvents::default(),
+                    transport: None,
+                    home: None,
+                    homes_before: Vec::new(),
+                    last_home: None,
+                    looked_ms: now_ms,
+                    compared_ms: None,
+                    home_since_ms: now_ms,
+                    unreachable: BTreeMap::new(),
+                    is_settling: true,
+                    counted_at: None,
+                    is_watched: false,
+                };
+                (rank.rank, state)
+            })
+            .collect();
+        Self {
+            id: record.id,
+            run: if record.run.is_empty() { job.name.clone() } else { record.run },
+            job: record.job,
+            world: record.world,
+            global_batch: record.global_batch,
+            epochs: if record.epochs == 0 { job.epochs } else { record.epochs },
+            start: record.start,
+            reason: record.reason,
+            launch: record.launch,
+            is_takeover: record.is_takeover,
+            replaces: record.replaces,
+            superseded_by: record.superseded_by,
+            is_reset: record.is_reset,
+            ranks,
+            opened_ms: now_ms,
+            listed_homes: None,
+            punctual_until_ms: Cell::new(0),
+            recorded,
+            changed: BTreeSet::new(),
+            dirty: false,
+            persisted_ms: now_ms,
+        }
+    }
+
+    pub(super) fn record(&mut self) -> SessionRecord {
+        for rank in std::mem::take(&mut self.changed) {
+            let record = Arc::new(self.ranks[&rank].record(rank));
+            match self.recorded.binary_search_by_key(&rank, |recorded| recorded.rank) {
+                Ok(at) => self.recorded[at] = record,
+                Err(at) => self.recorded.insert(at, record),
+            }
+        }
+        SessionRecord {
+            id: self.id,
+            job: self.job.clone(),
+            run: self.run.clone(),
+            world: self.world,
+            global_batch: self.global_batch,
+            epochs: self.epochs,
+            start: self.start,
+            reason: self.reason,
+            launch: self.launch.clone(),
+            is_takeover: self.is_takeover,
+            replaces: self.replaces,
+            superseded_by: self.superseded_by.clone(),
+            is_reset: self.is_reset,
+            ranks: self.recorded.clone(),
+        }
+    }
+
+    /// Returns whether the ranks of the next record are as they are.
+    #[cfg(test)]
+    pub(super) fn records_all(&self) -> bool {
+        let ranks: Vec<RankRecord> = self.ranks.iter().map(|(&rank, state)| state.record(rank)).collect();
+        self.clone().record().ranks.iter().map(Arc::as_ref).eq(&ranks)
+    }
+
+    /// Returns the last position that every rank has acknowledged; ranks that never joined count as at the start.
+    pub(super) fn acknowledged(&self) -> Position {
+        let everyone = self.ranks.len() == self.world as usize;
+        let acknowledged = self.ranks.values().map(|rank| rank.acknowledged);
+        let of_all = if mutated(Mutation::ResumeAtFurthest) { acknowledged.max() } else { acknowledged.min() };
+        of_all.filter(|_| everyone).unwrap_or(self.start)
+    }
+
+    /// Returns where a launch that resumes the run starts, or `None` if the run was reset and starts at the beginning.
+    pub(super) fn resumes_at(&self) -> Option<Position> {
+        (!self.is_reset).then(|| self.acknowledged())
+    }
+
+    /// Returns whether no rank takes part any longer.
+    pub(super) fn is_over(&self, now_ms: u64, liveness_ms: u64) -> bool {
+        self.is_reset || !self.ranks.values().any(|rank| rank.is_alive(now_ms, liveness_ms))
+    }
+
+    /// Returns whether every rank that has not left was heard within half the liveness timeout. A rank that is later
+    /// than that may be dead, so the session's free places are not given away.
+    pub(super) fn is_punctual(&self, now_ms: u64, liveness_ms: u64) -> bool {
+        if now_ms <= self.punctual_until_ms.get() {
+            return true;
+        }
+        // Whatever is heard meanwhile only makes it later.
+        let heard_ms = self.ranks.values().filter(|rank| !rank.left).map(|rank| rank.heard_ms).min();
+        self.punctual_until_ms.set(heard_ms.map_or(now_ms, |heard_ms| heard_ms + liveness_ms / 2));
+        now_ms <= self.punctual_until_ms.get()
+    }
+
+    /// Refuses a rank that continues a session which this one, the run's newest, has superseded, and which the
+    /// coordinator no longer keeps.
+    pub(super) fn check_rejoin(&self, join: &Join) -> Result<(), Refusal> {
+        if self.is_reset && join.session == Some(self.id) {
+            return self.superseded();
+        }
+        let Some(theirs) = join.session.filter(|theirs| *theirs < self.id && self.replaces != Some(*theirs)) else {
+            return Ok(());
+        };
+        let (&rank, state) = self.ranks.first_key_value().expect("a session has a rank from its beginning on");
+        let run = Box::new(self.run_name());
+        Err(Refusal::SessionSuperseded { run, session: theirs, rank, client: state.client.clone() })
+    }
+
+    /// Returns the names of the job and the run.
+    pub(super) fn run_name(&self) -> RunName {
+        RunName { job: self.job.clone(), run: self.run.clone() }
+    }
+
+    /// Returns who holds the session: its first rank that is alive, or its first rank if none is alive, which a join
+    /// with different settings can meet.
+    pub(super) fn holder(&self, now_ms: u64, liveness_ms: u64) -> Holder {
+        let is_alive = |rank: &RankState| rank.is_alive(now_ms, liveness_ms);
+        let alive = self.ranks.values().filter(|rank| is_alive(rank)).count();
+        let first = self.ranks.iter().find(|(_, rank)| is_alive(rank)).or_else(|| self.ranks.first_key_value());
+        let (&rank, state) = first.expect("a session has a rank from its beginning on");
+        Holder {
+            rank,
+            world: self.world,
+            client: state.client.clone(),
+            others: u32::try_from(alive.saturating_sub(1)).unwrap_or(u32::MAX),
+            since_unix_s: state.since_unix_s,
+        }
+    }
+
+    /// Returns the first setting in which a join differs from the session's first join: the field, its value and the
+    /// session's value. To resume means to start where all ranks of the previous session had got to, which is this
+    /// session's start if it is not full.
+    pub(super) fn disagreement(&self, join: &Join) -> Option<(&'static str, String, String)> {
+        let wanted = match join.start {
+            Start::Beginning => Position::START,
+            Start::Resume => self.start,
+            Start::At(position) => position,
+        };
+        if join.world != self.world {
+            return Some(("world", join.world.to_string(), self.world.to_string()));
+        }
+        if let Some(batch) = join.global_batch.filter(|batch| *batch != self.global_batch) {
+            return Some(("global_batch", batch.to_string(), self.global_batch.to_string()));
+        }
+        if let Some(epochs) = join.epochs.filter(|epochs| *epochs != self.epochs) {
+            return Some(("epochs", epochs.to_string(), self.epochs.to_string()));
+        }
+        (wanted != self.start).then(|| ("start", wanted.to_string(), self.start.to_string()))
+    }
+
+    /// Returns the refusal for ranks that still take part in a session that has a successor or whose run was reset.
+    pub(super) fn superseded(&self) -> Result<(), Refusal> {
+        if self.is_reset {
+            return Err(Refusal::RunReset { run: Box::new(self.run_name()), session: self.id });
+        }
+        self.superseded_by.as_ref().filter(|_| !mutated(Mutation::KeepSuperseded)).map_or(Ok(()), |successor| {
+            Err(Refusal::SessionSuperseded {
+                run: Box::new(self.run_name()),
+                session: self.id,
+                rank: successor.rank,
+                client: successor.client.clone(),
+            })
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! Jobs are created once and never change.
+
+use crate::{
+    coordinator::{
+        Answer, Change, MAX_JOBS, Role,
+        testing::{heartbeat, job, join},
+        tests::world::CoordinatorWorld,
+    },
+    messages::{FromCoordinator, Refusal, ToCoordinator},
+};
+use spdl_job::{Job, JobFile, SourceDigest};
+use spdl_order::DatasetFacts;
+use spdl_types::{Fingerprint, SessionId};
+
+#[test]
+fn submitting_the_same_job_again_does_nothing() {
+    let mut world = CoordinatorWorld::new();
+    let changes = world.changes.len();
+    assert_eq!(world.create(job("j")), FromCoordinator::Done);
+    assert_eq!(world.changes.len(), changes);
+}
+
+#[test]
+fn a_different_job_of_the_same_name_is_refused_with_what_differs_in_words() {
+    let mut world = CoordinatorWorld::new();
+    let mut refused = |change: fn(&mut Job)| {
+        let mut other = job("j");
+        change(&mut other);
+        let FromCoordinator::Refused(refusal) = world.create(other) else { panic!("taken") };
+        refusal.to_string()
+    };
+    assert_eq!(
+        refused(|job| job.seed = 18),
+        "job `j` cannot be created: it is there already, and this one differs in `seed` (18, was 17); jobs do not change: \
+         give this one another name, or remove the other"
+    );
+    type Edit = fn(&mut Job);
+    let changes: [(Edit, &str); 5] = [
+        (|job| job.order.window = 7, "`order.window` (7, was "),
+        (|job| job.order.shuffle ^= true, "`shuffle` ("),
+        (|job| job.dataset_fingerprint = spdl_types::Fingerprint(9), "`the dataset's content` (fingerprint "),
+        (|job| job.columns[0].from = vec!["other".into()], "differs in column `"),
+        (|job| job.columns[0].name = "other".into(), "differs in its columns (other, was "),
+    ];
+    for (change, expected) in changes {
+        let text = refused(change);
+        assert!(text.contains(expected), "`{expected}` is not in {text}");
+    }
+}
+
+#[test]
+fn a_job_with_another_source_of_a_function_is_refused_and_one_without_is_the_same() {
+    let mut world = CoordinatorWorld::new();
+    let with = |source: Option<u128>| {
+        let column = "[[column]]\nname = \"x\"\nfrom = \"cls\"\ndecode = \"int\"\ntransform = \"a:b\"";
+        let text = format!("name = \"f\"\ndataset = \"b\"\nglobal_batch = 8\n{column}");
+        let mut file = JobFile::parse(&text, "job.toml").unwrap();
+        file.sources().for_each(|(_, digest)| *digest = source.map(SourceDigest));
+        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
+        file.freeze(&facts).unwrap()
+    };
+    for same in [Some(1), None, Some(1)] {
+        assert_eq!(world.create(with(same)), FromCoordinator::Done);
+    }
+    let FromCoordinator::Refused(refusal) = world.create(with(Some(2))) else { panic!("taken") };
+    let text = refusal.to_string();
+    assert!(text.contains("this one differs in the source of the function `a:b`; jobs do not change"), "{text}");
+    let FromCoordinator::Refused(refusal) = world.create(Job { seed: 3, ..with(None) }) else { panic!("taken") };
+    assert!(refusal.to_string().contains("this one differs in `seed` (3, was 0); jobs"), "{refusal}");
+    let kept = world.send_as(Role::Worker, 1, ToCoordinator::DescribeJob { name: "f".to_owned() });
+    assert_eq!(kept, Answer::Reply(FromCoordinator::Job(Box::new(with(Some(1))))));
+}
+
+#[test]
+fn a_job_that_differs_outside_of_its_fingerprint_is_refused_with_the_keys() {
+    let mut world = CoordinatorWorld::new();
+    let FromCoordinator::Refused(refusal) = world.create(Job { epochs: 90, global_batch: 48, ..job("j") }) else {
+        panic!("taken")
+    };
+    let text = refusal.to_string();
+    assert!(text.contains("`epochs` (90, was 3)") && text.contains("`global_batch` (48, was 96)"), "{text}");
+}
+
+#[test]
+fn a_job_is_durable_and_describes_itself() {
+    let mut world = CoordinatorWorld::new();
+    assert!(matches!(&world.changes[..], [Change::PutJob(record)] if record.job == job("j")));
+    let answer = world.send_as(Role::Worker, 1, ToCoordinator::DescribeJob { name: "j".to_owned() });
+    assert_eq!(answer, Answer::Reply(FromCoordinator::Job(Box::new(job("j")))));
+}
+
+#[test]
+fn an_unknown_job_is_refused_with_those_that_are_known() {
+    let mut world = CoordinatorWorld::new();
+    let mut lost = join(0, 1, 1);
+    lost.job = "jj".to_owned();
+    assert_eq!(world.try_join(lost), Err(Refusal::UnknownJob { job: "jj".into(), known: "j".into() }));
+}
+
+#[test]
+fn removing_a_job_takes_its_sessions_with_it() {
+    let mut world = CoordinatorWorld::new();
+    let id = world.join(join(0, 2, 1));
+    world.send_as(Role::Admin, 1, ToCoordinator::RemoveJob { name: "j".to_owned() });
+    assert_eq!(world.heartbeat(heartbeat(id, 0, 1, 96)), Err(Refusal::UnknownSession { session: SessionId(id) }));
+    assert!(matches!(world.try_join(join(0, 2, 1)), Err(Refusal::UnknownJob { .. })));
+    world.restart();
+    assert_eq!(world.core.status().jobs, []);
+    assert_eq!(world.create(job("j")), FromCoordinator::Done);
+    assert!(world.join(join(0, 2, 1)) > id, "a session id is never given twice");
+}
+
+#[test]
+fn there_is_a_limit_to_jobs() {
+    let mut world = CoordinatorWorld::new();
+    for number in 1..MAX_JOBS {
+        assert_eq!(world.create(job(&format!("j{number}"))), FromCoordinator::Done);
+    }
+    let FromCoordinator::Refused(refusal) = world.create(job("more")) else { panic!("taken") };
+    assert_eq!(refusal.to_string(), "the number of jobs is 1001; the most is 1000");
+    assert_eq!(world.create(job("j7")), FromCoordinator::Done, "one that is there is still there");
+}
+
+#[test]
+fn what_is_wrong_with_a_job_file_is_shown_until_it_is_right() {
+    let mut world = CoordinatorWorld::new();
+    world.core.set_problem("dir/a.toml", Some("no such bucket".to_owned()));
+    assert_eq!(world.core.status().job_problems[0].problem, "no such bucket");
+    world.core.set_problem("dir/a.toml", None);
+    assert_eq!(world.core.status().job_problems, []);
+}

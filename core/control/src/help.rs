@@ -1,0 +1,124 @@
+//! Helpers: workers that decode samples of other workers' ranks. What a home asks them for, and which helpers it has.
+//!
+//! A home sends the stored bytes of records, and gets the columns of their samples. It knows all that a helper needs, so a
+//! helper that is slow, gone or wrong costs time: the home decodes the samples itself.
+
+use serde::{Deserialize, Serialize};
+
+use crate::peers::PeerAddress;
+use spdl_job::Job;
+use spdl_types::{BatchId, DType, Fingerprint, SampleId};
+
+/// Maximum number of samples in one request.
+pub const MAX_SAMPLES: usize = 64;
+/// Maximum bytes of the fields in one request, and of the columns in its reply.
+pub const MAX_BYTES: u64 = 64 << 20;
+
+/// A job whose samples a helper is going to decode.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HelpJob {
+    /// The job.
+    pub job: Job,
+    /// The classes of its dataset, in the order of their numbers.
+    pub classes: Vec<String>,
+}
+
+/// A request to decode samples. The bytes of their fields follow it, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecodeRequest {
+    /// Fingerprint of the job.
+    pub job: Fingerprint,
+    /// The batch that the samples are for.
+    pub batch: BatchId,
+    /// The samples, at most [`MAX_SAMPLES`].
+    pub samples: Vec<StoredSample>,
+}
+
+/// A sample to decode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredSample {
+    /// The epoch.
+    pub epoch: u64,
+    /// The sample.
+    pub id: SampleId,
+    /// Number of the sample within its record, from 0.
+    pub sample_in_record: u32,
+    /// The fields of its record that the job's columns may read.
+    pub fields: Vec<StoredField>,
+}
+
+/// A field of a record, without its bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredField {
+    /// Number of its name among those that the job's columns may read, in their order.
+    pub number: u16,
+    /// What its bytes are.
+    pub value: StoredValue,
+    /// The number of its bytes.
+    pub bytes: u64,
+}
+
+/// What the bytes of a field are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StoredValue {
+    /// A file.
+    File,
+    /// The elements of an array of this type and these dimensions.
+    Array(DType, Vec<u64>),
+    /// A list of files, one after the other: the size of each in bytes; `None` for one that is null.
+    List(Vec<Option<u64>>),
+}
+
+/// A reply of a helper.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HelpReply {
+    /// The helper is ready to decode samples of the job.
+    Ready,
+    /// The helper does not know the job.
+    UnknownJob,
+    /// The helper cannot decode samples of the job, whoever asks: it may not call its functions, or lacks their modules.
+    Unable {
+        /// The reason.
+        cause: String,
+    },
+    /// The helper has no room for the request at the moment.
+    Busy,
+    /// For each sample the bytes of its ragged columns, in the order of the columns; `None` for a sample that did not decode. The
+    /// columns of all samples that did follow, one after the other.
+    Decoded(Vec<Option<Vec<u64>>>),
+}
+
+/// The helpers of a worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HelperList {
+    /// Identifies the content; 0 if there are none.
+    pub version: u64,
+    /// The helpers.
+    pub helpers: Vec<PeerAddress>,
+}
+
+/// What a worker reports about help with its heartbeat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HelpReport {
+    /// Whether the worker may be asked to decode samples of other workers' ranks.
+    pub is_helper: bool,
+    /// Whether it does nothing else, and takes no ranks.
+    pub is_helper_only: bool,
+    /// Whether helpers may decode samples of its ranks.
+    pub is_helped: bool,
+    /// Version of the list of helpers that it has; 0 for none.
+    pub helpers: u64,
+    /// What it counted.
+    pub stats: HelpStats,
+}
+
+/// Counts of samples that were decoded for other workers, or by them, since a worker started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HelpStats {
+    /// Samples of this worker's ranks that helpers decoded.
+    pub received_samples: u64,
+    /// Samples that this worker decoded for others.
+    pub made_samples: u64,
+    /// Samples that were taken back from helpers which were late, busy or gone, or which did not decode them.
+    pub returned_samples: u64,
+}

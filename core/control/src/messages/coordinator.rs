@@ -1,0 +1,158 @@
+//! Requests to the coordinator, and its replies.
+
+use serde::{Deserialize, Serialize};
+use spdl_insight::Measured;
+use spdl_job::Job;
+use spdl_types::{SampleId, SessionId, WorkerId};
+
+use super::{Home, Join, RankHeartbeat, Refusal, RunName, Session, StartReason, WorkerHeartbeat};
+use crate::{
+    help::HelperList,
+    peers::PeerMap,
+    trace::{TraceOrder, TracePart, TraceProgress},
+};
+
+/// A request to the coordinator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToCoordinator {
+    /// A worker is alive. Sent at once after the start and then at every heartbeat; each one carries the full state.
+    WorkerHeartbeat(WorkerHeartbeat),
+    /// A worker shuts down.
+    WorkerLeave {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// A rank asks to take part in a run of a job.
+    Join(Join),
+    /// A rank is alive, and has reached this position.
+    RankHeartbeat(RankHeartbeat),
+    /// A rank leaves its session.
+    RankLeave(RankHeartbeat),
+    /// Creates a job; has no effect if the same job exists.
+    SubmitJob {
+        /// The job file's text.
+        toml: String,
+        /// The source of the text, for errors.
+        origin: String,
+    },
+    /// Removes a job and all state that belongs to it.
+    RemoveJob {
+        /// The job's name.
+        name: String,
+    },
+    /// Requests one job.
+    DescribeJob {
+        /// The job's name.
+        name: String,
+    },
+    /// Requests the state of the whole cluster.
+    Status,
+    /// Requests a page of the ids of a job's bad samples, in ascending order.
+    BadSamples {
+        /// The job's name.
+        job: String,
+        /// The last id of the previous page; `None` for the first page.
+        after: Option<SampleId>,
+    },
+    /// Resets a run: its next launch starts at the beginning, even if it asks to resume. Refused while the run's ranks
+    /// are alive.
+    ResetRun(RunName),
+    /// Requests what was measured of a rank and its home in the last seconds.
+    Measurements {
+        /// The session.
+        session: SessionId,
+        /// The rank, r in the specification of the order.
+        rank: u32,
+    },
+    /// Requests the time of the coordinator's clock.
+    Clock,
+    /// Begins a trace of the ranks alive of a job and of their homes.
+    StartTrace {
+        /// The job's name.
+        job: String,
+        /// For how long to record, in milliseconds.
+        duration_ms: u64,
+    },
+    /// A part of what a process has recorded for a trace.
+    TracePart(TracePart),
+    /// Requests a part of a trace.
+    ReadTrace {
+        /// The number of the trace.
+        trace: u64,
+        /// The number of the part, from 0 in the order in which they came.
+        part: u32,
+    },
+}
+
+/// A reply of the coordinator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum FromCoordinator {
+    /// The worker's heartbeat was received.
+    WorkerAcknowledged {
+        /// Send the next heartbeat within this many milliseconds.
+        heartbeat_ms: u64,
+        /// A worker, client or session without a heartbeat for this long is considered dead.
+        liveness_ms: u64,
+        /// What to record for a trace.
+        trace: Option<TraceOrder>,
+        /// Which workers hold which blocks of the runs whose ranks it serves, if its map has another version.
+        peers: Option<Box<PeerMap>>,
+        /// The workers that decode samples for it, if its list has another version.
+        helpers: Option<Box<HelperList>>,
+    },
+    /// The rank takes part in a session.
+    Joined {
+        /// The session.
+        session: Box<Session>,
+        /// Why the session starts where it does.
+        reason: StartReason,
+        /// The rank's home; `None` while there is no worker: send heartbeats until there is one.
+        home: Option<Home>,
+        /// Send the first heartbeat within this many milliseconds.
+        heartbeat_ms: u64,
+    },
+    /// The rank's heartbeat was received.
+    RankAcknowledged {
+        /// The rank's home; `None` while there is no worker.
+        home: Option<Home>,
+        /// Send the next heartbeat within this many milliseconds.
+        heartbeat_ms: u64,
+        /// What to record for a trace.
+        trace: Option<TraceOrder>,
+    },
+    /// The job.
+    Job(Box<Job>),
+    /// The state of the whole cluster, as the JSON that `/status` shows.
+    Status(String),
+    /// The request was carried out.
+    Done,
+    /// The request was refused.
+    Refused(Refusal),
+    /// A page of the ids of a job's bad samples.
+    BadSamples {
+        /// Ids above the requested one, in ascending order; at most [`BAD_SAMPLES_PAGE`].
+        samples: Vec<SampleId>,
+        /// Whether this is the last page.
+        is_last: bool,
+    },
+    /// What was measured of a rank and its home; `None` while there is no history of some seconds.
+    Measured(Option<Box<Measured>>),
+    /// The time since the coordinator has led, in microseconds.
+    Clock(u64),
+    /// The state of a trace.
+    Trace(Box<TraceProgress>),
+}
+
+impl FromCoordinator {
+    /// Returns what the reply to a heartbeat asks to record.
+    #[must_use]
+    pub const fn trace_order(&self) -> Option<TraceOrder> {
+        match self {
+            Self::WorkerAcknowledged { trace, .. } | Self::RankAcknowledged { trace, .. } => *trace,
+            _ => None,
+        }
+    }
+}
+
+/// The most ids in one page of bad samples: 590 kB at most.
+pub const BAD_SAMPLES_PAGE: usize = 1 << 16;

@@ -1,0 +1,22 @@
+//! The messages between processes. Plain data; the codec encodes it and limits its size.
+//!
+//! There are two protocols: with the coordinator (request and reply, each pair on its own stream: [`ToCoordinator`],
+//! [`FromCoordinator`]), and between a client and its home (one ordered channel each way, beside the batches
+//! themselves: [`ToHome`], [`FromHome`]).
+
+mod coordinator;
+mod home;
+mod rank;
+mod refusal;
+mod worker;
+
+pub use coordinator::{BAD_SAMPLES_PAGE, FromCoordinator, ToCoordinator};
+pub use home::{FromHome, ToHome};
+pub use rank::{Join, RankHeartbeat, Session};
+pub use refusal::Refusal;
+pub use worker::{Home, RankStats, WorkerHeartbeat};
+
+pub use crate::launch::{Holder, RunName, Start, StartReason, Started};
+
+/// The version of all messages. A peer with another version is refused with an error that names both.
+pub const PROTOCOL_VERSION: u16 = 4;

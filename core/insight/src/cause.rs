@@ -1,0 +1,68 @@
+//! Why a resource is short: what stands out among the measurements of the worker.
+
+use crate::Transport;
+
+use super::{Limit, RankWindow, WorkerWindow};
+
+/// Samples of which more than this part do not decode take the time of the others.
+const STORM: f64 = 0.1;
+/// A cache that keeps more than this part of what is fetched is filling.
+const FILLING: f64 = 0.5;
+/// An object that takes more than this part of the time of all requests delays the others.
+const OBJECT_SHARE: f64 = 0.5;
+/// With fewer requests in flight than this part of what may be, the store has room for more.
+const SATURATED: f64 = 0.9;
+/// Samples of which one in a hundred takes this many times as long as half of them are uneven.
+const UNEVEN: u64 = 8;
+/// They delay batches if such a sample takes as long as the trainer takes for this many samples.
+const DELAYED_SAMPLES: f64 = 4.0;
+
+/// Returns the cause of a limit: the resource itself, unless something stands out.
+pub(super) fn cause(resource: Limit, rank: &RankWindow, worker: &WorkerWindow) -> Limit {
+    let is_storm = worker.bad_fraction() > STORM;
+    match resource {
+        // Each of them costs a second sample, which its batch waits for.
+        Limit::Cpu | Limit::StoreLatency | Limit::StoreBandwidth | Limit::HandOver if is_storm => Limit::BadSamples,
+        Limit::StoreLatency | Limit::StoreBandwidth if is_one_object(worker) => Limit::SlowObject,
+        Limit::StoreLatency | Limit::StoreBandwidth if is_filling(worker) => Limit::ColdCache,
+        Limit::HandOver if is_on_its_way(rank) => Limit::Network,
+        // With one slot nothing is made while the trainer holds it, however even the samples are.
+        Limit::HandOver if rank.slots != 1 && is_uneven(rank, worker) => Limit::UnevenSamples,
+        resource => resource,
+    }
+}
+
+/// Whether one object takes the time: most of all requests' time, or what there is of it while others could be made.
+fn is_one_object(worker: &WorkerWindow) -> bool {
+    worker.slow_object.as_ref().is_some_and(|slow| {
+        let time = |requests: u64, mean_ns: u64| requests as f64 * mean_ns as f64;
+        let (own, others) = (time(slow.requests, slow.mean_ns), time(slow.other_requests, slow.other_mean_ns));
+        own > OBJECT_SHARE * (own + others) || !is_saturated(worker)
+    })
+}
+
+/// Whether as many requests are in flight as may be.
+pub(super) fn is_saturated(worker: &WorkerWindow) -> bool {
+    worker.requests_used() > SATURATED
+}
+
+/// Whether the caches have room for the datasets and keep what is fetched.
+fn is_filling(worker: &WorkerWindow) -> bool {
+    let cache = &worker.cache;
+    let has_room = cache.used_bytes < cache.dataset_bytes && cache.dataset_bytes <= cache.limit_bytes;
+    let fetched_bytes = worker.fetched_bytes_per_s() * worker.store_s;
+    has_room && worker.cache_growth_bytes as f64 > FILLING * fetched_bytes
+}
+
+/// Whether all batches but the trainer's are done, and one that waits for them is on another node.
+fn is_on_its_way(rank: &RankWindow) -> bool {
+    rank.transport == Some(Transport::Quic) && rank.slots > 0 && rank.ready + 1 >= rank.slots
+}
+
+/// Whether some samples take much longer than most, and so long that the trainer waits for them.
+fn is_uneven(rank: &RankWindow, worker: &WorkerWindow) -> bool {
+    let [median_ns, slow_ns] = worker.decode_ns;
+    // A thread pauses after a sample for as long as the budget demands.
+    let slow_s = slow_ns as f64 / 1e9 / worker.cores.clamp(f64::MIN_POSITIVE, 1.0);
+    slow_ns > UNEVEN * median_ns && slow_s * rank.samples as f64 > DELAYED_SAMPLES * rank.seconds
+}

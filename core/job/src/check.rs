@@ -1,0 +1,191 @@
+//! The rules that every job has to satisfy, whether a user wrote it or a peer sent it: [`Job::check`].
+
+use std::collections::BTreeSet;
+
+use super::{Column, Job, JobError, OrderFile, is_name};
+use spdl_order::MAX_GLOBAL_BATCH;
+use spdl_types::DType;
+
+/// Upper limits of the pixels on a side of a picture, and of the bytes of a sample of another kind: both bound the size of a
+/// slot.
+pub(super) const MAX_SIDE: u32 = 16_384;
+pub(super) const MAX_SAMPLE_BYTES: u32 = 1 << 30;
+/// Upper limit of the dimensions of an array.
+const MAX_DIMENSIONS: usize = 8;
+/// Upper limit of the number of columns of a job.
+pub const MAX_COLUMNS: usize = 64;
+/// Upper limit of the samples that a job delivers in all its epochs, so that sums of positions cannot overflow.
+const MAX_DELIVERED: u64 = 1 << 62;
+
+/// Returns the error for a key of `job` with an invalid value.
+pub(super) fn wrong(job: &str, key: impl Into<String>, problem: impl Into<String>) -> JobError {
+    JobError::Key { job: job.to_owned(), key: key.into(), problem: problem.into() }
+}
+
+/// Checks the shape of one sample, with elements of type `dtype`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn check_shape(shape: &[u32], dtype: DType) -> Result<(), String> {
+    let bytes = shape.iter().try_fold(dtype.bytes() as u64, |bytes, side| bytes.checked_mul((*side).into()));
+    let fits = bytes.is_some_and(|bytes| (1..=u64::from(MAX_SAMPLE_BYTES)).contains(&bytes));
+    if fits && shape.len() <= MAX_DIMENSIONS {
+        return Ok(());
+    }
+    let shown = &shape[..shape.len().min(MAX_DIMENSIONS + 1)];
+    Err(format!(
+        "is {shown:?}, not at most {MAX_DIMENSIONS} sides of at least 1 that make at most {MAX_SAMPLE_BYTES} bytes"
+    ))
+}
+
+/// The keys of a job that can be checked without the dataset.
+pub(super) struct JobKeys<'a> {
+    pub(super) name: &'a str,
+    pub(super) dataset: &'a str,
+    pub(super) global_batch: u32,
+    pub(super) epochs: u64,
+    pub(super) max_bad_fraction: f64,
+    pub(super) order: OrderFile,
+    pub(super) columns: &'a [Column],
+}
+
+impl JobKeys<'_> {
+    pub(super) fn check(&self) -> Result<(), JobError> {
+        let job = self.name;
+        if !is_name(job) {
+            let job: String = job.chars().take(128).collect();
+            return Err(wrong(&job, "`name`", "must be 1 to 128 of A-Z a-z 0-9 . _ -"));
+        }
+        if self.dataset.is_empty() {
+            return Err(wrong(job, "`dataset`", "is empty; give the folder or URL that `spdl-ctl pack` wrote"));
+        }
+        if let Some(problem) = crate::secret_in(self.dataset) {
+            return Err(wrong(job, "`dataset`", problem));
+        }
+        let most = MAX_GLOBAL_BATCH;
+        if !(1..=most).contains(&self.global_batch) {
+            let problem = format!("is {}; it must be 1 to {most}", self.global_batch);
+            return Err(wrong(job, "`global_batch`", problem));
+        }
+        if self.epochs == 0 {
+            return Err(wrong(job, "`epochs`", "must be at least 1"));
+        }
+        if !(0.0..=1.0).contains(&self.max_bad_fraction) {
+            return Err(wrong(job, "`max_bad_fraction`", format!("is {}, not in 0..1", self.max_bad_fraction)));
+        }
+        if self.order.lanes == Some(0) {
+            return Err(wrong(job, "`order.lanes`", "must be at least 1"));
+        }
+        if self.order.window == Some(0) {
+            return Err(wrong(job, "`order.window`", "must be at least 1"));
+        }
+        if self.columns.is_empty() || self.columns.len() > MAX_COLUMNS {
+            return Err(wrong(job, "`column`", format!("must be there 1 to {MAX_COLUMNS} times")));
+        }
+        let mut names = BTreeSet::new();
+        for column in self.columns {
+            if !names.insert(column.name.as_str()) {
+                return Err(wrong(job, format!("column `{}`", column.name), "appears twice"));
+            }
+            column
+                .check(self.columns)
+                .map_err(|(key, problem)| wrong(job, format!("column `{}`: `{key}`", column.name), problem))?;
+        }
+        Ok(())
+    }
+}
+
+impl Job {
+    /// Checks that a job file can describe this job. A job that a peer sent may have any values.
+    ///
+    /// # Errors
+    /// [`JobError::Key`] for the first invalid value, [`JobError::Empty`] for a dataset without samples,
+    /// [`JobError::NoBatch`] if the samples never fill a batch.
+    pub fn check(&self) -> Result<(), JobError> {
+        let order = OrderFile { lanes: Some(self.order.lanes), window: Some(self.order.window) };
+        let Self { name, dataset, global_batch, epochs, max_bad_fraction, columns, .. } = self;
+        JobKeys {
+            name,
+            dataset,
+            global_batch: *global_batch,
+            epochs: *epochs,
+            max_bad_fraction: *max_bad_fraction,
+            order,
+            columns,
+        }
+        .check()?;
+        if let Some(mix) = &self.mix {
+            mix.check(columns).map_err(|(key, problem)| wrong(name, format!("`mix.{key}`"), problem))?;
+        }
+        if self.samples == 0 {
+            return Err(JobError::Empty { job: name.clone(), dataset: dataset.clone() });
+        }
+        if self.samples.checked_mul(*epochs).is_none_or(|samples| samples > MAX_DELIVERED) {
+            let problem = format!("is {epochs}: with {} samples each that is more than 2^62 in all", self.samples);
+            return Err(wrong(name, "`epochs`", problem));
+        }
+        self.batches(self.global_batch)
+            .check(self.samples)
+            .map_err(|source| JobError::NoBatch { job: name.clone(), source })?;
+        if u64::from(self.order.lanes) > self.samples {
+            let problem = format!("is {}, more than the dataset's {} samples", self.order.lanes, self.samples);
+            return Err(wrong(name, "`order.lanes`", problem));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ColumnKind, JobFile, JsonColumn};
+    use spdl_order::{DatasetFacts, EpochEnd};
+    use spdl_types::{DType, Fingerprint};
+
+    fn job() -> Job {
+        let text = "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n\
+            [[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\nops = [{ random_resized_crop = { size = 8 } }]\n\
+            [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"";
+        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
+        JobFile::parse(text, "job.toml").unwrap().freeze(&facts).unwrap()
+    }
+
+    /// A change that a peer could make to a job.
+    type JobEdit = fn(&mut Job);
+
+    #[test]
+    fn a_job_that_no_job_file_describes_is_refused() {
+        job().check().unwrap();
+        let changes: [(JobEdit, &str); 12] = [
+            (|job| job.global_batch = 101, "the 100 samples of an epoch (1 in all) never fill it"),
+            (
+                |job| (job.global_batch, job.epochs, job.epoch_end) = (301, 3, EpochEnd::Continuous),
+                "(3 in all) never fill it",
+            ),
+            (|job| job.samples = 0, "no samples"),
+            (|job| job.epochs = u64::MAX, "2^62"),
+            (|job| job.order.lanes = 101, "`order.lanes`"),
+            (|job| job.order.window = 0, "`order.window`"),
+            (|job| job.columns.clear(), "1 to 64 times"),
+            (|job| job.columns[1].dtype = DType::U8, "`dtype`"),
+            (|job| job.columns[0].dtype = DType::I64, "`dtype`"),
+            (|job| job.columns[1].kind = ColumnKind::Json(JsonColumn { path: vec![] }), "`dtype`"),
+            (|job| job.columns[1].from.clear(), "`from`"),
+            (
+                |job| match &mut job.columns[0].kind {
+                    ColumnKind::Image(image) => image.size = [u32::MAX; 2],
+                    other => panic!("{other:?}"),
+                },
+                "do not end in pictures of [4294967295",
+            ),
+        ];
+        for (number, (change, expected)) in changes.into_iter().enumerate() {
+            let mut job = job();
+            change(&mut job);
+            let error = job.check().map_err(|error| error.to_string()).unwrap_err();
+            // Case 9 has another error: integers may come from a JSON document too, so its type is valid, but its path
+            // is missing.
+            assert!(error.contains(expected) || number == 9, "{expected}: {error}");
+        }
+    }
+}

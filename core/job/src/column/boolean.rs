@@ -1,0 +1,34 @@
+//! The kind `bool`: yes or no, as a value of the type bool, a number or text.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Kind, NoKeys};
+use spdl_types::{SampleShape, DType};
+use crate::KeyProblem;
+
+/// Yes or no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoolColumn;
+
+impl Kind for BoolColumn {
+    const NAME: &'static str = "bool";
+    const SINCE: &'static str = "0.1.0";
+    const IS_UNIT: bool = true;
+    type Keys = NoKeys;
+
+    fn read(_: &NoKeys) -> Result<Self, KeyProblem> {
+        Ok(Self)
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::Bool]
+    }
+
+    fn shape(&self) -> SampleShape {
+        SampleShape::Fixed(Vec::new())
+    }
+
+    fn check(&self, _: DType) -> Result<(), KeyProblem> {
+        Ok(())
+    }
+}

@@ -1,0 +1,38 @@
+//! The kind `box_class`: the class number of the sample's bounding box.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ColumnKind, Kind, NoKeys};
+use spdl_types::{SampleShape, DType};
+use crate::KeyProblem;
+
+/// The class number of the sample's bounding box, by the dataset's class list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoxClassColumn;
+
+impl Kind for BoxClassColumn {
+    const NAME: &'static str = "box_class";
+    const SINCE: &'static str = "0.1.0";
+    const IS_UNIT: bool = true;
+    type Keys = NoKeys;
+
+    fn read(_: &NoKeys) -> Result<Self, KeyProblem> {
+        Ok(Self)
+    }
+
+    fn check_without_classes(&self, _: Option<&ColumnKind>) -> Result<(), KeyProblem> {
+        Err(("decode", "is `box_class`, and the dataset lists no classes".to_owned()))
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::I64, DType::I32]
+    }
+
+    fn shape(&self) -> SampleShape {
+        SampleShape::Fixed(Vec::new())
+    }
+
+    fn check(&self, _: DType) -> Result<(), KeyProblem> {
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! The kind `bytes`: the field as it is, a ragged column.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Kind, KindKeys};
+use spdl_types::{SampleShape, DType};
+use crate::{KeyProblem, check::MAX_SAMPLE_BYTES};
+
+const DEFAULT_MAX_BYTES: u32 = 1 << 20;
+
+/// The keys of a `bytes` column in a job file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+pub struct BytesKeys {
+    /// For bytes: the most of one sample; a longer one is a bad sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u32>,
+}
+
+impl KindKeys for BytesKeys {
+    const NAMES: &'static [&'static str] = &["max_bytes"];
+}
+
+/// The field's bytes as they are: a ragged column.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BytesColumn {
+    /// The most bytes of one sample; a longer one is a bad sample.
+    pub max_bytes: u32,
+}
+
+impl Kind for BytesColumn {
+    const NAME: &'static str = "bytes";
+    const SINCE: &'static str = "0.1.0";
+    type Keys = BytesKeys;
+
+    fn read(keys: &BytesKeys) -> Result<Self, KeyProblem> {
+        Ok(Self { max_bytes: keys.max_bytes.unwrap_or(DEFAULT_MAX_BYTES) })
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::U8]
+    }
+
+    fn shape(&self) -> SampleShape {
+        SampleShape::Bytes { max_bytes: self.max_bytes }
+    }
+
+    fn check(&self, _: DType) -> Result<(), KeyProblem> {
+        let Self { max_bytes } = self;
+        if (1..=MAX_SAMPLE_BYTES).contains(max_bytes) {
+            return Ok(());
+        }
+        Err(("max_bytes", format!("is {max_bytes}, not in 1..={MAX_SAMPLE_BYTES}")))
+    }
+}

@@ -1,0 +1,97 @@
+//! The kind `category`: the number of a name.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ColumnKind, Kind, KindKeys, kind::no_names};
+use spdl_types::{SampleShape, DType};
+use crate::KeyProblem;
+
+/// Upper limits of the number of names, and of the bytes of one.
+const MAX_NAMES: usize = 100_000;
+const MAX_NAME_BYTES: usize = 1_024;
+
+/// The keys of a `category` column in a job file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+pub struct CategoryKeys {
+    /// For category: the names, whose numbers are 0, 1, 2 and so on. Without it they are the dataset's classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<Vec<String>>,
+}
+
+impl KindKeys for CategoryKeys {
+    const NAMES: &'static [&'static str] = &["names"];
+}
+
+/// The number of the name that the field holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CategoryColumn {
+    /// The names in the order of their numbers; `None` for the dataset's classes.
+    pub names: Option<Vec<String>>,
+}
+
+impl Kind for CategoryColumn {
+    const NAME: &'static str = "category";
+    const SINCE: &'static str = "0.1.0";
+    type Keys = CategoryKeys;
+
+    fn read(keys: &CategoryKeys) -> Result<Self, KeyProblem> {
+        Ok(Self { names: keys.names.clone() })
+    }
+
+    fn check_without_classes(&self, _: Option<&ColumnKind>) -> Result<(), KeyProblem> {
+        if self.names.is_some() { Ok(()) } else { Err(no_names()) }
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::I64, DType::I32]
+    }
+
+    fn shape(&self) -> SampleShape {
+        SampleShape::Fixed(Vec::new())
+    }
+
+    fn check(&self, _: DType) -> Result<(), KeyProblem> {
+        let Some(names) = &self.names else { return Ok(()) };
+        let wrong = |problem: String| Err(("names", problem));
+        if !(1..=MAX_NAMES).contains(&names.len()) {
+            return wrong(format!("has {} names, not 1 to {MAX_NAMES}", names.len()));
+        }
+        let mut known = BTreeSet::new();
+        for name in names {
+            // White space around a field is left out, so such a name would never be found.
+            if name.trim() != name || !(1..=MAX_NAME_BYTES).contains(&name.len()) {
+                let shown: String = name.chars().take(60).collect();
+                return wrong(format!(
+                    "has `{shown}`; a name is 1 to {MAX_NAME_BYTES} bytes, without white space around it"
+                ));
+            }
+            if !known.insert(name) {
+                return wrong(format!("has `{name}` twice"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_could_not_be_found_or_told_apart_are_refused() {
+        let problem = |names: &[&str]| {
+            let names = Some(names.iter().map(|name| (*name).to_owned()).collect());
+            CategoryColumn { names }.check(DType::I64).map_err(|(key, problem)| format!("{key} {problem}"))
+        };
+        assert_eq!(CategoryColumn { names: None }.check(DType::I64), Ok(()));
+        assert_eq!(problem(&["sun", "rain"]), Ok(()));
+        assert_eq!(problem(&[]).unwrap_err(), "names has 0 names, not 1 to 100000");
+        assert_eq!(problem(&["sun", "rain", "sun"]).unwrap_err(), "names has `sun` twice");
+        assert!(problem(&["sun "]).unwrap_err().contains("without white space around it"));
+        assert!(problem(&[""]).is_err() && problem(&[&"a".repeat(1025)]).is_err());
+        assert!(problem(&["a"; 100_001]).is_err());
+    }
+}

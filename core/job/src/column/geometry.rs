@@ -1,0 +1,98 @@
+//! The kind `geometry`: where the pixels of an `image` column's picture come from.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ColumnKind, Kind, KindKeys, kind::followed_picture};
+use spdl_types::{SampleShape, DType};
+use crate::KeyProblem;
+
+/// The keys of a `geometry` column in a job file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+pub struct GeometryKeys {
+    /// For geometry: the image column whose picture it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<String>,
+}
+
+impl KindKeys for GeometryKeys {
+    const NAMES: &'static [&'static str] = &["follows"];
+}
+
+/// The matrix from places in the result of an `image` column to places in the upright picture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GeometryColumn {
+    /// Name of the `image` column.
+    pub follows: String,
+}
+
+impl Kind for GeometryColumn {
+    const NAME: &'static str = "geometry";
+    const SINCE: &'static str = "0.1.0";
+    type Keys = GeometryKeys;
+
+    fn read(keys: &GeometryKeys) -> Result<Self, KeyProblem> {
+        let follows = keys.follows.clone();
+        let problem = || ("follows", "is missing; write the name of the image column that it is of".to_owned());
+        Ok(Self { follows: follows.ok_or_else(problem)? })
+    }
+
+    fn follows(&self) -> Option<&str> {
+        Some(&self.follows)
+    }
+
+    fn follow(&mut self, followed: &ColumnKind) -> Result<(), KeyProblem> {
+        followed_picture(&self.follows, followed).map(drop)
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::F32, DType::F64]
+    }
+
+    fn shape(&self) -> SampleShape {
+        SampleShape::Fixed(vec![3, 3])
+    }
+
+    fn check(&self, _: DType) -> Result<(), KeyProblem> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spdl_types::Fingerprint;
+    use spdl_order::DatasetFacts;
+    use crate::{Job, JobError, JobFile};
+
+    fn job(geometry: &str) -> Result<Job, JobError> {
+        let text = format!(
+            "name = \"a\"\ndataset = \"b\"\nglobal_batch = 8\n[[column]]\nname = \"geometry\"\nfrom = \"jpg\"\n\
+             decode = \"geometry\"\n{geometry}\n[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\
+             ops = [{{ letterbox = [32, 48] }}]\n[[column]]\nname = \"size\"\nfrom = \"jpg\"\ndecode = \"image_size\"\n\
+             follows = \"image\"\n"
+        );
+        let facts = DatasetFacts::new(Fingerprint(7), 100, 10);
+        JobFile::parse(&text, "job.toml").and_then(|file| file.freeze(&facts))
+    }
+
+    #[test]
+    fn a_matrix_and_a_size_survive_storage() {
+        let job = job("follows = \"image\"").unwrap();
+        assert_eq!([0, 2].map(|column| job.columns[column].sample_shape().unwrap()), [vec![3, 3], vec![2]]);
+        let back: Job = serde_json::from_slice(&serde_json::to_vec(&job).unwrap()).unwrap();
+        assert_eq!(back, job);
+    }
+
+    #[test]
+    fn what_they_cannot_follow_is_named() {
+        for (keys, expected) in [
+            ("", "column `geometry`: `follows` is missing; write the name of the image column"),
+            ("follows = \"size\"", "`follows` is `size`, a column of decode = \"image_size\"; it has to be of decode = \"image\""),
+            ("follows = \"image\"\ndtype = \"i64\"", "`dtype` cannot be i64 for decode = \"geometry\""),
+        ] {
+            let error = job(keys).unwrap_err().to_string();
+            assert!(error.contains(expected), "{keys}: {error}");
+        }
+    }
+}

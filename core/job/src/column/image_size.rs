@@ -1,0 +1,60 @@
+//! The kind `image_size`: the size of an `image` column's picture before its operations.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ColumnKind, Kind, KindKeys, kind::followed_image};
+use spdl_types::{SampleShape, DType};
+use crate::KeyProblem;
+
+/// The keys of an `image_size` column in a job file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+pub struct ImageSizeKeys {
+    /// For image_size: the image column whose picture it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<String>,
+}
+
+impl KindKeys for ImageSizeKeys {
+    const NAMES: &'static [&'static str] = &["follows"];
+}
+
+/// The height and width of the upright picture of an `image` column, before its operations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImageSizeColumn {
+    /// Name of the `image` column.
+    pub follows: String,
+}
+
+impl Kind for ImageSizeColumn {
+    const NAME: &'static str = "image_size";
+    const SINCE: &'static str = "0.1.0";
+    type Keys = ImageSizeKeys;
+
+    fn read(keys: &ImageSizeKeys) -> Result<Self, KeyProblem> {
+        let follows = keys.follows.clone();
+        let problem = || ("follows", "is missing; write the name of the image column that it is of".to_owned());
+        Ok(Self { follows: follows.ok_or_else(problem)? })
+    }
+
+    fn follows(&self) -> Option<&str> {
+        Some(&self.follows)
+    }
+
+    fn follow(&mut self, followed: &ColumnKind) -> Result<(), KeyProblem> {
+        followed_image(&self.follows, followed).map(drop)
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::I64, DType::I32]
+    }
+
+    fn shape(&self) -> SampleShape {
+        SampleShape::Fixed(vec![2])
+    }
+
+    fn check(&self, _: DType) -> Result<(), KeyProblem> {
+        Ok(())
+    }
+}

@@ -1,0 +1,34 @@
+//! The kind `int`: a decimal integer in text.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Kind, NoKeys};
+use spdl_types::{SampleShape, DType};
+use crate::KeyProblem;
+
+/// A decimal integer in text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IntColumn;
+
+impl Kind for IntColumn {
+    const NAME: &'static str = "int";
+    const SINCE: &'static str = "0.1.0";
+    const IS_UNIT: bool = true;
+    type Keys = NoKeys;
+
+    fn read(_: &NoKeys) -> Result<Self, KeyProblem> {
+        Ok(Self)
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::I64, DType::I32]
+    }
+
+    fn shape(&self) -> SampleShape {
+        SampleShape::Fixed(Vec::new())
+    }
+
+    fn check(&self, _: DType) -> Result<(), KeyProblem> {
+        Ok(())
+    }
+}

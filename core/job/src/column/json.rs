@@ -1,0 +1,53 @@
+//! The kind `json`: a number in a JSON document.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Kind, KindKeys};
+use spdl_types::{SampleShape, DType};
+use crate::KeyProblem;
+
+/// The keys of a `json` column in a job file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+pub struct JsonKeys {
+    /// For json: the keys from the root to the number, with dots between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+impl KindKeys for JsonKeys {
+    const NAMES: &'static [&'static str] = &["path"];
+}
+
+/// A number in a JSON document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JsonColumn {
+    /// Keys from the root to the number; places in a list are written as numbers.
+    pub path: Vec<String>,
+}
+
+impl Kind for JsonColumn {
+    const NAME: &'static str = "json";
+    const SINCE: &'static str = "0.1.0";
+    type Keys = JsonKeys;
+
+    fn read(keys: &JsonKeys) -> Result<Self, KeyProblem> {
+        let path = keys.path.as_deref().filter(|path| !path.is_empty());
+        Ok(Self { path: path.into_iter().flat_map(|path| path.split('.')).map(str::to_owned).collect() })
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::F64, DType::F32, DType::I64, DType::I32]
+    }
+
+    fn shape(&self) -> SampleShape {
+        SampleShape::Fixed(Vec::new())
+    }
+
+    fn check(&self, _: DType) -> Result<(), KeyProblem> {
+        if self.path.is_empty() {
+            return Err(("path", "is missing; write the keys to the number, as `camera.exposure`".to_owned()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! What a kind of column defines.
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{ColumnKind, ImageColumn};
+use crate::KeyProblem;
+use spdl_types::{DType, SampleShape};
+
+/// A kind of column, as a job describes it. Its decoder is in the worker's file of the same name.
+pub trait Kind: Serialize + DeserializeOwned {
+    /// Its name in a job file: the value of `decode`.
+    const NAME: &'static str;
+    /// The first release that knows it.
+    const SINCE: &'static str;
+    /// Whether its name is all that there is to say about it.
+    const IS_UNIT: bool = false;
+    /// The keys of a `[[column]]` that only some kinds have, this one among them.
+    type Keys: KindKeys;
+
+    /// Converts the keys, without checking all of their values.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    fn read(keys: &Self::Keys) -> Result<Self, KeyProblem>;
+
+    /// Returns the name of the column whose changes its values follow, if they do.
+    fn follows(&self) -> Option<&str> {
+        None
+    }
+
+    /// Takes over what depends on the column that it [follows](Self::follows).
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it, if a column of this kind cannot be followed.
+    fn follow(&mut self, _followed: &ColumnKind) -> Result<(), KeyProblem> {
+        Ok(())
+    }
+
+    /// Checks the column for a dataset that lists no classes. `followed` is the kind of the column that it
+    /// [follows](Self::follows).
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    fn check_without_classes(&self, _followed: Option<&ColumnKind>) -> Result<(), KeyProblem> {
+        Ok(())
+    }
+
+    /// Returns the types that the elements can have, the default first.
+    fn dtypes(&self) -> &'static [DType];
+
+    /// Returns the shape of one sample.
+    fn shape(&self) -> SampleShape;
+
+    /// Checks all values, for elements of one of [`dtypes`](Self::dtypes).
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    fn check(&self, dtype: DType) -> Result<(), KeyProblem>;
+}
+
+/// A kind that has a number in messages.
+pub(super) trait NumberedKind: Kind + Sized {
+    /// Its fields when it got the number; not used if [`IS_UNIT`](Kind::IS_UNIT).
+    type Form: Serialize + DeserializeOwned + Into<Self>;
+
+    /// Returns those fields; `None` if the column has values of later ones, and travels by its name.
+    fn form(&self) -> Option<Self::Form>;
+}
+
+/// Implements [`NumberedKind`] for kinds without later fields.
+macro_rules! without_later_fields {
+    ($($Column:ty),*) => {
+        $(impl NumberedKind for $Column {
+            type Form = Self;
+
+            fn form(&self) -> Option<Self> {
+                Some(self.clone())
+            }
+        })*
+    };
+}
+
+without_later_fields!(super::IntColumn, super::JsonColumn, super::BytesColumn, super::BoxClassColumn);
+
+/// Returns the `image` column that a column follows, which is `name`.
+///
+/// # Errors
+/// The problem of a column that follows another kind, or lists of pictures.
+pub(super) fn followed_image<'c>(name: &str, followed: &'c ColumnKind) -> Result<&'c ImageColumn, KeyProblem> {
+    let ColumnKind::Image(image) = followed else {
+        let kind = followed.name();
+        let problem = format!("is `{name}`, a column of decode = \"{kind}\"; it has to be of decode = \"image\"");
+        return Err(("follows", problem));
+    };
+    if image.list.is_some() {
+        let problem = format!("is `{name}`, whose samples are lists of pictures; follow a column of one picture");
+        return Err(("follows", problem));
+    }
+    Ok(image)
+}
+
+/// Returns the `image` column whose places a column follows, which is `name`.
+///
+/// # Errors
+/// The problem of a column that follows another kind, or several pictures.
+pub(super) fn followed_picture<'c>(name: &str, followed: &'c ColumnKind) -> Result<&'c ImageColumn, KeyProblem> {
+    let image = followed_image(name, followed)?;
+    let pictures = image.pictures_of_one();
+    if pictures > 1 {
+        let problem = format!("is `{name}`, whose operations make {pictures} pictures of one; follow one picture");
+        return Err(("follows", problem));
+    }
+    Ok(image)
+}
+
+/// Returns the problem of a column that looks names up where there are none.
+pub(super) fn no_names() -> KeyProblem {
+    ("names", "is missing, and the dataset lists no classes; write the names in the order of their numbers".to_owned())
+}
+
+/// The keys of a kind in a job file.
+pub trait KindKeys: Default + Serialize + DeserializeOwned {
+    /// Their names.
+    const NAMES: &'static [&'static str];
+}
+
+/// The keys of a kind that has none of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct NoKeys {}
+
+impl KindKeys for NoKeys {
+    const NAMES: &'static [&'static str] = &[];
+}

@@ -1,0 +1,485 @@
+//! One column of a batch: where it comes from, how it is decoded, and its type and shape. Each kind of column has a file
+//! here, and one of the same name in the worker with its decoder; the table below lists them.
+
+mod file;
+mod form;
+mod kind;
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{
+        EnumAccess, Error, MapAccess, VariantAccess, Visitor,
+        value::{MapAccessDeserializer, UnitDeserializer},
+    },
+};
+
+pub use self::box_labels::BoxLabelsKeys;
+pub use self::boxes::{BoxFormat, BoxStorage, BoxesKeys};
+pub use self::bytes::BytesKeys;
+pub use self::category::CategoryKeys;
+pub use self::geometry::GeometryKeys;
+pub use self::image::{ImageKeys, PictureList};
+pub use self::image_size::ImageSizeKeys;
+pub use self::json::JsonKeys;
+pub use self::mask::MaskKeys;
+pub use self::one_hot::OneHotKeys;
+pub use self::returned::{FunctionCall, ReturnedValue};
+pub use self::tensor::{TensorEncoding, TensorKeys};
+pub use self::text::TextKeys;
+pub use file::ColumnFile;
+use kind::NumberedKind;
+pub use kind::{Kind, KindKeys, NoKeys};
+
+use spdl_types::variant::{self, VariantId};
+
+use super::{KeyProblem, Transform, named::Named};
+use spdl_types::{DType, SampleShape};
+
+macro_rules! column_kinds {
+    (
+        numbered { $($(#[$doc:meta])* $number:literal: $module:ident::$Kind:ident($Column:ident),)* }
+        named { $($(#[$new_doc:meta])* $new_module:ident::$NewKind:ident($NewColumn:ident),)* }
+        made { $($(#[$made_doc:meta])* $made_module:ident::$MadeKind:ident($MadeColumn:ident),)* }
+    ) => {
+        $(mod $module;)*
+        $(mod $new_module;)*
+        $(mod $made_module;)*
+        $(pub use self::$module::$Column;)*
+        $(pub use self::$new_module::$NewColumn;)*
+        $(pub use self::$made_module::$MadeColumn;)*
+
+        /// How a field becomes a value of a column.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum ColumnKind {
+            $($(#[$doc])* $Kind($Column),)*
+            $($(#[$new_doc])* $NewKind($NewColumn),)*
+            $($(#[$made_doc])* $MadeKind($MadeColumn),)*
+        }
+
+        /// The keys of a `[[column]]` that depend on its `decode`.
+        #[derive(Clone, Debug, Serialize)]
+        #[serde(tag = "decode", rename_all = "snake_case")]
+        pub enum DecodeFile {
+            $($(#[$doc])* $Kind(<$Column as Kind>::Keys),)*
+            $($(#[$new_doc])* $NewKind(<$NewColumn as Kind>::Keys),)*
+        }
+
+        /// The decoders a job file can name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+        #[derive(schemars::JsonSchema)]
+#[schemars(rename = "DecodeFile")]
+        #[serde(rename_all = "snake_case")]
+        pub(super) enum KindName {
+            $($(#[$doc])* $Kind,)*
+            $($(#[$new_doc])* $NewKind,)*
+        }
+
+        impl KindName {
+            pub(super) const ALL: &[Self] = &[$(Self::$Kind,)* $(Self::$NewKind,)*];
+
+            pub(super) const fn name(self) -> &'static str {
+                match self { $(Self::$Kind => $Column::NAME,)* $(Self::$NewKind => $NewColumn::NAME,)* }
+            }
+
+            /// Returns the names of the kind's keys.
+            const fn keys(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$Kind => <$Column as Kind>::Keys::NAMES,)*
+                    $(Self::$NewKind => <$NewColumn as Kind>::Keys::NAMES,)*
+                }
+            }
+
+            fn read_keys<'de, A: MapAccess<'de>>(self, keys: A) -> Result<DecodeFile, A::Error> {
+                let keys = MapAccessDeserializer::new(keys);
+                match self {
+                    $(Self::$Kind => Deserialize::deserialize(keys).map(DecodeFile::$Kind),)*
+                    $(Self::$NewKind => Deserialize::deserialize(keys).map(DecodeFile::$NewKind),)*
+                }
+            }
+
+            /// Returns the schema of the kind's keys.
+            pub(super) fn schema(self, generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                use schemars::JsonSchema;
+                match self {
+                    $(Self::$Kind => <$Column as Kind>::Keys::json_schema(generator),)*
+                    $(Self::$NewKind => <$NewColumn as Kind>::Keys::json_schema(generator),)*
+                }
+            }
+        }
+
+        impl DecodeFile {
+            /// Converts the keys as they are written, without checking all of their values.
+            fn read(&self) -> Result<ColumnKind, KeyProblem> {
+                match self {
+                    $(Self::$Kind(keys) => $Column::read(keys).map(ColumnKind::$Kind),)*
+                    $(Self::$NewKind(keys) => $NewColumn::read(keys).map(ColumnKind::$NewKind),)*
+                }
+            }
+        }
+
+        impl ColumnKind {
+            const NAMES: &[&str] = &[$($Column::NAME,)* $($NewColumn::NAME,)* $($MadeColumn::NAME,)*];
+
+            /// Returns the name of the kind in a job file.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$Kind(_) => $Column::NAME,)*
+                    $(Self::$NewKind(_) => $NewColumn::NAME,)*
+                    $(Self::$MadeKind(_) => $MadeColumn::NAME,)*
+                }
+            }
+
+            /// Returns the types that the elements can have, the default first.
+            #[must_use]
+            pub fn dtypes(&self) -> &'static [DType] {
+                match self {
+                    $(Self::$Kind(kind) => kind.dtypes(),)*
+                    $(Self::$NewKind(kind) => kind.dtypes(),)*
+                    $(Self::$MadeKind(kind) => kind.dtypes(),)*
+                }
+            }
+
+            /// Returns the shape of one sample, before any function.
+            #[must_use]
+            pub fn shape(&self) -> SampleShape {
+                match self {
+                    $(Self::$Kind(kind) => kind.shape(),)*
+                    $(Self::$NewKind(kind) => kind.shape(),)*
+                    $(Self::$MadeKind(kind) => kind.shape(),)*
+                }
+            }
+
+            /// Returns the name of the column whose changes the values follow, if they do.
+            #[must_use]
+            pub fn follows(&self) -> Option<&str> {
+                match self {
+                    $(Self::$Kind(kind) => kind.follows(),)*
+                    $(Self::$NewKind(kind) => kind.follows(),)*
+                    $(Self::$MadeKind(kind) => kind.follows(),)*
+                }
+            }
+
+            /// Checks the kind of a column for a dataset that lists no classes.
+            fn check_without_classes(&self, followed: Option<&Self>) -> Result<(), KeyProblem> {
+                match self {
+                    $(Self::$Kind(kind) => kind.check_without_classes(followed),)*
+                    $(Self::$NewKind(kind) => kind.check_without_classes(followed),)*
+                    $(Self::$MadeKind(kind) => kind.check_without_classes(followed),)*
+                }
+            }
+
+            /// Takes over what depends on the column that it follows, which is of the kind `followed` if the job has it.
+            fn follow(&mut self, followed: Option<&Self>) -> Result<(), KeyProblem> {
+                let Some(name) = self.follows() else { return Ok(()) };
+                let Some(followed) = followed else {
+                    return Err(("follows", format!("is `{name}`, and the job has no such column")));
+                };
+                match self {
+                    $(Self::$Kind(kind) => kind.follow(followed),)*
+                    $(Self::$NewKind(kind) => kind.follow(followed),)*
+                    $(Self::$MadeKind(kind) => kind.follow(followed),)*
+                }
+            }
+
+            /// Checks the kind of a column with elements of type `dtype`.
+            pub(super) fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
+                if !self.dtypes().contains(&dtype) {
+                    return Err(("dtype", format!("cannot be {} for decode = \"{}\"", dtype.name(), self.name())));
+                }
+                match self {
+                    $(Self::$Kind(kind) => kind.check(dtype),)*
+                    $(Self::$NewKind(kind) => kind.check(dtype),)*
+                    $(Self::$MadeKind(kind) => kind.check(dtype),)*
+                }
+            }
+        }
+
+        impl Serialize for ColumnKind {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$Kind(kind) if serializer.is_human_readable() => write_variant(serializer, $number, kind),)*
+                    $(Self::$Kind(kind) => match kind.form() {
+                        Some(form) => write_form::<_, $Column>(serializer, $number, &form),
+                        None => {
+                            let named = Named::new($Column::NAME, $Column::SINCE, kind);
+                            serializer.serialize_newtype_variant(ENUM, NAMED, "named", &named)
+                        }
+                    },)*
+                    $(Self::$NewKind(kind) if serializer.is_human_readable() => write_variant(serializer, NAMED, kind),)*
+                    $(Self::$NewKind(kind) => {
+                        let named = Named::new($NewColumn::NAME, $NewColumn::SINCE, kind);
+                        serializer.serialize_newtype_variant(ENUM, NAMED, "named", &named)
+                    })*
+                    $(Self::$MadeKind(kind) if serializer.is_human_readable() => write_variant(serializer, NAMED, kind),)*
+                    $(Self::$MadeKind(kind) => {
+                        let named = Named::new($MadeColumn::NAME, $MadeColumn::SINCE, kind);
+                        serializer.serialize_newtype_variant(ENUM, NAMED, "named", &named)
+                    })*
+                }
+            }
+        }
+
+        /// Reads a kind without a number.
+        fn read_named<E: Error>(named: &Named) -> Result<ColumnKind, E> {
+            match named.name.as_str() {
+                $(name if name == $Column::NAME => named.fields(WHAT).map(ColumnKind::$Kind),)*
+                $(name if name == $NewColumn::NAME => named.fields(WHAT).map(ColumnKind::$NewKind),)*
+                $(name if name == $MadeColumn::NAME => named.fields(WHAT).map(ColumnKind::$MadeKind),)*
+                _ => Err(named.unknown(WHAT)),
+            }
+        }
+
+        /// Reads the variant `id`, which is not [`TRANSFORMED`].
+        #[allow(clippy::match_single_binding, reason = "the list of kinds without a number may be empty")]
+        fn read_variant<'de, A: VariantAccess<'de>>(id: VariantId, variant: A) -> Result<ColumnKind, A::Error> {
+            match id {
+                $(VariantId::Number($number) => read_form(variant).map(ColumnKind::$Kind),)*
+                VariantId::Number(NAMED) => read_named(&variant.newtype_variant()?),
+                VariantId::Number(number) => Err(variant::no_such_number(WHAT, number)),
+                $(VariantId::Name(name) if name == $Column::NAME => read_kind(variant).map(ColumnKind::$Kind),)*
+                $(VariantId::Name(name) if name == $NewColumn::NAME => read_kind(variant).map(ColumnKind::$NewKind),)*
+                $(VariantId::Name(name) if name == $MadeColumn::NAME => read_kind(variant).map(ColumnKind::$MadeKind),)*
+                VariantId::Name(name) => Err(A::Error::custom(format!(
+                    "{WHAT} `{}` is unknown to spdl-cluster {}: a later release knows it",
+                    variant::shown(&name),
+                    env!("CARGO_PKG_VERSION")
+                ))),
+            }
+        }
+    };
+}
+
+column_kinds! {
+    // These have a number in messages, which never changes; the list is closed.
+    numbered {
+        /// A picture.
+        0: image::Image(ImageColumn),
+        /// A decimal number in text.
+        1: int::Int(IntColumn),
+        /// A number in a JSON document.
+        2: json::Json(JsonColumn),
+        /// The bytes as they are, of any length.
+        3: bytes::Bytes(BytesColumn),
+        /// The class number of the sample's bounding box.
+        4: box_class::BoxClass(BoxClassColumn),
+    }
+    // A new kind is added here.
+    named {
+        /// An array: a `.npy` or `.npz` file, or its elements alone.
+        tensor::Tensor(TensorColumn),
+        /// A number, which may have a fraction.
+        float::Float(FloatColumn),
+        /// Text in UTF-8, of any length.
+        text::Text(TextColumn),
+        /// The number of a name.
+        category::Category(CategoryColumn),
+        /// The class of each pixel of a picture.
+        mask::Mask(MaskColumn),
+        /// The bounding boxes in a picture.
+        boxes::Boxes(BoxesColumn),
+        /// A number for each bounding box, such as its class.
+        box_labels::BoxLabels(BoxLabelsColumn),
+        /// A class, as a probability of each class.
+        one_hot::OneHot(OneHotColumn),
+        /// The matrix from places in the result to places in the picture.
+        geometry::Geometry(GeometryColumn),
+        /// The height and width of a picture before its operations.
+        image_size::ImageSize(ImageSizeColumn),
+        /// Yes or no.
+        boolean::Bool(BoolColumn),
+    }
+    // These have no `decode` in a job file.
+    made {
+        /// What a function of the user's returns.
+        returned::Returned(ReturnedColumn),
+    }
+}
+
+/// The name of the enum in messages, which no format writes.
+const ENUM: &str = "ColumnKind";
+/// The number of the variant of a column whose values a function makes.
+const TRANSFORMED: u32 = 5;
+/// The number of the variant in which kinds without a number travel.
+const NAMED: u32 = 6;
+/// What errors call a variant.
+const WHAT: &str = "kind of column";
+
+fn write_variant<S: Serializer, K: Kind>(serializer: S, number: u32, kind: &K) -> Result<S::Ok, S::Error> {
+    if K::IS_UNIT {
+        serializer.serialize_unit_variant(ENUM, number, K::NAME)
+    } else {
+        serializer.serialize_newtype_variant(ENUM, number, K::NAME, kind)
+    }
+}
+
+fn write_form<S: Serializer, K: NumberedKind>(serializer: S, number: u32, form: &K::Form) -> Result<S::Ok, S::Error> {
+    if K::IS_UNIT {
+        serializer.serialize_unit_variant(ENUM, number, K::NAME)
+    } else {
+        serializer.serialize_newtype_variant(ENUM, number, K::NAME, form)
+    }
+}
+
+fn read_form<'de, A: VariantAccess<'de>, K: NumberedKind>(variant: A) -> Result<K, A::Error> {
+    if K::IS_UNIT { read_kind(variant) } else { variant.newtype_variant::<K::Form>().map(Into::into) }
+}
+
+fn read_kind<'de, A: VariantAccess<'de>, K: Kind>(variant: A) -> Result<K, A::Error> {
+    if K::IS_UNIT {
+        variant.unit_variant()?;
+        K::deserialize(UnitDeserializer::new())
+    } else {
+        variant.newtype_variant()
+    }
+}
+
+impl<'de> Deserialize<'de> for ColumnKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_enum(ENUM, Self::NAMES, KindVisitor)
+    }
+}
+
+struct KindVisitor;
+
+impl<'de> Visitor<'de> for KindVisitor {
+    type Value = ColumnKind;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a kind of column")
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<ColumnKind, A::Error> {
+        let (id, variant) = data.variant()?;
+        read_variant(id, variant)
+    }
+}
+
+/// A valid column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Name in the batch.
+    pub name: String,
+    /// Fields of the record that it can come from; the first that exists is used.
+    pub from: Vec<String>,
+    /// How it is decoded.
+    pub kind: ColumnKind,
+    /// Type of its elements.
+    pub dtype: DType,
+    /// The function that makes its values from what was decoded, if there is one.
+    pub transform: Option<Transform>,
+}
+
+impl Column {
+    /// Makes a column of the decoded values themselves.
+    #[must_use]
+    pub fn new(name: &str, from: &str, kind: ColumnKind, dtype: DType) -> Self {
+        Self { name: name.to_owned(), from: vec![from.to_owned()], kind, dtype, transform: None }
+    }
+
+    /// Returns the shape of one sample in the batch.
+    #[must_use]
+    pub fn shape(&self) -> SampleShape {
+        match &self.transform {
+            None => self.kind.shape(),
+            Some(transform) => transform.returns.sample_shape(),
+        }
+    }
+
+    /// Returns the shape of one sample: `[H, W, C]` or `[C, H, W]` for a picture, empty for a scalar, the declared
+    /// shape for a function's result, and `None` if it is ragged.
+    #[must_use]
+    pub fn sample_shape(&self) -> Option<Vec<u32>> {
+        match self.shape() {
+            SampleShape::Fixed(shape) => Some(shape),
+            SampleShape::Rows { .. } | SampleShape::Bytes { .. } => None,
+        }
+    }
+
+    /// Returns the most bytes of one sample.
+    #[must_use]
+    pub fn max_bytes(&self) -> u64 {
+        self.shape().max_bytes(self.dtype)
+    }
+
+    /// Returns the type of the decoded elements, before any function.
+    #[must_use]
+    pub fn decoded_dtype(&self) -> DType {
+        self.transform.as_ref().map_or(self.dtype, |transform| transform.takes)
+    }
+
+    /// Checks the column of a job with these columns for a dataset that lists no classes.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    pub(super) fn check_without_classes(&self, columns: &[Self]) -> Result<(), KeyProblem> {
+        let followed = self.kind.follows().and_then(|name| decoded_named(name, columns));
+        self.kind.check_without_classes(followed.map(|column| &column.kind))
+    }
+
+    /// Returns what a function returns, if the column is that.
+    #[must_use]
+    pub const fn returned(&self) -> Option<&ReturnedColumn> {
+        match &self.kind {
+            ColumnKind::Returned(returned) => Some(returned),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a function of the user's makes its values.
+    #[must_use]
+    pub const fn is_by_function(&self) -> bool {
+        self.transform.is_some() || self.returned().is_some()
+    }
+
+    /// Checks the values of all keys, for a job with these columns.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    pub(super) fn check(&self, columns: &[Self]) -> Result<(), KeyProblem> {
+        if self.name.is_empty() {
+            return Err(("name", "is empty".to_owned()));
+        }
+        if let Some(returned) = self.returned() {
+            if self.transform.is_some() || !self.from.is_empty() {
+                return Err(("from", "is for columns that are decoded".to_owned()));
+            }
+            self.kind.check(self.dtype)?;
+            returned.check_in(&self.name, self.dtype, columns)?;
+            for taken in &returned.call.columns {
+                let first = decoded_named(&taken.name, columns);
+                if first != Some(taken) {
+                    return Err(("columns", format!("has `{}`, and another column has that name", taken.name)));
+                }
+                taken.check(columns)?;
+            }
+            return Ok(());
+        }
+        if self.from.is_empty() || self.from.iter().any(String::is_empty) {
+            return Err(("from", format!("is `{}`; name a field, or several as `jpg|png`", self.from.join("|"))));
+        }
+        if let Some(name) = self.kind.follows() {
+            let mut expected = self.kind.clone();
+            expected.follow(decoded_named(name, columns).map(|column| &column.kind))?;
+            if expected != self.kind {
+                return Err(("follows", format!("is `{name}`, which the column does not fit")));
+            }
+        }
+        self.kind.check(self.decoded_dtype())?;
+        self.transform.as_ref().map_or(Ok(()), |transform| transform.check(&self.kind.shape(), self.dtype))
+    }
+}
+
+/// Returns the columns that are decoded for a job with these columns: those of them that no call returns, and then those that
+/// calls take, some of them more than once.
+pub fn decoded_columns(columns: &[Column]) -> impl Iterator<Item = &Column> {
+    let plain = columns.iter().filter(|column| column.returned().is_none());
+    plain.chain(columns.iter().filter_map(Column::returned).flat_map(|returned| &returned.call.columns))
+}
+
+/// Returns the column of this name, as it is decoded for a job with these columns.
+pub(super) fn decoded_named<'c>(name: &str, columns: &'c [Column]) -> Option<&'c Column> {
+    decoded_columns(columns).find(|column| column.name == name)
+}

@@ -1,0 +1,47 @@
+//! The kind `text`: UTF-8, a ragged column.
+
+use serde::{Deserialize, Serialize};
+
+use super::{BytesColumn, BytesKeys, Kind, KindKeys};
+use spdl_types::{SampleShape, DType};
+use crate::KeyProblem;
+
+/// The keys of a `text` column in a job file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+pub struct TextKeys {
+    /// For text: the most bytes of one sample in UTF-8; a longer one is a bad sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u32>,
+}
+
+impl KindKeys for TextKeys {
+    const NAMES: &'static [&'static str] = BytesKeys::NAMES;
+}
+
+/// The field's bytes, which have to be UTF-8: a ragged column.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TextColumn(pub BytesColumn);
+
+impl Kind for TextColumn {
+    const NAME: &'static str = "text";
+    const SINCE: &'static str = "0.1.0";
+    type Keys = TextKeys;
+
+    fn read(keys: &TextKeys) -> Result<Self, KeyProblem> {
+        BytesColumn::read(&BytesKeys { max_bytes: keys.max_bytes }).map(Self)
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        self.0.dtypes()
+    }
+
+    fn shape(&self) -> SampleShape {
+        self.0.shape()
+    }
+
+    fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
+        self.0.check(dtype)
+    }
+}

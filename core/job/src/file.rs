@@ -1,0 +1,543 @@
+//! A job as a user writes it (TOML, unknown keys refused), and the step from there to a valid [`Job`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::ViewFile;
+use spdl_order::MixParams;
+
+use super::{
+    BadSamples, Column, ColumnFile, ColumnKind, FunctionFile, Job, JobError, KeyProblem, Mix, MixFile,
+    check::{JobKeys, wrong},
+    decoded_columns, reader,
+};
+use spdl_order::{DatasetFacts, EpochEnd, OrderParams};
+
+/// Length of the longest text of a job file, in bytes.
+pub const MAX_JOB_FILE_BYTES: usize = 1 << 20;
+
+/// A job file. Every key is explained in `examples/imagenet-train.toml`.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "A job of spdl-cluster")]
+pub struct JobFile {
+    /// Name by which trainers ask for it: 1 to 128 of A-Z a-z 0-9 . _ -
+    pub name: String,
+    /// Folder or URL of the dataset: that of its manifest.
+    pub dataset: String,
+    /// Decides the order and every random crop and flip.
+    #[serde(default)]
+    pub seed: u64,
+    /// Samples of one step over all ranks.
+    pub global_batch: u32,
+    /// How often the dataset is gone through.
+    #[serde(default = "one")]
+    pub epochs: u64,
+    /// What happens when fewer samples than a global batch are left in an epoch. Without it `drop`, or `partial` for an evaluation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch_end: Option<EpochEnd>,
+    /// What happens to a sample that does not decode or lacks a field. Without it `substitute`, or `mask` for an evaluation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bad_samples: Option<BadSamples>,
+    /// Distinct bad samples, as a fraction of the dataset, above which the job fails. Without it 0.001, and at least ten samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bad_fraction: Option<f64>,
+    /// Whether samples are shuffled; without, they come in the order of the manifest.
+    #[serde(default = "yes")]
+    pub shuffle: bool,
+    /// How well samples are shuffled, against what it costs to read them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<OrderFile>,
+    /// Which samples of the dataset are delivered; without, all are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<ViewFile>,
+    /// How samples are mixed in pairs; without, they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix: Option<MixFile>,
+    /// The columns of a batch, in order: a [[column]] table for each, 1 to 64 of them.
+    #[serde(default)]
+    pub column: Vec<ColumnFile>,
+    /// Functions that take several fields or columns and return several columns: a `[[function]]` table for each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub function: Vec<FunctionFile>,
+}
+
+/// The `[order]` table of a job file.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OrderFile {
+    /// Virtual streams that the dataset is dealt to; a batch takes the same number of samples from each.
+    pub lanes: Option<u32>,
+    /// Consecutive samples of a lane that are shuffled among themselves.
+    pub window: Option<u64>,
+}
+
+const fn one() -> u64 {
+    1
+}
+const fn yes() -> bool {
+    true
+}
+
+/// The fraction of bad samples that a job may have if its file gives none. [`DEFAULT_BAD_SAMPLES`] are allowed in any
+/// case, because in a small dataset one sample exceeds the fraction.
+pub const DEFAULT_BAD_FRACTION: f64 = 0.001;
+/// The number of bad samples that a job may have in any case, if its file gives no fraction; see
+/// [`DEFAULT_BAD_FRACTION`].
+pub const DEFAULT_BAD_SAMPLES: u64 = 10;
+
+/// Returns the default fraction for a dataset of `samples`.
+fn default_bad_fraction(samples: u64) -> f64 {
+    let wanted = DEFAULT_BAD_SAMPLES.min(samples) as f64;
+    let mut fraction = wanted / samples.max(1) as f64;
+    while fraction * (samples as f64) < wanted {
+        fraction = fraction.next_up();
+    }
+    fraction.clamp(DEFAULT_BAD_FRACTION, 1.0)
+}
+
+impl JobFile {
+    /// Returns how many of a dataset's records a view may leave out because nobody can tell whether it keeps them, as one that is
+    /// damaged: as many as samples may be bad, and none where a bad sample ends the training.
+    #[must_use]
+    pub fn undecided_allowed(&self, records: u64) -> u64 {
+        let fraction = match self.bad_samples() {
+            BadSamples::Fail => 0.0,
+            BadSamples::Substitute | BadSamples::Mask => {
+                self.max_bad_fraction.unwrap_or_else(|| default_bad_fraction(records))
+            }
+        };
+        (fraction * records as f64) as u64
+    }
+
+    /// Reads the text of a job file; `origin` names the file in errors.
+    ///
+    /// # Errors
+    /// [`JobError::TooLong`] beyond [`MAX_JOB_FILE_BYTES`], [`JobError::Syntax`] with line and column,
+    /// [`JobError::Value`] with the line, and a text that names the key.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, JobError> {
+        if text.len() > MAX_JOB_FILE_BYTES {
+            return Err(JobError::TooLong { origin: origin.to_owned(), bytes: text.len() });
+        }
+        let table: toml::Table = toml::from_str(text)
+            .map_err(|source| JobError::Syntax { origin: origin.to_owned(), source: Box::new(source) })?;
+        reader::read(&table).map_err(|fault| {
+            let line = fault.line(text).map_or_else(String::new, |line| format!(", line {line}"));
+            JobError::Value { origin: format!("job file `{origin}`{line}"), problem: fault.problem }
+        })
+    }
+
+    /// Reads a job from a table that was parsed already; `origin` names the job in errors.
+    ///
+    /// # Errors
+    /// [`JobError::Value`] with a text that names the key.
+    pub fn from_table(table: &toml::Table, origin: &str) -> Result<Self, JobError> {
+        reader::read(table).map_err(|fault| JobError::Value { origin: origin.to_owned(), problem: fault.problem })
+    }
+
+    /// Checks every key and freezes the order for a dataset. A view has to be evaluated, and the facts are its own.
+    ///
+    /// # Errors
+    /// [`JobError::Key`] for the first invalid value, [`JobError::Empty`] for a dataset without samples,
+    /// [`JobError::NoBatch`] if the samples never fill a batch.
+    pub fn freeze(&self, facts: &DatasetFacts) -> Result<Job, JobError> {
+        let columns = self.check()?;
+        let view = match &self.view {
+            None => None,
+            Some(view) => Some(view.samples.ok_or_else(|| {
+                let problem = "is not evaluated: `spdl-ctl job submit` does that, or set `samples` to what \
+                               `spdl-ctl plan` prints";
+                wrong(&self.name, "`view`", problem)
+            })?),
+        };
+        let mut order = OrderParams::default_for(facts, self.global_batch, self.shuffle);
+        let written = self.order.unwrap_or_default();
+        order.lanes = written.lanes.unwrap_or(order.lanes);
+        order.window = written.window.unwrap_or(order.window);
+        let lanes = if order.shuffle { order.lanes } else { 1 };
+        let mix = self.mix(&columns, MixParams::default_distance(lanes, self.global_batch))?;
+        let job = Job {
+            name: self.name.clone(),
+            dataset: self.dataset.clone(),
+            dataset_fingerprint: facts.fingerprint,
+            view,
+            samples: facts.samples,
+            seed: self.seed,
+            global_batch: self.global_batch,
+            epochs: self.epochs,
+            epoch_end: self.epoch_end(),
+            bad_samples: self.bad_samples(),
+            max_bad_fraction: self.max_bad_fraction.unwrap_or_else(|| default_bad_fraction(facts.samples)),
+            order,
+            mix,
+            columns,
+        };
+        job.check()?;
+        if !facts.has_classes {
+            for column in decoded_columns(&job.columns) {
+                column.check_without_classes(&job.columns).map_err(|(key, problem)| {
+                    wrong(&job.name, format!("column `{}`: `{key}`", column.name), problem)
+                })?;
+            }
+        }
+        Ok(job)
+    }
+
+    /// Returns what happens at the end of an epoch: what is written, or the default.
+    #[must_use]
+    pub fn epoch_end(&self) -> EpochEnd {
+        let is_in_order_once = !self.shuffle && self.epochs == 1;
+        self.epoch_end.unwrap_or(if is_in_order_once { EpochEnd::Partial } else { EpochEnd::Drop })
+    }
+
+    /// Returns what happens to bad samples: what is written, or the default.
+    #[must_use]
+    pub fn bad_samples(&self) -> BadSamples {
+        let is_evaluation = !self.shuffle && self.epochs == 1 && self.epoch_end().is_whole();
+        self.bad_samples.unwrap_or(if is_evaluation { BadSamples::Mask } else { BadSamples::Substitute })
+    }
+
+    fn mix(&self, columns: &[Column], distance: u32) -> Result<Option<Mix>, JobError> {
+        let of_key = |(key, problem): KeyProblem| wrong(&self.name, format!("`mix.{key}`"), problem);
+        self.mix.as_ref().map(|mix| mix.read(columns, distance).map_err(of_key)).transpose()
+    }
+
+    /// Checks everything that can be checked without the dataset.
+    ///
+    /// # Errors
+    /// [`JobError::Key`] for the first invalid value.
+    pub fn check(&self) -> Result<Vec<Column>, JobError> {
+        let of = |column: &ColumnFile, (key, problem): KeyProblem| {
+            wrong(&self.name, format!("column `{}`: `{key}`", column.name), problem)
+        };
+        let kind = |column: &'_ ColumnFile| column.kind().map_err(|problem| of(column, problem));
+        let kinds = self.column.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
+        let names = self.column.iter().map(|column| column.name.as_str());
+        let kinds: Vec<_> = names.zip(kinds).collect();
+        let read = |(column, (_, kind)): (&ColumnFile, &(&str, ColumnKind))| {
+            column.read(kind.clone(), &kinds).map_err(|problem| of(column, problem))
+        };
+        let decoded = self.column.iter().zip(&kinds).map(read).collect::<Result<Vec<_>, _>>()?;
+        let mut columns = decoded.clone();
+        for function in &self.function {
+            function.add(&decoded, &mut columns).map_err(|(key, problem)| {
+                wrong(&self.name, format!("function `{}`: `{key}`", function.call), problem)
+            })?;
+        }
+        JobKeys {
+            name: &self.name,
+            dataset: &self.dataset,
+            global_batch: self.global_batch,
+            epochs: self.epochs,
+            max_bad_fraction: self.max_bad_fraction.unwrap_or(DEFAULT_BAD_FRACTION),
+            order: self.order.unwrap_or_default(),
+            columns: &columns,
+        }
+        .check()?;
+        self.mix(&columns, 1)?;
+        if let Some(view) = &self.view {
+            view.check().map_err(|(key, problem)| wrong(&self.name, format!("`view.{key}`"), problem))?;
+        }
+        Ok(columns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DecodeFile, ImageKeys};
+    use spdl_types::{DType, Fingerprint};
+
+    const FACTS: DatasetFacts = DatasetFacts::new(Fingerprint(7), 1_281_167, 14_000);
+
+    fn example() -> String {
+        r#"
+            name = "imagenet-train"
+            dataset = "s3://bucket/imagenet/train"
+            seed = 17
+            global_batch = 2048
+            epochs = 90
+            [[column]]
+            name = "image"
+            from = "jpg|png"
+            decode = "image"
+            ops = [{ random_resized_crop = { size = 224 } }, { random_flip = {} }]
+            layout = "nhwc"
+            [[column]]
+            name = "label"
+            from = "cls"
+            decode = "int"
+        "#
+        .to_owned()
+    }
+
+    fn error_of(text: &str) -> String {
+        JobFile::parse(text, "job.toml").and_then(|file| file.freeze(&FACTS)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_example_of_the_design_is_valid() {
+        let job = JobFile::parse(&example(), "job.toml").unwrap().freeze(&FACTS).unwrap();
+        assert_eq!(job.order.lanes, 128, "the largest divisor of 2048 that leaves 64 of 14000 blocks per lane");
+        assert_eq!(job.columns[0].from, ["jpg", "png"]);
+        assert_eq!(job.columns[0].sample_shape(), Some(vec![224, 224, 3]));
+        assert_eq!(job.columns[1].dtype, DType::I64);
+    }
+
+    #[test]
+    fn large_blocks_make_small_windows_and_each_has_a_block_at_least() {
+        let window = |global_batch, block_bytes| {
+            let facts = DatasetFacts { samples: 1000 * FACTS.blocks, block_bytes, ..FACTS };
+            OrderParams::default_for(&facts, global_batch, true).window
+        };
+        assert_eq!([1 << 20, 8 << 20, 100 << 20].map(|bytes| window(1024, bytes)), [8000, 8000, 1000]);
+        assert_eq!([8 << 20, 16 << 20, 100 << 20].map(|bytes| window(7 * 211, bytes)), [7000, 1000, 1000]);
+    }
+
+    #[test]
+    fn a_job_survives_its_own_serialisation() {
+        let job = JobFile::parse(&example(), "job.toml").unwrap().freeze(&FACTS).unwrap();
+        let back: Job = serde_json::from_slice(&serde_json::to_vec(&job).unwrap()).unwrap();
+        assert_eq!(back, job);
+        assert_eq!(back.fingerprint(), job.fingerprint());
+    }
+
+    #[test]
+    fn the_fingerprint_follows_the_stream_and_nothing_else() {
+        let job = JobFile::parse(&example(), "job.toml").unwrap().freeze(&FACTS).unwrap();
+        let same = Job { name: "other".into(), global_batch: 64, epochs: 3, ..job.clone() };
+        assert_eq!(same.fingerprint(), job.fingerprint());
+        let other = Job { seed: 18, ..job.clone() };
+        assert_ne!(other.fingerprint(), job.fingerprint());
+    }
+
+    #[test]
+    fn by_default_an_evaluation_masks_bad_samples_and_a_training_substitutes_them() {
+        for (keys, expected) in [
+            ("epochs = 1", BadSamples::Substitute),
+            ("shuffle = false", BadSamples::Mask),
+            ("shuffle = false\nepoch_end = \"exact\"", BadSamples::Mask),
+            ("shuffle = false\nepoch_end = \"drop\"", BadSamples::Substitute),
+            ("shuffle = false\nbad_samples = \"fail\"", BadSamples::Fail),
+        ] {
+            let text = example().replace("epochs = 90", keys);
+            let job = JobFile::parse(&text, "job.toml").unwrap().freeze(&FACTS).unwrap();
+            assert_eq!(job.bad_samples, expected, "{keys}");
+        }
+    }
+
+    #[test]
+    fn by_default_only_one_epoch_in_the_dataset_s_order_has_a_short_last_batch() {
+        for (keys, expected, is_evaluation) in [
+            ("epochs = 90", EpochEnd::Drop, false),
+            ("epochs = 1", EpochEnd::Drop, false),
+            ("epochs = 2\nshuffle = false", EpochEnd::Drop, false),
+            ("shuffle = false", EpochEnd::Partial, true),
+            ("shuffle = false\nepoch_end = \"drop\"", EpochEnd::Drop, false),
+            ("shuffle = false\nepoch_end = \"exact\"", EpochEnd::Exact, true),
+            ("shuffle = false\nepoch_end = \"pad\"", EpochEnd::Pad, true),
+        ] {
+            let text = example().replace("epochs = 90", keys);
+            let job = JobFile::parse(&text, "job.toml").unwrap().freeze(&FACTS).unwrap();
+            assert_eq!((job.epoch_end, job.is_evaluation()), (expected, is_evaluation), "{keys}");
+        }
+    }
+
+    #[test]
+    fn by_default_ten_bad_samples_are_not_too_many_of_any_dataset() {
+        for (samples, most) in [(1, 1), (7, 7), (215, 10), (9_999, 10), (1_281_167, 1281)] {
+            let facts = DatasetFacts { samples, blocks: 1, ..FACTS };
+            let exact = example().replace("seed = 17", "epoch_end = \"exact\"");
+            let job = JobFile::parse(&exact, "job.toml").unwrap().freeze(&facts).unwrap();
+            job.check().unwrap();
+            assert_eq!(job.bad_samples_allowed(), most, "of {samples}");
+            let file = JobFile::parse(&exact, "job.toml").unwrap();
+            assert_eq!(file.undecided_allowed(samples), most, "records of {samples} that a view leaves out");
+            assert_eq!(JobFile { bad_samples: Some(BadSamples::Fail), ..file }.undecided_allowed(samples), 0);
+            let written = exact.replace("epochs = 90", "max_bad_fraction = 0.001");
+            let job = JobFile::parse(&written, "job.toml").unwrap().freeze(&facts).unwrap();
+            assert_eq!(job.max_bad_fraction, 0.001, "what is written holds");
+        }
+    }
+
+    #[test]
+    fn names_need_a_list_of_them() {
+        let facts = DatasetFacts { has_classes: false, ..FACTS };
+        let of = |decode: &str| {
+            let text = example().replace("decode = \"int\"", decode);
+            assert!(JobFile::parse(&text, "job.toml").unwrap().freeze(&FACTS).is_ok(), "{decode}");
+            JobFile::parse(&text, "job.toml").unwrap().freeze(&facts).map_err(|error| error.to_string())
+        };
+        let error = of("decode = \"category\"").unwrap_err();
+        assert!(error.contains("column `label`: `names` is missing, and the dataset lists no classes"), "{error}");
+        let error = of("decode = \"box_class\"").unwrap_err();
+        assert!(error.contains("column `label`: `decode` is `box_class`, and the dataset lists no classes"), "{error}");
+        assert!(of("decode = \"category\"\nnames = [\"cat\"]").is_ok() && of("decode = \"int\"").is_ok());
+    }
+
+    #[test]
+    fn an_unknown_key_is_named() {
+        let error = error_of(&example().replace("seed = 17", "sede = 17"));
+        assert_eq!(error, "job file `job.toml`, line 4: there is no key `sede`; did you mean `seed`?");
+    }
+
+    /// Each wrong piece of a job file, with the error that it gives.
+    const WRONG: [(&str, &str, &str); 25] = [
+        (
+            "global_batch = 2048",
+            "global_batch = \"64\"",
+            "global_batch expects a whole number, not the text \"64\"; leave out the quotes",
+        ),
+        (
+            "global_batch = 2048",
+            "global_batch = -1",
+            "global_batch expects a whole number from 0 to 4294967295, not -1",
+        ),
+        ("global_batch = 2048", "global_batch = 64.0", "global_batch expects a whole number, not 64.0"),
+        ("global_batch = 2048", "", "`global_batch` is missing"),
+        ("seed = 17", "shuffle = \"no\"", "shuffle expects true or false, not the text \"no\""),
+        ("seed = 17", "seed = 2026-11-22", "seed expects a whole number, not a date"),
+        ("seed = 17", "epoch_end = \"dorp\"", "epoch_end cannot be `dorp`; did you mean `drop`?"),
+        (
+            "seed = 17",
+            "epoch_end = \"never\"",
+            "epoch_end cannot be `never`; it can be drop, pad, continuous, exact, partial",
+        ),
+        ("seed = 17", "epoch_end = 3", "epoch_end expects one of drop, pad, continuous, exact, partial, not 3"),
+        ("seed = 17", "order = { lane = 3 }", "order: there is no key `lane`; did you mean `lanes`?"),
+        ("seed = 17", "order = 3", "order expects a table of keys, not 3"),
+        ("seed = 17", "order = { lanes = \"all\" }", "order: lanes expects a whole number, not the text \"all\""),
+        ("from = \"cls\"", "", "column label: `from` is missing"),
+        ("from = \"cls\"", "form = \"cls\"", "column label: there is no key `form`; did you mean `from`?"),
+        ("from = \"cls\"", "from = [\"cls\"]", "column label: from expects a text in quotes, not a list"),
+        (
+            "decode = \"int\"",
+            "decode = \"integer\"",
+            "column label: decode cannot be `integer`; it can be image, int, json, bytes, box_class, tensor, float, text, category, mask, boxes, box_labels, one_hot, geometry, image_size, bool",
+        ),
+        ("decode = \"int\"", "", "column label: `decode` is missing"),
+        (
+            "layout = \"nhwc\"",
+            "normalise = { mean = 0.5, std = [1, 1, 1] }",
+            "column image, normalise: mean expects a list, not 0.5",
+        ),
+        (
+            "{ random_flip = {} }",
+            "7",
+            "column image: ops[1] expects a step, such as { resize = { size = 256 } } or \"random_flip\", not 7",
+        ),
+        (
+            "{ random_flip = {} }",
+            "{ resise = 256 }",
+            "column image, ops[1]: there is no step `resise`; did you mean `resize`?",
+        ),
+        ("{ random_flip = {} }", "\"resize\"", "column image, ops[1]: resize expects { size = 256 }"),
+        (
+            "{ random_flip = {} }",
+            "{ resize = {} }",
+            "column image, ops[1]: resize expects { size = 256 }; `size` is missing",
+        ),
+        ("{ random_flip = {} }", "{ resize = true }", "column image, ops[1]: resize expects { size = 256 }, not true"),
+        (
+            "{ random_flip = {} }",
+            "{ resize = \"224\" }",
+            "column image, ops[1]: resize expects { size = 256 }, not the text \"224\"",
+        ),
+        (
+            "{ random_flip = {} }",
+            "{ resize = { size = \"224\" } }",
+            "column image, ops[1].resize: size expects a number of pixels or [height, width], not the text \"224\"; leave out the quotes",
+        ),
+    ];
+
+    #[test]
+    fn an_error_in_a_key_is_in_words_with_its_column_and_its_line() {
+        for (from, to, expected) in WRONG {
+            let text = example().replacen(from, to, 1);
+            assert_ne!(text, example(), "{from}");
+            let error = error_of(&text);
+            let (place, problem) = error.split_once(": ").unwrap();
+            assert_eq!(problem, expected, "{to}");
+            // For a missing key the line is that of the table that lacks it, unless that table is the whole file.
+            let line = place.strip_prefix("job file `job.toml`, line ").and_then(|line| line.parse::<usize>().ok());
+            let line = line.map(|line| text.lines().nth(line - 1).unwrap_or_default());
+            match line {
+                Some(line) => {
+                    assert!(to.is_empty() || line.contains(to) || to.contains(line.trim()), "{line} for {to}")
+                }
+                None => assert_eq!(place, "job file `job.toml`", "{to}"),
+            }
+        }
+        let one_table = example().replacen("[[column]]", "[column]", 1);
+        let one_table = &one_table[..one_table.rfind("[[column]]").unwrap()];
+        let expected = "job file `job.toml`, line 7: write [[column]] with two brackets: a job has a list of columns";
+        assert_eq!(error_of(one_table), expected);
+        let two = example().replace("{ random_flip = {} }", "{ resize = 9, random_flip = {} }");
+        assert!(error_of(&two).contains("ops[1]: has two steps in one table"), "{}", error_of(&two));
+    }
+
+    #[test]
+    fn a_key_of_another_kind_is_refused_with_the_kind_that_has_it() {
+        let error = error_of(&example().replace("decode = \"int\"", "decode = \"int\"\npath = \"a.b\""));
+        let expected = "job file `job.toml`, line 13: column label: `path` is only for decode = \"json\"";
+        assert_eq!(error, expected, "the line is that of the column");
+    }
+
+    #[test]
+    fn an_error_in_a_job_without_a_text_names_its_keys_and_no_line() {
+        for (from, to, expected) in WRONG {
+            let table: toml::Table = toml::from_str(&example().replacen(from, to, 1)).unwrap();
+            assert_eq!(JobFile::from_table(&table, "job").unwrap_err().to_string(), format!("job: {expected}"));
+        }
+        let table: toml::Table = toml::from_str(&example()).unwrap();
+        assert!(JobFile::from_table(&table, "job").is_ok());
+    }
+
+    #[test]
+    fn what_is_no_toml_is_shown_with_the_parser_s_view_of_it() {
+        let error = error_of(&example().replace("seed = 17", "seed = "));
+        assert!(error.contains("line 4") && error.contains("seed ="), "{error}");
+    }
+
+    #[test]
+    fn a_step_can_be_short_and_is_the_same_step() {
+        let ops = |ops: &str| {
+            let text =
+                example().replacen("ops = [{ random_resized_crop = { size = 224 } }, { random_flip = {} }]", ops, 1);
+            let file = JobFile::parse(&text, "job.toml").unwrap_or_else(|error| panic!("{error}"));
+            let DecodeFile::Image(ImageKeys { ops, .. }) = &file.column[0].decode else { panic!("{file:?}") };
+            ops.clone()
+        };
+        let short = ops(
+            "ops = [{ crop_box = \"xml\" }, \"crop_box\", { random_resized_crop = 224 }, { resize = [256, 300] }, { center_crop = 9 }, \"random_flip\", { random_flip = 0.25 }, { random_flip = 1 }]",
+        );
+        let full = ops(
+            "ops = [{ crop_box = { field = \"xml\" } }, { crop_box = {} }, { random_resized_crop = { size = 224 } }, { resize = { size = [256, 300] } }, { center_crop = { size = 9 } }, { random_flip = {} }, { random_flip = { p = 0.25 } }, { random_flip = { p = 1.0 } }]",
+        );
+        assert_eq!(short, full);
+    }
+
+    #[test]
+    fn a_value_that_makes_no_sense_is_named_with_what_would_be_right() {
+        for (from, to, expected) in [
+            ("global_batch = 2048", "global_batch = 0", "`global_batch` is 0; it must be 1 to 16777216"),
+            ("global_batch = 2048", "global_batch = 16777217", "`global_batch` is 16777217; it must be 1 to 16777216"),
+            ("epochs = 90", "epochs = 0", "`epochs`"),
+            ("imagenet-train", "image net", "`name`"),
+            ("size = 224", "size = 0", "`size`"),
+            ("ops = [{ random_resized_crop = { size = 224 } }, ", "ops = [", "different sizes"),
+            ("name = \"label\"", "name = \"image\"", "twice"),
+            ("decode = \"int\"", "decode = \"int\"\ndtype = \"u8\"", "dtype"),
+            ("decode = \"int\"", "decode = \"json\"", "`path`"),
+            ("layout = \"nhwc\"", "normalise = { mean = [0.5,0.5,0.5], std = [1,1,1] }", "float type"),
+            (
+                "layout = \"nhwc\"",
+                "dtype = \"f32\"\nnormalise = { mean = [123.675, 116.28, 103.53], std = [58.395, 57.12, 57.375] }",
+                "has the mean 123.675, and values are from 0 to 1 when they are normalised: divide means and stds of 0 to 255 by 255",
+            ),
+            ("seed = 17", "order = { lanes = 0 }", "`order.lanes`"),
+        ] {
+            let error = error_of(&example().replace(from, to));
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The operation `aug_mix`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Fill, Operation, WarpInterpolation};
+use crate::KeyProblem;
+
+/// Mixes the picture with several that random chains of operations make of it (Hendrycks et al., ICLR 2020; torchvision's
+/// operations).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AugMix {
+    /// The greatest strength of an operation, 1 to 10.
+    #[serde(default = "three")]
+    #[schemars(range(min = 1, max = 10))]
+    pub severity: u32,
+    /// Number of chains.
+    #[serde(default = "three")]
+    #[schemars(range(min = 1, max = 10))]
+    pub mixture_width: u32,
+    /// Operations of a chain; -1 draws 1 to 3 for each.
+    #[serde(default = "random_depth")]
+    #[schemars(range(min = -1, max = 10))]
+    pub chain_depth: i32,
+    /// Parameter of the distributions of the weights: the smaller, the more does one of the pictures prevail.
+    #[serde(default = "alpha")]
+    #[schemars(range(min = 0.001, max = 1000))]
+    pub alpha: f32,
+    /// Whether brightness, saturation, contrast and sharpness are among the operations.
+    #[serde(default = "all_ops")]
+    pub all_ops: bool,
+    /// How values between pixels are made.
+    #[serde(default = "WarpInterpolation::bilinear")]
+    pub interpolation: WarpInterpolation,
+    /// Colour of what lies beyond the picture. Default: black, which bilinear interpolation blends with as with pixels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill: Option<Fill>,
+}
+
+/// The greatest strength.
+const MAX_SEVERITY: u32 = 10;
+/// The most chains, and the most operations of one: together, they are as many as `rand_augment` may have.
+const MAX_CHAINS: u32 = 10;
+
+const fn three() -> u32 {
+    3
+}
+
+const fn random_depth() -> i32 {
+    -1
+}
+
+const fn alpha() -> f32 {
+    1.0
+}
+
+const fn all_ops() -> bool {
+    true
+}
+
+impl Operation for AugMix {
+    const NAME: &'static str = "aug_mix";
+    const SINCE: &'static str = "0.1.0";
+    const KEYS: &'static [&'static str] =
+        &["severity", "mixture_width", "chain_depth", "alpha", "all_ops", "interpolation", "fill"];
+    const EXAMPLE: &'static str = "{ severity = 3 }";
+
+    fn check(&self) -> Result<(), KeyProblem> {
+        let Self { severity, mixture_width, chain_depth, alpha, .. } = *self;
+        if !(1..=MAX_SEVERITY).contains(&severity) {
+            return Err(("severity", format!("is {severity}, not in 1..={MAX_SEVERITY}")));
+        }
+        if !(1..=MAX_CHAINS).contains(&mixture_width) {
+            return Err(("mixture_width", format!("is {mixture_width}, not in 1..={MAX_CHAINS}")));
+        }
+        if chain_depth != -1 && !(1..=MAX_CHAINS.cast_signed()).contains(&chain_depth) {
+            return Err(("chain_depth", format!("is {chain_depth}; give -1, or 1 to {MAX_CHAINS}")));
+        }
+        if !(1e-3..=1e3).contains(&alpha) {
+            return Err(("alpha", format!("is {alpha}, not in 0.001..1000")));
+        }
+        Ok(())
+    }
+}

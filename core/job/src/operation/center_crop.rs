@@ -1,0 +1,34 @@
+//! The operation `center_crop`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Operation, kind::check_size};
+use crate::{KeyProblem, Size};
+
+/// Cuts the middle out; a picture that is smaller is padded with zeros.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CenterCrop {
+    /// Size of the result.
+    pub size: Size,
+}
+
+impl Operation for CenterCrop {
+    const NAME: &'static str = "center_crop";
+    const SINCE: &'static str = "0.1.0";
+    const KEYS: &'static [&'static str] = &["size"];
+    const EXAMPLE: &'static str = "{ size = 224 }";
+
+    fn only_moves(&self) -> bool {
+        true
+    }
+
+    fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
+        Some(self.size.height_width())
+    }
+
+    fn check(&self) -> Result<(), KeyProblem> {
+        check_size(self.size)
+    }
+}

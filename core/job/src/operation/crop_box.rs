@@ -1,0 +1,49 @@
+//! The operation `crop_box`.
+
+use serde::{Deserialize, Serialize};
+
+use super::Operation;
+use crate::KeyProblem;
+
+/// Crops to the sample's bounding box, as the record's VOC annotation gives it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CropBox {
+    /// Field that holds the annotation.
+    #[serde(default = "annotation")]
+    pub field: String,
+    /// Widens the box on each side by this fraction of its size.
+    #[serde(default)]
+    pub margin: f32,
+}
+
+fn annotation() -> String {
+    "xml".to_owned()
+}
+
+impl Operation for CropBox {
+    const NAME: &'static str = "crop_box";
+    const SINCE: &'static str = "0.1.0";
+    const KEYS: &'static [&'static str] = &["field", "margin"];
+    const EXAMPLE: &'static str = "{ field = \"xml\", margin = 0.1 }";
+
+    fn only_moves(&self) -> bool {
+        true
+    }
+
+    fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
+        None
+    }
+
+    fn field(&self) -> Option<&str> {
+        Some(&self.field)
+    }
+
+    fn check(&self) -> Result<(), KeyProblem> {
+        if (0.0..=10.0).contains(&self.margin) {
+            return Ok(());
+        }
+        Err((Self::NAME, format!("has margin = {}, not in 0..10", self.margin)))
+    }
+}

@@ -1,0 +1,138 @@
+//! What an operation defines.
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{ImageOp, NumberOrRange};
+use crate::{KeyProblem, Size, check::MAX_SIDE};
+
+/// An operation on a picture, as a job file describes it. The worker's file of the same name plans it.
+pub trait Operation: Serialize + DeserializeOwned {
+    /// Its name in a job file.
+    const NAME: &'static str;
+    /// The first release that knows it.
+    const SINCE: &'static str;
+    /// Its keys in a job file. The value of the first one may stand for all of them.
+    const KEYS: &'static [&'static str];
+    /// An example of its value in a job file, for errors.
+    const EXAMPLE: &'static str;
+    /// The number of pictures that it makes of one. An operation that makes several has to be the last.
+    const PICTURES: u32 = 1;
+
+    /// Returns the height and width after this step, given those before it (`None` if they differ from picture to
+    /// picture). Most operations keep the size.
+    fn output_size(&self, before: Option<[u32; 2]>) -> Option<[u32; 2]> {
+        before
+    }
+
+    /// Returns whether it only moves pixels, blending them at most, and adds others at the border: then it works on pictures of
+    /// any channels and depth.
+    fn only_moves(&self) -> bool {
+        false
+    }
+
+    /// Returns the field of the record that the step reads, besides the picture's.
+    fn field(&self) -> Option<&str> {
+        None
+    }
+
+    /// Checks the values of its keys.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    fn check(&self) -> Result<(), KeyProblem> {
+        Ok(())
+    }
+}
+
+/// An operation that has a number in messages.
+pub(super) trait NumberedOperation: Operation + Sized {
+    /// Its keys when it got the number.
+    type Form: Serialize + DeserializeOwned + Into<Self>;
+
+    /// Returns those keys; `None` if the operation has values of later keys, and travels by its name.
+    fn form(&self) -> Option<Self::Form>;
+}
+
+/// Implements [`NumberedOperation`] for operations without later keys.
+macro_rules! without_later_keys {
+    ($($Op:ty),*) => {
+        $(impl NumberedOperation for $Op {
+            type Form = Self;
+
+            fn form(&self) -> Option<Self> {
+                Some(self.clone())
+            }
+        })*
+    };
+}
+
+without_later_keys!(super::CropBox, super::CenterCrop, super::RandomFlip);
+
+/// Checks the size of an operation's result.
+pub(super) fn check_size(size: Size) -> Result<(), KeyProblem> {
+    let size = size.height_width();
+    if size.iter().any(|side| !(1..=MAX_SIDE).contains(side)) {
+        return Err(("size", format!("is {size:?} pixels, not in 1..={MAX_SIDE}")));
+    }
+    Ok(())
+}
+
+/// The default of most probabilities.
+pub(super) const fn half() -> f32 {
+    0.5
+}
+
+/// Checks the probability of an operation.
+pub(super) fn check_probability(name: &'static str, p: f32) -> Result<(), KeyProblem> {
+    if (0.0..=1.0).contains(&p) {
+        return Ok(());
+    }
+    Err((name, format!("has p = {p}, not in 0..1")))
+}
+
+/// Checks the range of an angle, in degrees.
+pub(super) fn check_degrees(key: &'static str, degrees: NumberOrRange) -> Result<(), KeyProblem> {
+    let [low, high] = degrees.around(0.0, f32::NEG_INFINITY);
+    if -3600.0 <= low && low <= high && high <= 3600.0 {
+        return Ok(());
+    }
+    Err((key, format!("is {degrees}; give a number from 0 on, or [low, high], in -3600..3600")))
+}
+
+/// The deepest nesting of operations within operations.
+const MAX_DEPTH: usize = 4;
+
+/// Checks the operations within an operation.
+pub(super) fn check_nested(ops: &[ImageOp]) -> Result<(), KeyProblem> {
+    let key = "transforms";
+    if ops.is_empty() {
+        return Err((key, "is empty".to_owned()));
+    }
+    if depth(ops) > MAX_DEPTH {
+        return Err((key, format!("is nested more than {MAX_DEPTH} deep")));
+    }
+    for op in ops {
+        if op.field().is_some() || op.pictures() > 1 {
+            return Err((key, format!("has `{}`, which has to stand by itself", op.name())));
+        }
+        op.check().map_err(|(own, problem)| (key, format!("has {}: `{own}` {problem}", op.name())))?;
+    }
+    Ok(())
+}
+
+fn depth(ops: &[ImageOp]) -> usize {
+    let below = |op: &ImageOp| match op {
+        ImageOp::RandomApply(op) => depth(&op.transforms),
+        ImageOp::RandomChoice(op) => depth(&op.transforms),
+        _ => 0,
+    };
+    1 + ops.iter().map(below).max().unwrap_or(0)
+}
+
+/// Checks the number of strengths of operations.
+pub(super) fn check_magnitude(bins: u32) -> Result<(), KeyProblem> {
+    if (2..=1000).contains(&bins) {
+        return Ok(());
+    }
+    Err(("num_magnitude_bins", format!("is {bins}, not in 2..=1000")))
+}

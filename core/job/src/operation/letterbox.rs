@@ -1,0 +1,47 @@
+//! The operation `letterbox`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Fill, Interpolation, Operation, kind::check_size, sampling::{antialias, is_default, is_default_antialias}};
+use crate::{KeyProblem, Size};
+
+/// Resizes the picture so that it fits, and pads what is left, half on each side.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Letterbox {
+    /// Size of the result.
+    pub size: Size,
+    /// Colour of what is added.
+    #[serde(default)]
+    pub fill: Fill,
+    /// How pixels are weighted.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub interpolation: Interpolation,
+    /// Whether the weights of a picture that becomes smaller take in all of its pixels.
+    #[serde(default = "antialias", skip_serializing_if = "is_default_antialias")]
+    pub antialias: bool,
+    /// Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub full_decode: bool,
+}
+
+impl Operation for Letterbox {
+    const NAME: &'static str = "letterbox";
+    const SINCE: &'static str = "0.1.0";
+    const KEYS: &'static [&'static str] = &["size", "fill", "interpolation", "antialias", "full_decode"];
+    const EXAMPLE: &'static str = "{ size = 640 }";
+
+    fn only_moves(&self) -> bool {
+        true
+    }
+
+    fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
+        Some(self.size.height_width())
+    }
+
+    fn check(&self) -> Result<(), KeyProblem> {
+        self.interpolation.check(self.antialias)?;
+        check_size(self.size)
+    }
+}

@@ -1,0 +1,41 @@
+//! The operation `pad`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Fill, Operation, Padding, PaddingMode};
+use crate::KeyProblem;
+
+/// Pads the picture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pad {
+    /// Pixels that are added.
+    pub padding: Padding,
+    /// Colour of what is added.
+    #[serde(default)]
+    pub fill: Fill,
+    /// What is added.
+    #[serde(default)]
+    pub padding_mode: PaddingMode,
+}
+
+impl Operation for Pad {
+    const NAME: &'static str = "pad";
+    const SINCE: &'static str = "0.1.0";
+    const KEYS: &'static [&'static str] = &["padding", "fill", "padding_mode"];
+    const EXAMPLE: &'static str = "{ padding = 4 }";
+
+    fn only_moves(&self) -> bool {
+        true
+    }
+
+    fn output_size(&self, before: Option<[u32; 2]>) -> Option<[u32; 2]> {
+        before.map(|before| Padding::around(before, self.padding.sides()))
+    }
+
+    fn check(&self) -> Result<(), KeyProblem> {
+        self.padding_mode.check(self.fill)?;
+        self.padding.check()
+    }
+}

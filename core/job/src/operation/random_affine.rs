@@ -1,0 +1,57 @@
+//! The operation `random_affine`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Fill, NumberOrRange, Operation, WarpInterpolation, kind::check_degrees};
+use crate::KeyProblem;
+
+/// Rotates, moves, scales and shears the picture round its middle, by random amounts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RandomAffine {
+    /// Range of the angle in degrees, clockwise; a number `n` is -n to n.
+    pub degrees: NumberOrRange,
+    /// The farthest move, as fractions of the width and the height. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub translate: Option<[f32; 2]>,
+    /// Range of the factor of the size. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<[f32; 2]>,
+    /// Range of the shear along the rows in degrees; a number `n` is -n to n. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shear: Option<NumberOrRange>,
+    /// How values between pixels are made.
+    #[serde(default)]
+    pub interpolation: WarpInterpolation,
+    /// Colour of what lies beyond the picture.
+    #[serde(default)]
+    pub fill: Fill,
+}
+
+impl Operation for RandomAffine {
+    const NAME: &'static str = "random_affine";
+    const SINCE: &'static str = "0.1.0";
+    const KEYS: &'static [&'static str] = &["degrees", "translate", "scale", "shear", "interpolation", "fill"];
+    const EXAMPLE: &'static str = "{ degrees = 15, translate = [0.1, 0.1] }";
+
+    fn check(&self) -> Result<(), KeyProblem> {
+        if let Some(translate) = self.translate
+            && !translate.iter().all(|share| (0.0..=1.0).contains(share))
+        {
+            return Err(("translate", format!("is {translate:?}; give two numbers in 0..1")));
+        }
+        if let Some(scale) = self.scale
+            && !(1e-3 <= scale[0] && scale[0] <= scale[1] && scale[1] <= 1e3)
+        {
+            return Err(("scale", format!("is {scale:?}; give [low, high] in 0.001..1000")));
+        }
+        if let Some(shear) = self.shear {
+            let [low, high] = shear.around(0.0, f32::NEG_INFINITY);
+            if !(-89.0 <= low && low <= high && high <= 89.0) {
+                return Err(("shear", format!("is {shear}; give a number, or [low, high], in -89..89")));
+            }
+        }
+        check_degrees("degrees", self.degrees)
+    }
+}

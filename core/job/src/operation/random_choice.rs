@@ -1,0 +1,49 @@
+//! The operation `random_choice`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ImageOp, Operation, kind::check_nested, step};
+use crate::KeyProblem;
+
+/// Applies one of several operations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RandomChoice {
+    /// The operations.
+    #[serde(deserialize_with = "step::read_all")]
+    #[schemars(with = "Vec<step::StepFile>")]
+    pub transforms: Vec<ImageOp>,
+    /// How probable each of them is, in proportion. Default: all equally.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p: Option<Vec<f32>>,
+}
+
+impl Operation for RandomChoice {
+    const NAME: &'static str = "random_choice";
+    const SINCE: &'static str = "0.1.0";
+    const KEYS: &'static [&'static str] = &["transforms", "p"];
+    const EXAMPLE: &'static str = "{ transforms = [\"grayscale\", { random_invert = 1.0 }], p = [0.7, 0.3] }";
+
+    fn only_moves(&self) -> bool {
+        self.transforms.iter().all(ImageOp::only_moves)
+    }
+
+    fn output_size(&self, before: Option<[u32; 2]>) -> Option<[u32; 2]> {
+        let mut sizes = self.transforms.iter().map(|op| op.output_size(before));
+        let first = sizes.next()??;
+        sizes.all(|size| size == Some(first)).then_some(first)
+    }
+
+    fn check(&self) -> Result<(), KeyProblem> {
+        check_nested(&self.transforms)?;
+        let Some(p) = &self.p else { return Ok(()) };
+        if p.len() != self.transforms.len() {
+            return Err(("p", format!("has {} numbers for {} operations", p.len(), self.transforms.len())));
+        }
+        if !p.iter().all(|p| (0.0..=1e6).contains(p)) || p.iter().sum::<f32>() <= 0.0 {
+            return Err(("p", format!("is {p:?}; give numbers from 0 on, not all 0")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,32 @@
+//! The operation `random_grayscale`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Operation, kind::check_probability};
+use crate::KeyProblem;
+
+/// Makes the picture grey; it still has three channels, which are equal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RandomGrayscale {
+    /// Probability.
+    #[serde(default = "tenth")]
+    #[schemars(range(min = 0, max = 1))]
+    pub p: f32,
+}
+
+const fn tenth() -> f32 {
+    0.1
+}
+
+impl Operation for RandomGrayscale {
+    const NAME: &'static str = "random_grayscale";
+    const SINCE: &'static str = "0.1.0";
+    const KEYS: &'static [&'static str] = &["p"];
+    const EXAMPLE: &'static str = "{ p = 0.1 }";
+
+    fn check(&self) -> Result<(), KeyProblem> {
+        check_probability(Self::NAME, self.p)
+    }
+}

@@ -1,0 +1,85 @@
+//! The operation `random_resized_crop`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Interpolation, Operation,
+    kind::{NumberedOperation, check_size}, sampling::{antialias, is_default, is_default_antialias}};
+use crate::{KeyProblem, Size};
+
+/// Crops a random rectangle and resizes it (Szegedy et al., CVPR 2015; torchvision's sampling).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RandomResizedCrop {
+    /// Size of the result.
+    pub size: Size,
+    /// Range of the crop's area as a fraction of the picture's.
+    #[serde(default = "scale")]
+    pub scale: [f32; 2],
+    /// Range of the crop's aspect ratio (width / height).
+    #[serde(default = "ratio")]
+    pub ratio: [f32; 2],
+    /// How pixels are weighted.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub interpolation: Interpolation,
+    /// Whether the weights of a picture that becomes smaller take in all of its pixels.
+    #[serde(default = "antialias", skip_serializing_if = "is_default_antialias")]
+    pub antialias: bool,
+    /// Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub full_decode: bool,
+}
+
+const fn scale() -> [f32; 2] {
+    [0.08, 1.0]
+}
+
+const fn ratio() -> [f32; 2] {
+    [3.0 / 4.0, 4.0 / 3.0]
+}
+
+/// Size, scale and ratio.
+type Form = (Size, [f32; 2], [f32; 2]);
+
+impl From<Form> for RandomResizedCrop {
+    fn from((size, scale, ratio): Form) -> Self {
+        Self { size, scale, ratio, interpolation: Interpolation::Bilinear, antialias: true, full_decode: false }
+    }
+}
+
+impl NumberedOperation for RandomResizedCrop {
+    type Form = Form;
+
+    fn form(&self) -> Option<Form> {
+        let form = (self.size, self.scale, self.ratio);
+        (*self == Self::from(form)).then_some(form)
+    }
+}
+
+impl Operation for RandomResizedCrop {
+    const NAME: &'static str = "random_resized_crop";
+    const SINCE: &'static str = "0.1.0";
+    const KEYS: &'static [&'static str] = &["size", "scale", "ratio", "interpolation", "antialias", "full_decode"];
+    const EXAMPLE: &'static str = "{ size = 224 }";
+
+    fn only_moves(&self) -> bool {
+        true
+    }
+
+    fn output_size(&self, _: Option<[u32; 2]>) -> Option<[u32; 2]> {
+        Some(self.size.height_width())
+    }
+
+    fn check(&self) -> Result<(), KeyProblem> {
+        let Self { size, scale, ratio, interpolation, antialias, full_decode: _ } = self;
+        let ordered = |[low, high]: [f32; 2]| low > 0.0 && low <= high && high.is_finite();
+        if !ordered(*scale) || scale[1] > 1.0 {
+            return Err(("scale", format!("is {scale:?}; give [low, high] with 0 < low <= high <= 1")));
+        }
+        if !ordered(*ratio) {
+            return Err(("ratio", format!("is {ratio:?}; give [low, high] with 0 < low <= high")));
+        }
+        interpolation.check(*antialias)?;
+        check_size(*size)
+    }
+}

@@ -1,0 +1,39 @@
+//! The operation `random_rotation`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Fill, NumberOrRange, Operation, WarpInterpolation, kind::check_degrees};
+use crate::KeyProblem;
+
+/// Rotates the picture by a random angle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RandomRotation {
+    /// Range of the angle in degrees, counter-clockwise; a number `n` is -n to n.
+    pub degrees: NumberOrRange,
+    /// How values between pixels are made.
+    #[serde(default)]
+    pub interpolation: WarpInterpolation,
+    /// Whether the result is as large as the rotated picture, and not as large as the picture.
+    #[serde(default)]
+    pub expand: bool,
+    /// Colour of what lies beyond the picture.
+    #[serde(default)]
+    pub fill: Fill,
+}
+
+impl Operation for RandomRotation {
+    const NAME: &'static str = "random_rotation";
+    const SINCE: &'static str = "0.1.0";
+    const KEYS: &'static [&'static str] = &["degrees", "interpolation", "expand", "fill"];
+    const EXAMPLE: &'static str = "{ degrees = 15 }";
+
+    fn output_size(&self, before: Option<[u32; 2]>) -> Option<[u32; 2]> {
+        if self.expand { None } else { before }
+    }
+
+    fn check(&self) -> Result<(), KeyProblem> {
+        check_degrees("degrees", self.degrees)
+    }
+}

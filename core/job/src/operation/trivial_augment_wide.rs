@@ -1,0 +1,33 @@
+//! The operation `trivial_augment_wide`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Fill, Operation, WarpInterpolation, kind::check_magnitude, rand_augment::num_magnitude_bins};
+use crate::KeyProblem;
+
+/// Applies one random operation of random strength (Müller and Hutter, ICCV 2021; torchvision's operations).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TrivialAugmentWide {
+    /// Number of different strengths.
+    #[serde(default = "num_magnitude_bins")]
+    pub num_magnitude_bins: u32,
+    /// How values between pixels are made.
+    #[serde(default)]
+    pub interpolation: WarpInterpolation,
+    /// Colour of what lies beyond the picture. Default: black, which bilinear interpolation blends with as with pixels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill: Option<Fill>,
+}
+
+impl Operation for TrivialAugmentWide {
+    const NAME: &'static str = "trivial_augment_wide";
+    const SINCE: &'static str = "0.1.0";
+    const KEYS: &'static [&'static str] = &["num_magnitude_bins", "interpolation", "fill"];
+    const EXAMPLE: &'static str = "{ num_magnitude_bins = 31 }";
+
+    fn check(&self) -> Result<(), KeyProblem> {
+        check_magnitude(self.num_magnitude_bins)
+    }
+}

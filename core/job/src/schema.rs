@@ -1,0 +1,189 @@
+//! The JSON Schema of a job file, with which editors complete keys and mark wrong ones. [`JobFile::check`] covers what
+//! a schema cannot express, such as that a column's steps end in a fixed size.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
+use serde_json::{Map, Value};
+
+use super::{
+    ArgumentsFile, ColumnFile, Fill, ImageOp, JobFile, NumberOrRange, Padding, ReturnsFile, Size, column::KindName,
+    operation::step::StepFile,
+};
+use spdl_types::DType;
+
+/// Returns the schema as the text of a file.
+#[must_use]
+pub fn job_file_schema() -> String {
+    let schema = SchemaSettings::draft07().into_generator().into_root_schema_for::<JobFile>();
+    let mut text = serde_json::to_string_pretty(&schema).expect("plain data serialises");
+    text.push('\n');
+    text
+}
+
+impl JsonSchema for Size {
+    fn schema_name() -> Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let side = json_schema!({ "type": "integer", "minimum": 1, "maximum": super::check::MAX_SIDE });
+        json_schema!({
+            "description": "A number of pixels, or [height, width].",
+            "anyOf": [side, { "type": "array", "items": side, "minItems": 2, "maxItems": 2 }],
+        })
+    }
+}
+
+impl JsonSchema for NumberOrRange {
+    fn schema_name() -> Cow<'static, str> {
+        "NumberOrRange".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let number = json_schema!({ "type": "number" });
+        json_schema!({
+            "description": "A number, or [low, high].",
+            "anyOf": [number, { "type": "array", "items": number, "minItems": 2, "maxItems": 2 }],
+        })
+    }
+}
+
+impl JsonSchema for Fill {
+    fn schema_name() -> Cow<'static, str> {
+        "Fill".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let value = json_schema!({ "type": "integer", "minimum": 0, "maximum": 255 });
+        json_schema!({
+            "description": "A value from 0 to 255, or [red, green, blue].",
+            "anyOf": [value, { "type": "array", "items": value, "minItems": 3, "maxItems": 3 }],
+        })
+    }
+}
+
+impl JsonSchema for Padding {
+    fn schema_name() -> Cow<'static, str> {
+        "Padding".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let side = json_schema!({ "type": "integer", "minimum": 0, "maximum": super::check::MAX_SIDE });
+        let list = |sides: u32| json_schema!({ "type": "array", "items": side, "minItems": sides, "maxItems": sides });
+        json_schema!({
+            "description": "A number of pixels, [left and right, top and bottom] or [left, top, right, bottom].",
+            "anyOf": [side, list(2), list(4)],
+        })
+    }
+}
+
+impl JsonSchema for ColumnFile {
+    fn schema_name() -> Cow<'static, str> {
+        "ColumnFile".into()
+    }
+
+    /// Returns the keys of all kinds in one table: editors complete them better than one table for each kind.
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        /// The keys of every column.
+        #[derive(JsonSchema)]
+        #[allow(dead_code, reason = "only its schema is used")]
+        struct ColumnKeysSchema {
+            /// Name in the batch.
+            name: String,
+            /// Field of the record; several with bars between, as `jpg|png`: the first that is there.
+            from: String,
+            /// How the field becomes an array.
+            decode: KindName,
+            /// Type of the elements.
+            dtype: Option<DType>,
+            /// What makes the value: a function or a class in Python, `package.module:function`, or a function in Rust,
+            /// `module::function@version`.
+            transform: Option<String>,
+            /// Arguments of the function or the class, by name.
+            arguments: Option<ArgumentsFile>,
+            /// The digest of the source of the function in Python. Set when the job is created.
+            source_digest: Option<String>,
+            /// What the function returns, where it differs from what it takes.
+            returns: Option<ReturnsFile>,
+        }
+        let mut schema = ColumnKeysSchema::json_schema(generator);
+        for kind in KindName::ALL {
+            let own = kind.schema(generator);
+            let Some(Value::Object(keys)) = own.get("properties") else { continue };
+            for (key, own) in keys.clone() {
+                let all = schema.ensure_object().entry("properties").or_insert_with(|| Value::Object(Map::new()));
+                match all.get_mut(&key).and_then(|known| known.get_mut("description")) {
+                    // A key that several kinds have is described for each.
+                    Some(Value::String(text)) => {
+                        text.push_str(&format!(" {}", own["description"].as_str().unwrap_or_default()));
+                    }
+                    _ => all[key] = own,
+                }
+            }
+        }
+        schema.insert("description".to_owned(), "One `[[column]]` of a job file.".into());
+        schema.insert("additionalProperties".to_owned(), false.into());
+        schema
+    }
+}
+
+impl JsonSchema for ImageOp {
+    fn schema_name() -> Cow<'static, str> {
+        "ImageOp".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let forms = Self::schemas(generator).into_iter().map(|(name, _, mut keys)| {
+            let description = keys.remove("description").unwrap_or_default();
+            json_schema!({
+                "description": description,
+                "type": "object",
+                "properties": { name: keys },
+                "required": [name],
+                "additionalProperties": false,
+            })
+        });
+        json_schema!({
+            "description": "One step from a decoded picture to the pixels of the batch. Random ones draw from a generator keyed by (seed, epoch, sample id).",
+            "oneOf": forms.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl JsonSchema for StepFile {
+    fn schema_name() -> Cow<'static, str> {
+        "Operation".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let full = generator.subschema_for::<ImageOp>();
+        let operations = ImageOp::schemas(generator);
+        let is_optional = |keys: &Schema| keys.get("required").is_none();
+        let names: Vec<_> =
+            operations.iter().filter(|(_, _, keys)| is_optional(keys)).map(|(name, ..)| *name).collect();
+        let short: Map<String, Value> = operations
+            .iter()
+            .filter_map(|(name, keys, schema)| Some(((*name).to_owned(), first_key(keys, schema)?)))
+            .collect();
+        json_schema!({
+            "description": "A step: in full as { resize = { size = 256 } }, or short as { resize = 256 } or \"random_flip\".",
+            "anyOf": [
+                full,
+                { "enum": names },
+                {
+                    "type": "object",
+                    "properties": short,
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                    "additionalProperties": false,
+                },
+            ],
+        })
+    }
+}
+
+/// Returns the schema of an operation's first key, if it has keys.
+fn first_key(keys: &[&str], schema: &Schema) -> Option<Value> {
+    schema.get("properties")?.get(keys.first()?).cloned()
+}

@@ -1,0 +1,215 @@
+//! The `[view]` table of a job file.
+
+use serde::{Deserialize, Serialize};
+
+use crate::KeyProblem;
+use spdl_order::view::Expression;
+use spdl_types::{Fingerprint, mix::splitmix64};
+
+/// The most parts that a dataset is divided into.
+const MAX_FOLDS: u32 = 1 << 16;
+
+/// The samples that a job delivers: those for which every key that is given holds.
+///
+/// A sample's record decides: all samples of a record are kept or none. `unique` and `first` see only what the keys before
+/// them left over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ViewFile {
+    /// What is true of the records that are kept, such as "width >= 256 and split == 'train'".
+    #[serde(rename = "where", default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// A file with the keys of the records that are kept, one on each line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<String>,
+    /// The fraction of the records that is kept, above 0 and at most 1, chosen by a hash of seed and key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fraction: Option<f64>,
+    /// The number of parts of about equal size, from 2, that records are divided into by a hash of seed and key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folds: Option<u32>,
+    /// The part that is kept, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fold: Option<u32>,
+    /// The part that is left out, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub except_fold: Option<u32>,
+    /// Seed of `fraction` and `folds`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub seed: u64,
+    /// The field, or `key`, of whose records with the same value only the first is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique: Option<String>,
+    /// The number of samples that are kept, in the order of the dataset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<u64>,
+    /// The fingerprint of the samples that are kept. Set when the job is created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub samples: Option<Fingerprint>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// What a hash of the key decides, each by a hash of its own.
+#[derive(Clone, Copy)]
+enum Draw {
+    Fraction = 1,
+    Fold = 2,
+}
+
+impl ViewFile {
+    /// Checks everything that can be checked without the dataset.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    pub fn check(&self) -> Result<(), KeyProblem> {
+        self.filter()?;
+        if let Some(fraction) = self.fraction
+            && !(fraction > 0.0 && fraction <= 1.0)
+        {
+            return Err(("fraction", format!("is {fraction}; it must be above 0 and at most 1")));
+        }
+        match self.folds {
+            Some(folds) if !(2..=MAX_FOLDS).contains(&folds) => {
+                return Err(("folds", format!("is {folds}, not from 2 to {MAX_FOLDS}")));
+            }
+            Some(_) if self.fold.is_some() == self.except_fold.is_some() => {
+                return Err(("folds", "needs either `fold` or `except_fold`".to_owned()));
+            }
+            _ => {}
+        }
+        for (key, fold) in [("fold", self.fold), ("except_fold", self.except_fold)] {
+            match (fold, self.folds) {
+                (Some(_), None) => return Err((key, "needs `folds`, the number of parts".to_owned())),
+                (Some(fold), Some(folds)) if fold >= folds => {
+                    return Err((key, format!("is {fold}; with {folds} folds the last is {}", folds - 1)));
+                }
+                _ => {}
+            }
+        }
+        if self.first == Some(0) {
+            return Err(("first", "must be at least 1".to_owned()));
+        }
+        for (key, text) in [("keys", &self.keys), ("unique", &self.unique)] {
+            if text.as_ref().is_some_and(String::is_empty) {
+                return Err((key, "is empty".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the expression of `where`, if there is one.
+    ///
+    /// # Errors
+    /// The key, and what is wrong with it.
+    pub fn filter(&self) -> Result<Option<Expression>, KeyProblem> {
+        let parsed = self.filter.as_deref().map(Expression::parse).transpose();
+        parsed.map_err(|error| ("where", error.to_string()))
+    }
+
+    /// Returns whether the record of this key is one of those that `fraction` and `folds` keep.
+    #[must_use]
+    pub fn draws(&self, key: &str) -> bool {
+        let draw = |draw| splitmix64(key_hash(key) ^ splitmix64(self.seed ^ splitmix64(draw as u64)));
+        // The fraction of the hashes below it; 1.0 keeps all of them, which no number of 64 bits is above.
+        let in_fraction = self.fraction.is_none_or(|fraction| {
+            fraction >= 1.0 || (draw(Draw::Fraction) as f64) < fraction * (u64::MAX as f64 + 1.0)
+        });
+        in_fraction
+            && self.folds.is_none_or(|folds| {
+                let fold = ((u128::from(draw(Draw::Fold)) * u128::from(folds)) >> 64) as u32;
+                self.fold.is_none_or(|kept| kept == fold) && self.except_fold != Some(fold)
+            })
+    }
+}
+
+/// Returns the 64 lower bits of the hash of a key.
+fn key_hash(key: &str) -> u64 {
+    Fingerprint::of(key.as_bytes()).0 as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(view: ViewFile) -> String {
+        let (key, problem) = view.check().unwrap_err();
+        format!("`{key}` {problem}")
+    }
+
+    #[test]
+    fn values_that_mean_nothing_are_refused() {
+        let view = ViewFile::default;
+        assert_eq!(view().check(), Ok(()));
+        for (file, expected) in [
+            (ViewFile { fraction: Some(0.0), ..view() }, "`fraction` is 0; it must be above 0 and at most 1"),
+            (ViewFile { fraction: Some(f64::NAN), ..view() }, "`fraction` is NaN; it must be above 0 and at most 1"),
+            (ViewFile { folds: Some(1), fold: Some(0), ..view() }, "`folds` is 1, not from 2 to 65536"),
+            (ViewFile { folds: Some(5), ..view() }, "`folds` needs either `fold` or `except_fold`"),
+            (
+                ViewFile { folds: Some(5), fold: Some(1), except_fold: Some(2), ..view() },
+                "`folds` needs either `fold` or `except_fold`",
+            ),
+            (ViewFile { fold: Some(1), ..view() }, "`fold` needs `folds`, the number of parts"),
+            (
+                ViewFile { folds: Some(5), except_fold: Some(5), ..view() },
+                "`except_fold` is 5; with 5 folds the last is 4",
+            ),
+            (ViewFile { first: Some(0), ..view() }, "`first` must be at least 1"),
+            (ViewFile { unique: Some(String::new()), ..view() }, "`unique` is empty"),
+            (
+                ViewFile { filter: Some("a >".to_owned()), ..view() },
+                "`where` is wrong at character 4, the end: a number, a text in quotes or a name is expected",
+            ),
+        ] {
+            assert_eq!(problem(file), expected);
+        }
+    }
+
+    #[test]
+    fn a_fraction_is_of_the_keys_and_a_larger_one_holds_the_smaller() {
+        let keys: Vec<String> = (0..20_000).map(|number| format!("sample-{number}")).collect();
+        let drawn = |fraction, seed| -> Vec<&String> {
+            let view = ViewFile { fraction: Some(fraction), seed, ..ViewFile::default() };
+            keys.iter().filter(|key| view.draws(key)).collect()
+        };
+        let [tenth, third] = [drawn(0.1, 0), drawn(0.3, 0)];
+        assert!((1850..2150).contains(&tenth.len()), "{}", tenth.len());
+        assert!(tenth.iter().all(|key| third.contains(key)));
+        assert_eq!(drawn(1.0, 0).len(), keys.len());
+        let other: Vec<_> = drawn(0.1, 1);
+        let both = tenth.iter().filter(|key| other.contains(key)).count();
+        assert!((120..280).contains(&both), "another seed draws others: {both}");
+    }
+
+    #[test]
+    fn the_folds_divide_the_keys_and_are_independent_of_the_fraction() {
+        let keys: Vec<String> = (0..10_000).map(|number| format!("{number:06}")).collect();
+        let mut all = 0;
+        for fold in 0..5 {
+            let kept = ViewFile { folds: Some(5), fold: Some(fold), ..ViewFile::default() };
+            let rest = ViewFile { folds: Some(5), except_fold: Some(fold), ..ViewFile::default() };
+            let count = keys.iter().filter(|key| kept.draws(key)).count();
+            assert!((1850..2150).contains(&count), "{count}");
+            assert!(keys.iter().all(|key| kept.draws(key) != rest.draws(key)));
+            all += count;
+            let half = ViewFile { fraction: Some(0.5), ..kept };
+            let count = keys.iter().filter(|key| half.draws(key)).count();
+            assert!((880..1120).contains(&count), "{count}");
+        }
+        assert_eq!(all, keys.len());
+    }
+
+    #[test]
+    fn the_draws_of_a_key_never_change() {
+        let view = |fold| ViewFile { folds: Some(7), fold: Some(fold), seed: 3, ..ViewFile::default() };
+        let folds: Vec<u32> = ["", "a", "000001", "n01440764_10026"]
+            .map(|key| (0..7).find(|fold| view(*fold).draws(key)).unwrap())
+            .into();
+        assert_eq!(folds, [1, 3, 5, 4]);
+    }
+}

@@ -1,0 +1,200 @@
+//! Batches: which entries a step has, what those past the end of an epoch hold, and how they are divided among ranks.
+
+use super::{BatchParams, EpochEnd, EpochLease, Located, Plan, PlanError, Step};
+use crate::Receipt;
+use spdl_types::Position;
+
+/// The kind of an entry of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemKind {
+    /// A sample of the stream.
+    Sample,
+    /// One of the epoch's first samples again, to fill the epoch's last batch ([`EpochEnd::Pad`]).
+    Padding,
+    /// Nothing: an entry past the end of the epoch ([`EpochEnd::Exact`]).
+    Invalid,
+}
+
+/// One entry of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its position in the stream. Padding has the position of the sample that it repeats; an invalid entry has the
+    /// position that it would have if the epoch went on, at or past offset N.
+    pub at: Position,
+    /// The sample; for an invalid entry an arbitrary valid one.
+    pub located: Located,
+    /// Sample, padding or invalid.
+    pub kind: ItemKind,
+}
+
+impl BatchParams {
+    /// Returns the largest number of entries that one rank gets per step, with `world` ranks.
+    ///
+    /// # Panics
+    /// If `world` is 0.
+    #[must_use]
+    pub const fn entries_per_rank(&self, world: u32) -> u32 {
+        self.global_batch.div_ceil(world)
+    }
+}
+
+/// Returns the entries of a batch of `entries`, in the order of [`Plan::rank_items`], that `rank` of `world` gets. No rank gets more
+/// than [`BatchParams::entries_per_rank`].
+pub(super) const fn rank_entries(entries: u64, rank: u32, world: u32) -> std::ops::Range<u64> {
+    let (rank, world) = (rank as u64, world as u64);
+    rank * entries / world..(rank + 1) * entries / world
+}
+
+/// Returns the rank of `world` that gets entry number `entry` of a batch.
+pub(super) fn rank_of_entry(global_batch: u32, entry: u64, world: u32) -> u32 {
+    // The largest rank whose entries start at or before this one; it is below `world`.
+    (((entry + 1) * u64::from(world) - 1) / u64::from(global_batch)) as u32
+}
+
+/// Returns q = gcd(L, B), the number of classes that a batch is sorted into: entry g is in class g mod q, as is its lane.
+pub(super) const fn classes(lanes: u32, global_batch: u32) -> u64 {
+    gcd(lanes, global_batch) as u64
+}
+
+/// Returns the offsets of the entries of a step that `rank` of `world` gets, in order; they count on past the end of the epoch.
+///
+/// # Panics
+/// If `rank` is not below `world`.
+pub(super) fn rank_offsets(
+    step: &Step,
+    lanes: u32,
+    rank: u32,
+    world: u32,
+) -> impl ExactSizeIterator<Item = u64> + use<> {
+    assert!(rank < world, "rank {rank} of {world}");
+    let classes = classes(lanes, step.global_batch);
+    let class_size = u64::from(step.global_batch) / classes;
+    let (entries, from) = (rank_entries(step.global_batch.into(), rank, world), step.from.offset);
+    let (mut class, mut index) = (entries.start / class_size, entries.start % class_size);
+    let before = from % classes;
+    (0..(entries.end - entries.start) as usize).map(move |_| {
+        let first = if class >= before { class - before } else { class + classes - before };
+        let offset = from + first + index * classes;
+        index += 1;
+        if index == class_size {
+            (class, index) = (class + 1, 0);
+        }
+        offset
+    })
+}
+
+const fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Plan {
+    /// Checks that these batches can be cut from this dataset.
+    ///
+    /// # Errors
+    /// As for [`BatchParams::check`].
+    pub fn check(&self, batch: &BatchParams) -> Result<(), PlanError> {
+        batch.check(self.samples())
+    }
+
+    /// Returns the next step at or after `from`; `None` when all epochs are over.
+    ///
+    /// `drop` skips the samples at the end of each epoch that do not fill a batch; `continuous` skips those at the end
+    /// of the last epoch only. An offset at or past N means the start of the next epoch.
+    ///
+    /// # Panics
+    /// If the global batch is 0.
+    #[must_use]
+    pub fn step(&self, from: Position, batch: &BatchParams) -> Option<Step> {
+        batch.step(self.samples(), from)
+    }
+
+    /// Iterates over all steps at or after `from`.
+    pub fn steps(&self, from: Position, batch: &BatchParams) -> impl Iterator<Item = Step> + use<'_> {
+        let batch = *batch;
+        let first = self.step(from, &batch);
+        std::iter::successors(first, move |step| self.step(step.next, &batch))
+    }
+
+    /// Replaces the contents of `items` by the entries of `rank` of `world` in a step; none if it has no share of a short one.
+    ///
+    /// The batch's entries are sorted by (g mod q, g), where g is the offset, counted on past the end of the epoch, and
+    /// q = gcd(L, B), with the entries of this step as B. The rank takes the entries [rank * B / world, (rank + 1) * B / world). The concatenation over the
+    /// ranks is the same for every world.
+    ///
+    /// # Panics
+    /// If `rank` is not below `world`.
+    pub fn rank_items(&self, step: &Step, rank: u32, world: u32, items: &mut Vec<Item>) {
+        let mut lease = self.lease(step.from.epoch);
+        items.clear();
+        items.extend(rank_offsets(step, self.lanes(), rank, world).map(|counted| self.item(step, counted, &mut lease)));
+    }
+
+    /// Returns the entry of a step at offset `counted`, which counts on past the end of the epoch.
+    fn item(&self, step: &Step, counted: u64, lease: &mut EpochLease) -> Item {
+        let samples = self.samples();
+        let epoch = step.from.epoch;
+        let (at, kind) = if counted < samples {
+            (Position::new(epoch, counted), ItemKind::Sample)
+        } else {
+            match step.epoch_end {
+                EpochEnd::Pad => (Position::new(epoch, counted % samples), ItemKind::Padding),
+                EpochEnd::Exact => {
+                    let located = self.nth(0);
+                    return Item { at: Position::new(epoch, counted), located, kind: ItemKind::Invalid };
+                }
+                EpochEnd::Continuous | EpochEnd::Drop | EpochEnd::Partial => {
+                    (Position::new(epoch + counted / samples, counted % samples), ItemKind::Sample)
+                }
+            }
+        };
+        Item { at, located: self.at_leased(at.epoch, at.offset, lease), kind }
+    }
+
+    /// Computes the receipt of a run without bad samples: of the first `steps` steps at or after `from`, or of all
+    /// steps if `steps` is `None`. This costs as much as locating every sample.
+    #[must_use]
+    pub fn receipt(&self, from: Position, steps: Option<u64>, batch: &BatchParams) -> Receipt {
+        let mut receipt = Receipt::default();
+        let mut lease = self.lease(from.epoch);
+        let steps = usize::try_from(steps.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+        for step in self.steps(from, batch).take(steps) {
+            for counted in step.from.offset..step.from.offset + u64::from(step.global_batch) {
+                if counted >= self.samples() && step.epoch_end != EpochEnd::Continuous {
+                    break;
+                }
+                let item = self.item(&step, counted, &mut lease);
+                receipt.add_sample(item.at, item.located.id);
+            }
+        }
+        receipt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_share_a_batch_without_gaps_and_none_gets_more_than_the_largest_share() {
+        for (global_batch, world) in [(24, 1), (24, 8), (24, 7), (25, 24), (u32::MAX, 3), (u32::MAX, u32::MAX)] {
+            let batches = BatchParams { global_batch, epochs: 1, epoch_end: EpochEnd::Drop };
+            let largest = u64::from(batches.entries_per_rank(world));
+            let ranks = (0..world.min(100)).chain([world - 1]);
+            let shares: Vec<_> = ranks.map(|rank| rank_entries(global_batch.into(), rank, world)).collect();
+            assert!(shares.iter().all(|share| (1..=largest).contains(&(share.end - share.start))), "{shares:?}");
+            assert!(
+                shares
+                    .windows(2)
+                    .take(99)
+                    .all(|pair| world > 100 || pair[0].end == pair[1].start || pair[0] == pair[1])
+            );
+            assert_eq!((shares[0].start, shares.last().unwrap().end), (0, u64::from(global_batch)));
+            for rank in (0..world.min(100)).chain([world - 1]) {
+                let share = rank_entries(global_batch.into(), rank, world);
+                for entry in [share.start, share.end - 1] {
+                    assert_eq!(rank_of_entry(global_batch, entry, world), rank, "entry {entry} of {global_batch}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Order version 1 is frozen: the golden vectors of `tests/order/golden-v1.json` must come out forever, and the second
+//! implementation, in Python beside them, must agree on them and on random configurations.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::disallowed_macros,
+    reason = "a test reads files and starts a process"
+)]
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use spdl_order::{BatchParams, EpochEnd, Item, ItemKind, OrderParams, Plan};
+use spdl_types::Position;
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/order");
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct GoldenCase {
+    /// Runs of (samples, count).
+    blocks: Vec<(u32, usize)>,
+    seed: u64,
+    lanes: u32,
+    window: u64,
+    shuffle: bool,
+    global_batch: u32,
+    epochs: u64,
+    epoch_end: EpochEnd,
+    world: u32,
+    from: (u64, u64),
+    /// Upper limit of the steps to take.
+    steps: usize,
+    /// Positions to look up individually.
+    at: Vec<(u64, u64)>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    config: GoldenCase,
+    delivers: Value,
+}
+
+fn entry(item: &Item) -> Value {
+    let (kind, id) = match item.kind {
+        ItemKind::Sample => ("sample", Some(item.located.id)),
+        ItemKind::Padding => ("padding", Some(item.located.id)),
+        ItemKind::Invalid => ("invalid", None),
+    };
+    json!([item.at.epoch, item.at.offset, id, kind])
+}
+
+fn deliver(config: &GoldenCase) -> Value {
+    let blocks: Vec<u32> =
+        config.blocks.iter().flat_map(|&(samples, count)| std::iter::repeat_n(samples, count)).collect();
+    let order = OrderParams { version: 1, lanes: config.lanes, window: config.window, shuffle: config.shuffle };
+    let plan = Plan::new(&blocks, config.seed, order).unwrap();
+    let batch = BatchParams { global_batch: config.global_batch, epochs: config.epochs, epoch_end: config.epoch_end };
+    let from = Position::new(config.from.0, config.from.1);
+    let mut items = Vec::new();
+    let steps: Vec<Value> = plan
+        .steps(from, &batch)
+        .take(config.steps)
+        .map(|step| {
+            let ranks: Vec<Vec<Value>> = (0..config.world)
+                .map(|rank| {
+                    plan.rank_items(&step, rank, config.world, &mut items);
+                    items.iter().map(entry).collect()
+                })
+                .collect();
+            let position = |position: Position| (position.epoch, position.offset);
+            json!({"from": position(step.from), "next": position(step.next), "ranks": ranks})
+        })
+        .collect();
+    let substitutes = |&(epoch, offset): &(u64, u64)| [0, 7, 8].map(|i| plan.substitute(epoch, offset, i).unwrap().id);
+    json!({
+        "at": config.at.iter().map(|&(epoch, offset)| plan.at(epoch, offset).id).collect::<Vec<_>>(),
+        "substitutes": config.at.iter().flat_map(substitutes).collect::<Vec<_>>(),
+        "steps": steps,
+        "receipt": plan.receipt(from, Some(config.steps as u64), &batch).to_string(),
+    })
+}
+
+fn golden() -> Vec<Case> {
+    let text = std::fs::read_to_string(format!("{FOLDER}/golden-v1.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn python(configs: &[GoldenCase]) -> Vec<Value> {
+    let mut child = Command::new("python3")
+        .arg("-B")
+        .arg(format!("{FOLDER}/deliver.py"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this test runs `python3`; install Python 3.9 or later and put it on the PATH");
+    let input = serde_json::to_vec(configs).unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    assert!(output.status.success(), "`python3 tests/order/deliver.py` ended with {}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Returns configurations from a fixed sequence (a linear congruential generator, Knuth's MMIX constants).
+fn random_configs(count: usize) -> Vec<GoldenCase> {
+    let mut state = 1_u64;
+    let mut below = move |n: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % n
+    };
+    let ends = [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial];
+    (0..count)
+        .map(|i| {
+            let mut blocks: Vec<_> = (0..=below(8)).map(|_| (below(60) as u32, below(6) as usize)).collect();
+            blocks.push((1 + below(40) as u32, 1));
+            let samples: u64 = blocks.iter().map(|&(samples, count)| u64::from(samples) * count as u64).sum();
+            let mut position = || (below(3), below(samples));
+            GoldenCase {
+                from: position(),
+                at: vec![position(), position()],
+                seed: below(u64::MAX) << 33 | below(u64::MAX),
+                lanes: 1 + below(samples.min(30)) as u32,
+                window: 1 + below(2 * samples),
+                shuffle: below(10) > 0,
+                global_batch: 1 + below(80) as u32,
+                epochs: 1 + below(4),
+                epoch_end: ends[i % ends.len()],
+                world: 1 + below(12) as u32,
+                steps: 30,
+                blocks,
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn the_golden_vectors_come_out() {
+    let cases = golden();
+    for end in [EpochEnd::Drop, EpochEnd::Pad, EpochEnd::Continuous, EpochEnd::Exact, EpochEnd::Partial] {
+        assert!(cases.iter().any(|case| case.config.epoch_end == end && case.config.shuffle), "{end:?} is not covered");
+    }
+    // A permutation of fewer than 256 elements has more rounds, so both sides of this limit are covered: by windows,
+    // and by spans and blocks.
+    for n in [255, 256, 257] {
+        assert!(cases.iter().any(|case| case.config.window == n && case.config.lanes == 1), "windows of {n}");
+        assert!(cases.iter().any(|case| case.config.blocks == [(2, n as usize)]), "{n} blocks");
+    }
+    for case in cases {
+        assert_eq!(deliver(&case.config), case.delivers, "{:?}", case.config);
+    }
+}
+
+#[test]
+fn the_python_twin_agrees_on_the_golden_vectors_and_on_random_configurations() {
+    let mut configs: Vec<_> = golden().into_iter().map(|case| case.config).collect();
+    configs.extend(random_configs(60));
+    let twin = python(&configs);
+    assert_eq!(twin.len(), configs.len());
+    let mut steps = 0;
+    for (config, twin) in configs.iter().zip(&twin) {
+        let ours = deliver(config);
+        steps += ours["steps"].as_array().unwrap().len();
+        assert_eq!(&ours, twin, "{config:?}");
+    }
+    assert!(steps > 200, "only {steps} steps were compared");
+}

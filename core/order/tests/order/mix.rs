@@ -1,0 +1,78 @@
+//! How samples are mixed is frozen: the golden vectors of `tests/order/golden-mix-v1.json` must come out forever, and the
+//! second implementation, in Python beside them, must agree.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::disallowed_macros,
+    reason = "a test reads files and starts a process"
+)]
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use spdl_order::{MixMethod, MixParams};
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/order");
+
+#[derive(Debug, Serialize, Deserialize)]
+struct MixCase {
+    seed: u64,
+    samples: u64,
+    #[serde(flatten)]
+    params: MixParams,
+    height: u32,
+    width: u32,
+}
+
+#[derive(Deserialize)]
+struct GoldenMix {
+    config: MixCase,
+    /// Of each sample of two epochs.
+    mixed: Value,
+}
+
+fn golden() -> Vec<GoldenMix> {
+    serde_json::from_str(&std::fs::read_to_string(format!("{FOLDER}/golden-mix-v1.json")).unwrap()).unwrap()
+}
+
+fn mixed(case: &MixCase) -> Value {
+    let positions = (0..2).flat_map(|epoch| (0..case.samples).map(move |offset| (epoch, offset)));
+    let mixes = positions.map(|(epoch, offset)| {
+        let drawn = case.params.draw(case.seed, epoch, offset, case.samples)?;
+        Some(match drawn.method {
+            MixMethod::Mixup(own) => json!(["mixup", drawn.partner, own]),
+            MixMethod::Cutmix(cut) => {
+                let area = cut.area([case.height, case.width]);
+                json!(["cutmix", drawn.partner, area.columns, area.rows])
+            }
+        })
+    });
+    json!(mixes.collect::<Vec<_>>())
+}
+
+#[test]
+fn the_golden_vectors_come_out_of_both_implementations() {
+    let cases = golden();
+    assert!(cases.len() > 5);
+    let configs: Vec<_> = cases.iter().map(|case| &case.config).collect();
+    let mut child = Command::new("python3")
+        .arg("-B")
+        .arg(format!("{FOLDER}/mix.py"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this test runs `python3`; install Python 3.9 or later and put it on the PATH");
+    let input = serde_json::to_vec(&configs).unwrap();
+    child.stdin.take().unwrap().write_all(&input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "`python3 tests/order/mix.py` ended with {}", output.status);
+    let twin: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    for (case, twin) in cases.iter().zip(twin) {
+        assert_eq!(mixed(&case.config), case.mixed, "{:?}", case.config);
+        assert_eq!(twin, case.mixed, "{:?}", case.config);
+    }
+}
