@@ -6,7 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_pipeline::stats::{Recording, StageUnits, UnitGroup, UnitState};
+use spdl_accounting::{Recording, StageUnits, UnitGroup, UnitState};
 use spdl_types::BatchId;
 
 /// Sums the time that a trainer spends waiting. The loader measures it; other tasks can read the same sum while the

@@ -51,9 +51,7 @@ mod op;
 mod pipe;
 mod source;
 mod state;
-pub mod stats;
 mod sync;
-mod units;
 
 #[cfg(test)]
 mod tests;

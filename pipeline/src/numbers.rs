@@ -4,7 +4,7 @@ use std::{collections::VecDeque, task::Waker, time::Instant};
 
 use spdl_types::{StageStats, histogram::DurationHistogram};
 
-use crate::{stats::with_times, units::UnitTimes};
+use spdl_accounting::{UnitTimes, with_times};
 
 /// A stage's numbers.
 pub(crate) struct StageState {

@@ -7,12 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use spdl_accounting::UnitState;
 use spdl_types::StageStats;
 
-use crate::{
-    numbers::{Crew, Kind, LinkState, Reads, StageState},
-    units::UnitState,
-};
+use crate::numbers::{Crew, Kind, LinkState, Reads, StageState};
 
 /// All numbers of a running pipeline, under its one lock.
 pub(crate) struct State {

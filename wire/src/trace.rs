@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use spdl_accounting::{Interval, Recording, UnitState};
 use spdl_control::{
     messages::{FromCoordinator, ToCoordinator},
     trace::{
@@ -13,7 +14,6 @@ use spdl_control::{
         TraceSource, UnitSpan,
     },
 };
-use spdl_pipeline::stats::{Interval, Recording, UnitState};
 use spdl_types::Stage;
 
 use crate::coordinators::{CoordinatorClient, CoordinatorError};

@@ -6,13 +6,13 @@ use std::{
 };
 
 use quinn::Endpoint;
+use spdl_accounting::{Recording, StageCounters};
 use spdl_control::{
     client::SessionEvent,
     coordinators::{Addresses, LeaderDiscovery},
     messages::{FromCoordinator, ToCoordinator},
     trace::{STEP, TraceSource},
 };
-use spdl_pipeline::stats::{Recording, StageCounters};
 use spdl_types::Stage;
 use spdl_wire::{
     coordinators::CoordinatorClient,

@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use futures::future::join_all;
 use parking_lot::Mutex;
 use quinn::Endpoint;
+use spdl_accounting::StageCounters;
 use spdl_control::{
     client::{LinkId, SessionCore, SessionEffect, SessionEvent},
     coordinators::Addresses,
@@ -12,7 +13,6 @@ use spdl_control::{
 };
 use spdl_insight::Stall;
 use spdl_job::layout::Layout;
-use spdl_pipeline::stats::StageCounters;
 use spdl_wire::{home::Attach, spans};
 use tokio::{
     sync::{mpsc, oneshot},

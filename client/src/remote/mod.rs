@@ -16,12 +16,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use spdl_accounting::StageCounters;
 use spdl_control::{
     client::{JoinRequest, LinkId, Progress, SessionCore, SessionEvent, Timing},
     messages::{Session, StartReason},
 };
 use spdl_insight::{Measured, Stall};
-use spdl_pipeline::stats::StageCounters;
 use spdl_types::{Position, StageStats};
 use spdl_wire::{certs::Identity, node::this_node, quic::client_endpoint};
 use tokio::sync::{mpsc, oneshot};

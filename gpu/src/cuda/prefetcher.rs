@@ -7,8 +7,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use spdl_accounting::{StageCounters, UnitGroup, UnitState};
 use spdl_client::{Batch, ClientError, Progress, Serving, Source, SourceEvent};
-use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
 use spdl_types::{Position, Stage, StageStats};
 use tokio::{
     sync::{mpsc, oneshot},

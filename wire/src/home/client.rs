@@ -9,12 +9,12 @@ use std::{
 
 use futures::future::try_join_all;
 use quinn::{Connection, ConnectionError, Endpoint};
+use spdl_accounting::StageCounters;
 use spdl_control::{
     Role,
     messages::{FromHome, Home, Session, ToHome},
 };
 use spdl_insight::Transport;
-use spdl_pipeline::stats::StageCounters;
 use spdl_types::{NodeId, Position, Stage};
 use tokio::{sync::mpsc, task::JoinSet};
 

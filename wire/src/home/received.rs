@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_pipeline::stats::{Interval, StageCounters, UnitGroup, UnitState};
+use spdl_accounting::{Interval, StageCounters, UnitGroup, UnitState};
 
 #[derive(Debug)]
 pub(super) struct ReceivedSlots {

@@ -7,11 +7,11 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use spdl_accounting::UnitState;
 use spdl_control::{help::HelpJob, messages::Session};
 use spdl_feed::{FeedCore, FeedEffect};
 use spdl_job::layout::Layout;
 use spdl_order::Plan;
-use spdl_pipeline::stats::UnitState;
 use spdl_types::{BatchId, Fingerprint, Position};
 use spdl_wire::slab::Slab;
 use tokio::sync::{mpsc, oneshot, watch};

@@ -7,6 +7,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use spdl_accounting::Recording;
 use spdl_control::messages::Session;
 use spdl_feed::BadLedger;
 use spdl_insight::{
@@ -15,7 +16,6 @@ use spdl_insight::{
 };
 use spdl_job::{JobFile, layout::Layout};
 use spdl_ops::FunctionRegistry;
-use spdl_pipeline::stats::Recording;
 use spdl_types::{BadSample, BatchId, Fingerprint, Position, SampleId, Stage, StageStats, histogram::DurationBuckets};
 use spdl_wire::{slab::slot_stride, trace::Recorded};
 use tokio::sync::oneshot;

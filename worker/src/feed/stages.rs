@@ -18,7 +18,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_pipeline::stats::{Recording, StageCounters, UnitGroup, UnitState};
+use spdl_accounting::{Recording, StageCounters, UnitGroup, UnitState};
 use spdl_types::{BatchId, Stage, StageStats};
 
 use super::throttle::{CpuThrottle, OwedPause};

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_pipeline::stats::{StageUnits, UnitState};
+use spdl_accounting::{StageUnits, UnitState};
 
 use crate::budget::Budget;
 

@@ -14,9 +14,9 @@ use std::{
 use futures::future::{Either, select};
 use object_store::{GetOptions, path::Path};
 use parking_lot::Mutex;
+use spdl_accounting::{StageCounters, nanoseconds};
 use spdl_feed::requests::{DripPolicy, HedgePolicy};
 use spdl_insight::{SlowObject, StoreStats};
-use spdl_pipeline::stats::{StageCounters, nanoseconds};
 use spdl_types::backoff::Backoff;
 
 use super::{

@@ -36,10 +36,10 @@ use std::{
 
 use futures::future::{Either, select};
 use parking_lot::Mutex;
+use spdl_accounting::StageCounters;
 pub use spdl_feed::cache::BlockKey;
 use spdl_feed::cache::{FirstCome, MemoryCache};
 use spdl_insight::{SlowObject, StoreStats};
-use spdl_pipeline::stats::StageCounters;
 use spdl_types::Fingerprint;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tracing::Instrument;

@@ -8,8 +8,8 @@ use std::{
 
 use object_store::path::Path;
 use parking_lot::Mutex;
+use spdl_accounting::nanoseconds;
 use spdl_insight::SlowObject;
-use spdl_pipeline::stats::nanoseconds;
 
 /// Times count for at least this long, and at most twice as long.
 const SPAN: Duration = Duration::from_secs(5);

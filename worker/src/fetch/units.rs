@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use spdl_pipeline::stats::{Interval, StageCounters, UnitGroup, UnitState};
+use spdl_accounting::{Interval, StageCounters, UnitGroup, UnitState};
 use spdl_types::BatchId;
 
 tokio::task_local! {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use quinn::Endpoint;
+use spdl_accounting::nanoseconds;
 use spdl_control::{
     coordinators::{Addresses, LeaderDiscovery},
     help::{HelpReport, HelperList},
@@ -14,7 +15,6 @@ use spdl_control::{
     peers::PeerMap,
     trace::TraceSource,
 };
-use spdl_pipeline::stats::nanoseconds;
 use spdl_types::backoff::Backoff;
 use spdl_wire::{coordinators::CoordinatorClient, trace::Tracer};
 use tokio::sync::{Mutex, watch};

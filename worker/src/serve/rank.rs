@@ -5,9 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use spdl_accounting::{StageCounters, UnitGroup, UnitState};
 use spdl_control::messages::{FromHome, ToHome};
 use spdl_insight::Transport;
-use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
 use spdl_wire::{
     home::{AttachRequest, ChannelError, HomeReceiver, HomeSender},
     spans,

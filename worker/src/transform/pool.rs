@@ -8,8 +8,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use spdl_accounting::{StageCounters, UnitGroup, UnitState};
 use spdl_job::Job;
-use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
 use spdl_types::Fingerprint;
 
 use super::{

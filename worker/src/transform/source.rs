@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
+use spdl_accounting::StageCounters;
 use spdl_job::{JobFile, SourceDigest};
-use spdl_pipeline::stats::StageCounters;
 use spdl_types::Stage;
 
 use super::{FoundSource, Function, TransformError, TransformSettings, Transforms, output::OutputLimit};

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use spdl_accounting::StageCounters;
 use spdl_job::{Job, JobFile};
 use spdl_order::DatasetFacts;
-use spdl_pipeline::stats::StageCounters;
 use spdl_types::{Fingerprint, Stage};
 
 use super::*;

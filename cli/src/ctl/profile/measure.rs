@@ -9,6 +9,7 @@ use std::{
 };
 
 use serde::Serialize;
+use spdl_accounting::Recording;
 use spdl_control::messages::Session;
 use spdl_insight::{
     Diagnosis, Limit, RankWindow, StoreStats, Term, Transport, WorkerWindow, diagnose,
@@ -16,7 +17,6 @@ use spdl_insight::{
 };
 use spdl_job::Job;
 use spdl_order::EpochEnd;
-use spdl_pipeline::stats::Recording;
 use spdl_types::{Position, SessionId, Stage, StageStats};
 use spdl_wire::{slab::PAGE_BYTES, trace::Recorded};
 use spdl_worker::{

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use spdl_pipeline::stats::UnitState;
+use spdl_accounting::UnitState;
 use spdl_types::SessionId;
 
 use super::{

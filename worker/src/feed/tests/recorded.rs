@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use spdl_pipeline::stats::{Interval, UnitState};
+use spdl_accounting::{Interval, UnitState};
 use spdl_types::{BatchId, Position, SessionId, Stage};
 use spdl_wire::trace::Recorded;
 

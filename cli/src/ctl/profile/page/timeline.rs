@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write, time::Instant};
 
-use spdl_pipeline::stats::{Interval, Recording, UnitState};
+use spdl_accounting::{Interval, Recording, UnitState};
 use spdl_types::Stage;
 
 use super::{

@@ -16,7 +16,7 @@ use std::{
 use parking_lot::Mutex;
 use spdl_types::BatchId;
 
-use crate::stats::nanoseconds;
+use crate::nanoseconds;
 
 use self::recorder::Recorder;
 pub use self::recorder::{Interval, Recording};
@@ -59,7 +59,7 @@ impl UnitTimes {
     }
 
     /// Adds the time of `units` units in one state.
-    pub(crate) fn add(&mut self, state: UnitState, elapsed: Duration, units: usize) {
+    pub fn add(&mut self, state: UnitState, elapsed: Duration, units: usize) {
         self.ns[state as usize] += nanoseconds(elapsed) * units as u64;
     }
 

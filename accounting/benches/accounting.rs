@@ -14,7 +14,7 @@ use std::{
 };
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use spdl_pipeline::stats::{StageCounters, UnitGroup, UnitState};
+use spdl_accounting::{StageCounters, UnitGroup, UnitState};
 use spdl_types::{BatchId, Position, SessionId, Stage};
 
 const BATCH: BatchId = BatchId { session: SessionId(1), rank: 0, from: Position { epoch: 0, offset: 64 } };

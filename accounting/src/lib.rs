@@ -1,6 +1,8 @@
 //! Counts what a stage does: items, bytes, failures, how long an item takes, and where the time of its units goes. The
 //! counts are lock-free, and nothing is allocated per item. The callers of [`StageCounters`] pass times and durations.
 
+mod units;
+
 use std::{
     sync::{
         Arc,
@@ -11,7 +13,7 @@ use std::{
 
 use spdl_types::{Stage, StageStats, histogram::DurationHistogram};
 
-pub use crate::units::{Interval, Recording, StageUnits, UnitGroup, UnitState, UnitTimes};
+pub use units::{Interval, Recording, StageUnits, UnitGroup, UnitState, UnitTimes};
 
 /// The counters of one stage, shared by all its units.
 #[derive(Debug)]
@@ -110,7 +112,8 @@ impl StageCounters {
 }
 
 /// Sets the times of the units and of the items.
-pub(crate) fn with_times(stats: StageStats, times: &UnitTimes, durations: &DurationHistogram) -> StageStats {
+#[must_use]
+pub fn with_times(stats: StageStats, times: &UnitTimes, durations: &DurationHistogram) -> StageStats {
     let [p50_ns, p90_ns, p99_ns] = durations.quantiles([0.5, 0.9, 0.99]).map(nanoseconds);
     StageStats {
         busy_ns: nanoseconds(times.of(UnitState::Busy)),
