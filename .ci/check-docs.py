@@ -4,7 +4,7 @@
 usage: check-docs.py
 
 - Each relative link leads to an existing file or folder; if it has an anchor, the page has a heading of that name.
-- Each path in backticks that begins with a folder of the repository, such as `core/order/src`, exists; `NAME` in it stands
+- Each path in backticks that begins with a folder of the repository, such as `crates/core/order/src`, exists; `NAME` in it stands
   for any name. CHANGELOG.md is left out: it may name removed files.
 - Each metric has a row on its page, and each row a metric.
 - Each limit that a diagnosis can name has a section on the page on tuning.
@@ -30,7 +30,7 @@ HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 FENCE = re.compile(r"^\s*(```|~~~)")
 METRICS_PAGE = "docs/guide/observe.md"
 METRIC = re.compile(r'"(spdl_[a-z]+_[a-z_]+)"')
-LIMITS = "core/insight/src/limit.rs"
+LIMITS = "crates/core/insight/src/limit.rs"
 LIMIT = re.compile(r'^    \w+ = "(\w+)",$', re.MULTILINE)
 LIMITS_PAGE = "docs/guide/tuning.md"
 LIMIT_SECTION = re.compile(r"^## `(\w+)`$", re.MULTILINE)

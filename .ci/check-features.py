@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FEATURES = ROOT / "features/Cargo.toml"
+FEATURES = ROOT / "crates/features/Cargo.toml"
 #: What `cargo test` builds, with which all others are compared.
 WORKSPACE = ["--workspace"]
 #: What else builds programs, and the Python package's module.

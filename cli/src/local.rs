@@ -27,9 +27,9 @@ use spdl_client::{
     Batch, ClientError, Diagnoser, FreeSlot, Progress, Serving, Source, SourceEvent, StartFrom, State, WaitClock,
 };
 use spdl_control::messages::{Refusal, Session, StartReason};
+use spdl_functions::FunctionRegistry;
 use spdl_insight::{Transport, tuning::TuningSettings};
 use spdl_job::{ENDLESS_EPOCHS, Job, JobError, JobFile};
-use spdl_ops::FunctionRegistry;
 use spdl_order::{Plan, PlanError};
 use spdl_shard::{
     dataset::DatasetError,

@@ -5,7 +5,9 @@ use std::{fs, path::PathBuf};
 
 use spdl_cli::local;
 use spdl_client::{Client, Settings};
-use spdl_ops::{Draw, FunctionProblem, FunctionRegistry, FunctionSetup, Returned, SampleFunction, Taken, ValueType};
+use spdl_functions::{
+    Draw, FunctionProblem, FunctionRegistry, FunctionSetup, Returned, SampleFunction, Taken, ValueType,
+};
 use spdl_shard::read_job_file;
 use spdl_testkit::{
     processes::{Cluster, TestDataset, ctl, own_worker, run, sum},

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use spdl_ops::FunctionRegistry;
+use spdl_functions::FunctionRegistry;
 
 fn main() -> ExitCode {
     spdl_worker::main(FunctionRegistry::new())

@@ -1,7 +1,7 @@
 //! The functions in Rust that a job calls, prepared from those that the worker has.
 
+use spdl_functions::{FunctionRegistry, FunctionRegistryError, PreparedFunction, ValueType};
 use spdl_job::{Callable, Column, Job};
-use spdl_ops::{FunctionRegistry, FunctionRegistryError, PreparedFunction, ValueType};
 
 /// The error of a function in Rust that a worker cannot call for a job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -45,7 +45,7 @@ mod working_set;
 use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use spdl_ops::FunctionRegistry;
+use spdl_functions::FunctionRegistry;
 
 pub(crate) use error::CtlError;
 

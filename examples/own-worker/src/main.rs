@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use serde::Deserialize;
-use spdl_ops::{Draw, FunctionProblem, FunctionRegistry, FunctionSetup, Returned, SampleFunction, Taken};
+use spdl_functions::{Draw, FunctionProblem, FunctionRegistry, FunctionSetup, Returned, SampleFunction, Taken};
 
 /// Adds noise to a picture, and returns its brightness beside it.
 #[derive(Deserialize)]

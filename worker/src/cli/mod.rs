@@ -11,8 +11,8 @@ use std::{
 
 use clap::Parser;
 use spdl_control::{Stores, coordinators::Addresses};
+use spdl_functions::FunctionRegistry;
 use spdl_insight::tuning::{Setting, Tunable, TuningSettings};
-use spdl_ops::FunctionRegistry;
 use spdl_process::{StopSignals, announce, http::HttpListener};
 use spdl_shard::store::{StoreError, StoreOptions};
 use spdl_types::size::parse_bytes;

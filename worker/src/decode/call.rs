@@ -3,8 +3,8 @@
 use std::{cell::RefCell, mem};
 
 use bytes::Bytes;
+use spdl_functions::{CallKey, ValueMemory};
 use spdl_job::{Callable, Column, Job};
-use spdl_ops::{CallKey, ValueMemory};
 
 use super::{BadSampleProblem, Decoder, DecoderError, FieldTarget, Prepared, SampleKey, cause, column::DecodeScratch};
 use crate::{decode::record::SampleRecord, transform::Function};

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
+use spdl_functions::Draw;
 use spdl_job::{Column, ColumnKind, ImageOp};
-use spdl_ops::Draw;
 use spdl_pixels::{PictureError, PictureLimits};
 
 use super::{

@@ -1,8 +1,8 @@
 //! The operations of an `image` column on pictures that are decoded already.
 
+use spdl_functions::Draw;
 use spdl_job::ImageOp;
 use spdl_operations::{OperationScratch, PixelOp, RgbPicture};
-use spdl_ops::Draw;
 
 use super::{
     BadSampleProblem, PictureLimits,

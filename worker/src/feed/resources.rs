@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 use spdl_accounting::Recording;
 use spdl_control::messages::Session;
 use spdl_feed::BadLedger;
+use spdl_functions::FunctionRegistry;
 use spdl_insight::{
     CacheStats, SlowObject, StoreStats,
     tuning::{Tunable, TuningSettings, TuningStatus},
 };
 use spdl_job::{JobFile, layout::Layout};
-use spdl_ops::FunctionRegistry;
 use spdl_types::{BadSample, BatchId, Fingerprint, Position, SampleId, Stage, StageStats, histogram::DurationBuckets};
 use spdl_wire::{slab::slot_stride, trace::Recorded};
 use tokio::sync::oneshot;

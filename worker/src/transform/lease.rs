@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use spdl_ops::CallKey;
+use spdl_functions::CallKey;
 
 use super::{
     Function, TransformError, TransformSettings, Transforms,

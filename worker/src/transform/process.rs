@@ -18,8 +18,8 @@ use rustix::{
     net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType},
     process::{Pid, Signal, WaitId, WaitIdOptions},
 };
+use spdl_functions::CallKey;
 use spdl_job::SourceDigest;
-use spdl_ops::CallKey;
 use spdl_wire::slab::{Slab, SlotMut};
 
 use super::{

@@ -21,9 +21,9 @@ mod text;
 
 use std::{collections::HashMap, sync::Arc};
 
+use spdl_functions::CallMemory;
 use spdl_job::{Column, ColumnKind};
 use spdl_operations::{IndexPicture, OperationScratch, RgbPicture};
-use spdl_ops::CallMemory;
 use spdl_pixels::{Parts, PictureScratch, ScalableHead};
 use spdl_shard::format::{Content, FieldValue};
 use spdl_types::DType;

@@ -1,7 +1,7 @@
 //! Draws from the symmetric Dirichlet distribution, of which the beta distribution is the case of two shares. The logarithm and
 //! the exponential are ours, so the draws are the same on every machine.
 
-use spdl_ops::Draw;
+use spdl_functions::Draw;
 use spdl_types::elementary::{exp, ln};
 
 /// Draws so many shares of 1, whose parameters are all `alpha`.

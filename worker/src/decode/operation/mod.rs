@@ -10,8 +10,8 @@ mod augment;
 mod dirichlet;
 mod planner;
 
+use spdl_functions::Draw;
 use spdl_job::ImageOp;
-use spdl_ops::Draw;
 
 pub(super) use planner::{BoxOf, PicturePlan, Planner};
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use std::{iter, mem};
 
 use smallvec::SmallVec;
+use spdl_functions::Draw;
 use spdl_job::{Fill, ImageOp, Interpolation, PaddingMode, WarpInterpolation};
 use spdl_operations::{PadWith, PixelOp};
-use spdl_ops::Draw;
 use spdl_pixels::{ResamplePlan, resize::Filter};
 
 use super::affine::{Affine, warp};

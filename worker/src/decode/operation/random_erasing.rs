@@ -3,7 +3,7 @@
 use spdl_types::elementary::{exp, ln};
 use spdl_job::RandomErasing;
 use spdl_operations::PixelOp;
-use spdl_ops::Draw;
+use spdl_functions::Draw;
 
 use super::{PlanOperation, Planner};
 use crate::decode::{

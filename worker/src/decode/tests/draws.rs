@@ -1,8 +1,8 @@
 //! What random operations draw: it never changes, and it has the right distribution.
 
+use spdl_functions::Draw;
 use spdl_job::{ColumnKind, ImageOp};
 use spdl_operations::PixelOp;
-use spdl_ops::Draw;
 
 use super::{super::operation, plan_numbers::PlanNumbers, *};
 use crate::decode::operation::PicturePlan;

@@ -66,7 +66,7 @@ fn resize_then_center_crop_is_cutting_the_resized_picture() {
 #[test]
 fn random_resized_crop_is_resizing_the_cut_out_rectangle() {
     use super::super::operation::random_resized_crop;
-    use spdl_ops::Draw;
+    use spdl_functions::Draw;
     for id in 0..20 {
         let mut draw = Draw::new(17, 1, id);
         let rect = random_resized_crop([240, 160], [0.08, 1.0], [0.75, 4.0 / 3.0], &mut draw);

@@ -4,7 +4,7 @@
 //! of the job's fingerprint. The worker is the program of a few lines in `examples/own-worker`.
 //!
 //! ```
-//! use spdl_ops::{Draw, FunctionRegistry, FunctionProblem, Returned, SampleFunction, FunctionSetup, Taken};
+//! use spdl_functions::{Draw, FunctionRegistry, FunctionProblem, Returned, SampleFunction, FunctionSetup, Taken};
 //!
 //! /// Turns pictures upside down, every second one on average.
 //! struct UpsideDown;

@@ -75,7 +75,7 @@ fn other_decoders_see_the_same_picture() {
 #[test]
 fn pictures_of_other_programs_are_seen_as_others_see_them() {
     for name in ["grace_hopper", "hubble_deep_field", "rocket"] {
-        let path = format!("{}/../assets/photos/{name}.jpg", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/../../assets/photos/{name}.jpg", env!("CARGO_MANIFEST_DIR"));
         let bytes = std::fs::read(path).expect("a bundled photograph");
         let other = image::load_from_memory(&bytes).unwrap().into_rgb8();
         let [x, y] = [other.width(), other.height()].map(|side| unscaled(0, side));

@@ -61,7 +61,7 @@ pub fn median(mut rounds: Vec<f64>) -> f64 {
 /// # Panics
 /// Never: this crate is in a folder of it.
 pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate is in a folder of the repository")
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("this crate is two folders below the repository")
 }
 
 /// Returns the folder that cargo builds into.

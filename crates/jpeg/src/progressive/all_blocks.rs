@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_picture_that_is_read_in_parts_has_the_same_blocks() {
-        let bytes = include_bytes!("../../../assets/jpegs/coffee_progressive.jpg");
+        let bytes = include_bytes!("../../../../assets/jpegs/coffee_progressive.jpg");
         let jpeg = Jpeg::open(bytes, Limits::default()).unwrap();
         let [columns, rows] = jpeg.mcus();
         let read = |kept_bytes: u64| {

@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn vector_instructions_do_not_change_the_result() {
-        let bytes = include_bytes!("../../assets/photos/chelsea.png");
+        let bytes = include_bytes!("../../../assets/photos/chelsea.png");
         let picture = image::load_from_memory(bytes).unwrap().to_rgb8();
         let (width, height) = picture.dimensions();
         let picture = Picture { pixels: &picture, width, height };

@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn rows_one_after_the_other_give_what_the_whole_picture_gives() {
-        let bytes = include_bytes!("../../../assets/jpegs/chelsea.jpg");
+        let bytes = include_bytes!("../../../../assets/jpegs/chelsea.jpg");
         let picture = image::load_from_memory(bytes).unwrap().to_rgb8();
         for (x, y) in [
             (span((0, 240), 0.0, 240.0, 224), span((0, 160), 0.0, 160.0, 150)),

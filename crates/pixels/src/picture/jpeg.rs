@@ -64,11 +64,11 @@ mod tests {
     #[test]
     fn vector_instructions_do_not_change_the_result() {
         for bytes in [
-            include_bytes!("../../../assets/jpegs/chelsea.jpg").as_slice(),
-            include_bytes!("../../../assets/jpegs/coffee_progressive.jpg"),
-            include_bytes!("../../../assets/jpegs/coffee_cmyk.jpg"),
-            include_bytes!("../../../assets/jpegs/astronaut_444.jpg"),
-            include_bytes!("../../../assets/jpegs/astronaut_exif6.jpg"),
+            include_bytes!("../../../../assets/jpegs/chelsea.jpg").as_slice(),
+            include_bytes!("../../../../assets/jpegs/coffee_progressive.jpg"),
+            include_bytes!("../../../../assets/jpegs/coffee_cmyk.jpg"),
+            include_bytes!("../../../../assets/jpegs/astronaut_444.jpg"),
+            include_bytes!("../../../../assets/jpegs/astronaut_exif6.jpg"),
         ] {
             let outs = [true, false].map(|vector| {
                 let options = options().set_use_unsafe(vector);

@@ -17,7 +17,7 @@ use spdl_jpeg::{Axis, Error, Jpeg, Limits, PictureRequest, Rgb, Scratch, testing
 
 /// Loads a bundled photograph as RGB pixels.
 fn photograph(name: &str) -> image::RgbImage {
-    let path = format!("{}/../assets/photos/{name}.png", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../assets/photos/{name}.png", env!("CARGO_MANIFEST_DIR"));
     image::open(path).expect("a bundled photograph").into_rgb8()
 }
 

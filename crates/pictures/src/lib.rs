@@ -20,15 +20,15 @@ use draw::Draws;
 
 /// The bundled photographs; a class is a photograph's index in this list. Licences: `assets/photos/README.md`.
 const PHOTOGRAPHS: [(&str, &[u8]); 9] = [
-    ("astronaut", include_bytes!("../../assets/photos/astronaut.png")),
-    ("brick", include_bytes!("../../assets/photos/brick.png")),
-    ("chelsea", include_bytes!("../../assets/photos/chelsea.png")),
-    ("coffee", include_bytes!("../../assets/photos/coffee.png")),
-    ("grace_hopper", include_bytes!("../../assets/photos/grace_hopper.jpg")),
-    ("grass", include_bytes!("../../assets/photos/grass.png")),
-    ("hubble_deep_field", include_bytes!("../../assets/photos/hubble_deep_field.jpg")),
-    ("motorcycle", include_bytes!("../../assets/photos/motorcycle_left.png")),
-    ("rocket", include_bytes!("../../assets/photos/rocket.jpg")),
+    ("astronaut", include_bytes!("../../../assets/photos/astronaut.png")),
+    ("brick", include_bytes!("../../../assets/photos/brick.png")),
+    ("chelsea", include_bytes!("../../../assets/photos/chelsea.png")),
+    ("coffee", include_bytes!("../../../assets/photos/coffee.png")),
+    ("grace_hopper", include_bytes!("../../../assets/photos/grace_hopper.jpg")),
+    ("grass", include_bytes!("../../../assets/photos/grass.png")),
+    ("hubble_deep_field", include_bytes!("../../../assets/photos/hubble_deep_field.jpg")),
+    ("motorcycle", include_bytes!("../../../assets/photos/motorcycle_left.png")),
+    ("rocket", include_bytes!("../../../assets/photos/rocket.jpg")),
 ];
 
 /// Sizes of photographs from the web. The most common size is repeated, so that the mean is 225,000 pixels.
