@@ -28,7 +28,7 @@ memcheck:
 arm64 *arguments:
     tests/arm64/run {{arguments}}
 
-# One benchmark of docs/guide/benchmarks.md.
+# One benchmark of benches/README.md.
 bench name="load" *arguments:
     cargo bench --bench {{name}} -- {{arguments}}
 
