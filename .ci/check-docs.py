@@ -28,7 +28,7 @@ CODE_SPAN = re.compile(r"`+[^`]*`+")
 PATH = re.compile(r"`([A-Za-z0-9_.-]+/[A-Za-z0-9_./-]*)`")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 FENCE = re.compile(r"^\s*(```|~~~)")
-METRICS_PAGE = "docs/guide/observe.md"
+METRICS_PAGE = "docs/guide/observe/metrics.md"
 METRIC = re.compile(r'"(spdl_[a-z]+_[a-z_]+)"')
 LIMITS = "crates/core/insight/src/limit.rs"
 LIMIT = re.compile(r'^    \w+ = "(\w+)",$', re.MULTILINE)

@@ -19,7 +19,7 @@ def check_scaling(resources: list[Resource], origin: str) -> None:
         (metric,) = spec["metrics"]
         external = metric["external"]
         (measured,) = re.findall(r"\bspdl_\w+", external["metric"]["name"])
-        documented = (HERE.parent / "docs/guide/observe.md").read_text()
+        documented = (HERE.parent / "docs/guide/observe/metrics.md").read_text()
         demand(f"| `{measured}` | gauge |" in documented, f"{name}: no metric {measured}")
         cores = external["target"]["averageValue"]
         demand(f"--cores={cores}" in container["args"], f"{name} is for {cores} cores, {container['args']}")

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypedDict
 
 from ._native import NativeDiagnosis
 
-#: What limits a rank. `docs/guide/observe.md` has a line on each.
+#: What limits a rank. `docs/guide/tuning.md` has a section on each.
 Limit = Literal[
     "trainer",
     "cpu",

@@ -203,7 +203,7 @@ fn assert_documented(prometheus: &Prometheus) {
     let metadata = prometheus.ask("/api/v1/metadata").expect("the metadata");
     let names = metadata.as_object().expect("an object").keys();
     let scraped: BTreeSet<String> = names.filter(|name| name.starts_with("spdl_")).cloned().collect();
-    let page = fs::read_to_string(root().join("docs/guide/observe.md")).expect("the page");
+    let page = fs::read_to_string(root().join("docs/guide/observe/metrics.md")).expect("the page");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `spdl_")?.split_once('`'));
     let documented: BTreeSet<String> = rows.map(|(name, _)| format!("spdl_{name}")).collect();
     let missing: Vec<_> = scraped.symmetric_difference(&documented).collect();
