@@ -1,5 +1,5 @@
 //! A dump of the whole state as a plain file, one JSON object per line: for backups, for moving the state, for reading
-//! by eye. docs/spec/formats.md describes it.
+//! by eye. docs/spec/formats/state.md describes it.
 
 use std::{
     fs,

@@ -9,7 +9,7 @@ use spdl_shard::{
 use spdl_types::{Fingerprint, SampleId};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Bytes of the envelope's head and of a manifest's header: `docs/spec/formats.md`.
+/// Bytes of the envelope's head and of a manifest's header: `docs/spec/formats.md` and `docs/spec/formats/manifest.md`.
 const HEAD_BYTES: usize = 40;
 const MANIFEST_HEADER_BYTES: u64 = 112;
 

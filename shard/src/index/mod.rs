@@ -2,7 +2,7 @@
 //! of crop-ready pictures begin.
 //!
 //! The index of a shard lies with the manifest as `SHARD.idx`; a process reads it when it needs the shard's records.
-//! `docs/spec/formats.md` has the layout.
+//! `docs/spec/formats/record-index.md` has the layout.
 
 mod build;
 mod open;

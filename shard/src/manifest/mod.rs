@@ -2,7 +2,7 @@
 //! called.
 //!
 //! A manifest is opened from its bytes and read in place: opening checks every number once and allocates nothing per
-//! shard. `docs/spec/formats.md` has the layout.
+//! shard. `docs/spec/formats/manifest.md` has the layout.
 
 mod base;
 mod build;

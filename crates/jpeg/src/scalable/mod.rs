@@ -6,7 +6,7 @@
 //! of the crop, of them the bands that the scale needs, and several streams at a time. The codes are fixed, so
 //! that no tables have to be built for a picture. A large picture has checksums of rows of tiles, so that [`PictureHead`] reads parts of
 //! it alone. What else the file has is kept, so that [`restore`] returns it bit for
-//! bit. `docs/spec/formats.md` describes the format.
+//! bit. `docs/spec/formats/scalable.md` describes the format.
 
 mod bands;
 mod book;

@@ -1,5 +1,5 @@
 //! What a part leaves besides shards, as JSON: an entry for each shard while it packs, and one manifest of the part at the
-//! end. `docs/spec/formats.md` has the layout.
+//! end. `docs/spec/formats/pack.md` has the layout.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The stored form of the index of an ArrayRecord file. `docs/spec/formats.md` has the layout.
+//! The stored form of the index of an ArrayRecord file. `docs/spec/formats/array-record.md` has the layout.
 
 use std::{collections::HashMap, sync::Arc};
 

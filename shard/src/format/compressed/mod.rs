@@ -1,7 +1,7 @@
 //! Compressed shards: an object that is compressed as a whole, and is decompressed as a whole. Such a shard is one block.
 //!
 //! Any format can have them. Its index describes the decompressed bytes, and lies in an envelope of its own that has what
-//! is known about the object. `docs/spec/formats.md` has the layout.
+//! is known about the object. `docs/spec/formats/compressed.md` has the layout.
 
 mod decompress;
 mod index;

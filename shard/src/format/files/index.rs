@@ -1,5 +1,5 @@
 //! The file index: which files a shard of loose files has, how they form records, and the values that a table or their
-//! folders give these records. `docs/spec/formats.md` has the layout.
+//! folders give these records. `docs/spec/formats/files.md` has the layout.
 
 use std::{collections::HashSet, ops::Range, sync::Arc};
 

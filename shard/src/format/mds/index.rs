@@ -1,4 +1,4 @@
-//! The index of an MDS shard: its table of samples, and its columns. `docs/spec/formats.md` has the layout.
+//! The index of an MDS shard: its table of samples, and its columns. `docs/spec/formats/mds.md` has the layout.
 
 use std::{collections::HashSet, ops::Range, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The stored form of the index of a Parquet file. `docs/spec/formats.md` has the layout.
+//! The stored form of the index of a Parquet file. `docs/spec/formats/parquet.md` has the layout.
 
 use std::{collections::HashMap, sync::Arc};
 
