@@ -54,7 +54,7 @@ pub struct Settings {
     /// `SPDL_NODE`: name of this node, for hosts where the kernel's boot id does not show which processes can share
     /// memory. Default: the kernel's boot id.
     pub node: Option<String>,
-    /// `SPDL_QUIC`: settings of QUIC, `KEY=VALUE` with commas between; docs/spec/protocol.md has the keys and defaults.
+    /// `SPDL_QUIC`: settings of QUIC, `KEY=VALUE` with commas between; docs/spec/protocol/connections.md has the keys and defaults.
     pub quic: QuicSettings,
 }
 

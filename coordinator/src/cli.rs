@@ -87,7 +87,7 @@ pub struct CoordArgs {
           value_parser = clap::value_parser!(u64).range(100..=600_000))]
     pub liveness_ms: u64,
     /// Settings of QUIC: KEY=VALUE, with commas between: payload=1452,offload=off. The keys and the defaults are in
-    /// docs/spec/protocol.md. What both sides of a connection need is set on both.
+    /// docs/spec/protocol/connections.md. What both sides of a connection need is set on both.
     #[arg(long, env = "SPDL_QUIC", value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true)]
     pub quic: QuicSettings,
     /// Name in this coordinator's certificate.

@@ -1,4 +1,4 @@
-"""Certificates that cert-manager issues, against what our programs demand: docs/spec/protocol.md, "Who may talk"."""
+"""Certificates that cert-manager issues, against what our programs demand: docs/spec/protocol/certificates.md."""
 
 from .manifest import Resource, demand, label
 

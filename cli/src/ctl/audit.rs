@@ -43,7 +43,7 @@ pub(crate) struct AuditArgs {
     /// With `--run`: folder with `ca.pem`, `cert.pem` and `key.pem` of a client or an admin.
     #[arg(long, env = "SPDL_CERTS", value_name = "DIR")]
     certs: Option<PathBuf>,
-    /// Settings of QUIC: KEY=VALUE, with commas between; the keys are in docs/spec/protocol.md.
+    /// Settings of QUIC: KEY=VALUE, with commas between; the keys are in docs/spec/protocol/connections.md.
     #[arg(long, env = "SPDL_QUIC", value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true)]
     quic: QuicSettings,
     /// Position that the run started from.

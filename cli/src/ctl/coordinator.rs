@@ -35,7 +35,7 @@ pub(crate) struct Connection {
     /// Folder with `ca.pem`, `cert.pem` and `key.pem`.
     #[arg(long, env = "SPDL_CERTS", value_name = "DIR")]
     pub(crate) certs: PathBuf,
-    /// Settings of QUIC: KEY=VALUE, with commas between; the keys are in docs/spec/protocol.md.
+    /// Settings of QUIC: KEY=VALUE, with commas between; the keys are in docs/spec/protocol/connections.md.
     #[arg(long, env = "SPDL_QUIC", value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true)]
     pub(crate) quic: QuicSettings,
 }

@@ -144,7 +144,7 @@ pub struct WorkerArgs {
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp: Option<String>,
     /// Settings of QUIC: KEY=VALUE, with commas between: payload=1452,offload=off. The keys and the defaults are in
-    /// docs/spec/protocol.md. What both sides of a connection need is set on both.
+    /// docs/spec/protocol/connections.md. What both sides of a connection need is set on both.
     #[arg(long, env = "SPDL_QUIC", value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true)]
     pub quic: QuicSettings,
     /// Name of this node; default: the kernel's boot id. Clients with the same name share memory with this worker.

@@ -31,7 +31,7 @@ const ALL_HANDSHAKE_BYTES: u64 = 8 << 20;
 /// The settings of a QUIC endpoint. The defaults suit bulk data in a data centre and on loopback.
 ///
 /// They are read from text, `KEY=VALUE` with commas between, where each key is the name of a field as it is in the table
-/// of docs/spec/protocol.md: `payload=1452,offload=off,congestion=bbr`.
+/// of docs/spec/protocol/connections.md: `payload=1452,offload=off,congestion=bbr`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuicSettings {
     /// A connection that receives nothing for this long is dead. Default 5 s. Raised: a peer that vanished is noticed
