@@ -2,7 +2,7 @@
 //! that knows only the plan.
 //!
 //! [`run`] runs one seed. The seed decides everything: the job, the cluster, when each event happens, and which faults
-//! occur. docs/spec/failures.md lists what is covered and what is not.
+//! occur. docs/spec/failures/simulator.md lists what is covered and what is not.
 
 mod admin;
 mod asking;
