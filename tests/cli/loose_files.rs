@@ -371,9 +371,9 @@ fn an_index_that_cannot_be_made_explains_what_is_expected() {
     assert!(out.join(".spdl/manifest.spdl").exists() && out.join(".spdl/files-000000.idx").exists());
 }
 
-/// The commands of a section of the page about datasets.
+/// The commands of a section of the page about files in folders.
 fn documented(section: &str) -> Vec<String> {
-    let page = fs::read_to_string(root().join("docs/guide/datasets.md")).expect("a page");
+    let page = fs::read_to_string(root().join("docs/guide/datasets/folders.md")).expect("a page");
     let section = page.split("\n## ").find(|part| part.starts_with(section)).expect("the section");
     let commands = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("commands");
     commands.lines().map(|line| line.split("  #").next().unwrap_or(line).trim().to_owned()).collect()

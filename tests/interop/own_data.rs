@@ -1,5 +1,5 @@
 //! The table of docs/guide/datasets.md that starts from what users have: each of its commands is run on such data, and its column is
-//! read by a job.
+//! read by a job. The page that a row leads to has the same commands.
 
 use std::{
     fs,
@@ -37,6 +37,25 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
+/// The commands in a page's code blocks, without comments.
+fn commands_of(page: &str) -> Vec<&str> {
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.flat_map(str::lines).map(|line| line.split("  #").next().unwrap_or(line).trim_end()).collect()
+}
+
+/// Checks that the page behind the link in a row's first cell has the row's commands, so that what it says is run here, too.
+fn check_page(have: &str, commands: &[String]) {
+    let link = have.split("](").nth(1).and_then(|rest| rest.split(')').next());
+    let link = link.unwrap_or_else(|| panic!("no link: {have}"));
+    let path = link.split('#').next().filter(|path| !path.is_empty()).unwrap_or("datasets.md");
+    let page = fs::read_to_string(root().join("docs/guide").join(path));
+    let page = page.unwrap_or_else(|error| panic!("{path}: {error}"));
+    for command in commands {
+        let command = format!("spdl-ctl {command}");
+        assert!(commands_of(&page).contains(&command.as_str()), "docs/guide/{path} lacks `{command}`");
+    }
+}
+
 fn rows() -> Vec<Row> {
     let page = fs::read_to_string(root().join("docs/guide/datasets.md")).unwrap();
     let section = page.split("\n## ").find(|part| part.starts_with("Start from what you have\n")).expect("the section");
@@ -44,8 +63,10 @@ fn rows() -> Vec<Row> {
     let row = |line: &str| {
         let [_, have, how, column, _] = line.split('|').collect::<Vec<_>>()[..] else { return None };
         let commands = quoted(how).filter_map(|command| command.strip_prefix("spdl-ctl "));
-        let commands: Vec<_> = commands.map(|command| command.split(' ').map(str::to_owned).collect()).collect();
-        assert!(!have.is_empty() && !commands.is_empty(), "{line}");
+        let commands: Vec<String> = commands.map(str::to_owned).collect();
+        assert!(!commands.is_empty(), "{line}");
+        check_page(have, &commands);
+        let commands = commands.iter().map(|command| command.split(' ').map(str::to_owned).collect()).collect();
         Some(Row { commands, column: quoted(column).map(|key| format!("{key}\n")).collect() })
     };
     lines.map(|line| row(line).unwrap_or_else(|| panic!("not three cells: {line}"))).collect()
