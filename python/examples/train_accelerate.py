@@ -3,8 +3,8 @@ knows rank and world.
 
     torchrun --nproc-per-node 2 python/examples/train_accelerate.py
 
-Makes pictures and trains two epochs on them. Do not pass the loader to `prepare`, which would split its batches a
-second time.
+Makes pictures and trains two epochs on them. The loader needs no `prepare`, which returns it as it is: it has its rank's
+share already.
 """
 
 from __future__ import annotations

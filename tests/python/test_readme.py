@@ -1,5 +1,5 @@
 """Runs the commands and the Python of the README's section "From a folder to a batch", and checks the guide's table of
-settings."""
+settings, and what all pages of the documentation say of Python and of commands."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import spdl_cluster
 from conftest import LIMIT_S, PICTURES
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
+#: The pages that a user reads.
+PAGES = [README, *sorted((README.parent / "docs").rglob("*.md")), README.parent / "k8s/README.md"]
 
 
 def blocks(language: str) -> list[str]:
@@ -46,7 +48,7 @@ def test_the_readme_leads_from_a_folder_to_batches(tmp_path: pathlib.Path) -> No
 
 
 def test_the_guide_has_a_row_for_each_setting_and_no_other() -> None:
-    page = (README.parent / "docs/guide/python.md").read_text(encoding="utf-8")
+    page = (README.parent / "docs/guide/python/settings.md").read_text(encoding="utf-8")
     table = page.split("\n## Settings\n", 1)[1].split("\n## ", 1)[0]
     rows: dict[str, set[str]] = {"connect": set(), "local": set()}
     for line in table.splitlines():
@@ -56,3 +58,54 @@ def test_the_guide_has_a_row_for_each_setting_and_no_other() -> None:
                 rows[name].update(re.findall(r"`(\w+)`", settings))
     assert rows["connect"] == set(inspect.signature(spdl_cluster.connect).parameters)
     assert rows["local"] == set(inspect.signature(spdl_cluster.local).parameters)
+
+
+def blocks_of(page: pathlib.Path, language: str) -> list[str]:
+    """Returns a page's code blocks in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_the_python_of_all_pages_compiles_and_names_what_there_is() -> None:
+    modules = {path.stem for path in pathlib.Path(spdl_cluster.__file__).parent.iterdir()}
+    known = modules | set(dir(spdl_cluster))
+    seen = 0
+    for page in PAGES:
+        for code in blocks_of(page, "python"):
+            compile(code, str(page), "exec")
+            names = set(re.findall(r"\bspdl_cluster\.(\w+)", code))
+            assert names <= known, f"{page}: {names - known}"
+            seen += 1
+    assert seen > 20, seen
+
+
+def commands_of(page: pathlib.Path) -> list[list[str]]:
+    """Returns the words of each `spdl-ctl` of a page's shell code, up to what ends the command."""
+    found = []
+    for line in "".join(blocks_of(page, "sh")).replace("\\\n", " ").splitlines():
+        words = shlex.split(line.replace("$(", " ").replace(")", " ").replace('"', " "), comments=True)
+        if "spdl-ctl" in words:
+            command = words[words.index("spdl-ctl") :]
+            ends = [number for number, word in enumerate(command) if word in ("|", ";", "&&", "&", ">", "--")]
+            found.append(command[: min(ends, default=len(command))])
+    return found
+
+
+def test_the_commands_of_all_pages_have_options_that_there_are() -> None:
+    helps: dict[tuple[str, ...], str] = {}
+    seen = 0
+    for page in PAGES:
+        for command in commands_of(page):
+            options = [number for number, word in enumerate(command) if word.startswith("-")]
+            # Subcommands are plain words, and so may be an argument behind them.
+            names = tuple(word for word in command[1 : min([*options, 3], default=3)] if re.fullmatch(r"[a-z]+", word))
+            if names not in helps:
+                ctl = [os.environ["SPDL_TEST_CTL"], *names, "--help"]
+                done = subprocess.run(ctl, capture_output=True, text=True, timeout=LIMIT_S)
+                assert done.returncode == 0, f"{page}: {command}: {done.stderr}"
+                helps[names] = done.stdout
+            for number in options:
+                option = command[number].split("=")[0]
+                is_known = re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", helps[names])
+                assert is_known, f"{page}: `spdl-ctl {' '.join(names)}` has no `{option}`"
+            seen += 1
+    assert seen > 30, seen

@@ -65,7 +65,7 @@ def test_functions_get_what_was_decoded_and_their_arrays_are_delivered(job: Make
     with spdl_cluster.local(with_functions(job), tensors="numpy") as loader:
         for batch in loader:
             for at, sample in enumerate(batch.ids.tolist()):
-                # The generator that docs/guide/python.md documents.
+                # The generator that docs/guide/python/functions.md documents.
                 rng = numpy.random.Generator(numpy.random.PCG64([5, 0, sample]))
                 noise = rng.integers(0, 100, (32, 32, 3), dtype=numpy.uint8)
                 assert (batch["image"][at] == pictures[sample] // 2 + noise).all()
