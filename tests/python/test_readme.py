@@ -81,12 +81,14 @@ def test_the_python_of_all_pages_compiles_and_names_what_there_is() -> None:
 def commands_of(page: pathlib.Path) -> list[list[str]]:
     """Returns the words of each `spdl-ctl` of a page's shell code, up to what ends the command."""
     found = []
-    for line in "".join(blocks_of(page, "sh")).replace("\\\n", " ").splitlines():
-        words = shlex.split(line.replace("$(", " ").replace(")", " ").replace('"', " "), comments=True)
-        if "spdl-ctl" in words:
-            command = words[words.index("spdl-ctl") :]
-            ends = [number for number, word in enumerate(command) if word in ("|", ";", "&&", "&", ">", "--")]
-            found.append(command[: min(ends, default=len(command))])
+    lines = "".join(blocks_of(page, "sh")).replace("\\\n", " ").splitlines()
+    for line in lines:
+        for part in re.split(r"[;|&()]", line):
+            words = re.sub(r"\s#.*", "", part).replace('"', " ").replace("'", " ").split()
+            if "spdl-ctl" in words:
+                command = words[words.index("spdl-ctl") :]
+                ends = [number for number, word in enumerate(command) if word in (">", "--")]
+                found.append(command[: min(ends, default=len(command))])
     return found
 
 
@@ -95,7 +97,7 @@ def test_the_commands_of_all_pages_have_options_that_there_are() -> None:
     seen = 0
     for page in PAGES:
         for command in commands_of(page):
-            options = [number for number, word in enumerate(command) if word.startswith("-")]
+            options = [number for number, word in enumerate(command) if word.startswith("--")]
             # Subcommands are plain words, and so may be an argument behind them.
             names = tuple(word for word in command[1 : min([*options, 3], default=3)] if re.fullmatch(r"[a-z]+", word))
             if names not in helps:
