@@ -4,7 +4,7 @@
 test:
     cargo test
 
-# The tests of one crate, or those of them whose name has a word: `just t core order`.
+# The tests of one crate, or those of them whose name has a word: `just t control order`.
 t crate *filter:
     cargo test --package spdl-{{crate}} -- {{filter}}
 
