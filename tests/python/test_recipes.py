@@ -1,0 +1,300 @@
+"""Runs the commands of the recipes in docs/recipes, with the files that they show, on a few pictures in the place of their datasets;
+and the command of the page on sizing."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sysconfig
+import tarfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import slurm
+import stores
+from conftest import LAUNCHERS, LIMIT_S, MakeJob, ctl
+
+ROOT = pathlib.Path(__file__).parents[2]
+RECIPES = ROOT / "docs/recipes"
+#: A block of code: its language and its text.
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: The first line of a block that is a file.
+FILE = re.compile(r"# ([\w-]+\.\w+)(:.*)?")
+#: Kinds of blocks.
+LANGUAGES = {"sh", "toml", "python"}
+MAX_LINES = 150
+
+
+class Recipe:
+    """A page. Its files are in a folder, in which its commands are run, one block after the other."""
+
+    def __init__(
+        self, page: str, folder: pathlib.Path, temporary: pathlib.Path, changes: dict[str, str], variables: dict[str, str]
+    ) -> None:
+        self.folder = folder
+        blocks = BLOCK.findall((RECIPES / page).read_text(encoding="utf-8"))
+        for old, new in changes.items():
+            assert any(old in text for _, text in blocks), f"{page} lacks `{old}`"
+            blocks = [(language, text.replace(old, new)) for language, text in blocks]
+        self._commands: list[str] = [text for language, text in blocks if language == "sh" and not text.startswith("pip install")]
+        for language, text in blocks:
+            if language != "sh" and (file := FILE.fullmatch(text.splitlines()[0])):
+                (folder / file[1]).write_text(text)
+        for shared in ("examples", "python"):
+            (folder / shared).symlink_to(ROOT / shared)
+        programs = folder / "programs"
+        programs.mkdir()
+        (programs / "spdl-ctl").symlink_to(os.environ["SPDL_TEST_CTL"])
+        own = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
+        self._variables = {
+            **own,
+            "PATH": os.pathsep.join([str(programs), sysconfig.get_path("scripts"), slurm.PATH]),
+            "TMPDIR": str(temporary),
+            "OMP_NUM_THREADS": "1",
+            "SPDL_WORKER_CORES": "1",
+            "SPDL_WORKER_MEMORY": "256MiB",
+            **variables,
+        }
+
+    def run(self, begins: str, changed: str | None = None) -> str:
+        """Runs the next block, which begins with this, and returns what it prints. With `changed` it runs that, and leaves the
+        block for later."""
+        assert self._commands, f"there is no block that begins with `{begins}`"
+        text = changed or self._commands.pop(0)
+        assert text.startswith(begins), f"{text}\n does not begin with `{begins}`"
+        process = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", text],
+            cwd=self.folder,
+            env=self._variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, errors = process.communicate(timeout=LIMIT_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        assert process.returncode == 0, f"{text}\n{process.returncode}\n{output}\n{errors}\n{self.logs()}"
+        return output
+
+    def next(self) -> str:
+        """Returns the next block."""
+        return self._commands[0]
+
+    def logs(self) -> str:
+        """Returns what batch jobs have written."""
+        return "\n".join(f"{path.name}: {path.read_text(errors='replace')}" for path in self.folder.glob("*.out"))
+
+    def end(self) -> None:
+        """Asserts that all blocks were run."""
+        assert not self._commands, f"not run: {self._commands}"
+
+
+def pictures(folder: pathlib.Path, count: int, seed: int) -> list[pathlib.Path]:
+    """Writes pictures and returns their paths, each in the folder of its class, in order."""
+    ctl("pictures", folder, "--count", count, "--seed", seed, "--quiet")
+    return sorted(folder.glob("*/*.jpg"))
+
+
+def needs_torch() -> None:
+    """Skips the test where torch is not installed."""
+    pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
+
+
+@pytest.mark.parametrize("page", sorted(RECIPES.glob("*.md")), ids=lambda page: str(page.stem))
+def test_a_recipe_is_short_has_a_test_and_code_of_known_kinds(page: pathlib.Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MAX_LINES
+    assert f'"{page.name}"' in pathlib.Path(__file__).read_text(encoding="utf-8"), "no test runs it"
+    assert text.count("\n```") == 2 * len(BLOCK.findall(text))
+    for language, code in BLOCK.findall(text):
+        assert language in LANGUAGES
+        if language == "python":
+            compile(code, str(page), "exec")
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Slurm]:
+    """Starts SLURM's daemons."""
+    if reason := slurm.missing():
+        pytest.skip(f"no SLURM: {reason}")
+    try:
+        cluster = slurm.Slurm(tmp_path_factory.mktemp("slurm"))
+    except (OSError, RuntimeError) as error:
+        pytest.skip(f"no SLURM: {error}")
+    yield cluster
+    cluster.wait_for_jobs()
+    cluster.stop()
+
+
+def imagenet(folder: pathlib.Path) -> None:
+    """Writes pictures as ImageNet's files have them: a tar of the tars of classes, a tar of validation pictures, and their classes."""
+    classes = sorted({path.parent.name for path in pictures(folder / "drawn", 36, seed=1)})
+    names = {name: f"n{number:08}" for number, name in enumerate(classes, 1440764)}
+    with tarfile.open(folder / "ILSVRC2012_img_train.tar", "w") as train:
+        for name, number in names.items():
+            inner = io.BytesIO()
+            with tarfile.open(fileobj=inner, mode="w") as tar:
+                for path in sorted((folder / "drawn" / name).glob("*.jpg")):
+                    tar.add(path, f"{number}_{int(path.stem)}.JPEG")
+            member = tarfile.TarInfo(f"{number}.tar")
+            member.size = len(inner.getvalue())
+            train.addfile(member, io.BytesIO(inner.getvalue()))
+    lines = ["ImageId,PredictionString\n"]
+    with tarfile.open(folder / "ILSVRC2012_img_val.tar", "w") as val:
+        for index, path in enumerate(pictures(folder / "validation", 10, seed=2), 1):
+            key = f"ILSVRC2012_val_{index:08}"
+            val.add(path, f"{key}.JPEG")
+            lines.append(f"{key},{names[path.parent.name]} 1 2 30 40 \n")
+    (folder / "LOC_val_solution.csv").write_text("".join(lines))
+
+
+@pytest.mark.xdist_group("slurm")
+def test_imagenet_is_packed_and_trained_on_two_nodes_of_slurm(
+    cluster: slurm.Slurm, tmp_path: pathlib.Path, temporary: pathlib.Path
+) -> None:
+    needs_torch()
+    imagenet(tmp_path)
+    (tmp_path / "shared").mkdir()
+    changes = {
+        # The test's nodes have two cores each.
+        "--array=0-7": f"--array=0-1 --cpus-per-task=1 --output={tmp_path}/pack-%a.out",
+        "global_batch = 1024": "global_batch = 16",
+        "epochs = 90": "epochs = 2",
+        "random_resized_crop = 224": "random_resized_crop = 64",
+        "{ resize = 256 }, { center_crop = 224 }": "{ resize = 72 }, { center_crop = 64 }",
+        "resnet50": "resnet18",
+        "step % 20": "step % 2",
+    }
+    variables = {"SLURM_CONF": cluster.environment["SLURM_CONF"], "GPUS_PER_NODE": "1", "SPDL_SHARED": str(tmp_path / "shared")}
+    recipe = Recipe("imagenet-slurm.md", tmp_path, temporary, changes, variables)
+    recipe.run("mkdir -p imagenet")
+    assert len(list((tmp_path / "imagenet/train").glob("n*/*.JPEG"))) == 36
+    assert len((tmp_path / "imagenet/val.tsv").read_text().splitlines()) == 10
+    recipe.run("parts=")
+    recipe.run("spdl-ctl plan train.toml --world 16")
+    recipe.run("sbatch --wait --nodes=2")
+    output = (tmp_path / "train.out").read_text()
+    assert re.findall(r"^epoch (\d): \d+ of 10 are right$", output, re.MULTILINE) == ["0", "1"], output
+    assert output.count("audit with --receipt ") == 2, output
+    recipe.run("spdl-ctl audit train.toml")
+    recipe.end()
+    assert (tmp_path / "checkpoint.pt").exists()
+
+
+def test_coco_is_indexed_where_it_lies_and_a_detector_resumes(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
+    needs_torch()
+    from scenes import write_scenes
+
+    (tmp_path / "annotations").mkdir()
+    for split, count in (("train", 24), ("val", 8)):
+        written = write_scenes(tmp_path / f"{split}2017", count)
+        written.rename(tmp_path / f"annotations/instances_{split}2017.json")
+    changes = {
+        "global_batch = 64": "global_batch = 8",
+        "epochs = 12": "epochs = 2",
+        "size = 320": "size = 64",
+        "--nproc-per-node 8": "--nproc-per-node 2",
+        "--classes 91": "--classes 19",
+    }
+    recipe = Recipe("coco-detection.md", tmp_path, temporary, changes, {})
+    recipe.run("spdl-ctl index train2017")
+    assert "rank-" not in recipe.run("spdl-ctl replay train.toml")
+    # As the page says, it stops after some steps, and goes on when it is started again.
+    recipe.run("spdl-run", f"{recipe.next().rstrip()} --steps 4\n")
+    before = (tmp_path / "detector.pt").stat().st_mtime_ns
+    lines = recipe.run("spdl-run").splitlines()
+    assert (tmp_path / "detector.pt").stat().st_mtime_ns > before
+    assert len(json.loads(lines[-1])["losses"]) == 2, "two of six steps are left"
+    assert len(json.loads((tmp_path / "results.json").read_text())) > 0
+    recipe.end()
+
+
+def test_captions_are_read_from_shards_in_a_bucket(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
+    needs_torch()
+    bucket = tmp_path / "bucket/shards"
+    bucket.mkdir(parents=True)
+    drawn = pictures(tmp_path / "drawn", 48, seed=3)
+    for shard in range(2):
+        with tarfile.open(bucket / f"{shard:05}.tar", "w") as tar:
+            for number, path in enumerate(drawn[shard::2]):
+                tar.add(path, f"{number:04}.jpg")
+                caption = f"picture of {path.parent.name}".encode()
+                member = tarfile.TarInfo(f"{number:04}.txt")
+                member.size = len(caption)
+                tar.addfile(member, io.BytesIO(caption))
+    changes = {
+        "global_batch = 512": "global_batch = 8",
+        "size = 224": "size = 64",
+        "--memory 16GiB": "--memory 256MiB",
+        "/tmp/spdl-cache": str(tmp_path / "cache"),
+        "--nproc-per-node 8": "--nproc-per-node 2",
+        "--nproc-per-node 4": "--nproc-per-node 1",
+        "train.py 4": "train.py 2",
+    }
+    with stores.bucket("bucket", tmp_path / "bucket") as variables:
+        recipe = Recipe("webdataset-s3.md", tmp_path, temporary, changes, variables)
+        assert "48 samples in 48 records" in recipe.run("spdl-ctl index s3://bucket/shards")
+        recipe.run("spdl-ctl verify")
+        recipe.run("spdl-ctl plan")
+        first = recipe.run("spdl-run")
+        assert "epoch 0, step 1: loss " in first and ": picture of " in first, first
+        assert list((tmp_path / "cache").iterdir()), "the cache on disk is used"
+        recipe.run("spdl-ctl audit")
+        again = recipe.run("spdl-run")
+        assert "epoch 1, step 1: " in again and "epoch 0" not in again, again
+        recipe.end()
+
+
+def test_a_dataset_of_the_hub_is_trained_on_and_resumed(tmp_path: pathlib.Path, temporary: pathlib.Path) -> None:
+    needs_torch()
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    repository = tmp_path / "repository"
+    (repository / "data").mkdir(parents=True)
+    for split, count in (("train", 24), ("validation", 8)):
+        drawn = pictures(tmp_path / split, count, seed=4)
+        kinds = sorted({path.parent.name for path in drawn})
+        images = [{"bytes": path.read_bytes(), "path": path.name} for path in drawn]
+        struct = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+        labels = [kinds.index(path.parent.name) for path in drawn]
+        table = pyarrow.table({"image": pyarrow.array(images, struct), "label": pyarrow.array(labels, pyarrow.int64())})
+        parquet.write_table(table, repository / f"data/{split}-00000-of-00001.parquet")
+    changes = {
+        "global_batch = 256": "global_batch = 8",
+        "random_resized_crop = 224": "random_resized_crop = 64",
+        "/tmp/spdl-cache": str(tmp_path / "cache"),
+        "200 << 30": "1 << 30",
+    }
+    with stores.hub("ORG/NAME", repository) as variables:
+        recipe = Recipe("hub.md", tmp_path, temporary, changes, variables)
+        assert "24 samples in 24 records" in recipe.run("spdl-ctl index hf://datasets/ORG/NAME --split train")
+        recipe.run("spdl-ctl replay train.toml")
+        first = recipe.run("python train.py 2")
+        assert [line[:8] for line in first.splitlines()[:2]] == ["epoch 0:", "epoch 1:"], first
+        recipe.run("spdl-ctl audit train.toml")
+        again = recipe.run("python train.py 3")
+        assert [line[:8] for line in again.splitlines()[:1]] == ["epoch 2:"], again
+        recipe.end()
+
+
+def test_the_command_of_the_page_on_sizing_recommends_settings(
+    job: MakeJob, job_file: Callable[[dict[str, Any]], pathlib.Path]
+) -> None:
+    page = (ROOT / "docs/guide/sizing.md").read_text(encoding="utf-8")
+    [command] = [text for language, text in BLOCK.findall(page) if language == "sh"]
+    program, *words = shlex.split(command.replace("train.toml", str(job_file(job(name="train")))))
+    assert program == "spdl-ctl" and words[0] == "profile"
+    output = ctl(*words, "--seconds", 0.2).stdout
+    assert "--cores " in output and "--memory " in output, output
