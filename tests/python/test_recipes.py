@@ -165,6 +165,7 @@ def test_imagenet_is_packed_and_trained_on_two_nodes_of_slurm(
     cluster: slurm.Slurm, tmp_path: pathlib.Path, temporary: pathlib.Path
 ) -> None:
     needs_torch()
+    pytest.importorskip("torchvision", reason="torchvision is not installed")
     imagenet(tmp_path)
     (tmp_path / "shared").mkdir()
     changes = {
