@@ -96,8 +96,9 @@ pub struct WorkerArgs {
     /// store gets more load exactly when it is slow.
     #[arg(long, env = "SPDL_WORKER_HEDGE_PERCENT", value_name = "PERCENT", default_value_t = 3.0)]
     pub hedge_percent: f64,
-    /// Seconds for which a store may send nothing, before or within an answer, until the request is made again. When
-    /// raised, a connection that hangs is given up later. When lowered, slow answers of a busy store are thrown away.
+    /// Seconds for which a store may send nothing, before or within an answer, until the request is made again; twice
+    /// as long with each time after the first. When raised, a connection that hangs is given up later. When lowered, slow answers of a busy
+    /// store are thrown away.
     #[arg(long, env = "SPDL_WORKER_STORE_SILENCE_S", value_name = "SECONDS", default_value_t = 10.0)]
     pub store_silence_s: f64,
     /// Maximum number of blocks that one other worker is asked for at once, before the store is; 0 for none, and then other workers

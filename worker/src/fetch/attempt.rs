@@ -50,8 +50,8 @@ pub(crate) struct AnswerLimits<'a> {
     pub(crate) silence: Duration,
     /// Decides when an answer comes too slowly.
     pub(crate) drips: &'a Mutex<DripPolicy>,
-    /// Number of answers to the same request that came too slowly before.
-    pub(crate) dropped_before: u32,
+    /// How often the same request was given up before.
+    pub(crate) given_up: u32,
 }
 
 /// A complete answer.
@@ -231,7 +231,7 @@ async fn watched(
         loop {
             tokio::time::sleep(LOOK).await;
             let progress = AnswerProgress { bytes: came.load(Relaxed), expected_bytes, elapsed: began.elapsed() };
-            if limits.drips.lock().is_dripping(&progress, limits.dropped_before) {
+            if limits.drips.lock().is_dripping(&progress, limits.given_up) {
                 return progress;
             }
         }

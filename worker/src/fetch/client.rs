@@ -15,7 +15,7 @@ use futures::future::{Either, select};
 use object_store::{GetOptions, path::Path};
 use parking_lot::Mutex;
 use spdl_accounting::{StageCounters, nanoseconds};
-use spdl_feed::requests::{DripPolicy, HedgePolicy};
+use spdl_feed::requests::{DripPolicy, HedgePolicy, patience};
 use spdl_insight::{SlowObject, StoreStats};
 use spdl_types::backoff::Backoff;
 
@@ -40,10 +40,12 @@ pub struct RetrySettings {
     pub first_delay: Duration,
     /// Upper bound of the delay. Default: 5 s. When raised, a store that is back is noticed later.
     pub max_delay: Duration,
-    /// Limit for one request. Default: 60 s. When raised, a very slow connection is given up later.
+    /// Limit for one request. Default: 60 s. It doubles with each time that the request is given up after the first. When raised, a very slow
+    /// connection is given up later.
     pub request_timeout: Duration,
-    /// Limit for which a store may send nothing, before or within an answer. Default: 10 s. When raised, a connection
-    /// that hangs is given up later; when lowered, slow answers of a busy store are thrown away.
+    /// Limit for which a store may send nothing, before or within an answer. Default: 10 s. It doubles as the limit for one
+    /// request does. When raised, a connection that hangs is given up later; when lowered, slow answers of a busy store are
+    /// thrown away.
     pub silence_timeout: Duration,
     /// Percentage of requests that may be made a second time because the first is slow; 0 for none. Default: 3. When
     /// raised, the store gets more load exactly when it is slow.
@@ -94,6 +96,8 @@ type Etags = [String; 2];
 
 /// Maximum number of objects whose etags are kept.
 const MAX_OTHER_ETAGS: usize = 10_000;
+/// The limits of a request grow to at most this many times as long.
+const MAX_PATIENCE: u32 = 16;
 
 /// Counts what the statistics of the stage do not contain.
 #[derive(Debug, Default)]
@@ -147,16 +151,16 @@ impl StoreClient {
 
     /// Requests until a complete answer or a final refusal comes.
     pub(crate) async fn get(&self, target: &RequestTarget<'_>, options: &GetOptions) -> Result<Response, RequestError> {
-        let (mut failures, mut refusals, mut dropped) = (0, 0, 0);
+        let (mut failures, mut refusals, mut given_up) = (0, 0, 0);
         let mut outage = None;
         loop {
-            let failed = match self.attempt(target, options, dropped).await {
+            let failed = match self.attempt(target, options, given_up).await {
                 Ok(got) => return Ok(got),
                 Err(failed) => failed,
             };
             let (cause, retry_after) = match &failed {
                 RequestError::Later { cause, retry_after, kind } => {
-                    dropped += u32::from(*kind == LaterKind::Drip);
+                    given_up += u32::from(matches!(kind, LaterKind::Drip | LaterKind::Timeout));
                     self.counts.note(*kind);
                     (cause.clone(), retry_after.unwrap_or_default())
                 }
@@ -181,12 +185,12 @@ impl StoreClient {
         }
     }
 
-    /// Makes one request, and a hedge if it is slow. Of the attempts before, `dropped` had an answer that came too slowly.
+    /// Makes one request, and a hedge if it is slow. Of the attempts before, `given_up` took too long.
     async fn attempt(
         &self,
         target: &RequestTarget<'_>,
         options: &GetOptions,
-        dropped: u32,
+        given_up: u32,
     ) -> Result<Response, RequestError> {
         let _permit = match self.limits.requests.try_acquire() {
             Some(permit) => permit,
@@ -198,7 +202,7 @@ impl StoreClient {
         let _in_flight = (self.units.enter(ReadState::InFlight), self.limits.count(ReadUse::InFlight));
         let wanted = wanted_bytes(options);
         let started = Instant::now();
-        let result = self.race(target, options, wanted, dropped).await;
+        let result = self.race(target, options, wanted, given_up).await;
         match &result {
             Ok(got) => {
                 let bytes = got.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
@@ -226,9 +230,9 @@ impl StoreClient {
         target: &RequestTarget<'_>,
         options: &GetOptions,
         wanted: Option<u64>,
-        dropped: u32,
+        given_up: u32,
     ) -> Result<Response, RequestError> {
-        let first = pin!(self.ask(target, options, dropped));
+        let first = pin!(self.ask(target, options, given_up));
         let Some(slow_after) = wanted.and_then(|bytes| self.policy.lock().slow_after(bytes)) else {
             return first.await;
         };
@@ -248,7 +252,7 @@ impl StoreClient {
         };
         let _in_flight = self.units.enter(ReadState::InFlight);
         self.counts.hedges.fetch_add(1, Relaxed);
-        let (result, hedge_won) = match select(first, pin!(self.ask(target, options, dropped))).await {
+        let (result, hedge_won) = match select(first, pin!(self.ask(target, options, given_up))).await {
             Either::Left((Err(_), hedge)) => (hedge.await, true),
             Either::Right((Err(_), first)) => (first.await, false),
             Either::Left((result, _)) => (result, false),
@@ -262,11 +266,12 @@ impl StoreClient {
         &self,
         target: &RequestTarget<'_>,
         options: &GetOptions,
-        dropped: u32,
+        given_up: u32,
     ) -> Result<Response, RequestError> {
         self.counts.requests.fetch_add(1, Relaxed);
-        let RetrySettings { request_timeout, silence_timeout: silence, .. } = self.retry;
-        let limits = AnswerLimits { silence, drips: &self.drips, dropped_before: dropped };
+        let patience = patience(given_up).min(MAX_PATIENCE);
+        let [request_timeout, silence] = [self.retry.request_timeout, self.retry.silence_timeout].map(|limit| limit * patience);
+        let limits = AnswerLimits { silence, drips: &self.drips, given_up };
         let asked = tokio::time::timeout(request_timeout, target.ask(options.clone(), &limits)).await;
         asked.unwrap_or_else(|_| Err(RequestError::timeout("no whole answer", request_timeout)))
     }

@@ -8,6 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -28,6 +29,8 @@ pub enum StoreFault {
     Cut,
     /// One bit is flipped.
     FlippedBit,
+    /// The answer begins after half a second.
+    Late,
     /// No answer ever comes.
     Hang,
 }
@@ -124,6 +127,7 @@ impl StoreLayer for FlakyStore {
             Some(StoreFault::Denied) => {
                 return Err(Error::PermissionDenied { path: location.to_string(), source: "403 forbidden".into() });
             }
+            Some(StoreFault::Late) => tokio::time::sleep(Duration::from_millis(500)).await,
             Some(StoreFault::Hang) => std::future::pending().await,
             _ => {}
         }

@@ -196,6 +196,16 @@ async fn failed_cut_and_hanging_requests_are_repeated_for_ever_and_refusals_are_
 }
 
 #[tokio::test]
+async fn a_store_of_which_each_answer_comes_after_the_limit_answers_in_the_end() {
+    let fixture = fixture(1).await;
+    let fetcher = fixture.fetcher(0, None);
+    let block = fixture.block(0);
+    fixture.store.fail_next([StoreFault::Late; 1000]);
+    fixture.check(&fetcher.fetch(&block, vec![10..20]).await.unwrap(), 10..20);
+    assert!(fetcher.store_stats().timeouts > 0);
+}
+
+#[tokio::test]
 async fn the_reason_that_delays_a_shard_is_reported_while_it_lasts() {
     let fixture = fixture(1).await;
     let fetcher = fixture.fetcher(0, None);

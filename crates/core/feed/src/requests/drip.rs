@@ -1,8 +1,7 @@
 //! The policy of answers that drip: decides when an answer comes so slowly that it is dropped and asked for again.
 //!
 //! An answer is judged by its own rate: the time that all of it would take is compared with the time that answers of its size
-//! take. A request gets twice the time with each answer that was dropped after the first, so a store that has become slow as a
-//! whole answers each request in the end. Nothing is dropped while many answers are: then the store is slow and not the
+//! take. A request gets twice the time with each try that was given up after the first. Nothing is dropped while many answers are: then the store is slow and not the
 //! answer, and to ask again would make it slower.
 
 use std::time::Duration;
@@ -32,6 +31,14 @@ pub struct AnswerProgress {
     pub elapsed: Duration,
 }
 
+/// Returns how many times as long as the first a request may take of which `given_up` were given up before, because they were
+/// silent, slow, or took too long: twice as long with each one after the first. So a store that has become slow as a whole
+/// answers each request in the end.
+#[must_use]
+pub fn patience(given_up: u32) -> u32 {
+    1 << given_up.saturating_sub(1).min(16)
+}
+
 /// The recent durations of answers, and how many of them were dropped.
 #[derive(Debug)]
 pub struct DripPolicy {
@@ -59,11 +66,11 @@ impl DripPolicy {
         self.dropped = self.dropped << 1 | 1;
     }
 
-    /// Returns whether an answer is to be dropped, whose request had `dropped_before` answers dropped.
+    /// Returns whether an answer is to be dropped, whose request was `given_up` times before.
     #[must_use]
-    pub fn is_dripping(&self, progress: &AnswerProgress, dropped_before: u32) -> bool {
+    pub fn is_dripping(&self, progress: &AnswerProgress, given_up: u32) -> bool {
         let AnswerProgress { bytes, expected_bytes, elapsed } = *progress;
-        let patience = 1 << dropped_before.saturating_sub(1).min(16);
+        let patience = patience(given_up);
         if elapsed < FIRST_LOOK * patience || self.dropped.count_ones() >= MAX_DROPPED {
             return false;
         }

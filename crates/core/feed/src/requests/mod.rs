@@ -5,5 +5,5 @@ mod drip;
 mod durations;
 mod hedge;
 
-pub use drip::{AnswerProgress, DripPolicy};
+pub use drip::{AnswerProgress, DripPolicy, patience};
 pub use hedge::HedgePolicy;
