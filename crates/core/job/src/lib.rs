@@ -54,7 +54,7 @@ pub use view::ViewFile;
 
 use serde::{Deserialize, Serialize};
 
-use spdl_order::PlanError;
+use spdl_order::{EpochEnd, OrderParams, PlanError};
 use spdl_types::Fingerprint;
 
 /// What happens to a sample whose bytes are right but do not decode.

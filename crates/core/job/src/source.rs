@@ -58,7 +58,8 @@ impl Job {
     }
 
     /// Returns both jobs without the digests that only one of them has.
-    pub(crate) fn with_common_sources(&self, other: &Self) -> (Self, Self) {
+    #[must_use]
+    pub fn with_common_sources(&self, other: &Self) -> (Self, Self) {
         let (mut one, mut other) = (self.clone(), other.clone());
         for (one, other) in one.callables().zip(other.callables()) {
             if one.source.is_none() || other.source.is_none() {
@@ -76,7 +77,7 @@ impl Job {
 
 impl Column {
     /// Returns what makes the column's values, if it is a function of the user's.
-    pub(crate) const fn callable_mut(&mut self) -> Option<&mut Callable> {
+    pub const fn callable_mut(&mut self) -> Option<&mut Callable> {
         match (&mut self.transform, &mut self.kind) {
             (Some(transform), _) => Some(&mut transform.function),
             (None, ColumnKind::Returned(returned)) => Some(&mut returned.call.function),
