@@ -14,38 +14,38 @@ from typing import Any, Literal, TypedDict
 
 
 class _JobRequired(TypedDict):
-    #: Folder or URL of the dataset: that of its manifest.
+    #: The folder or URL that `spdl-ctl pack` or `spdl-ctl index` wrote: a path, or `s3://`, `gs://`, `az://`, `http://`, `https://`, `hf://`. A relative path starts at the folder of the job file. Passwords do not belong here: credentials come from the environment of the store's client.
     dataset: str | os.PathLike[str]
-    #: Samples of one step over all ranks.
+    #: Samples of one step over all ranks, 1 to 16777216; each rank gets an even share.
     global_batch: int
-    #: Name by which trainers ask for it: 1 to 128 of A-Z a-z 0-9 . _ -
+    #: The name by which trainers ask for the job: 1 to 128 of `A-Z a-z 0-9 . _ -`.
     name: str
 
 
 class Job(_JobRequired, total=False):
-    """A job file. Every key is explained in `examples/imagenet-train.toml`."""
+    """A job file: what is delivered, in which order, and as which arrays. Every key is explained in `docs/reference/job.md`."""
 
-    #: What happens to a sample that does not decode or lacks a field. Without it `substitute`, or `mask` for an evaluation.
+    #: What happens to a sample that does not decode or lacks a field. Default: `substitute`; `mask` for an evaluation, which is one epoch with `shuffle = false` that delivers every sample.
     bad_samples: Literal["substitute", "mask", "fail"] | None
-    #: The columns of a batch, in order: a [[column]] table for each, 1 to 64 of them.
+    #: The columns of a batch, in order, each in a table `[[column]]`. With those that functions add, a job has 1 to 64 of them. Default: none, which needs a `function`.
     column: Sequence[Column]
-    #: What happens when fewer samples than a global batch are left in an epoch. Without it `drop`, or `partial` for an evaluation.
+    #: What happens when fewer samples than a global batch are left in an epoch. Default: `drop`; `partial` for one epoch with `shuffle = false`.
     epoch_end: Literal["drop", "pad", "continuous", "exact", "partial"] | None
-    #: How often the dataset is gone through.
+    #: How often the job goes through the dataset, at least once.
     epochs: int
-    #: Functions that take several fields or columns and return several columns: a `[[function]]` table for each.
+    #: Functions of the user's that take several values of a sample and return several columns, each in a table `[[function]]`. Default: none.
     function: Sequence[Function]
-    #: Distinct bad samples, as a fraction of the dataset, above which the job fails. Without it 0.001, and at least ten samples.
+    #: The job fails when more of the dataset's samples than this fraction are bad, 0 to 1. Default: 0.001, and at least ten samples.
     max_bad_fraction: float | None
-    #: How samples are mixed in pairs; without, they are not.
+    #: How samples are mixed in pairs, as in mixup and cutmix. Default: they are not mixed.
     mix: Mix | None
-    #: How well samples are shuffled, against what it costs to read them.
+    #: How well samples are shuffled, against what it costs to read them. Default: chosen for the dataset when the job is created.
     order: Order | None
     #: Decides the order and every random crop and flip.
     seed: int
-    #: Whether samples are shuffled; without, they come in the order of the manifest.
+    #: Whether samples are shuffled. If not, they come in the order of the manifest.
     shuffle: bool
-    #: Which samples of the dataset are delivered; without, all are.
+    #: Which samples of the dataset are delivered. Default: all.
     view: View | None
 
 
@@ -53,82 +53,82 @@ _ColumnKeywords = TypedDict("_ColumnKeywords", {"from": "str"}, total=True)
 
 
 class _ColumnRequired(_ColumnKeywords):
-    #: How the field becomes an array.
+    #: The kind of the column: how the field becomes an array.
     decode: Literal["image", "int", "json", "bytes", "box_class", "tensor", "float", "text", "category", "mask", "boxes", "box_labels", "one_hot", "geometry", "image_size", "bool"]
-    #: Name in the batch.
+    #: The column's name in the batch.
     name: str
 
 
 class Column(_ColumnRequired, total=False):
     """One `[[column]]` of a job file."""
 
-    #: Arguments of the function or the class, by name.
+    #: Arguments of the function by name, or of the class when its object is made. Default: none.
     arguments: dict[str, Any] | None
-    #: For tensor: the name of the array in a .npz file that has several.
+    #: For tensor: the name of the array in an `.npz` file. Default: the only one.
     array: str | None
-    #: For images: the colour that shows through transparent pixels. Without it, opacity is ignored.
+    #: For image: the colour that shows through transparent pixels. The picture is laid on it before any operation, as Pillow's `alpha_composite` does it, within one level. Default: none; opacity is ignored.
     background: int | Sequence[int] | None
-    #: For one_hot: the number of classes.
+    #: For one_hot: the number of classes. Default: the number of `names`.
     classes: int | None
-    #: For images: the channels.
+    #: For image: the channels. Default: `rgb`.
     color: Literal["rgb", "bgr", "rgba", "gray", "gray_alpha"] | None
-    #: For images: the bits of a value, 8, 16 or 32.
+    #: For image: the bits of a value. Default: 8 for `u8`, 16 for `u16`, and for floats that of the picture.
     depth: Literal[8, 16, 32] | None
-    #: Type of the elements.
+    #: The type of the elements, one of those of the column's kind. Default: the kind's first.
     dtype: Literal["u8", "i32", "i64", "f16", "bf16", "f32", "f64", "i8", "u16", "i16", "u32", "u64", "bool"] | None
-    #: For tensor: how the field stores the array.
+    #: For tensor: how the field stores the array. Default: `numpy`.
     encoding: Literal["numpy", "raw"] | None
-    #: For mask: the image column whose crops, flips and other moves of pixels it follows. For boxes: the image column whose crops, flips and other moves of pixels they follow. For box_labels: the boxes column whose boxes they are of. For geometry: the image column whose picture it is of. For image_size: the image column whose picture it is of.
+    #: For mask: the name of the `image` column that the mask is of. Required. For boxes: the name of the `image` column that they are of. Required. For box_labels: the name of the `boxes` column. Required. For geometry: the name of the `image` column that it is of. Required. For image_size: the name of the `image` column that it is of. Required.
     follows: str | None
-    #: For boxes: the numbers that give one in the batch.
+    #: For boxes: the numbers that give a box in the batch. Default: `xyxy`.
     format: Literal["xyxy", "xywh", "cxcywh"] | None
-    #: For mask: the class of pixels that are beyond the picture.
+    #: For mask: the class of the pixels that are beyond the picture, where it was padded or turned. Default: 255.
     ignore_index: int | None
-    #: For box_labels: the key of COCO's annotations that has the label, a number or a name.
+    #: For box_labels: the key of COCO's annotations that has the label, a number or a name. Default: `category_id`.
     key: str | None
-    #: For images: order of the dimensions.
+    #: For image: the order of the dimensions. Default: `nhwc`.
     layout: Literal["nhwc", "nchw"] | None
-    #: For bytes: the most of one sample; a longer one is a bad sample. For text: the most bytes of one sample in UTF-8; a longer one is a bad sample.
+    #: For bytes: the length of the longest value, 1 to 1073741824. A longer value is a bad sample. It reserves no memory. Default: 1048576. For text: the length of the longest value in UTF-8, 1 to 1073741824. A longer value is a bad sample. It reserves no memory. Default: 1048576.
     max_bytes: int | None
-    #: For images of which samples have lists of any length: the most of one sample; one with more is a bad sample. For tensor whose samples differ in their first dimension: the most rows of one sample; one with more is a bad sample. For boxes: the most of one sample; one with more is a bad sample.
+    #: For image: for a field that is a list of pictures, the most pictures of one sample, 1 to 65536. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one picture. For tensor: for samples that differ in their first dimension, the most rows of one sample. A sample with more is a bad sample. It reserves no memory. Default: none; samples have one shape. For boxes: the most boxes that are left in one sample, 1 to 1048576. A sample with more is a bad sample. It reserves no memory. Required.
     max_rows: int | None
-    #: For boxes: the least width and height, in pixels of the result.
+    #: For boxes: the least width and height of what is left, in pixels of the result, 0 to 16384. Default: 1.
     min_size: float | None
-    #: For boxes: the least share of a box that has to be left in the picture.
+    #: For boxes: the least share of a box's area that has to be left, 0 to 1. Boxes of which less is left are left out. Default: 0.1.
     min_visible: float | None
-    #: For category: the names, whose numbers are 0, 1, 2 and so on. Without it they are the dataset's classes. For box_labels: the names, whose numbers are 0, 1, 2 and so on. Without it they are the dataset's classes. For one_hot: the names of the classes, as for category. Without it a field holds the number of its class, or the name of one of the dataset's classes.
+    #: For category: the names, whose numbers are 0, 1, 2 and so on: 1 to 100000 of them. A sample with another name is a bad sample. Default: the dataset's classes. For box_labels: the names, whose numbers are 0, 1, 2 and so on. A sample with another name is a bad sample. Default: the dataset's classes. For one_hot: the names of the classes, as for category. Default: none; the field holds the number of its class, or the name of one of the dataset's classes.
     names: Sequence[str] | None
-    #: For images of a float type: (value / 255 - mean) / std of each channel.
+    #: For image: for a float type, `(value - mean) / std` of each channel, where values of 8 bits are divided by 255 first. Default: none; values of 8 bits are divided by 255 all the same.
     normalise: Normalise | None
-    #: For boxes: whether the numbers are shares of the picture's width and height, and not pixels.
+    #: For boxes: whether the numbers are shares of the picture's width and height, and not pixels. Default: `false`.
     normalised: bool | None
-    #: For images: steps from the picture to the array, in order. The last has to give a fixed size.
+    #: For image: the operations from the picture to the array, in order. The last one has to give a fixed size. Required.
     ops: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations]
-    #: For json: the keys from the root to the number, with dots between.
+    #: For json: the keys from the root to the number, separated by dots, such as `camera.exposure`. An index in a list is a number. Required.
     path: str | None
-    #: For images of which samples have lists of one length: the number; a sample with another one is bad.
+    #: For image: for a field that is a list of pictures, the number of pictures that each sample has, 1 to 65536. A sample with another number is a bad sample. Default: none; samples have one picture.
     pictures: int | None
-    #: What the function returns, where it differs from what it takes.
+    #: What the function returns, where it differs from what it gets. Default: the type and shape that the function gets.
     returns: Returns | None
-    #: For tensor: the shape of one sample; [] for a number. With `max_rows`, the shape of a row.
+    #: For tensor: the shape of one sample, at most 8 sides; `[]` is a number. With `max_rows`, the shape of a row. An array of another shape is a bad sample, unless it has one dimension and as many elements. Required.
     shape: Sequence[int] | None
-    #: The digest of the source of the function in Python. Set when the job is created.
+    #: The digest of the source of the Python function, if that is found. A worker with another source refuses the job. Default: set when the job is created.
     source_digest: str | None
-    #: For boxes: how the field stores them.
+    #: For boxes: how the field stores them. Required.
     stored_as: Literal["voc", "coco", "xyxy", "xywh", "cxcywh"] | None
-    #: What makes the value: a function or a class in Python, `package.module:function`, or a function in Rust, `module::function@version`.
+    #: A function in Python, as `package.module:function`, that is called with each decoded value, or a class, whose object is. Or a function in Rust, as `module::function@version`. Default: none.
     transform: str | Callable[..., Any]
 
 
 class _NormaliseRequired(TypedDict):
-    #: Mean of each channel, in 0..1.
+    #: The mean of each channel, in 0 to 1: of red, green and blue, unless there is another `color`. Means of values from 0 to 255, such as 123.675, are refused.
     mean: Sequence[float]
-    #: Standard deviation of each channel, in 0..1; not zero.
+    #: The standard deviation of each channel, in 0 to 1; not zero.
     std: Sequence[float]
 
 
 class Normalise(_NormaliseRequired, total=False):
-    """Per-channel normalisation: `(value / 255 - mean) / std`."""
+    """The mean and the standard deviation of each channel, in the order of the channels."""
 
     pass
 
@@ -136,73 +136,73 @@ class Normalise(_NormaliseRequired, total=False):
 class Operations(TypedDict, total=False):
     """An operation: one of these keys."""
 
-    #: Crops to the sample's bounding box, as the record's VOC annotation gives it.
+    #: Crops to the sample's bounding box, as its Pascal VOC annotation gives it.
     crop_box: CropBox | str
-    #: Crops a random rectangle and resizes it (Szegedy et al., CVPR 2015; torchvision's sampling).
+    #: Crops a random rectangle and resizes it to `size` (Szegedy et al., CVPR 2015; torchvision's sampling).
     random_resized_crop: RandomResizedCrop | int | Sequence[int]
-    #: Resizes: one number gives the shorter side and keeps the aspect ratio, two give height and width.
+    #: Resizes. One number is the length of the shorter side and keeps the aspect ratio; `[height, width]` is exact.
     resize: Resize | int | Sequence[int]
-    #: Cuts the middle out; a picture that is smaller is padded with zeros.
+    #: Cuts out the middle. A smaller picture is padded with zeros.
     center_crop: CenterCrop | int | Sequence[int]
     #: Mirrors left to right.
     random_flip: RandomFlip | float
-    #: Mixes the picture with several that random chains of operations make of it (Hendrycks et al., ICLR 2020; torchvision's operations).
+    #: Mixes the picture with those that `mixture_width` random chains of operations make of it (Hendrycks et al., ICLR 2020; torchvision's operations).
     aug_mix: AugMix | int
     #: Changes brightness, contrast, saturation and hue by random factors, in random order.
     color_jitter: ColorJitter | float | Sequence[float] | None
-    #: Cuts out the corners, top left, top right, bottom left and bottom right, and the middle: five pictures of one, for evaluation. It has to be the last operation.
+    #: Cuts out the corners, top left, top right, bottom left and bottom right, and the middle: five pictures of one, for evaluation. It has to be the last operation. A picture that is smaller is a bad sample.
     five_crop: FiveCrop | int | Sequence[int]
-    #: Blurs the picture with a random standard deviation.
+    #: Blurs with a kernel of `kernel_size`, which reflects the picture at its border, and a random standard deviation.
     gaussian_blur: GaussianBlur | int
     grayscale: dict[str, Any]
-    #: Resizes the picture so that it fits, and pads what is left, half on each side.
+    #: Resizes the picture so that it fits into `size`, and pads what is left, half on each side.
     letterbox: Letterbox | int | Sequence[int]
-    #: Pads the picture.
+    #: Adds pixels around the picture.
     pad: Pad | int | Sequence[int]
-    #: Applies random operations of one strength (Cubuk et al., NeurIPS 2020; torchvision's operations).
+    #: Applies `num_ops` of 14 operations, drawn anew each, all of strength `magnitude` (Cubuk et al., NeurIPS 2020; torchvision's operations).
     rand_augment: RandAugment | int
-    #: Sharpens or blurs the picture.
+    #: Sharpens or smooths the picture.
     random_adjust_sharpness: RandomAdjustSharpness | float
-    #: Rotates, moves, scales and shears the picture round its middle, by random amounts.
+    #: Rotates, moves, scales and shears round the middle, by random amounts.
     random_affine: RandomAffine | float | Sequence[float]
-    #: Applies several operations, all or none.
+    #: Applies all `transforms` or none of them.
     random_apply: RandomApply | Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations]
     #: Stretches each channel, so that its least value becomes 0 and its greatest one 255.
     random_autocontrast: RandomAutocontrast | float
-    #: Applies one of several operations.
+    #: Applies one of the `transforms`.
     random_choice: RandomChoice | Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations]
-    #: Cuts a rectangle out at a random place.
+    #: Pads, then cuts out `size` at a random place. A picture that is smaller is a bad sample, unless `pad_if_needed`.
     random_crop: RandomCrop | int | Sequence[int]
     #: Equalizes the histogram of each channel.
     random_equalize: RandomEqualize | float
-    #: Erases a random rectangle (Zhong et al., AAAI 2020; torchvision's sampling).
+    #: Paints a random rectangle (Zhong et al., AAAI 2020; torchvision's sampling).
     random_erasing: RandomErasing | float
     #: Makes the picture grey; it still has three channels, which are equal.
     random_grayscale: RandomGrayscale | float
-    #: Inverts the values: 255 minus each.
+    #: Subtracts each value from 255.
     random_invert: RandomInvert | float
-    #: Moves the corners of the picture inwards by random amounts.
+    #: Moves the corners inwards by random amounts.
     random_perspective: RandomPerspective | float
-    #: Keeps the highest bits of each value.
+    #: Keeps the highest `bits` of each value.
     random_posterize: RandomPosterize | int
-    #: Rotates the picture by a random angle.
+    #: Rotates round the middle by a random angle, counter-clockwise.
     random_rotation: RandomRotation | float | Sequence[float]
     #: Inverts all values of at least `threshold`.
     random_solarize: RandomSolarize | float
     #: Mirrors top to bottom.
     random_vertical_flip: RandomVerticalFlip | float
-    #: Cuts out what `five_crop` does, and then the same of the mirrored picture: ten pictures of one, for evaluation. It has to be the last operation.
+    #: Cuts out what `five_crop` does, and then the same of the mirrored picture: ten pictures of one, for evaluation. It has to be the last operation. A picture that is smaller is a bad sample.
     ten_crop: TenCrop | int | Sequence[int]
-    #: Applies one random operation of random strength (Müller and Hutter, ICCV 2021; torchvision's operations).
+    #: Applies one of the operations of `rand_augment`, of random strength (Müller and Hutter, ICCV 2021; torchvision's operations).
     trivial_augment_wide: TrivialAugmentWide | int
 
 
 class CropBox(TypedDict, total=False):
-    """Crops to the sample's bounding box, as the record's VOC annotation gives it."""
+    """Crops to the sample's bounding box, as its Pascal VOC annotation gives it."""
 
-    #: Field that holds the annotation.
+    #: The field that holds the annotation.
     field: str
-    #: Widens the box on each side by this fraction of its size.
+    #: Widens the box on each side by this share of its size, 0 to 10.
     margin: float
 
 
@@ -212,17 +212,17 @@ class _RandomResizedCropRequired(TypedDict):
 
 
 class RandomResizedCrop(_RandomResizedCropRequired, total=False):
-    """Crops a random rectangle and resizes it (Szegedy et al., CVPR 2015; torchvision's sampling)."""
+    """Crops a random rectangle and resizes it to `size` (Szegedy et al., CVPR 2015; torchvision's sampling)."""
 
-    #: Whether the weights of a picture that becomes smaller take in all of its pixels.
+    #: Whether the weights of a picture that becomes smaller take in all of its pixels. `false`, with `bilinear`, weights only the four pixels around, as OpenCV does. Default: `true`.
     antialias: bool
-    #: Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    #: Whether a JPEG is decoded in full size before it is resized, for torchvision's pixels. Decoding then takes longer: several times where pictures are much larger than the result. Default: `false`.
     full_decode: bool
-    #: How pixels are weighted.
+    #: How pixels are weighted, as in Pillow and torchvision. All but `bilinear` work on the decoded picture or crop, which takes longer: a JPEG is then decoded in full size. Default: `bilinear`.
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
-    #: Range of the crop's aspect ratio (width / height).
+    #: The range of the crop's aspect ratio, width / height.
     ratio: Sequence[float]
-    #: Range of the crop's area as a fraction of the picture's.
+    #: The range of the crop's area, as a share of the picture's.
     scale: Sequence[float]
 
 
@@ -232,13 +232,13 @@ class _ResizeRequired(TypedDict):
 
 
 class Resize(_ResizeRequired, total=False):
-    """Resizes: one number gives the shorter side and keeps the aspect ratio, two give height and width."""
+    """Resizes. One number is the length of the shorter side and keeps the aspect ratio; `[height, width]` is exact."""
 
-    #: Whether the weights of a picture that becomes smaller take in all of its pixels.
+    #: Whether the weights of a picture that becomes smaller take in all of its pixels. `false`, with `bilinear`, weights only the four pixels around, as OpenCV does. Default: `true`.
     antialias: bool
-    #: Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    #: Whether a JPEG is decoded in full size before it is resized, for torchvision's pixels. Decoding then takes longer: several times where pictures are much larger than the result. Default: `false`.
     full_decode: bool
-    #: How pixels are weighted.
+    #: How pixels are weighted, as in Pillow and torchvision. All but `bilinear` work on the decoded picture or crop, which takes longer: a JPEG is then decoded in full size. Default: `bilinear`.
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 
 
@@ -248,7 +248,7 @@ class _CenterCropRequired(TypedDict):
 
 
 class CenterCrop(_CenterCropRequired, total=False):
-    """Cuts the middle out; a picture that is smaller is padded with zeros."""
+    """Cuts out the middle. A smaller picture is padded with zeros."""
 
     pass
 
@@ -261,34 +261,34 @@ class RandomFlip(TypedDict, total=False):
 
 
 class AugMix(TypedDict, total=False):
-    """Mixes the picture with several that random chains of operations make of it (Hendrycks et al., ICLR 2020; torchvision's"""
+    """Mixes the picture with those that `mixture_width` random chains of operations make of it (Hendrycks et al., ICLR 2020; torchvision's operations)."""
 
     #: Whether brightness, saturation, contrast and sharpness are among the operations.
     all_ops: bool
-    #: Parameter of the distributions of the weights: the smaller, the more does one of the pictures prevail.
+    #: The parameter of the distributions of the weights, those of Dirichlet: the smaller, the more does one of the pictures prevail.
     alpha: float
-    #: Operations of a chain; -1 draws 1 to 3 for each.
+    #: The operations of a chain, 1 to 10; -1 draws 1 to 3 for each.
     chain_depth: int
     #: Colour of what lies beyond the picture. Default: black, which bilinear interpolation blends with as with pixels.
     fill: int | Sequence[int] | None
     #: How values between pixels are made.
     interpolation: Literal["nearest", "bilinear"]
-    #: Number of chains.
+    #: The number of chains; each costs as much as its operations.
     mixture_width: int
-    #: The greatest strength of an operation, 1 to 10.
+    #: The greatest strength of an operation.
     severity: int
 
 
 class ColorJitter(TypedDict, total=False):
     """Changes brightness, contrast, saturation and hue by random factors, in random order."""
 
-    #: Range of the factor of the brightness; a number `n` is 1 - n to 1 + n. Default: not changed.
+    #: The range of the factor of the brightness, 0 to 1000: 0 gives black, and 1 changes nothing. A number `n` is `[1 - n, 1 + n]`, but not below 0. Default: not changed.
     brightness: float | Sequence[float] | None
-    #: Range of the factor of the contrast; a number `n` is 1 - n to 1 + n. Default: not changed.
+    #: The range of the factor of the contrast, 0 to 1000: 0 gives the mean grey, and 1 changes nothing. A number `n` is `[1 - n, 1 + n]`, but not below 0. Default: not changed.
     contrast: float | Sequence[float] | None
-    #: Range of the turn of the hue, -0.5 to 0.5; a number `n` is -n to n. Default: not changed.
+    #: The range of the turn of the hue, as a part of the circle, -0.5 to 0.5. A number `n` is `[-n, n]`. Default: not changed.
     hue: float | Sequence[float] | None
-    #: Range of the factor of the saturation; a number `n` is 1 - n to 1 + n. Default: not changed.
+    #: The range of the factor of the saturation, 0 to 1000: 0 gives the grey picture, and 1 changes nothing. A number `n` is `[1 - n, 1 + n]`, but not below 0. Default: not changed.
     saturation: float | Sequence[float] | None
 
 
@@ -298,20 +298,20 @@ class _FiveCropRequired(TypedDict):
 
 
 class FiveCrop(_FiveCropRequired, total=False):
-    """Cuts out the corners, top left, top right, bottom left and bottom right, and the middle: five pictures of one, for"""
+    """Cuts out the corners, top left, top right, bottom left and bottom right, and the middle: five pictures of one, for evaluation. It has to be the last operation. A picture that is smaller is a bad sample."""
 
     pass
 
 
 class _GaussianBlurRequired(TypedDict):
-    #: Width and height of the kernel in pixels, odd.
+    #: The width and height of the kernel in pixels, odd.
     kernel_size: int
 
 
 class GaussianBlur(_GaussianBlurRequired, total=False):
-    """Blurs the picture with a random standard deviation."""
+    """Blurs with a kernel of `kernel_size`, which reflects the picture at its border, and a random standard deviation."""
 
-    #: Standard deviation in pixels, or its range.
+    #: The standard deviation in pixels, or its range, above 0 and at most 1000.
     sigma: float | Sequence[float]
 
 
@@ -321,25 +321,25 @@ class _LetterboxRequired(TypedDict):
 
 
 class Letterbox(_LetterboxRequired, total=False):
-    """Resizes the picture so that it fits, and pads what is left, half on each side."""
+    """Resizes the picture so that it fits into `size`, and pads what is left, half on each side."""
 
-    #: Whether the weights of a picture that becomes smaller take in all of its pixels.
+    #: Whether the weights of a picture that becomes smaller take in all of its pixels. `false`, with `bilinear`, weights only the four pixels around, as OpenCV does. Default: `true`.
     antialias: bool
     #: Colour of what is added.
     fill: int | Sequence[int]
-    #: Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    #: Whether a JPEG is decoded in full size before it is resized, for torchvision's pixels. Decoding then takes longer: several times where pictures are much larger than the result. Default: `false`.
     full_decode: bool
-    #: How pixels are weighted.
+    #: How pixels are weighted, as in Pillow and torchvision. All but `bilinear` work on the decoded picture or crop, which takes longer: a JPEG is then decoded in full size. Default: `bilinear`.
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 
 
 class _PadRequired(TypedDict):
-    #: Pixels that are added.
+    #: The pixels to add.
     padding: int | Sequence[int]
 
 
 class Pad(_PadRequired, total=False):
-    """Pads the picture."""
+    """Adds pixels around the picture."""
 
     #: Colour of what is added.
     fill: int | Sequence[int]
@@ -348,59 +348,59 @@ class Pad(_PadRequired, total=False):
 
 
 class RandAugment(TypedDict, total=False):
-    """Applies random operations of one strength (Cubuk et al., NeurIPS 2020; torchvision's operations)."""
+    """Applies `num_ops` of 14 operations, drawn anew each, all of strength `magnitude` (Cubuk et al., NeurIPS 2020; torchvision's operations)."""
 
     #: Colour of what lies beyond the picture. Default: black, which bilinear interpolation blends with as with pixels.
     fill: int | Sequence[int] | None
     #: How values between pixels are made.
     interpolation: Literal["nearest", "bilinear"]
-    #: Strength of the operations.
+    #: The strength, below `num_magnitude_bins`.
     magnitude: int
-    #: Number of different strengths.
+    #: The number of strengths, 2 to 1000.
     num_magnitude_bins: int
-    #: Number of operations that are applied, one after the other.
+    #: The number of operations, which are applied one after the other.
     num_ops: int
 
 
 class _RandomAdjustSharpnessRequired(TypedDict):
-    #: 0 blurs, 1 changes nothing, 2 sharpens.
+    #: 0 smooths, 1 changes nothing, 2 sharpens.
     sharpness_factor: float
 
 
 class RandomAdjustSharpness(_RandomAdjustSharpnessRequired, total=False):
-    """Sharpens or blurs the picture."""
+    """Sharpens or smooths the picture."""
 
     #: Probability.
     p: float
 
 
 class _RandomAffineRequired(TypedDict):
-    #: Range of the angle in degrees, clockwise; a number `n` is -n to n.
+    #: The range of the angle in degrees, clockwise, -3600 to 3600. A number `n` is `[-n, n]`.
     degrees: float | Sequence[float]
 
 
 class RandomAffine(_RandomAffineRequired, total=False):
-    """Rotates, moves, scales and shears the picture round its middle, by random amounts."""
+    """Rotates, moves, scales and shears round the middle, by random amounts."""
 
     #: Colour of what lies beyond the picture.
     fill: int | Sequence[int]
     #: How values between pixels are made.
     interpolation: Literal["nearest", "bilinear"]
-    #: Range of the factor of the size. Default: none.
+    #: The range of the factor of the size, 0.001 to 1000. Default: none.
     scale: Sequence[float] | None
-    #: Range of the shear along the rows in degrees; a number `n` is -n to n. Default: none.
+    #: The range of the shear along the rows, in degrees, -89 to 89. A number `n` is `[-n, n]`. Default: none.
     shear: float | Sequence[float] | None
-    #: The farthest move, as fractions of the width and the height. Default: none.
+    #: The farthest move, as shares of the width and the height, 0 to 1. Default: none.
     translate: Sequence[float] | None
 
 
 class _RandomApplyRequired(TypedDict):
-    #: The operations, in order.
+    #: The operations, in order, nested up to 4 deep; not `crop_box`, `five_crop` and `ten_crop`.
     transforms: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations]
 
 
 class RandomApply(_RandomApplyRequired, total=False):
-    """Applies several operations, all or none."""
+    """Applies all `transforms` or none of them."""
 
     #: Probability.
     p: float
@@ -414,14 +414,14 @@ class RandomAutocontrast(TypedDict, total=False):
 
 
 class _RandomChoiceRequired(TypedDict):
-    #: The operations.
+    #: The operations, nested up to 4 deep; not `crop_box`, `five_crop` and `ten_crop`.
     transforms: Sequence[Literal["crop_box", "random_flip", "aug_mix", "color_jitter", "grayscale", "rand_augment", "random_autocontrast", "random_equalize", "random_erasing", "random_grayscale", "random_invert", "random_perspective", "random_vertical_flip", "trivial_augment_wide"] | Operations]
 
 
 class RandomChoice(_RandomChoiceRequired, total=False):
-    """Applies one of several operations."""
+    """Applies one of the `transforms`."""
 
-    #: How probable each of them is, in proportion. Default: all equally.
+    #: How probable each of the `transforms` is, in proportion. Default: all equally.
     p: Sequence[float] | None
 
 
@@ -431,13 +431,13 @@ class _RandomCropRequired(TypedDict):
 
 
 class RandomCrop(_RandomCropRequired, total=False):
-    """Cuts a rectangle out at a random place."""
+    """Pads, then cuts out `size` at a random place. A picture that is smaller is a bad sample, unless `pad_if_needed`."""
 
     #: Colour of what is added.
     fill: int | Sequence[int]
-    #: Whether a picture that is too small is padded; otherwise it is a bad sample.
+    #: Whether a picture that is smaller than `size` is padded on both sides by what it lacks.
     pad_if_needed: bool
-    #: Pixels that are added before.
+    #: The pixels to add before. Default: 0.
     padding: int | Sequence[int]
     #: What is added.
     padding_mode: Literal["constant", "edge", "reflect", "symmetric"]
@@ -451,13 +451,13 @@ class RandomEqualize(TypedDict, total=False):
 
 
 class RandomErasing(TypedDict, total=False):
-    """Erases a random rectangle (Zhong et al., AAAI 2020; torchvision's sampling)."""
+    """Paints a random rectangle (Zhong et al., AAAI 2020; torchvision's sampling)."""
 
     #: Probability.
     p: float
-    #: Range of the rectangle's aspect ratio (height / width).
+    #: The range of the rectangle's aspect ratio, height / width.
     ratio: Sequence[float]
-    #: Range of the rectangle's area as a fraction of the picture's.
+    #: The range of the rectangle's area, as a share of the picture's, 0 to 1.
     scale: Sequence[float]
     #: Colour of the rectangle.
     value: int | Sequence[int]
@@ -471,16 +471,16 @@ class RandomGrayscale(TypedDict, total=False):
 
 
 class RandomInvert(TypedDict, total=False):
-    """Inverts the values: 255 minus each."""
+    """Subtracts each value from 255."""
 
     #: Probability.
     p: float
 
 
 class RandomPerspective(TypedDict, total=False):
-    """Moves the corners of the picture inwards by random amounts."""
+    """Moves the corners inwards by random amounts."""
 
-    #: The farthest move, as a fraction of half the width and height.
+    #: The farthest move of a corner, as a share of half the width and height.
     distortion_scale: float
     #: Colour of what lies beyond the picture.
     fill: int | Sequence[int]
@@ -491,26 +491,26 @@ class RandomPerspective(TypedDict, total=False):
 
 
 class _RandomPosterizeRequired(TypedDict):
-    #: Number of bits to keep.
+    #: The number of bits to keep.
     bits: int
 
 
 class RandomPosterize(_RandomPosterizeRequired, total=False):
-    """Keeps the highest bits of each value."""
+    """Keeps the highest `bits` of each value."""
 
     #: Probability.
     p: float
 
 
 class _RandomRotationRequired(TypedDict):
-    #: Range of the angle in degrees, counter-clockwise; a number `n` is -n to n.
+    #: The range of the angle in degrees, counter-clockwise, -3600 to 3600. A number `n` is `[-n, n]`.
     degrees: float | Sequence[float]
 
 
 class RandomRotation(_RandomRotationRequired, total=False):
-    """Rotates the picture by a random angle."""
+    """Rotates round the middle by a random angle, counter-clockwise."""
 
-    #: Whether the result is as large as the rotated picture, and not as large as the picture.
+    #: Whether the result is as large as the rotated picture needs, and not as large as the picture.
     expand: bool
     #: Colour of what lies beyond the picture.
     fill: int | Sequence[int]
@@ -543,120 +543,120 @@ class _TenCropRequired(TypedDict):
 
 
 class TenCrop(_TenCropRequired, total=False):
-    """Cuts out what `five_crop` does, and then the same of the mirrored picture: ten pictures of one, for evaluation. It has"""
+    """Cuts out what `five_crop` does, and then the same of the mirrored picture: ten pictures of one, for evaluation. It has to be the last operation. A picture that is smaller is a bad sample."""
 
-    #: Whether top and bottom are exchanged, rather than left and right.
+    #: Whether the mirrored picture has top and bottom exchanged, rather than left and right.
     vertical_flip: bool
 
 
 class TrivialAugmentWide(TypedDict, total=False):
-    """Applies one random operation of random strength (Müller and Hutter, ICCV 2021; torchvision's operations)."""
+    """Applies one of the operations of `rand_augment`, of random strength (Müller and Hutter, ICCV 2021; torchvision's operations)."""
 
     #: Colour of what lies beyond the picture. Default: black, which bilinear interpolation blends with as with pixels.
     fill: int | Sequence[int] | None
     #: How values between pixels are made.
     interpolation: Literal["nearest", "bilinear"]
-    #: Number of different strengths.
+    #: The number of strengths, 2 to 1000.
     num_magnitude_bins: int
 
 
 class Returns(TypedDict, total=False):
     """The `returns` table of a column in a job file: what differs from what the function takes."""
 
-    #: Type of the elements.
+    #: The type of the elements. Default: the column's.
     dtype: Literal["u8", "i32", "i64", "f16", "bf16", "f32", "f64", "i8", "u16", "i16", "u32", "u64", "bool"] | None
-    #: For a bytes column without a shape: the most bytes of one sample.
+    #: For a `bytes` column without `shape`: the length of the longest value that the function returns. Default: the column's.
     max_bytes: int | None
-    #: For arrays whose first dimension differs: the most rows of one sample; `shape` is that of a row.
+    #: For an array whose first dimension differs: the most rows that the function returns. `shape` is that of a row. Default: as what the function gets.
     max_rows: int | None
-    #: Shape of the array; empty for a scalar.
+    #: The shape of the array; `[]` is a number. Default: the shape that the function gets.
     shape: Sequence[int] | None
 
 
 class _FunctionRequired(TypedDict):
-    #: A function or a class in Python, `package.module:function`, or a function in Rust, `module::function@version`.
+    #: The function, or a class, in Python, as `package.module:function`. Or a function in Rust, as `module::function@version`.
     call: str | Callable[..., Any]
-    #: The columns that it returns, by name; one that it takes too is replaced in the batch.
+    #: The columns that it returns.
     returns: Sequence[Returned]
 
 
 class Function(_FunctionRequired, total=False):
-    """One `[[function]]` of a job file."""
+    """One `[[function]]` of a job file: a function that takes several fields or columns of a sample, or returns several columns."""
 
-    #: Arguments of the function or the class, by name.
+    #: Arguments of the function by name, or of the class when its object is made. Default: none.
     arguments: dict[str, Any] | None
-    #: Columns of the job that it takes as they are decoded.
+    #: The columns of the job that it takes as they are decoded. They may not have a `transform`. Default: none.
     columns: Sequence[str]
-    #: Fields of the record that it takes as they are stored, as bytes.
+    #: The fields that it takes as they are stored, as bytes. `jpg|png` is the first that the record has, under this name. Default: none.
     fields: Sequence[str]
-    #: The most bytes of a field; a longer one is a bad sample.
+    #: The length of the longest field that it takes. A longer one is a bad sample. Default: 16777216.
     max_bytes: int | None
-    #: The digest of the source of the function in Python. Set when the job is created.
+    #: The digest of the source of the Python function, if that is found. A worker with another source refuses the job. Default: set when the job is created.
     source_digest: str | None
 
 
 class _ReturnedRequired(TypedDict):
-    #: Name in the batch.
+    #: The name in the batch. A column in `columns` is replaced, and the others are added after those of the job file.
     name: str
 
 
 class Returned(_ReturnedRequired, total=False):
     """One of the columns that a function returns."""
 
-    #: Type of the elements.
+    #: The type of the elements. Default: that of the column of this name in `columns`.
     dtype: Literal["u8", "i32", "i64", "f16", "bf16", "f32", "f64", "i8", "u16", "i16", "u32", "u64", "bool"] | None
-    #: For bytes: the most of one sample.
+    #: For bytes: the length of the longest value. Default: that of the column of this name in `columns`.
     max_bytes: int | None
-    #: For arrays whose first dimension differs: the most rows of one sample.
+    #: For an array whose first dimension differs: the most rows. Default: that of the column of this name in `columns`.
     max_rows: int | None
-    #: Shape of the array; empty for a scalar. With `max_rows`, of a row.
+    #: The shape of the array; `[]` is a number. With `max_rows`, that of a row. Default: that of the column of this name in `columns`.
     shape: Sequence[int] | None
 
 
 class Mix(TypedDict, total=False):
-    """How samples are mixed in pairs: `mixup`, `cutmix` or either of them."""
+    """How samples are mixed in pairs, as torchvision's `MixUp` and `CutMix` do: by `mixup`, by `cutmix`, or each pair by one of them."""
 
-    #: The names of the columns that are mixed; if they are not given, all of decode = "image" and "one_hot".
+    #: The columns that are mixed: pictures of one size, and at least one column of floats, such as `one_hot` or `float`. Others stay as they are. Default: all of `image` and `one_hot`.
     columns: Sequence[str] | None
-    #: Parameter alpha of the Beta distribution of the share that a sample keeps in cutmix; without it there is no cutmix.
+    #: Alpha, 0.01 to 100: the share of its picture that a sample keeps is from Beta(alpha, alpha). A rectangle is replaced by that of the partner, and targets are mixed by the share that is left. Default: no cutmix.
     cutmix: float | None
-    #: The probability that a mixed sample gets cutmix and not mixup, where there are both; 0.5 if it is not given.
+    #: Where there are both: the probability that a mixed sample gets cutmix, 0 to 1. Default: 0.5.
     cutmix_p: float | None
-    #: Parameter alpha of the Beta distribution of a sample's weight in mixup, 0.01 to 100; without it there is no mixup.
+    #: Alpha, 0.01 to 100: the weight of the sample is from Beta(alpha, alpha). Pictures and targets become the weighted sum of both samples. Default: no mixup.
     mixup: float | None
-    #: The probability that a sample is mixed; 1 if it is not given.
+    #: The probability that a sample is mixed, 0 to 1. Default: 1.
     p: float | None
 
 
 class Order(TypedDict, total=False):
-    """The `[order]` table of a job file."""
+    """The `[order]` table of a job file: the quality of the shuffle against the cost of reading. A key that is left out is chosen when the job is created; it never depends on the number of ranks or workers."""
 
-    #: Virtual streams that the dataset is dealt to; a batch takes the same number of samples from each.
+    #: The number of lanes that the dataset is dealt to. A batch takes the same number of samples from each. More lanes need more cache, because more blocks are open at once. Default: the largest divisor of `global_batch` that leaves 64 blocks for each lane.
     lanes: int | None
-    #: Consecutive samples of a lane that are shuffled among themselves.
+    #: The number of consecutive samples of a lane that are shuffled among themselves. A larger window shuffles better, and a worker holds more blocks until they are used up. Default: the samples of `global_batch / lanes` blocks, or of so many times 8 MiB where blocks are larger.
     window: int | None
 
 
 class View(TypedDict, total=False):
     """The samples that a job delivers: those for which every key that is given holds."""
 
-    #: The part that is left out, from 0.
+    #: The part that is left out, from 0: with the same `folds` and `seed`, the others are the training data for the evaluation on `fold`. It needs `folds`. Default: none.
     except_fold: int | None
-    #: The number of samples that are kept, in the order of the dataset.
+    #: This many samples, at least 1, the first in the order of the dataset. Default: all.
     first: int | None
-    #: The part that is kept, from 0.
+    #: The part that is kept, from 0. It needs `folds`. Default: none.
     fold: int | None
-    #: The number of parts of about equal size, from 2, that records are divided into by a hash of seed and key.
+    #: The number of parts of about equal size, 2 to 65536, into which a hash of `seed` and key puts the records. It needs `fold` or `except_fold`. Default: none.
     folds: int | None
-    #: The fraction of the records that is kept, above 0 and at most 1, chosen by a hash of seed and key.
+    #: The records that a hash of `seed` and key puts into this fraction, above 0 and at most 1: the same ones whatever else the view says, and a larger fraction holds all of a smaller one. Default: 1.
     fraction: float | None
-    #: A file with the keys of the records that are kept, one on each line.
+    #: The records whose keys are in this file, one on each line, at most 16 million. Keys that no record has are a warning; if no record has any of them, that is an error. A relative path starts at the folder of the job file. Default: all.
     keys: str | None
-    #: The fingerprint of the samples that are kept. Set when the job is created.
+    #: The fingerprint of the samples that were found, which `spdl-ctl plan` prints. Default: set when the job is created.
     samples: str | None
-    #: Seed of `fraction` and `folds`.
+    #: Seed of `fraction` and `folds`. Default: 0.
     seed: int
-    #: The field, or `key`, of whose records with the same value only the first is kept.
+    #: Of the records with the same value of this field, or of `key`, the first in the order of the dataset. Records without a value are all kept. There may be 16 million different values. Default: all.
     unique: str | None
-    #: What is true of the records that are kept, such as "width >= 256 and split == 'train'".
+    #: The records for which this is true, such as `width >= 256 and split == 'train'`. Default: all.
     where: str | None

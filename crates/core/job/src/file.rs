@@ -15,59 +15,73 @@ use spdl_order::{DatasetFacts, EpochEnd, OrderParams};
 /// Length of the longest text of a job file, in bytes.
 pub const MAX_JOB_FILE_BYTES: usize = 1 << 20;
 
-/// A job file. Every key is explained in `examples/imagenet-train.toml`.
+/// A job file: what is delivered, in which order, and as which arrays. Every key is explained in
+/// `docs/reference/job.md`.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "A job of spdl-cluster")]
 pub struct JobFile {
-    /// Name by which trainers ask for it: 1 to 128 of A-Z a-z 0-9 . _ -
+    /// The name by which trainers ask for the job: 1 to 128 of `A-Z a-z 0-9 . _ -`.
     pub name: String,
-    /// Folder or URL of the dataset: that of its manifest.
+    /// The folder or URL that `spdl-ctl pack` or `spdl-ctl index` wrote: a path, or `s3://`, `gs://`, `az://`,
+    /// `http://`, `https://`, `hf://`. A relative path starts at the folder of the job file. Passwords do not belong
+    /// here: credentials come from the environment of the store's client.
     pub dataset: String,
     /// Decides the order and every random crop and flip.
     #[serde(default)]
     pub seed: u64,
-    /// Samples of one step over all ranks.
+    /// Samples of one step over all ranks, 1 to 16777216; each rank gets an even share.
     pub global_batch: u32,
-    /// How often the dataset is gone through.
+    /// How often the job goes through the dataset, at least once.
     #[serde(default = "one")]
     pub epochs: u64,
-    /// What happens when fewer samples than a global batch are left in an epoch. Without it `drop`, or `partial` for an evaluation.
+    /// What happens when fewer samples than a global batch are left in an epoch. Default: `drop`; `partial` for one
+    /// epoch with `shuffle = false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch_end: Option<EpochEnd>,
-    /// What happens to a sample that does not decode or lacks a field. Without it `substitute`, or `mask` for an evaluation.
+    /// What happens to a sample that does not decode or lacks a field. Default: `substitute`; `mask` for an evaluation,
+    /// which is one epoch with `shuffle = false` that delivers every sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bad_samples: Option<BadSamples>,
-    /// Distinct bad samples, as a fraction of the dataset, above which the job fails. Without it 0.001, and at least ten samples.
+    /// The job fails when more of the dataset's samples than this fraction are bad, 0 to 1. Default: 0.001, and at
+    /// least ten samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bad_fraction: Option<f64>,
-    /// Whether samples are shuffled; without, they come in the order of the manifest.
+    /// Whether samples are shuffled. If not, they come in the order of the manifest.
     #[serde(default = "yes")]
     pub shuffle: bool,
-    /// How well samples are shuffled, against what it costs to read them.
+    /// How well samples are shuffled, against what it costs to read them. Default: chosen for the dataset when the job
+    /// is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderFile>,
-    /// Which samples of the dataset are delivered; without, all are.
+    /// Which samples of the dataset are delivered. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<ViewFile>,
-    /// How samples are mixed in pairs; without, they are not.
+    /// How samples are mixed in pairs, as in mixup and cutmix. Default: they are not mixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mix: Option<MixFile>,
-    /// The columns of a batch, in order: a [[column]] table for each, 1 to 64 of them.
+    /// The columns of a batch, in order, each in a table `[[column]]`. With those that functions add, a job has 1 to 64
+    /// of them. Default: none, which needs a `function`.
     #[serde(default)]
     pub column: Vec<ColumnFile>,
-    /// Functions that take several fields or columns and return several columns: a `[[function]]` table for each.
+    /// Functions of the user's that take several values of a sample and return several columns, each in a table
+    /// `[[function]]`. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub function: Vec<FunctionFile>,
 }
 
-/// The `[order]` table of a job file.
+/// The `[order]` table of a job file: the quality of the shuffle against the cost of reading. A key that is left out is
+/// chosen when the job is created; it never depends on the number of ranks or workers.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OrderFile {
-    /// Virtual streams that the dataset is dealt to; a batch takes the same number of samples from each.
+    /// The number of lanes that the dataset is dealt to. A batch takes the same number of samples from each. More lanes
+    /// need more cache, because more blocks are open at once. Default: the largest divisor of `global_batch` that
+    /// leaves 64 blocks for each lane.
     pub lanes: Option<u32>,
-    /// Consecutive samples of a lane that are shuffled among themselves.
+    /// The number of consecutive samples of a lane that are shuffled among themselves. A larger window shuffles better,
+    /// and a worker holds more blocks until they are used up. Default: the samples of `global_batch / lanes` blocks, or
+    /// of so many times 8 MiB where blocks are larger.
     pub window: Option<u64>,
 }
 

@@ -12,29 +12,33 @@ use spdl_types::{DType, SampleShape};
 /// Default of the most bytes of a field: more than nearly every picture has.
 const DEFAULT_MAX_BYTES: u32 = 16 << 20;
 
-/// One `[[function]]` of a job file.
+/// One `[[function]]` of a job file: a function that takes several fields or columns of a sample, or returns several
+/// columns.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionFile {
-    /// A function or a class in Python, `package.module:function`, or a function in Rust, `module::function@version`.
+    /// The function, or a class, in Python, as `package.module:function`. Or a function in Rust, as
+    /// `module::function@version`.
     pub call: String,
-    /// Arguments of the function or the class, by name.
+    /// Arguments of the function by name, or of the class when its object is made. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<ArgumentsFile>,
-    /// The digest of the source of the function in Python. Set when the job is created.
+    /// The digest of the source of the Python function, if that is found. A worker with another source refuses the job.
+    /// Default: set when the job is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub source_digest: Option<SourceDigest>,
-    /// Fields of the record that it takes as they are stored, as bytes.
+    /// The fields that it takes as they are stored, as bytes. `jpg|png` is the first that the record has, under this
+    /// name. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
-    /// The most bytes of a field; a longer one is a bad sample.
+    /// The length of the longest field that it takes. A longer one is a bad sample. Default: 16777216.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u32>,
-    /// Columns of the job that it takes as they are decoded.
+    /// The columns of the job that it takes as they are decoded. They may not have a `transform`. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
-    /// The columns that it returns, by name; one that it takes too is replaced in the batch.
+    /// The columns that it returns.
     pub returns: Vec<ReturnedFile>,
 }
 
@@ -42,18 +46,20 @@ pub struct FunctionFile {
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReturnedFile {
-    /// Name in the batch.
+    /// The name in the batch. A column in `columns` is replaced, and the others are added after those of the job file.
     pub name: String,
-    /// Type of the elements.
+    /// The type of the elements. Default: that of the column of this name in `columns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<DType>,
-    /// Shape of the array; empty for a scalar. With `max_rows`, of a row.
+    /// The shape of the array; `[]` is a number. With `max_rows`, that of a row. Default: that of the column of this
+    /// name in `columns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<u32>>,
-    /// For arrays whose first dimension differs: the most rows of one sample.
+    /// For an array whose first dimension differs: the most rows. Default: that of the column of this name in
+    /// `columns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u32>,
-    /// For bytes: the most of one sample.
+    /// For bytes: the length of the longest value. Default: that of the column of this name in `columns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u32>,
 }

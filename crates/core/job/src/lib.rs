@@ -57,14 +57,17 @@ use serde::{Deserialize, Serialize};
 use spdl_order::{EpochEnd, OrderParams, PlanError};
 use spdl_types::Fingerprint;
 
-/// What happens to a sample whose bytes are right but do not decode.
+/// What happens to a sample that does not decode or lacks a field. All ranks make the same number of steps with each
+/// choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BadSamples {
-    /// Another sample takes its place, chosen by a hash of (seed, epoch, offset, attempt).
+    /// Another sample takes its place, the same one in every run: a hash of (seed, epoch, offset, attempt) chooses it.
+    /// `stats()` and `spdl-ctl status` count it.
     #[default]
     Substitute,
-    /// The entry is zero and flagged.
+    /// The entry is zeros in all columns, with a flag, and `batch.valid` is false; it is counted, too. A sample that an
+    /// evaluation cannot read is then missing in it, and no other one counts twice.
     Mask,
     /// The job fails.
     Fail,

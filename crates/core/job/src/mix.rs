@@ -9,23 +9,27 @@ use spdl_types::{DType, SampleShape};
 /// The range of the parameter of a Beta distribution.
 const ALPHAS: std::ops::RangeInclusive<f64> = 0.01..=100.0;
 
-/// How samples are mixed in pairs: `mixup`, `cutmix` or either of them.
+/// How samples are mixed in pairs, as torchvision's `MixUp` and `CutMix` do: by `mixup`, by `cutmix`, or each pair by
+/// one of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MixFile {
-    /// Parameter alpha of the Beta distribution of a sample's weight in mixup, 0.01 to 100; without it there is no mixup.
+    /// Alpha, 0.01 to 100: the weight of the sample is from Beta(alpha, alpha). Pictures and targets become the
+    /// weighted sum of both samples. Default: no mixup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mixup: Option<f64>,
-    /// Parameter alpha of the Beta distribution of the share that a sample keeps in cutmix; without it there is no cutmix.
+    /// Alpha, 0.01 to 100: the share of its picture that a sample keeps is from Beta(alpha, alpha). A rectangle is
+    /// replaced by that of the partner, and targets are mixed by the share that is left. Default: no cutmix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cutmix: Option<f64>,
-    /// The probability that a sample is mixed; 1 if it is not given.
+    /// The probability that a sample is mixed, 0 to 1. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
-    /// The probability that a mixed sample gets cutmix and not mixup, where there are both; 0.5 if it is not given.
+    /// Where there are both: the probability that a mixed sample gets cutmix, 0 to 1. Default: 0.5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cutmix_p: Option<f64>,
-    /// The names of the columns that are mixed; if they are not given, all of decode = "image" and "one_hot".
+    /// The columns that are mixed: pictures of one size, and at least one column of floats, such as `one_hot` or
+    /// `float`. Others stay as they are. Default: all of `image` and `one_hot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<Vec<String>>,
 }

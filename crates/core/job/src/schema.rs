@@ -89,22 +89,26 @@ impl JsonSchema for ColumnFile {
         #[derive(JsonSchema)]
         #[allow(dead_code, reason = "only its schema is used")]
         struct ColumnKeysSchema {
-            /// Name in the batch.
+            /// The column's name in the batch.
             name: String,
-            /// Field of the record; several with bars between, as `jpg|png`: the first that is there.
+            /// The record's field: what follows the first dot of a file's name in the tar; in Parquet a column or a
+            /// leaf of one, such as `image.bytes`. `jpg|png` takes the first that the record has. `__key__` is the
+            /// record's name, and `__shard__` the path of its shard.
             from: String,
-            /// How the field becomes an array.
+            /// The kind of the column: how the field becomes an array.
             decode: KindName,
-            /// Type of the elements.
+            /// The type of the elements, one of those of the column's kind. Default: the kind's first.
             dtype: Option<DType>,
-            /// What makes the value: a function or a class in Python, `package.module:function`, or a function in Rust,
-            /// `module::function@version`.
+            /// A function in Python, as `package.module:function`, that is called with each decoded value, or a class,
+            /// whose object is. Or a function in Rust, as `module::function@version`. Default: none.
             transform: Option<String>,
-            /// Arguments of the function or the class, by name.
+            /// Arguments of the function by name, or of the class when its object is made. Default: none.
             arguments: Option<ArgumentsFile>,
-            /// The digest of the source of the function in Python. Set when the job is created.
+            /// The digest of the source of the Python function, if that is found. A worker with another source refuses
+            /// the job. Default: set when the job is created.
             source_digest: Option<String>,
-            /// What the function returns, where it differs from what it takes.
+            /// What the function returns, where it differs from what it gets. Default: the type and shape that the
+            /// function gets.
             returns: Option<ReturnsFile>,
         }
         let mut schema = ColumnKeysSchema::json_schema(generator);
@@ -186,4 +190,23 @@ impl JsonSchema for StepFile {
 /// Returns the schema of an operation's first key, if it has keys.
 fn first_key(keys: &[&str], schema: &Schema) -> Option<Value> {
     schema.get("properties")?.get(keys.first()?).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reference of job files, `docs/reference/job.md`, divides the keys of columns by these words.
+    #[test]
+    fn the_description_of_a_kind_s_key_begins_with_the_kind() {
+        let mut generator = SchemaSettings::draft07().into_generator();
+        for kind in KindName::ALL {
+            let own = kind.schema(&mut generator);
+            let Some(Value::Object(keys)) = own.get("properties") else { continue };
+            for (key, own) in keys {
+                let (text, kind) = (own["description"].as_str().unwrap_or_default(), kind.name());
+                assert!(text.starts_with(&format!("For {kind}: ")), "`{key}` of `{kind}`: {text}");
+            }
+        }
+    }
 }

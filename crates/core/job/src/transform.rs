@@ -12,16 +12,18 @@ use spdl_types::{DType, SampleShape};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReturnsFile {
-    /// Type of the elements.
+    /// The type of the elements. Default: the column's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<DType>,
-    /// Shape of the array; empty for a scalar.
+    /// The shape of the array; `[]` is a number. Default: the shape that the function gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<u32>>,
-    /// For arrays whose first dimension differs: the most rows of one sample; `shape` is that of a row.
+    /// For an array whose first dimension differs: the most rows that the function returns. `shape` is that of a row.
+    /// Default: as what the function gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u32>,
-    /// For a bytes column without a shape: the most bytes of one sample.
+    /// For a `bytes` column without `shape`: the length of the longest value that the function returns. Default: the
+    /// column's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u32>,
 }

@@ -11,39 +11,46 @@ const MAX_FOLDS: u32 = 1 << 16;
 
 /// The samples that a job delivers: those for which every key that is given holds.
 ///
-/// A sample's record decides: all samples of a record are kept or none. `unique` and `first` see only what the keys before
-/// them left over.
+/// All samples of a record are kept or none, but for `first`, which counts samples. `unique` sees only the records that
+/// `where`, `keys`, `fraction` and `folds` leave over, and `first` comes last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ViewFile {
-    /// What is true of the records that are kept, such as "width >= 256 and split == 'train'".
+    /// The records for which this is true, such as `width >= 256 and split == 'train'`. Default: all.
     #[serde(rename = "where", default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// A file with the keys of the records that are kept, one on each line.
+    /// The records whose keys are in this file, one on each line, at most 16 million. Keys that no record has are a
+    /// warning; if no record has any of them, that is an error. A relative path starts at the folder of the job file.
+    /// Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<String>,
-    /// The fraction of the records that is kept, above 0 and at most 1, chosen by a hash of seed and key.
+    /// The records that a hash of `seed` and key puts into this fraction, above 0 and at most 1: the same ones whatever
+    /// else the view says, and a larger fraction holds all of a smaller one. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fraction: Option<f64>,
-    /// The number of parts of about equal size, from 2, that records are divided into by a hash of seed and key.
+    /// The number of parts of about equal size, 2 to 65536, into which a hash of `seed` and key puts the records. It
+    /// needs `fold` or `except_fold`. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folds: Option<u32>,
-    /// The part that is kept, from 0.
+    /// The part that is kept, from 0. It needs `folds`. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fold: Option<u32>,
-    /// The part that is left out, from 0.
+    /// The part that is left out, from 0: with the same `folds` and `seed`, the others are the training data for the
+    /// evaluation on `fold`. It needs `folds`. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub except_fold: Option<u32>,
-    /// Seed of `fraction` and `folds`.
+    /// Seed of `fraction` and `folds`. Default: 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub seed: u64,
-    /// The field, or `key`, of whose records with the same value only the first is kept.
+    /// Of the records with the same value of this field, or of `key`, the first in the order of the dataset. Records
+    /// without a value are all kept. There may be 16 million different values. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<String>,
-    /// The number of samples that are kept, in the order of the dataset.
+    /// This many samples, at least 1, the first in the order of the dataset. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<u64>,
-    /// The fingerprint of the samples that are kept. Set when the job is created.
+    /// The fingerprint of the samples that were found, which `spdl-ctl plan` prints. Default: set when the job is
+    /// created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub samples: Option<Fingerprint>,

@@ -10,16 +10,20 @@ use spdl_types::Position;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EpochEnd {
-    /// The samples that do not fill a batch are left out of this epoch.
+    /// The samples that do not fill a batch are left out of this epoch; the next epoch leaves out others. For training.
     #[default]
     Drop,
-    /// The last batch wraps round to the epoch's first samples, marked as padding.
+    /// The last batch is filled up with the epoch's first samples, which are marked as padding. For training in which
+    /// every sample has to come.
     Pad,
-    /// The next epoch follows in the same batch.
+    /// The last samples share their batch with the first samples of the next epoch. For training that needs full
+    /// batches of all samples.
     Continuous,
-    /// The last batch is filled up with invalid entries, so that every rank has the same steps of the same size.
+    /// The last batch is filled up with entries that are zeros and not valid (`batch.valid`), so that all ranks make
+    /// the same steps, of one size. For evaluation in programs that need steps of one size.
     Exact,
-    /// The last batch is short: its samples are dealt evenly, and a rank without a share ends a step earlier.
+    /// The last batch is short, and each rank gets an even share of it; where there are fewer samples than ranks, some
+    /// ranks end a step earlier. For evaluation.
     Partial,
 }
 

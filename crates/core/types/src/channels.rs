@@ -11,17 +11,22 @@ use crate::DType;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ImageColor {
-    /// Red, green, blue.
+    /// Red, green, blue. A grey picture has them equal.
     #[default]
     Rgb,
-    /// Blue, green, red, as in OpenCV.
+    /// Blue, green, red, which models trained with OpenCV expect.
     Bgr,
-    /// Red, green, blue and opacity.
+    /// Red, green, blue and opacity, of which 0 is transparent. A picture without opacity is opaque. Where a picture is
+    /// resized, colours weigh as much as they are opaque, as in Pillow, so that what cannot be seen does not show at
+    /// edges. What a crop, `pad` or `letterbox` adds is transparent, unless it has a `fill` other than black. Only
+    /// operations that move pixels work on these channels.
     Rgba,
-    /// One channel: the luma of ITU-R BT.601, as Pillow's mode `L`.
+    /// One channel: the luma of ITU-R BT.601, as Pillow's `convert("L")` gives it, within one level. A grey picture
+    /// stays as it is. Operations on values, such as `random_equalize`, see the grey picture; what concerns colours
+    /// alone, such as `saturation`, changes nothing. A colour as `fill` becomes its luma. `grey` is the same.
     #[serde(alias = "grey")]
     Gray,
-    /// That channel, and opacity.
+    /// The channel of `gray`, and opacity as for `rgba`. `grey_alpha` is the same.
     #[serde(alias = "grey_alpha")]
     GrayAlpha,
 }
@@ -111,12 +116,20 @@ impl TryFrom<u8> for ImageDepth {
     }
 }
 
+/// What a job file's schema says about depths.
+const DEPTHS: &str = "The bits of a value, from the file to the batch.\n\n\
+    - 8: values of 8 bits. 16 bits are rounded to 8, and floats of 0 to 1 are multiplied by 255. A float column holds them divided by 255.\n\
+    - 16: values of 16 bits as they are stored. Values of 8 bits are multiplied by 257, so that white is 65535, and floats of 0 to 1 by 65535. A float column holds them divided by 65535.\n\
+    - 32: floats as they are stored, such as those of a TIFF, for float columns. Whole numbers of 8 or 16 bits become 0 to 1, and all pictures are resized as floats.\n\n\
+    Without the key, a float column holds what it does with 32, but only pictures of more than 8 bits are resized as floats; with an operation that works on 8 bits, it is as with 8. Floats beyond 0 to 1, such as distances in metres, do not fit 8 and 16 bits, nor floats beyond 65504 `f16`: such pictures are bad samples that say so. NaN becomes 0 there.\n\n\
+    Values are those that tifffile, NumPy and torchvision's `decode_image(mode=\"UNCHANGED\")` read, and resizing does not round them before the batch. Pictures of more than 8 bits are decoded as a whole, to their stored samples, and resized as floats: several times slower than 8 bits of RGB, and with 4 bytes more for each value of the picture's rows at the width of the result. Only a baseline or progressive JPEG is still decoded no further than the crop needs. A `[mix]` takes such columns as floats, not as `u16`.";
+
 impl JsonSchema for ImageDepth {
     fn schema_name() -> Cow<'static, str> {
         "ImageDepth".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "description": "The bits of a value: 8, 16, or 32 for floats.", "enum": [8, 16, 32] })
+        json_schema!({ "description": DEPTHS, "enum": [8, 16, 32] })
     }
 }

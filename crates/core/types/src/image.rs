@@ -13,15 +13,16 @@ pub enum ImageLayout {
     Nchw,
 }
 
-/// Per-channel normalisation: `(value / 255 - mean) / std`.
+/// The mean and the standard deviation of each channel, in the order of the channels.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[schemars(rename = "Normalise")]
 #[serde(deny_unknown_fields)]
 pub struct Normalise<Values = [f32; 3]> {
-    /// Mean of each channel, in 0..1.
+    /// The mean of each channel, in 0 to 1: of red, green and blue, unless there is another `color`. Means of values
+    /// from 0 to 255, such as 123.675, are refused.
     #[schemars(length(min = 1, max = 4))]
     pub mean: Values,
-    /// Standard deviation of each channel, in 0..1; not zero.
+    /// The standard deviation of each channel, in 0 to 1; not zero.
     #[schemars(length(min = 1, max = 4))]
     pub std: Values,
 }

@@ -12,13 +12,14 @@ const DEFAULT_KEY: &str = "category_id";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 pub struct BoxLabelsKeys {
-    /// For box_labels: the boxes column whose boxes they are of.
+    /// For box_labels: the name of the `boxes` column. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follows: Option<String>,
-    /// For box_labels: the key of COCO's annotations that has the label, a number or a name.
+    /// For box_labels: the key of COCO's annotations that has the label, a number or a name. Default: `category_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// For box_labels: the names, whose numbers are 0, 1, 2 and so on. Without it they are the dataset's classes.
+    /// For box_labels: the names, whose numbers are 0, 1, 2 and so on. A sample with another name is a bad sample.
+    /// Default: the dataset's classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
 }

@@ -32,7 +32,9 @@ pub enum BoxFormat {
 pub enum BoxStorage {
     /// A Pascal VOC annotation.
     Voc,
-    /// A JSON list of COCO's annotations, which have a `bbox`, or an object that has the list as `annotations`.
+    /// COCO's annotations: a JSON list, or an object that has it as `annotations`, of objects with a `bbox` of left,
+    /// top, width and height. Those of crowds (`iscrowd = 1`), whose boxes lie around groups, are left out, as
+    /// torchvision's references do. A field has at most 16 MiB; outlines are passed over.
     Coco,
     /// An array of numbers, four for each box: left, top, right and bottom.
     Xyxy,
@@ -46,25 +48,27 @@ pub enum BoxStorage {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 pub struct BoxesKeys {
-    /// For boxes: the image column whose crops, flips and other moves of pixels they follow.
+    /// For boxes: the name of the `image` column that they are of. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follows: Option<String>,
-    /// For boxes: how the field stores them.
+    /// For boxes: how the field stores them. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored_as: Option<BoxStorage>,
-    /// For boxes: the most of one sample; one with more is a bad sample.
+    /// For boxes: the most boxes that are left in one sample, 1 to 1048576. A sample with more is a bad sample. It
+    /// reserves no memory. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u32>,
-    /// For boxes: the numbers that give one in the batch.
+    /// For boxes: the numbers that give a box in the batch. Default: `xyxy`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<BoxFormat>,
-    /// For boxes: whether the numbers are shares of the picture's width and height, and not pixels.
+    /// For boxes: whether the numbers are shares of the picture's width and height, and not pixels. Default: `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub normalised: Option<bool>,
-    /// For boxes: the least share of a box that has to be left in the picture.
+    /// For boxes: the least share of a box's area that has to be left, 0 to 1. Boxes of which less is left are left
+    /// out. Default: 0.1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_visible: Option<f32>,
-    /// For boxes: the least width and height, in pixels of the result.
+    /// For boxes: the least width and height of what is left, in pixels of the result, 0 to 16384. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_size: Option<f32>,
 }

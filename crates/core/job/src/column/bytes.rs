@@ -12,7 +12,8 @@ const DEFAULT_MAX_BYTES: u32 = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 pub struct BytesKeys {
-    /// For bytes: the most of one sample; a longer one is a bad sample.
+    /// For bytes: the length of the longest value, 1 to 1073741824. A longer value is a bad sample. It reserves no
+    /// memory. Default: 1048576.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u32>,
 }

@@ -16,7 +16,8 @@ const MAX_NAME_BYTES: usize = 1_024;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 pub struct CategoryKeys {
-    /// For category: the names, whose numbers are 0, 1, 2 and so on. Without it they are the dataset's classes.
+    /// For category: the names, whose numbers are 0, 1, 2 and so on: 1 to 100000 of them. A sample with another name is
+    /// a bad sample. Default: the dataset's classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
 }

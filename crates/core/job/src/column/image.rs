@@ -13,29 +13,34 @@ const MAX_PICTURES: u32 = 1 << 16;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 pub struct ImageKeys {
-    /// For images: steps from the picture to the array, in order. The last has to give a fixed size.
+    /// For image: the operations from the picture to the array, in order. The last one has to give a fixed size.
+    /// Required.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "step::read_all")]
     #[schemars(with = "Vec<step::StepFile>")]
     pub ops: Vec<ImageOp>,
-    /// For images: order of the dimensions.
+    /// For image: the order of the dimensions. Default: `nhwc`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<ImageLayout>,
-    /// For images of a float type: (value / 255 - mean) / std of each channel.
+    /// For image: for a float type, `(value - mean) / std` of each channel, where values of 8 bits are divided by 255
+    /// first. Default: none; values of 8 bits are divided by 255 all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub normalise: Option<Normalise<Vec<f32>>>,
-    /// For images: the channels.
+    /// For image: the channels. Default: `rgb`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub color: Option<ImageColor>,
-    /// For images: the colour that shows through transparent pixels. Without it, opacity is ignored.
+    /// For image: the colour that shows through transparent pixels. The picture is laid on it before any operation, as
+    /// Pillow's `alpha_composite` does it, within one level. Default: none; opacity is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<Fill>,
-    /// For images: the bits of a value, 8, 16 or 32.
+    /// For image: the bits of a value. Default: 8 for `u8`, 16 for `u16`, and for floats that of the picture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<ImageDepth>,
-    /// For images of which samples have lists of any length: the most of one sample; one with more is a bad sample.
+    /// For image: for a field that is a list of pictures, the most pictures of one sample, 1 to 65536. A sample with
+    /// more is a bad sample. It reserves no memory. Default: none; samples have one picture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u32>,
-    /// For images of which samples have lists of one length: the number; a sample with another one is bad.
+    /// For image: for a field that is a list of pictures, the number of pictures that each sample has, 1 to 65536. A
+    /// sample with another number is a bad sample. Default: none; samples have one picture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pictures: Option<u32>,
 }

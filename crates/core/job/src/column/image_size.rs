@@ -10,7 +10,7 @@ use crate::KeyProblem;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 pub struct ImageSizeKeys {
-    /// For image_size: the image column whose picture it is of.
+    /// For image_size: the name of the `image` column that it is of. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follows: Option<String>,
 }

@@ -10,7 +10,8 @@ use crate::KeyProblem;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 pub struct JsonKeys {
-    /// For json: the keys from the root to the number, with dots between.
+    /// For json: the keys from the root to the number, separated by dots, such as `camera.exposure`. An index in a list
+    /// is a number. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }

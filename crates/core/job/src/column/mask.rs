@@ -13,10 +13,10 @@ const DEFAULT_IGNORE_INDEX: u16 = 255;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 pub struct MaskKeys {
-    /// For mask: the image column whose crops, flips and other moves of pixels it follows.
+    /// For mask: the name of the `image` column that the mask is of. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follows: Option<String>,
-    /// For mask: the class of pixels that are beyond the picture.
+    /// For mask: the class of the pixels that are beyond the picture, where it was padded or turned. Default: 255.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore_index: Option<u16>,
 }

@@ -255,40 +255,165 @@ macro_rules! column_kinds {
 column_kinds! {
     // These have a number in messages, which never changes; the list is closed.
     numbered {
-        /// A picture.
+        /// A picture as pixels.
+        ///
+        /// - Field: a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM; with `max_rows` or `pictures`, a list of them.
+        /// - Result: RGB pixels, or those of another `color`; grey and CMYK are converted, EXIF orientation is applied.
+        /// - Shape: `[height, width, channels]`; `[channels, height, width]` with `layout = "nchw"`. With `five_crop`,
+        ///   `ten_crop` or `pictures`, the number of pictures comes before. With `max_rows`, a ragged column whose rows
+        ///   are pictures.
+        /// - Types: `u8`, `f32`, `f16`, `bf16`, `u16`.
+        ///
+        /// PNG, WebP, GIF, TIFF and BMP can have transparent pixels. Without `background`, and without opacity in
+        /// `color`, each pixel has the colour that is stored for it, as Pillow's `convert("RGB")` gives it: where a
+        /// picture is fully transparent, that is often black, or what an editor left there. Opacity is also that of
+        /// grey values with alpha, of transparent colours of a palette (`tRNS`, GIF) and of 16-bit pictures. In a TIFF,
+        /// an additional sample counts as opacity unless its `ExtraSamples` tag says that it is something else; colours
+        /// that are multiplied by it already are not multiplied again.
+        ///
+        /// Columns of `u16`, with a `depth` above 8 or with opacity are moved and not changed: by `crop_box`,
+        /// `random_resized_crop`, `resize` with every `interpolation`, `center_crop`, `random_crop`, `five_crop`,
+        /// `ten_crop`, `random_flip`, `random_vertical_flip`, `pad` and `letterbox`, also within `random_apply` and
+        /// `random_choice`. A job with any other operation on them is refused.
         0: image::Image(ImageColumn),
-        /// A decimal number in text.
+        /// A whole number.
+        ///
+        /// - Field: a decimal number in text, or a `.npy` file of one whole number.
+        /// - Result: the number.
+        /// - Shape: `[]`.
+        /// - Types: `i64`, `i32`.
         1: int::Int(IntColumn),
         /// A number in a JSON document.
+        ///
+        /// - Field: a JSON document, with `NaN` and `Infinity` as Python writes it.
+        /// - Result: the number at `path`.
+        /// - Shape: `[]`.
+        /// - Types: `f64`, `f32`, `i64`, `i32`.
         2: json::Json(JsonColumn),
-        /// The bytes as they are, of any length.
+        /// The bytes as they are.
+        ///
+        /// - Field: anything.
+        /// - Result: the bytes, of any length.
+        /// - Shape: a ragged column.
+        /// - Types: `u8`.
         3: bytes::Bytes(BytesColumn),
-        /// The class number of the sample's bounding box.
+        /// The class of the bounding box of a Pascal VOC annotation.
+        ///
+        /// - Field: a Pascal VOC annotation.
+        /// - Result: the class number of the sample's bounding box, among the dataset's classes.
+        /// - Shape: `[]`.
+        /// - Types: `i64`, `i32`.
         4: box_class::BoxClass(BoxClassColumn),
     }
     // A new kind is added here.
     named {
-        /// An array: a `.npy` or `.npz` file, or its elements alone.
+        /// An array.
+        ///
+        /// - Field: a `.npy` or `.npz` file, or the elements alone.
+        /// - Result: the array. It has to have the column's type and shape; nothing is cast.
+        /// - Shape: `shape`; with `max_rows`, a ragged column of rows of this shape.
+        /// - Types: `f32`, `u8`, `i8`, `u16`, `i16`, `u32`, `i32`, `u64`, `i64`, `f16`, `bf16`, `f64`, `bool`.
+        ///
+        /// A file is read as NumPy reads it: big-endian arrays and arrays in Fortran order are converted, and an `.npz`
+        /// file may be compressed. An array of another type or shape is a bad sample, and so is an array of Python
+        /// objects, whose pickle is never read. NumPy has no `bf16`: store such arrays as `raw`, or with the package
+        /// `ml_dtypes`. Where the format knows the type of a number or an array, as MDS, Parquet and TFRecord do, it is
+        /// taken as a `.npy` file of it would be, and `encoding` does not matter.
         tensor::Tensor(TensorColumn),
         /// A number, which may have a fraction.
+        ///
+        /// - Field: a decimal number in text, or a number of any type as Parquet, MDS, TFRecord or a `.npy` file give
+        ///   it.
+        /// - Result: the number.
+        /// - Shape: `[]`.
+        /// - Types: `f32`, `f64`, `f16`, `bf16`.
         float::Float(FloatColumn),
-        /// Text in UTF-8, of any length.
+        /// Text in UTF-8.
+        ///
+        /// - Field: UTF-8.
+        /// - Result: the bytes, which are checked, of any length. In Python, `batch["caption"].text()` makes strings of
+        ///   them.
+        /// - Shape: a ragged column.
+        /// - Types: `u8`.
         text::Text(TextColumn),
         /// The number of a name.
+        ///
+        /// - Field: a name, such as `cat`.
+        /// - Result: its number in `names`, or among the dataset's classes.
+        /// - Shape: `[]`.
+        /// - Types: `i64`, `i32`.
         category::Category(CategoryColumn),
         /// The class of each pixel of a picture.
+        ///
+        /// - Field: a PNG with a palette or of grey values, as large as the picture of the column that it follows.
+        /// - Result: the class of each pixel: its index in the palette or its grey value. Colours are not looked at.
+        /// - Shape: `[height, width]`.
+        /// - Types: `u8`, `u16`.
+        ///
+        /// The mask is cropped, flipped, resized and warped as the picture of the same sample is, whatever the
+        /// operations draw, and has its size. Each pixel takes the class at the place of its middle and is never
+        /// blended: `resize` is torchvision's `nearest-exact`. Several operations that move whole pixels or resize are
+        /// one step, as for the picture. Operations on colours and `random_erasing` change no class. A mask that is not
+        /// as large as its picture is a bad sample, whose error names both sizes. The orientation in the metadata of a
+        /// mask is not looked at; the mask is of the upright picture.
         mask::Mask(MaskColumn),
         /// The bounding boxes in a picture.
+        ///
+        /// - Field: the bounding boxes in the picture of the column that it follows, as `stored_as` says.
+        /// - Result: those that are left in the picture, four numbers each.
+        /// - Shape: a ragged column of rows of `[4]`.
+        /// - Types: `f32`.
+        ///
+        /// Boxes are in pixels of the upright picture. They move as its pixels do and are clipped after each operation;
+        /// of a box that is turned, the upright box round it counts. Boxes smaller than `min_size`, or of which less
+        /// than `min_visible` is left, are left out with their labels; `min_visible = 0` keeps what torchvision's
+        /// `SanitizeBoundingBoxes` keeps. Padding that reflects the picture shows objects again that have no box.
         boxes::Boxes(BoxesColumn),
         /// A number for each bounding box, such as its class.
+        ///
+        /// - Field: the annotations of the `boxes` column; where those are arrays, a field of its own, an array of one
+        ///   number for each box.
+        /// - Result: a number for each box that the `boxes` column keeps.
+        /// - Shape: a ragged column of rows of `[]`.
+        /// - Types: `i64`, `i32`, `f32`.
+        ///
+        /// A label that is a number stays as it is, and a name is looked up in `names` or among the dataset's classes.
+        /// A job whose labels are names is refused if there are neither, as far as that is known when it is created:
+        /// labels of Pascal VOC always are names.
         box_labels::BoxLabels(BoxLabelsColumn),
         /// A class, as a probability of each class.
+        ///
+        /// - Field: the number of a class, or a name as for `category`.
+        /// - Result: 1 at the place of the class and 0 at all others.
+        /// - Shape: `[classes]`.
+        /// - Types: `f32`, `f16`, `bf16`.
         one_hot::OneHot(OneHotColumn),
         /// The matrix from places in the result to places in the picture.
+        ///
+        /// - Field: anything, such as the picture of the column that it follows.
+        /// - Result: the matrix that gives for a place (x, y, 1) in the result the place (u, v, w) in the upright
+        ///   picture, which is at (u / w, v / w).
+        /// - Shape: `[3, 3]`.
+        /// - Types: `f32`, `f64`.
+        ///
+        /// Places are in pixels from the left upper corner; the middle of the first pixel is at (0.5, 0.5). The matrix
+        /// is of what the operations drew for this sample, whatever they are: so it also shows what random operations
+        /// did. Only what padding reflects is not in it.
         geometry::Geometry(GeometryColumn),
         /// The height and width of a picture before its operations.
+        ///
+        /// - Field: anything, such as the picture of the column that it follows.
+        /// - Result: the height and width of the upright picture, before the operations.
+        /// - Shape: `[2]`.
+        /// - Types: `i64`, `i32`.
         image_size::ImageSize(ImageSizeColumn),
         /// Yes or no.
+        ///
+        /// - Field: 0 or 1 of any type as Parquet, MDS, TFRecord or a `.npy` file give it, or the text `true`, `false`,
+        ///   `1` or `0`. Anything else is a bad sample.
+        /// - Result: one byte, 0 or 1.
+        /// - Shape: `[]`.
+        /// - Types: `bool`.
         boolean::Bool(BoolColumn),
     }
     // These have no `decode` in a job file.

@@ -10,11 +10,11 @@ use crate::{KeyProblem, check::check_shape};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 pub struct OneHotKeys {
-    /// For one_hot: the number of classes.
+    /// For one_hot: the number of classes. Default: the number of `names`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<u32>,
-    /// For one_hot: the names of the classes, as for category. Without it a field holds the number of its class, or the name of
-    /// one of the dataset's classes.
+    /// For one_hot: the names of the classes, as for category. Default: none; the field holds the number of its class,
+    /// or the name of one of the dataset's classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
 }

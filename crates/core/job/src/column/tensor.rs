@@ -22,16 +22,18 @@ pub enum TensorEncoding {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 pub struct TensorKeys {
-    /// For tensor: the shape of one sample; [] for a number. With `max_rows`, the shape of a row.
+    /// For tensor: the shape of one sample, at most 8 sides; `[]` is a number. With `max_rows`, the shape of a row. An
+    /// array of another shape is a bad sample, unless it has one dimension and as many elements. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<u32>>,
-    /// For tensor whose samples differ in their first dimension: the most rows of one sample; one with more is a bad sample.
+    /// For tensor: for samples that differ in their first dimension, the most rows of one sample. A sample with more is
+    /// a bad sample. It reserves no memory. Default: none; samples have one shape.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rows: Option<u32>,
-    /// For tensor: how the field stores the array.
+    /// For tensor: how the field stores the array. Default: `numpy`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<TensorEncoding>,
-    /// For tensor: the name of the array in a .npz file that has several.
+    /// For tensor: the name of the array in an `.npz` file. Default: the only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<String>,
 }

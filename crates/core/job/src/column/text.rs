@@ -10,7 +10,8 @@ use crate::KeyProblem;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 pub struct TextKeys {
-    /// For text: the most bytes of one sample in UTF-8; a longer one is a bad sample.
+    /// For text: the length of the longest value in UTF-8, 1 to 1073741824. A longer value is a bad sample. It reserves
+    /// no memory. Default: 1048576.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u32>,
 }

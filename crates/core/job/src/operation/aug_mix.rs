@@ -5,25 +5,26 @@ use serde::{Deserialize, Serialize};
 use super::{Fill, Operation, WarpInterpolation};
 use crate::KeyProblem;
 
-/// Mixes the picture with several that random chains of operations make of it (Hendrycks et al., ICLR 2020; torchvision's
-/// operations).
+/// Mixes the picture with those that `mixture_width` random chains of operations make of it (Hendrycks et al., ICLR
+/// 2020; torchvision's operations).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AugMix {
-    /// The greatest strength of an operation, 1 to 10.
+    /// The greatest strength of an operation.
     #[serde(default = "three")]
     #[schemars(range(min = 1, max = 10))]
     pub severity: u32,
-    /// Number of chains.
+    /// The number of chains; each costs as much as its operations.
     #[serde(default = "three")]
     #[schemars(range(min = 1, max = 10))]
     pub mixture_width: u32,
-    /// Operations of a chain; -1 draws 1 to 3 for each.
+    /// The operations of a chain, 1 to 10; -1 draws 1 to 3 for each.
     #[serde(default = "random_depth")]
     #[schemars(range(min = -1, max = 10))]
     pub chain_depth: i32,
-    /// Parameter of the distributions of the weights: the smaller, the more does one of the pictures prevail.
+    /// The parameter of the distributions of the weights, those of Dirichlet: the smaller, the more does one of the
+    /// pictures prevail.
     #[serde(default = "alpha")]
     #[schemars(range(min = 0.001, max = 1000))]
     pub alpha: f32,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Operation, kind::check_size};
 use crate::{KeyProblem, Size};
 
-/// Cuts the middle out; a picture that is smaller is padded with zeros.
+/// Cuts out the middle. A smaller picture is padded with zeros.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]

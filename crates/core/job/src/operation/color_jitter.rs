@@ -10,16 +10,20 @@ use crate::KeyProblem;
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ColorJitter {
-    /// Range of the factor of the brightness; a number `n` is 1 - n to 1 + n. Default: not changed.
+    /// The range of the factor of the brightness, 0 to 1000: 0 gives black, and 1 changes nothing. A number `n` is `[1
+    /// - n, 1 + n]`, but not below 0. Default: not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brightness: Option<NumberOrRange>,
-    /// Range of the factor of the contrast; a number `n` is 1 - n to 1 + n. Default: not changed.
+    /// The range of the factor of the contrast, 0 to 1000: 0 gives the mean grey, and 1 changes nothing. A number `n`
+    /// is `[1 - n, 1 + n]`, but not below 0. Default: not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contrast: Option<NumberOrRange>,
-    /// Range of the factor of the saturation; a number `n` is 1 - n to 1 + n. Default: not changed.
+    /// The range of the factor of the saturation, 0 to 1000: 0 gives the grey picture, and 1 changes nothing. A number
+    /// `n` is `[1 - n, 1 + n]`, but not below 0. Default: not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saturation: Option<NumberOrRange>,
-    /// Range of the turn of the hue, -0.5 to 0.5; a number `n` is -n to n. Default: not changed.
+    /// The range of the turn of the hue, as a part of the circle, -0.5 to 0.5. A number `n` is `[-n, n]`. Default: not
+    /// changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hue: Option<NumberOrRange>,
 }

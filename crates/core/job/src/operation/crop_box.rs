@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 use super::Operation;
 use crate::KeyProblem;
 
-/// Crops to the sample's bounding box, as the record's VOC annotation gives it.
+/// Crops to the sample's bounding box, as its Pascal VOC annotation gives it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CropBox {
-    /// Field that holds the annotation.
+    /// The field that holds the annotation.
     #[serde(default = "annotation")]
     pub field: String,
-    /// Widens the box on each side by this fraction of its size.
+    /// Widens the box on each side by this share of its size, 0 to 10.
     #[serde(default)]
     pub margin: f32,
 }

@@ -6,7 +6,7 @@ use super::{Operation, kind::check_size};
 use crate::{KeyProblem, Size};
 
 /// Cuts out the corners, top left, top right, bottom left and bottom right, and the middle: five pictures of one, for
-/// evaluation. It has to be the last operation.
+/// evaluation. It has to be the last operation. A picture that is smaller is a bad sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 use super::{NumberOrRange, Operation};
 use crate::KeyProblem;
 
-/// Blurs the picture with a random standard deviation.
+/// Blurs with a kernel of `kernel_size`, which reflects the picture at its border, and a random standard deviation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GaussianBlur {
-    /// Width and height of the kernel in pixels, odd.
+    /// The width and height of the kernel in pixels, odd.
     #[schemars(range(min = 1, max = 255))]
     pub kernel_size: u32,
-    /// Standard deviation in pixels, or its range.
+    /// The standard deviation in pixels, or its range, above 0 and at most 1000.
     #[serde(default = "sigma")]
     pub sigma: NumberOrRange,
 }

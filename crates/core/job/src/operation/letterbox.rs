@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Fill, Interpolation, Operation, kind::check_size, sampling::{antialias, is_default, is_default_antialias}};
 use crate::{KeyProblem, Size};
 
-/// Resizes the picture so that it fits, and pads what is left, half on each side.
+/// Resizes the picture so that it fits into `size`, and pads what is left, half on each side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -15,13 +15,16 @@ pub struct Letterbox {
     /// Colour of what is added.
     #[serde(default)]
     pub fill: Fill,
-    /// How pixels are weighted.
+    /// How pixels are weighted, as in Pillow and torchvision. All but `bilinear` work on the decoded picture or crop,
+    /// which takes longer: a JPEG is then decoded in full size. Default: `bilinear`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub interpolation: Interpolation,
-    /// Whether the weights of a picture that becomes smaller take in all of its pixels.
+    /// Whether the weights of a picture that becomes smaller take in all of its pixels. `false`, with `bilinear`,
+    /// weights only the four pixels around, as OpenCV does. Default: `true`.
     #[serde(default = "antialias", skip_serializing_if = "is_default_antialias")]
     pub antialias: bool,
-    /// Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    /// Whether a JPEG is decoded in full size before it is resized, for torchvision's pixels. Decoding then takes
+    /// longer: several times where pictures are much larger than the result. Default: `false`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub full_decode: bool,
 }

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use super::{Fill, Operation, Padding, PaddingMode};
 use crate::KeyProblem;
 
-/// Pads the picture.
+/// Adds pixels around the picture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pad {
-    /// Pixels that are added.
+    /// The pixels to add.
     pub padding: Padding,
     /// Colour of what is added.
     #[serde(default)]

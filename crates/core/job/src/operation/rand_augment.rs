@@ -5,19 +5,20 @@ use serde::{Deserialize, Serialize};
 use super::{Fill, Operation, WarpInterpolation, kind::check_magnitude};
 use crate::KeyProblem;
 
-/// Applies random operations of one strength (Cubuk et al., NeurIPS 2020; torchvision's operations).
+/// Applies `num_ops` of 14 operations, drawn anew each, all of strength `magnitude` (Cubuk et al., NeurIPS 2020;
+/// torchvision's operations).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandAugment {
-    /// Number of operations that are applied, one after the other.
+    /// The number of operations, which are applied one after the other.
     #[serde(default = "num_ops")]
     #[schemars(range(min = 0, max = 100))]
     pub num_ops: u32,
-    /// Strength of the operations.
+    /// The strength, below `num_magnitude_bins`.
     #[serde(default = "magnitude")]
     pub magnitude: u32,
-    /// Number of different strengths.
+    /// The number of strengths, 2 to 1000.
     #[serde(default = "num_magnitude_bins")]
     pub num_magnitude_bins: u32,
     /// How values between pixels are made.

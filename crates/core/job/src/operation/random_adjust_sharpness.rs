@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use super::{Operation, kind::{check_probability, half}};
 use crate::KeyProblem;
 
-/// Sharpens or blurs the picture.
+/// Sharpens or smooths the picture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomAdjustSharpness {
-    /// 0 blurs, 1 changes nothing, 2 sharpens.
+    /// 0 smooths, 1 changes nothing, 2 sharpens.
     #[schemars(range(min = 0, max = 1000))]
     pub sharpness_factor: f32,
     /// Probability.

@@ -5,20 +5,20 @@ use serde::{Deserialize, Serialize};
 use super::{Fill, NumberOrRange, Operation, WarpInterpolation, kind::check_degrees};
 use crate::KeyProblem;
 
-/// Rotates, moves, scales and shears the picture round its middle, by random amounts.
+/// Rotates, moves, scales and shears round the middle, by random amounts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomAffine {
-    /// Range of the angle in degrees, clockwise; a number `n` is -n to n.
+    /// The range of the angle in degrees, clockwise, -3600 to 3600. A number `n` is `[-n, n]`.
     pub degrees: NumberOrRange,
-    /// The farthest move, as fractions of the width and the height. Default: none.
+    /// The farthest move, as shares of the width and the height, 0 to 1. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub translate: Option<[f32; 2]>,
-    /// Range of the factor of the size. Default: none.
+    /// The range of the factor of the size, 0.001 to 1000. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<[f32; 2]>,
-    /// Range of the shear along the rows in degrees; a number `n` is -n to n. Default: none.
+    /// The range of the shear along the rows, in degrees, -89 to 89. A number `n` is `[-n, n]`. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shear: Option<NumberOrRange>,
     /// How values between pixels are made.

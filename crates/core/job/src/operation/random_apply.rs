@@ -9,12 +9,12 @@ use super::{
 };
 use crate::KeyProblem;
 
-/// Applies several operations, all or none.
+/// Applies all `transforms` or none of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomApply {
-    /// The operations, in order.
+    /// The operations, in order, nested up to 4 deep; not `crop_box`, `five_crop` and `ten_crop`.
     #[serde(deserialize_with = "step::read_all")]
     #[schemars(with = "Vec<step::StepFile>")]
     pub transforms: Vec<ImageOp>,

@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 use super::{ImageOp, Operation, kind::check_nested, step};
 use crate::KeyProblem;
 
-/// Applies one of several operations.
+/// Applies one of the `transforms`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomChoice {
-    /// The operations.
+    /// The operations, nested up to 4 deep; not `crop_box`, `five_crop` and `ten_crop`.
     #[serde(deserialize_with = "step::read_all")]
     #[schemars(with = "Vec<step::StepFile>")]
     pub transforms: Vec<ImageOp>,
-    /// How probable each of them is, in proportion. Default: all equally.
+    /// How probable each of the `transforms` is, in proportion. Default: all equally.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p: Option<Vec<f32>>,
 }

@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use super::{Fill, Operation, Padding, PaddingMode, kind::check_size};
 use crate::{KeyProblem, Size};
 
-/// Cuts a rectangle out at a random place.
+/// Pads, then cuts out `size` at a random place. A picture that is smaller is a bad sample, unless `pad_if_needed`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomCrop {
     /// Size of the result.
     pub size: Size,
-    /// Pixels that are added before.
+    /// The pixels to add before. Default: 0.
     #[serde(default, skip_serializing_if = "Padding::is_zero")]
     pub padding: Padding,
-    /// Whether a picture that is too small is padded; otherwise it is a bad sample.
+    /// Whether a picture that is smaller than `size` is padded on both sides by what it lacks.
     #[serde(default)]
     pub pad_if_needed: bool,
     /// Colour of what is added.

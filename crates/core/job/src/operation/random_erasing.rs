@@ -8,7 +8,7 @@ use super::{
 };
 use crate::KeyProblem;
 
-/// Erases a random rectangle (Zhong et al., AAAI 2020; torchvision's sampling).
+/// Paints a random rectangle (Zhong et al., AAAI 2020; torchvision's sampling).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -17,10 +17,10 @@ pub struct RandomErasing {
     #[serde(default = "half")]
     #[schemars(range(min = 0, max = 1))]
     pub p: f32,
-    /// Range of the rectangle's area as a fraction of the picture's.
+    /// The range of the rectangle's area, as a share of the picture's, 0 to 1.
     #[serde(default = "scale")]
     pub scale: [f32; 2],
-    /// Range of the rectangle's aspect ratio (height / width).
+    /// The range of the rectangle's aspect ratio, height / width.
     #[serde(default = "ratio")]
     pub ratio: [f32; 2],
     /// Colour of the rectangle.

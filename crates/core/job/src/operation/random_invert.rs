@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Operation, kind::{check_probability, half}};
 use crate::KeyProblem;
 
-/// Inverts the values: 255 minus each.
+/// Subtracts each value from 255.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -8,12 +8,12 @@ use super::{
 };
 use crate::KeyProblem;
 
-/// Moves the corners of the picture inwards by random amounts.
+/// Moves the corners inwards by random amounts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomPerspective {
-    /// The farthest move, as a fraction of half the width and height.
+    /// The farthest move of a corner, as a share of half the width and height.
     #[serde(default = "half")]
     #[schemars(range(min = 0, max = 1))]
     pub distortion_scale: f32,

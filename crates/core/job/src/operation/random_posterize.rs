@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use super::{Operation, kind::{check_probability, half}};
 use crate::KeyProblem;
 
-/// Keeps the highest bits of each value.
+/// Keeps the highest `bits` of each value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomPosterize {
-    /// Number of bits to keep.
+    /// The number of bits to keep.
     #[schemars(range(min = 0, max = 8))]
     pub bits: u32,
     /// Probability.

@@ -6,26 +6,29 @@ use super::{Interpolation, Operation,
     kind::{NumberedOperation, check_size}, sampling::{antialias, is_default, is_default_antialias}};
 use crate::{KeyProblem, Size};
 
-/// Crops a random rectangle and resizes it (Szegedy et al., CVPR 2015; torchvision's sampling).
+/// Crops a random rectangle and resizes it to `size` (Szegedy et al., CVPR 2015; torchvision's sampling).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomResizedCrop {
     /// Size of the result.
     pub size: Size,
-    /// Range of the crop's area as a fraction of the picture's.
+    /// The range of the crop's area, as a share of the picture's.
     #[serde(default = "scale")]
     pub scale: [f32; 2],
-    /// Range of the crop's aspect ratio (width / height).
+    /// The range of the crop's aspect ratio, width / height.
     #[serde(default = "ratio")]
     pub ratio: [f32; 2],
-    /// How pixels are weighted.
+    /// How pixels are weighted, as in Pillow and torchvision. All but `bilinear` work on the decoded picture or crop,
+    /// which takes longer: a JPEG is then decoded in full size. Default: `bilinear`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub interpolation: Interpolation,
-    /// Whether the weights of a picture that becomes smaller take in all of its pixels.
+    /// Whether the weights of a picture that becomes smaller take in all of its pixels. `false`, with `bilinear`,
+    /// weights only the four pixels around, as OpenCV does. Default: `true`.
     #[serde(default = "antialias", skip_serializing_if = "is_default_antialias")]
     pub antialias: bool,
-    /// Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    /// Whether a JPEG is decoded in full size before it is resized, for torchvision's pixels. Decoding then takes
+    /// longer: several times where pictures are much larger than the result. Default: `false`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub full_decode: bool,
 }

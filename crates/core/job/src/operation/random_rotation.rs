@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use super::{Fill, NumberOrRange, Operation, WarpInterpolation, kind::check_degrees};
 use crate::KeyProblem;
 
-/// Rotates the picture by a random angle.
+/// Rotates round the middle by a random angle, counter-clockwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomRotation {
-    /// Range of the angle in degrees, counter-clockwise; a number `n` is -n to n.
+    /// The range of the angle in degrees, counter-clockwise, -3600 to 3600. A number `n` is `[-n, n]`.
     pub degrees: NumberOrRange,
     /// How values between pixels are made.
     #[serde(default)]
     pub interpolation: WarpInterpolation,
-    /// Whether the result is as large as the rotated picture, and not as large as the picture.
+    /// Whether the result is as large as the rotated picture needs, and not as large as the picture.
     #[serde(default)]
     pub expand: bool,
     /// Colour of what lies beyond the picture.

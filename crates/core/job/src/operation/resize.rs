@@ -6,20 +6,23 @@ use super::{Interpolation, Operation,
     kind::{NumberedOperation, check_size}, sampling::{antialias, is_default, is_default_antialias}};
 use crate::{KeyProblem, Size};
 
-/// Resizes: one number gives the shorter side and keeps the aspect ratio, two give height and width.
+/// Resizes. One number is the length of the shorter side and keeps the aspect ratio; `[height, width]` is exact.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resize {
     /// Size of the result.
     pub size: Size,
-    /// How pixels are weighted.
+    /// How pixels are weighted, as in Pillow and torchvision. All but `bilinear` work on the decoded picture or crop,
+    /// which takes longer: a JPEG is then decoded in full size. Default: `bilinear`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub interpolation: Interpolation,
-    /// Whether the weights of a picture that becomes smaller take in all of its pixels.
+    /// Whether the weights of a picture that becomes smaller take in all of its pixels. `false`, with `bilinear`,
+    /// weights only the four pixels around, as OpenCV does. Default: `true`.
     #[serde(default = "antialias", skip_serializing_if = "is_default_antialias")]
     pub antialias: bool,
-    /// Whether a JPEG is decoded in full size before it is resized, as torchvision does.
+    /// Whether a JPEG is decoded in full size before it is resized, for torchvision's pixels. Decoding then takes
+    /// longer: several times where pictures are much larger than the result. Default: `false`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub full_decode: bool,
 }

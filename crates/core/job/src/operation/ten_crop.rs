@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 use super::{Operation, kind::check_size};
 use crate::{KeyProblem, Size};
 
-/// Cuts out what `five_crop` does, and then the same of the mirrored picture: ten pictures of one, for evaluation. It has
-/// to be the last operation.
+/// Cuts out what `five_crop` does, and then the same of the mirrored picture: ten pictures of one, for evaluation. It
+/// has to be the last operation. A picture that is smaller is a bad sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TenCrop {
     /// Size of each picture.
     pub size: Size,
-    /// Whether top and bottom are exchanged, rather than left and right.
+    /// Whether the mirrored picture has top and bottom exchanged, rather than left and right.
     #[serde(default)]
     pub vertical_flip: bool,
 }

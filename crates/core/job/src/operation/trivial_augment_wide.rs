@@ -5,12 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::{Fill, Operation, WarpInterpolation, kind::check_magnitude, rand_augment::num_magnitude_bins};
 use crate::KeyProblem;
 
-/// Applies one random operation of random strength (Müller and Hutter, ICCV 2021; torchvision's operations).
+/// Applies one of the operations of `rand_augment`, of random strength (Müller and Hutter, ICCV 2021; torchvision's
+/// operations).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[derive(schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrivialAugmentWide {
-    /// Number of different strengths.
+    /// The number of strengths, 2 to 1000.
     #[serde(default = "num_magnitude_bins")]
     pub num_magnitude_bins: u32,
     /// How values between pixels are made.
