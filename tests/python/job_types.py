@@ -9,6 +9,7 @@ import json
 import keyword
 import pathlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -36,6 +37,34 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypedDict
 '''
+
+
+def read_schema() -> dict[str, Any]:
+    """Returns the JSON Schema of job files, which `spdl-ctl job schema` prints."""
+    schema: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    return schema
+
+
+def target(schema: dict[str, Any]) -> str:
+    """Returns the name of the definition that a schema refers to, or nothing."""
+    name: str = schema.get("$ref", "").rpartition("/")[2]
+    return name
+
+
+def name_of(definition: str) -> str:
+    """Returns the name of a definition without what only the Rust code needs."""
+    return NAMES.get(definition, definition.removesuffix("File"))
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def operations(some: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yields name, description and keys of each operation, from the tables with a key each that `ImageOp` allows."""
+    for table in some:
+        [(name, keys)] = table["properties"].items()
+        yield name, table.get("description", ""), keys
 
 
 class Types:
@@ -67,14 +96,14 @@ class Types:
             if keyword.iskeyword(key):
                 keywords[key] = kind
                 continue
-            about = " ".join((value.get("description") or (more or {}).get(key, {}).get("description", "")).split())
+            about = one_line(value.get("description") or (more or {}).get(key, {}).get("description", ""))
             lines[key in required] += [f"    #: {about}" if about else "", f"    {key}: {kind}"]
         bases = ["TypedDict"]
         text = ""
         if keywords:
             bases = [f"_{name}Keywords"]
             text += f"{bases[0]} = TypedDict(\"{bases[0]}\", {{{', '.join(f'{json.dumps(key)}: {json.dumps(kind)}' for key, kind in keywords.items())}}}, total={keywords.keys() <= required})\n\n\n"
-        about = schema.get("description", "").split("\n")[0] or f"The keys of `{name}`."
+        about = one_line(schema.get("description", "").split("\n\n")[0]) or f"The keys of `{name}`."
         docs = f'    """{about}"""\n\n'
         if lines[True]:
             text += f"class _{name}Required({bases[0]}):\n" + body(lines[True]) + "\n\n\n"
@@ -85,9 +114,8 @@ class Types:
 
     def _type(self, schema: dict[str, Any], name: str) -> str:
         """Returns the type of a value as a text; `name` is for a table that has no name of its own."""
-        if "$ref" in schema:
-            target = schema["$ref"].rpartition("/")[2]
-            return self._type(self._definitions[target], NAMES.get(target, target.removesuffix("File")))
+        if definition := target(schema):
+            return self._type(self._definitions[definition], name_of(definition))
         if "const" in schema:
             return literal([schema["const"]])
         if "enum" in schema:
@@ -115,16 +143,15 @@ class Types:
     def _operations(self, name: str, some: list[dict[str, Any]], more: dict[str, Any] | None = None) -> str:
         """Returns a table for one of several tables with a key each."""
         one = {}
-        for table in some:
-            [(key, value)] = table["properties"].items()
-            one[key] = {"description": table.get("description", ""), **value} if value.get("properties") else value
+        for key, about_it, value in operations(some):
+            one[key] = {"description": about_it, **value} if value.get("properties") else value
         about = {"description": "An operation: one of these keys.", "properties": one}
         return self._table(name, about, more)
 
     def _operation(self, some: list[dict[str, Any]]) -> str:
         """Returns an operation: in full, by its name alone, or short."""
         full, names, short = some
-        tables = self._definitions[full["$ref"].rpartition("/")[2]]["oneOf"]
+        tables = self._definitions[target(full)]["oneOf"]
         return united([self._operations(NAMES["ImageOp"], tables, short["properties"]), self._type(names, "")])
 
 
@@ -167,4 +194,4 @@ def split(kind: str) -> list[str]:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         sys.exit(__doc__)
-    print(Types(json.loads(SCHEMA.read_text())).text())
+    print(Types(read_schema()).text())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import subprocess
 import sys
 import typing
 
+import job_reference
 import job_types
 import pytest
 import spdl_cluster
@@ -16,13 +16,29 @@ from spdl_cluster import job as types
 
 
 def test_the_types_are_made_from_the_schema() -> None:
-    made = job_types.Types(json.loads(job_types.SCHEMA.read_text())).text() + "\n"
+    made = job_types.Types(job_types.read_schema()).text() + "\n"
     found = pathlib.Path(job_types.ROOT, "python/spdl_cluster/job.py").read_text()
     assert found == made, "run `python tests/python/job_types.py > python/spdl_cluster/job.py`"
 
 
+def test_the_reference_is_made_from_the_schema() -> None:
+    made = job_reference.Reference(job_types.read_schema()).text() + "\n"
+    found = pathlib.Path(job_types.ROOT, job_reference.PAGE).read_text(encoding="utf-8")
+    assert found == made, f"run `python tests/python/job_reference.py > {job_reference.PAGE}`"
+
+
+def test_each_key_of_a_kind_of_column_is_in_the_section_of_the_kind() -> None:
+    sections = pathlib.Path(job_types.ROOT, job_reference.PAGE).read_text(encoding="utf-8").split("\n### ")
+    kinds = {section.split("`")[1]: section for section in sections if section.startswith("`") and "- Types: " in section}
+    schema = job_types.read_schema()["definitions"]
+    assert kinds.keys() == {kind["const"] for kind in schema["DecodeFile"]["oneOf"]}
+    for key, value in schema["ColumnFile"]["properties"].items():
+        described = {kind for kind in kinds if f"For {kind}: " in value["description"]}
+        assert described == {kind for kind, section in kinds.items() if f"\n| `{key}` |" in section.split("\n## ")[0]}, key
+
+
 def test_each_key_of_the_schema_has_its_place_in_the_types() -> None:
-    schema = json.loads(job_types.SCHEMA.read_text())
+    schema = job_types.read_schema()
     for name, table in {"Job": schema, **schema["definitions"]}.items():
         if "properties" not in table:
             continue
