@@ -1,5 +1,5 @@
-"""Runs the commands and the Python of the README's section "From a folder to a batch", and checks the guide's table of
-settings, and what all pages of the documentation say of Python and of commands."""
+"""Runs the commands and the Python of the README's section "From a folder to a batch" and of the guide's smallest job, and checks
+the guide's table of settings, and what all pages of the documentation say of Python and of commands."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 
 import spdl_cluster
 from conftest import LIMIT_S, PICTURES
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
+GUIDE = README.parent / "docs/guide"
 #: The pages that a user reads.
 PAGES = [README, *sorted((README.parent / "docs").rglob("*.md")), README.parent / "k8s/README.md"]
 
 
-def blocks(language: str) -> list[str]:
-    """Returns the section's code blocks in a language."""
-    section = README.read_text(encoding="utf-8").split("\n## From a folder to a batch\n", 1)[1].split("\n## ", 1)[0]
+def blocks(language: str, page: pathlib.Path = README, heading: str = "## From a folder to a batch") -> list[str]:
+    """Returns the code blocks of a page's section in a language."""
+    section = page.read_text(encoding="utf-8").split(f"\n{heading}\n", 1)[1].split("\n## ", 1)[0]
     return re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
-def test_the_readme_leads_from_a_folder_to_batches(tmp_path: pathlib.Path) -> None:
+def runner(tmp_path: pathlib.Path) -> Callable[..., str]:
+    """Returns a function that runs a command in a folder, with `spdl-ctl` on the path, and returns what it prints."""
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "spdl-ctl").symlink_to(os.environ["SPDL_TEST_CTL"])
@@ -36,6 +39,11 @@ def test_the_readme_leads_from_a_folder_to_batches(tmp_path: pathlib.Path) -> No
         assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
+    return run
+
+
+def test_the_readme_leads_from_a_folder_to_batches(tmp_path: pathlib.Path) -> None:
+    run = runner(tmp_path)
     commands = [shlex.split(line, comments=True) for line in blocks("sh")[0].splitlines() if line.startswith("spdl-ctl")]
     assert [command[:2] for command in commands] == [["spdl-ctl", "pictures"]]
     # Fewer pictures than the README's command makes.
@@ -43,6 +51,16 @@ def test_the_readme_leads_from_a_folder_to_batches(tmp_path: pathlib.Path) -> No
 
     [code] = blocks("python")
     assert len(code.splitlines()) <= 12, "the README promises few lines"
+    printed = [line for line in run(sys.executable, "-c", code).splitlines() if line.startswith("(64, 224, 224, 3)")]
+    assert len(printed) == PICTURES // 64, printed
+
+
+def test_the_smallest_job_of_the_guide_gives_batches(tmp_path: pathlib.Path) -> None:
+    run = runner(tmp_path)
+    [commands], [job], [code] = (blocks(language, GUIDE / "job.md", "## The smallest job that trains") for language in ("sh", "toml", "python"))
+    (tmp_path / "first.toml").write_text(job)
+    for line in commands.splitlines():
+        run(*shlex.split(line.replace("--count 2000", f"--count {PICTURES}")))
     printed = [line for line in run(sys.executable, "-c", code).splitlines() if line.startswith("(64, 224, 224, 3)")]
     assert len(printed) == PICTURES // 64, printed
 
