@@ -3,14 +3,13 @@
 use std::{collections::BTreeSet, fs, process::Command};
 
 use serde_json::Value;
-use spdl_core::{
-    Fingerprint,
-    job::{DatasetFacts, JobFile},
-};
+use spdl_job::JobFile;
+use spdl_order::DatasetFacts;
 use spdl_testkit::{
     processes::{ctl, run},
     root,
 };
+use spdl_types::Fingerprint;
 
 #[test]
 fn completions_are_scripts_that_a_shell_can_read() {

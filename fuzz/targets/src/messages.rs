@@ -14,11 +14,13 @@ use spdl_control::{
     trace::*,
 };
 use spdl_insight::{
-    Measured, RankWindow, WorkerWindow,
+    CacheStats, Measured, RankWindow, SlowObject, Stall, Transport, WorkerWindow,
     tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
 use spdl_order::Receipt;
-use spdl_types::{BatchId, DType, Fingerprint, Position, SampleId, Stage};
+use spdl_types::{
+    BadSample, BatchId, DType, Fingerprint, NodeId, Position, SampleId, SessionId, Stage, StageStats, WorkerId,
+};
 use spdl_wire::{
     codec,
     frame::{self, FrameReader, Message},

@@ -270,7 +270,8 @@ impl StoreClient {
     ) -> Result<Response, RequestError> {
         self.counts.requests.fetch_add(1, Relaxed);
         let patience = patience(given_up).min(MAX_PATIENCE);
-        let [request_timeout, silence] = [self.retry.request_timeout, self.retry.silence_timeout].map(|limit| limit * patience);
+        let [request_timeout, silence] =
+            [self.retry.request_timeout, self.retry.silence_timeout].map(|limit| limit * patience);
         let limits = AnswerLimits { silence, drips: &self.drips, given_up };
         let asked = tokio::time::timeout(request_timeout, target.ask(options.clone(), &limits)).await;
         asked.unwrap_or_else(|_| Err(RequestError::timeout("no whole answer", request_timeout)))

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use crate::arbitrary;
 use proptest::{prelude::*, test_runner::TestCaseResult};
 use spdl_control::messages::*;
+use spdl_insight::Stall;
 use spdl_wire::{
     codec::{self, CodecError},
     frame::{self, FrameError, FrameReader, FrameWriter, HEAD_BYTES, Message},

@@ -7,12 +7,13 @@ use std::{
 
 use quinn::Endpoint;
 use spdl_control::{Role, messages::*};
+use spdl_insight::{Stall, Transport};
 use spdl_testkit::{
     LONG,
     certs::{ClusterCerts, server_address},
     home::{attach_request, session},
 };
-use spdl_types::{Position, Stage};
+use spdl_types::{NodeId, Position, Stage, WorkerId};
 use spdl_wire::{
     frame,
     home::{self, Attach, AttachRequest, ChannelError, ClientReceiver, ClientSender, HomeListener},

@@ -12,12 +12,14 @@ use spdl_control::{
     trace::*,
 };
 use spdl_insight::{
-    Measured, Presence, RankWindow, WorkerWindow,
+    CacheStats, Measured, Presence, RankWindow, SlowObject, Stall, StoreStats, Transport, WorkerWindow,
     rates::StageRate,
     tuning::{Tunable, TunedValue, TuningChange, TuningStatus},
 };
 use spdl_order::Receipt;
-use spdl_types::{BatchId, DType, Fingerprint, Position, SampleId, Stage};
+use spdl_types::{
+    BadSample, BatchId, DType, Fingerprint, NodeId, Position, SampleId, SessionId, Stage, StageStats, WorkerId,
+};
 
 use self::jobs::job;
 
