@@ -62,7 +62,7 @@ pub(crate) fn status(sessions: &[Value], workers: &[Value]) -> Status {
         "bad_sample_list": [{ "sample": 5, "shard": "s.tar", "key": "k", "cause": "it is cut off" }],
     });
     let text = json!({
-        "version": "0.1.0", "protocol_version": 4, "leads": true, "leader": null, "uptime_ms": 7_260_000, "jobs": [job],
+        "version": "0.1.0", "protocol_version": 5, "leads": true, "leader": null, "uptime_ms": 7_260_000, "jobs": [job],
         "job_problems": [], "sessions": sessions, "workers": workers,
     });
     serde_json::from_value(text).unwrap()

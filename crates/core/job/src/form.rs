@@ -1,21 +1,23 @@
-//! The form of a job in messages and in the coordinator's state.
-//!
-//! A job without a view and without a mix has the form that it had before there were any. A view follows the order's parameters,
-//! whose version is then 2; where samples are mixed, the version is 3, and the view, if there is one, and the mix follow. A
-//! program that does not know them refuses such a job by that version, or cannot read it.
+//! The form of a job in the coordinator's state and in messages: one JSON text, in which kinds of columns, operations and types of
+//! elements have their names. So a new kind or operation is no new version of the protocol, and a program that does not know it
+//! can name it.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
+use serde_json::value::RawValue;
 
-use super::{BadSamples, Column, Job, Mix};
+use super::{
+    BadSamples, Column, Job, Mix,
+    reader::{shortened, shown},
+};
 use spdl_order::{EpochEnd, OrderParams};
 use spdl_types::Fingerprint;
 
-/// The versions of the order's parameters that a view follows, and that a view and a mix follow.
-const VERSION_WITH_VIEW: u32 = 2;
-const VERSION_WITH_MIX: u32 = 3;
+/// Length of the longest error about the text of a job, in characters: a peer may send any text.
+const MAX_ERROR: usize = 300;
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct JobForm {
+#[serde(rename = "Job")]
+struct JobForm {
     name: String,
     dataset: String,
     dataset_fingerprint: Fingerprint,
@@ -25,20 +27,16 @@ pub(super) struct JobForm {
     epochs: u64,
     epoch_end: EpochEnd,
     bad_samples: BadSamples,
+    #[serde(deserialize_with = "exact")]
     max_bad_fraction: f64,
     order: OrderForm,
     columns: Vec<Column>,
 }
 
-struct OrderForm {
-    order: OrderParams,
-    view: Option<Fingerprint>,
-    mix: Option<Mix>,
-}
-
-/// The form in JSON.
+/// The order's parameters, and what else decides which samples come.
 #[derive(Serialize, Deserialize)]
-struct NamedOrder {
+#[serde(rename = "Order")]
+struct OrderForm {
     version: u32,
     lanes: u32,
     window: u64,
@@ -49,79 +47,69 @@ struct NamedOrder {
     mix: Option<Mix>,
 }
 
-impl OrderForm {
-    fn named(&self) -> NamedOrder {
-        let OrderParams { version, lanes, window, shuffle } = self.order;
-        let version = version_with(self.view.is_some(), self.mix.is_some()).unwrap_or(version);
-        NamedOrder { version, lanes, window, shuffle, view: self.view, mix: self.mix.clone() }
-    }
-}
-
-impl Serialize for OrderForm {
+impl Serialize for Job {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let named = self.named();
         if serializer.is_human_readable() {
-            return named.serialize(serializer);
+            return JobForm::from(self.clone()).serialize(serializer);
         }
-        let NamedOrder { version, lanes, window, shuffle, view, mix } = named;
-        match (view, mix) {
-            (None, None) => (version, lanes, window, shuffle).serialize(serializer),
-            (Some(view), None) => (version, lanes, window, shuffle, view).serialize(serializer),
-            (view, Some(mix)) => (version, lanes, window, shuffle, view, mix).serialize(serializer),
-        }
+        serializer.serialize_str(&text(self).map_err(S::Error::custom)?)
     }
 }
 
-impl<'de> Deserialize<'de> for OrderForm {
+impl<'de> Deserialize<'de> for Job {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let NamedOrder { version, lanes, window, shuffle, view, mix } = match deserializer.is_human_readable() {
-            true => NamedOrder::deserialize(deserializer)?,
-            false => deserializer.deserialize_tuple(6, OrderVisitor)?,
-        };
-        let extended = version_with(view.is_some(), mix.is_some());
-        if extended != [VERSION_WITH_VIEW, VERSION_WITH_MIX].contains(&version).then_some(version) {
-            return Err(D::Error::custom(format!("order version `{version}` does not fit its view and mix")));
+        if deserializer.is_human_readable() {
+            return JobForm::deserialize(deserializer).map(Self::from);
         }
-        let version = if extended.is_some() { spdl_order::ORDER_VERSION } else { version };
-        Ok(Self { order: OrderParams { version, lanes, window, shuffle }, view, mix })
+        read(&String::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 
-/// Returns the version of the order's parameters of a job with a view or a mix; `None` without both.
-const fn version_with(view: bool, mix: bool) -> Option<u32> {
-    match (view, mix) {
-        (_, true) => Some(VERSION_WITH_MIX),
-        (true, false) => Some(VERSION_WITH_VIEW),
-        (false, false) => None,
-    }
+/// Returns the text of a job in a message.
+fn text(job: &Job) -> serde_json::Result<String> {
+    serde_json::to_string(&JobForm::from(job.clone()))
 }
 
-struct OrderVisitor;
-
-impl<'de> serde::de::Visitor<'de> for OrderVisitor {
-    type Value = NamedOrder;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the parameters of an order")
-    }
-
-    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut parts: A) -> Result<NamedOrder, A::Error> {
-        fn next<'de, T: Deserialize<'de>, A: serde::de::SeqAccess<'de>>(parts: &mut A) -> Result<T, A::Error> {
-            parts.next_element()?.ok_or_else(|| A::Error::custom("the parameters of the order end early"))
+/// Reads the text of a job in a message. A text that this program would write otherwise is refused: it may have a key of a later
+/// release, and a program that ignores it would make other batches than its peers.
+///
+/// # Errors
+/// What is wrong with the text, in words.
+fn read(message: &str) -> Result<Job, String> {
+    let ours = env!("CARGO_PKG_VERSION");
+    let job = serde_json::from_str::<JobForm>(message).map(Job::from).map_err(|error| {
+        let problem = error.to_string();
+        // The place in the text is of no use to those who cannot see it.
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        let problem = problem.strip_suffix(place.as_str()).unwrap_or(&problem);
+        match problem.strip_prefix("unknown variant `").and_then(|rest| rest.split_once("`, expected ")) {
+            Some((name, _)) => format!("`{}` is unknown to spdl-cluster {ours}: a later release knows it", shown(name)),
+            None => shortened(problem, MAX_ERROR),
         }
-        let version = next(&mut parts)?;
-        let (lanes, window, shuffle) = (next(&mut parts)?, next(&mut parts)?, next(&mut parts)?);
-        let (view, mix) = match version {
-            VERSION_WITH_VIEW => (Some(next(&mut parts)?), None),
-            VERSION_WITH_MIX => (next(&mut parts)?, Some(next(&mut parts)?)),
-            _ => (None, None),
-        };
-        Ok(NamedOrder { version, lanes, window, shuffle, view, mix })
+    })?;
+    if text(&job).is_ok_and(|text| text == message) {
+        return Ok(job);
+    }
+    Err(format!("the job is not as spdl-cluster {ours} writes it: install the same release on both sides"))
+}
+
+/// Reads a number of JSON with all of its bits, of which the parser may change the last.
+pub(super) fn exact<'de, D: Deserializer<'de>>(json: D) -> Result<f64, D::Error> {
+    exact_or_null(json)?.ok_or_else(|| D::Error::custom("null is not a number"))
+}
+
+/// Reads a number, or null.
+pub(super) fn exact_or_null<'de, D: Deserializer<'de>>(json: D) -> Result<Option<f64>, D::Error> {
+    let Some(text) = Option::<Box<RawValue>>::deserialize(json)? else { return Ok(None) };
+    match text.get().parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(Some(number)),
+        _ => Err(D::Error::custom(format!("`{}` is not a number", shown(text.get())))),
     }
 }
 
 impl From<Job> for JobForm {
     fn from(job: Job) -> Self {
+        let OrderParams { version, lanes, window, shuffle } = job.order;
         Self {
             name: job.name,
             dataset: job.dataset,
@@ -133,7 +121,7 @@ impl From<Job> for JobForm {
             epoch_end: job.epoch_end,
             bad_samples: job.bad_samples,
             max_bad_fraction: job.max_bad_fraction,
-            order: OrderForm { order: job.order, view: job.view, mix: job.mix },
+            order: OrderForm { version, lanes, window, shuffle, view: job.view, mix: job.mix },
             columns: job.columns,
         }
     }
@@ -141,11 +129,12 @@ impl From<Job> for JobForm {
 
 impl From<JobForm> for Job {
     fn from(form: JobForm) -> Self {
+        let OrderForm { version, lanes, window, shuffle, view, mix } = form.order;
         Self {
             name: form.name,
             dataset: form.dataset,
             dataset_fingerprint: form.dataset_fingerprint,
-            view: form.order.view,
+            view,
             samples: form.samples,
             seed: form.seed,
             global_batch: form.global_batch,
@@ -153,8 +142,8 @@ impl From<JobForm> for Job {
             epoch_end: form.epoch_end,
             bad_samples: form.bad_samples,
             max_bad_fraction: form.max_bad_fraction,
-            order: form.order.order,
-            mix: form.order.mix,
+            order: OrderParams { version, lanes, window, shuffle },
+            mix,
             columns: form.columns,
         }
     }

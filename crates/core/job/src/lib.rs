@@ -13,7 +13,6 @@ mod form;
 mod function;
 pub mod layout;
 mod mix;
-mod named;
 mod operation;
 mod reader;
 mod redact;
@@ -74,8 +73,7 @@ pub enum BadSamples {
 }
 
 /// A valid, frozen job.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "form::JobForm", into = "form::JobForm")]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// The name that users give it: 1 to 128 of `[A-Za-z0-9._-]`.
     pub name: String,

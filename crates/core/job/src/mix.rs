@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Column, ColumnKind, KeyProblem};
+use super::{Column, ColumnKind, KeyProblem, form};
 use spdl_order::MixParams;
 use spdl_types::{DType, SampleShape};
 
@@ -40,7 +40,23 @@ pub struct Mix {
     /// The names of the columns that are mixed.
     pub columns: Vec<String>,
     /// Which samples are mixed, and how.
+    #[serde(with = "MixParamsForm")]
     pub params: MixParams,
+}
+
+/// [`MixParams`], of which no bit is lost in JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "MixParams")]
+struct MixParamsForm {
+    #[serde(deserialize_with = "form::exact_or_null")]
+    mixup: Option<f64>,
+    #[serde(deserialize_with = "form::exact_or_null")]
+    cutmix: Option<f64>,
+    #[serde(deserialize_with = "form::exact")]
+    p: f64,
+    #[serde(deserialize_with = "form::exact")]
+    cutmix_p: f64,
+    distance: u32,
 }
 
 impl MixFile {

@@ -217,9 +217,14 @@ fn meant(name: &str, known: &[&str], all: &str) -> String {
     }
 }
 
-/// Shortens a text of the user's to fit on a line.
-fn shown(text: &str) -> String {
-    let mut short: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_SHOWN).collect();
+/// Shortens a text of the user's or of a peer's to fit on a line.
+pub(super) fn shown(text: &str) -> String {
+    shortened(text, MAX_SHOWN)
+}
+
+/// Shortens a text to this many characters.
+pub(super) fn shortened(text: &str, most: usize) -> String {
+    let mut short: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most).collect();
     if short.len() < text.len() {
         short.push_str("...");
     }

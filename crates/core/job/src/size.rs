@@ -1,14 +1,15 @@
-//! The size of a picture, as users write it and as messages carry it.
+//! The size of a picture, as users write it.
 
 use std::fmt;
 
 use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
+    Deserialize, Deserializer, Serialize,
     de::{Error, SeqAccess, Unexpected, Visitor},
 };
 
 /// `224` for a square, or `[height, width]`, in pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 #[allow(missing_docs)]
 pub enum Size {
     Square(u32),
@@ -26,38 +27,12 @@ impl Size {
     }
 }
 
-/// The form in messages, whose format does not describe itself.
-#[derive(Serialize, Deserialize)]
-enum Packed {
-    Square(u32),
-    HeightWidth([u32; 2]),
-}
-
-impl Serialize for Size {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match (serializer.is_human_readable(), *self) {
-            (true, Self::Square(side)) => side.serialize(serializer),
-            (true, Self::HeightWidth(size)) => size.serialize(serializer),
-            (false, Self::Square(side)) => Packed::Square(side).serialize(serializer),
-            (false, Self::HeightWidth(size)) => Packed::HeightWidth(size).serialize(serializer),
-        }
-    }
-}
-
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        if deserializer.is_human_readable() {
-            // Telling a number from a list needs a format that describes itself.
-            return deserializer.deserialize_any(SizeText);
-        }
-        Ok(match Packed::deserialize(deserializer)? {
-            Packed::Square(side) => Self::Square(side),
-            Packed::HeightWidth(size) => Self::HeightWidth(size),
-        })
+        deserializer.deserialize_any(SizeText)
     }
 }
 
-/// Reads the form that users write.
 struct SizeText;
 
 impl<'de> Visitor<'de> for SizeText {

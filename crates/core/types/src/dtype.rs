@@ -1,27 +1,18 @@
 //! The types that the elements of a column can have.
 
-use std::fmt;
-
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{EnumAccess, Error, VariantAccess, Visitor},
-};
-
-use crate::variant::{self, VariantId};
+use serde::{Deserialize, Serialize};
 
 macro_rules! dtypes {
     ($($Type:ident: $name:literal, $bytes:literal;)*) => {
         /// Type of a column's elements.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[derive(schemars::JsonSchema)]
-#[schemars(rename_all = "lowercase")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+        #[serde(rename_all = "lowercase")]
         #[allow(missing_docs)]
         pub enum DType { $($Type),* }
 
         impl DType {
-            /// All types. The position of a type in this list is its number in messages, if it has one.
+            /// All types.
             pub const ALL: &[Self] = &[$(Self::$Type),*];
-            const NAMES: &[&str] = &[$($name),*];
 
             /// Returns the name of the type in a job file.
             #[must_use]
@@ -52,62 +43,4 @@ dtypes! {
     U32: "u32", 4;
     U64: "u64", 8;
     Bool: "bool", 1;
-}
-
-/// The number of types that have a number in messages, and the number of the variant in which all others travel, as their
-/// name. It never changes.
-const NUMBERED: u32 = 7;
-
-impl Serialize for DType {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let number = *self as u32;
-        if number < NUMBERED || serializer.is_human_readable() {
-            serializer.serialize_unit_variant("DType", number, self.name())
-        } else {
-            serializer.serialize_newtype_variant("DType", NUMBERED, "named", self.name())
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for DType {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_enum("DType", Self::NAMES, DTypeVisitor)
-    }
-}
-
-struct DTypeVisitor;
-
-impl<'de> Visitor<'de> for DTypeVisitor {
-    type Value = DType;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a type of elements")
-    }
-
-    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<DType, A::Error> {
-        let of_name = |name: &str| DType::ALL.iter().find(|dtype| dtype.name() == name).copied();
-        let (id, variant) = data.variant()?;
-        match id {
-            VariantId::Number(number) if number < NUMBERED => {
-                variant.unit_variant()?;
-                Ok(DType::ALL[number as usize])
-            }
-            VariantId::Number(NUMBERED) => {
-                let name: String = variant.newtype_variant()?;
-                of_name(&name).ok_or_else(|| {
-                    A::Error::custom(format!(
-                        "type `{}` of elements is unknown to spdl-cluster {}: install the release of the peer",
-                        variant::shown(&name),
-                        env!("CARGO_PKG_VERSION")
-                    ))
-                })
-            }
-            VariantId::Number(number) => Err(variant::no_such_number("type of elements", number)),
-            VariantId::Name(name) => {
-                let dtype = of_name(&name).ok_or_else(|| A::Error::unknown_variant(&name, DType::NAMES))?;
-                variant.unit_variant()?;
-                Ok(dtype)
-            }
-        }
-    }
 }

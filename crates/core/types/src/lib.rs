@@ -31,7 +31,6 @@ mod shape;
 pub mod size;
 mod stage;
 mod stage_stats;
-pub mod variant;
 
 pub use bad_sample::BadSample;
 pub use batch_id::BatchId;

@@ -12,7 +12,6 @@ pub struct BoolColumn;
 
 impl Kind for BoolColumn {
     const NAME: &'static str = "bool";
-    const SINCE: &'static str = "0.1.0";
     const IS_UNIT: bool = true;
     type Keys = NoKeys;
 

@@ -12,7 +12,6 @@ pub struct BoxClassColumn;
 
 impl Kind for BoxClassColumn {
     const NAME: &'static str = "box_class";
-    const SINCE: &'static str = "0.1.0";
     const IS_UNIT: bool = true;
     type Keys = NoKeys;
 

@@ -44,7 +44,6 @@ pub struct BoxLabelsColumn {
 
 impl Kind for BoxLabelsColumn {
     const NAME: &'static str = "box_labels";
-    const SINCE: &'static str = "0.1.0";
     type Keys = BoxLabelsKeys;
 
     fn read(keys: &BoxLabelsKeys) -> Result<Self, KeyProblem> {

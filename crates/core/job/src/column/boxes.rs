@@ -100,7 +100,6 @@ pub struct BoxesColumn {
 
 impl Kind for BoxesColumn {
     const NAME: &'static str = "boxes";
-    const SINCE: &'static str = "0.1.0";
     type Keys = BoxesKeys;
 
     fn read(keys: &BoxesKeys) -> Result<Self, KeyProblem> {

@@ -31,7 +31,6 @@ pub struct BytesColumn {
 
 impl Kind for BytesColumn {
     const NAME: &'static str = "bytes";
-    const SINCE: &'static str = "0.1.0";
     type Keys = BytesKeys;
 
     fn read(keys: &BytesKeys) -> Result<Self, KeyProblem> {

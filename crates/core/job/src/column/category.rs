@@ -35,7 +35,6 @@ pub struct CategoryColumn {
 
 impl Kind for CategoryColumn {
     const NAME: &'static str = "category";
-    const SINCE: &'static str = "0.1.0";
     type Keys = CategoryKeys;
 
     fn read(keys: &CategoryKeys) -> Result<Self, KeyProblem> {

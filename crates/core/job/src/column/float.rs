@@ -12,7 +12,6 @@ pub struct FloatColumn;
 
 impl Kind for FloatColumn {
     const NAME: &'static str = "float";
-    const SINCE: &'static str = "0.1.0";
     const IS_UNIT: bool = true;
     type Keys = NoKeys;
 

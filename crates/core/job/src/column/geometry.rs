@@ -29,7 +29,6 @@ pub struct GeometryColumn {
 
 impl Kind for GeometryColumn {
     const NAME: &'static str = "geometry";
-    const SINCE: &'static str = "0.1.0";
     type Keys = GeometryKeys;
 
     fn read(keys: &GeometryKeys) -> Result<Self, KeyProblem> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, KindKeys, NumberedKind};
+use super::{Kind, KindKeys};
 use spdl_types::{SampleShape, DType, ImageColor, ImageDepth, ImageLayout, Normalise};
 use crate::{Fill, ImageOp, KeyProblem, check::MAX_SAMPLE_BYTES, operation::{self, step}};
 
@@ -130,32 +130,6 @@ fn is_rgb(color: &ImageColor) -> bool {
     *color == ImageColor::default()
 }
 
-/// Operations, layout, normalisation and size.
-type Form = (Vec<ImageOp>, ImageLayout, Option<Normalise>, [u32; 2]);
-
-impl From<Form> for ImageColumn {
-    fn from((ops, layout, normalise, size): Form) -> Self {
-        Self { ops, layout, normalise: normalise.map(Normalise::into), size, ..Self::default() }
-    }
-}
-
-impl NumberedKind for ImageColumn {
-    type Form = Form;
-
-    fn form(&self) -> Option<Form> {
-        let of_three = |Normalise { mean, std }: &Normalise<Vec<f32>>| {
-            let three = |values: &[f32]| <[f32; 3]>::try_from(values).ok();
-            Some(Normalise { mean: three(mean)?, std: three(std)? })
-        };
-        let normalise = self.normalise.as_ref().map(of_three);
-        let is_plain = self.background.is_none() && self.depth.is_none() && self.list.is_none();
-        if self.color != ImageColor::default() || !is_plain || normalise == Some(None) {
-            return None;
-        }
-        Some((self.ops.clone(), self.layout, normalise.flatten(), self.size))
-    }
-}
-
 impl ImageColumn {
     /// Returns the number of pictures that become of one: 1, unless the last operation makes several of it.
     #[must_use]
@@ -209,7 +183,6 @@ impl ImageColumn {
 
 impl Kind for ImageColumn {
     const NAME: &'static str = "image";
-    const SINCE: &'static str = "0.1.0";
     type Keys = ImageKeys;
 
     fn read(keys: &ImageKeys) -> Result<Self, KeyProblem> {

@@ -29,7 +29,6 @@ pub struct ImageSizeColumn {
 
 impl Kind for ImageSizeColumn {
     const NAME: &'static str = "image_size";
-    const SINCE: &'static str = "0.1.0";
     type Keys = ImageSizeKeys;
 
     fn read(keys: &ImageSizeKeys) -> Result<Self, KeyProblem> {

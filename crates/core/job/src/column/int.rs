@@ -12,7 +12,6 @@ pub struct IntColumn;
 
 impl Kind for IntColumn {
     const NAME: &'static str = "int";
-    const SINCE: &'static str = "0.1.0";
     const IS_UNIT: bool = true;
     type Keys = NoKeys;
 

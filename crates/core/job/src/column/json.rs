@@ -29,7 +29,6 @@ pub struct JsonColumn {
 
 impl Kind for JsonColumn {
     const NAME: &'static str = "json";
-    const SINCE: &'static str = "0.1.0";
     type Keys = JsonKeys;
 
     fn read(keys: &JsonKeys) -> Result<Self, KeyProblem> {

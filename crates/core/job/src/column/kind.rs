@@ -10,8 +10,6 @@ use spdl_types::{DType, SampleShape};
 pub trait Kind: Serialize + DeserializeOwned {
     /// Its name in a job file: the value of `decode`.
     const NAME: &'static str;
-    /// The first release that knows it.
-    const SINCE: &'static str;
     /// Whether its name is all that there is to say about it.
     const IS_UNIT: bool = false;
     /// The keys of a `[[column]]` that only some kinds have, this one among them.
@@ -57,30 +55,6 @@ pub trait Kind: Serialize + DeserializeOwned {
     /// The key that is wrong, and what is wrong with it.
     fn check(&self, dtype: DType) -> Result<(), KeyProblem>;
 }
-
-/// A kind that has a number in messages.
-pub(super) trait NumberedKind: Kind + Sized {
-    /// Its fields when it got the number; not used if [`IS_UNIT`](Kind::IS_UNIT).
-    type Form: Serialize + DeserializeOwned + Into<Self>;
-
-    /// Returns those fields; `None` if the column has values of later ones, and travels by its name.
-    fn form(&self) -> Option<Self::Form>;
-}
-
-/// Implements [`NumberedKind`] for kinds without later fields.
-macro_rules! without_later_fields {
-    ($($Column:ty),*) => {
-        $(impl NumberedKind for $Column {
-            type Form = Self;
-
-            fn form(&self) -> Option<Self> {
-                Some(self.clone())
-            }
-        })*
-    };
-}
-
-without_later_fields!(super::IntColumn, super::JsonColumn, super::BytesColumn, super::BoxClassColumn);
 
 /// Returns the `image` column that a column follows, which is `name`.
 ///

@@ -39,7 +39,6 @@ pub struct MaskColumn {
 
 impl Kind for MaskColumn {
     const NAME: &'static str = "mask";
-    const SINCE: &'static str = "0.1.0";
     type Keys = MaskKeys;
 
     fn read(keys: &MaskKeys) -> Result<Self, KeyProblem> {

@@ -4,13 +4,12 @@
 mod file;
 mod form;
 mod kind;
-
-use std::fmt;
+mod returned;
 
 use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
+    Deserialize, Serialize, Serializer,
     de::{
-        EnumAccess, Error, MapAccess, VariantAccess, Visitor,
+        Error, MapAccess, VariantAccess,
         value::{MapAccessDeserializer, UnitDeserializer},
     },
 };
@@ -25,37 +24,26 @@ pub use self::image_size::ImageSizeKeys;
 pub use self::json::JsonKeys;
 pub use self::mask::MaskKeys;
 pub use self::one_hot::OneHotKeys;
-pub use self::returned::{FunctionCall, ReturnedValue};
+pub use self::returned::{FunctionCall, ReturnedColumn, ReturnedValue};
 pub use self::tensor::{TensorEncoding, TensorKeys};
 pub use self::text::TextKeys;
 pub use file::ColumnFile;
-use kind::NumberedKind;
 pub use kind::{Kind, KindKeys, NoKeys};
 
-use spdl_types::variant::{self, VariantId};
-
-use super::{KeyProblem, Transform, named::Named};
+use super::{KeyProblem, Transform, reader::shown};
 use spdl_types::{DType, SampleShape};
 
 macro_rules! column_kinds {
-    (
-        numbered { $($(#[$doc:meta])* $number:literal: $module:ident::$Kind:ident($Column:ident),)* }
-        named { $($(#[$new_doc:meta])* $new_module:ident::$NewKind:ident($NewColumn:ident),)* }
-        made { $($(#[$made_doc:meta])* $made_module:ident::$MadeKind:ident($MadeColumn:ident),)* }
-    ) => {
+    ($($(#[$doc:meta])* $module:ident::$Kind:ident($Column:ident),)*) => {
         $(mod $module;)*
-        $(mod $new_module;)*
-        $(mod $made_module;)*
         $(pub use self::$module::$Column;)*
-        $(pub use self::$new_module::$NewColumn;)*
-        $(pub use self::$made_module::$MadeColumn;)*
 
         /// How a field becomes a value of a column.
         #[derive(Clone, Debug, PartialEq)]
         pub enum ColumnKind {
             $($(#[$doc])* $Kind($Column),)*
-            $($(#[$new_doc])* $NewKind($NewColumn),)*
-            $($(#[$made_doc])* $MadeKind($MadeColumn),)*
+            /// What a function of the user's returns; it has no `decode` in a job file.
+            Returned(ReturnedColumn),
         }
 
         /// The keys of a `[[column]]` that depend on its `decode`.
@@ -63,393 +51,287 @@ macro_rules! column_kinds {
         #[serde(tag = "decode", rename_all = "snake_case")]
         pub enum DecodeFile {
             $($(#[$doc])* $Kind(<$Column as Kind>::Keys),)*
-            $($(#[$new_doc])* $NewKind(<$NewColumn as Kind>::Keys),)*
         }
 
         /// The decoders a job file can name.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-        #[derive(schemars::JsonSchema)]
-#[schemars(rename = "DecodeFile")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
+        #[schemars(rename = "DecodeFile")]
         #[serde(rename_all = "snake_case")]
         pub(super) enum KindName {
             $($(#[$doc])* $Kind,)*
-            $($(#[$new_doc])* $NewKind,)*
         }
 
         impl KindName {
-            pub(super) const ALL: &[Self] = &[$(Self::$Kind,)* $(Self::$NewKind,)*];
+            pub(super) const ALL: &[Self] = &[$(Self::$Kind,)*];
 
             pub(super) const fn name(self) -> &'static str {
-                match self { $(Self::$Kind => $Column::NAME,)* $(Self::$NewKind => $NewColumn::NAME,)* }
+                match self { $(Self::$Kind => $Column::NAME,)* }
             }
 
             /// Returns the names of the kind's keys.
             const fn keys(self) -> &'static [&'static str] {
-                match self {
-                    $(Self::$Kind => <$Column as Kind>::Keys::NAMES,)*
-                    $(Self::$NewKind => <$NewColumn as Kind>::Keys::NAMES,)*
-                }
+                match self { $(Self::$Kind => <$Column as Kind>::Keys::NAMES,)* }
             }
 
             fn read_keys<'de, A: MapAccess<'de>>(self, keys: A) -> Result<DecodeFile, A::Error> {
                 let keys = MapAccessDeserializer::new(keys);
-                match self {
-                    $(Self::$Kind => Deserialize::deserialize(keys).map(DecodeFile::$Kind),)*
-                    $(Self::$NewKind => Deserialize::deserialize(keys).map(DecodeFile::$NewKind),)*
-                }
+                match self { $(Self::$Kind => Deserialize::deserialize(keys).map(DecodeFile::$Kind),)* }
             }
 
             /// Returns the schema of the kind's keys.
             pub(super) fn schema(self, generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
                 use schemars::JsonSchema;
-                match self {
-                    $(Self::$Kind => <$Column as Kind>::Keys::json_schema(generator),)*
-                    $(Self::$NewKind => <$NewColumn as Kind>::Keys::json_schema(generator),)*
-                }
+                match self { $(Self::$Kind => <$Column as Kind>::Keys::json_schema(generator),)* }
             }
         }
 
         impl DecodeFile {
             /// Converts the keys as they are written, without checking all of their values.
             fn read(&self) -> Result<ColumnKind, KeyProblem> {
-                match self {
-                    $(Self::$Kind(keys) => $Column::read(keys).map(ColumnKind::$Kind),)*
-                    $(Self::$NewKind(keys) => $NewColumn::read(keys).map(ColumnKind::$NewKind),)*
-                }
+                match self { $(Self::$Kind(keys) => $Column::read(keys).map(ColumnKind::$Kind),)* }
             }
         }
 
+        /// Evaluates an expression for the column in a kind.
+        macro_rules! of_kind {
+            ($any:expr, $column:ident => $value:expr) => {
+                match $any {
+                    $(ColumnKind::$Kind($column) => $value,)*
+                    ColumnKind::Returned($column) => $value,
+                }
+            };
+        }
+
         impl ColumnKind {
-            const NAMES: &[&str] = &[$($Column::NAME,)* $($NewColumn::NAME,)* $($MadeColumn::NAME,)*];
+            const NAMES: &[&str] = &[$($Column::NAME,)* ReturnedColumn::NAME];
 
             /// Returns the name of the kind in a job file.
             #[must_use]
             pub const fn name(&self) -> &'static str {
-                match self {
-                    $(Self::$Kind(_) => $Column::NAME,)*
-                    $(Self::$NewKind(_) => $NewColumn::NAME,)*
-                    $(Self::$MadeKind(_) => $MadeColumn::NAME,)*
-                }
+                match self { $(Self::$Kind(_) => $Column::NAME,)* Self::Returned(_) => ReturnedColumn::NAME }
             }
 
-            /// Returns the types that the elements can have, the default first.
-            #[must_use]
-            pub fn dtypes(&self) -> &'static [DType] {
-                match self {
-                    $(Self::$Kind(kind) => kind.dtypes(),)*
-                    $(Self::$NewKind(kind) => kind.dtypes(),)*
-                    $(Self::$MadeKind(kind) => kind.dtypes(),)*
+            /// Reads the kind `name`.
+            fn read_variant<'de, A: VariantAccess<'de>>(name: &str, variant: A) -> Result<Self, A::Error> {
+                match name {
+                    $(name if name == $Column::NAME => read_kind(variant).map(Self::$Kind),)*
+                    name if name == ReturnedColumn::NAME => read_kind(variant).map(Self::Returned),
+                    name => Err(A::Error::custom(format!(
+                        "kind of column `{}` is unknown to spdl-cluster {}: a later release knows it",
+                        shown(name),
+                        env!("CARGO_PKG_VERSION")
+                    ))),
                 }
-            }
-
-            /// Returns the shape of one sample, before any function.
-            #[must_use]
-            pub fn shape(&self) -> SampleShape {
-                match self {
-                    $(Self::$Kind(kind) => kind.shape(),)*
-                    $(Self::$NewKind(kind) => kind.shape(),)*
-                    $(Self::$MadeKind(kind) => kind.shape(),)*
-                }
-            }
-
-            /// Returns the name of the column whose changes the values follow, if they do.
-            #[must_use]
-            pub fn follows(&self) -> Option<&str> {
-                match self {
-                    $(Self::$Kind(kind) => kind.follows(),)*
-                    $(Self::$NewKind(kind) => kind.follows(),)*
-                    $(Self::$MadeKind(kind) => kind.follows(),)*
-                }
-            }
-
-            /// Checks the kind of a column for a dataset that lists no classes.
-            fn check_without_classes(&self, followed: Option<&Self>) -> Result<(), KeyProblem> {
-                match self {
-                    $(Self::$Kind(kind) => kind.check_without_classes(followed),)*
-                    $(Self::$NewKind(kind) => kind.check_without_classes(followed),)*
-                    $(Self::$MadeKind(kind) => kind.check_without_classes(followed),)*
-                }
-            }
-
-            /// Takes over what depends on the column that it follows, which is of the kind `followed` if the job has it.
-            fn follow(&mut self, followed: Option<&Self>) -> Result<(), KeyProblem> {
-                let Some(name) = self.follows() else { return Ok(()) };
-                let Some(followed) = followed else {
-                    return Err(("follows", format!("is `{name}`, and the job has no such column")));
-                };
-                match self {
-                    $(Self::$Kind(kind) => kind.follow(followed),)*
-                    $(Self::$NewKind(kind) => kind.follow(followed),)*
-                    $(Self::$MadeKind(kind) => kind.follow(followed),)*
-                }
-            }
-
-            /// Checks the kind of a column with elements of type `dtype`.
-            pub(super) fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
-                if !self.dtypes().contains(&dtype) {
-                    return Err(("dtype", format!("cannot be {} for decode = \"{}\"", dtype.name(), self.name())));
-                }
-                match self {
-                    $(Self::$Kind(kind) => kind.check(dtype),)*
-                    $(Self::$NewKind(kind) => kind.check(dtype),)*
-                    $(Self::$MadeKind(kind) => kind.check(dtype),)*
-                }
-            }
-        }
-
-        impl Serialize for ColumnKind {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                match self {
-                    $(Self::$Kind(kind) if serializer.is_human_readable() => write_variant(serializer, $number, kind),)*
-                    $(Self::$Kind(kind) => match kind.form() {
-                        Some(form) => write_form::<_, $Column>(serializer, $number, &form),
-                        None => {
-                            let named = Named::new($Column::NAME, $Column::SINCE, kind);
-                            serializer.serialize_newtype_variant(ENUM, NAMED, "named", &named)
-                        }
-                    },)*
-                    $(Self::$NewKind(kind) if serializer.is_human_readable() => write_variant(serializer, NAMED, kind),)*
-                    $(Self::$NewKind(kind) => {
-                        let named = Named::new($NewColumn::NAME, $NewColumn::SINCE, kind);
-                        serializer.serialize_newtype_variant(ENUM, NAMED, "named", &named)
-                    })*
-                    $(Self::$MadeKind(kind) if serializer.is_human_readable() => write_variant(serializer, NAMED, kind),)*
-                    $(Self::$MadeKind(kind) => {
-                        let named = Named::new($MadeColumn::NAME, $MadeColumn::SINCE, kind);
-                        serializer.serialize_newtype_variant(ENUM, NAMED, "named", &named)
-                    })*
-                }
-            }
-        }
-
-        /// Reads a kind without a number.
-        fn read_named<E: Error>(named: &Named) -> Result<ColumnKind, E> {
-            match named.name.as_str() {
-                $(name if name == $Column::NAME => named.fields(WHAT).map(ColumnKind::$Kind),)*
-                $(name if name == $NewColumn::NAME => named.fields(WHAT).map(ColumnKind::$NewKind),)*
-                $(name if name == $MadeColumn::NAME => named.fields(WHAT).map(ColumnKind::$MadeKind),)*
-                _ => Err(named.unknown(WHAT)),
-            }
-        }
-
-        /// Reads the variant `id`, which is not [`TRANSFORMED`].
-        #[allow(clippy::match_single_binding, reason = "the list of kinds without a number may be empty")]
-        fn read_variant<'de, A: VariantAccess<'de>>(id: VariantId, variant: A) -> Result<ColumnKind, A::Error> {
-            match id {
-                $(VariantId::Number($number) => read_form(variant).map(ColumnKind::$Kind),)*
-                VariantId::Number(NAMED) => read_named(&variant.newtype_variant()?),
-                VariantId::Number(number) => Err(variant::no_such_number(WHAT, number)),
-                $(VariantId::Name(name) if name == $Column::NAME => read_kind(variant).map(ColumnKind::$Kind),)*
-                $(VariantId::Name(name) if name == $NewColumn::NAME => read_kind(variant).map(ColumnKind::$NewKind),)*
-                $(VariantId::Name(name) if name == $MadeColumn::NAME => read_kind(variant).map(ColumnKind::$MadeKind),)*
-                VariantId::Name(name) => Err(A::Error::custom(format!(
-                    "{WHAT} `{}` is unknown to spdl-cluster {}: a later release knows it",
-                    variant::shown(&name),
-                    env!("CARGO_PKG_VERSION")
-                ))),
             }
         }
     };
 }
 
 column_kinds! {
-    // These have a number in messages, which never changes; the list is closed.
-    numbered {
-        /// A picture as pixels.
-        ///
-        /// - Field: a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM; with `max_rows` or `pictures`, a list of them.
-        /// - Result: RGB pixels, or those of another `color`; grey and CMYK are converted, EXIF orientation is applied.
-        /// - Shape: `[height, width, channels]`; `[channels, height, width]` with `layout = "nchw"`. With `five_crop`,
-        ///   `ten_crop` or `pictures`, the number of pictures comes before. With `max_rows`, a ragged column whose rows
-        ///   are pictures.
-        /// - Types: `u8`, `f32`, `f16`, `bf16`, `u16`.
-        ///
-        /// PNG, WebP, GIF, TIFF and BMP can have transparent pixels. Without `background`, and without opacity in
-        /// `color`, each pixel has the colour that is stored for it, as Pillow's `convert("RGB")` gives it: where a
-        /// picture is fully transparent, that is often black, or what an editor left there. Opacity is also that of
-        /// grey values with alpha, of transparent colours of a palette (`tRNS`, GIF) and of 16-bit pictures. In a TIFF,
-        /// an additional sample counts as opacity unless its `ExtraSamples` tag says that it is something else; colours
-        /// that are multiplied by it already are not multiplied again.
-        ///
-        /// Columns of `u16`, with a `depth` above 8 or with opacity are moved and not changed: by `crop_box`,
-        /// `random_resized_crop`, `resize` with every `interpolation`, `center_crop`, `random_crop`, `five_crop`,
-        /// `ten_crop`, `random_flip`, `random_vertical_flip`, `pad` and `letterbox`, also within `random_apply` and
-        /// `random_choice`. A job with any other operation on them is refused.
-        0: image::Image(ImageColumn),
-        /// A whole number.
-        ///
-        /// - Field: a decimal number in text, or a `.npy` file of one whole number.
-        /// - Result: the number.
-        /// - Shape: `[]`.
-        /// - Types: `i64`, `i32`.
-        1: int::Int(IntColumn),
-        /// A number in a JSON document.
-        ///
-        /// - Field: a JSON document, with `NaN` and `Infinity` as Python writes it.
-        /// - Result: the number at `path`.
-        /// - Shape: `[]`.
-        /// - Types: `f64`, `f32`, `i64`, `i32`.
-        2: json::Json(JsonColumn),
-        /// The bytes as they are.
-        ///
-        /// - Field: anything.
-        /// - Result: the bytes, of any length.
-        /// - Shape: a ragged column.
-        /// - Types: `u8`.
-        3: bytes::Bytes(BytesColumn),
-        /// The class of the bounding box of a Pascal VOC annotation.
-        ///
-        /// - Field: a Pascal VOC annotation.
-        /// - Result: the class number of the sample's bounding box, among the dataset's classes.
-        /// - Shape: `[]`.
-        /// - Types: `i64`, `i32`.
-        4: box_class::BoxClass(BoxClassColumn),
+    /// A picture as pixels.
+    ///
+    /// - Field: a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM; with `max_rows` or `pictures`, a list of them.
+    /// - Result: RGB pixels, or those of another `color`; grey and CMYK are converted, EXIF orientation is applied.
+    /// - Shape: `[height, width, channels]`; `[channels, height, width]` with `layout = "nchw"`. With `five_crop`,
+    ///   `ten_crop` or `pictures`, the number of pictures comes before. With `max_rows`, a ragged column whose rows
+    ///   are pictures.
+    /// - Types: `u8`, `f32`, `f16`, `bf16`, `u16`.
+    ///
+    /// PNG, WebP, GIF, TIFF and BMP can have transparent pixels. Without `background`, and without opacity in
+    /// `color`, each pixel has the colour that is stored for it, as Pillow's `convert("RGB")` gives it: where a
+    /// picture is fully transparent, that is often black, or what an editor left there. Opacity is also that of
+    /// grey values with alpha, of transparent colours of a palette (`tRNS`, GIF) and of 16-bit pictures. In a TIFF,
+    /// an additional sample counts as opacity unless its `ExtraSamples` tag says that it is something else; colours
+    /// that are multiplied by it already are not multiplied again.
+    ///
+    /// Columns of `u16`, with a `depth` above 8 or with opacity are moved and not changed: by `crop_box`,
+    /// `random_resized_crop`, `resize` with every `interpolation`, `center_crop`, `random_crop`, `five_crop`,
+    /// `ten_crop`, `random_flip`, `random_vertical_flip`, `pad` and `letterbox`, also within `random_apply` and
+    /// `random_choice`. A job with any other operation on them is refused.
+    image::Image(ImageColumn),
+    /// A whole number.
+    ///
+    /// - Field: a decimal number in text, or a `.npy` file of one whole number.
+    /// - Result: the number.
+    /// - Shape: `[]`.
+    /// - Types: `i64`, `i32`.
+    int::Int(IntColumn),
+    /// A number in a JSON document.
+    ///
+    /// - Field: a JSON document, with `NaN` and `Infinity` as Python writes it.
+    /// - Result: the number at `path`.
+    /// - Shape: `[]`.
+    /// - Types: `f64`, `f32`, `i64`, `i32`.
+    json::Json(JsonColumn),
+    /// The bytes as they are.
+    ///
+    /// - Field: anything.
+    /// - Result: the bytes, of any length.
+    /// - Shape: a ragged column.
+    /// - Types: `u8`.
+    bytes::Bytes(BytesColumn),
+    /// The class of the bounding box of a Pascal VOC annotation.
+    ///
+    /// - Field: a Pascal VOC annotation.
+    /// - Result: the class number of the sample's bounding box, among the dataset's classes.
+    /// - Shape: `[]`.
+    /// - Types: `i64`, `i32`.
+    box_class::BoxClass(BoxClassColumn),
+    /// An array.
+    ///
+    /// - Field: a `.npy` or `.npz` file, or the elements alone.
+    /// - Result: the array. It has to have the column's type and shape; nothing is cast.
+    /// - Shape: `shape`; with `max_rows`, a ragged column of rows of this shape.
+    /// - Types: `f32`, `u8`, `i8`, `u16`, `i16`, `u32`, `i32`, `u64`, `i64`, `f16`, `bf16`, `f64`, `bool`.
+    ///
+    /// A file is read as NumPy reads it: big-endian arrays and arrays in Fortran order are converted, and an `.npz`
+    /// file may be compressed. An array of another type or shape is a bad sample, and so is an array of Python
+    /// objects, whose pickle is never read. NumPy has no `bf16`: store such arrays as `raw`, or with the package
+    /// `ml_dtypes`. Where the format knows the type of a number or an array, as MDS, Parquet and TFRecord do, it is
+    /// taken as a `.npy` file of it would be, and `encoding` does not matter.
+    tensor::Tensor(TensorColumn),
+    /// A number, which may have a fraction.
+    ///
+    /// - Field: a decimal number in text, or a number of any type as Parquet, MDS, TFRecord or a `.npy` file give
+    ///   it.
+    /// - Result: the number.
+    /// - Shape: `[]`.
+    /// - Types: `f32`, `f64`, `f16`, `bf16`.
+    float::Float(FloatColumn),
+    /// Text in UTF-8.
+    ///
+    /// - Field: UTF-8.
+    /// - Result: the bytes, which are checked, of any length. In Python, `batch["caption"].text()` makes strings of
+    ///   them.
+    /// - Shape: a ragged column.
+    /// - Types: `u8`.
+    text::Text(TextColumn),
+    /// The number of a name.
+    ///
+    /// - Field: a name, such as `cat`.
+    /// - Result: its number in `names`, or among the dataset's classes.
+    /// - Shape: `[]`.
+    /// - Types: `i64`, `i32`.
+    category::Category(CategoryColumn),
+    /// The class of each pixel of a picture.
+    ///
+    /// - Field: a PNG with a palette or of grey values, as large as the picture of the column that it follows.
+    /// - Result: the class of each pixel: its index in the palette or its grey value. Colours are not looked at.
+    /// - Shape: `[height, width]`.
+    /// - Types: `u8`, `u16`.
+    ///
+    /// The mask is cropped, flipped, resized and warped as the picture of the same sample is, whatever the
+    /// operations draw, and has its size. Each pixel takes the class at the place of its middle and is never
+    /// blended: `resize` is torchvision's `nearest-exact`. Several operations that move whole pixels or resize are
+    /// one step, as for the picture. Operations on colours and `random_erasing` change no class. A mask that is not
+    /// as large as its picture is a bad sample, whose error names both sizes. The orientation in the metadata of a
+    /// mask is not looked at; the mask is of the upright picture.
+    mask::Mask(MaskColumn),
+    /// The bounding boxes in a picture.
+    ///
+    /// - Field: the bounding boxes in the picture of the column that it follows, as `stored_as` says.
+    /// - Result: those that are left in the picture, four numbers each.
+    /// - Shape: a ragged column of rows of `[4]`.
+    /// - Types: `f32`.
+    ///
+    /// Boxes are in pixels of the upright picture. They move as its pixels do and are clipped after each operation;
+    /// of a box that is turned, the upright box round it counts. Boxes smaller than `min_size`, or of which less
+    /// than `min_visible` is left, are left out with their labels; `min_visible = 0` keeps what torchvision's
+    /// `SanitizeBoundingBoxes` keeps. Padding that reflects the picture shows objects again that have no box.
+    boxes::Boxes(BoxesColumn),
+    /// A number for each bounding box, such as its class.
+    ///
+    /// - Field: the annotations of the `boxes` column; where those are arrays, a field of its own, an array of one
+    ///   number for each box.
+    /// - Result: a number for each box that the `boxes` column keeps.
+    /// - Shape: a ragged column of rows of `[]`.
+    /// - Types: `i64`, `i32`, `f32`.
+    ///
+    /// A label that is a number stays as it is, and a name is looked up in `names` or among the dataset's classes.
+    /// A job whose labels are names is refused if there are neither, as far as that is known when it is created:
+    /// labels of Pascal VOC always are names.
+    box_labels::BoxLabels(BoxLabelsColumn),
+    /// A class, as a probability of each class.
+    ///
+    /// - Field: the number of a class, or a name as for `category`.
+    /// - Result: 1 at the place of the class and 0 at all others.
+    /// - Shape: `[classes]`.
+    /// - Types: `f32`, `f16`, `bf16`.
+    one_hot::OneHot(OneHotColumn),
+    /// The matrix from places in the result to places in the picture.
+    ///
+    /// - Field: anything, such as the picture of the column that it follows.
+    /// - Result: the matrix that gives for a place (x, y, 1) in the result the place (u, v, w) in the upright
+    ///   picture, which is at (u / w, v / w).
+    /// - Shape: `[3, 3]`.
+    /// - Types: `f32`, `f64`.
+    ///
+    /// Places are in pixels from the left upper corner; the middle of the first pixel is at (0.5, 0.5). The matrix
+    /// is of what the operations drew for this sample, whatever they are: so it also shows what random operations
+    /// did. Only what padding reflects is not in it.
+    geometry::Geometry(GeometryColumn),
+    /// The height and width of a picture before its operations.
+    ///
+    /// - Field: anything, such as the picture of the column that it follows.
+    /// - Result: the height and width of the upright picture, before the operations.
+    /// - Shape: `[2]`.
+    /// - Types: `i64`, `i32`.
+    image_size::ImageSize(ImageSizeColumn),
+    /// Yes or no.
+    ///
+    /// - Field: 0 or 1 of any type as Parquet, MDS, TFRecord or a `.npy` file give it, or the text `true`, `false`,
+    ///   `1` or `0`. Anything else is a bad sample.
+    /// - Result: one byte, 0 or 1.
+    /// - Shape: `[]`.
+    /// - Types: `bool`.
+    boolean::Bool(BoolColumn),
     }
-    // A new kind is added here.
-    named {
-        /// An array.
-        ///
-        /// - Field: a `.npy` or `.npz` file, or the elements alone.
-        /// - Result: the array. It has to have the column's type and shape; nothing is cast.
-        /// - Shape: `shape`; with `max_rows`, a ragged column of rows of this shape.
-        /// - Types: `f32`, `u8`, `i8`, `u16`, `i16`, `u32`, `i32`, `u64`, `i64`, `f16`, `bf16`, `f64`, `bool`.
-        ///
-        /// A file is read as NumPy reads it: big-endian arrays and arrays in Fortran order are converted, and an `.npz`
-        /// file may be compressed. An array of another type or shape is a bad sample, and so is an array of Python
-        /// objects, whose pickle is never read. NumPy has no `bf16`: store such arrays as `raw`, or with the package
-        /// `ml_dtypes`. Where the format knows the type of a number or an array, as MDS, Parquet and TFRecord do, it is
-        /// taken as a `.npy` file of it would be, and `encoding` does not matter.
-        tensor::Tensor(TensorColumn),
-        /// A number, which may have a fraction.
-        ///
-        /// - Field: a decimal number in text, or a number of any type as Parquet, MDS, TFRecord or a `.npy` file give
-        ///   it.
-        /// - Result: the number.
-        /// - Shape: `[]`.
-        /// - Types: `f32`, `f64`, `f16`, `bf16`.
-        float::Float(FloatColumn),
-        /// Text in UTF-8.
-        ///
-        /// - Field: UTF-8.
-        /// - Result: the bytes, which are checked, of any length. In Python, `batch["caption"].text()` makes strings of
-        ///   them.
-        /// - Shape: a ragged column.
-        /// - Types: `u8`.
-        text::Text(TextColumn),
-        /// The number of a name.
-        ///
-        /// - Field: a name, such as `cat`.
-        /// - Result: its number in `names`, or among the dataset's classes.
-        /// - Shape: `[]`.
-        /// - Types: `i64`, `i32`.
-        category::Category(CategoryColumn),
-        /// The class of each pixel of a picture.
-        ///
-        /// - Field: a PNG with a palette or of grey values, as large as the picture of the column that it follows.
-        /// - Result: the class of each pixel: its index in the palette or its grey value. Colours are not looked at.
-        /// - Shape: `[height, width]`.
-        /// - Types: `u8`, `u16`.
-        ///
-        /// The mask is cropped, flipped, resized and warped as the picture of the same sample is, whatever the
-        /// operations draw, and has its size. Each pixel takes the class at the place of its middle and is never
-        /// blended: `resize` is torchvision's `nearest-exact`. Several operations that move whole pixels or resize are
-        /// one step, as for the picture. Operations on colours and `random_erasing` change no class. A mask that is not
-        /// as large as its picture is a bad sample, whose error names both sizes. The orientation in the metadata of a
-        /// mask is not looked at; the mask is of the upright picture.
-        mask::Mask(MaskColumn),
-        /// The bounding boxes in a picture.
-        ///
-        /// - Field: the bounding boxes in the picture of the column that it follows, as `stored_as` says.
-        /// - Result: those that are left in the picture, four numbers each.
-        /// - Shape: a ragged column of rows of `[4]`.
-        /// - Types: `f32`.
-        ///
-        /// Boxes are in pixels of the upright picture. They move as its pixels do and are clipped after each operation;
-        /// of a box that is turned, the upright box round it counts. Boxes smaller than `min_size`, or of which less
-        /// than `min_visible` is left, are left out with their labels; `min_visible = 0` keeps what torchvision's
-        /// `SanitizeBoundingBoxes` keeps. Padding that reflects the picture shows objects again that have no box.
-        boxes::Boxes(BoxesColumn),
-        /// A number for each bounding box, such as its class.
-        ///
-        /// - Field: the annotations of the `boxes` column; where those are arrays, a field of its own, an array of one
-        ///   number for each box.
-        /// - Result: a number for each box that the `boxes` column keeps.
-        /// - Shape: a ragged column of rows of `[]`.
-        /// - Types: `i64`, `i32`, `f32`.
-        ///
-        /// A label that is a number stays as it is, and a name is looked up in `names` or among the dataset's classes.
-        /// A job whose labels are names is refused if there are neither, as far as that is known when it is created:
-        /// labels of Pascal VOC always are names.
-        box_labels::BoxLabels(BoxLabelsColumn),
-        /// A class, as a probability of each class.
-        ///
-        /// - Field: the number of a class, or a name as for `category`.
-        /// - Result: 1 at the place of the class and 0 at all others.
-        /// - Shape: `[classes]`.
-        /// - Types: `f32`, `f16`, `bf16`.
-        one_hot::OneHot(OneHotColumn),
-        /// The matrix from places in the result to places in the picture.
-        ///
-        /// - Field: anything, such as the picture of the column that it follows.
-        /// - Result: the matrix that gives for a place (x, y, 1) in the result the place (u, v, w) in the upright
-        ///   picture, which is at (u / w, v / w).
-        /// - Shape: `[3, 3]`.
-        /// - Types: `f32`, `f64`.
-        ///
-        /// Places are in pixels from the left upper corner; the middle of the first pixel is at (0.5, 0.5). The matrix
-        /// is of what the operations drew for this sample, whatever they are: so it also shows what random operations
-        /// did. Only what padding reflects is not in it.
-        geometry::Geometry(GeometryColumn),
-        /// The height and width of a picture before its operations.
-        ///
-        /// - Field: anything, such as the picture of the column that it follows.
-        /// - Result: the height and width of the upright picture, before the operations.
-        /// - Shape: `[2]`.
-        /// - Types: `i64`, `i32`.
-        image_size::ImageSize(ImageSizeColumn),
-        /// Yes or no.
-        ///
-        /// - Field: 0 or 1 of any type as Parquet, MDS, TFRecord or a `.npy` file give it, or the text `true`, `false`,
-        ///   `1` or `0`. Anything else is a bad sample.
-        /// - Result: one byte, 0 or 1.
-        /// - Shape: `[]`.
-        /// - Types: `bool`.
-        boolean::Bool(BoolColumn),
+
+    /// Returns the name of the column whose changes the values follow, if they do.
+    #[must_use]
+    pub fn follows(&self) -> Option<&str> {
+        of_kind!(self, column => column.follows())
     }
-    // These have no `decode` in a job file.
-    made {
-        /// What a function of the user's returns.
-        returned::Returned(ReturnedColumn),
+
+    /// Checks the kind of a column for a dataset that lists no classes.
+    fn check_without_classes(&self, followed: Option<&Self>) -> Result<(), KeyProblem> {
+        of_kind!(self, column => column.check_without_classes(followed))
+    }
+
+    /// Takes over what depends on the column that it follows, which is of the kind `followed` if the job has it.
+    fn follow(&mut self, followed: Option<&Self>) -> Result<(), KeyProblem> {
+        let Some(name) = self.follows() else { return Ok(()) };
+        let Some(followed) = followed else {
+            return Err(("follows", format!("is `{name}`, and the job has no such column")));
+        };
+        of_kind!(self, column => column.follow(followed))
+    }
+
+    /// Checks the kind of a column with elements of type `dtype`.
+    pub(super) fn check(&self, dtype: DType) -> Result<(), KeyProblem> {
+        if !self.dtypes().contains(&dtype) {
+            return Err(("dtype", format!("cannot be {} for decode = \"{}\"", dtype.name(), self.name())));
+        }
+        of_kind!(self, column => column.check(dtype))
     }
 }
 
-/// The name of the enum in messages, which no format writes.
+impl Serialize for ColumnKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        of_kind!(self, column => write_kind(serializer, column))
+    }
+}
+
+/// The name of the enum, which JSON does not have.
 const ENUM: &str = "ColumnKind";
-/// The number of the variant of a column whose values a function makes.
-const TRANSFORMED: u32 = 5;
-/// The number of the variant in which kinds without a number travel.
-const NAMED: u32 = 6;
-/// What errors call a variant.
-const WHAT: &str = "kind of column";
 
-fn write_variant<S: Serializer, K: Kind>(serializer: S, number: u32, kind: &K) -> Result<S::Ok, S::Error> {
+/// Writes a kind under its name, or its name alone.
+fn write_kind<S: Serializer, K: Kind>(serializer: S, kind: &K) -> Result<S::Ok, S::Error> {
     if K::IS_UNIT {
-        serializer.serialize_unit_variant(ENUM, number, K::NAME)
+        serializer.serialize_unit_variant(ENUM, 0, K::NAME)
     } else {
-        serializer.serialize_newtype_variant(ENUM, number, K::NAME, kind)
+        serializer.serialize_newtype_variant(ENUM, 0, K::NAME, kind)
     }
-}
-
-fn write_form<S: Serializer, K: NumberedKind>(serializer: S, number: u32, form: &K::Form) -> Result<S::Ok, S::Error> {
-    if K::IS_UNIT {
-        serializer.serialize_unit_variant(ENUM, number, K::NAME)
-    } else {
-        serializer.serialize_newtype_variant(ENUM, number, K::NAME, form)
-    }
-}
-
-fn read_form<'de, A: VariantAccess<'de>, K: NumberedKind>(variant: A) -> Result<K, A::Error> {
-    if K::IS_UNIT { read_kind(variant) } else { variant.newtype_variant::<K::Form>().map(Into::into) }
 }
 
 fn read_kind<'de, A: VariantAccess<'de>, K: Kind>(variant: A) -> Result<K, A::Error> {
@@ -461,29 +343,9 @@ fn read_kind<'de, A: VariantAccess<'de>, K: Kind>(variant: A) -> Result<K, A::Er
     }
 }
 
-impl<'de> Deserialize<'de> for ColumnKind {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_enum(ENUM, Self::NAMES, KindVisitor)
-    }
-}
-
-struct KindVisitor;
-
-impl<'de> Visitor<'de> for KindVisitor {
-    type Value = ColumnKind;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a kind of column")
-    }
-
-    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<ColumnKind, A::Error> {
-        let (id, variant) = data.variant()?;
-        read_variant(id, variant)
-    }
-}
-
 /// A valid column.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "form::ColumnForm", into = "form::ColumnForm")]
 pub struct Column {
     /// Name in the batch.
     pub name: String,

@@ -34,7 +34,6 @@ pub struct OneHotColumn {
 
 impl Kind for OneHotColumn {
     const NAME: &'static str = "one_hot";
-    const SINCE: &'static str = "0.1.0";
     type Keys = OneHotKeys;
 
     fn read(OneHotKeys { classes, names }: &OneHotKeys) -> Result<Self, KeyProblem> {

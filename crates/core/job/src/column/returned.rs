@@ -137,7 +137,6 @@ impl ReturnedColumn {
 
 impl Kind for ReturnedColumn {
     const NAME: &'static str = "returned";
-    const SINCE: &'static str = "0.1.0";
     type Keys = NoKeys;
 
     /// A job file has the function and not the column.

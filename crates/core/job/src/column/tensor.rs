@@ -59,7 +59,6 @@ pub struct TensorColumn {
 
 impl Kind for TensorColumn {
     const NAME: &'static str = "tensor";
-    const SINCE: &'static str = "0.1.0";
     type Keys = TensorKeys;
 
     fn read(keys: &TensorKeys) -> Result<Self, KeyProblem> {

@@ -27,7 +27,6 @@ pub struct TextColumn(pub BytesColumn);
 
 impl Kind for TextColumn {
     const NAME: &'static str = "text";
-    const SINCE: &'static str = "0.1.0";
     type Keys = TextKeys;
 
     fn read(keys: &TextKeys) -> Result<Self, KeyProblem> {

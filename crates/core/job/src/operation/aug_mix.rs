@@ -62,7 +62,6 @@ const fn all_ops() -> bool {
 
 impl Operation for AugMix {
     const NAME: &'static str = "aug_mix";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] =
         &["severity", "mixture_width", "chain_depth", "alpha", "all_ops", "interpolation", "fill"];
     const EXAMPLE: &'static str = "{ severity = 3 }";

@@ -16,7 +16,6 @@ pub struct CenterCrop {
 
 impl Operation for CenterCrop {
     const NAME: &'static str = "center_crop";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["size"];
     const EXAMPLE: &'static str = "{ size = 224 }";
 

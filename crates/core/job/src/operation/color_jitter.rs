@@ -46,7 +46,6 @@ impl ColorJitter {
 
 impl Operation for ColorJitter {
     const NAME: &'static str = "color_jitter";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["brightness", "contrast", "saturation", "hue"];
     const EXAMPLE: &'static str = "{ brightness = 0.4, contrast = 0.4, saturation = 0.4, hue = 0.1 }";
 

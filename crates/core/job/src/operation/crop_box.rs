@@ -24,7 +24,6 @@ fn annotation() -> String {
 
 impl Operation for CropBox {
     const NAME: &'static str = "crop_box";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["field", "margin"];
     const EXAMPLE: &'static str = "{ field = \"xml\", margin = 0.1 }";
 

@@ -17,7 +17,6 @@ pub struct FiveCrop {
 
 impl Operation for FiveCrop {
     const NAME: &'static str = "five_crop";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["size"];
     const EXAMPLE: &'static str = "{ size = 224 }";
     const PICTURES: u32 = 5;

@@ -40,7 +40,6 @@ impl GaussianBlur {
 
 impl Operation for GaussianBlur {
     const NAME: &'static str = "gaussian_blur";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["kernel_size", "sigma"];
     const EXAMPLE: &'static str = "{ kernel_size = 23, sigma = [0.1, 2.0] }";
 

@@ -12,7 +12,6 @@ pub struct Grayscale {}
 
 impl Operation for Grayscale {
     const NAME: &'static str = "grayscale";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &[];
     const EXAMPLE: &'static str = "{}";
 }

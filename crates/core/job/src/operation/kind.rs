@@ -9,8 +9,6 @@ use crate::{KeyProblem, Size, check::MAX_SIDE};
 pub trait Operation: Serialize + DeserializeOwned {
     /// Its name in a job file.
     const NAME: &'static str;
-    /// The first release that knows it.
-    const SINCE: &'static str;
     /// Its keys in a job file. The value of the first one may stand for all of them.
     const KEYS: &'static [&'static str];
     /// An example of its value in a job file, for errors.
@@ -43,30 +41,6 @@ pub trait Operation: Serialize + DeserializeOwned {
         Ok(())
     }
 }
-
-/// An operation that has a number in messages.
-pub(super) trait NumberedOperation: Operation + Sized {
-    /// Its keys when it got the number.
-    type Form: Serialize + DeserializeOwned + Into<Self>;
-
-    /// Returns those keys; `None` if the operation has values of later keys, and travels by its name.
-    fn form(&self) -> Option<Self::Form>;
-}
-
-/// Implements [`NumberedOperation`] for operations without later keys.
-macro_rules! without_later_keys {
-    ($($Op:ty),*) => {
-        $(impl NumberedOperation for $Op {
-            type Form = Self;
-
-            fn form(&self) -> Option<Self> {
-                Some(self.clone())
-            }
-        })*
-    };
-}
-
-without_later_keys!(super::CropBox, super::CenterCrop, super::RandomFlip);
 
 /// Checks the size of an operation's result.
 pub(super) fn check_size(size: Size) -> Result<(), KeyProblem> {

@@ -31,7 +31,6 @@ pub struct Letterbox {
 
 impl Operation for Letterbox {
     const NAME: &'static str = "letterbox";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["size", "fill", "interpolation", "antialias", "full_decode"];
     const EXAMPLE: &'static str = "{ size = 640 }";
 

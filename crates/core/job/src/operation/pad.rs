@@ -22,7 +22,6 @@ pub struct Pad {
 
 impl Operation for Pad {
     const NAME: &'static str = "pad";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["padding", "fill", "padding_mode"];
     const EXAMPLE: &'static str = "{ padding = 4 }";
 

@@ -46,7 +46,6 @@ pub(super) const fn num_magnitude_bins() -> u32 {
 
 impl Operation for RandAugment {
     const NAME: &'static str = "rand_augment";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill"];
     const EXAMPLE: &'static str = "{ num_ops = 2, magnitude = 9 }";
 

@@ -21,7 +21,6 @@ pub struct RandomAdjustSharpness {
 
 impl Operation for RandomAdjustSharpness {
     const NAME: &'static str = "random_adjust_sharpness";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["sharpness_factor", "p"];
     const EXAMPLE: &'static str = "{ sharpness_factor = 2 }";
 

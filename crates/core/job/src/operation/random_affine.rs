@@ -31,7 +31,6 @@ pub struct RandomAffine {
 
 impl Operation for RandomAffine {
     const NAME: &'static str = "random_affine";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["degrees", "translate", "scale", "shear", "interpolation", "fill"];
     const EXAMPLE: &'static str = "{ degrees = 15, translate = [0.1, 0.1] }";
 

@@ -26,7 +26,6 @@ pub struct RandomApply {
 
 impl Operation for RandomApply {
     const NAME: &'static str = "random_apply";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["transforms", "p"];
     const EXAMPLE: &'static str = "{ transforms = [{ gaussian_blur = 23 }], p = 0.5 }";
 

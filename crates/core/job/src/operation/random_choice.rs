@@ -21,7 +21,6 @@ pub struct RandomChoice {
 
 impl Operation for RandomChoice {
     const NAME: &'static str = "random_choice";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["transforms", "p"];
     const EXAMPLE: &'static str = "{ transforms = [\"grayscale\", { random_invert = 1.0 }], p = [0.7, 0.3] }";
 

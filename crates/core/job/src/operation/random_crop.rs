@@ -28,7 +28,6 @@ pub struct RandomCrop {
 
 impl Operation for RandomCrop {
     const NAME: &'static str = "random_crop";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["size", "padding", "pad_if_needed", "fill", "padding_mode"];
     const EXAMPLE: &'static str = "{ size = 32, padding = 4 }";
 

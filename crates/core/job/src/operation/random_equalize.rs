@@ -18,7 +18,6 @@ pub struct RandomEqualize {
 
 impl Operation for RandomEqualize {
     const NAME: &'static str = "random_equalize";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["p"];
     const EXAMPLE: &'static str = "{ p = 0.5 }";
 

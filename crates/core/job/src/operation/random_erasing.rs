@@ -38,7 +38,6 @@ const fn ratio() -> [f32; 2] {
 
 impl Operation for RandomErasing {
     const NAME: &'static str = "random_erasing";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["p", "scale", "ratio", "value"];
     const EXAMPLE: &'static str = "{ p = 0.25 }";
 

@@ -18,7 +18,6 @@ pub struct RandomFlip {
 
 impl Operation for RandomFlip {
     const NAME: &'static str = "random_flip";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["p"];
     const EXAMPLE: &'static str = "{ p = 0.5 }";
 

@@ -22,7 +22,6 @@ const fn tenth() -> f32 {
 
 impl Operation for RandomGrayscale {
     const NAME: &'static str = "random_grayscale";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["p"];
     const EXAMPLE: &'static str = "{ p = 0.1 }";
 

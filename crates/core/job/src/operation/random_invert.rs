@@ -18,7 +18,6 @@ pub struct RandomInvert {
 
 impl Operation for RandomInvert {
     const NAME: &'static str = "random_invert";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["p"];
     const EXAMPLE: &'static str = "{ p = 0.5 }";
 

@@ -31,7 +31,6 @@ pub struct RandomPerspective {
 
 impl Operation for RandomPerspective {
     const NAME: &'static str = "random_perspective";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["distortion_scale", "p", "interpolation", "fill"];
     const EXAMPLE: &'static str = "{ distortion_scale = 0.5, p = 0.5 }";
 

@@ -21,7 +21,6 @@ pub struct RandomPosterize {
 
 impl Operation for RandomPosterize {
     const NAME: &'static str = "random_posterize";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["bits", "p"];
     const EXAMPLE: &'static str = "{ bits = 4 }";
 

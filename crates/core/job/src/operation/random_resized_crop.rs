@@ -2,8 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Interpolation, Operation,
-    kind::{NumberedOperation, check_size}, sampling::{antialias, is_default, is_default_antialias}};
+use super::{
+    Interpolation, Operation,
+    kind::check_size,
+    sampling::{antialias, is_default, is_default_antialias},
+};
 use crate::{KeyProblem, Size};
 
 /// Crops a random rectangle and resizes it to `size` (Szegedy et al., CVPR 2015; torchvision's sampling).
@@ -41,27 +44,8 @@ const fn ratio() -> [f32; 2] {
     [3.0 / 4.0, 4.0 / 3.0]
 }
 
-/// Size, scale and ratio.
-type Form = (Size, [f32; 2], [f32; 2]);
-
-impl From<Form> for RandomResizedCrop {
-    fn from((size, scale, ratio): Form) -> Self {
-        Self { size, scale, ratio, interpolation: Interpolation::Bilinear, antialias: true, full_decode: false }
-    }
-}
-
-impl NumberedOperation for RandomResizedCrop {
-    type Form = Form;
-
-    fn form(&self) -> Option<Form> {
-        let form = (self.size, self.scale, self.ratio);
-        (*self == Self::from(form)).then_some(form)
-    }
-}
-
 impl Operation for RandomResizedCrop {
     const NAME: &'static str = "random_resized_crop";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["size", "scale", "ratio", "interpolation", "antialias", "full_decode"];
     const EXAMPLE: &'static str = "{ size = 224 }";
 

@@ -25,7 +25,6 @@ pub struct RandomRotation {
 
 impl Operation for RandomRotation {
     const NAME: &'static str = "random_rotation";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["degrees", "interpolation", "expand", "fill"];
     const EXAMPLE: &'static str = "{ degrees = 15 }";
 

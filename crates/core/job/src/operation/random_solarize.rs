@@ -21,7 +21,6 @@ pub struct RandomSolarize {
 
 impl Operation for RandomSolarize {
     const NAME: &'static str = "random_solarize";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["threshold", "p"];
     const EXAMPLE: &'static str = "{ threshold = 128 }";
 

@@ -18,7 +18,6 @@ pub struct RandomVerticalFlip {
 
 impl Operation for RandomVerticalFlip {
     const NAME: &'static str = "random_vertical_flip";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["p"];
     const EXAMPLE: &'static str = "{ p = 0.5 }";
 

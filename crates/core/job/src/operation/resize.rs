@@ -2,8 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Interpolation, Operation,
-    kind::{NumberedOperation, check_size}, sampling::{antialias, is_default, is_default_antialias}};
+use super::{
+    Interpolation, Operation,
+    kind::check_size,
+    sampling::{antialias, is_default, is_default_antialias},
+};
 use crate::{KeyProblem, Size};
 
 /// Resizes. One number is the length of the shorter side and keeps the aspect ratio; `[height, width]` is exact.
@@ -35,23 +38,8 @@ impl Resize {
     }
 }
 
-impl From<Size> for Resize {
-    fn from(size: Size) -> Self {
-        Self::to(size)
-    }
-}
-
-impl NumberedOperation for Resize {
-    type Form = Size;
-
-    fn form(&self) -> Option<Size> {
-        (*self == Self::to(self.size)).then_some(self.size)
-    }
-}
-
 impl Operation for Resize {
     const NAME: &'static str = "resize";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["size", "interpolation", "antialias", "full_decode"];
     const EXAMPLE: &'static str = "{ size = 256 }";
 

@@ -38,12 +38,12 @@ pub(super) const fn antialias() -> bool {
     true
 }
 
-/// Returns whether a value is the default of `antialias`, which jobs from before there was the key have.
+/// Returns whether a value is the default of `antialias`, which is not written.
 pub(super) const fn is_default_antialias(antialias: &bool) -> bool {
     *antialias
 }
 
-/// Returns whether a value is the default of `interpolation`, which jobs from before there was the key have.
+/// Returns whether a value is the default of `interpolation`, which is not written.
 pub(super) const fn is_default(interpolation: &Interpolation) -> bool {
     matches!(interpolation, Interpolation::Bilinear)
 }

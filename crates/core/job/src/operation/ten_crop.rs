@@ -20,7 +20,6 @@ pub struct TenCrop {
 
 impl Operation for TenCrop {
     const NAME: &'static str = "ten_crop";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["size", "vertical_flip"];
     const EXAMPLE: &'static str = "{ size = 224 }";
     const PICTURES: u32 = 10;

@@ -24,7 +24,6 @@ pub struct TrivialAugmentWide {
 
 impl Operation for TrivialAugmentWide {
     const NAME: &'static str = "trivial_augment_wide";
-    const SINCE: &'static str = "0.1.0";
     const KEYS: &'static [&'static str] = &["num_magnitude_bins", "interpolation", "fill"];
     const EXAMPLE: &'static str = "{ num_magnitude_bins = 31 }";
 

@@ -202,13 +202,7 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
             epoch_end: numbers.2,
             bad_samples: numbers.3,
             max_bad_fraction: numbers.4,
-            // Versions 2 and 3 are the forms of an order with a view, and with a mix.
-            order: match order.version {
-                version if view.is_some() || mix.is_some() || [2, 3].contains(&version) => {
-                    OrderParams { version: 1, ..order }
-                }
-                _ => order,
-            },
+            order,
             mix,
             columns,
         }
