@@ -14,14 +14,15 @@ mod decode;
 mod layout;
 mod pack;
 mod parts;
+mod picture;
 mod restore;
 mod streams;
 mod tiles;
 
 pub(crate) use decode::ScalableMemory;
-pub use decode::ScalablePicture;
 pub(crate) use layout::Layout;
 pub use layout::PARTS_FROM_BYTES;
 pub use pack::{pack, pack_bytes};
 pub use parts::{Parts, PictureHead};
+pub use picture::ScalablePicture;
 pub use restore::restore;
