@@ -8,6 +8,8 @@
 //! that a device reads by itself, whose pages have to stay where they are.
 #![allow(unsafe_code)]
 
+mod region;
+
 use std::{
     ops::{Deref, DerefMut},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -20,9 +22,11 @@ use std::{
 
 use rustix::{
     fs::{MemfdFlags, SealFlags},
-    mm::{Advice, MapFlags, ProtFlags},
+    mm::Advice,
 };
 use spdl_control::MAX_SLAB_BYTES;
+
+use self::region::Region;
 
 /// The most slots of a slab.
 pub const MAX_SLOTS: u32 = 4096;
@@ -455,46 +459,6 @@ impl Deref for SlotRef {
         // until it gets the message that the slot is free; every reader checks every offset, so a peer that breaks this causes wrong
         // samples and nothing worse. The slot lies in the mapping, which `self.slab` keeps alive.
         unsafe { std::slice::from_raw_parts(self.slab.slot_start(self.slot).as_ptr(), self.slab.slot_stride()) }
-    }
-}
-
-/// A mapping, unmapped when dropped.
-#[derive(Debug)]
-struct Region {
-    start: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: a `Region` is an address range that is valid in every thread; the atomic states of the slots decide which
-// thread may access which part.
-unsafe impl Send for Region {}
-// SAFETY: as above; `Region` itself has no method that accesses the memory.
-unsafe impl Sync for Region {}
-
-impl Region {
-    fn of_file(fd: &OwnedFd, bytes: usize) -> rustix::io::Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a null address lets the kernel choose, so no existing mapping is replaced. The file cannot shrink: it
-        // is sealed, by us or as checked by `attach`.
-        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, fd, 0)? };
-        Ok(Self { start: NonNull::new(start.cast()).expect("mmap never gives null"), bytes })
-    }
-
-    fn anonymous(bytes: usize) -> rustix::io::Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // Not a private mapping: after a fork, the first write to each of its pages would go to a new page, while a
-        // device that reads page-locked memory goes on with the old one.
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a null address lets the kernel choose, so no existing mapping is replaced.
-        let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
-        Ok(Self { start: NonNull::new(start.cast()).expect("mmap never gives null"), bytes })
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: the whole range was mapped by us, and everything that borrows from it holds the slab that owns it.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
