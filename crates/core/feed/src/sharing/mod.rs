@@ -5,6 +5,7 @@
 //! it that a feed of another session has announced; that one takes them. What is kept is named by content: what decides the
 //! bytes of a part, the epoch, and the sample.
 
+mod sample;
 mod worth;
 
 #[cfg(test)]
@@ -16,7 +17,9 @@ use spdl_types::{
     Fingerprint, SampleId, SessionId,
     mutations::{Mutation, mutated},
 };
-pub use worth::SharingWorth;
+
+use self::sample::{PartState, Sample};
+pub use self::worth::SharingWorth;
 
 /// A feed that has not come to a sample for this long is idle: nothing is kept for it.
 pub const IDLE_AFTER_MS: u64 = 10_000;
@@ -100,21 +103,6 @@ struct Member {
     source: Fingerprint,
     parts: Vec<Fingerprint>,
     seen_ms: u64,
-}
-
-/// The state of a part that is decoded once.
-#[derive(Debug)]
-enum PartState<V> {
-    Decoding(SharingId),
-    Kept { value: V, is_used: bool },
-}
-
-#[derive(Debug)]
-struct Sample<V, W> {
-    /// The feeds that have announced it, and how often.
-    wanted: Vec<(SharingId, u32)>,
-    parts: Vec<(Fingerprint, PartState<V>)>,
-    waiters: Vec<W>,
 }
 
 /// The samples that feeds share. Call [`join`](Self::join), then [`announce`](Self::announce) samples, and
@@ -422,75 +410,6 @@ impl Member {
     const fn is_live(&self, now_ms: u64) -> bool {
         now_ms < self.seen_ms + IDLE_AFTER_MS
     }
-}
-
-impl<V, W> Default for Sample<V, W> {
-    fn default() -> Self {
-        Self { wanted: Vec::new(), parts: Vec::new(), waiters: Vec::new() }
-    }
-}
-
-impl<V, W> Sample<V, W> {
-    fn is_decoding(&self, part: &Fingerprint) -> bool {
-        self.parts.iter().any(|(name, state)| name == part && matches!(state, PartState::Decoding(_)))
-    }
-
-    /// Returns whether a feed of another session than `session`, which is not idle, wants a part.
-    fn is_wanted(
-        &self,
-        members: &BTreeMap<SharingId, Member>,
-        (session, part): (SessionId, &Fingerprint),
-        now_ms: u64,
-    ) -> bool {
-        self.wanted
-            .iter()
-            .filter_map(|(id, _)| members.get(id))
-            .any(|member| member.session != session && member.is_live(now_ms) && member.parts.contains(part))
-    }
-
-    /// Removes the parts that a feed is decoding, and the waiters if none is left.
-    fn give_up(&mut self, id: SharingId, released: &mut Released<V, W>) {
-        self.parts.retain(|(_, state)| !matches!(state, PartState::Decoding(by) if *by == id));
-        if self.parts.iter().all(|(_, state)| matches!(state, PartState::Kept { .. })) {
-            released.waiters.append(&mut self.waiters);
-        }
-    }
-
-    /// Gives up the kept parts that nobody wants. Returns how many of them nobody has taken.
-    fn prune(&mut self, members: &BTreeMap<SharingId, Member>, released: &mut Released<V, W>) -> u64 {
-        let wanted = &self.wanted;
-        let is_wanted = |part: &Fingerprint| {
-            wanted.iter().filter_map(|(id, _)| members.get(id)).any(|member| member.parts.contains(part))
-        };
-        release(&mut self.parts, |part| !is_wanted(part), released)
-    }
-
-    /// Gives up all kept parts. Returns how many of them nobody has taken.
-    fn release_kept(&mut self, released: &mut Released<V, W>) -> u64 {
-        release(&mut self.parts, |_| true, released)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.wanted.is_empty() && self.parts.is_empty() && self.waiters.is_empty()
-    }
-}
-
-fn release<V, W>(
-    parts: &mut Vec<(Fingerprint, PartState<V>)>,
-    is_released: impl Fn(&Fingerprint) -> bool,
-    released: &mut Released<V, W>,
-) -> u64 {
-    let mut unused = 0;
-    for (part, state) in std::mem::take(parts) {
-        match state {
-            PartState::Kept { value, is_used } if is_released(&part) => {
-                unused += u64::from(!is_used);
-                released.values.push(value);
-            }
-            state => parts.push((part, state)),
-        }
-    }
-    unused
 }
 
 impl<V, W> Released<V, W> {
