@@ -7,26 +7,22 @@ use std::{
     time::Instant,
 };
 
-use bytes::Bytes;
 use crossbeam_deque::{Steal, Stealer, Worker};
 use parking_lot::Mutex;
-use smallvec::SmallVec;
-use spdl_job::layout::{Entry, FixedColumn, Header, Layout, Place, SlotParts, entry_flags};
-use spdl_order::Step;
 use spdl_shard::format::{FieldValue, Record};
 use spdl_types::{BatchId, DType, SampleId};
-use spdl_wire::slab::SlotMut;
 use tokio::sync::Notify;
 use tracing::Span;
 
 use super::{
-    BatchSample, FilledBatch,
+    BatchSample,
+    buffer::{BatchBuffer, SamplePlace},
     gather::gather,
     lend::{Lender, Parking, Queues},
     records::{FetchedGroup, FoundSample},
 };
 use crate::{
-    decode::{BadSampleCause, FieldTarget, RecordFields, SampleKey},
+    decode::{BadSampleCause, RecordFields, SampleKey},
     feed::{
         driver::{Feed, FeedWork},
         journal::{InDecoding, Suspicion},
@@ -34,7 +30,6 @@ use crate::{
         scheduler::DecodePermit,
         sharing::{Begun, KeptSample, SharedDecode, SharingMember},
     },
-    fetch::BlockBytes,
 };
 
 /// A sample that was not decoded.
@@ -382,208 +377,4 @@ impl RecordFields for GroupFields<'_> {
         self.count(number.1.len());
         Some(number)
     }
-}
-
-/// The slot that is being filled, and the values of ragged columns, which are written once the whole batch is decoded, as
-/// each begins where the one before it ends.
-#[derive(Debug)]
-pub(super) struct BatchBuffer {
-    slot: SlotMut,
-    room: Option<Arc<BatchRoom>>,
-    /// Values by column, then by entry; empty for fixed columns.
-    ragged: Vec<Vec<Bytes>>,
-    /// Blocks that values are parts of.
-    blocks: Vec<BlockBytes>,
-    entries: usize,
-    partners: Partners,
-}
-
-/// Samples that are decoded because others are mixed with them, and that are not part of the batch.
-#[derive(Debug)]
-struct Partners {
-    entries: Vec<Entry>,
-    /// Samples by column; empty for ragged columns.
-    fixed: Vec<Vec<u8>>,
-    /// Values by column, then by entry; empty for fixed columns.
-    ragged: Vec<Vec<Bytes>>,
-}
-
-/// The place of a sample in the slot, or beside it.
-pub(super) struct SamplePlace<'a> {
-    pub(super) entry: &'a mut Entry,
-    room: Option<&'a BatchRoom>,
-    /// Whether it lies beside the slot: only its fixed columns are mixed.
-    is_partner: bool,
-    /// One for each column.
-    pub(super) targets: SmallVec<[FieldTarget<'a>; 4]>,
-}
-
-impl Partners {
-    fn new(layout: &Layout, count: usize) -> Self {
-        let fixed = |place: &Place| match place {
-            Place::Fixed { sample_bytes, .. } => vec![0; sample_bytes * count],
-            Place::Ragged { .. } => Vec::new(),
-        };
-        Self {
-            entries: vec![Entry { id: 0, offset: 0, epoch: 0, flags: 0, reserved: 0 }; count],
-            fixed: layout.columns().iter().map(|column| fixed(&column.place)).collect(),
-            ragged: ragged_values(layout, count),
-        }
-    }
-}
-
-/// Returns empty values for `entries` entries, by column; none for fixed columns.
-fn ragged_values(layout: &Layout, entries: usize) -> Vec<Vec<Bytes>> {
-    let values = |place: &Place| match place {
-        Place::Fixed { .. } => Vec::new(),
-        Place::Ragged { .. } => vec![Bytes::new(); entries],
-    };
-    layout.columns().iter().map(|column| values(&column.place)).collect()
-}
-
-impl BatchBuffer {
-    /// Creates the buffer of a batch with `entries` entries, of which the `invalid` ones hold no sample. The entries after those
-    /// of the batch are `partners`.
-    pub(super) fn new(
-        layout: &Layout,
-        slot: SlotMut,
-        room: Option<Arc<BatchRoom>>,
-        entries: usize,
-        partners: usize,
-        invalid: &[BatchSample],
-    ) -> Self {
-        let (ragged, partners) = (ragged_values(layout, entries), Partners::new(layout, partners));
-        let mut buffer = Self { slot, room, ragged, blocks: Vec::new(), entries, partners };
-        if !invalid.is_empty() {
-            let mut places = buffer.places(layout);
-            for sample in invalid {
-                places[sample.entry as usize].as_mut().expect("not taken").zero(sample, sample.flags);
-            }
-        }
-        buffer
-    }
-
-    /// Returns the places of all entries, and those of each column.
-    pub(super) fn parts(&mut self, layout: &Layout) -> SlotParts<'_> {
-        layout.split(&mut self.slot, self.entries)
-    }
-
-    /// Returns the places of all entries, each with those of its columns; after them those of the partners.
-    pub(super) fn places(&mut self, layout: &Layout) -> Vec<Option<SamplePlace<'_>>> {
-        let parts = layout.split(&mut self.slot, self.entries);
-        let (partners, room) = (&mut self.partners, self.room.as_deref());
-        let place = |(entry, is_partner)| Some(SamplePlace { entry, room, is_partner, targets: SmallVec::new() });
-        let in_slot = parts.entries.iter_mut().map(|entry| (entry, false));
-        let beside = partners.entries.iter_mut().map(|entry| (entry, true));
-        let mut places: Vec<_> = in_slot.chain(beside).map(place).collect();
-        let beside = partners.fixed.iter_mut().zip(&mut partners.ragged);
-        for ((fixed, ragged), (fixed_beside, ragged_beside)) in
-            parts.columns.into_iter().zip(&mut self.ragged).zip(beside)
-        {
-            let targets: Box<dyn Iterator<Item = FieldTarget<'_>>> = match fixed {
-                Some(FixedColumn { sample_bytes, bytes }) => {
-                    let beside = fixed_beside.chunks_exact_mut(sample_bytes);
-                    Box::new(bytes.chunks_exact_mut(sample_bytes).chain(beside).map(FieldTarget::Fixed))
-                }
-                None => Box::new(ragged.iter_mut().chain(ragged_beside).map(FieldTarget::Ragged)),
-            };
-            for (place, target) in places.iter_mut().flatten().zip(targets) {
-                place.targets.push(target);
-            }
-        }
-        places
-    }
-
-    /// Keeps the blocks of groups that are decoded, because values of ragged columns are parts of them.
-    pub(super) fn hold(&mut self, groups: Vec<FetchedGroup>) {
-        if self.ragged.iter().any(|values| !values.is_empty()) {
-            self.blocks.extend(groups.into_iter().filter(FetchedGroup::is_held).map(FetchedGroup::into_bytes));
-        }
-    }
-
-    /// Returns the bytes of the values of ragged columns.
-    pub(super) fn value_bytes(&self) -> u64 {
-        self.ragged.iter().flatten().map(|value| value.len() as u64).sum()
-    }
-
-    /// Returns the slot, to fill it anew.
-    pub(super) fn into_slot(self) -> SlotMut {
-        self.slot
-    }
-
-    /// Writes the ragged columns and the header of the batch of `step`.
-    pub(super) fn finish(mut self, feed: &Feed, step: &Step) -> FilledBatch {
-        let header = Header {
-            magic: [0; 4],
-            version: 0,
-            columns: 0,
-            entries: u32::try_from(self.entries).expect("a batch fits its capacity"),
-            capacity: feed.layout.capacity(),
-            epoch: step.from.epoch,
-            offset: step.from.offset,
-            next_epoch: step.next.epoch,
-            next_offset: step.next.offset,
-            rank: feed.rank,
-            world: feed.session.world,
-            used_bytes: 0,
-            reserved: [0; 8],
-        };
-        let used_bytes = feed.layout.finish(&mut self.slot, header, &self.ragged) as u64;
-        FilledBatch { slot: self.slot, room: None, used_bytes, batch: feed.batch_id(step.from) }
-    }
-}
-
-impl SamplePlace<'_> {
-    /// Copies a sample that another rank has decoded, and completes its entry.
-    fn take(&mut self, feed: &Feed, member: &SharingMember, sample: &BatchSample, kept: &KeptSample) {
-        member.take(sample.draw(), kept, &mut self.targets);
-        self.keep(sample, false);
-        feed.has_good.store(true, Ordering::Relaxed);
-    }
-
-    /// Completes the entry of a decoded sample. Values that are parts of its block stay that if the block `is_held` until the
-    /// batch is filled. Those for which there is no room are dropped: the batch starts again.
-    pub(super) fn keep(&mut self, sample: &BatchSample, is_held: bool) {
-        for target in &mut self.targets {
-            let FieldTarget::Ragged(value) = target else { continue };
-            if self.is_partner {
-                **value = Bytes::new();
-                continue;
-            }
-            let is_part = !value.is_unique();
-            let beside_bytes = if is_part && is_held { 0 } else { value.len() as u64 };
-            let has_room = self.room.is_none_or(|room| room.take(value.len() as u64, beside_bytes));
-            if !has_room {
-                **value = Bytes::new();
-            } else if is_part && !is_held {
-                // A part of a block would keep the whole block in memory, outside the budget.
-                **value = Bytes::copy_from_slice(value);
-            }
-        }
-        self.write_entry(sample, sample.flags);
-    }
-
-    /// Zeroes the entry of a sample that is not delivered.
-    fn mask(&mut self, sample: &BatchSample) {
-        self.zero(sample, sample.flags | entry_flags::MASKED);
-    }
-
-    fn zero(&mut self, sample: &BatchSample, flags: u32) {
-        for target in &mut self.targets {
-            match target {
-                FieldTarget::Fixed(bytes) => bytes.fill(0),
-                FieldTarget::Ragged(value) => **value = Bytes::new(),
-            }
-        }
-        self.write_entry(sample, flags);
-    }
-
-    fn write_entry(&mut self, sample: &BatchSample, flags: u32) {
-        *self.entry = entry(sample, flags);
-    }
-}
-
-/// Returns the entry of a sample.
-pub(super) const fn entry(BatchSample { id, at, .. }: &BatchSample, flags: u32) -> Entry {
-    Entry { id: id.0, offset: at.offset, epoch: at.epoch, flags, reserved: 0 }
 }

@@ -12,7 +12,8 @@ use spdl_shard::format::NumberRun;
 use spdl_types::BatchId;
 
 use super::{
-    decode::{BatchBuffer, entry, thread_index},
+    buffer::{BatchBuffer, entry},
+    decode::thread_index,
     records::{FetchedGroup, FoundSample},
 };
 use crate::feed::{

@@ -9,7 +9,8 @@ use spdl_types::{Position, SampleId};
 
 use super::{
     BatchSample, Group, WrongFetches,
-    decode::{BatchBuffer, Samples, decode_samples},
+    buffer::BatchBuffer,
+    decode::{Samples, decode_samples},
     records::{self, FetchedGroup},
 };
 use crate::{

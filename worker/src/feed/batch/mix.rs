@@ -10,7 +10,10 @@ use spdl_order::{Item, ItemKind, MixMethod, MixParams, WHOLE_WEIGHT};
 use spdl_types::{BatchId, ImageLayout, Position};
 use tracing::Span;
 
-use super::decode::{BatchBuffer, SamplePlace, steal, thread_index};
+use super::{
+    buffer::{BatchBuffer, SamplePlace},
+    decode::{steal, thread_index},
+};
 use crate::feed::driver::Feed;
 
 /// How the columns of a job are mixed.

@@ -9,8 +9,9 @@ use spdl_shard::format::ObjectRole;
 use spdl_types::BadSample;
 
 use super::{
-    BatchSample, Filling, Group,
+    BatchSample, Group,
     decode::{Reason, Undecoded},
+    filling::Filling,
 };
 use crate::{feed::FeedError, fetch::FetchError};
 
