@@ -1,0 +1,172 @@
+//! Which limit is named.
+
+use spdl_types::Stage;
+
+use super::{PLANTED, diagnosis, planted};
+use crate::{
+    CacheStats, Change, Limit, RankWindow, SlowObject, Transport, WorkerWindow, diagnose, rates::StageRate,
+    simulation::Simulation,
+};
+
+#[test]
+fn the_limit_of_a_simulated_pipeline_is_named() {
+    let mut wrong = Vec::new();
+    for limit in PLANTED {
+        for seed in (0..40).map(|seed| seed * 1000) {
+            let simulation = planted(limit, seed);
+            let diagnosis = diagnosis(&simulation, seed);
+            if diagnosis.limit() != Some(limit) {
+                wrong.push(format!("{limit} {seed}: {:?} {:?}", diagnosis.terms, simulation));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of 200: {}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn a_store_that_fails_requests_is_told_from_a_slow_one() {
+    let (rank, mut worker) = Simulation { latency_s: 0.05, ..Simulation::default() }.run(1);
+    worker.store.retries = worker.store.requests / 10;
+    let found = diagnose(rank.clone(), Some(worker.clone()));
+    assert_eq!(found.limit(), Some(Limit::StoreErrors));
+    let text = found.verdict();
+    assert!(text.contains("the store fails requests of worker `node-0` (384 of 3840 in "), "{text}");
+    worker.store.drips = 380;
+    let text = diagnose(rank, Some(worker)).verdict();
+    assert!(text.contains(" s; 380 answers dripped, far slower than others, and were asked for again)"), "{text}");
+}
+
+#[test]
+fn batches_that_are_done_in_time_and_come_late_are_the_fault_of_their_way() {
+    let (mut rank, worker) = Simulation::default().run(1);
+    rank.waited_s = rank.seconds / 3.0;
+    let found = diagnose(rank, Some(worker));
+    assert_eq!(found.limit(), Some(Limit::HandOver));
+    assert!(found.verdict().contains("done in time and reach the trainer late"), "{}", found.verdict());
+}
+
+/// A pipeline whose trainer waits for bytes: it is the store that is slow.
+fn waiting_for_the_store() -> (RankWindow, WorkerWindow) {
+    Simulation { bandwidth: 50e6, ..Simulation::default() }.run(1)
+}
+
+fn limit(rank: RankWindow, worker: WorkerWindow) -> Option<Limit> {
+    diagnose(rank, Some(worker)).limit()
+}
+
+#[test]
+fn a_cache_that_is_filling_is_told_from_one_that_is_full_or_too_small() {
+    let (rank, worker) = waiting_for_the_store();
+    let fetched_bytes = (worker.fetched_bytes_per_s() * worker.store_s) as u64;
+    let with = |used_bytes, limit_bytes, growth_bytes| WorkerWindow {
+        cache: CacheStats { used_bytes, limit_bytes, dataset_bytes: 800_000_000, ..CacheStats::default() },
+        cache_growth_bytes: growth_bytes,
+        ..worker.clone()
+    };
+    let cold = with(400_000_000, 1 << 30, fetched_bytes);
+    let found = diagnose(rank.clone(), Some(cold));
+    assert_eq!(found.limit(), Some(Limit::ColdCache));
+    let text = found.verdict();
+    assert!(
+        text.contains("is filling (400 of 800 MB, 8 s to go), and the store gives 50.0 MB/s; a full cache"),
+        "{text}"
+    );
+    let half = found.what_if(&Change { fetched: 0.5, ..Change::default() });
+    let factor = half / found.samples_per_s();
+    assert!((1.5..=2.0).contains(&factor), "{factor}: the store is the resource, then the trainer");
+    let others =
+        [with(800_000_000, 1 << 30, 0), with(400_000_000, 500_000_000, fetched_bytes), with(400_000_000, 1 << 30, 0)];
+    for worker in others {
+        assert_eq!(limit(rank.clone(), worker), Some(Limit::StoreBandwidth));
+    }
+}
+
+#[test]
+fn one_object_that_takes_most_of_the_time_is_named() {
+    let (rank, worker) = waiting_for_the_store();
+    let slow = |requests, mean_ns| SlowObject {
+        object: "a/7.tar".into(),
+        requests,
+        mean_ns,
+        other_requests: 90,
+        other_mean_ns: 10_000_000,
+    };
+    let with = |slow| WorkerWindow { slow_object: Some(slow), ..worker.clone() };
+    let found = diagnose(rank.clone(), Some(with(slow(10, 300_000_000))));
+    assert_eq!(found.limit(), Some(Limit::SlowObject));
+    let text = found.verdict();
+    assert!(
+        text.contains("`a/7.tar` is slow (a request of worker `node-0` for it takes 300 ms, one for another"),
+        "{text}"
+    );
+    assert_eq!(
+        limit(rank, with(slow(10, 50_000_000))),
+        Some(Limit::StoreBandwidth),
+        "the others take more of the time"
+    );
+}
+
+#[test]
+fn bad_samples_are_the_cause_of_what_decodes_and_fetches_too_much() {
+    let bad = |cores, failures| {
+        let (rank, mut worker) = Simulation { cores, ..Simulation::default() }.run(1);
+        let decode = worker.stages.iter_mut().find(|stage| stage.stage == Stage::Decode).unwrap();
+        decode.failures_per_s = failures * decode.items_per_s;
+        (rank, worker)
+    };
+    let (rank, worker) = bad(0.5, 1.0);
+    let text = diagnose(rank.clone(), Some(worker.clone())).verdict();
+    assert_eq!(limit(rank, worker), Some(Limit::BadSamples));
+    assert!(text.contains(": 50 % of the samples that worker `node-0` decodes are bad; a dataset without"), "{text}");
+    let few = bad(0.5, 0.05);
+    assert_eq!(limit(few.0, few.1), Some(Limit::Cpu));
+    let harmless = bad(2.0, 1.0);
+    assert_eq!(limit(harmless.0, harmless.1), Some(Limit::Trainer));
+}
+
+#[test]
+fn what_is_late_though_nothing_is_used_up_is_told_by_the_samples_the_slots_and_the_network() {
+    let (mut rank, mut worker) = Simulation::default().run(1);
+    rank.waited_s = rank.seconds / 3.0;
+    let one_slot = RankWindow { slots: 1, ..rank.clone() };
+    let text = diagnose(one_slot.clone(), Some(worker.clone())).verdict();
+    assert!(
+        text.contains("it has 1 slot, in which worker `node-0` can make no batch while the trainer holds one"),
+        "{text}"
+    );
+    let remote = RankWindow { transport: Some(Transport::Quic), slots: 4, ready: 3, ..rank.clone() };
+    assert_eq!(limit(remote.clone(), worker.clone()), Some(Limit::Network));
+    let at_home = RankWindow { transport: Some(Transport::Local), ..remote };
+    assert_eq!(limit(at_home, worker.clone()), Some(Limit::HandOver));
+    worker.decode_ns = [1_200_000, 60_000_000];
+    let text = diagnose(rank.clone(), Some(worker.clone())).verdict();
+    assert_eq!(limit(rank.clone(), worker.clone()), Some(Limit::UnevenSamples));
+    assert!(text.contains("(half take up to 1.2 ms, and one in a hundred more than 60 ms); more slots or"), "{text}");
+    assert_eq!(limit(one_slot, worker.clone()), Some(Limit::HandOver), "one slot is reason enough");
+    worker.decode_ns = [100_000, 1_000_000];
+    assert_eq!(limit(rank, worker), Some(Limit::HandOver), "a millisecond delays no batch");
+}
+
+#[test]
+fn a_network_that_is_busy_all_the_time_is_the_limit() {
+    let (rank, mut worker) = Simulation::default().run(1);
+    let send = StageRate {
+        stage: Stage::Send,
+        bytes_per_s: 2e6,
+        output_wait: 0.97,
+        input_wait: 0.03,
+        ..worker.stages[0].clone()
+    };
+    worker.stages.push(StageRate { busy: 0.0, throttled: 0.0, ..send });
+    let rank = RankWindow { waited_s: rank.seconds / 2.0, transport: Some(Transport::Quic), slots: 4, ..rank };
+    let found = diagnose(rank, Some(worker));
+    assert_eq!(found.limit(), Some(Limit::Network));
+    let text = found.verdict();
+    assert!(
+        text.contains("the network takes 2.0 MB/s from worker `node-0` and no more; a faster network or"),
+        "{text}"
+    );
+    let faster = found.what_if(&Change { network: 1.5, ..Change::default() });
+    let factor = faster / found.samples_per_s();
+    assert!((1.2..=1.5).contains(&factor), "{factor}");
+}
