@@ -16,7 +16,7 @@ use spdl_types::{
     mutations::{Mutation, mutated},
 };
 
-use super::{SimShutdown, SimWorker, item_flags};
+use super::{SimShutdown, SimWorker, decode::item_flags};
 use crate::{
     net::{ConnId, SimMessage},
     process::Target,
