@@ -1,25 +1,28 @@
 //! A rank: the client's shell around its core, and the trainer that takes the batches.
 
-use std::{collections::BTreeMap, collections::VecDeque, rc::Rc};
+mod links;
+mod trainer;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
 
 use spdl_control::{
     client::{
-        HomeTransport, JoinRequest, LinkFailure, LinkId, Progress, RankError, SessionCore, SessionEffect, SessionEvent,
-        SessionNote, Timing,
+        JoinRequest, LinkFailure, LinkId, RankError, SessionCore, SessionEffect, SessionEvent, SessionNote, Timing,
     },
-    messages::{FromCoordinator, Home, Refusal, Session},
+    messages::{FromCoordinator, Refusal, Session},
 };
 use spdl_insight::Transport;
-use spdl_job::layout::entry_flags;
 use spdl_order::Receipt;
-use spdl_types::{Position, SampleId};
+use spdl_types::Position;
 
 use crate::{
     asking::Asking,
     net::{ConnId, SimMessage},
     process::{Running, SimProcess, Target},
-    slab::{Content, SharedSlab, slab},
-    worker::worker_at,
+    slab::{Content, SharedSlab},
     world::{ProcessInput, World},
 };
 
@@ -320,230 +323,6 @@ impl World {
         state.waits_since_us = Some(self.now_us).filter(|_| state.ready.is_empty());
         self.oracle.joined(client, (state.era, state.rank), &session);
         state.session = Some(session);
-    }
-
-    fn attach(&mut self, client: usize, link: LinkId, home: &Home, way: &HomeTransport, from: Position, slots: u32) {
-        let worker = worker_at(home);
-        let transport = if *way == HomeTransport::Quic { Transport::Quic } else { Transport::Local };
-        let is_refused = !self.workers[worker].process.is_alive() || self.dice.percent(3);
-        if transport == Transport::Local && is_refused {
-            return self.tell_core(client, SessionEvent::LinkLost { link, cause: "its socket is refused".into() });
-        }
-        let conn = self.connect(Target::Client(client), Target::Worker(worker), transport);
-        let end = LinkEnd { conn, transport, slab: None, next: 0, early: BTreeMap::new() };
-        let state = &mut self.clients[client];
-        state.links.insert(link, end);
-        let session = Box::new(state.core.session().expect("a rank attaches after it joined").clone());
-        let rank = state.rank;
-        self.send(conn, 0, SimMessage::Attach { session, rank, from, slots });
-    }
-
-    fn detach(&mut self, client: usize, link: LinkId) {
-        let state = &mut self.clients[client];
-        let Some(end) = state.links.remove(&link) else { return };
-        let dropped: Vec<u32> = state.pending.keys().filter(|(of, _)| *of == link).map(|(_, slot)| *slot).collect();
-        state.pending.retain(|(of, _), _| *of != link);
-        if state.batches() > 0 {
-            self.coverage.count("slots_left_behind");
-        }
-        for slot in dropped {
-            self.tell_core(client, SessionEvent::Freed { link, slot });
-        }
-        // The core is informed of the end of a link's task in every case.
-        self.tell_core(client, SessionEvent::LinkLost { link, cause: TASK_ENDED.into() });
-        self.close(end.conn, 0);
-    }
-
-    fn free(&mut self, client: usize, link: LinkId, slot: u32) {
-        let state = &self.clients[client];
-        let of_it = |batch: &SlotBatch| batch.link == link && batch.slot == slot;
-        let mut ready = state.ready.iter().filter_map(|ready| match ready {
-            ReadyItem::Batch(batch) => Some(batch),
-            ReadyItem::End(_) => None,
-        });
-        if ready.any(of_it) || state.held.iter().any(of_it) {
-            return self.fail(format!("client {client} gives slot {slot} back while its batch is in use"));
-        }
-        let Some(end) = self.clients[client].links.get(&link) else { return };
-        if end.transport == Transport::Quic {
-            let slab = end.slab.as_ref().expect("a slot that is freed came in");
-            slab.borrow_mut()[slot as usize] = None;
-        }
-        let conn = end.conn;
-        self.send(conn, 0, SimMessage::Freed { slot });
-    }
-
-    pub(crate) fn client_lost(&mut self, client: usize, conn: ConnId, cause: &str) {
-        let mut links = self.clients[client].links.iter();
-        match links.find(|(_, end)| end.conn == conn).map(|(link, _)| *link) {
-            Some(link) => self.tell_core(client, SessionEvent::LinkLost { link, cause: cause.into() }),
-            None => self.asking_lost(Target::Client(client), conn),
-        }
-        self.after_client(client);
-    }
-
-    pub(crate) fn client_receives(&mut self, client: usize, conn: ConnId, message: SimMessage) {
-        if let SimMessage::Answer { era, id, body } = message {
-            let state = &mut self.clients[client];
-            if state.asking.awaits(id) && matches!(*body, FromCoordinator::Joined { .. }) {
-                state.answered_era = era;
-            }
-            self.answered(Target::Client(client), id, *body);
-            return self.after_client(client);
-        }
-        let mut links = self.clients[client].links.iter();
-        let Some(link) = links.find(|(_, end)| end.conn == conn).map(|(link, _)| *link) else { return };
-        match message {
-            SimMessage::Attached { slots, slab: shared } => {
-                let end = self.clients[client].links.get_mut(&link).expect("it was just found");
-                end.slab = Some(shared.unwrap_or_else(|| slab(slots)));
-                self.tell_core(client, SessionEvent::Attached { link, slots });
-                self.hear_early(client, link);
-            }
-            SimMessage::Leaving => self.tell_core(client, SessionEvent::Leaving { link }),
-            SimMessage::Fault { message, is_retryable } => {
-                self.tell_core(client, SessionEvent::Fault { link, message, is_retryable });
-            }
-            SimMessage::Filled { sequence, .. } | SimMessage::End { sequence, .. } => {
-                let end = self.clients[client].links.get_mut(&link).expect("it was just found");
-                if sequence > end.next {
-                    self.coverage.count("batches_overtook_each_other");
-                }
-                end.early.insert(sequence, message);
-                self.hear_early(client, link);
-            }
-            other => unreachable!("{other:?} is not for a client"),
-        }
-    }
-
-    /// Passes on the messages that arrived, in order if this client sorts them.
-    fn hear_early(&mut self, client: usize, link: LinkId) {
-        let is_unordered = self.scenario.is_unordered;
-        loop {
-            let end = self.clients[client].links.get_mut(&link).expect("it was found");
-            let Some(slab) = end.slab.clone() else { return };
-            let message = match end.early.first_entry() {
-                Some(first) if is_unordered || *first.key() == end.next => first.remove(),
-                _ => return,
-            };
-            match message {
-                SimMessage::Filled { sequence, slot, content } => {
-                    end.next += 1;
-                    self.hear_filled(client, link, &slab, sequence, slot, content);
-                }
-                SimMessage::End { sequence, position } => {
-                    self.tell_core(client, SessionEvent::End { link, sequence, position });
-                }
-                _ => unreachable!("only batches and the end are in order"),
-            }
-        }
-    }
-
-    fn hear_filled(
-        &mut self,
-        client: usize,
-        link: LinkId,
-        slab: &SharedSlab,
-        sequence: u64,
-        slot: u32,
-        content: Option<Rc<Content>>,
-    ) {
-        if let Some(content) = content {
-            let before = slab.borrow_mut()[slot as usize].replace(content);
-            if before.is_some() {
-                return self.fail(format!("client {client} is sent a batch into slot {slot}, which it has not freed"));
-            }
-        }
-        let Some(content) = slab.borrow()[slot as usize].clone() else {
-            return self.fail(format!("client {client} was sent slot {slot}, which holds no batch"));
-        };
-        let batch = SlotBatch { link, slot, slab: slab.clone(), content };
-        self.tell(client, ProcessInput::Filled { link, sequence, batch });
-    }
-
-    /// Lets the trainer take its next batch, if it may.
-    pub(crate) fn train(&mut self, client: usize) {
-        let state = &self.clients[client];
-        let may = state.process.is_running() && !state.is_busy && !state.is_closing && !state.is_ended;
-        if !may || state.ready.is_empty() || !self.may_step(client) {
-            return;
-        }
-        match self.clients[client].ready.pop_front().expect("it is not empty") {
-            ReadyItem::Batch(batch) => self.take(client, batch),
-            ReadyItem::End(position) => self.take_end(client, position),
-        }
-        self.rank_stepped(client);
-    }
-
-    fn take(&mut self, client: usize, batch: SlotBatch) {
-        if !batch.is_whole() {
-            return self.fail(format!("client {client} takes a batch from slot {} that has changed", batch.slot));
-        }
-        if let Err(problem) = self.oracle.took(client, &batch.content, &self.scenario, &mut self.coverage) {
-            return self.fail(format!("client {client}: {problem}"));
-        }
-        self.note(format_args!("client {client} takes {} to {}", batch.content.from, batch.content.next));
-        self.check_settled(client);
-        let state = &mut self.clients[client];
-        for entry in &batch.content.entries {
-            if entry.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0 {
-                state.receipt.add_sample(entry.at, SampleId(entry.id));
-            }
-        }
-        state.position = batch.content.next;
-        state.held.push_back(batch);
-        state.is_busy = true;
-        self.delivered(client);
-        let step_us = self.dice.within(1_000, self.scenario.step_us);
-        self.remind(step_us, Target::Client(client), ProcessInput::Trained);
-    }
-
-    /// Checks that, well into the calm phase, no rank continues in a superseded session or with a removed job.
-    fn check_settled(&mut self, client: usize) {
-        let state = &self.clients[client];
-        // The session that it takes part in now: one that was lost has been replaced.
-        let Some(session) = state.core.session() else { return };
-        let calm_us = self.is_calm.then_some(self.calm_us);
-        let run = self.scenario.runs[state.launcher].clone();
-        let job = self.scenario.jobs[run.0].job.name.as_str();
-        let stream = (state.era, session.id);
-        if let Err(problem) = self.oracle.settled(job, &run.1, stream, self.now_us, calm_us) {
-            self.fail(format!("client {client}: {problem}"));
-        }
-    }
-
-    fn delivered(&mut self, client: usize) {
-        let state = &self.clients[client];
-        let progress =
-            Progress { position: state.position, receipt: state.receipt, waited_ms: state.waited_us / 1_000 };
-        self.tell_core(client, SessionEvent::Delivered(progress));
-    }
-
-    fn take_end(&mut self, client: usize, position: Position) {
-        self.note(format_args!("client {client} ends at {position}"));
-        let state = &mut self.clients[client];
-        state.position = state.position.max(position);
-        state.is_ended = true;
-        if let Err(problem) = self.oracle.ended(client) {
-            return self.fail(format!("client {client}: {problem}"));
-        }
-        self.delivered(client);
-        self.rank_ended(client);
-    }
-
-    /// Ends a training step: the batches that the trainer does not keep are freed.
-    fn on_trained(&mut self, client: usize) {
-        let state = &mut self.clients[client];
-        state.is_busy = false;
-        state.waits_since_us = Some(self.now_us).filter(|_| state.ready.is_empty());
-        while self.clients[client].held.len() > self.scenario.trainer_keeps {
-            let batch = self.clients[client].held.pop_front().expect("it is not empty");
-            if !batch.is_whole() {
-                let slot = batch.slot;
-                return self.fail(format!("client {client}: slot {slot} changed while the trainer had its batch"));
-            }
-            self.tell_core(client, SessionEvent::Freed { link: batch.link, slot: batch.slot });
-        }
     }
 
     /// Ends the process, for whatever reason.
