@@ -1,0 +1,210 @@
+//! Datasets that Python makes: packed, indexed and merged as `spdl-ctl` does it, or written sample by sample.
+
+mod failure;
+mod work;
+mod writer;
+
+use std::{path::PathBuf, str::FromStr, sync::Arc};
+
+use pyo3::prelude::*;
+use serde::Serialize;
+use spdl_shard::{
+    dataset::{
+        Annotations, ClassOrder, DatasetError, FieldChoice, IndexOptions, Jpegs, NewFolders, OldMetadata, Overwrite,
+        PackOptions, PackOrder, PackPart, PackSource, ShardList, Splits, index_until, merge, pack_part_until,
+        pack_until,
+    },
+    format::{files::FileTable, format_called, format_names},
+    store::{DatasetStore, StoreError, StoreOptions},
+    tar::KeyEnd,
+};
+use spdl_types::size::parse_bytes;
+
+pub(crate) use self::writer::NativeWriter;
+use self::{failure::of_dataset, work::run};
+use crate::errors::ErrorKind;
+
+/// A number of bytes: an int, or a text as `"256MiB"`.
+pub(crate) struct ByteSize(u64);
+
+impl<'py> FromPyObject<'_, 'py> for ByteSize {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(text) = object.extract::<String>() {
+            let wrong =
+                |problem: String| ErrorKind::Setting.error(object.py(), &format!("size `{text}`: {problem}"), None);
+            return parse_bytes(&text).map(Self).map_err(wrong);
+        }
+        object.extract().map(Self).map_err(|_| {
+            let problem = format!("size `{}`: write a number of bytes, or a text such as `256MiB`", object.as_any());
+            ErrorKind::Setting.error(object.py(), &problem, None)
+        })
+    }
+}
+
+/// Returns how classes are numbered: by what, and its names.
+async fn class_order(given: Option<(String, Vec<String>)>) -> Result<ClassOrder, DatasetError> {
+    Ok(match given.as_ref().map(|(by, names)| (by.as_str(), names.as_slice())) {
+        Some(("numeric", _)) => ClassOrder::Numeric,
+        Some(("file", [file])) => ClassOrder::of_file(file.as_ref())?,
+        Some(("dataset", [dataset])) => ClassOrder::of_dataset(&DatasetStore::open(dataset)?).await?,
+        Some((_, names)) => ClassOrder::Given(names.to_vec()),
+        None => ClassOrder::ByName,
+    })
+}
+
+/// Packs a source and returns the report as JSON. Takes what `spdl-ctl pack` takes.
+#[pyfunction]
+#[pyo3(signature = (source, dataset, *, name, fields, annotations, annotations_beside, classes, all_splits, seed, no_shuffle, shard_size,
+    records_per_shard, block_size, crop_ready, scalable, force, part, on_progress))]
+#[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "keyword arguments of Python")]
+pub(crate) fn pack(
+    py: Python<'_>,
+    source: PathBuf,
+    dataset: String,
+    name: Option<String>,
+    fields: Option<String>,
+    annotations: Option<PathBuf>,
+    annotations_beside: bool,
+    classes: Option<(String, Vec<String>)>,
+    all_splits: bool,
+    seed: u64,
+    no_shuffle: bool,
+    shard_size: ByteSize,
+    records_per_shard: Option<u32>,
+    block_size: ByteSize,
+    crop_ready: bool,
+    scalable: bool,
+    force: bool,
+    part: Option<String>,
+    on_progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let setting = |problem: String| ErrorKind::Setting.error(py, &problem, None);
+    if annotations.is_some() && annotations_beside {
+        return Err(setting("`annotations` and `annotations_beside` are both given".to_owned()));
+    }
+    if part.is_some() && force {
+        return Err(setting("`part` and `force` are both given: a part replaces nothing".to_owned()));
+    }
+    let part =
+        part.map(|part| PackPart::from_str(&part).map_err(|problem| setting(format!("`part` is `{part}`: {problem}"))));
+    let part = part.transpose()?;
+    let of_store = |error: StoreError| of_dataset(py, &error.into());
+    let elsewhere = annotations.map(|folder| Annotations::under(&folder)).transpose().map_err(of_store)?;
+    let options = PackOptions {
+        name,
+        fields: fields.as_deref().map(FieldChoice::parse).transpose().map_err(|error| of_dataset(py, &error))?,
+        annotations: elsewhere.or(annotations_beside.then_some(Annotations::Beside)),
+        all_splits,
+        order: if no_shuffle { PackOrder::AsListed } else { PackOrder::Shuffled { seed } },
+        shard_bytes: shard_size.0,
+        shard_records: records_per_shard,
+        block_bytes: block_size.0,
+        jpegs: jpegs(crop_ready, scalable).map_err(|problem| setting(problem.to_owned()))?,
+        overwrite: overwrite(force),
+        ..PackOptions::new(PackSource::open(&source).map_err(of_store)?)
+    };
+    run(py, on_progress, async move |stop, progress| {
+        let folders = NewFolders::of(&dataset);
+        let options = PackOptions { classes: class_order(classes).await?, ..options };
+        let store = DatasetStore::create_with(&dataset, &StoreOptions::from_env())?;
+        if let Some(part) = part {
+            return Ok(json(&pack_part_until(&store, &options, part, &*progress, stop).await?));
+        }
+        let packed = pack_until(&store, &options, &*progress, stop).await;
+        if packed.is_err() {
+            folders.remove_empty();
+        }
+        Ok(json(&packed?))
+    })
+}
+
+/// Makes a manifest for what is in a folder, and returns the report as JSON. Takes what `spdl-ctl index` takes.
+#[pyfunction]
+#[pyo3(signature = (dataset, *, format, table, out, shards, split, all_splits, name, boxes, key_ends_at, classes, block_size, skip_bad_shards, force, discard_metadata, on_progress))]
+#[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+pub(crate) fn index(
+    py: Python<'_>,
+    dataset: String,
+    format: Option<String>,
+    table: Option<PathBuf>,
+    out: Option<String>,
+    shards: Option<Vec<String>>,
+    split: Option<String>,
+    all_splits: bool,
+    name: Option<String>,
+    boxes: Option<String>,
+    key_ends_at: Option<String>,
+    classes: Option<(String, Vec<String>)>,
+    block_size: Option<ByteSize>,
+    skip_bad_shards: u32,
+    force: bool,
+    discard_metadata: bool,
+    on_progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let setting = |problem: &str| ErrorKind::Setting.error(py, problem, None);
+    if discard_metadata && !force {
+        return Err(setting("`discard_metadata` is for a manifest that is replaced: give `force=True`, too"));
+    }
+    let called = |name: &str| {
+        let known = || format_names().collect::<Vec<_>>().join(", ");
+        format_called(name).ok_or_else(|| setting(&format!("`format` is `{name}`; known are: {}", known())))
+    };
+    let table = table.as_deref().map(FileTable::read).transpose().map_err(|error| of_dataset(py, &error))?;
+    let format = match &format {
+        Some(name) => Some(called(name)?),
+        None => table.as_ref().and_then(|_| format_called("files")),
+    };
+    let key_ends_at = key_ends_at
+        .as_deref()
+        .map(|name| KeyEnd::named(name).map_err(|known| setting(&format!("`key_ends_at` is `{name}`; {known}"))));
+    let options = IndexOptions {
+        format,
+        table: table.map(Arc::new),
+        shards: shards.map_or(ShardList::All, ShardList::Named),
+        splits: Splits::of(split, all_splits),
+        name,
+        boxes,
+        key_ends_at: key_ends_at.transpose()?,
+        block_bytes: block_size.map(|size| size.0),
+        skip_bad_shards,
+        overwrite: overwrite(force),
+        old_metadata: if discard_metadata { OldMetadata::Discard } else { OldMetadata::Keep },
+        ..IndexOptions::default()
+    };
+    run(py, on_progress, async move |stop, progress| {
+        let from = DatasetStore::open(&dataset)?;
+        let to = match &out {
+            Some(out) => DatasetStore::create_with(out, &StoreOptions::from_env())?,
+            None => from.clone(),
+        };
+        let options = IndexOptions { classes: class_order(classes).await?, ..options };
+        Ok(json(&index_until(&from, &to, &options, &*progress, stop).await?))
+    })
+}
+
+/// Makes one dataset of parts, and returns the report as JSON.
+#[pyfunction]
+pub(crate) fn merge_parts(py: Python<'_>, dataset: String) -> PyResult<String> {
+    run(py, None, async move |_, _| {
+        Ok(json(&merge(&DatasetStore::open_with(&dataset, &StoreOptions::from_env())?).await?))
+    })
+}
+
+fn json(report: &impl Serialize) -> String {
+    serde_json::to_string(report).expect("plain data serialises")
+}
+
+const fn jpegs(crop_ready: bool, scalable: bool) -> Result<Jpegs, &'static str> {
+    match (crop_ready, scalable) {
+        (true, true) => Err("`crop_ready` and `scalable` are both given: a picture is stored in one way"),
+        (true, false) => Ok(Jpegs::CropReady),
+        (false, true) => Ok(Jpegs::Scalable),
+        (false, false) => Ok(Jpegs::AsTheyAre),
+    }
+}
+
+const fn overwrite(force: bool) -> Overwrite {
+    if force { Overwrite::Replace } else { Overwrite::Refuse }
+}
