@@ -27,6 +27,8 @@ LIMIT_S = 300.0
 #: Time limit of each test, so that one that hangs says where.
 TEST_LIMIT_S = 600
 PICTURES = 200
+#: The pictures of `uneven_dataset`: neither a multiple of 64 nor of 32, so that the last batch is short.
+UNEVEN_PICTURES = 199
 
 #: The variables of launchers that these tests themselves run under.
 LAUNCHERS = [
@@ -123,17 +125,29 @@ def temporary() -> Iterator[pathlib.Path]:
         yield pathlib.Path(folder)
 
 
-@pytest.fixture(scope="session")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def packed(tmp_path_factory: pytest.TempPathFactory, name: str, pictures: int, seed: int) -> pathlib.Path:
     """Packs a dataset of the demo's pictures, once for all of pytest's processes."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder = shared / "dataset"
+    folder = shared / name
     with venv.locked(shared):
         if not folder.exists():
-            pack_pictures(shared / "dataset.new", PICTURES, seed=7)
-            (shared / "dataset.new").rename(folder)
+            new = shared / f"{name}.new"
+            pack_pictures(new, pictures, seed=seed)
+            new.rename(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Packs the dataset of most tests."""
+    return packed(tmp_path_factory, "dataset", PICTURES, seed=7)
+
+
+@pytest.fixture(scope="session")
+def uneven_dataset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Packs a dataset whose last batch is short."""
+    return packed(tmp_path_factory, "uneven-dataset", UNEVEN_PICTURES, seed=3)
 
 
 MakeJob = Callable[..., dict[str, Any]]

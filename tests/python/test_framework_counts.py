@@ -11,64 +11,53 @@ from typing import Any
 
 import pytest
 import torchrun
-from conftest import LIMIT_S
-from spdl_cluster.demo import pack_pictures
+from conftest import LIMIT_S, UNEVEN_PICTURES
 
 pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
 PROGRAMS = pathlib.Path(__file__).with_name("framework_programs.py")
 ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed")
-#: Not a multiple of the batch of 64: the last batch has 7.
-SAMPLES = 199
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Packs a dataset whose last batch is short."""
-    folder = tmp_path_factory.mktemp("pictures") / "dataset"
-    pack_pictures(folder, SAMPLES, seed=3)
-    return folder
-
-
-def run(program: str, world: int, pictures: pathlib.Path, output: pathlib.Path) -> list[Any]:
+def run(program: str, world: int, dataset: pathlib.Path, output: pathlib.Path) -> list[Any]:
     """Runs a program on some ranks, and returns what each has found."""
     output.mkdir()
     if world > 1:
-        torchrun.finish(torchrun.torchrun(PROGRAMS, world, program, pictures, output, TMPDIR=str(output)))
+        torchrun.finish(torchrun.torchrun(PROGRAMS, world, program, dataset, output, TMPDIR=str(output)))
     else:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, str(PROGRAMS), program, str(pictures), str(output)]
+        command = [sys.executable, str(PROGRAMS), program, str(dataset), str(output)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, cwd=output)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return [json.loads((output / f"{rank}.json").read_text()) for rank in range(world)]
 
 
 @pytest.fixture(scope="module")
-def right(pictures: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+def right(uneven_dataset: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     """Returns what a loop of one's own counts."""
     folder = tmp_path_factory.mktemp("right") / "plain"
-    [found] = run("plain", 1, pictures, folder)
-    assert found["seen"] == SAMPLES and 0 < found["right"] < SAMPLES
+    [found] = run("plain", 1, uneven_dataset, folder)
+    assert found["seen"] == UNEVEN_PICTURES and 0 < found["right"] < UNEVEN_PICTURES
     return dict(found)
 
 
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("framework", ["lightning", "transformers", "accelerate"])
 def test_an_evaluation_counts_every_sample_once(
-    framework: str, world: int, pictures: pathlib.Path, right: dict[str, float], tmp_path: pathlib.Path
+    framework: str, world: int, uneven_dataset: pathlib.Path, right: dict[str, float], tmp_path: pathlib.Path
 ) -> None:
     pytest.importorskip(framework, reason=ABSENT)
-    for found in run(framework, world, pictures, tmp_path / framework):
-        assert round(found["seen"], 3) == SAMPLES
+    for found in run(framework, world, uneven_dataset, tmp_path / framework):
+        assert round(found["seen"], 3) == UNEVEN_PICTURES
         assert round(found["right"], 3) == right["right"]
         # Lightning weighs the means of batches by what it takes for their sizes, and Trainer one rank's mean by the entries of both.
         is_weighted = world == 1 or framework == "accelerate"
         assert found["loss"] == pytest.approx(right["loss"], rel=1e-4 if is_weighted else 0.1)
-        assert found.get("fitted", SAMPLES) == SAMPLES
+        assert found.get("fitted", UNEVEN_PICTURES) == UNEVEN_PICTURES
 
 
-def test_accelerate_gets_shares_of_one_size_or_an_error_before_the_first_batch(pictures: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_accelerate_gets_shares_of_one_size_or_an_error_before_the_first_batch(uneven_dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("accelerate", reason=ABSENT)
-    for found in run("uneven", 2, pictures, tmp_path / "uneven"):
+    for found in run("uneven", 2, uneven_dataset, tmp_path / "uneven"):
         assert "the last batch of job `evaluation` has 7 samples, of which 2 ranks get shares of two sizes" in found["error"]
         assert '`epoch_end = "pad"`' in found["error"]

@@ -11,27 +11,18 @@ import sys
 
 import pytest
 from conftest import LIMIT_S
-from spdl_cluster.demo import pack_pictures
 
 pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
 
 PROGRAMS = pathlib.Path(__file__).with_name("resume_programs.py")
 ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed")
-#: Of 199 samples in batches of 32, in three epochs.
+#: Of the samples of `uneven_dataset` in batches of 32, in three epochs.
 STEPS = 18
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Packs a dataset."""
-    folder = tmp_path_factory.mktemp("pictures") / "dataset"
-    pack_pictures(folder, 199, seed=3)
-    return folder
-
-
-def run(program: str, pictures: pathlib.Path, folder: pathlib.Path, every: int, kill_after: int = 0) -> subprocess.CompletedProcess[str]:
+def run(program: str, dataset: pathlib.Path, folder: pathlib.Path, every: int, kill_after: int = 0) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end or until it kills itself."""
-    command = [sys.executable, PROGRAMS, program, pictures, folder, every, kill_after]
+    command = [sys.executable, PROGRAMS, program, dataset, folder, every, kill_after]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S, env=environment)
     if kill_after:
@@ -45,10 +36,10 @@ def steps(folder: pathlib.Path) -> list[tuple[int, list[int]]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(pictures: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, list[int]]]:
+def undisturbed(uneven_dataset: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, list[int]]]:
     """Returns the steps of a training that is not disturbed."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    done = run("plain", pictures, folder, STEPS)
+    done = run("plain", uneven_dataset, folder, STEPS)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     found = steps(folder)
     assert [step for step, _ in found] == list(range(1, STEPS + 1))
@@ -60,25 +51,25 @@ def undisturbed(pictures: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.parametrize("every", [6, 4], ids=["after an epoch", "in its middle"])
 @pytest.mark.parametrize("program", ["lightning", "lightning_without_state", "transformers", "accelerate"])
 def test_a_training_that_is_killed_goes_on_with_the_same_samples(
-    program: str, every: int, pictures: pathlib.Path, undisturbed: list[tuple[int, list[int]]], tmp_path: pathlib.Path
+    program: str, every: int, uneven_dataset: pathlib.Path, undisturbed: list[tuple[int, list[int]]], tmp_path: pathlib.Path
 ) -> None:
     pytest.importorskip(program.split("_")[0], reason=ABSENT)
     # It dies in the step after the second checkpoint: at the end of an epoch, 12, or in the middle of one, 8.
     saved = 2 * every
-    run(program, pictures, tmp_path / "killed", every, kill_after=saved)
-    done = run(program, pictures, tmp_path / "killed", every)
+    run(program, uneven_dataset, tmp_path / "killed", every, kill_after=saved)
+    done = run(program, uneven_dataset, tmp_path / "killed", every)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     trained = steps(tmp_path / "killed")
     assert trained[: saved + 1] == undisturbed[: saved + 1]
     assert trained[saved + 1 :] == undisturbed[saved:]
 
 
-def test_a_trainer_that_would_skip_batches_says_which_argument_it_needs(pictures: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_trainer_that_would_skip_batches_says_which_argument_it_needs(uneven_dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("transformers", reason=ABSENT)
-    run("transformers_that_skips", pictures, tmp_path / "killed", 4, kill_after=8)
-    done = run("transformers_that_skips", pictures, tmp_path / "killed", 4)
+    run("transformers_that_skips", uneven_dataset, tmp_path / "killed", 4, kill_after=8)
+    done = run("transformers_that_skips", uneven_dataset, tmp_path / "killed", 4)
     assert done.returncode == 1
     assert "give `ignore_data_skip=True` to `TrainingArguments`" in done.stderr, done.stderr
     # At an epoch's end there is nothing to skip.
-    run("transformers_that_skips", pictures, tmp_path / "epochs", 6, kill_after=12)
-    assert run("transformers_that_skips", pictures, tmp_path / "epochs", 6).returncode == 0
+    run("transformers_that_skips", uneven_dataset, tmp_path / "epochs", 6, kill_after=12)
+    assert run("transformers_that_skips", uneven_dataset, tmp_path / "epochs", 6).returncode == 0

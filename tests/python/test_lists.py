@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import struct
 from typing import Any
 
+import mds
 import numpy
 import pytest
 import spdl_cluster
@@ -49,25 +49,9 @@ def encoded(sample: int) -> bytes:
 @pytest.fixture(scope="module")
 def lists(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("lists")
-    samples = [encoded(sample) for sample in range(SAMPLES)]
-    start = 4 * (SAMPLES + 2)
-    ends = start + numpy.cumsum([0, *map(len, samples)])
-    shard = struct.pack("<I", SAMPLES) + ends.astype("<u4").tobytes() + b"".join(samples)
-    (folder / "shard.00000.mds").write_bytes(shard)
-    facts = {
-        "format": "mds",
-        "version": 2,
-        "samples": SAMPLES,
-        "hashes": [],
-        "compression": None,
-        "size_limit": None,
-        "column_names": ["number", "frames", "pair", "broken"],
-        "column_encodings": ["int", "jpeg_array", "jpeg_array", "jpeg_array"],
-        "column_sizes": [8, None, None, None],
-        "raw_data": {"basename": "shard.00000.mds", "bytes": len(shard), "hashes": {}},
-        "zip_data": None,
-    }
-    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": [facts]}))
+    columns: dict[str, tuple[str, int | None]] = {"number": ("int", 8)}
+    columns |= dict.fromkeys(["frames", "pair", "broken"], ("jpeg_array", None))
+    mds.write_shard(folder, columns, [encoded(sample) for sample in range(SAMPLES)])
     ctl("index", folder, "--json")
     return folder
 

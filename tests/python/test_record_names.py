@@ -9,6 +9,7 @@ import struct
 import tarfile
 from typing import Any
 
+import mds
 import numpy
 import pytest
 import spdl_cluster
@@ -52,24 +53,7 @@ def write_mds(folder: pathlib.Path, **field: list[bytes]) -> Names:
     for number in range(SAMPLES):
         values = [str(number).encode(), *(content[number] for content in field.values())]
         samples.append(struct.pack(f"<{len(values)}I", *map(len, values)) + b"".join(values))
-    ends = 4 * (SAMPLES + 2) + numpy.cumsum([0, *map(len, samples)])
-    shard = struct.pack("<I", SAMPLES) + ends.astype("<u4").tobytes() + b"".join(samples)
-    (folder / "shard.00000.mds").write_bytes(shard)
-    columns = ["n", *field]
-    facts = {
-        "format": "mds",
-        "version": 2,
-        "samples": SAMPLES,
-        "hashes": [],
-        "compression": None,
-        "size_limit": None,
-        "column_names": columns,
-        "column_encodings": ["str"] * len(columns),
-        "column_sizes": [None] * len(columns),
-        "raw_data": {"basename": "shard.00000.mds", "bytes": len(shard), "hashes": {}},
-        "zip_data": None,
-    }
-    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": [facts]}))
+    mds.write_shard(folder, dict.fromkeys(["n", *field], ("str", None)), samples)
     return {number: (f"shard.00000/{number:06}", "shard.00000.mds") for number in range(SAMPLES)}
 
 
