@@ -1,7 +1,7 @@
 //! One batch of a rank, from the plan to its slot. Read from top to bottom:
 //!
 //! 1. [`PlannedBatch::plan`] asks the order for the batch's samples, groups them by block, and starts to fetch the
-//!    blocks.
+//!    blocks. [`ahead`] keeps the batches that are planned until they are filled.
 //! 2. [`records`] finds the records of a group in the shard's index and waits for their bytes; [`mod@parts`] reads of large scalable
 //!    pictures what their crops need, if the worker is to.
 //! 3. [`Filling::decode`] waits until the scheduler grants a permit for the groups that have come.
