@@ -285,6 +285,19 @@ column_kinds! {
     /// - Shape: `[]`.
     /// - Types: `bool`.
     boolean::Bool(BoolColumn),
+}
+
+impl ColumnKind {
+    /// Returns the types that the elements can have, the default first.
+    #[must_use]
+    pub fn dtypes(&self) -> &'static [DType] {
+        of_kind!(self, column => column.dtypes())
+    }
+
+    /// Returns the shape of one sample, before any function.
+    #[must_use]
+    pub fn shape(&self) -> SampleShape {
+        of_kind!(self, column => column.shape())
     }
 
     /// Returns the name of the column whose changes the values follow, if they do.
