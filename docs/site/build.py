@@ -312,6 +312,18 @@ def difference(markdown: str, built: str) -> str | None:
     return None
 
 
+def mkdocs(settings: pathlib.Path, pages: pathlib.Path, site: pathlib.Path, nav: list) -> None:
+    """Makes a site of a folder of pages. Writes the settings for that into a file."""
+    varying = {"INHERIT": str(HERE / "mkdocs.yml"), "docs_dir": str(pages), "site_dir": str(site), "nav": nav, "not_in_nav": f"/{CODE}/"}
+    # JSON is YAML.
+    settings.write_text(json.dumps(varying, indent=1), encoding="utf-8")
+    # With `--quiet`, warnings would be no errors. The theme writes about its successor to the terminal.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(settings)]
+    ended = subprocess.run(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "true"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if ended.returncode:
+        raise Fault("\n".join(line for line in ended.stdout.splitlines() if line and not line.startswith("INFO")))
+
+
 def build(site: pathlib.Path) -> None:
     target = ROOT / "target"
     pages_folder = target / "site-pages"
@@ -335,13 +347,7 @@ def build(site: pathlib.Path) -> None:
     pages.write(REFERENCES, references(target))
     for name in ("site.css", "favicon.svg"):
         shutil.copyfile(HERE / name, pages_folder / name)
-    # JSON is YAML.
-    settings = {"INHERIT": str(HERE / "mkdocs.yml"), "docs_dir": str(pages_folder), "site_dir": str(site), "nav": nav, "not_in_nav": f"/{CODE}/"}
-    (target / "site.yml").write_text(json.dumps(settings, indent=1), encoding="utf-8")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(target / "site.yml")]
-    # The theme writes about its successor to the terminal.
-    if subprocess.run(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "true"}).returncode:
-        raise Fault("MkDocs found the faults above")
+    mkdocs(target / "site.yml", pages_folder, site, nav)
     differing = []
     for page in (*listed, *more):
         built = site / re.sub(r"(README)?\.md$", lambda end: "index.html" if end[1] else ".html", page)

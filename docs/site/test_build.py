@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import tempfile
 import unittest
@@ -70,6 +71,24 @@ class Markdown(unittest.TestCase):
         self.assertIsNone(build.difference("# A\n\nb `c`\n", same))
         found = build.difference("A list:\n- b\n", "<article><p>A list: - b</p></article>")
         self.assertIn("GitHub shows `<ul><li>", found or "")
+
+
+class Strict(unittest.TestCase):
+    def test_what_mkdocs_warns_of_is_an_error(self) -> None:
+        good = "# A\n\n[a](index.md#a)\n"
+        pages = {"": None, "[b](#none)\n": "no such anchor", "[c](none.md)\n": "not found among"}
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "pages").mkdir()
+            for more, said in pages.items():
+                (folder / "pages/index.md").write_text(good + more)
+                make = functools.partial(build.mkdocs, folder / "site.yml", folder / "pages", folder / "site", [{"A": "index.md"}])
+                if said is None:
+                    make()
+                    self.assertTrue((folder / "site/index.html").is_file())
+                else:
+                    with self.assertRaisesRegex(build.Fault, said):
+                        make()
 
 
 if __name__ == "__main__":
