@@ -140,7 +140,10 @@ fn a_key_that_only_a_later_release_knows_is_not_ignored() {
         ("\"window\":77", "\"window\":77,\"skip\":2"),
     ] {
         let error = patched(from, to);
-        assert!(error.contains("the job is not as spdl-cluster") && error.contains("install the same release"), "{error}");
+        assert!(
+            error.contains("the job is not as spdl-cluster") && error.contains("install the same release"),
+            "{error}"
+        );
     }
     let error = patched("\"size\":[9,31]}}", "\"size\":[9,31],\"tilt\":1}}");
     assert!(error.contains("unknown field `tilt`"), "{error}");

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{BytesColumn, Column, ColumnKind, Kind, NoKeys};
-use spdl_types::{SampleShape, DType};
 use crate::{Callable, KeyProblem, check::MAX_SAMPLE_BYTES, transform::Returns};
+use spdl_types::{DType, SampleShape};
 
 /// One of the columns that a call of a function returns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,7 +88,10 @@ impl FunctionCall {
                 return Err(("columns", format!("has `{name}` twice")));
             }
             if column.is_by_function() {
-                return Err(("columns", format!("has `{name}`, which a function makes; a function takes what is decoded")));
+                return Err((
+                    "columns",
+                    format!("has `{name}`, which a function makes; a function takes what is decoded"),
+                ));
             }
         }
         if self.returns.is_empty() {
@@ -127,7 +130,8 @@ impl ReturnedColumn {
                     && column.returned().is_some_and(|other| other.number == number && other.call == self.call)
             });
             if !is_there {
-                let problem = format!("of `{}` has `{}`, and the job has no such column", self.call.function, value.name);
+                let problem =
+                    format!("of `{}` has `{}`, and the job has no such column", self.call.function, value.name);
                 return Err(("returns", problem));
             }
         }
