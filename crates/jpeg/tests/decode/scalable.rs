@@ -101,7 +101,7 @@ fn flat_pictures_come_back() {
 
 #[test]
 fn bundled_jpegs_come_back() {
-    let folder = format!("{}/../assets", env!("CARGO_MANIFEST_DIR"));
+    let folder = format!("{}/../../assets", env!("CARGO_MANIFEST_DIR"));
     let mut count = 0;
     for part in ["jpegs", "photos"] {
         for entry in fs::read_dir(format!("{folder}/{part}")).expect("the bundled pictures") {

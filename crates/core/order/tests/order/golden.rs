@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use spdl_order::{BatchParams, EpochEnd, Item, ItemKind, OrderParams, Plan};
 use spdl_types::Position;
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/order");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/order");
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct GoldenCase {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use spdl_order::{MixMethod, MixParams};
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/order");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/order");
 
 #[derive(Debug, Serialize, Deserialize)]
 struct MixCase {
