@@ -62,7 +62,7 @@ FEW = 5
 HEAD = f"""# The keys of a job file
 
 This page is generated from the JSON Schema of job files, `spdl-ctl job schema`, by `python tests/python/job_reference.py > {PAGE}`. Change the doc
-comments in `core/job/src` and not this page.
+comments in `crates/core/job/src` and not this page.
 
 [The job file]({GUIDE}) leads from the smallest job to what most people change. Here is every key: [the job](#the-job), [`[[column]]`](#column) with
 [the kinds](#kinds), [`[[function]]`](#function), [`[mix]`](#mix), [`[order]`](#order), [`[view]`](#view), [the operations](#operations), and
