@@ -45,8 +45,8 @@ class Links(unittest.TestCase):
 
     def test_a_link_to_a_folder_leads_to_its_page_or_becomes_its_name(self) -> None:
         self.assertEqual(self.line("[a](../../k8s), [b](../../k8s/README.md)"), "[a](../../k8s/README.md), [b](../../k8s/README.md)")
-        self.assertEqual(self.line("[the code](../../core/src), as"), "the code (`core/src` in the repository), as")
-        self.assertEqual(self.line("[`core/src`](../../core/src)"), "`core/src`")
+        self.assertEqual(self.line("[the code](../../worker/src), as"), "the code (`worker/src` in the repository), as")
+        self.assertEqual(self.line("[`worker/src`](../../worker/src)"), "`worker/src`")
 
     def test_code_is_left_alone(self) -> None:
         self.assertEqual(self.line("`[a](none.md)`"), "`[a](none.md)`")
