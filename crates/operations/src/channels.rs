@@ -111,15 +111,7 @@ mod tests {
             View { place: [12, 5], mirrored: false, flipped: true },
         ];
         cases.push((vec![PixelOp::Views { views, size: [7, 8] }], 0));
-        for filter in [
-            Filter::Nearest,
-            Filter::Box,
-            Filter::Bilinear,
-            Filter::PlainBilinear,
-            Filter::Hamming,
-            Filter::CatmullRom,
-            Filter::Lanczos3,
-        ] {
+        for filter in Filter::ALL {
             for mirrored in [false, true] {
                 let smaller = plan(span(1, 17, 1, 7, 9), span(2, 10, 0, 4, 5), [9, 5], filter, mirrored);
                 let larger = plan(span(4, 9, 0, 31, 31), span(0, 13, 2, 40, 45), [31, 45], filter, mirrored);

@@ -52,6 +52,17 @@ pub enum Filter {
 }
 
 impl Filter {
+    /// All filters.
+    pub const ALL: [Self; 7] = [
+        Self::Nearest,
+        Self::Box,
+        Self::Bilinear,
+        Self::PlainBilinear,
+        Self::Hamming,
+        Self::CatmullRom,
+        Self::Lanczos3,
+    ];
+
     const fn algorithm(self) -> ResizeAlg {
         match self {
             Self::Nearest => ResizeAlg::Nearest,
@@ -141,16 +152,6 @@ fn rgb_bytes([width, height]: [u32; 2]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    const FILTERS: [Filter; 7] = [
-        Filter::Nearest,
-        Filter::Box,
-        Filter::Bilinear,
-        Filter::PlainBilinear,
-        Filter::Hamming,
-        Filter::CatmullRom,
-        Filter::Lanczos3,
-    ];
-
     /// Returns a resizer that uses no vector instructions.
     #[allow(unsafe_code)]
     fn portable() -> Resizer {
@@ -174,7 +175,7 @@ mod tests {
             ([(7, 8), (159, 160)], [0.0, 0.0, 1.0, 1.0], [9, 3]),
         ] {
             let area = Area { left, top, width: area_width, height: area_height };
-            for filter in FILTERS {
+            for filter in Filter::ALL {
                 let [portable, vector] = [portable(), Resizer::default()].map(|mut resizer| {
                     let mut out = vec![0; rgb_bytes(size).unwrap()];
                     resizer.resize(picture, readable, area, filter, &mut out, size);

@@ -78,23 +78,13 @@ fn sinc(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const FILTERS: [Filter; 7] = [
-        Filter::Nearest,
-        Filter::Box,
-        Filter::Bilinear,
-        Filter::PlainBilinear,
-        Filter::Hamming,
-        Filter::CatmullRom,
-        Filter::Lanczos3,
-    ];
-
     fn span(readable: (u32, u32), from: f64, extent: f64, pixels: u32) -> AxisSpan {
         AxisSpan { readable, from, extent, place: 0, pixels, size: pixels }
     }
 
     #[test]
     fn taps_lie_in_the_readable_part_and_add_up_to_1() {
-        for filter in FILTERS {
+        for filter in Filter::ALL {
             for span in [
                 span((0, 10), 0.0, 10.0, 3),
                 span((0, 10), 0.0, 10.0, 100),
@@ -117,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_span_that_shows_each_pixel_as_it_is_has_one_tap_for_each() {
-        for filter in FILTERS {
+        for filter in Filter::ALL {
             let all = taps(span((2, 9), 4.0, 3.0, 3), filter);
             let all: Vec<_> = all.iter().map(|taps| (taps.first, taps.weights.as_slice())).collect();
             assert_eq!(all, [(4, &[1.0][..]), (5, &[1.0]), (6, &[1.0])], "{filter:?}");
