@@ -1,9 +1,9 @@
 //! Interoperability with other software: the Python packages `webdataset` and `pillow`, the S3 protocol, and the Hugging Face Hub's.
 
-mod array_record;
 mod crop_ready;
 mod elsewhere;
 mod everyday;
+mod examples;
 mod foreign;
 mod hub;
 mod large_groups;
@@ -17,6 +17,5 @@ mod quarantine;
 mod s3_job;
 mod s3_server;
 mod tars;
-mod tfrecord;
 mod trained;
 mod webdataset;

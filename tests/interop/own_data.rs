@@ -125,10 +125,10 @@ fn write_data(folder: &Path) {
     let text = |name: &str| path(name).display().to_string();
     let written = [text("photos"), String::new(), text("mds"), "zstd".to_owned(), String::new()];
     run_script(&python(), "tests/interop/mds.py", ["write".to_owned()].into_iter().chain(written));
-    let written = ["write".to_owned(), text("photos"), text("tfrecords"), String::new()];
-    run_script(&python(), "tests/interop/tfrecord.py", written);
-    let written = ["examples".to_owned(), text("photos"), text("arrayrecords"), String::new()];
-    run_script(&python(), "tests/interop/array_record.py", written);
+    for (format, out) in [("tfrecord", "tfrecords"), ("array_record", "arrayrecords")] {
+        let written = [format.to_owned(), text("photos"), text(out), String::new()];
+        run_script(&python(), "tests/interop/examples.py", written);
+    }
     let files = pictures.iter().map(|picture| picture.display().to_string());
     let written = ["pictures".to_owned(), text("parquet")].into_iter().chain(files);
     let python = python();

@@ -1,4 +1,4 @@
-//! ArrayRecord files: those that Google's `array_record` 0.8.6 wrote (`tests/interop/array_record.py golden`), and damaged ones.
+//! ArrayRecord files: those that Google's `array_record` 0.8.6 wrote (`tests/interop/examples.py golden`), and damaged ones.
 
 use std::{fs, ops::Range, path::Path, sync::atomic::Ordering::Relaxed};
 
