@@ -6,6 +6,7 @@ use futures::TryStreamExt;
 
 use super::{
     DatasetError, DatasetProgress, DatasetReport, LeftOutReason, LeftOutTally,
+    beside::leave_beside,
     blocks::check_block_bytes,
     classes::ClassOrder,
     dots,
@@ -13,7 +14,6 @@ use super::{
     hidden::{is_hidden, is_hidden_shard},
     listing::{FilesSeen, Listing, not_objects},
     old_manifest::OldManifest,
-    old_place::leave_old_place,
     patterns::{chosen, split_at_commas},
     replace::{
         NotCommitted, is_metadata, manifest_name, recover, refuse_manifest, remove_unused, settle_indexes,
@@ -238,7 +238,7 @@ impl Indexing<'_> {
     async fn tidy_up(&self, manifest: &Manifest) -> Result<(), DatasetError> {
         settle_indexes(self.to, manifest).await?;
         remove_unused(self.to, Some(manifest)).await?;
-        leave_old_place(self.to).await
+        leave_beside(self.to).await
     }
 
     async fn write_indexes(

@@ -1,6 +1,7 @@
 //! Makes and checks datasets: [`pack`] writes shards from pictures, [`DatasetWriter`] from records that a program makes, [`pack_part`] and [`merge`] do so in parts, [`index`] makes a manifest for existing shards,
 //! [`verify`] reads a dataset and compares every byte with the manifest, [`unpack`] writes its records back as files.
 
+mod beside;
 mod blocks;
 mod catalog;
 mod check;
@@ -16,7 +17,6 @@ mod index;
 mod keys;
 mod listing;
 mod old_manifest;
-mod old_place;
 mod originals;
 mod pack;
 mod parts;

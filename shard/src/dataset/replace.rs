@@ -10,7 +10,7 @@
 //! the next run cleans up.
 //!
 //! Outside of the folder for the files about the dataset, only shards are removed that a manifest or that list names, and
-//! what versions before that folder have written, if its bytes show it.
+//! files about the dataset that lie [beside them](MetadataPlace::Beside), if their bytes show it.
 
 use std::collections::HashSet;
 
@@ -20,10 +20,10 @@ use object_store::{ObjectStoreExt, WriteMultipart};
 
 use super::{
     DatasetError,
+    beside::{leave_beside, may_lie_beside},
     folder::{Overwrite, PART_BYTES, exists, in_use, remove, remove_shard},
     in_parts::remove_part_names,
     listing::Listing,
-    old_place::{is_of_old_place, leave_old_place},
 };
 use crate::{
     format::DEFAULT_FORMAT,
@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// Lists what a killed run may have left behind.
-pub(super) const UNFINISHED_NAME: &str = "unfinished.spdl";
+const UNFINISHED_NAME: &str = "unfinished.spdl";
 /// The first line of that list.
 const UNFINISHED_TITLE: &str = "# A dataset is being written here, or was not finished. `--force` removes it.";
 /// The folder of shards that are going to replace others.
@@ -159,7 +159,7 @@ impl Replacement {
             remove(to, shard).await?;
         }
         remove_unused(to, Some(manifest)).await?;
-        leave_old_place(to).await?;
+        leave_beside(to).await?;
         remove_unfinished(to).await
     }
 
@@ -199,7 +199,7 @@ pub(super) async fn check_for_parts(to: &DatasetStore) -> Result<(), DatasetErro
         return in_use(to, &manifest);
     }
     match (unfinished, shards.iter().next()) {
-        (Some(list), _) if list.place == MetadataPlace::Hidden && list.is_of_parts() => Ok(()),
+        (Some(list), _) if list.is_of_parts() => Ok(()),
         (Some(_), _) => Err(DatasetError::Unfinished { url: to.url().to_owned() }),
         (None, Some(shard)) => in_use(to, shard.name),
         (None, None) => Ok(()),
@@ -218,40 +218,26 @@ pub(super) async fn has_parts_begun(to: &DatasetStore) -> Result<bool, DatasetEr
 
 /// Removes everything that parts of a pack have written besides shards.
 pub(super) async fn end_parts(to: &DatasetStore) -> Result<(), DatasetError> {
-    remove_part_names(to, MetadataPlace::Hidden).await?;
+    remove_part_names(to).await?;
     remove_unfinished(to).await
 }
 
 /// The list of what may be left over.
-struct Unfinished {
-    place: MetadataPlace,
-    text: String,
-}
+struct Unfinished(String);
 
 impl Unfinished {
-    fn lists(&self, name: &str) -> bool {
-        self.text.lines().any(|line| line == name)
-    }
-
     fn is_of_parts(&self) -> bool {
-        self.lists(ALL_PARTS)
+        self.0.lines().any(|line| line == ALL_PARTS)
     }
 }
 
 /// Reads the list of what may be left over, if there is one.
 async fn unfinished(to: &DatasetStore) -> Result<Option<Unfinished>, DatasetError> {
-    for place in MetadataPlace::ALL {
-        let list = match to.read(&place.path(UNFINISHED_NAME), MAX_UNFINISHED_BYTES).await {
-            Ok(list) => String::from_utf8_lossy(&list).into_owned(),
-            Err(StoreError::Missing { .. }) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        // A file beside the shards can be anybody's.
-        if place == MetadataPlace::Hidden || list.starts_with(UNFINISHED_TITLE) {
-            return Ok(Some(Unfinished { place, text: list }));
-        }
+    match to.read(&MetadataPlace::Hidden.path(UNFINISHED_NAME), MAX_UNFINISHED_BYTES).await {
+        Ok(list) => Ok(Some(Unfinished(String::from_utf8_lossy(&list).into_owned()))),
+        Err(StoreError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    Ok(None)
 }
 
 async fn put_unfinished(to: &DatasetStore, list: String) -> Result<(), DatasetError> {
@@ -299,7 +285,7 @@ pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, Datas
     let in_place = manifest.as_ref().filter(|manifest| manifest.place() == MetadataPlace::Hidden);
     if let Some(manifest) = in_place {
         settle_indexes(to, manifest).await?;
-        leave_old_place(to).await?;
+        leave_beside(to).await?;
     }
     remove_unused(to, in_place).await?;
     if let Some(list) = unfinished(to).await? {
@@ -311,30 +297,20 @@ pub(super) async fn recover(to: &DatasetStore) -> Result<Option<Manifest>, Datas
 /// Removes the shards that are listed as left over, unless the manifest names them, and the list.
 async fn remove_left(to: &DatasetStore, list: &Unfinished, manifest: Option<&Manifest>) -> Result<(), DatasetError> {
     let named: HashSet<&str> = manifest.into_iter().flat_map(Manifest::shards).map(|shard| shard.url).collect();
-    let listed: HashSet<&str> = list.text.lines().collect();
+    let listed: HashSet<&str> = list.0.lines().collect();
     let are_packed_left = listed.contains(ALL_PACKED);
     if are_packed_left {
         to.remove_temporaries("", is_shard_name)?;
     }
-    let is_left = |name: &str| {
-        // Older versions have indexes and staged shards beside the shards.
-        let (shard, is_staged) = match list.place {
-            MetadataPlace::Hidden => (name, false),
-            MetadataPlace::Beside => {
-                let shard = name.strip_suffix(INDEX_SUFFIX).unwrap_or(name);
-                (shard, shard.strip_suffix(STAGED_SUFFIX).is_some_and(is_shard_name))
-            }
-        };
-        let is_left = is_staged || listed.contains(shard) || are_packed_left && is_shard_name(shard);
-        is_left && !named.contains(shard)
-    };
+    let is_left =
+        |name: &str| (listed.contains(name) || are_packed_left && is_shard_name(name)) && !named.contains(name);
     for object in Listing::of(to, is_left).await?.iter() {
         remove(to, object.name).await?;
     }
     if list.is_of_parts() {
-        remove_part_names(to, list.place).await?;
+        remove_part_names(to).await?;
     }
-    remove(to, &list.place.path(UNFINISHED_NAME)).await
+    remove_unfinished(to).await
 }
 
 /// Removes staged shards and indexes, and indexes of shards that the manifest does not name.
@@ -362,7 +338,7 @@ fn is_staged_index(name: &str) -> bool {
 
 /// Returns whether an object of a dataset's folder is about the dataset, and no data.
 pub(super) fn is_metadata(name: &str) -> bool {
-    in_metadata_folder(name).is_some() || is_of_old_place(name)
+    in_metadata_folder(name).is_some() || may_lie_beside(name)
 }
 
 /// Renames the shards that a manifest names by staged names to their own names.

@@ -17,7 +17,7 @@ pub enum MetadataPlace {
     /// In [`METADATA_FOLDER`], where all of them are written.
     #[default]
     Hidden,
-    /// In the folder itself, where they were written before. They are read there.
+    /// In the folder itself, beside the shards: they are read there, and never written.
     Beside,
 }
 

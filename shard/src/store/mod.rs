@@ -294,13 +294,11 @@ impl DatasetStore {
             Err(error @ (StoreError::Missing { .. } | StoreError::Format { .. } | StoreError::Changed { .. })) => error,
             read => return read,
         };
-        let moved = (shard.place == MetadataPlace::Beside).then(|| MetadataPlace::Hidden.index_path(shard.url));
-        for other in [format!("{name}{STAGED_SUFFIX}")].into_iter().chain(moved) {
-            if let Ok(index) = self.index_at(&other, shard).await {
-                return Ok(index);
-            }
-        }
-        Err(error)
+        let other = match shard.place {
+            MetadataPlace::Hidden => format!("{name}{STAGED_SUFFIX}"),
+            MetadataPlace::Beside => MetadataPlace::Hidden.index_path(shard.url),
+        };
+        self.index_at(&other, shard).await.map_err(|_| error)
     }
 
     async fn index_at(&self, name: &str, shard: &Shard<'_>) -> Result<Arc<dyn ShardIndex>, StoreError> {

@@ -15,7 +15,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::{DatasetError, listing::Listing, replace::is_shard_name};
 use crate::{
-    manifest::{METADATA_FOLDER, MetadataPlace},
+    manifest::METADATA_FOLDER,
     store::{DatasetStore, StoreError},
 };
 
@@ -74,17 +74,14 @@ impl std::fmt::Display for PackPart {
 }
 
 /// Returns whether a part of a pack writes an object of this name, besides its shards.
-pub(super) fn is_part_name(name: &str) -> bool {
+fn is_part_name(name: &str) -> bool {
     files::PartManifest::part_of(name).is_some() || files::stem_of(name).is_some_and(is_shard_name)
 }
 
-/// Removes what parts of a pack wrote at `place` besides their shards.
-pub(super) async fn remove_part_names(to: &DatasetStore, place: MetadataPlace) -> Result<(), DatasetError> {
-    let found = match place {
-        MetadataPlace::Hidden => Listing::of_metadata(to, is_part_name).await?,
-        MetadataPlace::Beside => Listing::of(to, |name| is_part_name(&MetadataPlace::Hidden.path(name))).await?,
-    };
-    let folder = place.path(files::FOLDER);
+/// Removes what parts of a pack wrote besides their shards.
+pub(super) async fn remove_part_names(to: &DatasetStore) -> Result<(), DatasetError> {
+    let found = Listing::of_metadata(to, is_part_name).await?;
+    let folder = format!("{METADATA_FOLDER}/{}", files::FOLDER);
     let (store, paths) = (to.object(), found.iter().map(|object| Ok(to.path_of(object.name))).collect::<Vec<_>>());
     let removed = store.delete_stream(futures::stream::iter(paths).boxed());
     let ours = |removed: Result<_, object_store::Error>| async move {
@@ -95,7 +92,7 @@ pub(super) async fn remove_part_names(to: &DatasetStore, place: MetadataPlace) -
     };
     let removed = removed.then(ours).try_collect::<()>().await;
     removed.map_err(|source| StoreError::of(&to.url_of(&folder), source))?;
-    to.remove_temporaries(&folder, |name| is_part_name(&format!("{METADATA_FOLDER}/{}/{name}", files::FOLDER)))?;
+    to.remove_temporaries(&folder, |name| is_part_name(&format!("{folder}/{name}")))?;
     if let Some(local) = to.local_folder() {
         // Only an empty folder is removed, so other programs' files stay.
         let _ = std::fs::remove_dir(local.join(folder));

@@ -1,5 +1,5 @@
-//! What others have beside the data: no command overwrites or removes it, whatever its name is, and whichever of our versions
-//! was there before.
+//! What others have beside the data: no command overwrites or removes it, whatever its name is, and wherever the files about the
+//! dataset lie.
 
 use proptest::{
     prelude::*,
@@ -14,7 +14,7 @@ use spdl_types::SampleId;
 
 use super::*;
 
-/// Names that we give, or once gave, to files beside the data, and those of other programs.
+/// Names that files about a dataset have in `.spdl` or beside the data, and those of other programs.
 const NAMES: [&str; 16] = [
     "a.tar.idx",
     "a.tar.idx.new",
@@ -39,7 +39,7 @@ enum Command {
     Index(Overwrite),
     /// One that fails at its last shard.
     IndexOfDamaged(Overwrite),
-    IndexByOlderVersion,
+    IndexBeside,
     Pack(Overwrite),
 }
 
@@ -48,13 +48,13 @@ const COMMANDS: [Command; 7] = [
     Command::Index(Overwrite::Replace),
     Command::IndexOfDamaged(Overwrite::Refuse),
     Command::IndexOfDamaged(Overwrite::Replace),
-    Command::IndexByOlderVersion,
+    Command::IndexBeside,
     Command::Pack(Overwrite::Refuse),
     Command::Pack(Overwrite::Replace),
 ];
 
-/// Moves the files about the dataset to where older versions wrote them, unless another file is there.
-fn moved_to_old_place(folder: &Path) {
+/// Moves the files about the dataset beside the data, unless another file is there.
+fn moved_beside(folder: &Path) {
     let hidden = folder.join(".spdl");
     for name in files(&hidden).into_keys().filter(|name| !folder.join(name).exists()) {
         fs::create_dir_all(folder.join(&name).parent().unwrap()).unwrap();
@@ -72,11 +72,10 @@ async fn run(command: Command, folder: &Path, source: &Path) {
             indexed(folder, &index(overwrite)).await.unwrap_err();
             fs::remove_file(folder.join("z.tar")).unwrap();
         }
-        Command::IndexByOlderVersion => {
-            // It refuses a folder with a manifest, as this one does.
+        Command::IndexBeside => {
             let is_first = !folder.join("manifest.spdl").exists() && !folder.join(".spdl/manifest.spdl").exists();
             if is_first && indexed(folder, &index(Overwrite::Refuse)).await.is_ok() {
-                moved_to_old_place(folder);
+                moved_beside(folder);
             }
         }
         Command::Pack(overwrite) => {
@@ -115,7 +114,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_dataset_of_an_older_version_is_read_and_leaves_its_place_when_it_is_indexed_again() {
+async fn files_about_a_dataset_are_read_beside_its_shards_and_leave_when_it_is_indexed_again() {
     let folder = tempfile::tempdir().unwrap();
     let set = folder.path();
     write(set.join("a.tar"), tar(&[("1.jpg", b"one"), ("2.jpg", b"two")]));
@@ -126,7 +125,7 @@ async fn a_dataset_of_an_older_version_is_read_and_leaves_its_place_when_it_is_i
     let kept = kept.finish(3).unwrap();
     let manifest = at(set).manifest().await.unwrap();
     save_view(&at(set), &manifest, &kept).await.unwrap();
-    moved_to_old_place(set);
+    moved_beside(set);
     write(set.join("of-others.tar.idx"), "of others");
     let view = format!("view-{}.spdl", kept.fingerprint());
     let old = [".spdl", "a.tar", "a.tar.idx", "manifest.spdl", "of-others.tar.idx", "sub", &view];

@@ -1,12 +1,12 @@
-//! The files about a dataset that versions before [`METADATA_FOLDER`](crate::manifest::METADATA_FOLDER) wrote beside its
-//! shards. They are read there, and leave when the dataset is replaced. Names say nothing about whose a file is: bytes do.
+//! The files about a dataset that lie [beside its shards](MetadataPlace::Beside). They are read there, and leave when the
+//! dataset is replaced. Names say nothing about whose a file is: bytes do.
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use spdl_order::view::MAX_VIEW_BYTES;
 use spdl_types::Fingerprint;
 
-use super::{DatasetError, folder::remove, in_parts::is_part_name, listing::Listing, replace::UNFINISHED_NAME};
+use super::{DatasetError, folder::remove, listing::Listing};
 use crate::{
     manifest::{MANIFEST_NAME, Manifest, MetadataPlace, Shard},
     store::{DatasetStore, MAX_MANIFEST_BYTES, StoreError},
@@ -16,17 +16,14 @@ use crate::{
 /// Number of files that are looked at at once.
 const FILES_AT_ONCE: usize = 8;
 
-/// Returns whether an object of a dataset's folder has a name that older versions gave a file about the dataset, other
-/// than an index.
-pub(super) fn is_of_old_place(name: &str) -> bool {
-    name == MANIFEST_NAME
-        || name == UNFINISHED_NAME
-        || view_called(name).is_some()
-        || is_part_name(&MetadataPlace::Hidden.path(name))
+/// Returns whether an object of a dataset's folder has the name of a file about the dataset that is read beside the shards,
+/// other than an index.
+pub(super) fn may_lie_beside(name: &str) -> bool {
+    name == MANIFEST_NAME || view_called(name).is_some()
 }
 
 /// Removes the manifest beside the shards, whose place another one has taken, and what belongs to it. Views move.
-pub(super) async fn leave_old_place(to: &DatasetStore) -> Result<(), DatasetError> {
+pub(super) async fn leave_beside(to: &DatasetStore) -> Result<(), DatasetError> {
     let Some(bytes) = found(to.read(MANIFEST_NAME, MAX_MANIFEST_BYTES).await)? else { return Ok(()) };
     let Ok(manifest) = Manifest::open(bytes) else { return Ok(()) };
     for view in Listing::of(to, |name| view_called(name).is_some()).await?.iter() {
