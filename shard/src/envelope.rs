@@ -1,6 +1,8 @@
 //! The envelope that the manifest and the record index share: magic, version, length and checksum. The meaning of the
 //! bytes inside is defined elsewhere.
 
+use bytes::Bytes;
+use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::TemporaryError;
@@ -56,9 +58,9 @@ pub enum FormatError {
         /// `record index`.
         kind: &'static str,
         /// Hash of the file.
-        found: spdl_types::Fingerprint,
+        found: Fingerprint,
         /// Hash in the manifest.
-        expected: spdl_types::Fingerprint,
+        expected: Fingerprint,
     },
     /// The manifest names a format that this program does not read.
     #[error("names the format `{format}`, which this program does not know: it was written by another spdl-cluster")]
@@ -85,6 +87,11 @@ impl FormatError {
     }
 }
 
+/// Returns the error for content that contradicts itself.
+pub(crate) fn wrong(what: &str) -> FormatError {
+    FormatError::Malformed(what.to_owned())
+}
+
 /// Checks the head of a file of `found_bytes` that starts with `first`. This detects a foreign or truncated file before
 /// the rest of it is read.
 pub(crate) fn check_head(kind: &'static FileKind, first: &[u8], found_bytes: u64) -> Result<(), FormatError> {
@@ -100,7 +107,7 @@ pub(crate) fn check_head(kind: &'static FileKind, first: &[u8], found_bytes: u64
         return Err(FormatError::Newer { kind: kind.name, version, known: kind.version });
     }
     if version == 0 || u32_at(first, 12) != 0 {
-        return Err(FormatError::Malformed("version or flags are out of range".to_owned()));
+        return Err(wrong("version or flags are out of range"));
     }
     let expected_bytes = u64_at(first, 16);
     if expected_bytes > found_bytes {
@@ -120,6 +127,28 @@ pub(crate) fn check(kind: &'static FileKind, bytes: &[u8]) -> Result<(), FormatE
         return Err(FormatError::Checksum);
     }
     Ok(())
+}
+
+/// Checks the envelope around `bytes` like [`check`], and that they are the file whose hash in the manifest is `expected`.
+pub(crate) fn check_expected(kind: &'static FileKind, bytes: &[u8], expected: Fingerprint) -> Result<(), FormatError> {
+    check(kind, bytes)?;
+    match Fingerprint::of(bytes) {
+        found if found == expected => Ok(()),
+        found => Err(FormatError::OtherFile { kind: kind.name, found, expected }),
+    }
+}
+
+/// Seals a file whose first [`HEAD_BYTES`] are free, and opens it again to verify that it is valid. Returns its bytes and
+/// their hash.
+pub(crate) fn sealed<T>(
+    kind: &'static FileKind,
+    mut file: Vec<u8>,
+    open: impl FnOnce(Bytes, Fingerprint) -> Result<T, FormatError>,
+) -> Result<(Bytes, Fingerprint), FormatError> {
+    seal(kind, kind.version, &mut file);
+    let (hash, file) = (Fingerprint::of(&file), Bytes::from(file));
+    open(file.clone(), hash).map_err(|error| FormatError::Unwritable(error.to_string()))?;
+    Ok((file, hash))
 }
 
 /// Fills in the head of `bytes`: their first [`HEAD_BYTES`] are free, the rest is laid out as `version` defines.

@@ -5,10 +5,9 @@ use std::collections::HashSet;
 use spdl_types::Fingerprint;
 
 use super::{
-    BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, SHARD_BYTES, VERSION_WITHOUT_BASE,
-    VERSION_WITHOUT_FORMAT,
+    BLOCK_BYTES, HEADER_BYTES, KIND, Manifest, ManifestError, SHARD_BYTES,
     base::{self, BaseKind},
-    open,
+    open, version_of,
 };
 use crate::{
     envelope::{HEAD_BYTES, seal},
@@ -194,11 +193,6 @@ impl ManifestBuilder {
         file.extend((base.len() as u32).to_le_bytes());
         file.extend((self.etags.len() as u64).to_le_bytes());
         let format = if self.format == DEFAULT_FORMAT { "" } else { self.format.name() };
-        let version = match (base, format) {
-            ("", "") => VERSION_WITHOUT_FORMAT,
-            ("", _) => VERSION_WITHOUT_BASE,
-            _ => KIND.version,
-        };
         for number in [self.shard_count, self.block_count, classes, format.len() as u32] {
             file.extend(number.to_le_bytes());
         }
@@ -214,7 +208,7 @@ impl ManifestBuilder {
         for section in [&self.etag_ends, self.name.as_bytes(), self.etags.as_bytes(), base.as_bytes()] {
             file.extend(section);
         }
-        seal(&KIND, version, &mut file);
+        seal(&KIND, version_of(base.len() as u32, format.len() as u32), &mut file);
         Manifest::open(file).map_err(|error| unwritable(error.to_string()))
     }
 }

@@ -35,15 +35,20 @@ use crate::{
 pub const DEFAULT_BLOCK_BYTES: u64 = 8 << 20;
 
 pub(crate) const KIND: FileKind = FileKind { name: "manifest", magic: *b"SPDLMAN\n", version: 3 };
-/// The version without the format's name, which is written for the default format.
-const VERSION_WITHOUT_FORMAT: u32 = 1;
-/// The version without a base, which is written for manifests that lie with their shards.
-const VERSION_WITHOUT_BASE: u32 = 2;
 const HEADER_BYTES: usize = 112;
 const SHARD_BYTES: usize = 56;
 const BLOCK_BYTES: usize = 32;
 const MAX_URL_BYTES: usize = 4096;
 const MAX_CLASS_BYTES: usize = 4096;
+
+/// Returns the version of a manifest whose base and name of the format have so many bytes: the lowest that has them.
+const fn version_of(base_bytes: u32, format_bytes: u32) -> u32 {
+    match (base_bytes, format_bytes) {
+        (0, 0) => 1,
+        (0, _) => 2,
+        _ => KIND.version,
+    }
+}
 
 /// A dataset's manifest, which was checked when it was opened. It is cheap to clone.
 #[derive(Clone)]

@@ -8,11 +8,12 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
     BLOCK_BYTES, HEADER_BYTES, KIND, MAX_CLASS_BYTES, MAX_URL_BYTES, Manifest, ManifestError, MetadataPlace,
-    SHARD_BYTES, Sections, VERSION_WITHOUT_BASE, VERSION_WITHOUT_FORMAT,
+    SHARD_BYTES, Sections,
     base::{self, BaseKind},
+    version_of,
 };
 use crate::{
-    envelope::{check, section_offsets, u32_at, u64_at, u128_at},
+    envelope::{check, section_offsets, u32_at, u64_at, u128_at, wrong},
     format::{DEFAULT_FORMAT, Format, format_called},
 };
 
@@ -49,7 +50,7 @@ impl Manifest {
         utf8(&self.bytes[at.name..at.etags], "the name")?;
         let etags = utf8(&self.bytes[at.etags..at.base], "etags")?;
         let base = utf8(&self.bytes[at.base..], "the base")?;
-        if u32_at(&self.bytes, 8) > VERSION_WITHOUT_BASE {
+        if !base.is_empty() {
             BaseKind::of(base).map_err(|problem| wrong(&base::unusable(base, &problem)))?;
         }
         let url_ends = (0..at.shards).map(|shard| u32_at(self.shard_entry(shard), 32));
@@ -183,12 +184,9 @@ impl Sections {
         if bytes.len() < HEADER_BYTES {
             return Err(wrong("it is shorter than a manifest's header"));
         }
-        let format_bytes = u32_at(bytes, 84);
-        let has_format = u32_at(bytes, 8) > VERSION_WITHOUT_FORMAT;
-        let base_bytes = u32_at(bytes, 60);
-        let has_base = u32_at(bytes, 8) > VERSION_WITHOUT_BASE;
-        ensure(has_base == (base_bytes > 0) && (has_format || format_bytes == 0), || {
-            "reserved bytes are not zero".to_owned()
+        let (base_bytes, format_bytes) = (u32_at(bytes, 60), u32_at(bytes, 84));
+        ensure(u32_at(bytes, 8) == version_of(base_bytes, format_bytes), || {
+            "its version is not that of its content".to_owned()
         })?;
         let (shards, blocks, classes) = (u32_at(bytes, 72), u32_at(bytes, 76), u32_at(bytes, 80));
         let lengths = [
@@ -227,9 +225,8 @@ impl Sections {
 
     /// Returns the format that the manifest in `bytes` names.
     fn format(&self, bytes: &[u8]) -> Result<&'static dyn Format, ManifestError> {
-        let version = u32_at(bytes, 8);
         let name = utf8(&bytes[self.format..self.etag_ends], "the format")?;
-        if version == VERSION_WITHOUT_FORMAT || version > VERSION_WITHOUT_BASE && name.is_empty() {
+        if name.is_empty() {
             return Ok(DEFAULT_FORMAT);
         }
         ensure(name != DEFAULT_FORMAT.name(), || "it names the format that needs no name".to_owned())?;
@@ -264,10 +261,6 @@ fn has_control(text: &str) -> bool {
 
 fn utf8<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str, ManifestError> {
     std::str::from_utf8(bytes).map_err(|_| wrong(&format!("{what} are not UTF-8")))
-}
-
-fn wrong(what: &str) -> ManifestError {
-    ManifestError::Malformed(what.to_owned())
 }
 
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), ManifestError> {

@@ -1,4 +1,4 @@
-//! The manifest: round trips, the golden files of its versions, and hostile bytes.
+//! The manifest: round trips, golden files, and hostile bytes.
 
 use proptest::prelude::*;
 use spdl_shard::manifest::{Block, BlockFacts, Manifest, ManifestBuilder, ManifestError, ShardFacts};
@@ -74,7 +74,24 @@ fn a_manifest_contains_what_was_written() {
 }
 
 #[test]
-fn version_1_is_written_and_read_as_ever() {
+fn the_version_follows_from_the_content() {
+    let format = spdl_shard::format::format_called("mds").unwrap();
+    let base = |builder: ManifestBuilder| builder.base(Some("../flowers"));
+    for (builder, version) in
+        [(example(), 1), (example().format(format), 2), (base(example()), 3), (base(example().format(format)), 3)]
+    {
+        let mut bytes = builder.finish().unwrap().bytes().to_vec();
+        assert_eq!(bytes[8], version);
+        for other in (1..=3).filter(|other| *other != version) {
+            bytes[8] = other;
+            let error = Manifest::open(bytes.clone()).unwrap_err().to_string();
+            assert!(error.contains("its version is not that of its content"), "{version} as {other}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_manifest_is_written_and_read_as_ever() {
     assert_eq!(example().finish().unwrap().bytes(), GOLDEN);
     let manifest = Manifest::open(GOLDEN).unwrap();
     assert_eq!(manifest.fingerprint().to_string(), "99f03627980e6edddbf043773e47301d");
@@ -82,7 +99,7 @@ fn version_1_is_written_and_read_as_ever() {
 }
 
 #[test]
-fn a_manifest_whose_shards_lie_elsewhere_is_version_3_and_describes_the_same_dataset() {
+fn a_manifest_whose_shards_lie_elsewhere_describes_the_same_dataset() {
     let with = |base: &str| example().base(Some(base)).finish();
     let manifest = with("s3://bucket/flowers").unwrap();
     assert_eq!(manifest.bytes(), GOLDEN_WITH_BASE);
