@@ -38,13 +38,8 @@ impl IndexFile {
     }
 
     /// Puts this one into a file of another kind, behind other content.
-    pub(crate) fn enclosed(
-        self,
-        kind: &'static FileKind,
-        version: u32,
-        content: Vec<u8>,
-    ) -> Result<Self, TemporaryError> {
-        Self::sealed(kind, version, std::iter::once(content.into()).chain(self.parts).collect())
+    pub(crate) fn enclosed(self, kind: &'static FileKind, content: Vec<u8>) -> Result<Self, TemporaryError> {
+        Self::sealed(kind, kind.version, std::iter::once(content.into()).chain(self.parts).collect())
     }
 
     /// Returns the size in bytes.

@@ -158,6 +158,9 @@ pub async fn index_until(
     let old_manifest = OldManifest::of(old, options.old_metadata);
     let mut folder = list(from, options).await?;
     let format = format_of(from, options, &folder)?;
+    if let Some(problem) = format.refuses_boxes().filter(|_| options.boxes.is_some()) {
+        return Err(DatasetError::Option { option: "boxes", problem: problem.to_owned() });
+    }
     let mut tally = DatasetTally::default();
     if options.shards == ShardList::All {
         tally.odd.left_out.join(not_objects(from).await);

@@ -36,14 +36,6 @@ impl Scan<'_> {
     pub(crate) fn bad_shards(&self) -> BadShards {
         if self.options.skip_bad_shards > 0 { BadShards::AreNamed } else { BadShards::EndTheScan }
     }
-
-    /// Refuses samples from annotations, for a format that has none: `problem` says why.
-    pub(crate) fn refuse_boxes(&self, problem: &str) -> Result<(), DatasetError> {
-        match self.options.boxes {
-            Some(_) => Err(DatasetError::Option { option: "boxes", problem: problem.to_owned() }),
-            None => Ok(()),
-        }
-    }
 }
 
 /// What becomes of shards that are bad.

@@ -11,6 +11,7 @@ mod checksum;
 mod compressed;
 mod content;
 pub mod files;
+mod footer_files;
 mod mds;
 mod npy;
 pub mod parquet;
@@ -25,6 +26,7 @@ pub use checksum::Checksum;
 pub(crate) use checksum::ChecksumHasher;
 pub use compressed::{Compressed, Compression, CompressionError};
 pub use content::{Array, Content, FieldValue, MAX_LIST_FILES, NotOneValue};
+pub use footer_files::MadeIndex;
 pub use record_key::{KEY_NAME, RecordKey, SHARD_NAME};
 pub use shard_index::{DecodedBlock, Decoding, Field, NumberRun, ObjectRange, OpenError, Record, ShardIndex};
 
@@ -37,6 +39,7 @@ use spdl_types::Fingerprint;
 use crate::{
     FormatError,
     dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden_shard},
+    index::is_index,
     manifest::Shard,
 };
 
@@ -54,8 +57,8 @@ pub trait Format: fmt::Debug + Send + Sync {
 
     /// Returns the object that holds the bytes of `shard`; `None` if only the shard's index knows: they may lie in several
     /// objects, or be compressed.
-    fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
-        Some(StoredObject::of_shard(shard))
+    fn object(&self, _shard: &Shard<'_>) -> Option<StoredObject> {
+        None
     }
 
     /// Returns whether the records of a block are decoded as they arrive. Then a job reads no other fields than those that
@@ -83,9 +86,21 @@ pub trait Format: fmt::Debug + Send + Sync {
         folder.iter().any(|object| self.is_shard(object.name) && !is_hidden_shard(object.name))
     }
 
+    /// Returns why a record cannot have a sample for each box of its annotation; `None` if it can.
+    fn refuses_boxes(&self) -> Option<&'static str> {
+        Some("is only for tars")
+    }
+
     /// Finds the shards and blocks of a dataset among the objects that were chosen or [taken](Self::takes), in order, and
     /// makes the index of each shard.
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>>;
+}
+
+/// Returns whether the name of the file at `path` has one of these marks, with which programs name shards, such as
+/// `.tfrecord` in `train.tfrecord-00000-of-00010`.
+fn is_named_so(path: &str, marks: &[&str]) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    marks.iter().any(|mark| name.contains(mark)) && !is_index(name)
 }
 
 /// What a format takes of a folder.
@@ -151,6 +166,12 @@ impl StoredObject {
         Self { url, bytes: shard.bytes, etag, role: ObjectRole::Shard }
     }
 
+    /// Returns the object of `bytes` at the place of `shard`, in which the shard's bytes lie in another order or form. Nothing but its
+    /// size and etag shows whether it changed.
+    fn of_file(shard: &Shard<'_>, bytes: u64) -> Self {
+        Self { bytes, role: ObjectRole::File, ..Self::of_shard(shard) }
+    }
+
     /// Returns what shows that the object in the store is another one than was indexed, as the manifest and the store
     /// describe it; `None` if nothing does.
     #[must_use]
@@ -190,6 +211,19 @@ mod tests {
             assert_eq!(format_names().filter(|name| *name == format.name()).count(), 1);
         }
         assert!(format_called("").is_none());
+    }
+
+    #[test]
+    fn files_are_known_by_the_names_that_programs_give_them() {
+        let is_shard = |path: &str| format_called("array_record").is_some_and(|format| format.is_shard(path));
+        for name in ["a.array_record", "x/mnist-train.array_record-00000-of-00010", "b.arrayrecord"] {
+            assert!(is_shard(name), "{name}");
+        }
+        for name in
+            ["a.array_record.idx", "a.array_record-00000-of-00010.idx.new", "x.array_record/info.json", "a.tfrecord"]
+        {
+            assert!(!is_shard(name), "{name}");
+        }
     }
 
     #[test]

@@ -20,15 +20,20 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
     /// Returns the number of records in the shard.
     fn record_count(&self) -> u32;
 
-    /// Returns the number of samples in the shard.
-    fn sample_count(&self) -> u32;
+    /// Returns the number of samples in the shard. Default: every record is one.
+    fn sample_count(&self) -> u32 {
+        self.record_count()
+    }
 
     /// Returns the number of the record that holds sample number `sample` of the shard, and the sample's number in the
-    /// record.
+    /// record. Default: every record is one sample.
     ///
     /// # Panics
     /// If the shard has no such sample.
-    fn locate(&self, sample: u32) -> (u32, u32);
+    fn locate(&self, sample: u32) -> (u32, u32) {
+        assert!(sample < self.sample_count(), "sample {sample} of {}", self.sample_count());
+        (sample, 0)
+    }
 
     /// Returns record number `record` of the shard.
     ///
@@ -279,6 +284,17 @@ impl Field<'_> {
 }
 
 impl<'a> Record<'a> {
+    /// Returns record number `number` of an index whose records are one sample each, have the same number of fields, and a key
+    /// that is `prefix` and their number.
+    ///
+    /// # Panics
+    /// If there is no such record.
+    pub(super) fn numbered(index: &'a dyn ShardIndex, number: u32, prefix: &'a str, fields: usize) -> Self {
+        assert!(number < index.record_count(), "record {number} of {}", index.record_count());
+        let (key, fields) = (RecordKey::Numbered(prefix, number), fields as u32);
+        Self { index, number, key, first_sample: number, samples: 1, first_field: 0, fields }
+    }
+
     /// Returns the number of the record in its shard.
     #[must_use]
     pub const fn number(&self) -> u32 {

@@ -63,75 +63,9 @@ pub struct RecordIndex {
 }
 
 impl RecordIndex {
-    /// Returns the number of records in the shard.
-    #[must_use]
-    pub fn record_count(&self) -> u32 {
-        self.records
-    }
-
-    /// Returns the number of samples in the shard.
-    #[must_use]
-    pub fn sample_count(&self) -> u32 {
-        self.samples
-    }
-
-    /// Returns the size in bytes that the shard had when it was indexed.
-    #[must_use]
-    pub fn shard_bytes(&self) -> u64 {
-        u64_at(&self.bytes, 40)
-    }
-
-    /// Returns the number of the record that holds sample number `sample` of the shard, and the sample's number in the
-    /// record.
-    ///
-    /// # Panics
-    /// If the shard has no such sample.
-    #[must_use]
-    pub fn locate(&self, sample: u32) -> (u32, u32) {
-        assert!(sample < self.samples, "sample {sample} of {}", self.samples);
-        let (mut low, mut high) = (0, self.records);
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if self.first_sample(middle) <= sample { low = middle } else { high = middle }
-        }
-        (low, sample - self.first_sample(low))
-    }
-
-    /// Returns record number `record` of the shard.
-    ///
-    /// # Panics
-    /// If there is no such record.
-    #[must_use]
-    pub fn record(&self, record: u32) -> Record<'_> {
-        assert!(record < self.records, "record {record} of {}", self.records);
-        let key_start = if record == 0 { 0 } else { u32_at(self.record_entry(record - 1), 8) as usize };
-        let key_end = u32_at(self.record_entry(record), 8) as usize;
-        let (first_field, first_sample) = (u32_at(self.record_entry(record), 0), self.first_sample(record));
-        let (fields_end, samples_end) = if record + 1 < self.records {
-            (u32_at(self.record_entry(record + 1), 0), self.first_sample(record + 1))
-        } else {
-            (self.fields, self.samples)
-        };
-        Record {
-            index: self,
-            number: record,
-            key: text(&self.bytes[self.keys + key_start..self.keys + key_end]).into(),
-            first_sample,
-            samples: samples_end - first_sample,
-            first_field,
-            fields: fields_end - first_field,
-        }
-    }
-
     /// Iterates over all records, in order.
     pub fn records(&self) -> impl ExactSizeIterator<Item = Record<'_>> + '_ {
         (0..self.records).map(|record| self.record(record))
-    }
-
-    /// Returns the index's bytes, as they are stored.
-    #[must_use]
-    pub fn bytes(&self) -> &Bytes {
-        &self.bytes
     }
 
     fn first_sample(&self, record: u32) -> u32 {
@@ -156,27 +90,50 @@ impl RecordIndex {
 
 impl ShardIndex for RecordIndex {
     fn bytes(&self) -> &Bytes {
-        self.bytes()
+        &self.bytes
     }
 
     fn shard_bytes(&self) -> u64 {
-        self.shard_bytes()
+        u64_at(&self.bytes, 40)
     }
 
     fn record_count(&self) -> u32 {
-        self.record_count()
+        self.records
     }
 
     fn sample_count(&self) -> u32 {
-        self.sample_count()
+        self.samples
     }
 
     fn locate(&self, sample: u32) -> (u32, u32) {
-        self.locate(sample)
+        assert!(sample < self.samples, "sample {sample} of {}", self.samples);
+        let (mut low, mut high) = (0, self.records);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.first_sample(middle) <= sample { low = middle } else { high = middle }
+        }
+        (low, sample - self.first_sample(low))
     }
 
     fn record(&self, record: u32) -> Record<'_> {
-        self.record(record)
+        assert!(record < self.records, "record {record} of {}", self.records);
+        let key_start = if record == 0 { 0 } else { u32_at(self.record_entry(record - 1), 8) as usize };
+        let key_end = u32_at(self.record_entry(record), 8) as usize;
+        let (first_field, first_sample) = (u32_at(self.record_entry(record), 0), self.first_sample(record));
+        let (fields_end, samples_end) = if record + 1 < self.records {
+            (u32_at(self.record_entry(record + 1), 0), self.first_sample(record + 1))
+        } else {
+            (self.fields, self.samples)
+        };
+        Record {
+            index: self,
+            number: record,
+            key: text(&self.bytes[self.keys + key_start..self.keys + key_end]).into(),
+            first_sample,
+            samples: samples_end - first_sample,
+            first_field,
+            fields: fields_end - first_field,
+        }
     }
 
     fn field(&self, record: &Record<'_>, nth: u32) -> Field<'_> {

@@ -3,13 +3,16 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
+use spdl_types::Fingerprint;
 
 use super::{
     FIELD_BYTES, HEADER_BYTES, IndexError, KIND, MAX_NAMES, RECORD_BYTES, RecordIndex, TABLE_BYTES, TABLE_COUNT_BYTES,
     VERSION_WITHOUT_TABLES,
 };
-use crate::envelope::{check, section_offsets, u32_at, u64_at};
-use spdl_types::Fingerprint;
+use crate::{
+    envelope::{check_expected, section_offsets, u32_at, u64_at, wrong},
+    format::ShardIndex as _,
+};
 
 impl RecordIndex {
     /// Opens the record index whose hash in the manifest is `expected`.
@@ -19,11 +22,7 @@ impl RecordIndex {
     /// another index.
     pub fn open(bytes: impl Into<Bytes>, expected: Fingerprint) -> Result<Self, IndexError> {
         let bytes = bytes.into();
-        check(&KIND, &bytes)?;
-        let found = Fingerprint::of(&bytes);
-        if found != expected {
-            return Err(IndexError::OtherFile { kind: KIND.name, found, expected });
-        }
+        check_expected(&KIND, &bytes, expected)?;
         let index = Self::sections(bytes)?;
         index.check_names()?;
         index.check_records()?;
@@ -170,8 +169,4 @@ fn check_pieces(bytes: &[u8], ends: impl Iterator<Item = u32>, what: &str) -> Re
         start = end;
     }
     if start == text.len() { Ok(()) } else { Err(wrong(&format!("its table of {what} has unused bytes"))) }
-}
-
-fn wrong(what: &str) -> IndexError {
-    IndexError::Malformed(what.to_owned())
 }

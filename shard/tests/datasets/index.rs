@@ -1,7 +1,10 @@
-//! The record index: round trips, the golden files of all versions, and hostile bytes.
+//! The record index: round trips, golden files with and without tables of segments, and hostile bytes.
 
 use proptest::prelude::*;
-use spdl_shard::index::{IndexBuilder, IndexError, RecordIndex, Segments};
+use spdl_shard::{
+    format::ShardIndex as _,
+    index::{IndexBuilder, IndexError, RecordIndex, Segments},
+};
 use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -61,7 +64,7 @@ fn a_sample_is_found_past_records_that_have_none() {
 }
 
 #[test]
-fn all_versions_are_written_and_read_as_ever() {
+fn indexes_with_and_without_tables_are_written_and_read_as_ever() {
     for (written, golden, tables) in [(example(), GOLDEN[0], 0), (example_with(TABLES), GOLDEN[1], 2)] {
         assert_eq!(written.0.bytes(), golden);
         let index = RecordIndex::open(golden, Fingerprint::of(golden)).unwrap();

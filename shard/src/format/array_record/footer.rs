@@ -12,11 +12,14 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{
-    END_BYTES, FileIndex, RecordFields,
+    END_BYTES, RecordFields,
     chunk::{BLOCK_BYTES, Chunk, Decompressor, TRANSPOSED_PROBLEM, Values},
     index_file,
 };
-use crate::format::protobuf::{Message, Value};
+use crate::format::{
+    MadeIndex,
+    protobuf::{Message, Value},
+};
 
 /// The bytes at the end of a file that say where its footer lies.
 pub const LAST_BLOCK_BYTES: u64 = BLOCK_BYTES;
@@ -161,7 +164,7 @@ impl Footer {
         fields: &RecordFields,
         key_prefix: &str,
         block_bytes: u64,
-    ) -> Result<FileIndex, String> {
+    ) -> Result<MadeIndex, String> {
         let segments = self.segments(block_bytes);
         let made = index_file::write(self, &segments, file_bytes, fields, key_prefix);
         made.map_err(|error| error.to_string())

@@ -1,6 +1,6 @@
 //! The stored form of the index of an ArrayRecord file. `docs/spec/formats/array-record.md` has the layout.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use spdl_types::Fingerprint;
@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     FormatError,
-    envelope::{FileKind, HEAD_BYTES, check, seal, section_offsets, u32_at, u64_at},
-    format::ShardIndex,
+    envelope::{FileKind, HEAD_BYTES, check_expected, sealed, section_offsets, u32_at, u64_at, wrong},
+    format::MadeIndex,
     manifest::BlockFacts,
 };
 
@@ -25,29 +25,10 @@ const SEGMENT_BYTES: usize = 12;
 const WHOLE: u32 = 0;
 const FEATURES: u32 = 1;
 
-/// The index that was made for a file.
-#[derive(Debug)]
-pub struct FileIndex {
-    /// The stored form of the index.
-    pub index: Bytes,
-    /// Its hash.
-    pub hash: Fingerprint,
-    /// Number of records.
-    pub records: u32,
-    /// Bytes of the shard.
-    pub bytes: u64,
-    /// The blocks.
-    pub blocks: Vec<BlockFacts>,
-}
-
 /// Opens an index whose hash in the manifest is `expected`.
-pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
-    check(&KIND, &bytes)?;
-    let found = Fingerprint::of(&bytes);
-    if found != expected {
-        return Err(FormatError::OtherFile { kind: KIND.name, found, expected });
-    }
-    Ok(Arc::new(ArrayRecordIndex::read(bytes)?))
+pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<ArrayRecordIndex, FormatError> {
+    check_expected(&KIND, &bytes, expected)?;
+    ArrayRecordIndex::read(bytes)
 }
 
 /// Makes the index of a file of `file_bytes` that is cut into `segments`.
@@ -57,7 +38,7 @@ pub(super) fn write(
     file_bytes: u64,
     fields: &RecordFields,
     prefix: &str,
-) -> Result<FileIndex, FormatError> {
+) -> Result<MadeIndex, FormatError> {
     let (names, mut text) = (fields.names(), prefix.to_owned());
     let mut file = vec![0; HEAD_BYTES];
     let bytes = segments.last().map_or(0, |last| last.at + last.bytes);
@@ -92,10 +73,11 @@ pub(super) fn write(
     for (count, place) in counts.into_iter().zip(file[68..HEADER_BYTES].chunks_exact_mut(4)) {
         place.copy_from_slice(&u32::try_from(count).map_err(too_much)?.to_le_bytes());
     }
-    seal(&KIND, KIND.version, &mut file);
-    let (hash, index) = (Fingerprint::of(&file), Bytes::from(file));
-    ArrayRecordIndex::read(index.clone()).map_err(|error| FormatError::Unwritable(error.to_string()))?;
-    Ok(FileIndex { index, hash, records: footer.records, bytes, blocks })
+    let (index, hash) = sealed(&KIND, file, open)?;
+    // Nothing but the records themselves says which features each of them has.
+    let having = (kind == WHOLE).then_some(u64::from(footer.records));
+    let fields = names.into_iter().map(|name| (name, having)).collect();
+    Ok(MadeIndex { index, hash, records: footer.records, bytes, blocks, fields })
 }
 
 impl ArrayRecordIndex {
@@ -199,8 +181,4 @@ fn names_of(bytes: &[u8], ends: std::ops::Range<usize>, prefix_bytes: u32) -> Re
         true => Ok(names),
         false => Err(wrong("its text has unused bytes")),
     }
-}
-
-fn wrong(what: &str) -> FormatError {
-    FormatError::Malformed(what.to_owned())
 }

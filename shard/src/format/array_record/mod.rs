@@ -28,15 +28,13 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use spdl_types::Fingerprint;
 
-use super::{Format, ShardIndex, StoredObject, Takes};
+use super::{Format, ShardIndex, Takes, footer_files::index_files, is_named_so};
 use crate::{
     FormatError,
     dataset::{DatasetError, Scan, ShardResult},
-    manifest::Shard,
 };
 
 pub use footer::{Footer, LAST_BLOCK_BYTES, MAX_FOOTER_BYTES, footer_range};
-pub use index_file::FileIndex;
 pub use sample::fields_of;
 
 /// The field that is the whole record, where records are no examples.
@@ -54,20 +52,16 @@ impl Format for ArrayRecord {
         "array_record"
     }
 
-    fn object(&self, _shard: &Shard<'_>) -> Option<StoredObject> {
-        None
-    }
-
     fn is_columnar(&self) -> bool {
         true
     }
 
     fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
-        index_file::open(bytes, expected)
+        Ok(Arc::new(index_file::open(bytes, expected)?))
     }
 
     fn is_shard(&self, name: &str) -> bool {
-        scan::is_named_so(name)
+        is_named_so(name, &[".array_record", ".arrayrecord"])
     }
 
     fn takes(&self) -> Takes {
@@ -75,7 +69,7 @@ impl Format for ArrayRecord {
     }
 
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
-        scan::scan(scan)
+        index_files(scan, scan::ChunkIndexer::new())
     }
 }
 

@@ -8,7 +8,7 @@ use spdl_types::Fingerprint;
 use super::{Checksum, Compressed, Compression, MAX_COMPRESSED_SHARD_BYTES};
 use crate::{
     FormatError, TemporaryError,
-    envelope::{FileKind, check, u32_at, u64_at},
+    envelope::{FileKind, check_expected, u32_at, u64_at, wrong},
     format::{Field, FieldValue, ObjectRange, ObjectRole, OpenError, Record, ShardIndex, StoredObject},
     index::Segments,
     index_file::IndexFile,
@@ -27,19 +27,15 @@ struct CompressedIndex {
 }
 
 /// Opens the index of a shard that may be compressed; `open` opens the index of what it becomes.
-pub(in crate::format) fn open_index(
+pub(in crate::format) fn open_index<I: ShardIndex + 'static>(
     bytes: Bytes,
     expected: Fingerprint,
-    open: impl FnOnce(Bytes, Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError>,
+    open: impl FnOnce(Bytes, Fingerprint) -> Result<I, FormatError>,
 ) -> Result<Arc<dyn ShardIndex>, FormatError> {
     if !bytes.starts_with(&KIND.magic) {
-        return open(bytes, expected);
+        return Ok(Arc::new(open(bytes, expected)?));
     }
-    check(&KIND, &bytes)?;
-    let found = Fingerprint::of(&bytes);
-    if found != expected {
-        return Err(FormatError::OtherFile { kind: KIND.name, found, expected });
-    }
+    check_expected(&KIND, &bytes, expected)?;
     if bytes.len() < HEADER_BYTES {
         return Err(wrong("it is shorter than its header"));
     }
@@ -57,7 +53,7 @@ pub(in crate::format) fn open_index(
     };
     let inner = bytes.slice_ref(inner);
     let hash = Fingerprint::of(&inner);
-    let shard = open(inner, hash)?;
+    let shard = Arc::new(open(inner, hash)?);
     let shard_bytes = shard.shard_bytes();
     if object_bytes.max(shard_bytes) > MAX_COMPRESSED_SHARD_BYTES {
         return Err(wrong("it claims a compressed shard of more than 1 GiB"));
@@ -73,7 +69,7 @@ pub(in crate::format) fn seal_index(object: &Compressed, shard: IndexFile) -> Re
     facts.extend(object.compression.number().to_le_bytes());
     facts.extend((checksum.len() as u32).to_le_bytes());
     facts.extend_from_slice(checksum.as_bytes());
-    shard.enclosed(&KIND, KIND.version, facts)
+    shard.enclosed(&KIND, facts)
 }
 
 impl ShardIndex for CompressedIndex {
@@ -133,8 +129,4 @@ impl ShardIndex for CompressedIndex {
     fn open(&self, field: &Field<'_>, fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Result<FieldValue, OpenError> {
         self.shard.open(field, fetched)
     }
-}
-
-fn wrong(what: &str) -> FormatError {
-    FormatError::Malformed(what.to_owned())
 }

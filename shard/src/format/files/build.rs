@@ -9,8 +9,7 @@ use super::index::{EtagForm, FieldKind, FileIndex, HEADER_BYTES, KIND, MAX_NAMES
 use crate::{
     FormatError,
     dataset::ListedObject,
-    envelope::{HEAD_BYTES, seal},
-    format::ShardIndex as _,
+    envelope::{HEAD_BYTES, sealed},
 };
 
 /// Collects the records of a shard in order and writes its file index.
@@ -83,11 +82,7 @@ impl FileIndexBuilder {
         for section in [&self.records, &self.fields, &self.name_ends, self.name_text.as_bytes(), &self.text] {
             file.extend(section);
         }
-        seal(&KIND, KIND.version, &mut file);
-        let hash = Fingerprint::of(&file);
-        let index = FileIndex::open(file.into(), hash);
-        let index = index.map_err(|error| FormatError::Unwritable(error.to_string()))?;
-        Ok((index.bytes().clone(), hash))
+        sealed(&KIND, file, FileIndex::open)
     }
 
     /// Appends the entry of a field whose text was written.

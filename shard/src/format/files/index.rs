@@ -1,14 +1,14 @@
 //! The file index: which files a shard of loose files has, how they form records, and the values that a table or their
 //! folders give these records. `docs/spec/formats/files.md` has the layout.
 
-use std::{collections::HashSet, ops::Range, sync::Arc};
+use std::{collections::HashSet, ops::Range};
 
 use bytes::Bytes;
 use spdl_types::Fingerprint;
 
 use crate::{
     FormatError,
-    envelope::{FileKind, check, section_offsets, text, u32_at, u64_at},
+    envelope::{FileKind, check_expected, section_offsets, text, u32_at, u64_at, wrong},
     format::{Field, ObjectRange, ObjectRole, Record, ShardIndex, StoredObject},
     manifest::{Shard, is_relative_path},
 };
@@ -98,11 +98,7 @@ struct FieldEntry<'i> {
 impl FileIndex {
     /// Opens the file index whose hash in the manifest is `expected`.
     pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Self, FormatError> {
-        check(&KIND, &bytes)?;
-        let found = Fingerprint::of(&bytes);
-        if found != expected {
-            return Err(FormatError::OtherFile { kind: KIND.name, found, expected });
-        }
+        check_expected(&KIND, &bytes, expected)?;
         let index = Self::sections(bytes)?;
         index.check_names()?;
         index.check_fields()?;
@@ -323,15 +319,6 @@ impl ShardIndex for FileIndex {
         self.records
     }
 
-    fn sample_count(&self) -> u32 {
-        self.records
-    }
-
-    fn locate(&self, sample: u32) -> (u32, u32) {
-        assert!(sample < self.records, "sample {sample} of {}", self.records);
-        (sample, 0)
-    }
-
     fn record(&self, record: u32) -> Record<'_> {
         assert!(record < self.records, "record {record} of {}", self.records);
         let first_field = self.first_field(record);
@@ -381,15 +368,6 @@ impl std::fmt::Debug for FileIndex {
     }
 }
 
-/// Opens a file index as a [`ShardIndex`].
-pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
-    Ok(Arc::new(FileIndex::open(bytes, expected)?))
-}
-
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(*bytes[at..].first_chunk().expect("offsets are checked when the file is opened"))
-}
-
-fn wrong(what: &str) -> FormatError {
-    FormatError::Malformed(what.to_owned())
 }

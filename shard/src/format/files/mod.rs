@@ -19,11 +19,10 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use spdl_types::Fingerprint;
 
-use super::{Format, ShardIndex, StoredObject, Takes};
+use super::{Format, ShardIndex, Takes};
 use crate::{
     FormatError,
     dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden},
-    manifest::Shard,
 };
 
 pub use table::FileTable;
@@ -37,12 +36,8 @@ impl Format for LooseFiles {
         "files"
     }
 
-    fn object(&self, _shard: &Shard<'_>) -> Option<StoredObject> {
-        None
-    }
-
     fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
-        index::open(bytes, expected)
+        Ok(Arc::new(index::FileIndex::open(bytes, expected)?))
     }
 
     /// A shard of loose files is a list of them, and no object.
@@ -56,6 +51,13 @@ impl Format for LooseFiles {
 
     fn recognises(&self, folder: &Listing) -> bool {
         folder.iter().any(|object| records::is_picture_file(object.name) && !is_hidden(object.name))
+    }
+
+    fn refuses_boxes(&self) -> Option<&'static str> {
+        Some(
+            "needs the annotations, and loose files are not read when they are indexed; pack them: with \
+             `--annotations-beside` or `--annotations DIR`, `spdl-ctl pack` makes a sample of each box",
+        )
     }
 
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {

@@ -100,10 +100,6 @@ enum Labels<'s> {
 
 impl<'s> Shards<'s> {
     fn start(mut scan: Scan<'s>) -> Result<Self, DatasetError> {
-        scan.refuse_boxes(
-            "needs the annotations, and loose files are not read when they are indexed; pack them: with \
-             `--annotations-beside` or `--annotations DIR`, `spdl-ctl pack` makes a sample of each box",
-        )?;
         let mut files = std::mem::take(&mut scan.folder);
         let mut odd = DatasetOddities::default();
         files.retain(|file| match left_out(file.name, file.bytes) {

@@ -6,8 +6,8 @@ use spdl_types::Fingerprint;
 use super::index::{HEADER_BYTES, KIND, MdsIndex};
 use crate::{
     FormatError,
-    envelope::{HEAD_BYTES, seal},
-    format::{Checksum, ShardIndex as _},
+    envelope::{HEAD_BYTES, sealed},
+    format::Checksum,
 };
 
 /// The facts about an MDS shard, from `index.json` and from its table of samples.
@@ -54,10 +54,6 @@ impl MdsFacts<'_> {
         for section in [&columns, names.as_bytes(), encodings.as_bytes(), self.prefix.as_bytes(), checksum.as_bytes()] {
             file.extend_from_slice(section);
         }
-        seal(&KIND, KIND.version, &mut file);
-        let hash = Fingerprint::of(&file);
-        let index = MdsIndex::open(file.into(), hash);
-        let index = index.map_err(|error| FormatError::Unwritable(error.to_string()))?;
-        Ok((index.bytes().clone(), hash))
+        sealed(&KIND, file, MdsIndex::open)
     }
 }

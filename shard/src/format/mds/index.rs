@@ -1,6 +1,6 @@
 //! The index of an MDS shard: its table of samples, and its columns. `docs/spec/formats/mds.md` has the layout.
 
-use std::{collections::HashSet, ops::Range, sync::Arc};
+use std::{collections::HashSet, ops::Range};
 
 use bytes::Bytes;
 use spdl_types::Fingerprint;
@@ -8,8 +8,8 @@ use spdl_types::Fingerprint;
 use super::encoding::Encoding;
 use crate::{
     FormatError,
-    envelope::{FileKind, check, section_offsets, u32_at, u64_at},
-    format::{Checksum, Field, FieldValue, ObjectRole, OpenError, Record, RecordKey, ShardIndex, StoredObject},
+    envelope::{FileKind, check_expected, section_offsets, u32_at, u64_at, wrong},
+    format::{Checksum, Field, FieldValue, OpenError, Record, ShardIndex, StoredObject},
     manifest::Shard,
 };
 
@@ -40,19 +40,10 @@ struct MdsColumn {
     encoding: Encoding,
 }
 
-/// Opens the index of an MDS shard as a [`ShardIndex`].
-pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
-    Ok(Arc::new(MdsIndex::open(bytes, expected)?))
-}
-
 impl MdsIndex {
     /// Opens the index whose hash in the manifest is `expected`.
     pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Self, FormatError> {
-        check(&KIND, &bytes)?;
-        let found = Fingerprint::of(&bytes);
-        if found != expected {
-            return Err(FormatError::OtherFile { kind: KIND.name, found, expected });
-        }
+        check_expected(&KIND, &bytes, expected)?;
         if bytes.len() < HEADER_BYTES {
             return Err(wrong("it is shorter than an MDS index's header"));
         }
@@ -179,26 +170,8 @@ impl ShardIndex for MdsIndex {
         self.samples
     }
 
-    fn sample_count(&self) -> u32 {
-        self.samples
-    }
-
-    fn locate(&self, sample: u32) -> (u32, u32) {
-        assert!(sample < self.samples, "sample {sample} of {}", self.samples);
-        (sample, 0)
-    }
-
     fn record(&self, record: u32) -> Record<'_> {
-        assert!(record < self.samples, "record {record} of {}", self.samples);
-        Record {
-            index: self,
-            number: record,
-            key: RecordKey::Numbered(&self.prefix, record),
-            first_sample: record,
-            samples: 1,
-            first_field: 0,
-            fields: self.columns.len() as u32,
-        }
+        Record::numbered(self, record, &self.prefix, self.columns.len())
     }
 
     fn field(&self, record: &Record<'_>, nth: u32) -> Field<'_> {
@@ -208,8 +181,7 @@ impl ShardIndex for MdsIndex {
     }
 
     fn object(&self, shard: &Shard<'_>) -> Option<StoredObject> {
-        // Nothing but its etag shows whether the shard has other bytes.
-        Some(StoredObject { role: ObjectRole::File, ..StoredObject::of_shard(shard) })
+        Some(StoredObject::of_file(shard, shard.bytes))
     }
 
     fn checksum(&self) -> Option<&Checksum> {
@@ -241,8 +213,4 @@ impl std::fmt::Debug for MdsIndex {
             .field("bytes", &self.shard_bytes())
             .finish_non_exhaustive()
     }
-}
-
-fn wrong(what: &str) -> FormatError {
-    FormatError::Malformed(what.to_owned())
 }

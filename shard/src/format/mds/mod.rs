@@ -16,11 +16,10 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use spdl_types::Fingerprint;
 
-use super::{Format, ShardIndex, StoredObject, Takes, compressed};
+use super::{Format, ShardIndex, Takes, compressed};
 use crate::{
     FormatError,
     dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden_shard},
-    manifest::Shard,
 };
 
 /// Returns whether this is the name of a chunk of LitData's. Its `index.json` is read as one of MDS, which says what it is.
@@ -38,12 +37,8 @@ impl Format for Mds {
         "mds"
     }
 
-    fn object(&self, _shard: &Shard<'_>) -> Option<StoredObject> {
-        None
-    }
-
     fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
-        compressed::open_index(bytes, expected, index::open)
+        compressed::open_index(bytes, expected, index::MdsIndex::open)
     }
 
     fn is_shard(&self, name: &str) -> bool {

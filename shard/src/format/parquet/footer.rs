@@ -17,7 +17,6 @@ use parquet::{
         page_index::index_reader::decode_offset_index,
     },
 };
-use spdl_types::Fingerprint;
 
 use super::{
     columns::{Codec, Column},
@@ -28,7 +27,7 @@ use super::{
     schema::Schema,
     thrift::{Found, LastField, walk, without_fields_behind},
 };
-use crate::{FormatError, manifest::BlockFacts};
+use crate::{FormatError, format::MadeIndex};
 
 /// Upper limit of the size of a footer, in bytes.
 pub const MAX_FOOTER_BYTES: u64 = 256 << 20;
@@ -69,23 +68,6 @@ impl PagesByHeader {
     fn of(&self, chunk: u64, rows: u32) -> Option<ChunkPages> {
         self.0.get(&chunk).filter(|found| found.pages.last().is_some_and(|last| last.first_row < rows)).cloned()
     }
-}
-
-/// The index that was made for a file.
-#[derive(Debug)]
-pub struct FileIndex {
-    /// The stored form of the index.
-    pub index: Bytes,
-    /// Its hash.
-    pub hash: Fingerprint,
-    /// Number of rows.
-    pub records: u32,
-    /// Bytes of the shard.
-    pub bytes: u64,
-    /// The blocks.
-    pub blocks: Vec<BlockFacts>,
-    /// The names of the fields, and how many rows have each, if the file says so.
-    pub fields: Vec<(String, Option<u64>)>,
 }
 
 impl Footer {
@@ -167,7 +149,7 @@ impl Footer {
         by_header: &PagesByHeader,
         of_rows: RowFacts<'_>,
         block_bytes: u64,
-    ) -> Result<FileIndex, String> {
+    ) -> Result<MadeIndex, String> {
         caught(|| self.make_index(read, by_header, of_rows, block_bytes))
     }
 
@@ -177,7 +159,7 @@ impl Footer {
         by_header: &PagesByHeader,
         of_rows: RowFacts<'_>,
         block_bytes: u64,
-    ) -> Result<FileIndex, String> {
+    ) -> Result<MadeIndex, String> {
         let columns: Vec<Column> = self.schema.columns.iter().map(|(_, column)| column.clone()).collect();
         if columns.is_empty() {
             let reasons: Vec<_> = self.left_out().take(3).map(|(name, reason)| format!("`{name}`: {reason}")).collect();
@@ -217,7 +199,7 @@ impl Footer {
         };
         let unwritable = |error: FormatError| format!("contradicts itself: its index {error}");
         let (bytes, hash) = index_file::write(&index, of_rows.key_prefix, &partitions).map_err(unwritable)?;
-        Ok(FileIndex { index: bytes, hash, records: index.records, bytes: index.shard_bytes, blocks, fields })
+        Ok(MadeIndex { index: bytes, hash, records: index.records, bytes: index.shard_bytes, blocks, fields })
     }
 
     /// Returns how many of the file's rows have a value in a column; `None` if the file does not say.

@@ -12,7 +12,7 @@ use super::columns::{Codec, Column};
 use crate::format::{DecodedBlock, Decoding};
 use crate::{
     envelope::text,
-    format::{Field, ObjectRange, ObjectRole, Record, RecordKey, ShardIndex, StoredObject},
+    format::{Field, ObjectRange, Record, ShardIndex, StoredObject, footer_files::segments_in},
     manifest::Shard,
 };
 
@@ -97,9 +97,7 @@ impl ParquetIndex {
 
     /// Returns the numbers of the segments of which bytes lie in `range` of the shard.
     pub(super) fn segments_in(&self, range: &Range<u64>) -> Range<usize> {
-        let first = self.segments.partition_point(|segment| segment.at <= range.start).saturating_sub(1);
-        let end = self.segments.partition_point(|segment| segment.at < range.end);
-        first..end.max(first)
+        segments_in(&self.segments, |segment| segment.at, range)
     }
 
     fn segment_of(&self, row: u32) -> usize {
@@ -134,26 +132,9 @@ impl ShardIndex for ParquetIndex {
         self.records
     }
 
-    fn sample_count(&self) -> u32 {
-        self.records
-    }
-
-    fn locate(&self, sample: u32) -> (u32, u32) {
-        assert!(sample < self.records, "sample {sample} of {}", self.records);
-        (sample, 0)
-    }
-
     fn record(&self, record: u32) -> Record<'_> {
-        assert!(record < self.records, "record {record} of {}", self.records);
-        Record {
-            index: self,
-            number: record,
-            key: RecordKey::Numbered(text(&self.bytes[self.prefix.clone()]), record),
-            first_sample: record,
-            samples: 1,
-            first_field: 0,
-            fields: (self.columns.len() + self.partitions.len()) as u32,
-        }
+        let fields = self.columns.len() + self.partitions.len();
+        Record::numbered(self, record, text(&self.bytes[self.prefix.clone()]), fields)
     }
 
     fn field(&self, record: &Record<'_>, nth: u32) -> Field<'_> {
@@ -196,8 +177,7 @@ impl ShardIndex for ParquetIndex {
     }
 
     fn plan(&self, shard: &Shard<'_>, ranges: &[Range<u64>]) -> Vec<ObjectRange> {
-        let (url, etag) = (shard.url.to_owned(), shard.etag.map(str::to_owned));
-        let object = StoredObject { url, bytes: self.file_bytes, etag, role: ObjectRole::File };
+        let object = StoredObject::of_file(shard, self.file_bytes);
         let mut plan: Vec<ObjectRange> = Vec::new();
         let mut add = |wanted: &Range<u64>, at: u64, file_at: u64, bytes: u64| {
             let (start, end) = (wanted.start.max(at), wanted.end.min(at + bytes));

@@ -1,6 +1,6 @@
 //! The stored form of the index of a Parquet file. `docs/spec/formats/parquet.md` has the layout.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use spdl_types::{DType, Fingerprint};
@@ -11,11 +11,10 @@ use super::{
 };
 use crate::{
     FormatError,
-    envelope::{FileKind, HEAD_BYTES, check, seal, text, u32_at, u64_at},
-    format::ShardIndex,
+    envelope::{FileKind, HEAD_BYTES, check_expected, sealed, text, u32_at, u64_at, wrong},
 };
 
-pub(super) const KIND: FileKind = FileKind { name: "Parquet index", magic: *b"SPDLPQT\n", version: 1 };
+const KIND: FileKind = FileKind { name: "Parquet index", magic: *b"SPDLPQT\n", version: 1 };
 
 const HEADER_BYTES: usize = 84;
 const COLUMN_BYTES: usize = 20;
@@ -29,13 +28,9 @@ const NO_ELEMENTS: u8 = 255;
 const NO_LIST: u16 = u16::MAX;
 
 /// Opens an index whose hash in the manifest is `expected`.
-pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
-    check(&KIND, &bytes)?;
-    let found = Fingerprint::of(&bytes);
-    if found != expected {
-        return Err(FormatError::OtherFile { kind: KIND.name, found, expected });
-    }
-    Ok(Arc::new(ParquetIndex::read(bytes)?))
+pub(super) fn open(bytes: Bytes, expected: Fingerprint) -> Result<ParquetIndex, FormatError> {
+    check_expected(&KIND, &bytes, expected)?;
+    ParquetIndex::read(bytes)
 }
 
 /// Returns the stored form of an index, and its hash.
@@ -89,10 +84,7 @@ pub(super) fn write(
     for (count, place) in counts.into_iter().zip(file[60..84].chunks_exact_mut(4)) {
         place.copy_from_slice(&u32::try_from(count).map_err(too_much)?.to_le_bytes());
     }
-    seal(&KIND, KIND.version, &mut file);
-    let (hash, file) = (Fingerprint::of(&file), Bytes::from(file));
-    ParquetIndex::read(file.clone()).map_err(|error| FormatError::Unwritable(error.to_string()))?;
-    Ok((file, hash))
+    sealed(&KIND, file, open)
 }
 
 impl ParquetIndex {
@@ -301,8 +293,4 @@ fn run(entry: &[u8], first_page: u32, pages: usize) -> Result<Run, FormatError> 
 
 fn page(entry: &[u8]) -> Page {
     Page { end: u32_at(entry, 0), first_row: u32_at(entry, 4) }
-}
-
-fn wrong(what: &str) -> FormatError {
-    FormatError::Malformed(what.to_owned())
 }

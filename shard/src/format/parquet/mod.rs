@@ -28,14 +28,13 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use spdl_types::Fingerprint;
 
-use super::{Format, ShardIndex, StoredObject};
+use super::{Format, ShardIndex, footer_files::index_files};
 use crate::{
     FormatError,
     dataset::{DatasetError, Scan, ShardResult},
-    manifest::Shard,
 };
 
-pub use footer::{FileIndex, Footer, MAX_FOOTER_BYTES, PagesByHeader, RowFacts};
+pub use footer::{Footer, MAX_FOOTER_BYTES, PagesByHeader, RowFacts};
 
 /// Ending of the names of shards.
 pub(crate) const PARQUET_SUFFIX: &str = ".parquet";
@@ -49,23 +48,23 @@ impl Format for Parquet {
         "parquet"
     }
 
-    fn object(&self, _shard: &Shard<'_>) -> Option<StoredObject> {
-        None
-    }
-
     fn is_columnar(&self) -> bool {
         true
     }
 
     fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
-        index_file::open(bytes, expected)
+        Ok(Arc::new(index_file::open(bytes, expected)?))
     }
 
     fn is_shard(&self, name: &str) -> bool {
         name.ends_with(PARQUET_SUFFIX)
     }
 
+    fn refuses_boxes(&self) -> Option<&'static str> {
+        Some("is for tars with Pascal VOC annotations; a row of Parquet is one sample")
+    }
+
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
-        scan::scan(scan)
+        index_files(scan, scan::PageIndexer::default())
     }
 }

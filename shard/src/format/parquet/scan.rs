@@ -1,29 +1,20 @@
-//! Makes the shards of a folder of Parquet files: of each file the footer and the page index are read, and no page; of large
+//! Indexes Parquet files: of each file the footer and the page index are read, and no page; of large
 //! row groups that are in no page index, the headers of pages.
 
-use std::{
-    collections::BTreeSet,
-    ops::Range,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeSet, ops::Range, sync::Mutex};
 
 use bytes::Bytes;
-use futures::{
-    StreamExt, TryStreamExt,
-    stream::{self, BoxStream},
-};
+use futures::{StreamExt, TryStreamExt, stream};
 
 use super::{
     PARQUET_SUFFIX,
-    footer::{FileIndex, Footer, MAX_FOOTER_BYTES, PagesByHeader, RowFacts},
+    footer::{Footer, MAX_FOOTER_BYTES, PagesByHeader, RowFacts},
     headers::{PageWalk, UnknownPages},
 };
 use crate::{
-    dataset::{DatasetError, DatasetOddities, Scan, ScanCounts, ScannedShard, ShardResult},
-    format::{ObjectRange, ObjectRole, StoredObject},
-    index_file::IndexFile,
-    manifest::ShardFacts,
-    store::{DatasetStore, StoreError},
+    dataset::{DatasetError, DatasetOddities},
+    format::footer_files::{FileIndexer, FooterFile, MadeIndex},
+    store::StoreError,
 };
 
 /// The last bytes of every file: the length of the footer, and the magic.
@@ -38,49 +29,26 @@ const CHUNKS_AT_ONCE: usize = 8;
 /// What writers call the folder of rows without a value.
 const NO_VALUE: &str = "__HIVE_DEFAULT_PARTITION__";
 
-pub(super) fn scan(mut scan: Scan<'_>) -> BoxStream<'_, Result<ShardResult, DatasetError>> {
-    if let Err(error) = scan.refuse_boxes("is for tars with Pascal VOC annotations; a row of Parquet is one sample") {
-        return stream::iter([Err(error)]).boxed();
-    }
-    let folder = std::mem::take(&mut scan.folder);
-    scan.meter.expect_bytes(folder.iter().map(|object| object.bytes).sum());
-    let (meter, files_at_once) = (scan.meter, scan.options.shards_at_once.max(1));
-    let scanner = Arc::new(Scanner {
-        from: scan.from.clone(),
-        block_bytes: scan.block_bytes,
-        counts: meter.counts(),
-        noted: Mutex::default(),
-    });
-    let files = (0..folder.len()).map(move |number| {
-        let file = folder.get(number);
-        let (url, etag) = (file.name.to_owned(), file.etag.map(str::to_owned));
-        StoredObject { url, bytes: file.bytes, etag, role: ObjectRole::File }
-    });
-    let bad_shards = scan.bad_shards();
-    let shards = stream::iter(files).map(move |file| {
-        let scanner = Arc::clone(&scanner);
-        async move { bad_shards.result(&file.url.clone(), scanner.file(file).await) }
-    });
-    shards.buffered(files_at_once).inspect_ok(|_| meter.report()).boxed()
-}
-
 /// Reads what files say about their pages.
-struct Scanner {
-    from: DatasetStore,
-    block_bytes: u64,
-    counts: Arc<ScanCounts>,
+#[derive(Default)]
+pub(super) struct PageIndexer {
     /// The columns that were reported as left out.
     noted: Mutex<BTreeSet<String>>,
 }
 
-impl Scanner {
-    async fn file(&self, file: StoredObject) -> Result<ScannedShard, DatasetError> {
-        let wrong = |problem: String| DatasetError::Source { path: self.from.url_of(&file.url), problem };
-        let footer = self.footer(&file).await?.map_err(wrong)?;
-        let footer = Footer::parse(&footer, file.bytes).map_err(wrong)?;
+impl FileIndexer for PageIndexer {
+    async fn index(
+        &self,
+        file: &FooterFile,
+        block_bytes: u64,
+        odd: &mut DatasetOddities,
+    ) -> Result<MadeIndex, DatasetError> {
+        let wrong = |problem: String| file.wrong(problem);
+        let footer = footer(file).await?.map_err(wrong)?;
+        let footer = Footer::parse(&footer, file.bytes()).map_err(wrong)?;
         let mut page_index: Vec<(u64, Bytes)> = Vec::new();
         for range in footer.page_index() {
-            page_index.push((range.start, self.read(&file, range).await?));
+            page_index.push((range.start, file.read(range).await?));
         }
         let read = |range: Range<u64>| {
             let at = page_index.partition_point(|(start, _)| *start <= range.start).checked_sub(1)?;
@@ -89,78 +57,60 @@ impl Scanner {
             bytes.get(place.clone())?;
             Some(bytes.slice(place))
         };
-        let by_header = self.pages_by_header(&file, footer.unknown_pages(&read, self.block_bytes)).await?;
-        let key_prefix = format!("{}/", file.url.strip_suffix(PARQUET_SUFFIX).unwrap_or(&file.url));
-        let of_rows = RowFacts { key_prefix: &key_prefix, partitions: &partitions(&file.url) };
-        let made = footer.index(&read, &by_header, of_rows, self.block_bytes).map_err(wrong)?;
-        let mut odd = DatasetOddities::default();
-        for (field, having) in &made.fields {
-            odd.shared_field(field, made.records, *having);
-        }
+        let by_header = pages_by_header(file, footer.unknown_pages(&read, block_bytes)).await?;
+        let key_prefix = format!("{}/", file.path().strip_suffix(PARQUET_SUFFIX).unwrap_or(file.path()));
+        let of_rows = RowFacts { key_prefix: &key_prefix, partitions: &partitions(file.path()) };
+        let made = footer.index(&read, &by_header, of_rows, block_bytes).map_err(wrong)?;
         for (column, reason) in footer.left_out() {
             if self.noted.lock().expect("nothing panics with it").insert(column.to_owned()) {
-                odd.note(|| format!("column `{column}` of `{}` is left out: {reason}", file.url));
+                odd.note(|| format!("column `{column}` of `{}` is left out: {reason}", file.path()));
             }
         }
-        self.counts.add(1, made.records.into(), file.bytes);
-        let FileIndex { index, hash, records, bytes, blocks, .. } = made;
-        let etag = self.from.lasting_etag(file.etag);
-        let index_bytes = index.len() as u64;
-        let index = IndexFile::of(index, hash);
-        let facts = ShardFacts { url: file.url, bytes, etag, records, index_bytes, index_hash: hash };
-        Ok(ScannedShard { facts, blocks, index, odd })
+        Ok(made)
     }
+}
 
-    /// Reads the footer of a file. The inner error is what is wrong with the file.
-    async fn footer(&self, file: &StoredObject) -> Result<Result<Bytes, String>, StoreError> {
-        if file.bytes < TAIL_BYTES + MAGIC.len() as u64 {
-            return Ok(Err(format!("is no Parquet file: it has {} bytes", file.bytes)));
-        }
-        let first = (file.bytes / FIRST_READ_PART).clamp(TAIL_BYTES, MAX_FIRST_READ);
-        let end = self.read(file, file.bytes - first..file.bytes).await?;
-        let (rest, tail) = end.split_at(end.len() - TAIL_BYTES as usize);
-        let (length, magic) = tail.split_at(4);
-        if magic != MAGIC {
-            let what = if magic == b"PARE" { "is encrypted" } else { "is no Parquet file" };
-            return Ok(Err(format!("{what}: it ends with `{}`", magic.escape_ascii())));
-        }
-        let length = u64::from(u32::from_le_bytes(length.try_into().expect("four bytes")));
-        if length > MAX_FOOTER_BYTES || length + TAIL_BYTES + MAGIC.len() as u64 > file.bytes {
-            return Ok(Err(format!("is cut off or damaged: its footer claims {length} bytes")));
-        }
-        if let Some(start) = rest.len().checked_sub(length as usize) {
-            return Ok(Ok(end.slice(start..rest.len())));
-        }
-        let footer_end = file.bytes - TAIL_BYTES;
-        self.read(file, footer_end - length..footer_end).await.map(Ok)
+/// Reads the footer of a file. The inner error is what is wrong with the file.
+async fn footer(file: &FooterFile) -> Result<Result<Bytes, String>, StoreError> {
+    if file.bytes() < TAIL_BYTES + MAGIC.len() as u64 {
+        return Ok(Err(format!("is no Parquet file: it has {} bytes", file.bytes())));
     }
+    let first = (file.bytes() / FIRST_READ_PART).clamp(TAIL_BYTES, MAX_FIRST_READ);
+    let end = file.read(file.bytes() - first..file.bytes()).await?;
+    let (rest, tail) = end.split_at(end.len() - TAIL_BYTES as usize);
+    let (length, magic) = tail.split_at(4);
+    if magic != MAGIC {
+        let what = if magic == b"PARE" { "is encrypted" } else { "is no Parquet file" };
+        return Ok(Err(format!("{what}: it ends with `{}`", magic.escape_ascii())));
+    }
+    let length = u64::from(u32::from_le_bytes(length.try_into().expect("four bytes")));
+    if length > MAX_FOOTER_BYTES || length + TAIL_BYTES + MAGIC.len() as u64 > file.bytes() {
+        return Ok(Err(format!("is cut off or damaged: its footer claims {length} bytes")));
+    }
+    if let Some(start) = rest.len().checked_sub(length as usize) {
+        return Ok(Ok(end.slice(start..rest.len())));
+    }
+    let footer_end = file.bytes() - TAIL_BYTES;
+    file.read(footer_end - length..footer_end).await.map(Ok)
+}
 
-    /// Reads the headers of the pages of chunks.
-    async fn pages_by_header(
-        &self,
-        file: &StoredObject,
-        chunks: Vec<UnknownPages>,
-    ) -> Result<PagesByHeader, StoreError> {
-        let walks = chunks.into_iter().map(|chunk| async move {
-            let (start, mut walk) = (chunk.chunk.start, PageWalk::new(chunk));
-            while let Some(range) = walk.next() {
-                if walk.take(&self.read(file, range).await?).is_none() {
-                    break;
-                }
+/// Reads the headers of the pages of chunks.
+async fn pages_by_header(file: &FooterFile, chunks: Vec<UnknownPages>) -> Result<PagesByHeader, StoreError> {
+    let walks = chunks.into_iter().map(|chunk| async move {
+        let (start, mut walk) = (chunk.chunk.start, PageWalk::new(chunk));
+        while let Some(range) = walk.next() {
+            if walk.take(&file.read(range).await?).is_none() {
+                break;
             }
-            Ok::<_, StoreError>((start, walk))
-        });
-        let mut walks = stream::iter(walks).buffer_unordered(CHUNKS_AT_ONCE);
-        let mut found = PagesByHeader::default();
-        while let Some((chunk, walk)) = walks.try_next().await? {
-            found.add(chunk, walk);
         }
-        Ok(found)
+        Ok::<_, StoreError>((start, walk))
+    });
+    let mut walks = stream::iter(walks).buffer_unordered(CHUNKS_AT_ONCE);
+    let mut found = PagesByHeader::default();
+    while let Some((chunk, walk)) = walks.try_next().await? {
+        found.add(chunk, walk);
     }
-
-    async fn read(&self, file: &StoredObject, range: Range<u64>) -> Result<Bytes, StoreError> {
-        self.from.read_range(&ObjectRange { object: file.clone(), at: range.start, range }).await
-    }
+    Ok(found)
 }
 
 /// Returns the fields that the folders of a file's path are: those called `key=value`.

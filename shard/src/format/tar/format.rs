@@ -36,11 +36,15 @@ impl Format for Tar {
     }
 
     fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
-        compressed::open_index(bytes, expected, |bytes, expected| Ok(Arc::new(RecordIndex::open(bytes, expected)?)))
+        compressed::open_index(bytes, expected, RecordIndex::open)
     }
 
     fn is_shard(&self, name: &str) -> bool {
         name.ends_with(TAR_SUFFIX) || is_compressed(name)
+    }
+
+    fn refuses_boxes(&self) -> Option<&'static str> {
+        None
     }
 
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {

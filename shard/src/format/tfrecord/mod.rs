@@ -20,7 +20,7 @@ use futures::stream::BoxStream;
 use spdl_types::Fingerprint;
 
 use super::{
-    Field, FieldValue, Format, OpenError, Record, ShardIndex, StoredObject, Takes, compressed,
+    Field, FieldValue, Format, OpenError, Record, ShardIndex, StoredObject, Takes, compressed, is_named_so,
     shard_index::stored_bytes,
 };
 use crate::{
@@ -39,18 +39,12 @@ impl Format for TfRecord {
         "tfrecord"
     }
 
-    fn object(&self, _shard: &Shard<'_>) -> Option<StoredObject> {
-        None
-    }
-
     fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
-        compressed::open_index(bytes, expected, |bytes, expected| {
-            Ok(Arc::new(ExampleIndex(RecordIndex::open(bytes, expected)?)))
-        })
+        compressed::open_index(bytes, expected, |bytes, expected| RecordIndex::open(bytes, expected).map(ExampleIndex))
     }
 
     fn is_shard(&self, name: &str) -> bool {
-        scan::is_named_so(name)
+        is_named_so(name, &[".tfrecord", ".tfrec"])
     }
 
     fn takes(&self) -> Takes {

@@ -13,21 +13,12 @@ use crate::{
         Compression,
         read_shards::{ShardCatalog, read_shards},
     },
-    index::{IndexBuilder, is_index},
+    index::IndexBuilder,
     manifest::ShardFacts,
     temporary::TemporaryFolder,
 };
 
-/// Returns whether a file's name is one that programs give to TFRecord files, such as `train.tfrecord-00000-of-00010`.
-pub(super) fn is_named_so(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or_default();
-    (name.contains(".tfrecord") || name.contains(".tfrec")) && !is_index(name)
-}
-
 pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ShardResult, DatasetError>> {
-    if let Err(error) = scan.refuse_boxes("is only for tars") {
-        return Box::pin(futures::stream::iter([Err(error)]));
-    }
     let temporary = scan.temporary.clone();
     read_shards(scan, compression, move |shard, block_bytes| ExampleCatalog::new(shard, block_bytes, &temporary))
 }

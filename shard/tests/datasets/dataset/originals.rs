@@ -2,6 +2,7 @@
 
 use spdl_shard::{
     dataset::{Against, PictureCheck, UnpackReport, VerifyOptions, unpack},
+    format::ShardIndex as _,
     index::{IndexBuilder, Segments},
     manifest::{BlockFacts, ManifestBuilder, ShardFacts},
 };

@@ -10,7 +10,7 @@ use spdl_job::{
 use spdl_order::DatasetFacts;
 use spdl_shard::{
     dataset::{IndexOptions, index},
-    format::format_called,
+    format::{ShardIndex as _, format_called},
     index::IndexBuilder,
     manifest::{BlockFacts, ManifestBuilder, ShardFacts},
     store::DatasetStore,
