@@ -4,17 +4,12 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use highway::{HighwayHash as _, HighwayHasher, Key};
-use spdl_shard::{
-    format::{
-        OpenError, ShardIndex,
-        array_record::{Footer, LAST_BLOCK_BYTES, RecordFields, fields_of, footer_range},
-        format_called,
-    },
-    manifest::{Manifest, ManifestBuilder, ShardFacts},
+use spdl_shard::format::{
+    MadeIndex,
+    array_record::{Footer, LAST_BLOCK_BYTES, RecordFields, fields_of, footer_range},
 };
-use spdl_types::Fingerprint;
 
-use crate::files::with_checksum;
+use crate::indexes::{decoded_file, decoded_index, part};
 
 /// Where the first chunk begins in a file.
 const FIRST_CHUNK: usize = 64;
@@ -26,23 +21,14 @@ const KEY: [u64; 4] = [0x2f69_6c65_6765_6952, 0x0a73_6472_6f63_6572, 0x2f69_6c65
 pub(crate) fn file(data: &[u8]) {
     let _ = footer_range(&Bytes::copy_from_slice(data), data.len() as u64);
     let Some(file) = completed(data) else { return };
-    let Ok((index, hash)) = index_of(&file) else { return };
-    let format = format_called("array_record").expect("a format");
-    let index = format.open_index(index, hash).expect("an index that was made can be opened");
-    read(&*index, &|range| file.get(range).map(Bytes::copy_from_slice));
+    if let Ok(made) = index_of(&file) {
+        decoded_file("array_record", made, &file);
+    }
 }
 
 /// Checks that an index that opens can be read from end to end.
 pub(crate) fn index(data: &[u8]) {
-    let format = format_called("array_record").expect("a format");
-    let open = |file: Vec<u8>| {
-        let hash = Fingerprint::of(&file);
-        format.open_index(file.into(), hash)
-    };
-    let _ = open(data.to_vec());
-    let Ok(index) = open(with_checksum(data)) else { return };
-    // The file that it describes may be of any size; nothing of it is there.
-    read(&*index, &|_| None);
+    decoded_index("array_record", data);
 }
 
 /// Gives the chunks in the first block of a file right checksums, and the file an end that names the last of them as its
@@ -93,8 +79,8 @@ fn varint(mut number: u64) -> Vec<u8> {
 }
 
 /// Makes the index of a complete file.
-fn index_of(file: &[u8]) -> Result<(Bytes, Fingerprint), String> {
-    let part = |range: Range<u64>| Bytes::copy_from_slice(&file[range.start as usize..range.end as usize]);
+fn index_of(file: &[u8]) -> Result<MadeIndex, String> {
+    let part = |range: Range<u64>| part(file, range).expect("a part of the file");
     let bytes = file.len() as u64;
     let range = footer_range(&part(bytes - LAST_BLOCK_BYTES..bytes), bytes).expect("an end of our own");
     let at = range.start;
@@ -103,53 +89,7 @@ fn index_of(file: &[u8]) -> Result<(Bytes, Fingerprint), String> {
         Some(range) => fields_of(&footer, &part(range))?,
         None => RecordFields::Whole,
     };
-    let made = footer.index(bytes, &fields, "a.array_record/", 1 << 10)?;
-    Ok((made.index, made.hash))
-}
-
-fn manifest_of(index: &dyn ShardIndex) -> Manifest {
-    let format = format_called("array_record").expect("a format");
-    let mut manifest = ManifestBuilder::new("records").format(format);
-    let shard = ShardFacts {
-        url: "a.array_record".to_owned(),
-        bytes: index.shard_bytes(),
-        etag: None,
-        records: index.record_count(),
-        index_bytes: index.bytes().len() as u64,
-        index_hash: Fingerprint(0),
-    };
-    manifest.shard(&shard, &[]).expect("a shard without blocks");
-    manifest.finish().expect("a manifest")
-}
-
-/// Reads some records of a shard, each with its chunk.
-fn read(index: &dyn ShardIndex, file: &dyn Fn(Range<usize>) -> Option<Bytes>) {
-    let manifest = manifest_of(index);
-    let fetched = |range: Range<u64>| {
-        let mut found = Vec::new();
-        for part in index.plan(&manifest.shard(0), std::slice::from_ref(&range)) {
-            let range = usize::try_from(part.range.start).ok()?..usize::try_from(part.range.end).ok()?;
-            found.extend_from_slice(&file(range)?);
-        }
-        (found.len() as u64 == range.end - range.start).then(|| Bytes::from(found))
-    };
-    let Some(last) = index.record_count().checked_sub(1) else { return };
-    for number in [0, last / 2, last] {
-        let record = index.record(number);
-        assert_eq!(index.locate(number), (number, 0));
-        let Some(field) = record.fields().next() else { panic!("{record:?} has no field") };
-        let range = field.range().expect("all values lie in the shard");
-        assert!(range.end <= index.shard_bytes(), "{record:?}");
-        let parts = index.plan(&manifest.shard(0), std::slice::from_ref(&range));
-        let planned: u64 = parts.iter().map(|part| part.range.end - part.range.start).sum();
-        assert_eq!(planned, range.end - range.start, "{record:?}");
-        let records = index.decode(&[range], &fetched).expect("ArrayRecord is decoded");
-        for (nth, field) in (0..).zip(record.fields()) {
-            assert_eq!(record.field(field.name), Some(field), "{record:?}");
-            // The chunk was fetched, so that it is there, or its damage is known.
-            assert!(!matches!(records.open(number, nth), Err(OpenError::Missing)), "{record:?}");
-        }
-    }
+    footer.index(bytes, &fields, "a.array_record/", 1 << 10)
 }
 
 /// Returns the first blocks of files that `array_record` wrote.

@@ -2,12 +2,14 @@
 
 use spdl_order::{OrderParams, Plan};
 use spdl_shard::{
-    format::format_called,
+    format::{ShardIndex as _, format_called},
     index::{IndexBuilder, RecordIndex, Segments},
     manifest::{BlockFacts, Manifest, ManifestBuilder, ShardFacts},
 };
 use spdl_types::{Fingerprint, SampleId};
 use xxhash_rust::xxh3::xxh3_128;
+
+use crate::indexes::{check_plan, manifest_of, opened};
 
 /// Bytes of the envelope's head and of a manifest's header: `docs/spec/formats.md` and `docs/spec/formats/manifest.md`.
 const HEAD_BYTES: usize = 40;
@@ -179,24 +181,8 @@ pub(crate) fn index_seeds() -> Vec<Vec<u8>> {
 
 /// Checks that a file index that opens can be read from end to end, and that the plan of every field reads its bytes.
 pub(crate) fn file_index(data: &[u8]) {
-    let format = format_called("files").expect("a format");
-    let open = |file: Vec<u8>| {
-        let hash = Fingerprint::of(&file);
-        format.open_index(file.into(), hash)
-    };
-    let _ = open(data.to_vec());
-    let Ok(index) = open(with_checksum(data)) else { return };
-    let mut manifest = ManifestBuilder::new("loose").format(format);
-    let shard = ShardFacts {
-        url: "files-000000".to_owned(),
-        bytes: index.shard_bytes(),
-        etag: None,
-        records: index.record_count(),
-        index_bytes: data.len() as u64,
-        index_hash: Fingerprint(0),
-    };
-    manifest.shard(&shard, &[]).expect("a shard without blocks");
-    let manifest = manifest.finish().expect("a manifest");
+    let Some(index) = opened("files", data) else { return };
+    let manifest = manifest_of("files", &*index);
     let mut end = 0;
     for number in 0..index.record_count() {
         let record = index.record(number);
@@ -204,11 +190,9 @@ pub(crate) fn file_index(data: &[u8]) {
         for field in record.fields() {
             assert_eq!(record.field(field.name), Some(field), "{record:?}");
             let Some(range) = field.range() else { continue };
-            assert!(range.start == end && range.end <= index.shard_bytes(), "{record:?}");
+            assert_eq!(range.start, end, "{record:?}");
             end = range.end;
-            let parts = index.plan(&manifest.shard(0), std::slice::from_ref(&range));
-            let planned: u64 = parts.iter().map(|part| part.range.end - part.range.start).sum();
-            assert_eq!(planned, range.end - range.start, "{record:?}");
+            check_plan(&*index, &manifest, &range);
         }
     }
     assert_eq!(end, index.shard_bytes());

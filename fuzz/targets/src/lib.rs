@@ -11,6 +11,7 @@ mod decode;
 mod files;
 mod formats;
 pub mod heap;
+mod indexes;
 mod input;
 mod layout;
 mod messages;
