@@ -96,7 +96,7 @@ impl Manifest {
     }
 
     fn check_shards(&self) -> Result<(), ManifestError> {
-        let (mut samples, mut records, mut block) = (0_u64, 0_u64, 0_u32);
+        let (mut samples, mut records, mut block, mut bytes) = (0_u64, 0_u64, 0_u32, 0_u64);
         for number in 0..self.sections.shards {
             let entry = self.shard_entry(number);
             let blocks_end = if number + 1 < self.sections.shards {
@@ -124,6 +124,8 @@ impl Manifest {
                 )
             })?;
             records += u64::from(u32_at(entry, 36));
+            let sum = bytes.checked_add(u64_at(entry, 0));
+            bytes = sum.ok_or_else(|| wrong("its shards have more bytes than 64 bits can count"))?;
         }
         ensure(block == self.sections.blocks && samples == self.samples() && records == self.records(), || {
             "its totals are not the sums of its shards".to_owned()

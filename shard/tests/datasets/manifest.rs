@@ -222,6 +222,15 @@ fn a_shard_outside_the_folder_is_refused() {
 }
 
 #[test]
+fn shards_whose_sizes_do_not_add_up_are_refused() {
+    let mut builder = ManifestBuilder::new("x");
+    builder.shard(&shard("a.tar", u64::MAX, 1, None), &[]).unwrap();
+    builder.shard(&shard("b.tar", 1, 1, None), &[]).unwrap();
+    let error = builder.finish().unwrap_err().to_string();
+    assert!(error.contains("more bytes than 64 bits can count"), "{error}");
+}
+
+#[test]
 fn what_contradicts_itself_is_not_written() {
     let with = |blocks: &[BlockFacts]| {
         let mut builder = ManifestBuilder::new("x");
