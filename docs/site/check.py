@@ -139,10 +139,11 @@ class Browser:
         self.chromium("Emulation.setEmulatedMedia", {"features": [scheme]})
 
     def problems(self) -> list[str]:
-        """Returns the errors and warnings in the console since the last call."""
+        """Returns the errors and warnings in the console since the last call, without warnings of fonts that a page asked for early, as rustdoc's pages do."""
         lines = self.command("se/log", {"type": "browser"})
         # Browsers ask for an icon where a page names none, as those of the references do.
-        return [line["message"] for line in lines if line["level"] in ("WARNING", "SEVERE") and "/favicon.ico" not in line["message"]]
+        problems = [line["message"] for line in lines if line["level"] == "SEVERE" or line["level"] == "WARNING" and "A preload for" not in line["message"]]
+        return [problem for problem in problems if "/favicon.ico" not in problem]
 
     def requested(self) -> list[str]:
         """Returns the addresses that were requested since the last call."""
