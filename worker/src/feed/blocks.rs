@@ -21,13 +21,13 @@ use crate::{
 
 const MIB: u64 = 1 << 20;
 
-/// What the blocks that are decoded share.
+/// Limits how many blocks are decoded at once, and in how much memory.
 pub(crate) struct BlockDecoding {
-    /// Each block takes a core.
+    /// One permit for each block that is being decoded, which takes a core.
     cores: Semaphore,
     memory: Arc<DecodeMemory>,
     journal: Arc<Journal>,
-    /// The places in the journal that no block has.
+    /// The free places in the journal.
     places: Mutex<Vec<usize>>,
 }
 
@@ -38,15 +38,15 @@ impl fmt::Debug for BlockDecoding {
 }
 
 impl BlockDecoding {
-    /// Lets as many blocks be decoded at once as there are `cores`. Their places in the journal follow those of as many threads
-    /// that decode samples.
+    /// Lets `cores` blocks be decoded at once. Their places in the journal follow the places of `cores` threads that
+    /// decode samples.
     pub(crate) fn new(cores: usize, memory: Arc<DecodeMemory>, journal: Arc<Journal>) -> Self {
         let places = Mutex::new((cores..2 * cores).collect());
         Self { cores: Semaphore::new(cores), memory, journal, places }
     }
 
-    /// Decodes the records of a block. Where that takes more memory than there may be, or the worker may have died of it, all
-    /// that is left of the block is why it cannot be read.
+    /// Decodes the records of a block. If that would take too much memory, or the worker may have died of it, the
+    /// returned block contains only the reason why it cannot be read.
     pub(crate) async fn decode(self: &Arc<Self>, block: FetchedBlock, index: IndexHold) -> BlockContent {
         let _core = self.cores.acquire().await.expect("the semaphore is never closed");
         let decoding = self.clone();
@@ -120,7 +120,7 @@ impl Drop for BlockMark<'_> {
 /// A block that cannot be read.
 #[derive(Debug)]
 struct UnreadBlock {
-    /// Why, as words that follow the name of a field.
+    /// The reason, in words that follow the name of a field.
     problem: String,
 }
 

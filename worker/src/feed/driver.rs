@@ -51,14 +51,14 @@ pub(super) struct Feed {
     /// Whether any sample was decoded.
     pub(super) has_good: AtomicBool,
     pub(super) work: FeedWork,
-    /// What helpers are asked with; `None` if samples are not lent.
+    /// The job as helpers need it; `None` if samples are not lent.
     pub(super) lent: Option<LentJob>,
     /// Shares decoded samples with feeds of other sessions; `None` if it does not.
     pub(super) sharing: Option<SharingMember>,
     pub(super) parts: PartReads,
 }
 
-/// What is done for a batch.
+/// The work that a feed does for each batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FeedWork {
     /// Everything.
@@ -104,7 +104,8 @@ impl FeedDriver {
     /// Carries out the core's effects until the end of the stream.
     async fn feed(&self, from: Position, mut freed: mpsc::UnboundedReceiver<u32>) -> Result<FeedEvent, FeedError> {
         let feed = Arc::new(self.open_counted().await?);
-        // The dataset is open before the first request for a block: if that fails, it is not the dataset that is waited for.
+        // The phase changes before the first request for a block: a rank that waits for that request does not wait for
+        // its dataset to be opened.
         self.progress.enter(FeedPhase::Filling);
         let mut read_ahead = self.resources.tuning.read_ahead();
         let steps = *read_ahead.borrow_and_update();
@@ -117,8 +118,8 @@ impl FeedDriver {
         let mut planned = PlannedBatches::new(feed.clone());
         let mut filling = FuturesUnordered::new();
         let mut done = BTreeMap::new();
-        // The first batch that is not filled. A batch with ragged values is filled once all before it are: until then they can
-        // take its room.
+        // Sends the number of the first batch that is not filled. A batch with ragged values counts as filled only once
+        // all batches before it are: until then they can take its room.
         let (turn, next) = watch::channel(0);
         loop {
             while let Some(effect) = core.poll_effect() {
@@ -197,7 +198,7 @@ impl FeedDriver {
         if self.work == FeedWork::All {
             let functions = self.prepare_functions().await?;
             let lease = self.load_functions().await?;
-            // Without them, a helper or another job may have other functions of the same names.
+            // Without digests, a helper or another job may have other functions of the same names.
             has_digests = lease.as_ref().is_none_or(|lease| lease.has_digests());
             decoder = decoder.with_functions(lease, functions);
         }
@@ -212,7 +213,7 @@ impl FeedDriver {
                 describe,
             }
         });
-        // Numbers that formats have at hand are copied as fast as what is kept.
+        // Numbers that formats have at hand are copied as fast as shared samples would be.
         let may_share = self.work == FeedWork::All && has_digests && !decoder.takes_only_numbers();
         let sharing = may_share.then(|| resources.sharing.join(session.id, &session.job, layout)).flatten();
         Ok(Feed {
@@ -261,7 +262,7 @@ impl FeedDriver {
     }
 }
 
-/// Sweeps what ranks share once; `None` if this one shares nothing.
+/// Sweeps the shared samples once; returns `None` if this rank shares nothing.
 async fn sweep(feed: &Feed) -> Option<()> {
     shared(feed)?.sweep().await;
     Some(())

@@ -2,8 +2,8 @@
 //! being decoded at several deaths of the worker in a row is quarantined, a sample as a bad sample and a block with all of its
 //! samples, so that it does not kill one worker after another.
 //!
-//! Each that is being decoded has a mark at a place of its own in the file. Marks are never synced: the page cache survives
-//! the process, and what crashes the whole machine is out of scope.
+//! Each sample or block that is being decoded has a mark at a place of its own in the file. Marks are never synced: the
+//! page cache survives the process, and what crashes the whole machine is out of scope.
 
 use std::{
     collections::HashMap,
@@ -105,7 +105,7 @@ impl Journal {
         Ok(Self { file: Some(file), is_closed: AtomicBool::new(false), suspects: Mutex::new(suspects) })
     }
 
-    /// Returns whether there is anything that is not treated as usual.
+    /// Returns whether any sample or block is suspected.
     pub(crate) fn has_suspects(&self) -> bool {
         !self.suspects.lock().deaths.is_empty()
     }
@@ -119,11 +119,11 @@ impl Journal {
         }
     }
 
-    /// Marks at place number `place` that this is being decoded, or, with `None`, nothing.
+    /// Writes the mark at place number `place`: `unit` is being decoded, or, with `None`, nothing is.
     pub(crate) fn mark(&self, place: usize, unit: Option<InDecoding>) {
         let Some(file) = self.file.as_ref().filter(|_| !self.is_closed.load(Relaxed)) else { return };
         let mark = unit.map_or([0; MARK_BYTES], marked);
-        // What cannot be marked is decoded, too.
+        // If the mark cannot be written, the sample or block is decoded without one.
         let _ = file.write_all_at(&mark, (place * MARK_BYTES) as u64);
     }
 

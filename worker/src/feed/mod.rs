@@ -183,7 +183,8 @@ impl RankFeed {
         Self::start_with(resources, request, FeedWork::All)
     }
 
-    /// Does the same as [`start`](Self::start), and decodes nothing: all entries are masked. Shows what a store gives.
+    /// Starts a feed like [`start`](Self::start) that only fetches and decodes nothing: all entries are masked. It
+    /// measures what the store delivers.
     ///
     /// # Errors
     /// Those of [`start`](Self::start).

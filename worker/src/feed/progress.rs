@@ -37,7 +37,7 @@ struct Waits {
     phase: (FeedPhase, Instant),
     /// The wait of each batch, by the batch's sequence number.
     batches: BTreeMap<u64, (Wait, Instant)>,
-    /// What the stages know of the rank.
+    /// The rank's activity, as it was last reported to the stages.
     activity: RankActivity,
     /// The slots as units of a stage; `None` once the rank is gone.
     slots: Option<HandedSlots>,
@@ -112,7 +112,7 @@ impl FeedProgress {
         });
     }
 
-    /// Changes the waits, and reports to the stages what follows from it.
+    /// Changes the waits, and reports the activity that follows from them to the stages.
     fn change(&self, change: impl FnOnce(&mut Waits)) {
         let mut waits = self.waits.lock();
         change(&mut waits);

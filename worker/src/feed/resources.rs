@@ -89,7 +89,7 @@ pub struct Access {
     pub tuning: TuningSettings,
     /// Whether ranks of different sessions share decoded samples. Default: they do, where it pays.
     pub sharing: SampleSharing,
-    /// Whether of large scalable pictures no more is read than crops need, and nothing of it is kept. Default: blocks are read whole.
+    /// Reads only the parts of large scalable pictures that crops need, uncached. Default: blocks are read whole.
     pub reads_parts: bool,
     /// The file that records which samples are being decoded, for the next process after this one dies of a sample; a
     /// second file lies beside it. Default: none.
@@ -105,7 +105,7 @@ impl Resources {
         Self::with_access(name, budget, Access::default())
     }
 
-    /// Does the same as [`new`](Self::new), with the given access to stores, functions and the journal.
+    /// Creates the resources as [`new`](Self::new) does, with the given access to stores, functions and the journal.
     ///
     /// # Errors
     /// [`FeedError::Threads`] if the system starts no threads.
@@ -176,7 +176,7 @@ impl Resources {
         Ok(self.transforms.check()?)
     }
 
-    /// Sets the digests of the sources of a job's Python functions that can be found here, as far as they are not set.
+    /// Sets the missing digests of a job's Python functions, as far as their sources can be found here.
     pub async fn find_sources(&self, mut file: JobFile) -> JobFile {
         if file.sources().all(|(_, digest)| digest.is_some()) {
             return file;
@@ -345,7 +345,7 @@ impl Resources {
         }
     }
 
-    /// Returns the error of a rank that needs a batch for which what trainers have leaves no room.
+    /// Returns the error of a rank whose next batch has no room beside the batches that trainers hold.
     pub(super) fn no_room(&self, job: &str, rank: u32, NoRoom { needed_bytes, left_bytes }: NoRoom) -> FeedError {
         let slab_bytes = self.slab_bytes();
         FeedError::NoRoom {

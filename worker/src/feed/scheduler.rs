@@ -28,8 +28,8 @@ pub(crate) struct DecodeCandidate {
 
 /// A policy that chooses which batch is decoded next.
 pub(crate) trait SchedulingPolicy: fmt::Debug + Send + Sync {
-    /// Returns the index of the batch to decode next; `None` only if there is no candidate. May let the batch take the
-    /// turn of another one by an exchange of their tickets.
+    /// Returns the index of the batch to decode next; `None` only if there is no candidate. May exchange the tickets of
+    /// two batches, so that one takes the other's place in the queue.
     fn choose(&self, candidates: &mut [DecodeCandidate]) -> Option<usize>;
 }
 
@@ -92,7 +92,7 @@ struct WaitingBatch {
 enum Lead {
     /// That of a rank, to batch number `sequence`.
     OfRank { progress: Arc<FeedProgress>, sequence: u64 },
-    /// It is for another worker, and comes after all ranks of this one.
+    /// The batch is for another worker, and comes after those of all ranks of this worker.
     Last,
 }
 

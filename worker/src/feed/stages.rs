@@ -1,4 +1,4 @@
-//! The stages of the feeds, what a unit of each is, and what units wait for that have nothing to do.
+//! The stages of the feeds: what a unit of each stage is, and what its idle units wait for.
 //!
 //! | stage | a unit | busy | waits for input | waits for output | throttled |
 //! |---|---|---|---|---|---|
@@ -82,14 +82,14 @@ impl FeedStages {
         self.all().into_iter().for_each(|stage| stage.units().record(capacity, now));
     }
 
-    /// Ends the recording and returns what the stages did that have had a unit.
+    /// Ends the recording and returns the intervals of all stages that have had a unit.
     pub(crate) fn take_recordings(&self) -> Vec<(Stage, Recording)> {
         let now = Instant::now();
         let used = self.all().into_iter().filter(|stage| stage.is_used());
         used.filter_map(|stage| Some((stage.stage().clone(), stage.units().take_recording(now)?))).collect()
     }
 
-    /// Takes in a change of what a rank does.
+    /// Updates the idle units after a change of a rank's activity.
     pub(crate) fn change(&self, before: RankActivity, after: RankActivity) {
         if before == after {
             return;
@@ -101,7 +101,8 @@ impl FeedStages {
         ranks.ready = ranks.ready + after.ready - before.ready;
         let waits_for = |is_output| if is_output { UnitState::Output } else { UnitState::Input };
         let now = Instant::now();
-        // A batch that waits for bytes needs none of these: no more may be read, or no sample is there.
+        // While a batch waits for bytes, idle units wait for input: no more may be read, or no sample can be decoded
+        // yet.
         let idle_as = waits_for(ranks.fed > 0 && ranks.awaiting_bytes == 0);
         self.fetch.units().set_idle(idle_as, now);
         self.decode.units().set_idle(idle_as, now);
@@ -166,7 +167,7 @@ pub(crate) struct DecodeThreads {
 #[derive(Debug)]
 struct DecodeThread {
     unit: UnitGroup,
-    /// Its CPU time that is counted.
+    /// The part of its CPU time that has been counted.
     cpu_ns: AtomicU64,
     pace: Mutex<Pace>,
 }
@@ -174,7 +175,7 @@ struct DecodeThread {
 #[derive(Debug)]
 struct Pace {
     owed: OwedPause,
-    /// Whether there is something to decode for which it is not due yet.
+    /// Whether the thread has left a batch to pause, while the batch still has samples for it.
     is_parked: bool,
 }
 
@@ -210,8 +211,8 @@ impl DecodeThreads {
         DecodingThread { all: self, number, item_since: now, cpu_read: now, left_as: UnitState::Idle }
     }
 
-    /// Notes that nothing waits any more for thread number `number`, which was [parked](DecodingThread::park), or that its pause is
-    /// over.
+    /// Notes that no batch waits any more for thread number `number`, which was [parked](DecodingThread::park), or that
+    /// its pause is over.
     pub(crate) fn unpark(&self, number: usize) {
         let thread = &self.threads[number];
         let mut pace = thread.pace.lock();
@@ -228,7 +229,7 @@ pub(crate) struct DecodingThread<'t> {
     number: usize,
     item_since: Instant,
     cpu_read: Instant,
-    /// What it is once this value is dropped.
+    /// The state of the thread once this value is dropped.
     left_as: UnitState,
 }
 

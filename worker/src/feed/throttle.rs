@@ -44,7 +44,7 @@ impl OwedPause {
         self.owed.is_zero()
     }
 
-    /// Returns what is left at `now`, between two items, if it is long enough for a pause.
+    /// Returns the rest of the pause at `now`, between two items, if it is long enough to sleep for.
     pub(crate) fn due(&self, now: Instant) -> Option<Duration> {
         let left = self.left(now);
         (left >= MIN_PAUSE).then_some(left)

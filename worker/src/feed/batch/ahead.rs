@@ -1,5 +1,5 @@
-//! The batches of a rank that are planned ahead of their filling: their blocks are fetched, and their samples announced to those
-//! that share them.
+//! Plans the batches of a rank before they are filled: starts to fetch their blocks, and announces their samples to the
+//! ranks that share them.
 
 use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc};
 
@@ -13,7 +13,8 @@ use crate::{
     fetch::WorkingWindow,
 };
 
-/// A rank announces more steps until it has announced as many samples, so that none takes long to plan.
+/// A call announces steps beyond the planned ones only until it has announced this many samples, so that no call takes
+/// long.
 const ANNOUNCED_AT_ONCE: u64 = 1024;
 
 /// The batches of a rank that are planned and not being filled yet.
@@ -64,15 +65,15 @@ impl PlannedBatches {
 /// The steps whose samples a rank has announced to those that share with it.
 #[derive(Debug, Default)]
 struct AnnouncedSteps {
-    /// Where the next step begins that is not announced.
+    /// Start of the first step that is not announced yet.
     to: Position,
-    /// Where each of them begins, and the number of its samples.
+    /// The start of each announced step, and the number of its samples.
     steps: VecDeque<(Position, u64)>,
     samples: u64,
 }
 
 impl AnnouncedSteps {
-    /// Announces the steps that are planned, which begin in `planned`, and steps after them.
+    /// Announces the planned steps, whose starts lie in `planned`, and some steps after them.
     fn advance(&mut self, feed: &Feed, member: &SharingMember, planned: RangeInclusive<Position>) {
         let (oldest, newest) = planned.into_inner();
         while let Some((_, samples)) = self.steps.pop_front_if(|(begin, _)| *begin < oldest) {

@@ -1,4 +1,5 @@
-//! Where a batch is made: its slot, the values of ragged columns beside it, and the places of samples in both.
+//! The memory that a batch is made in: its slot, the values of ragged columns beside it, and the places of samples in
+//! both.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -19,21 +20,21 @@ use crate::{
     fetch::BlockBytes,
 };
 
-/// The slot that is being filled, and the values of ragged columns, which are written once the whole batch is decoded, as
-/// each begins where the one before it ends.
+/// The slot that is being filled, and the values of ragged columns. These are written to the slot once the whole batch
+/// is decoded, as each value begins where the one before it ends.
 #[derive(Debug)]
 pub(super) struct BatchBuffer {
     slot: SlotMut,
     room: Option<Arc<BatchRoom>>,
     /// Values by column, then by entry; empty for fixed columns.
     ragged: Vec<Vec<Bytes>>,
-    /// Blocks that values are parts of.
+    /// Blocks that contain some of the values.
     blocks: Vec<BlockBytes>,
     entries: usize,
     partners: Partners,
 }
 
-/// Samples that are decoded because others are mixed with them, and that are not part of the batch.
+/// Samples that are decoded only because samples of the batch are mixed with them.
 #[derive(Debug)]
 struct Partners {
     entries: Vec<Entry>,
@@ -47,7 +48,7 @@ struct Partners {
 pub(super) struct SamplePlace<'a> {
     pub(super) entry: &'a mut Entry,
     pub(super) room: Option<&'a BatchRoom>,
-    /// Whether it lies beside the slot: only its fixed columns are mixed.
+    /// Whether the sample is a partner, which lies beside the slot; only its fixed columns are mixed.
     is_partner: bool,
     /// One for each column.
     pub(super) targets: SmallVec<[FieldTarget<'a>; 4]>,
@@ -77,8 +78,8 @@ fn ragged_values(layout: &Layout, entries: usize) -> Vec<Vec<Bytes>> {
 }
 
 impl BatchBuffer {
-    /// Creates the buffer of a batch with `entries` entries, of which the `invalid` ones hold no sample. The entries after those
-    /// of the batch are `partners`.
+    /// Creates the buffer of a batch with `entries` entries. Its `invalid` entries hold no sample, and the `partners`
+    /// have entries of their own after those of the batch.
     pub(super) fn new(
         layout: &Layout,
         slot: SlotMut,
@@ -103,7 +104,7 @@ impl BatchBuffer {
         layout.split(&mut self.slot, self.entries)
     }
 
-    /// Returns the places of all entries, each with those of its columns; after them those of the partners.
+    /// Returns the places of all entries of the batch, then those of the partners, each with its columns.
     pub(super) fn places(&mut self, layout: &Layout) -> Vec<Option<SamplePlace<'_>>> {
         let parts = layout.split(&mut self.slot, self.entries);
         let (partners, room) = (&mut self.partners, self.room.as_deref());
@@ -129,7 +130,7 @@ impl BatchBuffer {
         places
     }
 
-    /// Keeps the blocks of groups that are decoded, because values of ragged columns are parts of them.
+    /// Keeps the blocks of decoded groups in memory, because values of ragged columns may be slices of them.
     pub(super) fn hold(&mut self, groups: Vec<FetchedGroup>) {
         if self.ragged.iter().any(|values| !values.is_empty()) {
             self.blocks.extend(groups.into_iter().filter(FetchedGroup::is_held).map(FetchedGroup::into_bytes));
@@ -176,8 +177,9 @@ impl SamplePlace<'_> {
         feed.has_good.store(true, Ordering::Relaxed);
     }
 
-    /// Completes the entry of a decoded sample. Values that are parts of its block stay that if the block `is_held` until the
-    /// batch is filled. Those for which there is no room are dropped: the batch starts again.
+    /// Completes the entry of a decoded sample. Values that are slices of its block stay slices if the block `is_held`
+    /// until the batch is filled, and are copied otherwise. Values for which there is no room are dropped: the batch
+    /// starts again.
     pub(super) fn keep(&mut self, sample: &BatchSample, is_held: bool) {
         for target in &mut self.targets {
             let FieldTarget::Ragged(value) = target else { continue };
@@ -191,7 +193,7 @@ impl SamplePlace<'_> {
             if !has_room {
                 **value = Bytes::new();
             } else if is_part && !is_held {
-                // A part of a block would keep the whole block in memory, outside the budget.
+                // A slice of a block would keep the whole block in memory, outside the budget.
                 **value = Bytes::copy_from_slice(value);
             }
         }

@@ -50,9 +50,9 @@ pub(super) enum Reason {
     Quarantined { deaths: u32 },
     /// The bytes are not those that the index describes.
     WrongBytes { field: String, expected: u32, actual: u32 },
-    /// The bytes are right, but not what the dataset's format has there.
+    /// The bytes match the index, but the dataset's format forbids them there.
     Malformed { field: String, problem: String },
-    /// The bytes do not decode to the record; `checksum` is theirs.
+    /// The bytes do not decode to the record; `checksum` is the checksum of these bytes.
     Damaged { field: String, problem: Arc<str>, checksum: u32 },
 }
 
@@ -81,20 +81,20 @@ pub(super) struct LeftSamples {
     pub(super) awaited: Vec<BatchSample>,
 }
 
-/// Returns what the rank shares samples with; `None` if no other session has any of its columns.
+/// Returns the rank's membership in sample sharing; `None` if no other session has any of its columns.
 pub(in crate::feed) fn shared(feed: &Feed) -> Option<&SharingMember> {
     feed.sharing.as_ref().filter(|member| member.is_met())
 }
 
-/// Returns what the rank shares a sample with. One that may have ended the worker is not shared.
+/// Returns the membership through which a sample is shared; `None` also for a sample that may have ended the worker.
 pub(super) fn shared_for<'f>(feed: &'f Feed, sample: &BatchSample) -> Option<&'f SharingMember> {
     let is_suspect = || feed.resources.journal.suspicion(unit(feed, sample.id)) != Suspicion::None;
     shared(feed).filter(|_| !is_suspect())
 }
 
-/// Decodes samples, a part of `batch`, into the buffer: those that [`gather`] leaves one by one, large ones
-/// first, so that no thread starts a large one last. Must not run on a decoding thread: rayon would let the blocked thread steal another batch's samples
-/// and delay this batch until that one is done.
+/// Decodes some samples of `batch` into the buffer. [`gather`] copies what it can; the others are decoded one by one,
+/// large ones first, so that no thread starts a large one last. Must not run on a decoding thread: rayon would let the
+/// blocked thread steal another batch's samples and delay this batch until that one is done.
 pub(super) fn decode_samples(
     feed: &Feed,
     batch: BatchId,
@@ -143,7 +143,7 @@ pub(super) fn decode_samples(
         }
     });
     let mut left = left.into_inner();
-    // Sorted by entry, so that the first error of the batch is reported whichever was decoded first.
+    // Sorted by entry, so that the error that is reported does not depend on which sample was decoded first.
     left.undecoded.sort_unstable_by_key(|undecoded| undecoded.sample.entry);
     left
 }
@@ -157,7 +157,7 @@ pub(super) struct QueuedSample<'q> {
     pub(super) has_permit: bool,
 }
 
-/// What the decoding threads of this process share of a batch.
+/// The part of a batch's decoding that this process's own threads do, shared by them.
 struct OwnThreads<'t, 'q> {
     feed: &'t Feed,
     batch: BatchId,
@@ -193,7 +193,7 @@ impl OwnThreads<'_, '_> {
             if !feed.progress.is_cancelled()
                 && let Some(pause) = thread.due()
             {
-                // Meanwhile helpers decode these samples, and the thread those of other batches.
+                // During the pause, helpers decode these samples, and the thread may decode those of other batches.
                 match parking.enter(thread, Instant::now() + pause) {
                     Ok(()) => break,
                     Err(stays) => thread = stays,
@@ -244,7 +244,7 @@ fn mark(feed: &Feed, sample: Option<SampleId>) {
     feed.resources.journal.mark(thread_index(feed), sample.map(|sample| unit(feed, sample)));
 }
 
-/// Returns what the journal knows a sample by.
+/// Returns the key of a sample in the journal.
 pub(super) const fn unit(feed: &Feed, sample: SampleId) -> InDecoding {
     InDecoding::sample(feed.job_fingerprint, sample)
 }
@@ -253,9 +253,9 @@ pub(super) fn thread_index(feed: &Feed) -> usize {
     feed.resources.pool.current_thread_index().expect("a decoding thread")
 }
 
-/// What became of a sample.
+/// The result of decoding one sample.
 enum Outcome {
-    /// It is in its place. Has the bytes of the fields that were read for it.
+    /// The sample is in its place; carries the number of bytes of the fields that were read for it.
     Written(u64),
     Undecoded(Box<Undecoded>),
     /// Another rank is decoding it.
@@ -285,8 +285,8 @@ fn decode_or_take(feed: &Feed, group: &FetchedGroup, found: &FoundSample, place:
     }
 }
 
-/// Decodes one sample into its place, but for the parts of it that are kept already, and keeps those that others want. Returns the
-/// bytes of the fields that were read, or the sample if it was not decoded.
+/// Decodes one sample into its place, copies the parts of it that are kept already, and keeps those that other ranks
+/// want. Returns the number of bytes of the fields that were read, or the sample if it was not decoded.
 fn decode_sample(
     feed: &Feed,
     group: &FetchedGroup,
@@ -338,7 +338,7 @@ fn decode_sample(
             place.mask(sample);
             undecoded(Reason::Bad(feed.decoder.malformed(&field, &problem)))
         }
-        // The decoder saw a field that is missing, so its result means nothing.
+        // The decoder took a field that cannot be opened for a missing one, so its result means nothing.
         (Some(wrong), _) => undecoded(wrong),
     }
 }
@@ -347,7 +347,7 @@ fn decode_sample(
 struct GroupFields<'g> {
     group: &'g FetchedGroup,
     record: Record<'g>,
-    /// Why a field cannot be opened, for the last one that cannot.
+    /// The reason why a field cannot be opened; of several such fields, that of the last.
     wrong: Cell<Option<Reason>>,
     read_bytes: Cell<u64>,
 }

@@ -72,7 +72,7 @@ impl Filling {
             tokio::select! {
                 Some(group) = self.fetching.next() => self.fetched(group?),
                 Some(sample) = self.awaiting.next() => self.fetch(smallvec![sample]),
-                // Samples that are being decoded are done soon.
+                // Samples that are being decoded will be done soon, so they are not interrupted.
                 () = revoked(room.as_deref()), if decoding.is_none() => {
                     return Ok(idle.expect("nothing is being decoded"));
                 }
@@ -89,7 +89,7 @@ impl Filling {
 
     pub(super) fn fetch(&mut self, mut group: Group) {
         if shared(&self.feed).is_some() {
-            // No block is read for a sample that is kept.
+            // Blocks are read only for samples that are not kept.
             let kept = |sample: &BatchSample| shared_for(&self.feed, sample)?.kept(sample.draw());
             group.retain(|sample| match kept(sample) {
                 Some(kept) => {
@@ -111,7 +111,7 @@ impl Filling {
         }
     }
 
-    /// Fetches a block whose bytes were wrong again, after a random delay: the cause may be temporary.
+    /// Fetches a block again whose bytes were wrong, after a random delay, as the cause may be temporary.
     pub(super) fn fetch_again(&mut self, group: Group) {
         let fetches = group.iter().map(|sample| sample.wrong.fetches).max().unwrap_or(1);
         let backoff = self.feed.resources.fetcher.requests().retry().backoff();

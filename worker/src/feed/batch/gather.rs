@@ -33,7 +33,7 @@ struct Picks<'g> {
     /// The picks of each group.
     groups: Vec<(&'g FetchedGroup, Range<usize>)>,
     picks: Vec<Pick>,
-    /// For each pick whether a value is not at hand, or does not fit.
+    /// For each pick whether it has to be decoded on its own, as a value is not at hand or does not fit.
     is_left: Vec<AtomicBool>,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn gather<'g>(
 ) -> Vec<(&'g FetchedGroup, &'g FoundSample)> {
     let all = || groups.iter().flat_map(|group| group.samples().iter().map(move |found| (group, found)));
     let resources = &feed.resources;
-    // A sample that may end the worker is decoded with a mark in the journal.
+    // A sample that may end the worker has to be marked in the journal, which only decoding one by one does.
     if feed.work == FeedWork::Fetch || !feed.decoder.takes_only_numbers() || resources.journal.has_suspects() {
         return all().collect();
     }
@@ -114,7 +114,7 @@ impl<'g> Picks<'g> {
         for (group, range) in &self.groups {
             let mut at = range.start;
             while at < range.end {
-                // Samples are sorted, so that those of a run follow each other.
+                // Samples are sorted, so that those whose records lie in one run follow each other.
                 let run = group.numbers(self.picks[at].record, number);
                 let records = run.as_ref().map_or(0..0, |run| run.records.clone());
                 let picks = &self.picks[at..range.end];

@@ -22,7 +22,7 @@ use crate::{
     fetch::BlockHold,
 };
 
-/// Number of blocks that the samples come from at least, so that they are typical of the dataset.
+/// The samples come from at least this many blocks, so that they are typical of the dataset.
 const MIN_BLOCKS: u64 = 8;
 
 /// Samples of a job with their bytes in memory, which can be decoded over and over.
@@ -79,7 +79,7 @@ fn spread(manifest: &Manifest, wanted: u32) -> Vec<Group> {
     let taken = u64::from(wanted).div_ceil(per_block).max(MIN_BLOCKS).min(all);
     let number = |index: u64| u32::try_from(index * all / taken).expect("below the number of blocks");
     let mut blocks: Vec<_> = (0..taken).map(number).map(|number| (number, manifest.block(number))).collect();
-    // What small blocks lack, large ones give.
+    // Small blocks come first, so that large ones make up for the samples that small ones lack.
     blocks.sort_by_key(|(_, block)| block.samples);
     let mut entries = 0..wanted;
     let mut groups = Vec::new();
@@ -98,8 +98,8 @@ fn spread(manifest: &Manifest, wanted: u32) -> Vec<Group> {
     groups
 }
 
-/// Starts to fetch the blocks of the groups. Drops the groups whose block has no room in memory, all but the first: what
-/// is fetched for one use is limited, and a group keeps its bytes.
+/// Starts to fetch the blocks of the groups. Drops every group but the first whose block has no room in memory: a group
+/// keeps its bytes, and memory for bytes that are fetched for one use is limited.
 fn hold(feed: &Feed, groups: Vec<Group>) -> (Vec<Group>, Vec<BlockHold>) {
     let (mut kept, mut holds) = (Vec::new(), Vec::new());
     for group in groups {

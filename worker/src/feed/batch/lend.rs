@@ -1,7 +1,8 @@
 //! Lends samples of a batch to helpers while this process's own threads decode from the same queue.
 //!
-//! A helper is asked for a chunk only while the queue is longer than the time that it takes. What it does not decode goes back to
-//! this process's threads, and is not lent again.
+//! A helper is asked for a chunk only while this process's own threads would need longer for all queued samples than
+//! the helper for the chunk. Samples that a helper does not decode go back to this process's threads, and are not lent
+//! again.
 
 use std::{sync::atomic::Ordering, time::Instant};
 
@@ -27,9 +28,9 @@ use crate::{
     help::{AskHelper, DecodedSamples, HelpAnswer, HelpTurn, LentJob, Queue},
 };
 
-/// A chunk is complete from this many bytes on, of fields and of columns.
+/// A chunk gets no more samples once its fields or its columns have this many bytes.
 const CHUNK_BYTES: u64 = 4 << 20;
-/// Maximum bytes of a sample that is lent, of its fields or its columns.
+/// A sample is lent only if neither its fields nor its columns have more bytes than this.
 const MAX_SAMPLE_BYTES: u64 = MAX_BYTES / 4;
 
 /// The queues of a batch that is being decoded.
@@ -40,7 +41,7 @@ pub(super) struct Queues<'q> {
     pub(super) own: Worker<QueuedSample<'q>>,
 }
 
-/// Samples that a helper is asked for, and where their columns go.
+/// Samples that one request to a helper contains, and where their columns go.
 struct Chunk<'q> {
     samples: Vec<QueuedSample<'q>>,
     stored: Vec<StoredSample>,
@@ -49,8 +50,8 @@ struct Chunk<'q> {
     held_bytes: u64,
 }
 
-/// The decoding threads that left a batch because they have to pause for the budget of cores. `None` while no lender starts them again:
-/// then they sleep in the batch.
+/// The decoding threads that left a batch because they have to pause for the budget of cores. `None` while no lender
+/// would start them again: then they sleep inside the batch.
 #[derive(Debug, Default)]
 pub(super) struct Parking(Mutex<Option<Vec<ParkedThread>>>);
 
@@ -61,12 +62,12 @@ pub(super) struct ParkedThread {
 }
 
 impl Parking {
-    /// Returns a parking that a lender looks after.
+    /// Returns a parking whose threads a lender starts again.
     pub(super) fn open() -> Self {
         Self(Mutex::new(Some(Vec::new())))
     }
 
-    /// Lets a thread leave until its pause is over. Returns it if it may not.
+    /// Lets a thread leave until its pause is over, or returns the thread if the parking is closed.
     pub(super) fn enter<'t>(&self, thread: DecodingThread<'t>, until: Instant) -> Result<(), DecodingThread<'t>> {
         let mut threads = self.0.lock();
         let Some(threads) = threads.as_mut() else { return Err(thread) };
@@ -85,13 +86,13 @@ impl Parking {
         self.0.lock().iter().flatten().map(|thread| thread.until).min()
     }
 
-    /// Lets no thread leave any more; returns those that have left.
+    /// Closes the parking and returns the threads that have left.
     pub(super) fn close(&self) -> Vec<ParkedThread> {
         self.0.lock().take().unwrap_or_default()
     }
 }
 
-/// How a batch is lent.
+/// Lends the samples of one batch to helpers.
 pub(super) struct Lender<'l> {
     feed: &'l Feed,
     job: &'l LentJob,
@@ -101,17 +102,18 @@ pub(super) struct Lender<'l> {
 }
 
 impl<'l> Lender<'l> {
-    /// Returns how the batch is lent; `None` if it is not.
+    /// Returns the lender of a batch; `None` if the batch is not lent.
     pub(super) fn new(feed: &'l Feed, batch: BatchId, permit: &'l DecodePermit) -> Option<Self> {
         let (job, links) = feed.lent.as_ref().zip(feed.resources.helpers.links())?;
         (feed.work == FeedWork::All).then_some(Self { feed, job, links, batch, permit })
     }
 
-    /// Lends samples until none is left to lend and all that were lent are back. `more` starts another thread of this process; `idle`
-    /// is notified when one has left. Blocks the calling thread, which may not be one of the runtime's own.
+    /// Lends samples until none is left to lend and every helper has answered. `more` starts another thread of this
+    /// process; a thread that has left notifies `idle`. Blocks the calling thread, which may not be one of the
+    /// runtime's own.
     pub(super) fn run(&self, queues: &Queues<'_>, parking: &Parking, idle: &Notify, more: impl Fn()) {
         Handle::current().block_on(self.lend(queues, parking, idle, &more));
-        // What is left is for this process's threads.
+        // This process's threads decode the rest.
         self.call_back(parking.close(), queues, &more);
     }
 
@@ -172,19 +174,19 @@ impl<'l> Lender<'l> {
         }
     }
 
-    /// Takes up to `most` samples from the shared queue. Those that cannot be lent go to the other one.
+    /// Takes up to `most` samples from the shared queue, and moves those that cannot be lent to the own queue.
     fn take_chunk<'q>(&self, most: usize, queues: &Queues<'q>) -> Chunk<'q> {
         let mut chunk = Chunk { samples: Vec::new(), stored: Vec::new(), bytes: Vec::new(), held_bytes: 0 };
         let (mut fields, mut columns) = (0, 0);
         while chunk.samples.len() < most && fields.max(columns) < CHUNK_BYTES {
             let Some(mut sample) = queues.shared.pop() else { break };
-            // What another rank has decoded, or is decoding, is copied here.
+            // A sample that another rank has decoded, or is decoding, is copied here.
             let is_shared = shared(self.feed).is_some_and(|member| member.is_kept(sample.found.sample.draw(), true));
             let Some((stored, bytes)) = self.stored(&sample).filter(|_| !is_shared) else {
                 queues.own.push(sample);
                 continue;
             };
-            // It takes no thread of this process, which others may have.
+            // A lent sample takes no thread of this process, so other batches may have its part of the permit.
             self.permit.finish(1);
             sample.has_permit = false;
             fields += stored.fields.iter().map(|field| field.bytes).sum::<u64>();
@@ -197,7 +199,7 @@ impl<'l> Lender<'l> {
         chunk
     }
 
-    /// Returns a sample as it is sent; `None` if it has to be decoded here.
+    /// Returns a sample in the form in which it is sent; `None` if it has to be decoded here.
     fn stored(&self, QueuedSample { group, found, .. }: &QueuedSample<'_>) -> Option<(StoredSample, Vec<Bytes>)> {
         let (feed, job, sample) = (self.feed, self.job, &found.sample);
         let is_suspect = feed.resources.journal.suspicion(unit(feed, sample.id)) != Suspicion::None;
@@ -207,11 +209,11 @@ impl<'l> Lender<'l> {
         let record = group.record(found);
         let (mut fields, mut bytes) = (Vec::new(), Vec::new());
         for (number, name) in (0..).zip(&feed.fields) {
-            // Wrong bytes are fetched again, which is decided here.
+            // Only this process can have wrong bytes fetched again, so such a sample stays here.
             let Some(value) = group.field(&record, name).ok()? else { continue };
             let size = value.size() as u64;
             let value = match value {
-                // What it becomes is more than a helper reserves memory for.
+                // A helper does not reserve memory for what the file becomes when it is decompressed.
                 FieldValue::One(Content::File(file)) if is_compressed(name, &file) => return None,
                 FieldValue::One(Content::File(file)) => {
                     bytes.push(file);
@@ -235,7 +237,7 @@ impl<'l> Lender<'l> {
         (fields_bytes.max(job.sizes.bytes_of(&stored.fields)) <= MAX_SAMPLE_BYTES).then_some((stored, bytes))
     }
 
-    /// Asks for a chunk, writes what comes, and returns the samples that did not.
+    /// Asks a helper for a chunk, writes what it returns, and returns the samples that it did not decode.
     async fn ask<'q>(
         &self,
         turn: HelpTurn<'_>,

@@ -1,5 +1,5 @@
-//! Mixes the samples of a batch in pairs, once all are decoded: both change where they are. A partner that is no sample of the
-//! batch is decoded beside it.
+//! Mixes the samples of a batch in pairs, in place, once all are decoded. A partner that is no sample of the batch is
+//! decoded beside it.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub(super) struct MixedPair {
     methods: [Option<MixMethod>; 2],
 }
 
-/// What is mixed in a batch.
+/// The pairs of a batch's samples that are mixed, and the partners from outside the batch.
 #[derive(Debug, Default)]
 pub(super) struct PlannedMixes {
     pub(super) pairs: Vec<MixedPair>,
@@ -80,7 +80,7 @@ impl Mixer {
     pub(super) fn plan(&self, feed: &Feed, items: &[Item]) -> PlannedMixes {
         let samples = feed.plan.samples();
         let mut mixes = PlannedMixes::default();
-        // Padding repeats samples of the epoch; what is in the batch twice gets a partner of its own.
+        // Padding repeats samples of the epoch; the second copy of a sample in a batch gets a partner of its own.
         let mut in_batch = BTreeMap::new();
         let held = (0_u32..).zip(items).filter(|(_, item)| item.kind != ItemKind::Invalid);
         for (entry, item) in held.clone() {
@@ -96,7 +96,7 @@ impl Mixer {
             match in_batch.get(&(is_padding, at)).filter(|_| is_first) {
                 Some(partner) => {
                     let other = draw(drawn.partner).map(|drawn| drawn.method);
-                    // A pair of which both are mixed is found twice.
+                    // If both samples of a pair take from each other, the loop finds the pair twice.
                     if other.is_none() || entry < *partner {
                         let methods = [Some(drawn.method), other];
                         mixes.pairs.push(MixedPair { entries: [entry, *partner], methods });
@@ -116,7 +116,7 @@ impl Mixer {
     /// Mixes two samples.
     fn mix(&self, [mut first, mut second]: [SamplePlace<'_>; 2], methods: &[Option<MixMethod>; 2], kept: &mut Vec<u8>) {
         let is_empty = |place: &SamplePlace<'_>| place.entry.flags & (entry_flags::MASKED | entry_flags::INVALID) != 0;
-        // Nothing is taken of a sample that is masked, and it stays zero.
+        // A masked sample stays zero, and its partner takes nothing from it.
         if is_empty(&first) || is_empty(&second) {
             return;
         }
@@ -129,7 +129,7 @@ impl Mixer {
 }
 
 impl MixedColumn {
-    /// Returns what a sample takes of its partner, in pictures of this height and width.
+    /// Returns the part of its partner that a sample takes, in pictures of this height and width.
     fn taken(&self, method: Option<MixMethod>, size: [u32; 2]) -> Taken {
         let cut = match method {
             None => return Taken::Nothing,
@@ -143,7 +143,7 @@ impl MixedColumn {
 }
 
 impl BatchBuffer {
-    /// Mixes the samples of a batch. Must not run on a decoding thread, as decoding must not.
+    /// Mixes the samples of a batch. Must not run on a decoding thread, for the reason that `decode_samples` gives.
     pub(super) fn mix(&mut self, feed: &Feed, batch: BatchId, pairs: &[MixedPair]) {
         let Some(mixer) = &feed.mixer else { return };
         let mut places = self.places(&feed.layout);

@@ -53,7 +53,7 @@ use super::{
 };
 use crate::fetch::{BlockHold, for_batch_now};
 
-/// Values of as many bytes are copied on a thread that may block.
+/// Values of at least this many bytes in all are copied on a thread that may block.
 const BLOCKING_BYTES: u64 = 256 << 10;
 
 /// A sample of a batch, from the plan to its entry in the slot.
@@ -109,9 +109,9 @@ struct WrongFetches {
 }
 
 impl WrongFetches {
-    /// After as many fetches with the same wrong bytes, the store holds no others.
+    /// After this many fetches with the same wrong bytes, the store is taken to hold no others.
     const MAX_ALIKE: u32 = 4;
-    /// After as many fetches with differing wrong bytes, the store does not recover.
+    /// After this many fetches with differing wrong bytes, the store is taken not to recover.
     const MAX: u32 = 16;
 
     /// Counts one more fetch with wrong bytes. Returns `false` if the bytes are not worth fetching again.
@@ -131,7 +131,7 @@ pub(super) struct PlannedBatch {
     /// Entries past the end of the epoch, which hold no sample.
     invalid: Vec<BatchSample>,
     mixes: PlannedMixes,
-    /// Keep the blocks in memory until the batch is filled.
+    /// Keeps the blocks in memory until the batch is filled.
     holds: Vec<BlockHold>,
     span: Span,
 }
@@ -188,17 +188,17 @@ pub(super) struct FilledBatch {
     pub(super) batch: BatchId,
 }
 
-/// Where a batch is put.
+/// The memory that a batch is put in, and its turn to be handed over.
 pub(super) struct BatchPlace {
     pub(super) slot: SlotMut,
     /// The room for ragged values; `None` if there are none.
     pub(super) room: Option<BatchRoom>,
-    /// The number of the first batch that is not filled.
+    /// Receives the number of the first batch that is not filled.
     pub(super) turn: watch::Receiver<u64>,
 }
 
-/// Fills a slot with the planned batch. With ragged values it returns once all batches before it are filled and the trainer can
-/// have it: until then other batches can take its room.
+/// Fills a slot with the planned batch. A batch with ragged values is returned only once all batches before it are
+/// filled and the trainer can have it: until then other batches can take its room.
 pub(super) async fn fill(
     feed: Arc<Feed>,
     sequence: u64,
@@ -230,8 +230,8 @@ pub(super) async fn fill(
     }
 }
 
-/// Waits until all batches before a filled one are handed over and the trainer can have it, too, and returns true; false if it
-/// has to start again.
+/// Waits until all batches before a filled one are handed over and the trainer can have this one, too. Returns true
+/// then, and false if the batch has to start again.
 async fn may_hand_over(feed: &Feed, sequence: u64, room: &BatchRoom, turn: &mut watch::Receiver<u64>) -> bool {
     tokio::select! {
         biased;

@@ -1,7 +1,9 @@
-//! Reads of large scalable pictures no more than the crops of a batch need: first the head of each, from which the crop is planned as
-//! for decoding it, then the rows of tiles that it touches, of the bands that its scale needs.
+//! Reads only the parts of large scalable pictures that the crops of a batch need. The head of each picture is read
+//! first, and the crop is planned from it as for decoding. Then the rows of tiles that the crop touches are read, in
+//! the bands that its scale needs.
 //!
-//! What comes is checked against the checksums in the picture. Wherever something is not as it should be, the picture is read whole.
+//! The parts are checked against the checksums in the picture. If one does not match, or a head cannot be read, the
+//! picture is read whole.
 
 use std::{
     ops::Range,
@@ -19,15 +21,15 @@ use crate::{
     fetch::{BlockBytes, Pieces},
 };
 
-/// A field of as many bytes may be a picture that can be read in parts. Smaller ones are read whole.
+/// Fields of at least this many bytes may be pictures that are read in parts. Smaller ones are read whole.
 const LARGE_BYTES: u64 = PARTS_FROM_BYTES as u64;
-/// The head of a picture is looked for in its first bytes, of which these are the fewest and the most, and this the part of the whole. The
-/// DC coefficients follow it, which every crop needs.
+/// The first read of a picture has one part in `HEAD_SHARE` of its bytes, within these bounds. It contains the head,
+/// and after it the DC coefficients, which every crop needs.
 const HEAD_BYTES: Range<u64> = 16 << 10..128 << 10;
 const HEAD_SHARE: u64 = 32;
 /// Ranges with a gap of at most this many bytes are read by one request. When raised, fewer requests read more bytes.
 const GAP_BYTES: u64 = 16 << 10;
-/// After as many samples, reading parts goes on where it saves a fifth of the bytes or more.
+/// After this many samples, a feed goes on reading parts only while that saves a fifth of the bytes or more.
 const TRIED_SAMPLES: u64 = 64;
 
 /// Whether a feed reads pictures in parts.
@@ -35,7 +37,7 @@ const TRIED_SAMPLES: u64 = 64;
 pub(in crate::feed) struct PartReads {
     is_wanted: bool,
     samples: AtomicU64,
-    /// Bytes of their fields, and those that were read.
+    /// Bytes of the samples' fields, and below how many of them were read.
     field_bytes: AtomicU64,
     read_bytes: AtomicU64,
 }
@@ -66,12 +68,12 @@ impl PartReads {
     }
 }
 
-/// A large field, and what is to be read of it.
+/// A large field, and the parts of it to read.
 struct LargeField<'f> {
     field: &'f FoundField,
     /// Its first bytes, which were read.
     first: Bytes,
-    /// The parts to read, and their ranges in the field that were not read yet; `None` if all of it is to be read.
+    /// The parts to read, and their ranges in the field that have not been read yet; `None` if the field is read whole.
     parts: Option<(Parts, Vec<Range<u64>>)>,
 }
 
@@ -88,7 +90,7 @@ impl LargeField<'_> {
         of_parts.chain(whole.then(|| self.field.range.clone()))
     }
 
-    /// Returns the picture that has the parts alone; `None` if bytes are not what was packed.
+    /// Returns a picture that consists of the parts alone; `None` if the bytes are not those that were packed.
     fn cut(&self, feed: &Feed, parts: &Parts, rest: &Pieces) -> Option<CutField> {
         let of_rest = |Range { start, end }: Range<usize>| {
             let at = |place: usize| self.field.range.start + place as u64;
@@ -109,8 +111,9 @@ impl LargeField<'_> {
     }
 }
 
-/// Fetches the fields of a group's records, of large pictures the parts that are needed. Returns `None` if the group is to be fetched as
-/// others are: nothing in it is large, bytes were wrong before, or pictures are not read in parts.
+/// Fetches the fields of a group's records; of large pictures, only the parts that are needed. Returns `None` if the
+/// group has to be fetched in the usual way: no field is large, bytes were wrong before, the fields do not lie in the
+/// shard as they are or overlap, or the feed does not read pictures in parts.
 pub(super) async fn fetch(
     feed: &Feed,
     index: &IndexHold,
@@ -132,7 +135,7 @@ pub(super) async fn fetch(
     fields.sort_unstable_by_key(|field| (field.range.start, field.nth));
     fields.dedup();
     let is_plain = index.has_plain_fields() && !place.shard.is_read_whole();
-    // Those of an odd index may.
+    // Fields overlap only in an odd index.
     let overlap = fields.windows(2).any(|pair| pair[0].range.end > pair[1].range.start);
     if !fields.iter().any(is_large) || !is_plain || overlap {
         note(1, 1);
@@ -140,7 +143,7 @@ pub(super) async fn fetch(
     }
     let fetcher = &feed.resources.fetcher;
     let field_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
-    // Memory for all of it, as what is read later may not wait for more.
+    // Reserves memory for all of it now, as the reads below may not wait for more.
     let mut transit = fetcher.transit(field_bytes).await;
     let first_bytes = |field: &FoundField| (field.bytes() / HEAD_SHARE).clamp(HEAD_BYTES.start, HEAD_BYTES.end);
     let of_first = |field: &&FoundField| match is_large(field) {
@@ -164,7 +167,7 @@ pub(super) async fn fetch(
             }
         }
     }
-    // What could not be cut is read whole. Its checksum is that of the index, and decoding looks at it.
+    // A picture that could not be cut is read whole. Decoding compares its checksum with the index.
     let whole: Vec<&LargeField<'_>> = large.iter().filter(|field| field.parts.is_none()).collect();
     let missing = whole.iter().map(|field| &field.field.range).filter(|range| rest.slice((*range).clone()).is_none());
     let again = fetcher.read_ranges(&place, missing.cloned().collect(), GAP_BYTES).await?;
@@ -184,7 +187,7 @@ pub(super) async fn fetch(
     Ok(Some((BlockBytes::of_transit(Pieces::new(kept), transit), cut)))
 }
 
-/// Plans what is to be read of a large field, of which the first bytes have been read.
+/// Plans which parts of a large field to read, from its first bytes.
 fn plan<'f>(
     feed: &Feed,
     index: &dyn ShardIndex,
@@ -203,7 +206,7 @@ fn plan<'f>(
         let key = SampleKey { epoch, id, sample_in_record: found.sample_in_record };
         (key, &others as &dyn RecordFields)
     });
-    // A head that cannot be read is looked at with the whole picture.
+    // A picture whose head cannot be read is read whole, and decoding reports what is wrong.
     let Some(head) = planned.head(feed) else { return planned };
     let Some(parts) = feed.decoder.picture_parts(of_record, (name, &head)) else { return planned };
     let Ok(ranges) = head.ranges(&parts) else { return planned };
@@ -211,14 +214,14 @@ fn plan<'f>(
     let left = ranges.into_iter().map(|range| (range.start as u64).max(read)..range.end as u64);
     let left: Vec<_> = left.filter(|range| !range.is_empty()).collect();
     let bytes = left.iter().map(|range| range.end - range.start).sum::<u64>();
-    // Most of it is needed: one request is better than some.
+    // If most of the field is needed, one request is better than several.
     if bytes <= field.bytes() / 4 * 3 {
         planned.parts = Some((parts, left));
     }
     planned
 }
 
-/// The fields of a record that have been read whole, for planning crops.
+/// The fields of a record that have been read whole, by which crops are planned.
 struct ReadFields<'r> {
     index: &'r dyn ShardIndex,
     record: u32,

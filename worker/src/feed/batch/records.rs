@@ -22,14 +22,14 @@ pub(super) struct FetchedGroup {
     bytes: BlockBytes,
     index: IndexHold,
     samples: SmallVec<[FoundSample; 2]>,
-    /// For each column of the job the number of the field that it is decoded from, where this can be a number; empty if the
-    /// records are not decoded.
+    /// For each column of the job the number of the field that it is decoded from, if the column can take the field's
+    /// number as it is; empty if the records are not decoded.
     numbers: SmallVec<[Option<u32>; 4]>,
-    /// Fields that were read in parts.
+    /// Pictures that were read in parts.
     cut: Vec<CutField>,
 }
 
-/// A field of which parts were read: a picture that has them alone.
+/// A picture that consists of the parts that were read of a field.
 #[derive(Debug)]
 pub(super) struct CutField {
     pub(super) record: u32,
@@ -99,7 +99,8 @@ pub(super) async fn fetch(feed: Arc<Feed>, group: Group) -> Result<FetchedGroup,
     Ok(FetchedGroup::new(&feed, block, bytes, index, samples))
 }
 
-/// Finds the records of a group in a block that is decoded. The fields of all records are much alike.
+/// Finds the records of a group in a decoded block. The size of the first sample's fields stands for all, as the fields
+/// of all records are much alike.
 fn find_decoded(feed: &Feed, index: &IndexHold, group: &Group) -> Result<SmallVec<[FoundSample; 2]>, FeedError> {
     let first: Group = group.iter().take(1).copied().collect();
     let first = find(feed, index, &first, |_| ())?;
@@ -173,8 +174,8 @@ impl FetchedGroup {
         Self { cut, ..self }
     }
 
-    /// Returns whether the bytes stay in the budget as long as they are kept. If not, they have to go soon: they were fetched
-    /// for one use, for which there is little memory.
+    /// Returns whether the bytes belong to a block in the cache. If not, they were fetched for one use and have to be
+    /// dropped soon, as there is little memory for that.
     pub(super) const fn is_held(&self) -> bool {
         self.bytes.is_held()
     }
@@ -212,8 +213,9 @@ impl FetchedGroup {
         self.bytes.decoded()?.numbers(record, (*self.numbers.get(column)?)?)
     }
 
-    /// Returns the value of a field if its bytes are those that were indexed; `None` if the record has no such field,
-    /// or no value in it. Names of a record's key and shard that no field has are theirs.
+    /// Returns the value of a field, or the reason why it cannot be opened; `None` if the record has no such field, or
+    /// no value in it. If no field has the name, `KEY_NAME` stands for the record's key, and `SHARD_NAME` for the path
+    /// of its shard.
     pub(super) fn field(&self, record: &Record<'_>, name: &str) -> Result<Option<FieldValue>, Reason> {
         let index = self.index.index();
         let Some(nth) = index.field_number(record, name) else {

@@ -112,7 +112,8 @@ impl Filling {
             log_bad_sample(&note, &bad);
         }
         if remedy == Remedy::Fail {
-            // Recorded before: the coordinator has to hear of it, so that the job fails for its other ranks, too.
+            // The sample was recorded above, so that the coordinator learns of it and the job fails for its other
+            // ranks, too.
             return Err(FeedError::BadSample { job: job.name.clone(), shard, key, cause });
         }
         recorded.verdict?;

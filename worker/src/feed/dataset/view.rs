@@ -20,7 +20,7 @@ use crate::fetch::{
     ObjectRead, Peers, Pieces, ShardSource, StoreClient, WorkingWindow, read_all,
 };
 
-/// How often a compressed shard is read that does not decompress.
+/// Number of times that a compressed shard is read before a failure to decompress it is reported.
 const MAX_DECOMPRESSIONS: u32 = 4;
 
 /// A dataset as the ranks of a job read it: all of its fields, or those that the job names if the format is columnar.
@@ -31,7 +31,7 @@ pub(crate) struct DatasetView {
     fields: Option<Arc<[String]>>,
     /// Identifies the blocks with these fields in caches.
     key: Fingerprint,
-    /// What decides which other workers are asked for blocks; `None` if none are.
+    /// Decides which other workers are asked for blocks; `None` if no worker is asked.
     peers: Option<BlockPeers>,
 }
 
@@ -51,13 +51,13 @@ impl DatasetView {
         }
         let mut fields = fields.to_vec();
         fields.sort();
-        // No name has a control character, so that other fields have another text.
+        // No name contains a control character, so two different lists of fields never give the same text.
         let key = Fingerprint::of(format!("{}\n{}", dataset.fingerprint, fields.join("\n")).as_bytes());
         Self { dataset, fields: Some(fields.into()), key, peers: None }
     }
 
-    /// Lets blocks come from other workers of a session, and serves them to those. Not if the format is columnar: of its blocks no
-    /// bytes are kept.
+    /// Exchanges blocks with other workers of a session, in both directions. A columnar format exchanges none, as the
+    /// stored bytes of its blocks are not kept.
     pub(crate) fn shared(self, session: SessionId, plan: &Plan, peers: &Peers) -> Self {
         if !peers.is_started() || self.fields.is_some() {
             return self;
@@ -106,7 +106,8 @@ struct IndexedShard {
 }
 
 impl IndexedShard {
-    /// Asks the shard's index, if it is in memory: it is while blocks of the shard are fetched.
+    /// Returns whether `is_so` holds for the shard's index; false if the index is not in memory, where it stays while
+    /// blocks of the shard are fetched.
     fn index_says(&self, is_so: impl FnOnce(&dyn ShardIndex) -> bool) -> bool {
         self.view.index_in_memory(self.shard).is_some_and(|index| is_so(index.index()))
     }

@@ -11,7 +11,7 @@ use spdl_wire::slab::{PAGE_BYTES, SlotMut};
 
 use super::{NoRoom, RankRoom, Signals, SlotMemory, fixed_stride};
 
-/// A batch takes as many bytes more at once, so that not each sample asks.
+/// A batch takes this many more bytes at once if they are free, so that few of its samples have to ask.
 const GROWTH_BYTES: u64 = 256 << 10;
 
 impl RankRoom {
@@ -49,25 +49,25 @@ pub(in crate::feed) struct BatchRoom {
     memory: Arc<SlotMemory>,
     key: RoomKey,
     signals: Arc<Signals>,
-    /// Where values end in the slot if there are none.
+    /// The end of the used part of the slot if all ragged values are empty.
     values_at: usize,
     /// Bytes of the slot that are reserved without ragged values.
     fixed_stride: usize,
-    /// Bytes of ragged values that the slot holds from batches before.
+    /// Bytes for ragged values that the slot still holds from earlier batches.
     kept_bytes: AtomicU64,
     /// Bytes of the values.
     value_bytes: AtomicU64,
     /// Bytes of the values that take memory beside the slot.
     beside_bytes: AtomicU64,
-    /// Whether some values found no room: they are counted, and not kept.
+    /// Whether some values found no room: these are counted and dropped.
     is_short: AtomicBool,
     was_short: AtomicBool,
     /// The most bytes that it waited for.
     asked_bytes: AtomicU64,
 }
 
-/// Whether values that are not in the slot yet count. Where there is room for the largest batches in all slots, they do not:
-/// no batch waits there.
+/// Whether values beside the slot count as needed room. They do not if there is room for the largest batches in all
+/// slots: then no batch ever waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beside {
     Counts,
@@ -116,7 +116,7 @@ impl BatchRoom {
         Some(RoomWait { bytes, free_bytes: state.core.free_bytes(), most_bytes: state.core.most_bytes() })
     }
 
-    /// Waits until the batch can go on or not.
+    /// Waits until it is decided whether the batch can go on.
     pub(in crate::feed) async fn answer(&self) -> RoomAnswer {
         loop {
             if let Some(refusal) = self.signals.refusal.get() {
@@ -137,7 +137,7 @@ impl BatchRoom {
         self.signals.is_released.load(Relaxed)
     }
 
-    /// Waits until the batch, which is filled, can be handed over, and returns true; false if it has to start again.
+    /// Waits until the filled batch can be handed over, and returns true; returns false if it has to start again.
     pub(in crate::feed) async fn released(&self) -> bool {
         loop {
             if self.is_revoked() || self.is_released() {
@@ -190,7 +190,7 @@ impl BatchRoom {
         has_room
     }
 
-    /// Returns the bytes that the batch needs by what is known of it, beside the columns of a fixed shape.
+    /// Returns the bytes that the batch needs for its ragged values, as far as these are known.
     fn needed_bytes(&self, beside: Beside) -> u64 {
         let end = self.values_at as u64 + self.value_bytes.load(Relaxed);
         let in_slot = end.next_multiple_of(PAGE_BYTES as u64).saturating_sub(self.fixed_stride as u64);
@@ -201,7 +201,7 @@ impl BatchRoom {
         }
     }
 
-    /// Gives all room back, and the pages of the slot, and waits for as much as the batch needs.
+    /// Gives back all room and the pages of the slot, and asks for as much room as the batch needs.
     ///
     /// # Errors
     /// [`TooLarge`].
@@ -212,10 +212,11 @@ impl BatchRoom {
         let value_bytes = self.value_bytes.load(Relaxed);
         self.memory.change(|state| {
             let beside = Beside::of(&state.core);
-            // A batch that has to start again before all of it is decoded is not measured, but may have been before.
+            // A batch that starts again before all of it was decoded does not know its need, but an earlier try may
+            // have measured it.
             let needed_bytes = self.needed_bytes(beside);
             let measured_bytes = self.asked_bytes.fetch_max(needed_bytes, Relaxed).max(needed_bytes);
-            // What is a part of a block now can take memory of its own the next time.
+            // Values that are slices of a block now may take memory of their own in the next try.
             let in_blocks = value_bytes.saturating_sub(self.beside_bytes.load(Relaxed));
             let most_needed_bytes = measured_bytes + if beside == Beside::Counts { in_blocks } else { 0 };
             let most_bytes = state.core.most_bytes();
@@ -241,7 +242,7 @@ impl BatchRoom {
         })
     }
 
-    /// Notes that the batch is filled and takes `used_bytes` of its slot. Gives back what is more.
+    /// Notes that the batch is filled and takes `used_bytes` of its slot. Gives back the rest.
     pub(in crate::feed) fn settle(&self, slot: &mut SlotMut, used_bytes: usize) {
         let held_bytes = slot.keep(used_bytes).saturating_sub(self.fixed_stride) as u64;
         self.memory.change(|state| {

@@ -21,7 +21,8 @@ pub(crate) use self::batch::RoomWait;
 pub(super) use self::batch::{BatchRoom, RoomAnswer, TooLarge};
 use crate::fetch::Fetcher;
 
-/// One part in this many of the memory of slots and cached blocks is for samples that are decoded for other workers, at most.
+/// At most one part in this many of the memory for slots and cached blocks holds samples that are decoded for other
+/// workers.
 const HELP_PART: u64 = 4;
 
 /// The memory for slots and cached blocks. The cache gets what is left after slabs, after what is lent to the decoding of
@@ -30,7 +31,7 @@ const HELP_PART: u64 = 4;
 pub(super) struct SlotMemory {
     bytes: u64,
     state: Mutex<MemoryState>,
-    /// Whether slots and what is lent need the memory of shared samples.
+    /// Whether slots and the memory that is lent to decoding need the memory of shared samples.
     is_short: AtomicBool,
     becomes_short: Notify,
     fetcher: Arc<Fetcher>,
@@ -51,7 +52,7 @@ struct MemoryState {
     batches: HashMap<RoomKey, Arc<Signals>>,
 }
 
-/// What the account tells a batch.
+/// The decisions about one batch's room, as the account reports them to the batch.
 #[derive(Debug, Default)]
 struct Signals {
     /// Bytes that the batch has.
@@ -63,14 +64,14 @@ struct Signals {
     changed: Notify,
 }
 
-/// What a rank that attaches asks for.
+/// The memory that a rank asks for when it attaches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotNeeds {
     /// Bytes of one slot without ragged values, and beside it.
     pub(super) fixed_bytes: u64,
     /// Bytes that the ragged values of one slot can take.
     pub(super) largest_bytes: u64,
-    /// The number of slots that the rank wants, and the least that it takes.
+    /// The number of slots that the rank wants, and the smallest that it accepts.
     pub(super) slots: [u32; 2],
 }
 
@@ -81,7 +82,7 @@ pub(super) struct NoSlots {
     pub(super) free_bytes: u64,
 }
 
-/// What trainers have leaves no room for a batch that its trainer needs.
+/// A rank's next batch has no room beside the batches that trainers hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NoRoom {
     /// Bytes that the rank takes with the batch.
@@ -136,7 +137,7 @@ impl SlotMemory {
         self.is_short.load(Relaxed)
     }
 
-    /// Waits until slots and what is lent come to need the memory of shared samples; one of those that wait is told.
+    /// Waits until slots and the memory that is lent to decoding need the memory of shared samples; wakes one waiter.
     pub(super) async fn becomes_short(&self) {
         self.becomes_short.notified().await;
     }
@@ -210,7 +211,8 @@ impl MemoryState {
                     let _ = signals.refusal.set(NoRoom { needed_bytes, left_bytes });
                     signals.changed.notify_one();
                 }
-                // The driver takes the slot only after its batch has begun, which waits for this.
+                // The driver cannot take the slot meanwhile: its batch begins first, and that waits for the lock that
+                // is held here.
                 RoomEffect::GiveBack { rank, slot } => {
                     if let Some((slab, kept_bytes)) = self.slabs.get(&rank) {
                         slab.give_back(slot, *kept_bytes);

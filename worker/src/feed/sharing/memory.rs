@@ -1,5 +1,5 @@
-//! The memory for what is kept of shared samples. It is taken from that of cached blocks as it is needed, and used again: to map pages
-//! anew takes several times as long as to copy what they hold.
+//! The memory that holds shared samples. It is taken from the memory of cached blocks as it is needed, and reused:
+//! mapping new pages takes several times as long as copying their content.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::feed::room::{SharedReservation, SlotMemory};
 
-/// Memory is reserved and given back in steps of as many bytes.
+/// Memory is reserved and given back in steps of this many bytes.
 const STEP_BYTES: u64 = 4 << 20;
 /// Smaller buffers go back to the allocator, which reuses them itself.
 const LEAST_SPARE_BYTES: usize = 16 << 10;
@@ -25,7 +25,7 @@ pub(super) struct SharedMemory {
     slots: Arc<SlotMemory>,
     pub(super) max_bytes: u64,
     used: Mutex<UsedMemory>,
-    /// Whether the last buffer had no room, and nothing was given up since. It is tried again at each sweep.
+    /// Whether the last request for a buffer found no room, and nothing was given up since. The next sweep clears it.
     is_full: AtomicBool,
     /// Whether buffers are used again.
     has_use: AtomicBool,
@@ -44,7 +44,7 @@ struct UsedMemory {
     reserved: Vec<SharedReservation>,
 }
 
-/// What is given up, to be dropped after unlocking.
+/// Buffers and reservations that are given up, to be dropped after unlocking.
 type GivenUp = (Vec<Vec<u8>>, Vec<SharedReservation>);
 
 /// Bytes that are kept; their memory is given back when dropped.
@@ -66,12 +66,12 @@ impl SharedMemory {
         !self.is_full.load(Relaxed) && !self.slots.is_short()
     }
 
-    /// Returns whether slots need what is kept.
+    /// Returns whether slots need the memory of shared samples.
     pub(super) fn is_short(&self) -> bool {
         self.slots.is_short()
     }
 
-    /// Waits until slots come to need what is kept.
+    /// Waits until slots need the memory of shared samples.
     pub(super) async fn becomes_short(&self) {
         self.slots.becomes_short().await;
     }
@@ -81,7 +81,7 @@ impl SharedMemory {
         self.used.lock().kept_bytes
     }
 
-    /// Returns an empty buffer with room for as many bytes, or `None` if there is no memory for it.
+    /// Returns an empty buffer with room for `bytes` bytes, or `None` if there is no memory for it.
     pub(super) fn take(self: &Arc<Self>, bytes: usize) -> Option<SharedBuffer> {
         if self.slots.is_short() {
             return None;
@@ -121,13 +121,13 @@ impl SharedMemory {
         self.is_full.store(false, Relaxed);
     }
 
-    /// Gives back all that is not kept.
+    /// Gives back the memory of all spare buffers.
     pub(super) fn give_back(&self) {
         let given_up = self.used.lock().give_up_spare(usize::MAX);
         drop(given_up);
     }
 
-    /// Sets whether what is given back will be used again.
+    /// Sets whether freed buffers are kept for reuse.
     pub(super) fn set_use(&self, has_use: bool) {
         self.has_use.store(has_use, Relaxed);
         if !has_use {
@@ -141,7 +141,7 @@ impl UsedMemory {
         self.kept_bytes + self.spare_bytes + bytes <= STEP_BYTES * self.reserved.len() as u64
     }
 
-    /// Returns a spare buffer with room for as many bytes, that is not much too large.
+    /// Returns a spare buffer with room for `bytes` bytes that is at most twice as large.
     fn take_spare(&mut self, bytes: usize) -> Option<Vec<u8>> {
         let looked_at = self.spare.iter().enumerate().rev().take(LOOK_AT);
         let (at, _) = { looked_at }.find(|(_, buffer)| (bytes..=2 * bytes).contains(&buffer.capacity()))?;

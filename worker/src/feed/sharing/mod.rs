@@ -1,5 +1,5 @@
-//! Decoded samples that the feeds of this process share: what is kept of them, and in which memory. Who keeps what for whom is
-//! decided by [`SharingCore`].
+//! Shares decoded samples between the feeds of this process: this module has the kept samples and their memory.
+//! [`SharingCore`] decides which feed keeps which samples for which others.
 //!
 //! A process whose feeds have nothing in common pays one load of a flag for each sample.
 
@@ -28,15 +28,15 @@ use self::memory::{SharedBuffer, SharedMemory};
 use super::{room::SlotMemory, stages::thread_cpu_ns};
 use crate::decode::FieldTarget;
 
-/// What is kept takes at most one part in this many of the memory of slots and cached blocks.
+/// Kept samples take at most one part in this many of the memory for slots and cached blocks.
 const PART: u64 = 8;
 /// The most samples that a rank announces ahead.
 const MAX_AHEAD: u64 = 16_384;
-/// A sample is taken to have at least as many bytes.
+/// A sample is assumed to have at least this many bytes.
 const LEAST_SAMPLE_BYTES: u64 = 1 << 10;
-/// How often what is kept for idle ranks is given up.
+/// How often samples that are kept for idle ranks are given up.
 const SWEEP_MS: u64 = 1_000;
-/// A sample that another rank decodes is waited for as long as four others take, and this much longer.
+/// A rank waits for a sample that another rank decodes for as long as four samples take, and this much longer.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// Whether the feeds of a process share decoded samples.
@@ -49,7 +49,7 @@ pub enum SampleSharing {
     Off,
 }
 
-/// What is kept of a part of a sample: the values of its columns, one after another.
+/// The kept values of a part of a sample, one column after another.
 #[derive(Debug)]
 struct KeptPart {
     values: SharedBuffer,
@@ -64,7 +64,7 @@ pub(crate) struct Sharing {
     setting: SampleSharing,
     started: Instant,
     core: Mutex<Core>,
-    /// Tells each feed whether it has met another.
+    /// For each feed a flag: whether a feed of another session has columns in common with it.
     met: Mutex<Vec<(SharingId, Weak<AtomicBool>)>>,
     memory: Arc<SharedMemory>,
     swept_ms: AtomicU64,
@@ -109,7 +109,7 @@ impl Sharing {
         Some(SharingMember { sharing: self.clone(), id, parts, is_met, ahead })
     }
 
-    /// Gives up what is kept if slots need its memory.
+    /// Gives up all kept samples if slots need their memory.
     pub(super) fn make_room(&self) {
         if self.memory.is_short() {
             let released = self.core.lock().release_all();
@@ -123,7 +123,7 @@ impl Sharing {
         SharingStats { samples, refused, bytes: self.memory.kept_bytes() }
     }
 
-    /// Tells all feeds whether they have met another.
+    /// Updates the flags of all feeds.
     fn tell(&self) {
         let mut met = self.met.lock();
         let mut any_is_met = false;
@@ -207,8 +207,8 @@ impl SharingMember {
         self.ahead
     }
 
-    /// Gives up at once what slots need the memory of; after a second what is kept for idle ranks, as feeds that come to no samples
-    /// give up nothing.
+    /// Gives up kept samples as soon as slots need their memory, and after a second those that are kept for idle ranks.
+    /// A feed that reaches no samples would give up nothing otherwise.
     pub(super) async fn sweep(&self) {
         tokio::select! {
             () = self.sharing.memory.becomes_short() => self.sharing.make_room(),
@@ -221,13 +221,13 @@ impl SharingMember {
         self.sharing.core.lock().announce(self.id, draws);
     }
 
-    /// The feed decodes a sample by itself that it may have announced.
+    /// Notes that the feed decodes a sample on its own, which it may have announced.
     pub(super) fn skip(&self, draw: SampleDraw) {
         let released = self.sharing.core.lock().skip(self.id, draw);
         drop(released);
     }
 
-    /// The feed has come to a sample.
+    /// Returns how the feed gets the sample that it has come to: it takes, decodes or awaits it.
     pub(super) fn begin(&self, draw: SampleDraw, may_wait: bool) -> Begun<'_> {
         let now_ms = self.sharing.now_ms();
         self.sharing.sweep(now_ms);
@@ -247,7 +247,7 @@ impl SharingMember {
         }
     }
 
-    /// Returns a sample of which all is kept.
+    /// Returns a sample if all of its parts are kept.
     pub(super) fn kept(&self, draw: SampleDraw) -> Option<KeptSample> {
         if !self.is_kept(draw, false) {
             return None;
@@ -275,7 +275,7 @@ impl SharingMember {
         drop(released);
     }
 
-    /// Keeps those parts of a sample that others want, which another worker has decoded.
+    /// Keeps the parts that other feeds want of a sample that another worker has decoded.
     pub(super) fn offer(&self, draw: SampleDraw, targets: &[FieldTarget<'_>]) {
         let wanted = self.sharing.core.lock().wanted_parts(self.id, draw, self.sharing.now_ms());
         let (kept, keep_ns) = self.copies(wanted, targets);
@@ -284,7 +284,7 @@ impl SharingMember {
         drop(released);
     }
 
-    /// Waits until no other feed decodes a sample, and returns true; false if that takes too long.
+    /// Waits until no other feed is decoding a sample, and returns true; returns false if that takes too long.
     pub(super) async fn wait(&self, draw: SampleDraw) -> bool {
         let (waiter, woken) = oneshot::channel();
         let limit = {
@@ -298,8 +298,8 @@ impl SharingMember {
         tokio::time::timeout(limit, woken).await.is_ok()
     }
 
-    /// Copies parts of a sample for which there is room. Returns also the CPU time that it took, in nanoseconds: in real time, a
-    /// thread that had to wait for a core would make copies look dearer than they are.
+    /// Copies the parts of a sample for which there is room. Also returns the CPU time that this took, in nanoseconds:
+    /// real time would count waits for a core as a cost of copying.
     fn copies(
         &self,
         parts: impl IntoIterator<Item = usize>,
@@ -357,7 +357,7 @@ impl SharedDecode<'_> {
         taken
     }
 
-    /// Keeps the parts that others want of a sample that is decoded.
+    /// Keeps the parts of a decoded sample that other feeds want.
     pub(super) fn keep(&mut self, targets: &[FieldTarget<'_>]) {
         self.decoded.took_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
         let wanted = (0..).zip(&self.work).filter(|(_, work)| matches!(work, PartWork::DecodeAndKeep));

@@ -58,7 +58,7 @@ async fn slots_grow_to_large_values_and_give_their_memory_back() {
         feed.free(slot).unwrap();
     }
     assert!(most_bytes > 1_500_000);
-    // What a slot keeps for a larger batch is little.
+    // The slot keeps few bytes for a larger batch.
     assert!(kernel_bytes(&feed) < 500_000, "{} bytes", kernel_bytes(&feed));
     assert!(resources.memory_bytes().0 < 500_000, "{} bytes", resources.memory_bytes().0);
 }

@@ -98,7 +98,7 @@ async fn becomes_kept(resources: &Resources, is_kept: bool) {
     tokio::time::timeout(minute, becomes).await.unwrap_or_else(|_| panic!("{:?}", resources.sharing()));
 }
 
-/// Waits until nothing is kept and no memory is missed: the memory is free a moment after what was kept is no longer counted.
+/// Waits until nothing is kept and all memory is free, which takes a moment longer.
 async fn all_is_given_back(resources: &Resources) {
     becomes_kept(resources, false).await;
     let freed = async {
