@@ -237,7 +237,7 @@ async fn watched(
         }
     };
     let whole = collect(stream, expected_bytes as usize, limits.silence, &came);
-    // What has come is taken before it is judged: this process may be late itself.
+    // An answer that has come completely is taken, however slowly it came: this process may be late itself.
     match select(pin!(whole), pin!(drip)).await {
         Either::Left((body, _)) => {
             if body.is_ok() {
@@ -252,7 +252,8 @@ async fn watched(
     }
 }
 
-/// Collects the pieces of a body of `expected_bytes` bytes, and counts those that `came_bytes`.
+/// Collects the pieces of a body of `expected_bytes` bytes, and sets `came_bytes` to the number of bytes that have come
+/// so far.
 async fn collect(
     mut stream: impl Stream<Item = object_store::Result<Bytes>> + Unpin,
     expected_bytes: usize,

@@ -185,7 +185,7 @@ impl StoreClient {
         }
     }
 
-    /// Makes one request, and a hedge if it is slow. Of the attempts before, `given_up` took too long.
+    /// Makes one request, and a hedge if it is slow; `given_up` of the attempts before took too long.
     async fn attempt(
         &self,
         target: &RequestTarget<'_>,
@@ -237,7 +237,8 @@ impl StoreClient {
             return first.await;
         };
         let (mut first, mut pause) = (first, slow_after);
-        // The allowance grows with each request that is answered meanwhile, so what is too much now may be due later.
+        // The allowance grows with each request that is answered meanwhile, so a hedge that it does not cover now may
+        // be allowed later.
         let _permit = loop {
             first = match select(first, pin!(tokio::time::sleep(pause))).await {
                 Either::Left((result, _)) => return result,

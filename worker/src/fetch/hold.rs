@@ -116,8 +116,8 @@ impl BlockBytes {
         Self { content: BlockContent::Stored(pieces), _guard: Guard::Transit(transit) }
     }
 
-    /// Returns whether the bytes are those of a block in the cache, and do not take a part of the little memory for what is
-    /// fetched for one use.
+    /// Returns whether the bytes belong to a block in the cache. Otherwise they were fetched for one use, for which
+    /// there is little memory.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         matches!(self._guard, Guard::Held(_))

@@ -1,7 +1,8 @@
 //! A store whose long objects are kept in the cache on disk, in the ranges in which they are read: a manifest of a million
 //! shards is not read from the store again when a worker starts.
 //!
-//! The store is still asked for the object first. What it answers, size and etag, names what may come from the disk.
+//! The store is still asked for the object first. Only ranges of an object with the size and etag in its answer come
+//! from the disk.
 
 use std::{collections::HashSet, fmt, mem, ops::Range, sync::Arc};
 

@@ -127,7 +127,7 @@ impl Fetcher {
         self.memory.lock().set_budget(bytes);
     }
 
-    /// Returns the most bytes that may be held of those that are fetched for one use.
+    /// Returns the size of the transit memory: the most bytes that may be held of those that are fetched for one use.
     pub(crate) fn transit_bytes(&self) -> u64 {
         u64::from(self.transit_kib) * KIB
     }
@@ -138,9 +138,9 @@ impl Fetcher {
         self.memory.lock().used_bytes()
     }
 
-    /// Starts to fetch a block that will be needed; `None` if the blocks in use leave no room at all. A block takes its room
-    /// when it is its turn to be read, so that what is read ahead displaces no others before. Must be called inside a tokio
-    /// runtime.
+    /// Starts to fetch a block that will be needed; `None` if the blocks in use leave no room at all. A block takes
+    /// room only when its turn to be read comes, so that blocks that are read ahead displace no others before. Must be
+    /// called inside a tokio runtime.
     #[must_use]
     pub fn prefetch(self: &Arc<Self>, key: BlockKey, place: impl FnOnce() -> BlockPlace) -> Option<BlockHold> {
         let mut memory = self.memory.lock();
@@ -193,7 +193,7 @@ impl Fetcher {
         StoreStats { cache_faults, single_use_bytes, ..self.requests.stats() }
     }
 
-    /// Returns what the caches of blocks hold: that of memory or of the disk, which has what memory has, too.
+    /// Returns the state of the larger block cache, memory or disk: the disk has the blocks in memory, too.
     #[must_use]
     pub fn cached_bytes(&self) -> CachedBytes {
         let memory = {
@@ -252,7 +252,8 @@ impl Fetcher {
 
     async fn load(self: Arc<Self>, place: BlockPlace, id: u64, load: Arc<Load>) {
         let route = self.peers.route(&place, Need::Ahead).await;
-        // What another worker fetches takes no request of this one: two workers would wait for each other.
+        // A block that another worker fetches takes no request of this worker's: otherwise two workers could wait for
+        // each other.
         let turn = match route.owner {
             Some(_) => Turn::Peer(self.peers.turn().await),
             None => Turn::Store(self.ahead().await),
@@ -280,8 +281,8 @@ impl Fetcher {
         }
     }
 
-    /// Returns the whole block, or of its decoded records only some, from the disk if it is there. The block has `room_bytes` of
-    /// memory.
+    /// Returns the whole block, from the disk if it is there; of decoded records only those in `only`, if that is
+    /// given. The block has `room_bytes` of memory.
     async fn whole(
         &self,
         place: &BlockPlace,
@@ -313,8 +314,8 @@ impl Fetcher {
         Ok(WholeBlock { content: decode(parts, pieces).await?, is_of_store, to_keep })
     }
 
-    /// Returns ranges of a block that consists of these parts, and whether they came from the store: other workers are asked
-    /// first, and while one is late the store is asked, too.
+    /// Returns ranges of a block that consists of these parts, and whether they came from the store. Other workers are
+    /// asked first; while one is late, the store is asked, too.
     async fn read(
         &self,
         place: &BlockPlace,
@@ -356,8 +357,8 @@ impl Fetcher {
         }
     }
 
-    /// Returns what is wanted of a block. Uses the whole block if it is in memory, being loaded, or mostly wanted; otherwise
-    /// fetches the wanted ranges alone.
+    /// Returns the wanted ranges of a block. Uses the whole block if it is in memory, being loaded, or mostly wanted;
+    /// otherwise fetches the wanted ranges alone.
     ///
     /// # Errors
     /// [`FetchError`] if they cannot be fetched.
@@ -376,7 +377,7 @@ impl Fetcher {
         let wanted = pieces::merge(wanted, place.shard.merge_gap_bytes());
         let bytes = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
         let wanted_bytes = bytes(&wanted);
-        // Of a block of a columnar format no more is read than the columns of the job.
+        // Only the columns of the job are read from a block of a columnar format.
         let whole_bytes = bytes(&place.shard.parts(place.range.clone()).await?);
         if self.admission.admits(whole_bytes, wanted_bytes)
             && let Some(hold) = self.prefetch(place.key, || place.clone())
@@ -419,7 +420,7 @@ impl Fetcher {
         Ok(BlockBytes { content, _guard: Guard::Transit(transit) })
     }
 
-    /// Waits for memory for what is fetched for one use; at most for all that there is.
+    /// Waits for transit memory, which holds bytes that are fetched for one use; asks for at most the whole pool.
     pub(crate) async fn transit(&self, bytes: u64) -> Transit {
         let kib = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(u32::MAX).clamp(1, self.transit_kib);
         Transit(match self.transit.clone().try_acquire_many_owned(kib) {
@@ -431,8 +432,8 @@ impl Fetcher {
         })
     }
 
-    /// Reads ranges of a block from the store for one use, for someone who has memory in [transit](Self::transit). Those with a gap of at most
-    /// `gap_bytes` are read by one request.
+    /// Reads ranges of a block from the store for one use. The caller has reserved memory for them in
+    /// [transit](Self::transit). Ranges with a gap of at most `gap_bytes` are read by one request.
     ///
     /// # Errors
     /// [`FetchError`] if they cannot be read.
@@ -457,7 +458,7 @@ impl Fetcher {
     }
 }
 
-/// What entitles a read to be made at this time.
+/// The reason why a read may be made now, with its permit.
 #[allow(dead_code, reason = "permits are held to be dropped")]
 enum Turn<'f> {
     /// A batch waits for it.
@@ -473,7 +474,7 @@ struct WholeBlock {
     content: BlockContent,
     /// Whether it was not on the disk.
     is_of_store: bool,
-    /// What the disk should have of it; `None` if the disk has it, or there is none.
+    /// The bytes to write to the disk; `None` if the disk has them, or there is no disk cache.
     to_keep: Option<BlockToKeep>,
 }
 
@@ -483,7 +484,7 @@ struct BlockToKeep {
     pieces: Pieces,
     /// How often the block had been discarded from the disk cache before it was fetched.
     discards: u32,
-    /// Counts it among those that are to be written.
+    /// Counts the block as still to be written while this exists.
     _counted: Arc<()>,
 }
 

@@ -44,7 +44,7 @@ pub(crate) trait ShardSource: fmt::Debug + Send + Sync {
         ready(Ok(vec![range])).boxed()
     }
 
-    /// Makes of the bytes of a block what is kept of them.
+    /// Converts the bytes of a block to the content that is kept of it.
     fn decode(&self, block: FetchedBlock) -> BoxFuture<'_, Result<BlockContent, FetchError>> {
         ready(Ok(BlockContent::Stored(block.pieces))).boxed()
     }
@@ -61,12 +61,12 @@ pub(crate) trait ShardSource: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct FetchedBlock {
     pub(crate) key: BlockKey,
-    /// The ranges of the shard that they are.
+    /// The ranges of the shard that the bytes come from.
     pub(crate) ranges: Vec<Range<u64>>,
     pub(crate) pieces: Pieces,
-    /// The records that are kept of those that are decoded; `None` if these are all.
+    /// The decoded records to keep; `None` for all.
     pub(crate) only: Option<Arc<[u32]>>,
-    /// The memory that the block has, which no other use has.
+    /// Bytes of memory that are reserved for this block.
     pub(crate) room_bytes: u64,
 }
 
@@ -81,7 +81,8 @@ pub struct ShardObject {
     pub path: Path,
     /// The object as it was indexed.
     pub object: StoredObject,
-    /// Where the shards lie and which manifest says so, for errors, if they do not lie beside it.
+    /// The folder of the shards and the URL of their manifest, for errors; `None` if the shards lie beside the
+    /// manifest.
     pub base: Option<Arc<ShardsBase>>,
 }
 

@@ -92,9 +92,9 @@ struct Usage {
 /// Times since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UsageTimes {
-    /// In which any request was in flight.
+    /// Time in which any request was in flight.
     pub(crate) active: Duration,
-    /// In which a read waited because as many requests as may be were in flight.
+    /// Time in which a read waited for a permit.
     pub(crate) held_back: Duration,
 }
 

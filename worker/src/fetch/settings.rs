@@ -1,5 +1,4 @@
-//! What a [`Fetcher`](super::Fetcher) is given and what it shows of itself: its settings, the places of blocks, and what
-//! its caches hold.
+//! The settings of a [`Fetcher`](super::Fetcher), the places of blocks that it fetches, and the state of its caches.
 
 use std::{ops::Range, sync::Arc};
 
@@ -19,7 +18,7 @@ pub struct BlockPlace {
     pub(crate) shard: Arc<dyn ShardSource>,
     /// Byte range of the block in the shard.
     pub range: Range<u64>,
-    /// What decides which other workers are asked for it; `None` if none are.
+    /// Decides which other workers are asked for the block; `None` if no worker is asked.
     pub(crate) peers: Option<BlockPeers>,
 }
 
@@ -54,12 +53,12 @@ impl FetchSettings {
     }
 }
 
-/// What the caches of blocks hold.
+/// The state of a cache of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CachedBytes {
-    /// Bytes of blocks in them.
+    /// Bytes of the blocks in it.
     pub used_bytes: u64,
-    /// The most bytes of blocks in them.
+    /// The most bytes of blocks that it may hold.
     pub limit_bytes: u64,
     /// Bytes of blocks that are in use, or that a plan uses soon.
     pub window_bytes: u64,

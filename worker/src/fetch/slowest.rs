@@ -17,7 +17,7 @@ const SPAN: Duration = Duration::from_secs(5);
 const MAX_OBJECTS: usize = 4096;
 /// An object is slow if its requests take this many times as long as those for all others.
 const SLOWER: u64 = 4;
-/// Requests for it, and for others, before it is compared.
+/// Minimum number of requests for an object, and for all others, before they are compared.
 const LEAST: (u64, u64) = (2, 8);
 
 type Times = HashMap<(Arc<str>, Path), ObjectTime>;

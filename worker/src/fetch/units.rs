@@ -30,13 +30,13 @@ pub(crate) fn current_batch() -> Option<BatchId> {
 pub(crate) enum ReadState {
     /// A request is in flight.
     InFlight,
-    /// It waits because as many requests as may be are in flight.
+    /// It waits because the maximum number of requests is in flight.
     Queued,
     /// It waits before it is tried again.
     Delayed,
     /// It waits for memory.
     NoMemory,
-    /// It is ahead of need, and as many of those as may be are being read.
+    /// It is ahead of need, and waits because the maximum number of such reads is being made.
     Ahead,
 }
 
@@ -114,7 +114,7 @@ impl RequestUnits {
         let changed = change(&mut reads);
         let of = |state: ReadState| reads.counts[state as usize];
         let held_back = of(ReadState::Delayed) + of(ReadState::NoMemory);
-        // The requests that reads ahead of need may not make are kept for a batch that will wait for one.
+        // While reads ahead of need have to wait, the free requests are kept for a batch that will need one.
         let kept = if of(ReadState::Ahead) > 0 { usize::MAX } else { 0 };
         let states =
             [(UnitState::Busy, of(ReadState::InFlight)), (UnitState::Throttled, held_back), (UnitState::Input, kept)];

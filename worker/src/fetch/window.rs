@@ -9,8 +9,8 @@ use spdl_types::{Fingerprint, Position};
 
 use super::{BlockKey, Fetcher};
 
-/// The blocks of a dataset that the plan of one rank has in use. While it exists, the rank reads the dataset; a block in
-/// it makes no room for others.
+/// The blocks of a dataset that the plan of one rank has in use. While the window exists, the dataset counts as read by
+/// the rank, and none of the window's blocks is evicted for others.
 #[derive(Debug)]
 pub(crate) struct WorkingWindow {
     fetcher: Arc<Fetcher>,

@@ -39,7 +39,8 @@ pub(super) fn is_temporary(name: &str) -> bool {
     parts().is_some()
 }
 
-/// Returns the name of the file that says that a dataset is in use: its readers hold a lock on it.
+/// Returns the name of a dataset's marker: a file that the dataset's readers hold a lock on, which shows that the
+/// dataset is in use.
 pub(super) fn marker_name(dataset: Fingerprint) -> String {
     format!("spdl-cache-{dataset}.lock")
 }

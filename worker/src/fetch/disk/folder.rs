@@ -1,8 +1,8 @@
 //! The folder of a disk cache, which several processes share: what it holds, and room for more.
 //!
-//! The bytes of all blocks are counted in a file. Whoever changes the folder holds that file's lock meanwhile, for a moment.
-//! A process that is killed has at most counted bytes that are not there, or left a file that nobody writes any more; both are
-//! found when the folder is counted anew.
+//! The bytes of all blocks are counted in a file. A process that changes the folder holds that file's lock meanwhile,
+//! for a moment. A killed process leaves at most counted bytes that are not there, or a file that no process writes any
+//! more; the next count of the folder finds both.
 
 use std::{
     cmp::Reverse,
@@ -39,9 +39,9 @@ static LIFE: LazyLock<u32> = LazyLock::new(rand::random);
 pub(super) struct CacheFolder {
     directory: PathBuf,
     budget_bytes: u64,
-    /// The bytes that were counted when somebody asked last.
+    /// The latest known number of counted bytes, for calls that find the folder locked.
     known_bytes: AtomicU64,
-    /// How many blocks that came had no room.
+    /// Number of blocks that were not written because there was no room.
     refused: AtomicU64,
     state: Mutex<FolderState>,
     /// The datasets in use here, each with its readers and its marker once something of it was read or written.
@@ -55,7 +55,8 @@ struct FolderState {
     counted_at: Option<Instant>,
     /// Blocks of datasets that were in use nowhere when the folder was counted; the last is evicted first.
     unused: Vec<BlockKey>,
-    /// Blocks of datasets that have more than their share, for those that have less; the last is evicted first.
+    /// Blocks of datasets that have more than their share, evicted for datasets that have less; the last is evicted
+    /// first.
     excess: Vec<BlockKey>,
     /// Bytes of each dataset when the folder was counted, and what was added here since.
     dataset_bytes: HashMap<Fingerprint, u64>,
@@ -169,7 +170,8 @@ impl CacheFolder {
         }
     }
 
-    /// Marks a dataset as in use for other processes, if a rank reads it here. They share the room anew then.
+    /// Marks a dataset as in use, for other processes to see, if a rank reads it here. When the folder is full, it is
+    /// counted anew and shared anew.
     pub(super) fn mark(&self, dataset: Fingerprint) {
         let is_unmarked = || self.used.lock().get(&dataset).is_some_and(|used| used.marker.is_none());
         if !is_unmarked() {
@@ -201,7 +203,7 @@ impl CacheFolder {
         let create = || {
             let file = fs::File::create_new(&path)?;
             file.try_lock()?;
-            // Its length is that of the block from the beginning, for those who count.
+            // The file has its full length from the beginning, so that a count by another process includes it.
             file.set_len(bytes)?;
             Ok(file)
         };
@@ -215,7 +217,7 @@ impl CacheFolder {
         }
     }
 
-    /// Makes a complete file that of its block, if `is_valid` still.
+    /// Renames a complete file to that of its block, or removes it if `is_valid` returns false.
     pub(super) fn publish(
         &self,
         key: &BlockKey,
@@ -235,7 +237,7 @@ impl CacheFolder {
 
     /// Removes a file that could not be completed.
     pub(super) fn abandon(&self, key: &BlockKey, written: &TemporaryFile) {
-        // What is not subtracted here is found by the next count.
+        // If this fails, the next count of the folder corrects the sum.
         if let Ok(mut folder) = self.lock()
             && fs::remove_file(&written.path).is_ok()
         {
@@ -372,7 +374,7 @@ impl LockedFolder<'_> {
                 state.excess.push(*key);
             }
         }
-        // Those of the dataset that was left first go first, and of them those that came last.
+        // Blocks are evicted from the end: the dataset that was left first goes first, and of its blocks the newest.
         unused.sort_by_key(|(left, written, key)| (Reverse((*left, key.dataset.0)), *written, key.block));
         state.unused = unused.into_iter().map(|(.., key)| key).collect();
         state.counted_at = Some(Instant::now());
@@ -401,7 +403,7 @@ impl LockedFolder<'_> {
                 }
             }
         }
-        // Files of one tick of the system's clock are put in an order, too.
+        // Files that the system's clock cannot tell apart are in the order of their blocks.
         found.blocks.sort_by_key(|(key, _, written)| (*written, key.block));
         Ok(found)
     }

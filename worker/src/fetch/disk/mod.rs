@@ -1,8 +1,8 @@
 //! A cache of blocks in a folder, with a byte budget. It touches only files that are named like its own. If the disk is
 //! full or broken, it logs a warning, and blocks are fetched from the store.
 //!
-//! Several processes of a machine share a folder. What came first of a dataset stays; blocks of datasets that no process reads
-//! any more make room for others, and datasets in use share the room.
+//! Several processes of a machine share a folder. Of each dataset, the blocks that came first stay; blocks of datasets
+//! that no process reads any more make room for others, and datasets in use share the room.
 //!
 //! A file is named after the dataset's fingerprint and the block's number, and ends with a seal: a hash of that name,
 //! the block's place in its shard, and its bytes. A file that a crash or another program damaged fails this check.
@@ -105,7 +105,7 @@ impl DiskCache {
         if content.is_none() {
             self.faults.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(file = %self.folder.path(key).display(), "not the block that it should be; fetching it again");
-            // What cannot be removed is found wrong again.
+            // If the file cannot be removed, the next read finds it wrong again.
             let _ = self.folder.remove(key);
         }
         let content = Bytes::from(content?).slice(..bytes as usize);
@@ -200,7 +200,7 @@ impl DiskCache {
     /// Removes a block whose bytes are wrong.
     pub(crate) fn discard(&self, key: &BlockKey) {
         *self.discards.lock().entry(*key).or_default() += 1;
-        // What cannot be removed is read and discarded again.
+        // If the file cannot be removed, the block is read and discarded again.
         let _ = self.folder.remove(key);
     }
 }

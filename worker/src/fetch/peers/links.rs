@@ -20,11 +20,12 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::AskPeer;
 
-/// A worker that sends nothing for this long is late: the store is asked, too. A worker that fetches the block says so more often.
+/// A worker that sends nothing for this long is late: the store is asked, too. A worker that is fetching the block
+/// reports that more often.
 const SILENCE: Duration = Duration::from_secs(1);
 /// A worker that has fetched for this long is late.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
-/// A worker that sends fewer bytes of a block per second is late.
+/// A worker that sends a block at fewer bytes per second than this is late.
 const MIN_BYTES_PER_S: u64 = 16 << 20;
 /// A worker that was late, or could not be reached, is not asked for this long.
 const ASIDE: Duration = Duration::from_secs(10);
@@ -82,7 +83,7 @@ impl AskPeer for PeerLinks {
     ) -> BoxFuture<'a, Result<Option<Bytes>, QuicError>> {
         async move {
             let link = self.link(peer.worker);
-            // Those that wait for their turn do not wait for a worker that is late.
+            // Requests that wait for a permit stop waiting when the worker is late.
             let _permit = tokio::select! {
                 permit = link.permits.acquire() => permit.expect("the semaphore is never closed"),
                 () = link.put_aside.notified() => return Ok(None),
@@ -124,7 +125,7 @@ impl PeerLink {
         self.put_aside.notify_waiters();
     }
 
-    /// Asks once, and moves `deadline` on while the worker is at it.
+    /// Asks once, and extends `deadline` while the worker reports that it is fetching, and once more for the transfer.
     async fn ask(
         &self,
         endpoint: &Endpoint,

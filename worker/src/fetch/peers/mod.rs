@@ -33,16 +33,16 @@ use tokio::{
 pub(crate) use self::{links::PeerLinks, serve::answer_block};
 use super::{BlockKey, BlockPlace, pieces::Pieces};
 
-/// For so long after a rank began to read, blocks that are read ahead wait until all ranks of its session have homes. A step needs all
-/// ranks, so that little is lost.
+/// Blocks that are read ahead wait until all ranks of their session have homes, but only for this long after a rank
+/// began to read. A step needs all ranks, so that little is lost.
 const OPENING: Duration = Duration::from_secs(2);
-/// For so long after a rank began to read, what its first batch needs waits until the session is in the map.
+/// Blocks that a batch needs wait until the session is in the map, but only for this long after a rank began to read.
 const FIRST_MAP: Duration = Duration::from_secs(1);
 /// Maximum number of blocks that other workers are asked for at once.
 const ASKED_AT_ONCE: usize = 32;
 /// Maximum number of blocks that are sent to other workers at once.
 const SENT_AT_ONCE: usize = 16;
-/// Maximum number of blocks that are remembered because a peer had wrong bytes of them.
+/// Maximum number of blocks that are remembered because their bytes were wrong.
 const MAX_WRONG: usize = 10_000;
 
 /// Asks other workers for blocks.
@@ -73,7 +73,7 @@ pub(crate) trait BlockSource: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Peers {
     map: watch::Sender<Arc<PeerMap>>,
-    /// Whether the coordinator has answered the last heartbeat: otherwise no map is waited for.
+    /// Whether the coordinator has answered the last heartbeat. If not, no block waits for a map.
     is_coordinated: AtomicBool,
     /// This worker, and its connections to others; without them it asks none and waits for none.
     links: OnceLock<(WorkerId, Box<dyn AskPeer>)>,
@@ -104,28 +104,28 @@ struct Counts {
     late: AtomicU64,
 }
 
-/// What decides who is asked for a block.
+/// The facts by which the workers that are asked for a block are chosen.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockPeers {
     pub(crate) session: SessionId,
     plan: Plan,
     /// When the rank began to read.
     since: Instant,
-    /// Whether this worker fetches the block for others, and is not to ask another owner.
+    /// Whether this worker fetches the block as its owner, and so must not ask another owner.
     is_owner: bool,
 }
 
 impl BlockPeers {
-    /// Creates what a rank that begins to read knows.
+    /// Creates the facts for a rank that begins to read now.
     pub(crate) fn new(session: SessionId, plan: Plan) -> Self {
         Self { session, plan, since: Instant::now(), is_owner: false }
     }
 }
 
-/// Whom to ask for a block before the store.
+/// The workers to ask for a block before the store.
 #[derive(Debug, Default)]
 pub(super) struct Route {
-    /// The worker that fetches it, if this is another one.
+    /// The worker that fetches the block from the store for all, if it is not this one.
     pub(super) owner: Option<PeerAddress>,
     /// Workers that may have it.
     holders: Vec<PeerAddress>,
@@ -204,7 +204,8 @@ impl Peers {
         });
     }
 
-    /// Returns whom to ask for a block, once the map knows the block's session, or the time for that is over.
+    /// Returns the workers to ask for a block. Waits until the map knows the block's session, but no longer than `need`
+    /// allows.
     pub(super) async fn route(&self, place: &BlockPlace, need: Need) -> Route {
         let (Some((me, links)), Some(peers)) = (self.links.get(), &place.peers) else { return Route::default() };
         if self.wrong.lock().contains(&place.key) {
@@ -216,7 +217,7 @@ impl Peers {
         };
         if self.is_coordinated.load(Relaxed) {
             let until = peers.since + if need == Need::Now { FIRST_MAP } else { OPENING };
-            // What the map has when the time is over is better than nothing.
+            // After that time, even an incomplete map is better than none.
             let _ = timeout_at(until.into(), map.wait_for(is_known)).await;
         }
         let map = map.borrow_and_update().clone();
@@ -233,8 +234,8 @@ impl Peers {
         self.asking.acquire().await.expect("the semaphore is never closed")
     }
 
-    /// Asks the peers of a route one after the other for ranges of a block, which consists of these parts. `None` if no peer has
-    /// them. Notifies `late` if one is late, and goes on.
+    /// Asks the peers of a route one after the other for ranges of a block that consists of these parts; returns `None`
+    /// if no peer has them. Notifies `late` if a peer is late, and keeps waiting for it.
     pub(super) async fn ask(
         &self,
         route: &Route,
@@ -250,7 +251,7 @@ impl Peers {
             block: place.key.block,
             parts: parts.to_vec(),
             wanted: wanted.to_vec(),
-            // A block of which a part is wanted is not worth fetching.
+            // The owner need not fetch a whole block of which only a part is wanted.
             is_for_owner: parts == wanted,
         };
         let count = |counter: &AtomicU64| counter.fetch_add(1, Relaxed);
@@ -290,9 +291,9 @@ impl Peers {
         }
     }
 
-    /// Returns the place of a block that another worker asks this one for, as its owner; `None` if this worker is not the owner, or no
-    /// rank of the session reads the dataset here. A rank that is about to attach is waited for as long as
-    /// `patience` lasts.
+    /// Returns the place of a block that another worker asks this one for as the block's owner; `None` if another
+    /// worker is the owner, or no rank of the session reads the dataset here. Waits for at most `patience` for a rank
+    /// that is about to attach.
     async fn place_of_owner(&self, session: SessionId, key: BlockKey, patience: Duration) -> Option<BlockPlace> {
         let (me, _) = self.links.get()?;
         let find = |sources: &Vec<Source>| {
@@ -328,7 +329,7 @@ impl Peers {
     }
 }
 
-/// Cuts bytes into the ranges of the shard that they are, which have as many bytes together.
+/// Cuts `bytes`, which holds these ranges of the shard one after the other, into a piece for each range.
 fn cut(bytes: &Bytes, ranges: &[Range<u64>]) -> Pieces {
     let mut at = 0;
     let pieces = ranges.iter().map(|range| {

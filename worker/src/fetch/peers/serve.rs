@@ -12,7 +12,7 @@ use super::{
     OPENING,
 };
 
-/// How often a worker that fetches a block says so.
+/// Interval at which a worker that is fetching a block reports so to the worker that asked.
 const FETCHING_PERIOD: Duration = Duration::from_millis(250);
 /// Maximum number of ranges of one request.
 const MAX_RANGES: usize = 4096;
@@ -48,7 +48,8 @@ pub(crate) async fn answer_block(
 }
 
 impl Fetcher {
-    /// Returns what another worker wants of a block, if it is here or if this worker is the one to fetch it.
+    /// Returns the bytes that another worker wants of a block, if the block is here or this worker has to fetch it as
+    /// its owner.
     async fn find(self: &Arc<Self>, request: &BlockRequest) -> Option<FoundBlock> {
         if !is_possible(request) {
             return None;
@@ -78,14 +79,16 @@ impl Fetcher {
 }
 
 impl FoundBlock {
-    /// Returns these ranges of a block; `None` if its stored bytes were not kept, or are others.
+    /// Returns these ranges of a block; `None` if its stored bytes were not kept, or some of the ranges are not among
+    /// them.
     fn of(block: BlockBytes, wanted: &[Range<u64>]) -> Option<Self> {
         let bytes = wanted.iter().map(|range| block.slice(range.clone())).collect::<Option<_>>()?;
         Some(Self { bytes, _block: Some(block) })
     }
 }
 
-/// Whether a request can be meant: no range ends before it starts, each lies in a part, and all are within bounds.
+/// Returns whether a request is possible: no range ends before it starts, each lies in a part, and all are within
+/// bounds.
 fn is_possible(BlockRequest { parts, wanted, .. }: &BlockRequest) -> bool {
     let bytes = |ranges: &[Range<u64>]| {
         ranges.iter().try_fold(0_u64, |sum, range| sum.checked_add(range.end.checked_sub(range.start)?))
