@@ -32,7 +32,7 @@ pub(super) struct BoxReader {
 pub(super) struct KeptBoxes {
     /// Number of boxes that the record has.
     pub(super) count: usize,
-    /// The kept ones, in order: their numbers in the record, and what the column holds.
+    /// The kept boxes, in order: the number of each box in the record, and its value in the column.
     pub(super) kept: Vec<(usize, [f32; 4])>,
 }
 

@@ -28,7 +28,7 @@ enum Callee {
 
 /// An argument of a function.
 enum Argument {
-    /// A value that is decoded for the call, of so many bytes if it is not ragged.
+    /// A value that is decoded for the call, and its size in bytes unless it is ragged.
     Decoded(Box<Prepared>, usize),
     /// The value of this column of the batch.
     InBatch(usize),
@@ -73,7 +73,7 @@ impl PreparedCall {
         Ok(calls)
     }
 
-    /// Returns the values that are decoded for it, with the first column that it returns.
+    /// Returns the values that are decoded for the call, each with the first column that the call returns.
     pub(super) fn prepared(&self) -> impl Iterator<Item = (&str, &Prepared)> {
         self.takes.iter().filter_map(|argument| match argument {
             Argument::Decoded(prepared, _) => Some((self.column.as_str(), &**prepared)),
@@ -132,7 +132,7 @@ impl Decoder {
         }
     }
 
-    /// Writes an argument into the place that `place` returns for its size, and returns that.
+    /// Writes an argument into the place that `place` returns for its size, and returns the size.
     fn argument<'p>(
         &self,
         argument: &Argument,

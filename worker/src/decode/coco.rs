@@ -1,5 +1,5 @@
-//! COCO's annotations of a picture in JSON: of each its box, and what a label can be. Outlines, which take ten times the bytes of
-//! all else, are passed over as they are read.
+//! Reads COCO's annotations of a picture from JSON: the box of each annotation, and the members that can be a label.
+//! Outlines, which take ten times the bytes of all the rest, are skipped while they are read.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ const MAX_BYTES: usize = 16 << 20;
 pub(super) struct CocoAnnotation {
     /// Left, top, width and height, if it has these four numbers.
     pub(super) bbox: Option<[f64; 4]>,
-    /// The numbers, texts and truth values.
+    /// Its members that are numbers, texts or truth values, by key.
     members: Vec<(String, Value)>,
 }
 
@@ -57,24 +57,24 @@ pub(super) fn read(file: &[u8], field: &str) -> Result<Vec<CocoAnnotation>, BadS
 /// The annotations of a document, if it has a list of them.
 struct List(Option<Vec<CocoAnnotation>>);
 
-/// A value of which nothing but what is wanted is kept.
+/// A JSON value, of which only the wanted parts are kept.
 enum Part<L, O> {
     Scalar(Value),
     List(L),
     Object(O),
 }
 
-/// What is kept of a list.
+/// A type that keeps the wanted part of a list.
 trait KeptList: Sized {
     fn read<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error>;
 }
 
-/// What is kept of an object.
+/// A type that keeps the wanted part of an object.
 trait KeptObject: Sized {
     fn read<'de, A: MapAccess<'de>>(object: A) -> Result<Self, A::Error>;
 }
 
-/// Nothing.
+/// Keeps nothing of a list or an object.
 struct Nothing;
 
 impl KeptList for Nothing {

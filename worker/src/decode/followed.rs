@@ -1,4 +1,4 @@
-//! The picture of an `image` column, as the columns that follow it need it, such as its mask: what becomes of it in a sample.
+//! Plans the picture of an `image` column for the columns that follow it, such as its mask, which are changed as it is.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ pub(super) struct FollowedPicture {
     ops: Vec<ImageOp>,
 }
 
-/// What becomes of the picture of a sample.
+/// The size of a sample's picture, and the plan of how it is decoded and changed.
 #[derive(Clone, Debug)]
 pub(super) struct FollowedPlan {
     /// Width and height of the upright picture.
@@ -49,7 +49,8 @@ impl FollowedPicture {
         self.ops.iter().filter_map(ImageOp::field)
     }
 
-    /// Returns what the column draws for the picture of this sample. If no column needed that yet, the picture's header is read.
+    /// Returns the plan that the column draws for the picture of this sample. Reads the picture's header if no column
+    /// has needed the plan yet.
     pub(super) fn plan(
         &self,
         (seed, key): (u64, SampleKey),
@@ -69,7 +70,7 @@ impl FollowedPicture {
         self.plan_of_size(picture.seen(), (seed, key), record)
     }
 
-    /// Returns what the column draws for the picture of this sample, which has this width and height.
+    /// Returns the plan that the column draws for the picture of this sample, which has this width and height.
     pub(super) fn plan_of_size(
         &self,
         size: [u32; 2],
@@ -84,7 +85,8 @@ impl FollowedPicture {
         Ok(planned)
     }
 
-    /// Returns what the column draws for picture number `part` of the list of this sample, which has this width and height.
+    /// Returns the plan that the column draws for picture number `part` of the list of this sample, which has this
+    /// width and height.
     pub(super) fn plan_of_part(
         &self,
         size: [u32; 2],

@@ -74,7 +74,7 @@ impl ImageAxis {
         self.pad(if mirrored { spare - spare / 2 } else { spare / 2 }, size);
     }
 
-    /// Pads to `size` pixels, of which `before` come before what is there.
+    /// Pads to `size` pixels; `before` of the new pixels come before the canvas.
     fn pad(&mut self, before: u32, size: u32) {
         let step = self.step();
         let end = self.origin + self.extent;
@@ -95,7 +95,7 @@ impl ImageAxis {
         (range((low, high)), range(seen))
     }
 
-    /// Returns the factor and the summand that give for a place on the axis the place in the picture.
+    /// Returns the factor and the summand that convert a place on the axis to the place in the picture.
     fn scale_and_origin(&self, reversed: bool) -> [f64; 2] {
         let step = self.step();
         if reversed { [-step, self.origin + step * f64::from(self.size)] } else { [step, self.origin] }

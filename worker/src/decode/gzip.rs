@@ -1,5 +1,5 @@
-//! Fields that are compressed with gzip: those whose names end in `.gz`, as in WebDataset. What they become is bounded by their column's
-//! `max_bytes`, and is part of the memory for decoding unless it is small.
+//! Fields that are compressed with gzip: those whose names end in `.gz`, as in WebDataset. Their decompressed size is
+//! bounded by their column's `max_bytes`, and counts as memory for decoding unless it is small.
 
 use std::io::{self, Read as _};
 
@@ -12,19 +12,20 @@ use super::cause::BadSampleProblem;
 const SUFFIX: &str = ".gz";
 /// The first bytes of what gzip writes.
 const MAGIC: &[u8] = b"\x1f\x8b";
-/// Most bytes that a field becomes.
+/// Maximum decompressed bytes of a field.
 const MAX_BYTES: u64 = 256 << 20;
-/// Most bytes that a field becomes beside the memory for decoding. Each thread can have that for each such field of a sample.
+/// Maximum decompressed bytes of a field that do not count as memory for decoding. Each thread can hold that many for
+/// each such field of a sample.
 const SMALL_BYTES: usize = 1 << 20;
 
 /// A field that is compressed.
 #[derive(Clone, Debug)]
 pub(super) enum CompressedField {
-    /// What it becomes.
+    /// Its decompressed bytes.
     Small(Bytes),
-    /// How many bytes it becomes, and whether a sample counts them as memory that it needs.
+    /// The number of its decompressed bytes, and whether a sample counts them as memory that it needs.
     Large { bytes: u64, is_counted: bool },
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     Wrong(BadSampleProblem),
 }
 
@@ -34,7 +35,8 @@ pub(crate) fn is_compressed(name: &str, content: &[u8]) -> bool {
 }
 
 impl CompressedField {
-    /// Finds out what the field `name` becomes. Holds no more than a small field at once.
+    /// Decompresses the field `name` if it is small, and only counts its decompressed bytes otherwise. Holds no more
+    /// than a small field in memory.
     pub(super) fn open(name: &str, content: &[u8]) -> Self {
         let mut decoder = MultiGzDecoder::new(content);
         let mut small = Vec::new();
@@ -57,7 +59,7 @@ impl CompressedField {
         }
     }
 
-    /// Returns what the field `name` becomes. For a large one there has to be memory.
+    /// Returns the decompressed field `name`. For a large one, the caller has to reserve the memory.
     pub(super) fn content(&self, name: &str, compressed: &[u8]) -> Result<Bytes, BadSampleProblem> {
         match self {
             Self::Small(content) => Ok(content.clone()),

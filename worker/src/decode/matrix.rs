@@ -1,6 +1,6 @@
-//! Matrices of changes of places, from a result to a picture.
+//! Matrices that map places in a result to places in a picture.
 
-/// A matrix that gives for the place (x, y, 1) another place (u, v, w), which is (u / w, v / w).
+/// A matrix that maps the place (x, y, 1) to (u, v, w), which is the place (u / w, v / w).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Matrix(pub(super) [[f64; 3]; 3]);
 
@@ -16,7 +16,7 @@ impl Matrix {
         Self(std::array::from_fn(|row| std::array::from_fn(|column| entry(row, column))))
     }
 
-    /// Returns the same change, with the last number 1 where it can be.
+    /// Returns the same mapping, scaled so that the last number is 1 if possible.
     pub(super) fn normalised(self) -> Self {
         let last = self.0[2][2];
         if last == 0.0 { self } else { Self(self.0.map(|row| row.map(|factor| factor / last))) }

@@ -95,7 +95,7 @@ impl DecodeMemory {
         Ok(Self::new(DecodeLimits { max_bytes: left, ..self.limits }, Box::new(|_| ())))
     }
 
-    /// Returns memory for nothing.
+    /// Returns separate memory of no bytes.
     pub(crate) fn none() -> Self {
         Self::new(DecodeLimits { max_bytes: 0, own_bytes: 0, kept_bytes: 0 }, Box::new(|_| ()))
     }

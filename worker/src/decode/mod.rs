@@ -213,7 +213,8 @@ impl Decoder {
         Self { transforms, functions: Arc::new(functions), ..self }
     }
 
-    /// Returns why the job's functions cannot be called any longer, if one of them is another than it was.
+    /// Returns the error if a process has imported another version of one of the job's functions, so that none of them
+    /// can be called any longer.
     pub(crate) fn failure(&self) -> Option<&TransformError> {
         self.transforms.as_ref()?.failure()
     }
@@ -279,7 +280,7 @@ impl Decoder {
         self.resources.limits
     }
 
-    /// Returns the cause of a bad sample whose field `field` has bytes that the dataset's format does not have there.
+    /// Returns the cause of a bad sample whose field `field` has bytes that the dataset's format forbids there.
     pub(crate) fn malformed(&self, field: &str, problem: &str) -> BadSampleCause {
         let mut prepared = self.inner.prepared();
         let reads = prepared.find(|(_, prepared)| prepared.fields().any(|name| name == field));
@@ -317,8 +318,8 @@ impl Decoder {
         self.decode_columns(key, fields, targets, |_| true)
     }
 
-    /// Decodes those columns of one sample that `is_wanted` returns true for, by their numbers; the others are left as they are.
-    /// Of a job with functions, these have to be all.
+    /// Decodes the columns of one sample for whose numbers `is_wanted` returns true, and leaves the others as they are.
+    /// For a job with functions, it must return true for all.
     pub(crate) fn decode_columns(
         &self,
         key: SampleKey,
@@ -329,7 +330,7 @@ impl Decoder {
         assert_eq!(targets.len(), self.inner.columns.len(), "targets, one for each column");
         let mut record = SampleRecord::new(fields, key.sample_in_record);
         let mut decoded = self.decode_opened(key, &mut record, targets, &is_wanted);
-        // With the memory for one large field it may come to another one.
+        // With the memory for one large field, decoding may get as far as another one.
         while let Some(bytes) = record.take_wanted_bytes() {
             let Ok((_permit, decoder)) = self.beside(bytes) else { return decoded };
             decoded = decoder.decode_opened(key, &mut record, targets, &is_wanted);
@@ -337,10 +338,12 @@ impl Decoder {
         decoded
     }
 
-    /// Reserves so much memory for what compressed fields of a sample become, and returns a decoder with what is left of it.
+    /// Reserves `bytes` of memory for decompressed fields of a sample, and returns a decoder with the rest of the
+    /// memory.
     fn beside(&self, bytes: u64) -> Result<(MemoryPermit<'_>, Self), NeverFits> {
         let memory = &self.resources.memory;
-        // A thread that holds a permit must not ask for another: who may need one takes all.
+        // A thread that holds a permit must not ask for another, so a decoder that may need one later takes all memory
+        // now.
         let (permit, left) = if self.inner.takes_memory {
             let left = memory.beside(bytes)?;
             (memory.take_all(), left)
@@ -350,7 +353,8 @@ impl Decoder {
         Ok((permit, self.clone().with_memory(Arc::new(left))))
     }
 
-    /// Decodes columns of a record, of whose compressed fields only those that there is memory for can be used.
+    /// Decodes columns of a record. Of its large compressed fields, only those for which memory is reserved can be
+    /// used.
     fn decode_opened(
         &self,
         key: SampleKey,

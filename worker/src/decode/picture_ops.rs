@@ -17,7 +17,7 @@ pub struct PictureOps {
 }
 
 impl PictureOps {
-    /// Makes them of operations that are valid. Random ones draw what they draw in a job with this seed.
+    /// Creates the operations from valid ones. Random operations draw as they do in a job with this seed.
     #[must_use]
     pub const fn new(ops: Vec<ImageOp>, seed: u64) -> Self {
         Self { ops, seed }

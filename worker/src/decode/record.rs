@@ -1,5 +1,5 @@
-//! The fields of the record that holds a sample, and the sample's bounding box. What several columns need is made once for each
-//! sample.
+//! The fields of the record that holds a sample, and the sample's bounding box. Values that several columns need are
+//! made once for each sample.
 
 use std::{
     cell::{Cell, RefCell},
@@ -53,15 +53,15 @@ pub(crate) struct SampleRecord<'r> {
     annotations: SmallVec<[(String, Annotation); 1]>,
     /// COCO's annotations, by field.
     coco: SmallVec<[(String, Rc<[CocoAnnotation]>); 1]>,
-    /// What becomes of the pictures of `image` columns, by the column's number among those that are decoded.
+    /// The plans for the pictures of `image` columns, by the column's number among those that are decoded.
     plans: SmallVec<[(usize, Rc<FollowedPlan>); 1]>,
     /// The boxes of columns, by the column's number among those that are decoded.
     boxes: SmallVec<[(usize, Rc<KeptBoxes>); 1]>,
     /// Compressed fields that were asked for.
     compressed: RefCell<SmallVec<[(String, CompressedField); 1]>>,
-    /// Bytes that large ones of them become.
+    /// Decompressed bytes of the large fields among them.
     large_bytes: Cell<u64>,
-    /// Memory that there is for these.
+    /// Bytes of memory that are reserved for these.
     memory_bytes: u64,
 }
 
@@ -86,8 +86,8 @@ impl<'r> SampleRecord<'r> {
         Ok((field, one_value(field, value)?))
     }
 
-    /// Returns the value of the first of these fields that the record has, with its name. A compressed one is decompressed, if it
-    /// becomes at most `max_bytes`.
+    /// Returns the value of the first of these fields that the record has, with its name. A compressed value is
+    /// decompressed, if it then has at most `max_bytes`.
     pub(crate) fn first_value_of<'n>(
         &self,
         names: &'n [String],
@@ -106,7 +106,7 @@ impl<'r> SampleRecord<'r> {
         }
     }
 
-    /// Returns what a compressed field becomes.
+    /// Returns the decompressed bytes of a field.
     fn decompressed(&self, name: &str, file: &[u8], max_bytes: u32) -> Result<Bytes, BadSampleProblem> {
         let mut compressed = self.compressed.borrow_mut();
         let known = compressed.iter().position(|(known, _)| known == name);
@@ -134,7 +134,8 @@ impl<'r> SampleRecord<'r> {
         field.content(name, file)
     }
 
-    /// Returns the memory that compressed fields need, if they need more than there is. The caller provides it.
+    /// Returns how many bytes of memory compressed fields need, if more than are reserved. The caller then reserves
+    /// them.
     pub(crate) fn take_wanted_bytes(&mut self) -> Option<u64> {
         let bytes = self.large_bytes.get();
         (bytes > self.memory_bytes).then(|| {
@@ -148,12 +149,12 @@ impl<'r> SampleRecord<'r> {
         self.fields.number(column)
     }
 
-    /// Returns what becomes of the picture of column number `column`, if that is kept.
+    /// Returns the plan for the picture of column number `column`, if it is kept.
     pub(crate) fn plan_of(&self, column: usize) -> Option<Rc<FollowedPlan>> {
         self.plans.iter().find(|(known, _)| *known == column).map(|(_, plan)| plan.clone())
     }
 
-    /// Keeps what becomes of the picture of column number `column`.
+    /// Keeps the plan for the picture of column number `column`.
     pub(crate) fn keep_plan(&mut self, column: usize, plan: Rc<FollowedPlan>) {
         self.plans.push((column, plan));
     }

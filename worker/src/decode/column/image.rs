@@ -28,7 +28,7 @@ pub(super) struct ImageDecoder {
     /// The colour that shows through transparent pixels.
     background: Option<[u8; 3]>,
     pixels: Pixels,
-    /// Writes pictures of more than 8 bits, if the column keeps them and would not otherwise.
+    /// Writes pictures of more than 8 bits with their depth, if the column keeps it and `pixels` does not.
     deep: Option<ChannelWriter>,
 }
 
@@ -44,14 +44,14 @@ enum Pixels {
     Channels(ChannelWriter),
 }
 
-/// A picture with what becomes of it.
+/// A picture, and the plan of how it is decoded and changed.
 struct PlannedPicture<'a, 'b> {
     field: &'a str,
     bytes: usize,
     picture: OpenPicture<'b>,
     plan: &'a PicturePlan,
     resources: &'a DecodeResources,
-    /// Bytes that are reserved beside those for decoding it.
+    /// Bytes that are reserved in addition to those for decoding the picture.
     beside_bytes: u64,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct PictureFile<'a> {
     /// Name of the field that it lies in.
     pub(super) field: &'a str,
     pub(super) bytes: &'a Bytes,
-    /// Bytes that are in memory meanwhile, and reserved with what decoding takes.
+    /// Bytes that are in memory while the picture is decoded; they are reserved together with those for decoding it.
     pub(super) beside_bytes: u64,
 }
 
@@ -106,7 +106,7 @@ impl ColumnDecoder for ImageDecoder {
         of: (u64, SampleKey),
         record: &mut SampleRecord<'_>,
     ) -> Option<Parts> {
-        // What cannot be planned is a bad sample, whose picture may be looked at.
+        // If planning fails, the sample is bad, and the picture is read whole.
         let followed = self.picture.plan_of_size(head.seen(), of, record).ok()?;
         let visible = followed.plan.decode.frame(head.orientation, head.stored);
         Some(visible.map_or_else(Parts::default, |(spans, frame)| head.parts(spans, &frame)))
@@ -121,7 +121,7 @@ impl ColumnDecoder for ImageDecoder {
 }
 
 impl ImageDecoder {
-    /// Returns the bytes of what it makes of a picture.
+    /// Returns the number of bytes that a picture has in the batch.
     pub(super) fn bytes(&self) -> usize {
         let each = match &self.pixels {
             Pixels::Rgb { writer, .. } => writer.bytes(),
@@ -135,7 +135,7 @@ impl ImageDecoder {
         &self.picture
     }
 
-    /// Decodes a picture into its place. `plan` returns what becomes of a picture of a width and height.
+    /// Decodes a picture into its place. `plan` returns the plan for a picture of the given width and height.
     pub(super) fn write(
         &self,
         file: PictureFile<'_>,

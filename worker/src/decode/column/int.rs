@@ -9,7 +9,7 @@ use crate::decode::{
     number::{out_of_range, write_integer},
 };
 
-/// Most bytes of an array that may have one element: more is no number.
+/// Maximum bytes of an array that is read as a number; a larger one has too many elements.
 const MAX_ARRAY_BYTES: usize = 4096;
 
 /// Decodes to integers of this type.

@@ -76,8 +76,8 @@ pub(super) trait ColumnDecoder: Send + Sync {
         false
     }
 
-    /// Writes a number whose type the format knows into its place, and returns whether it fits the column. One that does
-    /// not is a value for [`decode`](Self::decode), which knows why.
+    /// Writes a number whose type the format knows into its place, and returns whether it fits the column. If it does
+    /// not, [`decode`](Self::decode) returns the reason.
     fn number(&self, _dtype: DType, _element: &[u8], _target: &mut FieldTarget<'_>) -> bool {
         false
     }
@@ -88,7 +88,8 @@ pub(super) trait ColumnDecoder: Send + Sync {
         false
     }
 
-    /// Returns the parts of a scalable picture that decoding reads, of which the head is there; `None` if it reads all of the field.
+    /// Returns the parts of a scalable picture that decoding reads, planned from its head; `None` if decoding reads the
+    /// whole field.
     fn picture_parts(
         &self,
         _head: &ScalableHead<'_>,
@@ -103,7 +104,7 @@ pub(super) trait ColumnDecoder: Send + Sync {
         u32::MAX
     }
 
-    /// Decodes the value of a field into its place. Unless the decoder takes lists, it is one value.
+    /// Decodes the value of a field into its place. A decoder that takes no lists expects a single value.
     fn decode_value(
         &self,
         sample: ColumnSample<'_, '_, FieldValue>,
@@ -118,7 +119,7 @@ pub(super) trait ColumnDecoder: Send + Sync {
     fn decode(&self, sample: ColumnSample<'_, '_>, target: &mut FieldTarget<'_>) -> Result<(), BadSampleProblem>;
 }
 
-/// What a decoder is made of.
+/// The inputs from which the decoder of a column is created.
 pub(super) struct ColumnSetup<'a> {
     /// The job's name.
     pub(super) job: &'a str,

@@ -1,4 +1,5 @@
-//! Lists of pictures in a column of the kind `image`: each becomes what a picture alone does, with draws of its own.
+//! Lists of pictures in a column of the kind `image`: each picture is decoded as a single one is, with draws of its
+//! own.
 
 use bytes::Bytes;
 use spdl_job::PictureList;

@@ -10,9 +10,9 @@ use super::{
 };
 use crate::decode::cause::BadSampleProblem;
 
-/// Number of strengths, of which `severity` limits those that are drawn.
+/// Number of strengths; `severity` limits which of them are drawn.
 const BINS: u32 = 10;
-/// The most operations of a chain whose length is drawn.
+/// Maximum number of operations of a chain whose length is drawn.
 const MOST_DRAWN: u32 = 3;
 
 impl PlanOperation for AugMix {

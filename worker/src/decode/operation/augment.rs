@@ -26,7 +26,7 @@ pub(super) enum Augmentation {
 
 use Augmentation::*;
 
-/// Those of `rand_augment` and `trivial_augment_wide`.
+/// The operations of `rand_augment` and `trivial_augment_wide`.
 pub(super) const ALL: &[Augmentation] = &[
     Identity,
     ShearX,
@@ -44,7 +44,7 @@ pub(super) const ALL: &[Augmentation] = &[
     Equalize,
 ];
 
-/// Those of `aug_mix`, of which it may leave out the last four.
+/// The operations of `aug_mix`, which may leave out the last four.
 const OF_MIXES: &[Augmentation] = &[
     ShearX,
     ShearY,
@@ -71,7 +71,7 @@ pub(super) struct Space {
     pub(super) rotate: f64,
     /// What is added to factors of 1.
     pub(super) factor: f64,
-    /// Bits that are left at the least strength, and those of them that are taken away at the greatest.
+    /// Bits that are left at the least strength, and how many of them are taken away at the greatest.
     pub(super) posterize: [f64; 2],
     /// Number of different strengths.
     pub(super) bins: u32,
@@ -83,7 +83,7 @@ impl Augmentation {
         choices[planner.draw.below(choices.len() as u32) as usize]
     }
 
-    /// Returns those of `aug_mix`: all, or those that change no colour by a factor, nor sharpen.
+    /// Returns the operations of `aug_mix`: all, or only those that neither change colours by a factor nor sharpen.
     pub(super) const fn of_mixes(all_ops: bool) -> &'static [Self] {
         if all_ops { OF_MIXES } else { OF_MIXES.split_at(OF_MIXES.len() - 4).0 }
     }

@@ -4,9 +4,9 @@
 use spdl_functions::Draw;
 use spdl_types::elementary::{exp, ln};
 
-/// Draws so many shares of 1, whose parameters are all `alpha`.
+/// Draws `count` shares that add up to 1; the parameter of each is `alpha`.
 pub(super) fn dirichlet(draw: &mut Draw, alpha: f64, count: u32) -> Vec<f64> {
-    // Of a small `alpha`, the numbers themselves would all be 0.
+    // With a small `alpha`, the numbers themselves would all be 0.
     let logarithms: Vec<f64> = (0..count).map(|_| ln_gamma(draw, alpha)).collect();
     let greatest = logarithms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let parts = logarithms.iter().map(|logarithm| exp((logarithm - greatest).max(LEAST)));

@@ -18,7 +18,7 @@ use crate::decode::{
 /// Returns the sample's bounding box in the annotation in a field.
 pub(in crate::decode) type BoxOf<'a> = &'a mut dyn FnMut(&str) -> Result<PixelBox, BadSampleProblem>;
 
-/// What becomes of a picture.
+/// The plan of how a picture is decoded and changed.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::decode) struct PicturePlan {
     /// The part that is decoded, and its size.
@@ -60,7 +60,8 @@ impl PicturePlan {
         Some(moved)
     }
 
-    /// Returns the matrix from places in the result to places in the upright picture. What padding reflects is not in it.
+    /// Returns the matrix from places in the result to places in the upright picture. It does not cover pixels that
+    /// padding reflects.
     pub(in crate::decode) fn to_picture(&self) -> Matrix {
         let mut canvases = self.canvases.iter();
         let mut next = || canvases.next().expect("a canvas for each resampling").matrix();
@@ -130,8 +131,8 @@ impl<'a> Planner<'a> {
         cut.ok_or_else(|| BadSampleProblem::BoxEmpty { field: field.to_owned() })
     }
 
-    /// Resizes to this height and width. Other weights than those of decoding are for the decoded picture, and so are all if
-    /// `full_decode`.
+    /// Resizes to this height and width: while decoding if the weights are those of decoding, and otherwise, or if
+    /// `full_decode`, on the decoded picture.
     pub(super) fn resize(
         &mut self,
         [height, width]: [u32; 2],
@@ -199,7 +200,8 @@ impl<'a> Planner<'a> {
         self.canvas = Canvas::new(size);
     }
 
-    /// Returns the steps that `add` adds, which must keep the size and change values, in place of adding them.
+    /// Returns the steps that `add` makes, instead of adding them to the plan. They must keep the size and change
+    /// values.
     pub(super) fn aside(&mut self, add: impl FnOnce(&mut Self)) -> Vec<PixelOp> {
         self.end_geometry();
         let before = mem::take(&mut self.then);
@@ -235,7 +237,7 @@ impl<'a> Planner<'a> {
 /// Returns the width and height of the box round a rotated picture.
 fn rotated_size([a, b, _, d, e, _]: [f64; 6], size: [u32; 2]) -> [u32; 2] {
     let [width, height] = size.map(f64::from);
-    // The box is symmetric round the middle of the picture. What is left of rounding must not become a pixel.
+    // The box is symmetric round the middle of the picture. A rounding error must not become a pixel.
     let side = |across: f64, down: f64, own: f64| {
         let reach = (across.abs() * width + down.abs() * height) / 2.0;
         let end = ((reach + own / 2.0) * 1e4).trunc() / 1e4;

@@ -27,8 +27,8 @@ impl PlanOperation for RandomPerspective {
     }
 }
 
-/// Returns the factors that give the points `from` for the points `to`. Where points coincide, so that no factors do, what is
-/// free becomes 0.
+/// Returns the factors that map the points `to` to the points `from`. If points coincide, so that no factors do, the
+/// undetermined factors are 0.
 fn perspective(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> [f64; 8] {
     let mut rows = [[0.0; 9]; 8];
     for (at, ([u, v], [x, y])) in from.into_iter().zip(to).enumerate() {
@@ -40,7 +40,7 @@ fn perspective(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> [f64; 8] {
 
 /// Solves linear equations by elimination; the last column has the right sides.
 fn solve(mut rows: [[f64; 9]; 8]) -> [f64; 8] {
-    // Coordinates are whole pixels, so that a pivot is far above this or nothing but rounding.
+    // Coordinates are whole pixels, so a pivot is either far above this or only a rounding error.
     const LEAST: f64 = 1e-9;
     let mut pivots = [None; 8];
     let mut done = 0;

@@ -11,7 +11,7 @@ impl PlanOperation for TenCrop {
         let [rows, columns] = self.size.height_width();
         let [width, height] = planner.size();
         let five = corners_and_middle([width, height], [columns, rows], Self::NAME)?;
-        // What is cut out of the mirrored picture at a place is, mirrored, what the picture has at the place across.
+        // A crop of the mirrored picture is the mirrored crop at the opposite place of the picture.
         let across = |View { place: [left, top], .. }: View| match self.vertical_flip {
             false => View { place: [width - columns - left, top], mirrored: true, flipped: false },
             true => View { place: [left, height - rows - top], mirrored: false, flipped: true },

@@ -85,7 +85,7 @@ fn boxes_are_clipped_and_filtered_and_their_labels_stay_with_them() {
         "clipped",
     );
     assert_eq!(labels, [18, 1, 44, 7]);
-    // 120x100 from the middle: what is left of the boxes is 0.25, 0.43, 0.31 and nothing of their areas.
+    // The middle of 120x100 pixels leaves the shares 0.25, 0.43, 0.31 and 0 of the areas of the boxes.
     let (boxes, labels) = of_coco("{ center_crop = [100, 120] }", "", 0);
     assert_near(&boxes, &[[0.0, 0.0, 30.0, 40.5], [40.0, 0.0, 120.0, 100.0], [0.0, 0.0, 120.0, 100.0]], "cropped");
     assert_eq!(labels, [18, 1, 44]);

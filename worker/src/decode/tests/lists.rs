@@ -1,4 +1,4 @@
-//! Lists of pictures: each is decoded as one alone, with draws of its own.
+//! Lists of pictures: each picture is decoded as a single one is, with draws of its own.
 
 use proptest::prelude::*;
 use spdl_shard::format::FieldValue;

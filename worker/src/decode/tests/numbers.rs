@@ -1,4 +1,4 @@
-//! Numbers that a format has at hand become what they become as arrays.
+//! Numbers that a format has at hand decode to the same values as arrays do.
 
 use spdl_shard::format::{Array, FieldValue};
 use spdl_types::DType;

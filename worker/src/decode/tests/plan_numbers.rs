@@ -1,4 +1,4 @@
-//! What plans hold, as numbers: what is drawn shows in them, and names in our code do not.
+//! Plans as lists of numbers: they show what was drawn, and no names of the code.
 
 use spdl_operations::{MixedChain, PadWith, PixelOp, Sampling, View};
 use spdl_pixels::{ResamplePlan, resize::Filter};

@@ -1,6 +1,6 @@
-//! The kind `tensor`: writes the array that a field holds straight into its place, or makes the value of a ragged column of it.
-//! It reads what NumPy reads: all versions of the header, both byte orders, both orders of the elements. It refuses Python
-//! objects (pickle), and it allocates nothing for what a file claims.
+//! The kind `tensor`: writes the array that a field holds straight into its place, or makes the value of a ragged
+//! column of it. It reads what NumPy reads: all versions of the header, both byte orders, both orders of the elements.
+//! It refuses Python objects (pickle), and it allocates no memory for elements that a file only claims to have.
 
 mod npy;
 mod npz;
@@ -20,7 +20,7 @@ pub(super) use npy::MAGIC as NPY_MAGIC;
 use npy::{NpyElement, NpyHeader};
 use npz::NpyFile;
 
-/// Number of bytes that are read at once of an array whose elements change their places; a multiple of every element's.
+/// Arrays whose elements change their places are read in chunks of this many bytes, a multiple of every element's size.
 const CHUNK_BYTES: usize = 8 << 10;
 
 /// Writes arrays of one type and shape.
@@ -56,7 +56,7 @@ pub fn read_numpy(file: &Bytes, name: Option<&str>, max_bytes: usize) -> Result<
         return Err(format!("it claims {} {shape:?}, more than {max_bytes} bytes", decoder.dtype.name()));
     }
     let sides: Vec<u32> = shape.iter().map(|side| u32::try_from(*side).unwrap_or(u32::MAX)).collect();
-    // Where the column has the file's own shape, what is read grows with the file, whatever its header claims.
+    // The array is read as rows, so that memory grows with the bytes in the file, whatever its header claims.
     let elements = match sides.split_first() {
         Some((rows, row)) => {
             (decoder.column.max_rows, decoder.column.shape) = (Some(*rows), row.to_vec());
@@ -81,7 +81,7 @@ impl ColumnDecoder for TensorDecoder {
     }
 
     fn copies_numbers(&self, dtype: DType) -> bool {
-        // Of `bool` nothing but 0 and 1 is written.
+        // Of `bool`, only 0 and 1 are written, so its bytes are not copied as they are.
         dtype == self.dtype && dtype != DType::Bool && self.takes_numbers()
     }
 
@@ -131,7 +131,7 @@ impl TensorDecoder {
             return Err(format!("it is no .npz file, so it has no array `{}`", quoted(name.as_bytes())));
         }
         let element = NpyElement::Number { dtype, is_big_endian: false };
-        // A list without lists does not show how long they are.
+        // An empty list does not show the shape of its rows.
         let shape = if elements.is_empty() && self.column.max_rows.is_some() && shape == [0] {
             [0].into_iter().chain(self.column.shape.iter().map(|side| u64::from(*side))).collect()
         } else {
@@ -181,7 +181,7 @@ impl TensorDecoder {
         let is_big_endian = self.check(&header)?;
         let rows = usize::try_from(header.shape[0]).expect("at most the column's rows, as checked");
         let wanted = rows * self.row_bytes();
-        // It grows with what the file has, whatever the header claims.
+        // The value grows with the bytes in the file, whatever the header claims.
         let mut value = Vec::new();
         let read = file.by_ref().take(wanted as u64).read_to_end(&mut value);
         if read.map_err(|error| self.unreadable(&error, wanted))? < wanted {
@@ -197,7 +197,7 @@ impl TensorDecoder {
         Ok(value.into())
     }
 
-    /// Finds the `.npy` file in a field, which may be a `.npz` file. As in NumPy, it may go on after the array.
+    /// Finds the `.npy` file in a field, which may be a `.npz` file. As in NumPy, other bytes may follow the array.
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<NpyFile<'a>, String> {
         let array = self.column.array.as_deref();
         if bytes.starts_with(npz::MAGIC) {
@@ -237,7 +237,8 @@ impl TensorDecoder {
             (Some(_), _) => None,
         };
         let sides = || self.column.shape.iter().map(|side| u64::from(*side));
-        // A list of numbers, as TFRecord has them, has no shape of its own: it fits every one with as many elements.
+        // A list of numbers, as TFRecord has them, has no shape of its own: it fits every shape with the same number of
+        // elements.
         let is_list =
             self.column.max_rows.is_none() && matches!(shape[..], [count] if count == sides().product::<u64>());
         let is_shape = is_list || row.is_some_and(|row| row.iter().copied().eq(sides()));

@@ -15,7 +15,7 @@ use crate::decode::cause::quoted;
 
 /// The first bytes of every file.
 pub(in crate::decode::column) const MAGIC: &[u8] = b"\x93NUMPY";
-/// Length of the longest text. NumPy, too, reads no longer one from a file that it does not trust.
+/// Maximum length of the text. NumPy has the same limit for files that it does not trust.
 const MAX_TEXT_BYTES: usize = 10_000;
 /// Upper limit of the dimensions of an array; NumPy's is 64.
 const MAX_DIMENSIONS: usize = 64;
@@ -34,7 +34,7 @@ pub(super) struct NpyHeader {
 pub(super) enum NpyElement {
     /// Numbers of this type.
     Number { dtype: DType, is_big_endian: bool },
-    /// Two bytes that are no number of NumPy's: the package `ml_dtypes` writes bf16 so.
+    /// Elements of two bytes that are no NumPy number: the package `ml_dtypes` writes bf16 in this way.
     TwoBytes,
     /// Python objects, as a pickle.
     Object,

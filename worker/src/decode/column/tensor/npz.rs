@@ -1,5 +1,6 @@
-//! Finds an array in a `.npz` file, which is a zip archive of `.npy` files, stored or deflated. Only what the central
-//! directory lists counts, as in Python's `zipfile`. Nothing is allocated for what the archive claims.
+//! Finds an array in a `.npz` file, which is a zip archive of `.npy` files, stored or deflated. Only files that the
+//! central directory lists count, as in Python's `zipfile`. No memory is allocated for bytes that the archive only
+//! claims to have.
 //!
 //! The format is PKWARE's APPNOTE 6.3.
 
