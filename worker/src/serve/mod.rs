@@ -337,7 +337,7 @@ async fn serve(
     while served.join_next().await.is_some() {}
 }
 
-/// Answers the workers that connect, until none can any more.
+/// Answers the workers that connect, and returns once no more can connect and all have left.
 async fn serve_peers(mut connected: mpsc::Receiver<Connection>, resources: Arc<Resources>, role: WorkerRole) {
     let mut serving = JoinSet::new();
     while let Some(connection) = connected.recv().await {

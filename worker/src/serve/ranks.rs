@@ -59,7 +59,7 @@ impl Ranks {
         Some(RankPermit { ranks: self.clone(), number, state })
     }
 
-    /// Waits until a rank is served that was not served when this was last awaited. For one task.
+    /// Waits until a rank is served that was not served when this was last awaited. Only one task may wait.
     pub(crate) async fn joined(&self) {
         self.joined.notified().await;
     }

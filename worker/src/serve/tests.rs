@@ -197,7 +197,8 @@ struct HeartbeatServer {
 }
 
 impl HeartbeatServer {
-    /// Starts a coordinator that refuses the first `refuse` heartbeats, and has this map for workers with another one.
+    /// Starts a coordinator that refuses the first `refuse` heartbeats, and sends this map to workers that have another
+    /// one.
     fn start(cluster: &WorkerFixture, listen: SocketAddr, refuse: usize, map: PeerMap) -> Self {
         let endpoint =
             quic::server_endpoint(listen, &cluster.certs.identity(Role::Coordinator), &QuicSettings::default())
