@@ -72,7 +72,7 @@ impl AskHelper for HelperLinks {
             let connection = self.connection(helper).await?;
             let asked = request.samples.len();
             let request = PeerRequest::Decode(request);
-            // It may have forgotten the job once, to make room for others.
+            // The helper may have forgotten the job once, to make room for others.
             for _ in 0..2 {
                 let mut reply = quic::request_peer(&connection, &request, bytes.clone()).await?;
                 match reply.next().await? {

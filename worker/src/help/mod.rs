@@ -95,8 +95,8 @@ impl ColumnSizes {
         Self { fixed_bytes, ragged, picture_lists }
     }
 
-    /// Returns the bytes of the columns of a sample with these fields: of those that are fixed, and of all pictures. Other
-    /// values of ragged columns are not longer than the fields, or little longer: files of scalable pictures.
+    /// Returns the bytes of the fixed columns, and of all pictures in lists, of a sample with these fields. Other
+    /// values of ragged columns are no longer than the fields, or little longer: files of scalable pictures.
     pub(crate) fn bytes_of(&self, fields: &[StoredField]) -> u64 {
         let files = |field: &StoredField| match &field.value {
             StoredValue::List(files) => files.len() as u64,
@@ -119,7 +119,7 @@ impl ColumnSizes {
     }
 }
 
-/// What a home needs to ask for samples of a job.
+/// The job as a home needs it to ask for samples.
 pub(crate) struct LentJob {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) sizes: ColumnSizes,
@@ -233,13 +233,13 @@ impl Helpers {
     pub(crate) fn note_own_sample(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX / 2);
         let before = self.own_sample_ns.load(Relaxed);
-        // Of two threads that note at once one may be lost.
+        // If two threads note their times at once, one of these may be lost.
         let after = if before == 0 { took } else { before - before / 16 + took / 16 };
         self.own_sample_ns.store(after, Relaxed);
     }
 
-    /// Returns a turn with the helper that is likely to be done first, if that is before this process's threads have decoded all
-    /// samples of `queue`.
+    /// Returns the permission to ask the helper that is likely to be done first, if it is likely to be done before this
+    /// process's threads have decoded all samples of `queue`.
     pub(crate) fn take_turn(&self, job: Fingerprint, queue: Queue, now: Instant) -> Option<HelpTurn<'_>> {
         let Queue { of_batch, of_all, threads } = queue;
         let own_s = self.own_sample_ns.load(Relaxed) as f64 / 1e9 * of_all as f64 / threads.max(1) as f64;

@@ -9,9 +9,9 @@ use spdl_types::Fingerprint;
 
 /// Maximum number of chunks that one helper is asked for at once by one worker: while it decodes one, the next one arrives.
 const IN_FLIGHT: u32 = 4;
-/// The time for a sample that a helper is expected to take as long as none is known, in seconds: short, so that it is tried.
+/// Seconds that a helper without any answers yet is expected to take for a sample: short, so that it is tried.
 const FIRST_S: f64 = 0.001;
-/// A helper is late after this factor of the time that it is expected to take, and this much on top of it.
+/// A helper is late after `LATE_FACTOR` times the time that it is expected to take, and `LATE_AFTER` more.
 const LATE_FACTOR: f64 = 4.0;
 const LATE_AFTER: Duration = Duration::from_millis(500);
 /// The first answer may take this much longer: the helper has to prepare the job. If that takes longer still, because it imports

@@ -88,7 +88,7 @@ impl std::fmt::Debug for HelpedJob {
     }
 }
 
-/// The columns of a sample: those of a fixed shape have their bytes from the beginning.
+/// The columns of a sample. Those of a fixed shape have their full size from the beginning.
 struct Columns {
     fixed: Vec<Vec<u8>>,
     ragged: Vec<Bytes>,
@@ -181,8 +181,8 @@ impl HelpedJob {
         })
     }
 
-    /// Returns the bytes that follow a request, and those of the columns of its samples; `None` if it is beyond the limits or
-    /// contradicts itself.
+    /// Returns how many bytes follow a request, and how many the columns of its samples take; `None` if the request
+    /// exceeds the limits or contradicts itself.
     pub(super) fn bytes(&self, request: &DecodeRequest) -> Option<(u64, u64)> {
         let fields = || request.samples.iter().flat_map(|sample| &sample.fields);
         let is_known = fields().all(|field| usize::from(field.number) < self.fields.len() && has_its_size(field));
@@ -194,8 +194,8 @@ impl HelpedJob {
         is_possible.then_some((bytes, columns))
     }
 
-    /// Decodes the samples of a request, whose fields are `content`. Returns for each the bytes of its ragged columns, `None` if it did
-    /// not decode, and the columns of all that did.
+    /// Decodes the samples of a request, whose fields are `content`. Returns for each sample the lengths of its ragged
+    /// columns, or `None` if it did not decode, and the columns of all samples that did.
     pub(super) fn answer(
         &self,
         resources: &Resources,
@@ -219,7 +219,7 @@ impl HelpedJob {
             at += bytes as usize;
         }
         let decode = |(sample, content)| {
-            // What panics here panics again where the sample is at home, with a message that names it.
+            // A sample that panics here panics again at its home, with a message that names it.
             catch_unwind(AssertUnwindSafe(|| self.decode_sample(resources, request.batch, sample, &content))).ok()?
         };
         resources.pool.install(|| samples.into_par_iter().map(decode).collect())
@@ -269,7 +269,8 @@ impl HelpedJob {
     }
 }
 
-/// Returns whether the files of a list, if the field is one, make all of its bytes.
+/// Returns whether a list has few enough files, whose sizes add up to the bytes of the field; true for a field that is
+/// no list.
 fn has_its_size(field: &StoredField) -> bool {
     let StoredValue::List(files) = &field.value else { return true };
     let bytes = files.iter().flatten().try_fold(0_u64, |sum, bytes| sum.checked_add(*bytes));
