@@ -12,7 +12,7 @@ pub(crate) struct Function {
     pub(crate) name: String,
     /// Its keyword arguments, or those of the class whose object is called.
     arguments: Map<String, JsonValue>,
-    /// Whether it takes and returns dicts of values; without, it takes one value and returns one.
+    /// Whether it takes and returns dicts of values. If not, it takes one value and returns one.
     is_by_name: bool,
     pub(crate) takes: Vec<Value>,
     pub(crate) returns: Vec<Value>,
@@ -30,7 +30,7 @@ pub(crate) struct Value {
     shape: Option<Vec<u32>>,
     /// Shape of a row of an array whose first dimension differs.
     row: Option<Vec<u32>>,
-    /// Size of a row, of one byte of bytes, or of the whole array.
+    /// Size of the whole array if its shape is fixed, of a row if its first dimension differs, and 1 for bytes.
     unit: usize,
     /// Size of the value; the maximum if it differs.
     pub(crate) bytes: usize,
@@ -81,7 +81,7 @@ impl Function {
         job.columns.iter().filter_map(|column| Some((column.name.as_str(), of(column)?))).collect()
     }
 
-    /// Returns the function in Python that makes the values of a column of the decoded ones, if it has one.
+    /// Returns the Python function that makes a column's values of the decoded ones, if the column has one.
     pub(crate) fn of_column(column: &Column) -> Option<Self> {
         let Transform { function, takes, .. } =
             column.transform.as_ref().filter(|made| made.function.rust().is_none())?;

@@ -61,14 +61,15 @@ impl Lease {
         self.functions.iter().all(|function| function.source.is_some())
     }
 
-    /// Returns why no function of the job can be called any longer, if one of them is another than it was.
+    /// Returns the error if a process has imported another version of one of the functions, so that none of them can be
+    /// called any longer.
     pub(crate) fn failure(&self) -> Option<&TransformError> {
         self.failure.get()
     }
 
-    /// Calls a function. `input` writes the argument of a number and returns its size; `output` reads the returned value of a
-    /// number. Blocks. If the process dies, `input` is called again for the next try. Returns the error of `input`, or the error that
-    /// `bad` makes of the failure's description.
+    /// Calls a function, and blocks until it has returned. `input` writes the argument with a number and returns its
+    /// size; `output` reads the returned value with a number. If the process dies, `input` is called again for the next
+    /// try. Returns the error of `input`, or the error that `bad` makes of the failure's description.
     pub(crate) fn call<E>(
         &self,
         function: &Function,
@@ -81,7 +82,7 @@ impl Lease {
         let mut tries = 0;
         loop {
             tries += 1;
-            // After one that was lost comes a new one: what ended the first may be about to end others.
+            // After a lost process a new one is started: whatever ended the first may be about to end the idle ones.
             let how = match self.loaded(function, tries == 1) {
                 Ok((mut member, number)) => {
                     let called =
@@ -112,7 +113,7 @@ impl Lease {
                 Err(error) => {
                     let problem = format!("cannot be called: {error}");
                     if error.is_of_source() {
-                        // The first one is as good as any other.
+                        // If a failure is set already, it is kept: the first one is as good as any other.
                         let _ = self.failure.set(error);
                     }
                     return Err(bad(problem));
@@ -126,8 +127,8 @@ impl Lease {
         }
     }
 
-    /// Returns a process that has loaded a function from the right source, and the function's number in it. `may_be_idle`: whether
-    /// it may be one of the pool.
+    /// Returns a process that has loaded a function from the right source, and the function's number in it. If
+    /// `may_be_idle`, it may be an idle process of the pool.
     fn loaded(&self, function: &Function, may_be_idle: bool) -> Result<(PoolMember, u32), TransformError> {
         loop {
             let idle = if may_be_idle { self.idle(function) } else { None };
@@ -138,7 +139,7 @@ impl Lease {
             let (number, source) = member.work(|process| process.load(function, &self.settings))?;
             match self.sources.check(function, source) {
                 Ok(()) => return Ok((member, number)),
-                // A process that has imported an earlier version is of use for runs of that version.
+                // A process that has imported an earlier version can still serve runs of that version.
                 Err(error) => {
                     self.transforms.give_back(member);
                     if is_new {

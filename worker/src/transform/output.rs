@@ -1,4 +1,4 @@
-//! What the functions of a job print: passed on to standard error, and no more than a log has room for.
+//! Passes what the functions of a job print on to standard error, but no more than a log has room for.
 
 use std::{
     io::{self, PipeReader, Read, Write},
@@ -18,10 +18,11 @@ const BYTES_PER_S: usize = 16 << 10;
 /// Bytes that are read at once, and passed on or left out as one: the capacity of a pipe.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The output of one process and of what it has started. Nothing reads it between calls: what prints then waits once the pipe is full.
+/// The output of one process and of what it has started. Nothing reads it between calls: a process that prints then
+/// waits once the pipe is full.
 #[derive(Debug)]
 pub(super) struct Output {
-    /// `None` once all have closed it.
+    /// `None` once all writers have closed it, or reading it has failed.
     pipe: Option<PipeReader>,
     limit: Arc<OutputLimit>,
 }
@@ -36,7 +37,8 @@ impl Output {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Passes on what is in the pipe, without waiting for more: at most one chunk, because what prints may never stop.
+    /// Passes on the bytes that are in the pipe, without waiting for more: at most one chunk, because a process may
+    /// never stop printing.
     pub(super) fn pass_on(&mut self) {
         let Some(pipe) = &mut self.pipe else { return };
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -53,7 +55,7 @@ impl Output {
     }
 }
 
-/// What the processes of one job may print, together.
+/// Limits how much the processes of one job print together.
 #[derive(Debug)]
 pub(super) struct OutputLimit {
     job: String,
@@ -90,11 +92,11 @@ struct Allowance {
     left_out_bytes: u64,
 }
 
-/// What an allowance has for a chunk.
+/// The decision whether a chunk is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     All,
-    /// `report`: all bytes that were left out, if these have doubled.
+    /// The chunk is left out. `report`: the total of bytes that were left out, whenever that has doubled.
     Nothing {
         report: Option<u64>,
     },

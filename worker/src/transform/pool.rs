@@ -1,5 +1,5 @@
-//! The processes that call functions. Each is of one job: what a function sets for its whole process, such as torch's default type or
-//! a module's global, must not change the samples of other jobs.
+//! The processes that call functions. Each process serves one job: a function can set something for its whole process,
+//! such as torch's default type or a module's global, which must not change the samples of other jobs.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -16,8 +16,9 @@ use super::{
     Function, Lease, TransformError, TransformSettings, output::OutputLimit, process::PoolProcess, source::SourceCheck,
 };
 
-/// Processes of all jobs for each decoding thread. At most one of a thread's works at a time; with two, two jobs never end each other's.
-/// When raised, more jobs with functions keep their processes, and their memory; when lowered, jobs that take turns start theirs again.
+/// Processes of all jobs for each decoding thread. At most one of a thread's processes works at a time; with two, two
+/// jobs never end each other's. When raised, more jobs with functions keep their processes, and their memory; when
+/// lowered, jobs that alternate start their processes again.
 const PROCESSES_PER_THREAD: usize = 2;
 
 /// The pool of Python processes, which are started when they are first needed.
@@ -31,7 +32,7 @@ pub(crate) struct Transforms {
     pub(super) stage: Arc<StageCounters>,
 }
 
-/// A job whose processes are told from those of others.
+/// The key by which a job's processes are distinguished from those of other jobs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct JobKey {
     name: String,
@@ -43,10 +44,10 @@ struct Pool {
     jobs: BTreeMap<JobKey, PooledJob>,
     /// The idle processes of all jobs, the one that was used last at the end.
     idle: Vec<PoolMember>,
-    /// Where a process has imported functions to find their sources: the first job takes it, so that they are not imported again. No
-    /// function has been called in it.
+    /// A process that has imported functions to find their sources. The first job takes it, so that they are not
+    /// imported again. No function has been called in it.
     spare: Option<PoolMember>,
-    /// Shared with each process there is.
+    /// Cloned for each process, so that its clones count the processes.
     place: Arc<()>,
     max_processes: usize,
 }
@@ -79,7 +80,8 @@ impl PoolMember {
 }
 
 impl Transforms {
-    /// Creates an empty pool of a worker with so many decoding threads. `stage` counts the calls, whose time is also part of decoding.
+    /// Creates an empty pool of a worker with `threads` decoding threads. `stage` counts the calls, whose time is also
+    /// part of decoding.
     pub(crate) fn new(
         worker: &str,
         settings: Option<TransformSettings>,
@@ -138,12 +140,13 @@ impl Transforms {
         }
         job.remove();
         let ended: Vec<PoolMember> = pool.idle.extract_if(.., |member| member.job.as_ref() == Some(key)).collect();
-        // Others need not wait until they have ended.
+        // The lock is released first, so that other jobs need not wait until the processes have ended.
         drop(pool);
         drop(ended);
     }
 
-    /// Starts a process of a job. If there are as many as may be, the one that was idle for longest ends, whichever job's it is.
+    /// Starts a process of a job. At the maximum number of processes, the one that was idle for longest ends, whatever
+    /// its job.
     pub(super) fn start(
         &self,
         settings: &TransformSettings,
@@ -151,7 +154,7 @@ impl Transforms {
         limit: Arc<OutputLimit>,
     ) -> Result<PoolMember, TransformError> {
         let mut pool = self.pool.lock();
-        // One of the holders is the pool itself.
+        // The pool itself holds one of the references.
         let is_full = Arc::strong_count(&pool.place) > pool.max_processes;
         let ended = (is_full && !pool.idle.is_empty()).then(|| pool.idle.remove(0));
         let place = pool.place.clone();

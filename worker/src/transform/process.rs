@@ -204,8 +204,8 @@ impl PoolProcess {
         Ok(())
     }
 
-    /// Calls `function`, which is loaded as this number. `input` writes the argument of a number and returns its size; `output` reads the returned value of a
-    /// number.
+    /// Calls `function`, which is loaded as this number. `input` writes the argument with a number and returns its
+    /// size; `output` reads the returned value with a number.
     pub(super) fn call<E>(
         &mut self,
         (number, function): (u32, &Function),
@@ -287,7 +287,7 @@ impl PoolProcess {
             match rustix::event::poll(&mut watched, Some(&limit)) {
                 Ok(_) if !watched[0].revents().is_empty() => {
                     let received = rustix::net::recv(&self.socket, &mut *reply, RecvFlags::DONTWAIT);
-                    // It printed that before it answered.
+                    // The process printed this before it answered.
                     self.output.pass_on();
                     return received.map(|(count, _)| count).map_err(|_| NoReply::Closed);
                 }
@@ -341,7 +341,7 @@ impl PoolProcess {
     }
 }
 
-/// Reads the sizes of the values that a function returned; `None` if they cannot be.
+/// Reads the sizes of the values that a function returned; `None` if the reply has none that are possible.
 fn counts_of(reply: &[u8], function: &Function) -> Option<Vec<usize>> {
     let (words, rest) = reply.as_chunks::<8>();
     if words.len() != function.returns.len() || !rest.is_empty() {

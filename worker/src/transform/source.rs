@@ -27,8 +27,8 @@ pub fn find_sources(file: &mut JobFile, settings: &TransformSettings) -> Vec<Unk
 }
 
 impl Transforms {
-    /// Does what [`find_sources`] does, and keeps the process for the calls of the first job. Must run on a long-lived thread, because the
-    /// process ends with the thread that started it.
+    /// Finds sources as [`find_sources`] does, and keeps the process for the calls of the first job. Must run on a
+    /// long-lived thread, because the process ends with the thread that started it.
     pub(crate) fn find_sources(&self, file: &mut JobFile) -> Vec<UnknownSource> {
         let limit = OutputLimit::new(&file.name);
         let mut unset = file.sources().filter(|(_, digest)| digest.is_none()).peekable();
