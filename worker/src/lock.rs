@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a lock is waited for: its holder may be about to end. That is a worker that is being replaced, or the last
-/// tasks of a loader of this process.
+/// Maximum wait for a lock whose holder may be about to end: a worker that is being replaced, or the last tasks of a
+/// loader of this process.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 /// How often the lock is tried.
 const PERIOD: Duration = Duration::from_millis(5);

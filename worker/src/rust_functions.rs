@@ -60,8 +60,8 @@ impl RustFunctions {
     }
 }
 
-/// Returns what a column is made by, with the values that it takes and returns, if it is the first column that a function
-/// returns.
+/// Returns the function that makes a column, with the values that it takes and returns, if the column is the first that
+/// the function returns.
 fn declared(column: &Column) -> Option<(&Callable, Vec<ValueType>, Vec<ValueType>)> {
     let of = |column: &Column| ValueType { name: column.name.clone(), dtype: column.dtype, shape: column.shape() };
     if let Some(transform) = &column.transform {

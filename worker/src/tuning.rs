@@ -27,7 +27,7 @@ pub(crate) struct Tuning {
     is_running: AtomicBool,
 }
 
-/// What was counted up to a moment.
+/// Counts from the start up to a moment.
 struct Totals {
     at: Instant,
     decode: StageStats,

@@ -208,7 +208,7 @@ impl CliError {
     }
 }
 
-/// The log of a worker's process. When it is dropped, the last spans are sent; not by a task of tokio.
+/// The log of a worker's process. Dropping it sends the last spans; a task of tokio must not drop it.
 #[derive(Debug)]
 #[must_use = "the last spans are sent when it is dropped"]
 pub struct WorkerLog {
@@ -367,8 +367,8 @@ pub fn main(functions: FunctionRegistry) -> ExitCode {
     }
 }
 
-/// Starts tokio with two threads, or one for each connection of a rank, which only move bytes; decoding has threads of its own,
-/// within the budget.
+/// Starts tokio with two threads, or one for each connection of a rank. They only move bytes; decoding has threads of
+/// its own, within the budget.
 fn serve(args: WorkerArgs, functions: FunctionRegistry) -> Result<(), CliError> {
     let _log = args.log("info")?;
     let threads = args.quic.connections_of_rank().max(2);
