@@ -213,7 +213,7 @@ impl Canvas {
         self.y.center(height, self.flipped);
     }
 
-    /// Pads by so many pixels on the left, top, right and bottom of the canvas as it is seen.
+    /// Pads by this many pixels on the left, top, right and bottom of the canvas as it is seen.
     pub(crate) fn pad(&mut self, [left, top, right, bottom]: [u32; 4]) {
         self.x.pad(if self.mirrored { right } else { left }, self.x.size + left + right);
         self.y.pad(if self.flipped { bottom } else { top }, self.y.size + top + bottom);

@@ -77,7 +77,7 @@ pub(crate) fn write_float(
     if value.is_finite() && narrow.is_infinite() { Err(out_of_range(field, text(), dtype)) } else { Ok(()) }
 }
 
-/// Returns a number of any type, of which `element` has the bytes.
+/// Returns the number, of any type, whose bytes are `element`.
 pub(crate) fn float_of(dtype: DType, element: &[u8]) -> f64 {
     fn read<const N: usize>(element: &[u8]) -> [u8; N] {
         element.try_into().expect("as many bytes as the type has")

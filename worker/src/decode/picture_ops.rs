@@ -35,7 +35,7 @@ impl PictureOps {
     /// [`BadSampleProblem`] if an operation needs a record, or if the picture becomes larger than the limits.
     ///
     /// # Panics
-    /// If the picture has no pixels, or not as many bytes as its size says.
+    /// If the picture has no pixels, or a number of bytes that does not fit its size.
     pub fn apply(
         &self,
         [epoch, id]: [u64; 2],

@@ -160,7 +160,7 @@ mod tests {
 
     const KEY: BlockKey = BlockKey { dataset: Fingerprint(5), block: 3 };
 
-    /// The index of a shard whose blocks take so many bytes to decode. It counts the blocks that are decoded.
+    /// The index of a shard whose blocks take this many bytes to decode. It counts the blocks that are decoded.
     #[derive(Debug)]
     struct Takes(u64, AtomicU64);
 
@@ -207,8 +207,8 @@ mod tests {
         }
     }
 
-    /// Decodes a block of 10 MiB with room for 4 MiB that takes `takes` bytes more, where 20 MiB are for decoding, and returns what
-    /// became of it.
+    /// Decodes a block of 10 MiB that has room for 4 MiB and takes `takes` bytes more to decode, in 20 MiB of memory
+    /// for decoding. Returns the problem with the block, and how many blocks were decoded.
     fn decoded(takes: u64, journal: &Arc<Journal>) -> (String, u64) {
         let limits = DecodeLimits { max_bytes: 20 * MIB, own_bytes: 20 * MIB, kept_bytes: 0 };
         let memory = Arc::new(DecodeMemory::new(limits, Box::new(|_| ())));

@@ -118,7 +118,7 @@ mod tests {
         CpuThrottle::new(&Budget { cores, ..Budget::default() })
     }
 
-    /// Decodes so many samples, one after the other, on a thread. Returns its pauses.
+    /// Decodes `samples` samples, one after the other, on a thread. Returns its pauses.
     fn pauses(throttle: &CpuThrottle, samples: u32) -> Vec<Duration> {
         let mut now = Instant::now();
         let (mut owed, mut pauses) = (OwedPause::new(now), Vec::new());

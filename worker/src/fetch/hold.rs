@@ -1,4 +1,4 @@
-//! The bytes of blocks while someone uses them: holds of blocks in memory, and memory for what is fetched for one use.
+//! The bytes of blocks in use: holds of blocks in memory, and memory for what is fetched for one use.
 
 use std::{
     ops::Range,

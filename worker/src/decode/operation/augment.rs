@@ -144,8 +144,8 @@ impl Space {
         }
     }
 
-    /// Returns one of `bins` numbers at equal distances, the first and the last of which are given: rounded as torch's `linspace`
-    /// rounds, because a move of 16 pixels must not become one of 15.
+    /// Returns one of `bins` numbers at equal distances from `first` to `last`, rounded as torch's `linspace` rounds: a
+    /// move of 16 pixels must not become one of 15.
     fn magnitude(&self, first: f32, last: f32, bin: u32) -> f32 {
         let step = f64::from((last - first) / (self.bins - 1) as f32);
         if bin < self.bins / 2 {

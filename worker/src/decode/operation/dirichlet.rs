@@ -1,5 +1,5 @@
-//! Draws from the symmetric Dirichlet distribution, of which the beta distribution is the case of two shares. The logarithm and
-//! the exponential are ours, so the draws are the same on every machine.
+//! Draws from the symmetric Dirichlet distribution; with two shares it is the beta distribution. The logarithm and the
+//! exponential are ours, so the draws are the same on every machine.
 
 use spdl_functions::Draw;
 use spdl_types::elementary::{exp, ln};

@@ -160,7 +160,7 @@ impl<'a> Planner<'a> {
         self.resample(filter);
     }
 
-    /// Pads by so many pixels on the left, top, right and bottom.
+    /// Pads by this many pixels on the left, top, right and bottom.
     pub(super) fn pad(&mut self, sides: [u32; 4], fill: Fill, mode: PaddingMode) {
         let with = match mode {
             _ if sides == [0; 4] => return,

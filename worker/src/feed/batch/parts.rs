@@ -23,8 +23,8 @@ use crate::{
 
 /// Fields of at least this many bytes may be pictures that are read in parts. Smaller ones are read whole.
 const LARGE_BYTES: u64 = PARTS_FROM_BYTES as u64;
-/// The first read of a picture has one part in `HEAD_SHARE` of its bytes, within these bounds. It contains the head,
-/// and after it the DC coefficients, which every crop needs.
+/// The head of a picture is looked for in its first bytes: one part in `HEAD_SHARE` of the whole, within these bounds.
+/// The DC coefficients, which every crop needs, follow the head.
 const HEAD_BYTES: Range<u64> = 16 << 10..128 << 10;
 const HEAD_SHARE: u64 = 32;
 /// Ranges with a gap of at most this many bytes are read by one request. When raised, fewer requests read more bytes.

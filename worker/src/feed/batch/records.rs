@@ -162,7 +162,7 @@ impl FetchedGroup {
         Self { block, shard, bytes, index, samples, numbers, cut: Vec::new() }
     }
 
-    /// Returns the same group with fields of which parts were read.
+    /// Returns the same group with pictures that were read in parts.
     fn with_cut(mut self, cut: Vec<CutField>) -> Self {
         for sample in &mut self.samples {
             for field in cut.iter().filter(|field| field.record == sample.record) {

@@ -250,8 +250,8 @@ impl CacheFolder {
         self.lock()?.remove(key)
     }
 
-    /// Removes half of the bytes, as other programs need the room: first the blocks of datasets that nobody uses, then those that
-    /// came last.
+    /// Removes half of the bytes, as other programs need the room: first the blocks of unused datasets, then the newest
+    /// blocks.
     pub(super) fn halve(&self) -> io::Result<()> {
         let mut folder = self.lock()?;
         let found = folder.recount()?;
@@ -309,8 +309,8 @@ impl LockedFolder<'_> {
         Ok(used_bytes(&self.state.lock)?.saturating_add(bytes) <= self.folder.budget_bytes)
     }
 
-    /// Evicts blocks of datasets that nobody uses, and then, if `dataset` has less than its share, those of datasets that have
-    /// more, until `bytes` fit; `false` if they cannot.
+    /// Evicts blocks of unused datasets, and then, if `dataset` has less than its share, blocks of datasets that have
+    /// more, until `bytes` fit; returns `false` if they cannot.
     fn make_room(&mut self, dataset: Option<Fingerprint>, bytes: u64) -> io::Result<bool> {
         if self.has_room(bytes)? {
             return Ok(true);
@@ -339,8 +339,8 @@ impl LockedFolder<'_> {
         self.has_room(bytes)
     }
 
-    /// Counts what the folder holds and removes files that nobody writes or uses any more. Returns the blocks, in the order in
-    /// which they came.
+    /// Counts what the folder holds and removes files that no process writes or uses any more. Returns the blocks, in
+    /// the order in which they came.
     fn recount(&mut self) -> io::Result<Found> {
         let found = self.find()?;
         let state = &mut *self.state;

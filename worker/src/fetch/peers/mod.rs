@@ -78,7 +78,7 @@ pub(crate) struct Peers {
     /// This worker, and its connections to others; without them it asks none and waits for none.
     links: OnceLock<(WorkerId, Box<dyn AskPeer>)>,
     sources: watch::Sender<Vec<Source>>,
-    /// Blocks of which a fetch had wrong bytes: the store is asked for them.
+    /// Blocks whose fetched bytes were wrong: only the store is asked for them.
     wrong: Mutex<HashSet<BlockKey>>,
     asking: Semaphore,
     sending: Semaphore,

@@ -74,7 +74,7 @@ impl AskPeer for FakePeers {
     }
 }
 
-/// Two ranks, of which this worker is the home of one; before there was one rank, at a third worker.
+/// Two ranks, one of which has its home at this worker. Before, there was one rank, with its home at a third worker.
 struct PeersFixture {
     data: FetchFixture,
     fetcher: Arc<Fetcher>,
