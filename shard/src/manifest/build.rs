@@ -167,8 +167,8 @@ impl ManifestBuilder {
     /// Writes the manifest, and opens it again to verify that it is valid.
     ///
     /// # Errors
-    /// If a block does not lie in its shard, blocks overlap, two classes have the same name, a table is too long, or the
-    /// base is none or has a secret in it.
+    /// If a block does not lie in its shard, blocks overlap, two classes have the same name, a table is too long, or
+    /// the base is invalid or contains a secret.
     pub fn finish(self) -> Result<Manifest, ManifestError> {
         let too_long = |_| unwritable("its tables of text are longer than 4 GiB".to_owned());
         let mut class_ends = Vec::with_capacity(4 * self.classes.len());

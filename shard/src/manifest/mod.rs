@@ -41,7 +41,7 @@ const BLOCK_BYTES: usize = 32;
 const MAX_URL_BYTES: usize = 4096;
 const MAX_CLASS_BYTES: usize = 4096;
 
-/// Returns the version of a manifest whose base and name of the format have so many bytes: the lowest that has them.
+/// Returns the lowest version of a manifest that has room for a base and a format's name of these lengths.
 const fn version_of(base_bytes: u32, format_bytes: u32) -> u32 {
     match (base_bytes, format_bytes) {
         (0, 0) => 1,
@@ -83,8 +83,8 @@ struct Sections {
 pub struct Shard<'a> {
     /// The dataset's format.
     pub format: &'static dyn Format,
-    /// Path of the shard, relative to the folder of the shards, with `/` between parts; the name that its files have
-    /// together if it consists of several.
+    /// Path of the shard, relative to the folder of the shards, with `/` between parts. A shard that consists of
+    /// several files has one name for all of them.
     pub url: &'a str,
     /// Size in bytes of the stored object, or of all of its files.
     pub bytes: u64,
@@ -130,7 +130,7 @@ impl Manifest {
         self.format
     }
 
-    /// Returns the same manifest, which was found at `place`.
+    /// Returns this manifest, which was found at `place`.
     pub(crate) fn found_at(self, place: MetadataPlace) -> Self {
         Self { place, ..self }
     }

@@ -81,8 +81,8 @@ impl Manifest {
         })
     }
 
-    /// Checks that no shard is in the manifest twice. Where their names ascend, as they do unless they were chosen, that takes no
-    /// memory.
+    /// Checks that no shard is in the manifest twice. The check takes no memory if the shards' names ascend, as they do
+    /// unless the user chose the shards.
     fn check_no_shard_twice(&self) -> Result<(), ManifestError> {
         let urls = || self.shards().map(|shard| shard.url);
         if urls().zip(urls().skip(1)).all(|(one, next)| one < next) {
@@ -164,7 +164,7 @@ impl Manifest {
         }
     }
 
-    /// Returns whether a block may have no bytes, as one of empty files has. A tar has headers at least.
+    /// Returns whether a block may have no bytes, as a block of empty files has. A block of a tar has at least headers.
     fn may_have_empty_blocks(&self) -> bool {
         self.format != DEFAULT_FORMAT
     }

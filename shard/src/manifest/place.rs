@@ -6,9 +6,9 @@ use crate::index::INDEX_SUFFIX;
 /// Name of the manifest.
 pub const MANIFEST_NAME: &str = "manifest.spdl";
 
-/// The folder, in that of a dataset, which holds the files about it. It is hidden, so that other programs find nothing but
-/// the data: `pyarrow` and the Hub's `datasets` read every file that is not, and Energon and DALI have record indexes of
-/// their own, called `x.tar.idx`, too.
+/// The subfolder of a dataset's folder that holds the files about the dataset. It is hidden, so that other programs
+/// find only the data: `pyarrow` and the Hub's `datasets` read every file that is not hidden, and Energon and DALI call
+/// their own record indexes `x.tar.idx`, too.
 pub const METADATA_FOLDER: &str = ".spdl";
 
 /// Where the files about a dataset lie in its folder.
@@ -41,7 +41,7 @@ impl MetadataPlace {
     }
 }
 
-/// Returns the path in [`METADATA_FOLDER`] of something that lies in it.
+/// Returns `path` relative to [`METADATA_FOLDER`]; `None` if it lies outside that folder.
 pub(crate) fn in_metadata_folder(path: &str) -> Option<&str> {
     path.strip_prefix(METADATA_FOLDER)?.strip_prefix('/')
 }
