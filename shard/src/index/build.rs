@@ -44,7 +44,7 @@ impl IndexBuilder {
         Self::default()
     }
 
-    /// Creates an index without records, of which at most some MiB are in memory; the rest goes to `folder`.
+    /// Creates an index without records that keeps at most some MiB in memory; the rest goes to `folder`.
     pub(crate) fn in_folder(folder: &crate::temporary::TemporaryFolder) -> Self {
         let [records, fields, keys, tables, lengths] = [(); 5].map(|()| Spool::in_folder(folder));
         Self { records, fields, keys, tables, lengths, ..Self::default() }

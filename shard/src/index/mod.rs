@@ -26,7 +26,7 @@ use crate::{
 /// The suffix that turns a shard's name into the name of its record index.
 pub const INDEX_SUFFIX: &str = ".idx";
 
-/// Returns whether an object's name is that of an index, or of one that is being replaced.
+/// Returns whether an object has the name of an index, or of an index that is about to replace another one.
 pub(crate) fn is_index(name: &str) -> bool {
     name.strip_suffix(".new").unwrap_or(name).ends_with(INDEX_SUFFIX)
 }
@@ -42,8 +42,8 @@ const RECORD_BYTES: usize = 12;
 const FIELD_BYTES: usize = 20;
 const MAX_NAMES: u32 = 1 << 16;
 
-/// A shard's record index, which was checked when it was opened: the index of formats whose shards hold the fields as
-/// they are. It is cheap to clone.
+/// The record index of a shard whose format stores the fields as they are. It was checked when it was opened, and is
+/// cheap to clone.
 #[derive(Clone)]
 pub struct RecordIndex {
     bytes: Bytes,
