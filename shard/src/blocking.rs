@@ -2,8 +2,8 @@
 
 use std::{future, panic};
 
-/// Runs `work` on a thread of the runtime that may be blocked. A panic of the work is one of the caller. Work that does not
-/// begin because the runtime shuts down never ends: the runtime drops the caller.
+/// Runs `work` on a thread of the runtime that may be blocked. If the work panics, so does the caller. If the runtime
+/// shuts down before the work begins, this call never returns: the runtime drops the caller.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,

@@ -37,7 +37,7 @@ impl IndexFile {
         Ok(Self { hash: Fingerprint(hash(&content)?), parts: content, bytes })
     }
 
-    /// Puts this one into a file of another kind, behind other content.
+    /// Wraps this index into a file of another kind, after `content`.
     pub(crate) fn enclosed(self, kind: &'static FileKind, content: Vec<u8>) -> Result<Self, TemporaryError> {
         Self::sealed(kind, kind.version, std::iter::once(content.into()).chain(self.parts).collect())
     }

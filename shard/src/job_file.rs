@@ -19,7 +19,7 @@ pub fn read_job_file(path: &Path) -> Result<JobFile, JobError> {
     Ok(resolve_dataset(JobFile::parse(&text, &shown)?, path))
 }
 
-/// Returns the same job, in which a relative `dataset` and a relative list of keys are resolved against the folder of the job file at `path`.
+/// Resolves the job's relative paths, its `dataset` and its list of keys, against the folder of the job file at `path`.
 #[must_use]
 pub fn resolve_dataset(mut job: JobFile, path: &Path) -> JobFile {
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));

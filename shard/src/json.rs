@@ -1,21 +1,23 @@
-//! JSON documents as Python's `json` reads them: it writes `NaN`, `Infinity` and `-Infinity`, which the standard does not have, takes
-//! numbers that are too large for infinite ones, takes half of a surrogate pair for a character, and lists in lists a thousand deep.
+//! Reads and writes JSON as Python's `json` does, which goes beyond the standard: it writes `NaN`, `Infinity` and
+//! `-Infinity`, reads numbers that are too large as infinite ones, accepts half of a surrogate pair as a character, and
+//! reads lists nested a thousand deep.
 
 use std::{borrow::Cow, ops::Range};
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-/// Begins the text that stands for a number that is not finite, in place of the number. No document that has one has it.
+/// Begins the text that replaces a number that is not finite. Documents that contain this character are not rewritten.
 const MARK: &str = "\u{10fffe}";
 /// Stands for half of a surrogate pair, whose four digits follow it.
 const HALF_MARK: &str = "\u{10fffd}";
-/// Begins the text that stands for a list or an object that lies too deep, in place of it.
+/// Begins the text that replaces a list or an object that is nested too deep.
 const DEEP_MARK: &str = "\u{10fffc}";
-/// How deep lists and objects are read as such: the parser takes 128.
+/// Depth up to which lists and objects are read as such, which is below the parser's own limit of 128.
 const MAX_DEPTH: usize = 120;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads a document. In its values, [`non_finite`] finds the numbers that are not finite. What lies too deep is a text.
+/// Reads a document. Numbers that are not finite become texts, which [`non_finite`] recognises; lists and objects that
+/// are nested too deep become texts, too.
 ///
 /// # Errors
 /// If it is not JSON.
@@ -27,16 +29,18 @@ pub fn read<T: DeserializeOwned>(document: &[u8]) -> serde_json::Result<T> {
     })
 }
 
-/// Returns the number that is not finite, if this text of a document stands for one.
+/// Returns the number that a text of a document stands for, if that is a number that is not finite.
 #[must_use]
 pub fn non_finite(text: &str) -> Option<f64> {
     text.strip_prefix(MARK)?.parse().ok()
 }
 
-/// Writes a value that was [read](read) as a document, or a text as it is, with the numbers as Python writes them.
+/// Writes a value that [`read`](read) returned as a document, or a text as it is. Numbers are written as Python writes
+/// them.
 ///
 /// # Errors
-/// If it is a text with half of a surrogate pair, which no file of text can have: these words follow what it is called.
+/// If a text has half of a surrogate pair, which no text file can have. The error is in words that follow the text's
+/// name.
 pub(crate) fn text(value: serde_json::Value) -> Result<String, &'static str> {
     match value {
         serde_json::Value::String(text) => match non_finite(&text) {
@@ -49,7 +53,7 @@ pub(crate) fn text(value: serde_json::Value) -> Result<String, &'static str> {
     }
 }
 
-/// Puts what is marked in a document back in place.
+/// Restores what `marked` replaced in a document.
 pub(crate) fn unmarked(document: &str) -> String {
     let mut text = String::with_capacity(document.len());
     let mut rest = document;
@@ -61,7 +65,7 @@ pub(crate) fn unmarked(document: &str) -> String {
             rest = digits;
             continue;
         }
-        // It begins a text: the quote in front of it goes, too.
+        // The mark begins a text: the quote in front of it goes, too.
         text.push_str(before.strip_suffix('"').unwrap_or(before));
         let end = end_of_text(found.as_bytes(), MARK.len()).min(found.len());
         let (inner, after) = found.split_at(end);
@@ -89,8 +93,9 @@ const fn python_name(number: f64) -> &'static str {
     }
 }
 
-/// Replaces what only Python reads by texts that stand for it: numbers that are not finite, halves of surrogate pairs, and what lies
-/// too deep; `None` if there is nothing of it.
+/// Replaces what only Python reads by texts that stand for it: numbers that are not finite, halves of surrogate pairs,
+/// and lists and objects that are nested too deep. Returns `None` if there are none, or if the document cannot be
+/// rewritten because it contains a mark itself.
 pub(crate) fn marked(document: &[u8]) -> Option<Vec<u8>> {
     let has_mark = |mark: &str| document.windows(mark.len()).any(|bytes| bytes == mark.as_bytes());
     if [MARK, HALF_MARK, DEEP_MARK].into_iter().any(has_mark) {
@@ -123,7 +128,7 @@ pub(crate) fn marked(document: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Replaces lists and objects that lie too deep by texts of them; `None` if there are none, or they are wrong.
+/// Replaces lists and objects that are nested too deep by texts of them; `None` if there are none, or they are invalid.
 fn folded(document: &[u8]) -> Option<Vec<u8>> {
     let (mut found, mut done, mut depth, mut start) = (Vec::new(), 0, 0_usize, 0);
     for token in tokens(document) {
