@@ -62,7 +62,7 @@ impl Checksum {
         is_hex.then(|| Self { kind, digits: digits.to_ascii_lowercase() })
     }
 
-    /// Returns the one of these that is computed most quickly, each given as its kind and its digits.
+    /// Returns the checksum that is quickest to compute, of several that are each given as kind and digits.
     #[must_use]
     pub fn quickest<'c>(all: impl IntoIterator<Item = (&'c str, &'c str)>) -> Option<Self> {
         all.into_iter().filter_map(|(kind, digits)| Self::new(kind, digits)).min_by_key(|checksum| checksum.kind as u8)
@@ -149,7 +149,7 @@ impl ChecksumHasher {
         self.state.update(bytes);
     }
 
-    /// Returns the checksum of all bytes, as text, if it is another than the expected one.
+    /// Compares the checksum of all bytes with the expected one. The error is a text with both.
     pub(crate) fn finish(self) -> Result<(), String> {
         let Checksum { kind, digits } = self.expected;
         let found = Checksum { kind, digits: self.state.digits() };

@@ -28,7 +28,7 @@ pub enum Content {
     Array(Array),
 }
 
-/// An array: a `.npy` file of which nobody has needed the header.
+/// An array, in the form that a `.npy` file has after its header; the header is added when a file is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
     /// Type of the elements.
@@ -39,7 +39,7 @@ pub struct Array {
     pub elements: Bytes,
 }
 
-/// A list that does not stand for one value.
+/// The error of a list that does not stand for one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotOneValue {
     /// The number of its values.
@@ -56,7 +56,7 @@ impl FieldValue {
         }
     }
 
-    /// Returns the one value: that of a list of one, and an empty file for an empty list.
+    /// Returns the value as one content: that of a list of one, or an empty file for an empty list.
     ///
     /// # Errors
     /// [`NotOneValue`] for a list of several, or of one that is null.

@@ -1,4 +1,5 @@
-//! Makes the shards of a folder of files that say at their end where their records lie: of each file, some parts are read.
+//! Makes the shards of a folder of files with a footer that states where their records lie. Only some parts of each
+//! file are read.
 
 use std::{ops::Range, sync::Arc};
 
@@ -30,7 +31,7 @@ pub struct MadeIndex {
     pub bytes: u64,
     /// The blocks.
     pub blocks: Vec<BlockFacts>,
-    /// The names of the fields, and how many records have each, if the file says so.
+    /// The names of the fields, and how many records have each, if the file states it.
     pub fields: Vec<(String, Option<u64>)>,
 }
 
@@ -117,7 +118,7 @@ async fn scanned(
     Ok(ScannedShard { facts, blocks, index, odd })
 }
 
-/// Returns the numbers of the segments of which bytes lie in `range` of the shard; `at` tells where one begins.
+/// Returns the numbers of the segments that overlap `range` of the shard; `at` returns where a segment begins.
 pub(super) fn segments_in<S>(segments: &[S], at: impl Fn(&S) -> u64, range: &Range<u64>) -> Range<usize> {
     let first = segments.partition_point(|segment| at(segment) <= range.start).saturating_sub(1);
     let end = segments.partition_point(|segment| at(segment) < range.end);

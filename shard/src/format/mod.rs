@@ -43,7 +43,7 @@ use crate::{
     manifest::Shard,
 };
 
-/// All formats. Where no format is given for a folder, the first format of this table that recognises it counts.
+/// All formats. A folder for which no format is given has the first format of this table that recognises it.
 static FORMATS: [&dyn Format; 6] =
     [&tar::Tar, &mds::Mds, &parquet::Parquet, &tfrecord::TfRecord, &array_record::ArrayRecord, &files::LooseFiles];
 
@@ -55,14 +55,14 @@ pub trait Format: fmt::Debug + Send + Sync {
     /// Returns the name, as in the manifest and on the command line.
     fn name(&self) -> &'static str;
 
-    /// Returns the object that holds the bytes of `shard`; `None` if only the shard's index knows: they may lie in several
-    /// objects, or be compressed.
+    /// Returns the object that holds the bytes of `shard`; `None` if finding them takes the shard's index, because they
+    /// may lie in several objects or be compressed.
     fn object(&self, _shard: &Shard<'_>) -> Option<StoredObject> {
         None
     }
 
-    /// Returns whether the records of a block are decoded as they arrive. Then a job reads no other fields than those that
-    /// its columns name, if they lie apart in the store.
+    /// Returns whether the records of a block are decoded when the block arrives. If so, a job reads only the fields
+    /// that its columns name, where these lie apart in the store.
     fn is_columnar(&self) -> bool {
         false
     }
@@ -76,7 +76,7 @@ pub trait Format: fmt::Debug + Send + Sync {
     /// Returns whether an object of this name is a shard by itself, unless it is hidden.
     fn is_shard(&self, name: &str) -> bool;
 
-    /// Returns what is taken of a folder in which nothing was chosen: by default its shards.
+    /// Returns which objects of a folder are taken if the user chose none. Default: its shards.
     fn takes(&self) -> Takes {
         Takes::Shards
     }
@@ -96,21 +96,21 @@ pub trait Format: fmt::Debug + Send + Sync {
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>>;
 }
 
-/// Returns whether the name of the file at `path` has one of these marks, with which programs name shards, such as
+/// Returns whether the name of the file at `path` contains one of `marks`, by which programs name shards, such as
 /// `.tfrecord` in `train.tfrecord-00000-of-00010`.
 fn is_named_so(path: &str, marks: &[&str]) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     marks.iter().any(|mark| name.contains(mark)) && !is_index(name)
 }
 
-/// What a format takes of a folder.
+/// The objects of a folder that a format takes if the user chose none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
     /// The shards.
     Shards,
-    /// The shards, or all objects where none has the name of one.
+    /// The shards, or all objects if none is named like a shard.
     ShardsOrAll,
-    /// All objects: which of them are shards is written in one of them.
+    /// All objects; one of them lists which of them are shards.
     Listed,
     /// All objects: each may be a field of a record.
     Files,
@@ -133,17 +133,17 @@ pub struct StoredObject {
     pub bytes: u64,
     /// Etag when the dataset was indexed; `None` if the store gave none, or one that changes when the dataset is copied.
     pub etag: Option<String>,
-    /// What the object is to its shard.
+    /// The object's role in its shard.
     pub role: ObjectRole,
 }
 
-/// What an object is to its shard, which decides how a change of the object is noticed.
+/// The role of an object in its shard, which decides how a change of the object is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectRole {
-    /// The shard itself. The index has a checksum of each field, so another etag alone is no proof of a change: a copy
-    /// may have another one.
+    /// The shard itself. The index has a checksum of each field, so a different etag alone does not prove a change: a
+    /// copy may have a different one.
     Shard,
-    /// A file whose content has no checksum: it changed if its size or its etag is another one.
+    /// A file whose content has no checksum: a different size or etag means that it changed.
     File,
 }
 
@@ -166,14 +166,14 @@ impl StoredObject {
         Self { url, bytes: shard.bytes, etag, role: ObjectRole::Shard }
     }
 
-    /// Returns the object of `bytes` at the place of `shard`, in which the shard's bytes lie in another order or form. Nothing but its
-    /// size and etag shows whether it changed.
+    /// Returns the object of `bytes` at the place of `shard`, which holds the shard's bytes in another order or form.
+    /// Only its size and etag show whether it changed.
     fn of_file(shard: &Shard<'_>, bytes: u64) -> Self {
         Self { bytes, role: ObjectRole::File, ..Self::of_shard(shard) }
     }
 
-    /// Returns what shows that the object in the store is another one than was indexed, as the manifest and the store
-    /// describe it; `None` if nothing does.
+    /// Returns how the object in the store differs from the one that was indexed, first as the manifest and then as the
+    /// store describes it; `None` if nothing shows a difference.
     #[must_use]
     pub fn change(&self, bytes: u64, etag: Option<&str>) -> Option<[String; 2]> {
         if bytes != self.bytes {

@@ -5,7 +5,8 @@ use spdl_types::DType;
 
 use super::Array;
 
-/// Returns what NumPy's header calls the type, little-endian; of `bf16`, as the package `ml_dtypes` does.
+/// Returns the name of the type in NumPy's header, little-endian; that of `bf16` is the one that the package
+/// `ml_dtypes` uses.
 const fn descr(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "|b1",

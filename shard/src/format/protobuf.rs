@@ -10,7 +10,7 @@ const DELIMITED: u64 = 2;
 const GROUP: u64 = 3;
 const GROUP_END: u64 = 4;
 const FIXED_32: u64 = 5;
-/// Most groups inside each other, as in the parser of Protocol Buffers.
+/// Upper limit of the depth of groups, as in the parser of Protocol Buffers.
 const MAX_DEPTH: u32 = 100;
 
 /// A field of a message.

@@ -1,4 +1,5 @@
-//! Reads shards from end to end, some at once, and catalogues their records. Compressed ones are decompressed on the way.
+//! Reads shards from end to end, several at once, and catalogues their records. Compressed shards are decompressed on
+//! the way.
 
 use std::{
     io::{self, BufRead, Read},
@@ -40,10 +41,11 @@ pub(super) trait ShardCatalog: Sized {
     fn finish(self, etag: Option<String>) -> Result<ScannedShard, DatasetError>;
 }
 
-/// Finds out from the name of an object and its first bytes how it is compressed, or what is wrong with it.
+/// A function that returns how an object is compressed, from its name and its first bytes, or what is wrong with it.
 pub(super) type CompressionOf = fn(&str, &[u8]) -> Result<Option<Compression>, String>;
 
-/// Reads the shards of a folder. `catalog` makes the catalogue of the shard of this name, which cuts blocks at this size.
+/// Reads the shards of a folder. `catalog` makes the catalogue of a shard, from the shard's name and the size at which
+/// it cuts blocks.
 pub(super) fn read_shards<'s, C: ShardCatalog + 'static>(
     mut scan: Scan<'s>,
     compression: CompressionOf,
@@ -113,7 +115,7 @@ impl<C: ShardCatalog, F: Fn(&str, u64) -> C> ShardReader<F> {
         Ok(shard)
     }
 
-    /// Decompresses an object into its catalogue; returns the number of bytes that it becomes.
+    /// Decompresses an object into its catalogue; returns the decompressed size.
     fn decompress(
         &self,
         object: &mut ObjectReader<'_>,
@@ -146,14 +148,14 @@ impl<C: ShardCatalog, F: Fn(&str, u64) -> C> ShardReader<F> {
             if read == 0 {
                 return Ok(bytes);
             }
-            // The progress is that of the objects' bytes.
+            // Progress counts the bytes of objects, not the decompressed ones.
             let done = size.min(bytes);
             self.read(catalog, &buffer[..read], done - counted)?;
             counted = done;
         }
     }
 
-    /// Adds a chunk to the catalogue, for which `bytes` of the object were read.
+    /// Adds a chunk to the catalogue and counts the `bytes` of the object that were read for it.
     fn read(&self, catalog: &mut C, chunk: &[u8], bytes: u64) -> Result<(), DatasetError> {
         let before = catalog.record_count();
         catalog.read(chunk)?;

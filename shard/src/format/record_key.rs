@@ -1,10 +1,11 @@
-//! The key of a record: what messages call it, and what identifies it in its dataset.
+//! The key of a record: its name in messages, and its identity in the dataset.
 
 use std::{borrow::Cow, fmt};
 
-/// The name by which columns and views take a record's key, unless a field has it: WebDataset's.
+/// The name by which columns and views read a record's key, as in WebDataset. A field of this name takes precedence.
 pub const KEY_NAME: &str = "__key__";
-/// The name by which columns take the path of a record's shard, relative to the folder of the shards, unless a field has it.
+/// The name by which columns read the path of a record's shard, relative to the folder of the shards. A field of this
+/// name takes precedence.
 pub const SHARD_NAME: &str = "__shard__";
 
 /// The key of a record.
@@ -12,8 +13,8 @@ pub const SHARD_NAME: &str = "__shard__";
 pub enum RecordKey<'a> {
     /// A text in the shard's index.
     Text(&'a str),
-    /// Where the format gives records no names: what the keys of the shard begin with, and the record's number in it. The
-    /// number has six digits or more.
+    /// For formats that give records no names: the prefix of all keys of the shard, and the record's number in it. The
+    /// number is written with at least six digits.
     Numbered(&'a str, u32),
 }
 

@@ -62,8 +62,8 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         shard.format.object(shard)
     }
 
-    /// Returns how the object that holds the shard is compressed, if it is. Then [`plan`](Self::plan) gives all of that
-    /// object, whatever the ranges, and its bytes have to be decompressed.
+    /// Returns how the object that holds the shard is compressed, if it is. If so, [`plan`](Self::plan) returns all of
+    /// that object for any ranges, and its bytes have to be decompressed.
     fn compressed(&self) -> Option<&Compressed> {
         None
     }
@@ -87,8 +87,8 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         ranges.iter().map(part).collect()
     }
 
-    /// Returns the parts of `range` of the shard that hold the fields called `fields`, in order. The range is that of
-    /// whole records.
+    /// Returns the parts of `range` of the shard that hold the fields called `fields`, in order. `range` holds whole
+    /// records.
     fn project(&self, range: Range<u64>, _fields: &[String]) -> Vec<Range<u64>> {
         vec![range]
     }
@@ -104,7 +104,7 @@ pub trait ShardIndex: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns what [`decode`](Self::decode) takes for the same ranges.
+    /// Returns the memory that [`decode`](Self::decode) takes for the same ranges, and where the records lie.
     fn decoding(&self, _ranges: &[Range<u64>], _fetched: &dyn Fn(Range<u64>) -> Option<Bytes>) -> Decoding {
         Decoding::default()
     }
@@ -145,23 +145,23 @@ impl dyn ShardIndex + '_ {
     }
 }
 
-/// What it takes to decode records.
+/// The memory that decoding records takes, and where the records lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decoding {
-    /// The most memory that is in use at once, in bytes: that of the decoded records and what decoding takes beside them, without
-    /// the bytes that were fetched.
+    /// The peak of the memory in use, in bytes: the decoded records and what decoding takes beside them, without the
+    /// fetched bytes.
     pub bytes: u64,
     /// Where the records lie in the file, for errors, such as `row group 3`.
     pub place: String,
 }
 
-/// Records that were decoded, so that each field has its own content.
+/// Decoded records, in which each field has its own content.
 pub trait DecodedBlock: fmt::Debug + Send + Sync {
     /// Returns the bytes that the records take in memory.
     fn bytes(&self) -> u64;
 
-    /// Returns the records with these numbers alone, copied, so that all others can go. The numbers are sorted, and those of
-    /// records that are there.
+    /// Returns a copy of the records with these numbers, so that all others can be dropped. The numbers are sorted, and
+    /// each is that of a record of this block.
     fn only(&self, records: &[u32]) -> Arc<dyn DecodedBlock>;
 
     /// Returns the value of field number `nth` of record number `record` of the shard; `None` if the field has none.
@@ -226,7 +226,7 @@ pub enum OpenError {
         /// CRC-32C of the bytes.
         actual: u32,
     },
-    /// The bytes are not what the format has there.
+    /// The bytes are invalid in the shard's format.
     Malformed(String),
     /// The bytes do not decode.
     Damaged {
@@ -284,8 +284,8 @@ impl Field<'_> {
 }
 
 impl<'a> Record<'a> {
-    /// Returns record number `number` of an index whose records are one sample each, have the same number of fields, and a key
-    /// that is `prefix` and their number.
+    /// Returns record number `number` of an index in which every record is one sample, has `fields` fields, and has
+    /// `prefix` followed by its number as key.
     ///
     /// # Panics
     /// If there is no such record.

@@ -14,7 +14,7 @@ use highway::{HighwayHash as _, HighwayHasher, Key};
 
 use crate::format::{Compression, protobuf::Message};
 
-/// A file has a header at every multiple of so many bytes.
+/// Distance between the block headers of a file, in bytes: there is one at every multiple of it.
 pub(super) const BLOCK_BYTES: u64 = 64 << 10;
 const BLOCK_HEADER_BYTES: u64 = 24;
 const CHUNK_HEADER_BYTES: usize = 40;
@@ -23,13 +23,13 @@ const KEY: Key = Key([0x2f69_6c65_6765_6952, 0x0a73_6472_6f63_6572, 0x2f69_6c65_
 /// Kinds of chunks.
 const SIMPLE: u8 = b'r';
 const TRANSPOSED: u8 = b't';
-/// No block of zstd becomes more bytes than this, and none has fewer than three.
+/// Largest decompressed size of a zstd block, in bytes. A compressed block has at least three bytes.
 const MAX_ZSTD_BLOCK_BYTES: usize = 128 << 10;
 const MIN_ZSTD_BLOCK_BYTES: usize = 3;
-/// The size of a record takes at most so many bytes.
+/// Largest size of the varint that states the size of a record, in bytes.
 pub(super) const MAX_SIZE_BYTES: u64 = 10;
 
-/// What is said about transposed chunks.
+/// The error text for transposed chunks.
 pub(super) const TRANSPOSED_PROBLEM: &str =
     "was written with `transpose:true`, which is not read: write it again with `transpose:false`, the default";
 
@@ -38,7 +38,7 @@ pub(super) const TRANSPOSED_PROBLEM: &str =
 pub(super) struct Chunk {
     kind: u8,
     pub(super) records: u64,
-    /// The size of all values, as the header has it.
+    /// The size of all values, as the header states it.
     pub(super) decoded_bytes: u64,
     data: Bytes,
 }
@@ -80,7 +80,7 @@ struct Framed {
 }
 
 impl Framed {
-    /// Takes so many bytes that belong to no header of a block; `None` if there are fewer.
+    /// Takes `bytes` bytes and skips the block headers among them; `None` if there are fewer.
     fn take(&mut self, bytes: usize) -> Option<Bytes> {
         if bytes > self.stored.len() {
             return None;
@@ -97,7 +97,7 @@ impl Framed {
         Some(taken.freeze())
     }
 
-    /// Takes bytes up to the next header of a block, at most so many; `None` if there are none.
+    /// Takes at most `bytes` bytes, up to the next block header; `None` if there are none.
     fn run(&mut self, bytes: usize) -> Option<Bytes> {
         let header = BLOCK_HEADER_BYTES.saturating_sub(self.at % BLOCK_BYTES);
         if header as usize >= self.stored.len() {
@@ -112,7 +112,8 @@ impl Framed {
     }
 }
 
-/// Decompresses chunks. It keeps what zstd needs from chunk to chunk: a file can have one for each record.
+/// Decompresses chunks. It keeps the state of zstd from chunk to chunk, because a file can have one chunk for each
+/// record.
 pub(super) struct Decompressor {
     zstd: zstd::bulk::Decompressor<'static>,
 }
@@ -123,8 +124,8 @@ impl Decompressor {
         Ok(Self { zstd })
     }
 
-    /// Appends the records of a chunk, which take at most `max_bytes`. If it fails, `values` are as before. The number of the
-    /// records was compared with what is expected.
+    /// Appends the records of a chunk, which take at most `max_bytes`. After an error, `values` are as before. The
+    /// caller has compared the number of records with the expected one.
     ///
     /// # Errors
     /// What is wrong with the chunk, as words that follow its name.
@@ -174,7 +175,7 @@ impl Decompressor {
         }
     }
 
-    /// Appends what `compressed` becomes, at most `max_bytes`. It begins with its decompressed length.
+    /// Decompresses `compressed`, which begins with its decompressed length, and appends at most `max_bytes`.
     fn decompress(
         &mut self,
         codec: Codec,
@@ -214,7 +215,7 @@ impl Decompressor {
     }
 }
 
-/// Reads where records end, which begin at `start`.
+/// Reads the sizes of records and appends where each record ends; the first one begins at `start`.
 fn read_ends(chunk: &Chunk, sizes: &[u8], start: u64, ends: &mut Vec<u32>) -> Result<(), String> {
     // Each size takes a byte or more.
     if chunk.records > sizes.len() as u64 {
@@ -242,7 +243,7 @@ enum Codec {
 }
 
 impl Codec {
-    /// Returns the codec of a chunk; the inner `None` is one without compression, the outer one an unknown codec.
+    /// Returns the codec of a chunk. The outer `None` means an unknown codec, the inner one no compression.
     const fn of(code: u8) -> Option<Option<Self>> {
         match code {
             0 => Some(None),

@@ -15,7 +15,7 @@ use crate::format::{
     tfrecord::{feature_named, value},
 };
 
-/// Room for decoded records is reserved up to so many times the stored bytes, and grows beyond.
+/// Room for decoded records is reserved up to this many times their stored size, and grows beyond that as needed.
 const MAX_RESERVED_RATIO: u64 = 16;
 
 /// The decoded records of a block, or of some of its chunks.
@@ -103,15 +103,15 @@ impl DecodedRun {
     }
 }
 
-/// Returns the neighbouring chunks that lie in `ranges` of the shard, which are sorted and do not overlap, with the number of
-/// their segment.
+/// Iterates over the neighbouring chunks in `ranges` of the shard, which are sorted and do not overlap, with the number
+/// of their segment.
 fn chunks_there(index: &ArrayRecordIndex, ranges: &[Range<u64>]) -> impl Iterator<Item = (usize, Range<u32>)> {
     let of_range =
         move |range| index.segments_in(range).map(move |segment| (segment, chunks_in(index, segment, range)));
     ranges.iter().flat_map(of_range).filter(|(_, chunks)| !chunks.is_empty())
 }
 
-/// Returns what it takes to decode the chunks that lie in `ranges` of the shard.
+/// Returns the memory that decoding the chunks in `ranges` of the shard takes.
 pub(super) fn decoding(index: &ArrayRecordIndex, ranges: &[Range<u64>]) -> Decoding {
     let (mut bytes, mut all) = (0, None::<Range<u32>>);
     for (_, chunks) in chunks_there(index, ranges) {

@@ -1,4 +1,4 @@
-//! The end of a file: where its footer lies, and what that says about the chunks.
+//! The end of an ArrayRecord file: where its footer lies, and what the footer states about the chunks.
 //!
 //! ```text
 //! last 64 KiB  a chunk of `RiegeliPostscript`     1: place of the footer  2: magic
@@ -21,7 +21,7 @@ use crate::format::{
     protobuf::{Message, Value},
 };
 
-/// The bytes at the end of a file that say where its footer lies.
+/// Size of the end of a file that states where the footer lies, in bytes.
 pub const LAST_BLOCK_BYTES: u64 = BLOCK_BYTES;
 /// Upper limit of the size of a footer, in bytes, stored and decompressed.
 pub const MAX_FOOTER_BYTES: u64 = 256 << 20;
@@ -31,7 +31,7 @@ const MAGIC: u64 = 0x7193_0e70_4fda_e05e;
 /// The version of the footer that is read.
 const VERSION: u64 = 1;
 
-/// Returns where the footer of a file of `file_bytes` lies, with what fills up its last block; `last` are the last
+/// Returns the range of the footer in a file of `file_bytes`, with the padding of its last block; `last` are the last
 /// [`LAST_BLOCK_BYTES`] of the file.
 ///
 /// # Errors
@@ -61,7 +61,7 @@ pub fn footer_range(last: &Bytes, file_bytes: u64) -> Result<Range<u64>, String>
     Ok(footer)
 }
 
-/// What the footer of a file says about its chunks.
+/// The footer of a file, which describes its chunks.
 #[derive(Debug)]
 pub struct Footer {
     pub(super) chunks: Vec<ChunkFacts>,
@@ -148,7 +148,7 @@ impl Footer {
         Ok(())
     }
 
-    /// Returns where chunk number `number` ends in the file, or what fills up the file behind it.
+    /// Returns where chunk number `number` ends in the file, with the padding after it.
     pub(super) fn end_of(&self, number: usize) -> u64 {
         self.chunks.get(number + 1).map_or(self.end, |next| next.at)
     }
@@ -210,7 +210,7 @@ fn too_large(records: u64, bytes: u64) -> String {
     )
 }
 
-/// Reads the records of a chunk that is no chunk of samples.
+/// Reads the records of a chunk that holds metadata and no samples.
 fn records(chunk: &Chunk, max_bytes: u64) -> Result<Values, String> {
     // Each of its messages has two bytes or more.
     if chunk.records == 0 || chunk.records > max_bytes / 2 {
@@ -226,7 +226,7 @@ fn messages(values: &Values) -> impl Iterator<Item = &[u8]> {
     starts.zip(&values.ends).map(|(start, end)| &values.bytes[start as usize..*end as usize])
 }
 
-/// The integers of the first fields of a message; those that are not in it are 0.
+/// The integers of the first fields of a message; a missing one is 0.
 struct Numbers([u64; 4]);
 
 impl Numbers {
@@ -245,7 +245,7 @@ impl Numbers {
     }
 }
 
-/// What the footer says about the whole file.
+/// The footer's metadata about the whole file.
 struct Metadata {
     version: u64,
     /// Numbers of chunks and of records.
@@ -296,7 +296,8 @@ mod tests {
         let segments = footer.segments(800);
         let found: Vec<_> =
             segments.iter().map(|segment| (segment.at, segment.bytes, segment.chunks.clone())).collect();
-        // What is stored counts, or what is decompressed with four bytes for each record, whichever is more.
+        // A chunk counts as its stored size, or as its decompressed size and four bytes for each record, whichever is
+        // more.
         assert_eq!(found, [(0, 200, 0..2), (200, 5004, 2..3), (5204, 700, 3..5)]);
         assert_eq!(footer.segments(0).len(), 5);
     }

@@ -13,7 +13,7 @@ use crate::{
     manifest::Shard,
 };
 
-/// Bytes of a chunk in the index.
+/// Size of a chunk's entry in the index, in bytes.
 pub(super) const CHUNK_BYTES: usize = 16;
 
 /// The index of a file, which was checked when it was opened.
@@ -26,10 +26,11 @@ pub(super) struct ArrayRecordIndex {
     pub(super) end: u64,
     pub(super) shard_bytes: u64,
     pub(super) records: u32,
-    /// The place of the chunks in `bytes`: a file can have one for each record, so that they are read where they lie.
+    /// The place in `bytes` of the entries of chunks. They are read in place, because a file can have one chunk for
+    /// each record.
     pub(super) chunks: Range<usize>,
     pub(super) segments: Vec<PlacedSegment>,
-    /// What the keys of all records begin with: its place in `bytes`.
+    /// The place in `bytes` of the prefix of all keys.
     pub(super) prefix: Range<usize>,
     pub(super) fields: RecordFields,
     pub(super) names: Vec<String>,
@@ -64,7 +65,7 @@ impl ArrayRecordIndex {
         IndexedChunk { at: u64_at(entry, 0), first_record: u32_at(entry, 8), decoded_bytes: u32_at(entry, 12) }
     }
 
-    /// Returns where a chunk lies in the file, with what fills it up behind the chunk.
+    /// Returns the range of the file that a chunk takes, with the padding after it.
     pub(super) fn stored(&self, chunk: u32) -> Range<u64> {
         let end = if chunk + 1 < self.chunk_count() { self.chunk(chunk + 1).at } else { self.end };
         self.chunk(chunk).at..end
@@ -95,19 +96,19 @@ impl ArrayRecordIndex {
         self.chunk(chunks.start).at..self.stored(chunks.end - 1).end
     }
 
-    /// Returns the range of the shard in which a chunk of this segment lies.
+    /// Returns the range of the shard in which a chunk of segment number `segment` lies.
     pub(super) fn place(&self, segment: usize, chunk: u32) -> Range<u64> {
         let PlacedSegment { at, first_chunk } = self.segments[segment];
         let (first, stored) = (self.chunk(first_chunk).at, self.stored(chunk));
         at + (stored.start - first)..at + (stored.end - first)
     }
 
-    /// Returns the numbers of the segments of which bytes lie in `range` of the shard.
+    /// Returns the numbers of the segments that overlap `range` of the shard.
     pub(super) fn segments_in(&self, range: &Range<u64>) -> Range<usize> {
         segments_in(&self.segments, |segment| segment.at, range)
     }
 
-    /// Returns the number of the chunk with this record, and that of its segment.
+    /// Returns the number of the segment and of the chunk that hold this record.
     fn chunk_with(&self, record: u32) -> (usize, u32) {
         let (mut first, mut end) = (0, self.chunk_count());
         while end - first > 1 {

@@ -21,7 +21,7 @@ const KIND: FileKind = FileKind { name: "ArrayRecord index", magic: *b"SPDLARR\n
 
 const HEADER_BYTES: usize = 92;
 const SEGMENT_BYTES: usize = 12;
-/// What fields are.
+/// Codes for what the fields of records are.
 const WHOLE: u32 = 0;
 const FEATURES: u32 = 1;
 
@@ -74,7 +74,7 @@ pub(super) fn write(
         place.copy_from_slice(&u32::try_from(count).map_err(too_much)?.to_le_bytes());
     }
     let (index, hash) = sealed(&KIND, file, open)?;
-    // Nothing but the records themselves says which features each of them has.
+    // Only the records themselves show which features each of them has.
     let having = (kind == WHOLE).then_some(u64::from(footer.records));
     let fields = names.into_iter().map(|name| (name, having)).collect();
     Ok(MadeIndex { index, hash, records: footer.records, bytes, blocks, fields })
@@ -165,7 +165,7 @@ impl ArrayRecordIndex {
     }
 }
 
-/// Reads the names of fields, which follow what keys begin with in the text; `ends` is where their ends lie.
+/// Reads the names of fields, which follow the prefix of keys in the text; `ends` is the place of their ends.
 fn names_of(bytes: &[u8], ends: std::ops::Range<usize>, prefix_bytes: u32) -> Result<Vec<String>, FormatError> {
     let all = std::str::from_utf8(&bytes[ends.end..]).map_err(|_| wrong("its text is not UTF-8"))?;
     let out_of_order = || wrong("its table of text is out of order");

@@ -1,18 +1,18 @@
 //! ArrayRecord: files of records as Google's `array_record` writes them, for Grain and TensorFlow Datasets, read where they
 //! lie.
 //!
-//! A file is one of Riegeli/records: records lie in chunks, which are compressed one by one, and between the chunks' bytes
-//! there is a header every 64 KiB. What makes it an ArrayRecord is its end, a table of all chunks, so that only the end of a
-//! file and its first chunks are read to index it.
+//! A file has the format Riegeli/records: records lie in chunks, which are compressed one by one, and every 64 KiB a
+//! header lies between the chunks' bytes. An ArrayRecord file also ends with a table of all chunks, so that indexing
+//! reads only the end of a file and its first chunks.
 //!
-//! A shard is a file. Its space of bytes is not the file's: neighbouring chunks are a segment, in which they lie as in the
-//! file, and then there is room up to the size that their records have once they are decompressed, because that is what a
-//! block takes in memory. A segment is a block.
+//! A shard is a file, but its offsets are not the file's. Neighbouring chunks form a segment, in which they lie as in
+//! the file, followed by room up to the decompressed size of their records, because that is what a block takes in
+//! memory. A segment is a block.
 //!
-//! Chunks are read by code of our own, although there is the crate `riegeli` (0.2.1). That one withstood millions of damaged
-//! files, but a file of 98 kB made it take more than 2 GB: it has no limit that a caller can set, and none of its functions
-//! reads one chunk of a file that is not there as a whole. It draws in `protobuf` with its C code, and second versions of
-//! brotli and zstd. What ArrayRecord writes needs a small part of it, because transposed chunks are refused.
+//! Our own code reads the chunks, although there is the crate `riegeli` (0.2.1). That crate withstood millions of
+//! damaged files, but a file of 98 kB made it take more than 2 GB: it has no limit that a caller can set, and no
+//! function that reads one chunk without the whole file. It depends on `protobuf` with its C code, and on second
+//! versions of brotli and zstd. ArrayRecord files need only a small part of it, because transposed chunks are refused.
 
 mod chunk;
 mod decode;
@@ -37,10 +37,10 @@ use crate::{
 pub use footer::{Footer, LAST_BLOCK_BYTES, MAX_FOOTER_BYTES, footer_range};
 pub use sample::fields_of;
 
-/// The field that is the whole record, where records are no examples.
+/// The field that holds the whole record, if records are not examples.
 pub const WHOLE_RECORD: &str = "record";
 
-/// What the end of each decoded record takes in memory.
+/// Size in memory of the number that states where a decoded record ends, in bytes.
 const END_BYTES: u64 = 4;
 
 /// ArrayRecord.
@@ -73,7 +73,7 @@ impl Format for ArrayRecord {
     }
 }
 
-/// What the fields of records are. All records of a file have the same ones.
+/// The fields of records. All records of a file have the same ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordFields {
     /// One field, [`WHOLE_RECORD`].

@@ -1,4 +1,4 @@
-//! Looks into the first records of a file, to know what the fields of all its records are.
+//! Finds the fields of a file's records by reading the first of them.
 
 use std::{collections::HashSet, ops::Range};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::format::tfrecord::{features, is_example};
 
-/// The chunks in the first so many bytes are looked into, and at least the first chunk.
+/// Size of the beginning of a file whose chunks are sampled, in bytes. The first chunk always is.
 const SAMPLED_BYTES: u64 = 64 << 10;
 /// Upper limit of the number of names of fields.
 const MAX_NAMES: usize = 1 << 16;
@@ -23,12 +23,13 @@ impl Footer {
         Some(start..self.end_of(self.sampled_chunks() - 1))
     }
 
-    /// Returns the bytes of the records that lie there.
+    /// Returns the decompressed size of the sampled records, in bytes.
     pub(super) fn sampled_bytes(&self) -> u64 {
         self.chunks[..self.sampled_chunks()].iter().map(|chunk| u64::from(chunk.decoded_bytes)).sum()
     }
 
-    /// Returns how many chunks are looked into. They have no more bytes when they are decompressed, unless it is one.
+    /// Returns how many chunks are sampled. Their stored and decompressed sizes are within `SAMPLED_BYTES`, unless it
+    /// is one chunk.
     fn sampled_chunks(&self) -> usize {
         let Some(start) = self.chunks.first().map(|chunk| chunk.at) else { return 0 };
         let mut decoded_bytes = 0;
@@ -40,10 +41,10 @@ impl Footer {
     }
 }
 
-/// Returns what the fields of a file's records are; `stored` are the bytes of the range [`Footer::sampled`].
+/// Returns the fields of a file's records; `stored` are the bytes of the range [`Footer::sampled`].
 ///
-/// If all records there are examples, fields are the features of these, in the order in which they first appear; otherwise the
-/// one field is the record.
+/// If all sampled records are examples, the fields are their features, in the order of first appearance; otherwise the
+/// one field is the whole record.
 ///
 /// # Errors
 /// What is wrong with the file.

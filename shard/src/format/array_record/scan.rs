@@ -14,10 +14,10 @@ use crate::{
     store::StoreError,
 };
 
-/// A footer takes so many times its bytes in memory, while it is read.
+/// A footer takes this many times its size in memory while it is read.
 const FOOTER_MEMORY: u64 = 4;
 
-/// Reads what files say about their chunks.
+/// Makes the indexes of ArrayRecord files.
 pub(super) struct ChunkIndexer {
     /// Bounds the footers and first chunks of all files.
     memory: MemoryBound,

@@ -1,4 +1,4 @@
-//! Decompresses objects, and never into more bytes than it was told.
+//! Decompresses objects, never into more bytes than the caller allows.
 
 use std::io::{self, BufRead, Read};
 
@@ -8,16 +8,16 @@ use super::{Compressed, Compression, CompressionError};
 
 /// Bytes that are read at once from a decompressor.
 const CHUNK_BYTES: usize = 64 << 10;
-/// The largest window of zstd, of `zstd --long=31`, as the logarithm of its bytes.
+/// The largest window of zstd as the binary logarithm of its bytes: that of `zstd --long=31`.
 const MAX_ZSTD_WINDOW_LOG: u32 = 31;
-/// No element of a block of snappy becomes more bytes than this for each of its own.
+/// Upper limit of the bytes that an element of a snappy block becomes, for each byte of the element.
 const MAX_SNAPPY_RATIO: usize = 64;
 
 impl Compressed {
-    /// Returns the shard that the object becomes, whose bytes come in `pieces`.
+    /// Returns the shard that the object decompresses to. The object's bytes come in `pieces`.
     ///
     /// # Errors
-    /// If the object is another one, is damaged, or becomes another number of bytes.
+    /// If the object is not the one that was indexed, is damaged, or decompresses to another number of bytes.
     pub fn decompress(&self, pieces: &[Bytes]) -> Result<Bytes, CompressionError> {
         if let Some(checksum) = &self.checksum {
             let mut hasher = checksum.hasher();
@@ -34,7 +34,7 @@ impl Compressed {
 }
 
 impl Compression {
-    /// Decompresses all of `source` into `out`, which is empty, at most `max_bytes`.
+    /// Decompresses all of `source` into `out`, which is empty, up to `max_bytes`.
     pub(in crate::format) fn decompress(
         self,
         mut source: impl BufRead + Send,
@@ -68,7 +68,7 @@ impl Compression {
                     _ => Err(CompressionError::OtherSize { limit: max_bytes, is_more: true }),
                 };
             }
-            // It grows with what comes, whatever an index claims.
+            // The buffer grows with the bytes that arrive, whatever size an index claims.
             out.resize(start + room.min(CHUNK_BYTES.max(start)), 0);
             let read = decompressor.read(&mut out[start..]).map_err(|error| damaged(&error))?;
             out.truncate(start + read);
@@ -83,7 +83,7 @@ impl Compression {
 pub(in crate::format) struct Decompressor<'s>(Box<dyn Read + Send + 's>);
 
 impl<'s> Decompressor<'s> {
-    /// Begins to decompress `source`. Snappy has no streams and is no argument.
+    /// Begins to decompress `source`. Refuses snappy, which has no streams.
     ///
     /// # Errors
     /// If the decompressor cannot be made.
@@ -93,7 +93,7 @@ impl<'s> Decompressor<'s> {
             Compression::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(source)),
             Compression::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(source)?;
-                // Memory is taken as bytes come, of which there is an upper limit.
+                // The window takes memory only as bytes come, and their number has an upper limit.
                 decoder.window_log_max(MAX_ZSTD_WINDOW_LOG)?;
                 Box::new(decoder)
             }
@@ -110,8 +110,8 @@ impl Read for Decompressor<'_> {
     }
 }
 
-/// The members of a gzip stream. Zeros behind the last one are padding, as tapes and blocks of a device have it; gzip passes
-/// over them, too.
+/// The members of a gzip stream. Like gzip, it skips zeros after the last member: they pad the blocks of tapes and
+/// devices.
 struct GzipMembers<S> {
     /// The member that is read; `None` at the end.
     member: Option<flate2::bufread::GzDecoder<S>>,

@@ -1,4 +1,4 @@
-//! The index of a compressed shard: what is known about the object, then the index of the bytes that it becomes.
+//! The index of a compressed shard: the facts about the object, then the index of the decompressed bytes.
 
 use std::{ops::Range, sync::Arc};
 
@@ -26,7 +26,7 @@ struct CompressedIndex {
     shard: Arc<dyn ShardIndex>,
 }
 
-/// Opens the index of a shard that may be compressed; `open` opens the index of what it becomes.
+/// Opens the index of a shard that may be compressed; `open` opens the index of the decompressed bytes.
 pub(in crate::format) fn open_index<I: ShardIndex + 'static>(
     bytes: Bytes,
     expected: Fingerprint,
@@ -62,7 +62,7 @@ pub(in crate::format) fn open_index<I: ShardIndex + 'static>(
     Ok(Arc::new(CompressedIndex { bytes, object, shard }))
 }
 
-/// Returns the index of a compressed shard; `shard` is the index of what it becomes.
+/// Returns the index of a compressed shard; `shard` is the index of the decompressed bytes.
 pub(in crate::format) fn seal_index(object: &Compressed, shard: IndexFile) -> Result<IndexFile, TemporaryError> {
     let checksum = object.checksum.as_ref().map(Checksum::text).unwrap_or_default();
     let mut facts = object.object_bytes.to_le_bytes().to_vec();

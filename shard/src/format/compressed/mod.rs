@@ -13,7 +13,7 @@ pub(super) use index::seal_index;
 
 pub(super) use decompress::Decompressor;
 
-/// Most bytes of a compressed shard, and of what it becomes: it has to be in memory as a whole.
+/// Upper limit of the size of a compressed shard, stored and decompressed, in bytes: it has to be in memory as a whole.
 pub(super) const MAX_COMPRESSED_SHARD_BYTES: u64 = 1 << 30;
 
 /// How an object is compressed.
@@ -79,11 +79,11 @@ pub struct Compressed {
     pub checksum: Option<Checksum>,
 }
 
-/// Why an object does not become the shard that was indexed.
+/// Why an object does not decompress to the shard that was indexed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompressionError {
-    /// The object is another one.
+    /// The object has another checksum than the one that was indexed.
     #[error("{0}")]
     Checksum(String),
     /// The compressed bytes are damaged.
@@ -94,7 +94,7 @@ pub enum CompressionError {
         /// What the decompressor reports.
         problem: String,
     },
-    /// It becomes more or fewer bytes.
+    /// The object decompresses to another number of bytes.
     #[error("it decompresses to {} {limit} bytes", if *is_more { "more than" } else { "fewer than" })]
     OtherSize {
         /// The size of the shard, or the most that is read.

@@ -1,5 +1,6 @@
-//! Rows of tables whose cells have a tab or a comma between them. Tabs divide lines, and that is all. Commas do so as Python's `csv`,
-//! pandas and spreadsheets write them: a cell in quotes may have commas and lines of its own, and a quote in it is doubled.
+//! Rows of tables whose cells have a tab or a comma between them. A tab always separates two cells. Commas follow the
+//! rules of Python's `csv`, pandas and spreadsheets: a cell in quotes may have commas and line breaks, and a quote in
+//! it is doubled.
 
 use std::borrow::Cow;
 
@@ -58,10 +59,10 @@ fn end_of_line(text: &str) -> usize {
 
 /// Reads the cells of a row with commas, up to the end of its last line.
 struct Cells<'t> {
-    /// What follows the last cell that was read, and its comma; at the end of the row what follows the row.
+    /// The text after the last cell that was read and its comma; at the end of the row, the text after the row.
     rest: Option<&'t str>,
     is_at_end: bool,
-    /// Whether the text ended in quotes.
+    /// Whether the text ended inside quotes.
     is_open: bool,
 }
 
@@ -97,7 +98,7 @@ impl<'t> Iterator for Cells<'t> {
                 }
             }
         }
-        // Without quotes, or, as Python reads it, behind them.
+        // The text of a cell without quotes, or, as Python reads it, the text after the closing quote.
         let end = rest.find([',', '\n']).unwrap_or(rest.len());
         let plain = &rest[..end];
         let is_comma = rest[end..].starts_with(',');
@@ -109,7 +110,7 @@ impl<'t> Iterator for Cells<'t> {
     }
 }
 
-/// Appends text to a cell, which stays a part of its row if it is nothing else.
+/// Appends text to a cell. A cell that is a single piece of its row stays borrowed.
 fn append<'t>(cell: &mut Cow<'t, str>, text: &'t str) {
     if cell.is_empty() {
         *cell = Cow::Borrowed(text);

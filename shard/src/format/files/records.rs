@@ -1,8 +1,9 @@
 //! Groups files into records: files of one folder with one stem are one record, as in a tar.
 //!
-//! A stem ends at the first dot of the file's name before which the whole name of a file that makes a record ends,
-//! without its extension: with `a.jpg`, `a.seg.png` is the field `seg.png` of `a`; without it, it is the picture of
-//! `a.seg`. Files arrive by folder and name, so that those with one stem are neighbours, and only these are compared.
+//! The stem of a file ends at a dot of its name. It is the first dot before which the name equals that of a file that
+//! makes a record, without its extension: if there is `a.jpg`, then `a.seg.png` is the field `seg.png` of `a`;
+//! otherwise it is the picture of `a.seg`. Files arrive by folder and name, so that those with one stem are neighbours,
+//! and only these are compared.
 
 use std::{
     cmp::Ordering,
@@ -47,8 +48,8 @@ pub(super) fn neighbours(files: &Listing, first: usize) -> Range<usize> {
     first..end
 }
 
-/// Groups `neighbours` into records, in their order. A file makes a record if `makes_record`; others belong to one of
-/// these or are `left_out`. Those that make a record are in one if they are pictures with one stem, unless each makes a record
+/// Groups `neighbours` into records, in their order. The files for which `makes_record` is true make records; the
+/// others join one of these or are `left_out`. Pictures with one stem are one record, unless each makes a record
 /// `each_alone`.
 pub(super) fn group(
     files: &Listing,

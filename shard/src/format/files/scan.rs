@@ -173,7 +173,7 @@ impl<'s> Shards<'s> {
         Ok(Some(ScannedShard { facts, blocks, index, odd }))
     }
 
-    /// Ends the shards, with an error if there was none.
+    /// Ends the shards; fails if there were none.
     fn nothing(&mut self) -> Result<Option<ScannedShard>, DatasetError> {
         if self.number > 0 {
             return Ok(None);
@@ -227,7 +227,7 @@ impl<'s> Shards<'s> {
         let first = self.files.get(record.files[0].0);
         let mut values = self.values(first.name)?;
         let odd = &mut self.odd;
-        // A value takes the place of a file with its field: the caller gave it.
+        // A value replaces a file of the same field, because the caller gave the value.
         let is_taken = |field: &String| values.iter().any(|(name, _)| name == field);
         let (mut files, mut fields) = (Vec::new(), Vec::new());
         for (number, field) in &record.files {
@@ -246,7 +246,7 @@ impl<'s> Shards<'s> {
             files.push((field.as_str(), file, etag));
         }
         if files.is_empty() {
-            // The file that makes the record stays, and the value gives way.
+            // A record needs the file that makes it, so this file stays, and the value is dropped.
             let (number, field) = &record.files[0];
             let file = self.files.get(*number);
             values.retain(|(name, _)| name != field);

@@ -35,7 +35,7 @@ pub struct FileTable {
 
 #[derive(Debug)]
 enum TableKind {
-    /// With these columns; the one with this number has the files' paths.
+    /// Cells of these columns; column number `file` has the files' paths.
     Cells {
         separator: Separator,
         columns: Vec<String>,

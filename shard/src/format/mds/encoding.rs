@@ -54,7 +54,7 @@ pub(super) enum Element {
     Pil,
 }
 
-/// Why a value is not what its encoding says.
+/// Why a value does not match its encoding.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WrongValue(pub(super) String);
 
@@ -65,7 +65,7 @@ impl fmt::Display for WrongValue {
 }
 
 impl Encoding {
-    /// Returns the encoding that MDS calls `name`; `None` if it knows none of this name.
+    /// Returns the encoding that MDS calls `name`; `None` if MDS has none of this name.
     pub(super) fn named(name: &str) -> Option<Self> {
         let (kind, settings) = name.split_once(':').map_or((name, None), |(kind, settings)| (kind, Some(settings)));
         match (kind, settings) {

@@ -154,7 +154,7 @@ fn columns_of(entries: &[u8], names: &str, encodings: &str) -> Result<Vec<MdsCol
     }
 }
 
-/// Most bytes that keys of a shard have in common: those of a shard's path, at most, and a slash.
+/// Upper limit of the prefix of a shard's keys, in bytes: the longest path of a shard, and a slash.
 const MAX_PREFIX_BYTES: usize = 4097;
 
 impl ShardIndex for MdsIndex {

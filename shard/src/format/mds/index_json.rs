@@ -79,7 +79,7 @@ impl IndexJson {
     }
 }
 
-/// Returns what a file is that is no index of MDS.
+/// Describes an `index.json` that is not an MDS index.
 fn other_than_mds(bytes: &[u8], error: &serde_json::Error) -> String {
     if bytes.trim_ascii().is_empty() {
         return "is empty: it was not written to its end; copy it again".to_owned();

@@ -1,7 +1,7 @@
 //! MDS, the format of MosaicML Streaming: `index.json` lists shards, each with a table of its samples in front.
 //!
-//! Nothing but `index.json` and these tables is read to index a dataset. Plain shards are read by ranges: a field's range
-//! is that of its sample, which begins with the sizes of its values. Compressed shards are read as a whole.
+//! Indexing reads only `index.json` and these tables. Plain shards are read by ranges: a field's range is that of its
+//! sample, which begins with the sizes of its values. Compressed shards are read as a whole.
 
 mod build;
 mod encoding;
@@ -22,7 +22,8 @@ use crate::{
     dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden_shard},
 };
 
-/// Returns whether this is the name of a chunk of LitData's. Its `index.json` is read as one of MDS, which says what it is.
+/// Returns whether this is the name of a chunk of LitData. Such a folder is taken for MDS, so that reading its
+/// `index.json` fails with an error that names LitData.
 fn is_lit_data(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or_default();
     file.starts_with("chunk-") && file.ends_with(".bin")

@@ -233,7 +233,8 @@ async fn part(from: &DatasetStore, object: &StoredObject, bytes: u64) -> Result<
     Ok(from.read_range(&ObjectRange { object: object.clone(), range: 0..bytes.min(object.bytes), at: 0 }).await?)
 }
 
-/// Reads the first `wanted` bytes of what a compressed object becomes. The inner error is what is wrong with the object.
+/// Reads the first `wanted` bytes of a compressed object, decompressed. The inner error is what is wrong with the
+/// object.
 async fn first_bytes(
     from: &DatasetStore,
     object: &StoredObject,

@@ -68,7 +68,7 @@ pub(super) struct Column {
     pub(super) length: u32,
     /// Type of the elements; `None` for bytes and text.
     pub(super) elements: Option<DType>,
-    /// Of decimals, which are stored as whole numbers: how many of the digits are behind the point.
+    /// For decimals, which are stored as whole numbers: how many of the digits are after the point.
     pub(super) decimal_digits: Option<u8>,
     /// The definition level of a value that is there.
     pub(super) max_definition: u16,
@@ -78,7 +78,7 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// Returns the bytes of a decoded value; `None` if values differ.
+    /// Returns the size of a decoded value in bytes; `None` if values differ in size.
     pub(super) fn width(&self) -> Option<usize> {
         match self.elements {
             Some(elements) => Some(elements.bytes()),
@@ -131,7 +131,7 @@ impl Column {
 
 /// Upper limit of the bytes of a decimal of fixed length.
 pub(super) const MAX_DECIMAL_BYTES: u32 = 16;
-/// Upper limit of the digits of a decimal, which fit into so many bytes.
+/// Upper limit of the digits of a decimal: those that fit into `MAX_DECIMAL_BYTES`.
 pub(super) const MAX_DECIMAL_DIGITS: u8 = 38;
 
 /// Upper limit of the bytes of a value of fixed length.

@@ -10,7 +10,7 @@ use crate::manifest::BlockFacts;
 
 /// Upper limit of the bytes that the rows of a segment take.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
-/// The pages of a chunk of at most so many bytes need not be known: each segment can have all of it.
+/// Size in bytes up to which the pages of a chunk need not be known: each segment can have the whole chunk.
 pub(super) const UNCUT_BYTES: u64 = 256 << 10;
 
 /// The pages of a column of a row group.
@@ -37,7 +37,7 @@ impl Chunk {
         self.decoded_bytes.max(self.pages.last().map_or(0, |page| page.end.into()))
     }
 
-    /// Returns whether rows can be read without much of the chunk that is not theirs.
+    /// Returns whether rows can be read with little of the chunk that belongs to other rows.
     fn can_be_cut(&self) -> bool {
         self.are_known || self.bytes() <= UNCUT_BYTES
     }
@@ -142,8 +142,9 @@ impl Segments {
     }
 }
 
-/// Cuts the rows of a row group at the borders between the pages of its largest column, if its pages are known. One border
-/// is where that column's values no longer refer to its dictionary: a value behind it is read without the dictionary.
+/// Cuts the rows of a row group at the borders between the pages of its largest column, if its pages are known. One cut
+/// is where that column's values no longer refer to its dictionary, so that later values are read without the
+/// dictionary.
 fn cut_rows(group: &RowGroup, target_bytes: u64) -> Vec<Range<u32>> {
     if group.rows == 0 {
         return Vec::new();
@@ -157,7 +158,7 @@ fn cut_rows(group: &RowGroup, target_bytes: u64) -> Vec<Range<u32>> {
     let stored = largest.pages.last().map_or(1, |page| page.end).max(1);
     let (mut cuts, mut start, mut before, mut used) = (Vec::new(), 0, 0, 0_u64);
     for (number, page) in largest.pages.iter().enumerate() {
-        // The other columns take as much of their rows as the largest does.
+        // Assumes that the bytes of the other columns are spread over the rows as those of the largest one.
         let share = u128::from(bytes) * u128::from(page.end - before) / u128::from(stored);
         let share = share as u64;
         let is_full = used > 0 && used + share > target_bytes;

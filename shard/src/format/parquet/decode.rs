@@ -27,15 +27,16 @@ use super::{
 };
 use crate::format::{Array, Content, DecodedBlock, Decoding, FieldValue, MAX_LIST_FILES, NumberRun, OpenError};
 
-/// The pages of a run may decompress to so many bytes more than twice the size that the file states for its rows: pages
-/// are shared with the rows around, and a dictionary with all rows.
+/// The pages of a run may decompress to this many bytes more than twice the size that the file states for its rows:
+/// pages are shared with the rows around, and a dictionary with all rows.
 const MORE_BYTES: u64 = 64 << 20;
-/// Of values of different lengths, the place of each is kept.
+/// Bytes in memory of the place of a value, which values of different lengths have.
 const PLACE_BYTES: u64 = 8;
-/// What the library and we keep of a value while its run is decoded: where it lies, its levels, its place.
+/// Bytes in memory, in the library and here, beside a value while its run is decoded: where it lies, its levels, its
+/// place.
 const MEANWHILE_BYTES: u64 = 64;
-/// Values that leave out what they have in common with those before them become at most so many bytes between two looks at how
-/// many these are: none is longer than all that is written of the values.
+/// Upper limit of the bytes of values between two checks of their total, where values leave out the beginning that they
+/// share with the value before. No value is longer than all that is written of the values.
 const LOOK_BYTES: u64 = 16 << 20;
 
 /// The decoded values of some rows, by column.
@@ -140,7 +141,7 @@ impl DecodedColumn {
         self.runs.get(at).filter(|run| run.rows.contains(&record))
     }
 
-    /// Returns the value of a row, which has so many lists in its list if it is one of lists.
+    /// Returns the value of a row. `lists` is the number of lists in the row's list, if the column has lists of lists.
     fn content(&self, value: Bytes, lists: Option<u32>) -> Content {
         let Some(dtype) = self.elements else { return value.into() };
         let elements = (value.len() / dtype.bytes()) as u64;
@@ -182,8 +183,8 @@ fn pages_in(index: &ParquetIndex, ranges: &[Range<u64>]) -> Vec<PagesThere> {
     found
 }
 
-/// Returns what it takes to decode the pages that lie in `ranges` of the shard. What is kept of all runs is there while the last
-/// one is decoded.
+/// Returns the memory that decoding the pages in `ranges` of the shard takes. While the last run is decoded, the
+/// results of all others are in memory.
 pub(super) fn decoding(
     index: &ParquetIndex,
     ranges: &[Range<u64>],
@@ -305,7 +306,7 @@ impl<'i> RunToDecode<'i> {
     }
 
     fn decode(self) -> DecodedRun {
-        // The library means to return errors only; a panic is one of its faults that a file found.
+        // The library is meant to return errors only; a panic is a fault of the library that this file reveals.
         let values = catch_unwind(AssertUnwindSafe(|| self.pages.decode(&self.bytes, self.dictionary_bytes)));
         let values = values.unwrap_or_else(|_| Err("makes the decoder panic".to_owned()));
         let values = values.map_err(|problem| {
@@ -335,7 +336,7 @@ struct PageJob<'a> {
 }
 
 impl PageJob<'_> {
-    /// Decodes the pages in `bytes`, which begin with a dictionary of so many bytes.
+    /// Decodes the pages in `bytes`, which begin with a dictionary of `dictionary_bytes`.
     fn decode(&self, bytes: &Bytes, dictionary_bytes: usize) -> Result<Values, String> {
         let claims = pages::check(bytes, self.column, self.max_bytes)?;
         let undecodable = |error: ParquetError| format!("does not decode: {error}");
@@ -391,7 +392,7 @@ impl PageJob<'_> {
                 self.read(reader, |values| Some(ValueData::of(elements_of(values, f64::to_le_bytes))))
             }
             ColumnReader::ByteArrayColumnReader(reader) if claims.are_shortened => {
-                // A value of a dictionary is there once.
+                // A value of a dictionary is counted once, because it is in memory once.
                 let mut known = HashSet::new();
                 let bytes = |values: &[ByteArray]| {
                     let new = values.iter().filter(|value| known.insert(value.data().as_ptr() as usize));
@@ -416,7 +417,8 @@ impl PageJob<'_> {
         self.read_watched(reader, usize::MAX, |_| 0, data)
     }
 
-    /// Reads the values, so many rows at a time, and fails if they become more bytes than the file states.
+    /// Reads the values, at most `rows_at_once` rows at a time, and fails if they become more bytes than the file
+    /// states.
     fn read_watched<T: DataType>(
         &self,
         mut reader: ColumnReaderImpl<T>,

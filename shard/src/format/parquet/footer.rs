@@ -1,4 +1,4 @@
-//! From the footer of a Parquet file, and its page index, to the index of its pages.
+//! Makes the index of a Parquet file from its footer and its page index.
 
 use std::{
     collections::HashMap,
@@ -48,7 +48,7 @@ pub struct Footer {
 /// What all rows of a file have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct RowFacts<'a> {
-    /// What their keys begin with.
+    /// The prefix of their keys.
     pub key_prefix: &'a str,
     /// Fields with the same value in all rows: names and values.
     pub partitions: &'a [(String, String)],
@@ -91,7 +91,7 @@ impl Footer {
         caught(parse)
     }
 
-    /// Returns the columns that are no fields, with the reason.
+    /// Iterates over the columns that are not fields, with the reasons.
     pub fn left_out(&self) -> impl Iterator<Item = (&str, &'static str)> {
         self.schema.left_out.iter().map(|(name, reason)| (name.as_str(), *reason))
     }
@@ -114,8 +114,8 @@ impl Footer {
         merged
     }
 
-    /// Returns the chunks of row groups of more than `block_bytes` whose pages only their headers tell. `read` returns a part
-    /// of the ranges of the page index.
+    /// Returns the chunks, in row groups of more than `block_bytes`, whose pages can be found only by their headers.
+    /// `read` returns the bytes of a part of the page index.
     pub(super) fn unknown_pages(
         &self,
         read: &dyn Fn(Range<u64>) -> Option<Bytes>,
@@ -138,8 +138,8 @@ impl Footer {
         unknown
     }
 
-    /// Makes the index of the file, with blocks of about `block_bytes`. `read` returns a part of the ranges of the page
-    /// index; `by_header` has pages that are in none.
+    /// Makes the index of the file, with blocks of about `block_bytes`. `read` returns the bytes of a part of the page
+    /// index; `by_header` has pages that the page index lacks.
     ///
     /// # Errors
     /// What is wrong with the file, or why it cannot be read.
@@ -207,7 +207,7 @@ impl Footer {
         if column.max_definition == 0 {
             return Some(rows);
         }
-        // Of lists, the file counts elements that are null.
+        // For lists, the file counts null elements and not null rows.
         if !column.lists.is_empty() {
             return None;
         }
@@ -288,8 +288,8 @@ impl Footer {
     }
 }
 
-/// Reads what a file cannot be read without, where the library is too strict about the rest: text that is not UTF-8 in the
-/// metadata of other programs, statistics of fields that others have defined for something else.
+/// Reads only the essential parts of a footer, for files in which the library rejects other parts: text in the metadata
+/// of other programs that is not UTF-8, or statistics in fields that others have defined for something else.
 fn essentials(footer: &[u8]) -> Option<ParquetMetaData> {
     // Behind `row_groups` are metadata of programs, the program's name, orders of columns and encryption; behind a chunk's
     // `dictionary_page_offset` are statistics, and what programs have put there before it was defined.
@@ -298,7 +298,7 @@ fn essentials(footer: &[u8]) -> Option<ParquetMetaData> {
     ParquetMetaDataReader::decode_metadata(&footer).ok()
 }
 
-/// What a footer says of a chunk that the library does not read.
+/// The facts about a chunk in a footer that the library does not read.
 #[derive(Clone, Copy, Debug, Default)]
 struct FooterChunk {
     /// How many of its values are null, if that is stated.
@@ -314,7 +314,8 @@ struct FooterChunks {
 }
 
 impl FooterChunk {
-    /// Reads the chunks of a footer; those of a footer that says too little, or is read in another way, say nothing.
+    /// Reads the facts about all chunks of a footer. If the footer cannot be read, or the number of chunks does not fit
+    /// the columns, the chunks have no facts.
     fn all(footer: &[u8], columns: usize) -> FooterChunks {
         let mut chunks: Vec<Self> = Vec::new();
         let read = walk(footer, &mut |path, found| {
@@ -417,7 +418,8 @@ fn codec(codec: CompressionCodec) -> Result<Codec, String> {
     })
 }
 
-/// Calls `parse`, and returns a panic of the library that reads footers as an error: a file found one of its faults.
+/// Calls `parse`, and returns a panic of the library that reads footers as an error: some files reveal faults of the
+/// library.
 fn caught<T>(parse: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(parse)).unwrap_or_else(|_| Err("has a footer that cannot be read".to_owned()))
 }

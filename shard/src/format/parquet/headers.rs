@@ -12,9 +12,9 @@ pub(super) const DICTIONARY_PAGE: i64 = 2;
 pub(super) const DATA_PAGE_V2: i64 = 3;
 /// Parquet's numbers of the encodings of values that refer to a dictionary.
 const DICTIONARY_ENCODINGS: [i64; 2] = [2, 8];
-/// Parquet's number of the encoding of values that leave out what they have in common with those before them.
+/// Parquet's number of the encoding in which a value leaves out the beginning that it shares with the value before it.
 pub(super) const DELTA_BYTE_ARRAY: i64 = 7;
-/// A header is read at first up to this size. It has the least and the greatest value, which writers cut off.
+/// Size of the first read of a header, in bytes. A header has the least and the greatest value, which writers cut off.
 const FIRST_READ_BYTES: u64 = 1 << 10;
 /// Upper limit of the size of a header.
 const MAX_HEADER_BYTES: u64 = 64 << 10;
@@ -97,7 +97,7 @@ impl PageWalk {
         (self.at < end).then_some(self.at..end)
     }
 
-    /// Takes the bytes of the range that [`next`](Self::next) gave; `None` if the pages cannot be told apart.
+    /// Takes the bytes of the range that [`next`](Self::next) returned; `None` if the pages cannot be told apart.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Option<()> {
         let Some((header, length)) = PageHeader::read(bytes) else {
             let is_cut_off = self.read_bytes < MAX_HEADER_BYTES && self.at + self.read_bytes < self.of.chunk.end;
@@ -134,7 +134,7 @@ impl PageWalk {
         Some(())
     }
 
-    /// Returns the pages, once the end of the chunk is reached; `None` if they have not all of its rows.
+    /// Returns the pages, once the end of the chunk is reached; `None` if some of the chunk's rows are in none of them.
     pub(super) fn end(self) -> Option<ChunkPages> {
         let is_whole = self.at == self.of.chunk.end && self.row == self.of.rows;
         (is_whole && !self.found.pages.is_empty()).then_some(self.found)

@@ -24,7 +24,7 @@ pub(super) struct ParquetIndex {
     pub(super) file_bytes: u64,
     pub(super) shard_bytes: u64,
     pub(super) records: u32,
-    /// What the keys of all records begin with: its place in `bytes`.
+    /// The place in `bytes` of the prefix of all keys.
     pub(super) prefix: Range<usize>,
     pub(super) columns: Vec<Column>,
     /// The fields that all records share: names, and the places of their values in `bytes`.
@@ -45,8 +45,8 @@ pub(super) struct Segment {
     pub(super) at: u64,
 }
 
-/// The pages of one column that hold the rows of a segment: in the shard the dictionary, if there is one, and the pages
-/// behind it.
+/// The pages of one column that hold the rows of a segment. In the shard, the column's dictionary, if there is one,
+/// lies before these pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     /// Offset in the shard.
@@ -60,7 +60,7 @@ pub(super) struct Run {
     pub(super) pages: u32,
 }
 
-/// A page, or several without a border between rows that is known.
+/// A page, or several between which no border of rows is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Page {
     /// Where it ends, from the first page of its run.
@@ -95,7 +95,7 @@ impl ParquetIndex {
         run.at..run.at + u64::from(run.dictionary_bytes) + u64::from(pages)
     }
 
-    /// Returns the numbers of the segments of which bytes lie in `range` of the shard.
+    /// Returns the numbers of the segments that overlap `range` of the shard.
     pub(super) fn segments_in(&self, range: &Range<u64>) -> Range<usize> {
         segments_in(&self.segments, |segment| segment.at, range)
     }
@@ -112,7 +112,7 @@ impl ParquetIndex {
         let page = pages.partition_point(|page| page.first_row <= row) - 1;
         let first = pages.get(page.wrapping_sub(1)).map_or(0, |page| page.end);
         let data_at = run.at + u64::from(run.dictionary_bytes);
-        // Pages behind a dictionary are read with it, and with those between.
+        // In a run with a dictionary, a page is read with the dictionary and all pages between them.
         let start = if run.dictionary_bytes > 0 { run.at } else { data_at + u64::from(first) };
         let end_row = pages.get(page + 1).map_or(self.rows(segment).end, |next| next.first_row);
         (start..data_at + u64::from(pages[page].end), end_row - pages[page].first_row)

@@ -1,12 +1,13 @@
 //! Parquet: a dataset of Parquet files as they lie in a folder or under a prefix of a bucket. Nothing is converted.
 //!
 //! A shard is a file, a record a row, a field a column or a leaf of one (`image.bytes`); folders called `key=value` are
-//! fields of the rows below them. The index of a file says where the pages of its columns lie. It is made of the file's
-//! footer and of its page index, or, where a large row group is in none, of the headers of its pages; no values are read for it.
+//! fields of the rows below them. The index of a file has the places of the pages of its columns. It is made from the
+//! file's footer and page index, and for large row groups that the page index lacks, from the headers of their pages;
+//! no values are read.
 //!
-//! A shard's space of bytes is not the file's: the pages that belong to the same rows lie together in it, column by
-//! column, so that a block is a run of rows. Then there is room up to the size that the rows have once they are decoded,
-//! because that is what a block takes in memory.
+//! A shard's offsets are not the file's: the pages that belong to the same rows lie together, column by column, so that
+//! a block is a run of rows. They are followed by room up to the decoded size of the rows, because that is what a block
+//! takes in memory.
 
 mod columns;
 mod cut;

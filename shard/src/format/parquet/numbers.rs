@@ -1,13 +1,13 @@
-//! Numbers that are stored in another form than a field has them: whole numbers of a narrower type, decimals, and times of 96 bits.
-//! One that the field's type cannot hold is no value of its row, and no other number.
+//! Converts numbers that are stored in another form than the field's: whole numbers of a narrower type, decimals, and
+//! times of 96 bits. If the field's type cannot hold a number, the row has no value; it never gets another number.
 
 use parquet::data_type::Int96;
 use spdl_types::DType;
 
 use super::values::ValueData;
 
-/// Creates the data of whole numbers of this type, whose values `to` returns. A number that it cannot hold, or that is `None`,
-/// is no value of its row.
+/// Creates the data of whole numbers of the type `dtype`, which `to` returns for the stored values. A row has no value
+/// if `to` returns `None` or the type cannot hold the number.
 pub(super) fn integers<T>(values: &[T], dtype: DType, to: impl Fn(&T) -> Option<i64>) -> ValueData {
     let (width, least, most) = range_of_type(dtype);
     let (mut data, mut unfit) = (Vec::with_capacity(values.len() * width), Vec::new());
@@ -22,8 +22,8 @@ pub(super) fn integers<T>(values: &[T], dtype: DType, to: impl Fn(&T) -> Option<
     ValueData::of_numbers(data, unfit)
 }
 
-/// Creates the data of decimals with so many digits behind the point, as integers if there are none, and else as floats. `to`
-/// returns the digits.
+/// Creates the data of decimals with `digits` digits after the point: integers if `digits` is 0, otherwise floats. `to`
+/// returns all digits as a whole number.
 pub(super) fn decimals<T>(values: &[T], digits: u8, to: impl Fn(&T) -> Option<i128>) -> ValueData {
     if digits == 0 {
         return integers(values, DType::I64, |value| i64::try_from(to(value)?).ok());
@@ -40,8 +40,8 @@ pub(super) fn decimals<T>(values: &[T], digits: u8, to: impl Fn(&T) -> Option<i1
     ValueData::of_numbers(floats.into_flattened(), unfit)
 }
 
-/// Returns a time as nanoseconds from 1970 on, which 64 bits hold for the years 1677 to 2262. It is stored as nanoseconds of a day, and
-/// the day's number from -4713 on.
+/// Returns a time as nanoseconds since 1970, which 64 bits hold for the years 1677 to 2262. The time is stored as
+/// nanoseconds of a day, and the number of the day, counted from -4713.
 pub(super) fn nanoseconds(time: &Int96) -> Option<i64> {
     const DAY_OF_1970: i128 = 2_440_588;
     const NANOSECONDS_OF_DAY: i128 = 86_400_000_000_000;
@@ -51,7 +51,8 @@ pub(super) fn nanoseconds(time: &Int96) -> Option<i64> {
     i64::try_from(days * NANOSECONDS_OF_DAY + of_day).ok()
 }
 
-/// Returns a decimal, of which `unscaled` has all digits and `digits` are behind the point, as the nearest float.
+/// Returns the float that is nearest to a decimal. `unscaled` has all digits of the decimal, `digits` of them after the
+/// point.
 fn decimal(unscaled: i128, digits: u8) -> f64 {
     const EXACT: i128 = 1 << 53;
     // Both are floats without rounding, so that their quotient is the nearest.

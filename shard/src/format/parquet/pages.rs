@@ -10,14 +10,14 @@ const MAX_PAGE_BYTES: i64 = 1 << 30;
 /// Upper limit of the values of a page.
 const MAX_PAGE_VALUES: i64 = 1 << 27;
 
-/// What pages claim together.
+/// The sums of what pages claim.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Claims {
     /// Bytes when they are decompressed.
     pub(super) bytes: u64,
     /// Values, those of a dictionary included.
     pub(super) values: u64,
-    /// Whether values leave out what they have in common with those before them.
+    /// Whether values leave out the beginning that they share with the value before.
     pub(super) are_shortened: bool,
 }
 

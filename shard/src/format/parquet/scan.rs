@@ -1,5 +1,5 @@
-//! Indexes Parquet files: of each file the footer and the page index are read, and no page; of large
-//! row groups that are in no page index, the headers of pages.
+//! Indexes Parquet files. Reads the footer and the page index of each file, and the headers of pages of large row
+//! groups that the page index lacks, but no page.
 
 use std::{collections::BTreeSet, ops::Range, sync::Mutex};
 
@@ -22,14 +22,14 @@ const TAIL_BYTES: u64 = 8;
 const MAGIC: &[u8] = b"PAR1";
 /// The end of a file is read at first up to this size, in the hope that the footer lies in it.
 const MAX_FIRST_READ: u64 = 64 << 10;
-/// The first read takes at most this part of a file.
+/// The first read takes at most one part in so many of a file.
 const FIRST_READ_PART: u64 = 4096;
 /// The chunks of a file whose headers are read at once.
 const CHUNKS_AT_ONCE: usize = 8;
-/// What writers call the folder of rows without a value.
+/// The name that writers give to the folder of rows without a value.
 const NO_VALUE: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// Reads what files say about their pages.
+/// Makes the indexes of Parquet files.
 #[derive(Default)]
 pub(super) struct PageIndexer {
     /// The columns that were reported as left out.
@@ -113,7 +113,7 @@ async fn pages_by_header(file: &FooterFile, chunks: Vec<UnknownPages>) -> Result
     Ok(found)
 }
 
-/// Returns the fields that the folders of a file's path are: those called `key=value`.
+/// Returns the fields in the path of a file: its folders that are called `key=value`.
 fn partitions(path: &str) -> Vec<(String, String)> {
     let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
     let mut found: Vec<(String, String)> = Vec::new();
@@ -127,7 +127,7 @@ fn partitions(path: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Replaces `%20` and the like by what they mean; what means nothing stays.
+/// Replaces escapes such as `%20` by the characters that they stand for; invalid ones stay.
 fn unescaped(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((first, after)) = rest.split_first() {

@@ -1,4 +1,4 @@
-//! From a file's schema to the fields of its records.
+//! Derives the fields of records from the schema of a file.
 
 use parquet::{
     basic::{ConvertedType, LogicalType, Repetition, Type},
@@ -13,7 +13,7 @@ use super::columns::{
 /// Upper limit of the length of a field's name, in bytes.
 const MAX_NAME_BYTES: usize = 1024;
 
-/// The columns of a file, and those that are no fields, with the reason.
+/// The columns of a file that are fields, and those that are not, with the reason.
 #[derive(Debug, Default)]
 pub(super) struct Schema {
     /// Each with its number in the file.
@@ -69,7 +69,7 @@ fn field_name(root: &SchemaType, path: &[String]) -> String {
             parts.next();
             continue;
         }
-        // Of a list the repeated group, and its only member, which may be a list again.
+        // In a list, skip the repeated group and its only member, which may be a list again.
         let mut wrappers = if is_list(node) { 2 } else { 0 };
         while wrappers > 0 {
             let inner = parts.clone().next().and_then(|part| child(node, part));
@@ -115,7 +115,7 @@ fn is_map(node: &SchemaType) -> bool {
     node.is_group() && is_stated && node.get_fields().len() == 1 && node.get_fields()[0].is_group()
 }
 
-/// Describes the column of a leaf, or returns why it is none.
+/// Describes the column of a leaf, or returns why the leaf cannot be a field.
 fn column(leaf: &ColumnDescriptor, name: &str, lists: Vec<u16>) -> Result<Column, &'static str> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(char::is_control) {
         return Err("it cannot be the name of a field");
@@ -138,7 +138,7 @@ fn column(leaf: &ColumnDescriptor, name: &str, lists: Vec<u16>) -> Result<Column
     if column.is_consistent() { Ok(column) } else { Err("its type contradicts itself") }
 }
 
-/// Returns how values are stored, the type of elements that they are, and of decimals the digits behind the point.
+/// Returns how values are stored, the type of their elements, and for decimals the number of digits after the point.
 fn types(leaf: &ColumnDescriptor) -> Result<(Physical, Option<DType>, Option<u8>), &'static str> {
     let info = leaf.self_type().get_basic_info();
     let is_decimal = info.converted_type() == ConvertedType::DECIMAL

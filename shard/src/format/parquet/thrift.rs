@@ -1,4 +1,4 @@
-//! Walks a struct in Thrift's compact protocol, which Parquet's headers are, without allocating anything:
+//! Walks a struct in Thrift's compact protocol, in which Parquet's headers are written, without allocating anything:
 //! <https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>.
 
 use std::ops::Range;
@@ -22,11 +22,11 @@ pub(super) enum Found {
     Other,
 }
 
-/// The number of the last field that is kept of the structs at a path.
+/// A path of structs, and the number of the last field that is kept of them.
 pub(super) type LastField<'p> = (&'p [i16], i16);
 
-/// Returns the struct at the start of `bytes` without the fields behind the last ones of some structs; `None` if it is not a struct, or
-/// the fields of one of these are not in order.
+/// Copies the struct at the start of `bytes` without the fields that follow the `last` ones of some structs. Returns
+/// `None` if it is not a struct, or if the fields of one of these structs are out of order.
 pub(super) fn without_fields_behind(bytes: &[u8], last: &[LastField<'_>]) -> Option<Vec<u8>> {
     let mut walker = Walker { bytes, at: 0, path: [0; MAX_DEPTH], found: &mut |_, _| {}, last, removed: Vec::new() };
     walker.structure(0)?;
@@ -73,8 +73,8 @@ impl Walker<'_> {
         }
     }
 
-    /// Reads the head of the field behind that with number `before`: its number and its type. The inner `None` is the end of the
-    /// struct.
+    /// Reads the head of the field that follows field number `before`: its number and its type. The inner `None` is the
+    /// end of the struct.
     fn field(&mut self, before: i16) -> Option<Option<(i16, u8)>> {
         let head = self.byte()?;
         if head == 0 {

@@ -11,8 +11,8 @@ use parquet::data_type::ByteArray;
 use super::columns::Column;
 use crate::format::MAX_LIST_FILES;
 
-/// The place of a row without a value: it is null, or a list of numbers with an element that is null. Of a value in a list of
-/// bytes, one that is null.
+/// The place of a row without a value: a null, or a list of numbers with a null in it. In a list of bytes, the place of
+/// a null.
 const NULL: Place = (u32::MAX, 0);
 
 /// The place of a row with a number that the column's type cannot hold.
@@ -26,7 +26,7 @@ type Place = (u32, u32);
 pub(super) struct Values {
     data: Bytes,
     places: Places,
-    /// Of lists of lists: how many lists each row has. All lists of a row have the same length.
+    /// For lists of lists: how many lists each row has. All lists of a row have the same length.
     lists: Vec<u32>,
 }
 
@@ -35,18 +35,19 @@ enum Places {
     /// Every row has a value of this size, in order.
     Dense(usize),
     ByRow(Vec<Place>),
-    /// Rows are lists of bytes: the number of their first value and how many they have, and the places of all values.
+    /// Rows are lists of bytes: for each row the number of its first value and its number of values, and the places of
+    /// all values.
     Lists {
         rows: Vec<Place>,
         values: Vec<Place>,
     },
 }
 
-/// Collects the values that are there, in order.
+/// Collects the values that are not null, in order.
 #[derive(Debug, Default)]
 pub(super) struct ValueData {
     data: Vec<u8>,
-    /// Of values of different lengths.
+    /// The places of values of different lengths.
     places: Vec<Place>,
     /// The numbers of the values that the column's type cannot hold, in order.
     unfit: Vec<usize>,
@@ -150,7 +151,8 @@ impl ValueData {
         Self { data, ..Self::default() }
     }
 
-    /// Creates the data of numbers that all have the same size, of which those with these numbers do not fit.
+    /// Creates the data of numbers that all have the same size. The column's type cannot hold those with the numbers
+    /// `unfit`.
     pub(super) const fn of_numbers(data: Vec<u8>, unfit: Vec<usize>) -> Self {
         Self { data, places: Vec::new(), unfit }
     }
@@ -174,14 +176,14 @@ impl ValueData {
             };
             places.push(place);
         }
-        // Of the right size from the beginning, as room that is not used would be part of no budget.
+        // The exact size from the beginning: spare capacity would be part of no budget.
         Some(Self { data: distinct.concat(), places, unfit: Vec::new() })
     }
 
-    /// Makes the values of rows of the values that are there. Levels are Parquet's, empty where the column has none.
+    /// Assigns the values that are not null to rows. Levels are Parquet's, empty where the column has none.
     ///
     /// # Errors
-    /// If the values are not those of the rows.
+    /// If the levels do not describe so many values and rows.
     pub(super) fn into_rows(
         self,
         column: &Column,
@@ -287,8 +289,8 @@ fn lists(
     Some(by_row)
 }
 
-/// Returns for each row the number of its first value and how many it has, and the places of all values, which `place` finds
-/// by their numbers. `None` if the levels are not those of so many rows.
+/// Returns for each row the number of its first value and its number of values, and the places of all values, which
+/// `place` returns by their numbers. `None` if the levels are not those of so many rows.
 fn byte_lists(
     rows: usize,
     definitions: &[i16],
@@ -419,7 +421,7 @@ mod tests {
 
     #[test]
     fn lists_of_bytes_keep_their_nulls_and_may_be_empty_or_missing() {
-        // A list of two, one that is empty, none, and one of a null, a value without bytes, and a value.
+        // The rows: a list of two values, an empty list, no list, and a list of a null, an empty value and a value.
         let (definitions, repetitions) = ([4, 4, 1, 0, 2, 3, 4], [0, 1, 0, 0, 0, 1, 1]);
         let values = data_of(&[b"ab", b"", b"c"]).into_rows(&list_column(), 4, &definitions, &repetitions).unwrap();
         let file = |bytes: &'static [u8]| Some(Bytes::from_static(bytes));

@@ -62,7 +62,7 @@ fn is_compressed(name: &str) -> bool {
     COMPRESSED_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
 }
 
-/// Returns how a shard is compressed, which its name has to say, too.
+/// Returns how a shard is compressed: its name states that it is, and its first bytes how.
 fn compression(name: &str, first: &[u8]) -> Result<Option<Compression>, String> {
     if !is_compressed(name) {
         return Ok(None);

@@ -76,7 +76,7 @@ impl OddTally {
         self.add_some(what, 1, shard, name);
     }
 
-    /// Counts more, of which the first is called `name`.
+    /// Counts `count` more members or records; the first of them is called `name`.
     pub(crate) fn add_some(&mut self, what: TarAnomaly, count: u64, shard: &str, name: &str) {
         let none = || OddMembers { what, count: 0, shard: shard.to_owned(), first: name.to_owned() };
         self.0.entry(what).or_insert_with(none).count += count;

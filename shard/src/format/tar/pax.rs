@@ -86,7 +86,7 @@ impl PaxReader {
         if self.head.is_empty() && self.value.is_none() { Ok(self.pax) } else { Err(bad()) }
     }
 
-    /// Reads the beginning of a record, and returns its value, of which nothing was read.
+    /// Reads the head of a record, and returns the record's value before any of it is read.
     fn value_of_head(&mut self) -> Result<PaxValue, TarFault> {
         let head = &self.head[..self.head.len() - 1];
         let space = head.iter().position(|byte| *byte == b' ').ok_or_else(bad)?;

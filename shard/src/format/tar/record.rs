@@ -16,10 +16,10 @@ impl KeyEnd {
     /// All ends, with their names on the command line.
     pub const NAMES: [(Self, &str); 2] = [(Self::FirstDot, "first-dot"), (Self::LastDot, "last-dot")];
 
-    /// Returns the end of this name.
+    /// Returns the key end called `name`.
     ///
     /// # Errors
-    /// The names that there are, as words that follow what was given.
+    /// The valid names, in words that follow the given one.
     pub fn named(name: &str) -> Result<Self, String> {
         let found = Self::NAMES.into_iter().find(|(_, known)| *known == name);
         found
@@ -72,7 +72,7 @@ pub struct ScannedField {
     pub content: Option<Vec<u8>>,
 }
 
-/// What remains when a shard has ended.
+/// What a reader returns at the end of a shard.
 #[derive(Debug)]
 pub struct TarEnd {
     /// The last record.
@@ -104,7 +104,7 @@ impl RecordReader {
         Self { tar, shard, key_end: KeyEnd::default(), keep: None, record: None, paths: Vec::new(), in_field: false }
     }
 
-    /// Ends keys there, not at the first dot.
+    /// Sets where keys end. Default: at the first dot.
     #[must_use]
     pub const fn key_end(mut self, key_end: KeyEnd) -> Self {
         self.key_end = key_end;

@@ -19,7 +19,8 @@ use crate::format::{
     protobuf::{Message, Value},
 };
 
-/// What the names of fields of lists of features begin with, and no other field's. A list may have the name of a feature.
+/// Prefix of the names of fields that are lists of features, which no other field has. A list may have the name of a
+/// feature.
 const OF_LISTS: &str = "feature_lists.";
 
 /// The name of a field.
@@ -53,8 +54,8 @@ impl fmt::Display for FieldName<'_> {
     }
 }
 
-/// Finds the features of an example and its lists of features: the names of their fields, and where in `example` their messages
-/// lie, in the order of their places. Of two with one name the later one counts.
+/// Returns the features of an example and its lists of features: the names of their fields, and the ranges of their
+/// messages in `example`, in the order of these ranges. Of two with the same name, the later one counts.
 ///
 /// # Errors
 /// What is wrong with the example, as words that follow its name.
@@ -72,8 +73,8 @@ pub fn features(example: &[u8]) -> Result<Vec<(String, Range<usize>)>, String> {
     Ok(found)
 }
 
-/// Finds the feature, or the list of features, of the field of this name: where in `example` its message lies. Of two the later
-/// one counts.
+/// Returns the range of the message in `example` that is the field called `wanted`, a feature or a list of features. Of
+/// two, the later one counts.
 ///
 /// # Errors
 /// What is wrong with the example, as words that follow its name.
@@ -106,7 +107,7 @@ pub(in crate::format) fn is_example(record: &[u8]) -> bool {
     read.is_ok() && has_fields && is_all_known && has_only_maps()
 }
 
-/// Returns whether a message has no other fields than those of these numbers, and these are messages that `is_right` accepts.
+/// Returns whether a message has only fields with these numbers, each of them a message that `is_right` accepts.
 fn has_only(
     bytes: &[u8],
     range: Range<usize>,
@@ -185,7 +186,7 @@ impl Values {
     }
 }
 
-/// Returns the value of the field of this name, whose feature, or list of features, has this message.
+/// Returns the value of the field called `name` from the message of its feature or list of features.
 ///
 /// # Errors
 /// What is wrong with the message, as words that follow the field's name.
@@ -222,7 +223,7 @@ fn value_of_list(list: &Bytes) -> Result<FieldValue, String> {
         steps += 1;
     }
     let rows = |dtype, elements: Vec<u8>| {
-        // One number in each step is a list of numbers.
+        // If each step has one number, the value is a list of numbers.
         let shape = if width == 1 { vec![steps] } else { vec![steps, width as u64] };
         Ok(Array { dtype, shape, elements: elements.into() }.into())
     };

@@ -20,7 +20,7 @@ pub struct FrameReader {
     rest: Vec<u8>,
 }
 
-/// Why a file is not one of records.
+/// Why a file is not a TFRecord file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct WrongFrame {
     /// Offset of the record in the file, in bytes.
@@ -34,7 +34,7 @@ impl FrameReader {
     /// inner error is that of `found`, which ends the reading.
     ///
     /// # Errors
-    /// If the file is damaged, or no file of records.
+    /// If the file is damaged, or is not a TFRecord file.
     pub fn read<E>(
         &mut self,
         mut chunk: &[u8],
@@ -82,7 +82,7 @@ impl FrameReader {
         }
     }
 
-    /// Returns the number of bytes of a record's data, which its head has; `None` if the head is not complete.
+    /// Returns the size of a record's data as its head states it, in bytes; `None` if the head is not complete.
     fn data_bytes(&self, frame: &[u8]) -> Result<Option<usize>, WrongFrame> {
         let Some((length, crc)) = head(frame) else { return Ok(None) };
         if !is_masked(crc, &length.to_le_bytes()) {

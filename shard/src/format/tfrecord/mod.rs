@@ -1,8 +1,9 @@
 //! TFRecord files of `tf.train.Example` and `tf.train.SequenceExample`: a file has no index, so that all of it is read once, when
 //! it is indexed.
 //!
-//! A field is a feature of the example, or a list of features. Its range is that of its message, from which its content is made
-//! when it is opened: the bytes of a byte string, a list of several, an array of a list of numbers.
+//! A field is a feature of the example, or a list of features. Its range is that of its message. Opening the field
+//! makes its content from the message: the bytes of a byte string, a list of several byte strings, or an array of a
+//! list of numbers.
 
 mod example;
 mod frame;
