@@ -41,7 +41,7 @@ pub enum StoreError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The folder that a manifest has its shards in cannot be used.
+    /// The folder of a manifest's shards cannot be used.
     #[error("`{manifest}` has its shards in `{base}`: {problem}")]
     Base {
         /// The manifest.
@@ -164,7 +164,7 @@ impl StoreError {
             _ if url.starts_with("s3") && (region(&source).is_some() || is_answer(&source, &OTHER_REGION)) => {
                 Self::WrongRegion { url, source }
             }
-            // Of a list, the library gives no other error than this.
+            // For a request for a list, the library returns no more specific error than this.
             _ if has_status(&source, |status| matches!(status, "401" | "403")) => Self::Denied { url, source },
             _ if is_answer(&source, &EXPIRED) || is_answer(&source, &UNKNOWN_CREDENTIALS) => {
                 Self::Denied { url, source }
@@ -301,28 +301,28 @@ impl StoreError {
     }
 }
 
-/// How the URLs of the Hugging Face Hub begin.
+/// Beginning of the URLs of the Hugging Face Hub.
 const HUB: &str = "hf://";
-/// How those of Google's store begin.
+/// Beginning of the URLs of Google's store.
 const GOOGLE: &str = "gs://";
-/// How those of Azure's begin.
+/// Beginning of the URLs of Azure's store.
 const AZURE: &str = "az://";
-/// The codes of answers that the bucket is in another region.
+/// Error codes of stores for a bucket that is in another region.
 const OTHER_REGION: [&str; 2] = ["PermanentRedirect", "IllegalLocationConstraintException"];
-/// The codes of answers that the credentials are no longer good.
+/// Error codes of stores for credentials that are no longer valid.
 const EXPIRED: [&str; 4] = ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"];
-/// The codes of answers that the credentials are none of the store's.
+/// Error codes of stores for credentials that they do not know.
 const UNKNOWN_CREDENTIALS: [&str; 4] =
     ["InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity"];
-/// What is in the errors of TLS about a certificate.
+/// Part of TLS's error texts about a certificate.
 const CERTIFICATE: &str = "invalid peer certificate";
-/// What is in the error of TLS where the answer is none of TLS.
+/// Part of TLS's error text for an answer that is not TLS.
 const NO_TLS: &str = "InvalidContentType";
-/// What is in the address of a request for a list.
+/// Parts of the addresses of requests for a list.
 const LISTS: [&str; 2] = ["list-type=2", "comp=list"];
-/// How object_store's text about an answer with an error status begins.
+/// Beginning of object_store's text about an answer with an error status.
 const STATUS: &str = "Server returned non-2xx status code: ";
-/// How its text begins for an answer that is an error although its status is not.
+/// Beginning of object_store's text about an answer that is an error, although its status is not.
 const RESPONSE: &str = "Server returned error response: ";
 
 /// Returns whether the store, or its client, reports that the same request will fail again: nothing is there, access is
@@ -356,7 +356,8 @@ fn has_status(error: &object_store::Error, is_one: impl Fn(&str) -> bool) -> boo
     })
 }
 
-/// What is in the addresses of the last place where object_store looks for credentials, which answers on cloud machines only.
+/// Parts of the addresses of the cloud's metadata service, the last place where object_store looks for credentials. It
+/// answers on cloud machines only.
 const METADATA_SERVICE: [&str; 5] = [
     "://169.254.169.254",
     "/latest/api/token",
@@ -365,8 +366,8 @@ const METADATA_SERVICE: [&str; 5] = [
     "/computeMetadata/v1/instance/service-accounts",
 ];
 
-/// Returns whether the machine was asked for credentials, and had none. What answers in its place, such as a proxy, is not
-/// the store.
+/// Returns whether the error is of a request for credentials to the cloud's metadata service. A program that answers in
+/// its place, such as a proxy, is not the store.
 fn is_of_metadata_service(error: &object_store::Error) -> bool {
     METADATA_SERVICE.iter().any(|address| chain_contains(error, address))
 }
@@ -430,12 +431,13 @@ fn answer(error: &object_store::Error) -> Option<String> {
     })
 }
 
-/// Returns whether an error results from an answer with one of these codes.
+/// Returns whether an error results from an answer with one of these error codes.
 fn is_answer(error: &object_store::Error, codes: &[&str]) -> bool {
     answer(error).is_some_and(|body| error_code(&body).is_some_and(|code| codes.contains(&code)))
 }
 
-/// Returns the region that an answer names, which it does if another one was asked.
+/// Returns the region that an answer names. An answer names one if the bucket is in another region than the one that
+/// was asked.
 fn region(error: &object_store::Error) -> Option<String> {
     answer(error).and_then(|body| element(&body, "Region").map(str::to_owned))
 }

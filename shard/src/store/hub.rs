@@ -32,9 +32,10 @@ const COMMIT_DIGITS: usize = 40;
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 /// Maximum number of pages of a list: five million files, where the Hub recommends a hundred thousand.
 const MAX_PAGES: usize = 5000;
-/// Half of the delay before a request to the Hub's interface is repeated, which doubles with each further one.
+/// Half of the delay before the first repetition of a request to the Hub's interface. The delay doubles with each
+/// repetition.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
-/// What an error of the Hub's interface is of.
+/// The name of the store in errors of the Hub's interface.
 const STORE: &str = "hub";
 
 /// A folder on the Hub, as its URL names it.
@@ -49,7 +50,7 @@ pub(super) struct HubLocation {
 }
 
 impl HubLocation {
-    /// Takes a URL apart; the error says what is wrong with it.
+    /// Parses a URL; the error is what is wrong with it.
     pub(super) fn of(url: &Url) -> Result<Self, String> {
         let expected = "the Hub's datasets are hf://datasets/ORG/NAME, hf://datasets/ORG/NAME@REVISION/FOLDER";
         let path = url.path().strip_prefix('/').filter(|_| url.host_str() == Some("datasets") && url.query().is_none());
@@ -115,7 +116,7 @@ impl fmt::Display for HubStore {
     }
 }
 
-/// One entry of a list of files. LFS has the files that are not small; their own size and hash are in `lfs`.
+/// One entry of a list of files. Large files lie in LFS, and `lfs` has their own size and hash.
 #[derive(Deserialize)]
 struct TreeEntry {
     r#type: String,
@@ -133,13 +134,13 @@ struct LfsEntry {
     size: u64,
 }
 
-/// What a revision is.
+/// The Hub's answer about a revision.
 #[derive(Deserialize)]
 struct RevisionInfo {
     sha: String,
 }
 
-/// The pages of a list so far, to notice one without an end.
+/// The pages of a list so far, to detect a list without an end.
 #[derive(Default)]
 struct PagesSeen {
     count: usize,
@@ -205,7 +206,8 @@ impl HubStore {
         url.map_err(|error| generic(error.to_string()))
     }
 
-    /// Asks the Hub's interface, again if it may answer later. Returns the answer, and the URL of its next page.
+    /// Sends a request to the Hub's interface, and repeats it if it may succeed later. Returns the answer, and the URL
+    /// of its next page.
     async fn ask<T: for<'de> Deserialize<'de>>(&self, url: Url) -> Result<(T, Option<Url>)> {
         let mut retries = 0;
         loop {
@@ -252,7 +254,7 @@ impl HubStore {
         Ok((answer, link.and_then(next_page).map(|next| self.same_server(&url, next)).transpose()?))
     }
 
-    /// Returns the address of a page, if it is of the Hub: no other server gets the token.
+    /// Returns the address of a page, if it is on the Hub's server: no other server gets the token.
     fn same_server(&self, of: &Url, next: &str) -> Result<Url> {
         let next = of.join(next).map_err(|error| generic(error.to_string()))?;
         if next.origin() == self.endpoint.origin() {
@@ -301,8 +303,8 @@ impl HubStore {
         files.and_then(|file: TreeEntry| async move { file.meta() }).boxed()
     }
 
-    /// Returns the facts about a file, which come with its first byte: what `HEAD` gives is of a server behind the Hub,
-    /// which may refuse it.
+    /// Returns the facts about a file, from a request for its first byte: a `HEAD` request would go to a server behind
+    /// the Hub, which may refuse it.
     async fn head(&self, location: &Path) -> Result<GetResult> {
         let options = GetOptions { range: Some(GetRange::Bounded(0..1)), ..GetOptions::default() };
         let meta = match self.get(location, options).await {

@@ -1,4 +1,4 @@
-//! A store over another one: the delegation that every such store needs, once.
+//! A store that wraps another one: the delegation that every such store needs, written once.
 
 use std::{fmt, sync::Arc};
 

@@ -29,7 +29,7 @@ pub(super) enum StoreMode {
 }
 
 impl StoreMode {
-    /// Returns the mode for reading beside something that was opened like this.
+    /// Returns the mode for reading, beside something that was opened in this mode.
     pub(super) const fn reading(self) -> Self {
         match self {
             Self::ReadOnce => Self::ReadOnce,

@@ -51,9 +51,9 @@ pub struct DatasetStore {
     keeps_etags: bool,
     /// The folder's path on disk, if it is a local one.
     local: Option<Arc<std::path::Path>>,
-    /// How the folder was opened, in the same way as which its shards' is.
+    /// How the folder was opened. The folder of its shards is opened in the same way.
     access: Arc<StoreAccess>,
-    /// The folder of the indexes, if this is that of the shards alone.
+    /// The folder that the indexes lie in, if this folder has only the shards.
     indexes: Option<Arc<Self>>,
     /// The repository, if the folder is on the Hugging Face Hub.
     hub: Option<Arc<HubStore>>,
@@ -106,8 +106,8 @@ impl DatasetStore {
         Self::open(url_or_path)?.pinned().await
     }
 
-    /// Returns the folder by the version that it has now: on the Hugging Face Hub [`url`](Self::url) names the commit
-    /// that the revision is, so that what is pushed later changes nothing.
+    /// Returns the folder fixed to the version that it has now: on the Hugging Face Hub, [`url`](Self::url) names the
+    /// commit of the revision, so that a later push changes nothing.
     ///
     /// # Errors
     /// If the Hub cannot be asked.
@@ -138,12 +138,12 @@ impl DatasetStore {
         location::open(url_or_path, StoreAccess { options: options.clone(), mode: StoreMode::Write })
     }
 
-    /// Returns the URL or path of the folder that the shards of `manifest` lie in, which was read from this one. It has
-    /// to be checked before the folder is opened where a process may read from some stores only.
+    /// Returns the URL or path of the folder of the shards of `manifest`, which was read from this folder. A process
+    /// that may read from some stores only has to check it before it opens the folder.
     ///
     /// # Errors
-    /// [`StoreError::Base`] if the manifest may not name this folder: one in a store no path on this machine, and a
-    /// relative one nothing outside of its store.
+    /// [`StoreError::Base`] if the manifest may not name that folder: a manifest in a store may not name a path on this
+    /// machine, and a relative path may not lead out of the store.
     pub fn shards_url(&self, manifest: &Manifest) -> Result<String, StoreError> {
         let Some(base) = manifest.base() else { return Ok(self.url().to_owned()) };
         let wrong = |problem: &str| self.wrong_base(manifest.place(), base, problem.to_owned());
@@ -157,8 +157,8 @@ impl DatasetStore {
         }
     }
 
-    /// Opens the folder that the shards of `manifest` lie in, which was read from this one. Their indexes are read from
-    /// here.
+    /// Opens the folder of the shards of `manifest`, which was read from this folder. The indexes of the shards are
+    /// read from this folder.
     ///
     /// # Errors
     /// [`StoreError::Base`] if the manifest may not name this folder, or if it cannot be opened.
@@ -191,7 +191,7 @@ impl DatasetStore {
                     "a manifest in a store cannot have its shards on this machine; index them where they are read",
                 ));
             }
-            // A manifest has text, and nothing in it leads out of a folder.
+            // A base is text, and may not have `..` in the path of a folder.
             let is_plain = local.components().all(|part| part != std::path::Component::ParentDir);
             let path = if is_plain { Some(local) } else { canonical.as_deref() };
             url = path.and_then(std::path::Path::to_str).ok_or_else(|| wrong("its path is not UTF-8"))?.to_owned();
@@ -215,7 +215,7 @@ impl DatasetStore {
         format!("{}/{relative}", self.url)
     }
 
-    /// Returns the store, for reading shards.
+    /// Returns the object store itself, for reading shards.
     #[must_use]
     pub fn object(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.object)
@@ -254,7 +254,7 @@ impl DatasetStore {
     pub async fn manifest_within(&self, limit_bytes: u64) -> Result<Manifest, StoreError> {
         let limit_bytes = limit_bytes.min(MAX_MANIFEST_BYTES);
         let error = match self.manifest_at(MetadataPlace::Hidden, limit_bytes).await {
-            // A bucket that may not be listed denies what it does not have.
+            // Without permission to list a bucket, a store denies access to objects that it does not have.
             Err(error @ (StoreError::Missing { .. } | StoreError::Denied { .. })) => error,
             found => return found,
         };
@@ -352,7 +352,7 @@ impl DatasetStore {
         put.map(drop).map_err(|source| StoreError::of(&self.url_of(relative), source))
     }
 
-    /// Removes temporary files that a process which was killed has left in [`METADATA_FOLDER`] and its subfolders.
+    /// Removes temporary files that a killed process has left in [`METADATA_FOLDER`] and its subfolders.
     pub(crate) fn remove_metadata_temporaries(&self) -> Result<(), StoreError> {
         let mut folders = vec![METADATA_FOLDER.to_owned()];
         while let Some(folder) = folders.pop() {
@@ -365,8 +365,9 @@ impl DatasetStore {
         Ok(())
     }
 
-    /// Removes temporary files in a subfolder, or in the folder itself if that is empty, of objects whose name `is_ours`, left by a process that was killed while it wrote them:
-    /// `object_store` writes `NAME#1` and renames it, and neither lists nor removes such files.
+    /// Removes the temporary files of objects whose name `is_ours`, which a process left because it was killed while it
+    /// wrote them. Looks in a subfolder, or in the folder itself if `subfolder` is empty. `object_store` writes
+    /// `NAME#1` and renames it, and neither lists nor removes such files.
     pub(crate) fn remove_temporaries(&self, subfolder: &str, is_ours: impl Fn(&str) -> bool) -> Result<(), StoreError> {
         let Some(folder) = &self.local else { return Ok(()) };
         let folder = folder.join(subfolder);

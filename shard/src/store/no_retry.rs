@@ -15,10 +15,10 @@ use super::{
 
 /// Upper limit of the delay that a server may ask for, in seconds; a server is not trusted more than any other peer.
 const MAX_RETRY_AFTER_S: u64 = 60;
-/// The status of a request that is wrong.
+/// The status of an invalid request.
 const BAD_REQUEST: u16 = 400;
-/// Longest delay that a server may ask for, in seconds, for the request to be sent again at all. It is twice the time after which the
-/// Hugging Face Hub resets its limits.
+/// Longest delay, in seconds, after which a request is sent again. If a server asks for a longer one, the request
+/// fails. It is twice the time after which the Hugging Face Hub resets its limits.
 const MAX_ASKED_S: u64 = 600;
 /// How often a request is sent again because a busy server asks for that: the Hugging Face Hub resets its limits every
 /// five minutes.
@@ -123,8 +123,8 @@ impl HttpService for Authorized {
     }
 }
 
-/// Gives an error that has its name in the head of the answer the form of other errors: those of the Hugging Face Hub, and the one
-/// of S3 that the bucket is in another region, to which no address leads.
+/// Gives answers that name their error in a header, or only by their status, the form of other errors: those of the
+/// Hugging Face Hub, and S3's redirection without an address, which means that the bucket is in another region.
 #[derive(Debug)]
 struct NamedErrors(HttpClient);
 
@@ -147,14 +147,14 @@ impl HttpService for NamedErrors {
         let (mut parts, _) = response.into_parts();
         parts.headers.remove("content-length");
         if parts.status.is_redirection() {
-            // To the client of the store, a redirection is one that it can follow.
+            // The store's client would try to follow a redirection.
             parts.status = BAD_REQUEST.try_into().expect("a status");
         }
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
 }
 
-/// Sends a request again when a busy server wants that, for callers without a policy of their own.
+/// Sends a request again when a busy server asks for that, for callers without a retry policy of their own.
 #[derive(Debug)]
 struct WaitWhenBusy(HttpClient);
 

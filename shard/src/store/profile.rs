@@ -1,6 +1,6 @@
-//! The profile of AWS's own programs: the settings and credentials in `~/.aws/config` and `~/.aws/credentials`. Keys, programs that
-//! print credentials and web identities are used as they are there. For what has to be asked of AWS first (SSO, roles of another
-//! profile), its command `aws` is run.
+//! The profile of AWS's own programs: the settings and credentials in `~/.aws/config` and `~/.aws/credentials`. Keys,
+//! programs that print credentials, and web identities are used directly. Credentials that AWS has to be asked for
+//! first (SSO, roles of another profile) come from its command `aws`.
 
 use std::{
     collections::BTreeMap,
@@ -32,14 +32,14 @@ const MAX_SHOWN: usize = 300;
 
 /// What a profile gives to a store.
 pub(super) struct AwsProfile {
-    /// Its settings, by the names of the variables that take their place.
+    /// Its settings, by the names of the environment variables that take precedence over them.
     pub(super) settings: StoreOptions,
     /// Its credentials, if the environment has none.
     pub(super) credentials: Option<AwsCredentialProvider>,
 }
 
 impl AwsProfile {
-    /// Reads the profile that the options name, or the one that is used without a name, if there is one.
+    /// Reads the profile that the options name, or the default one, if there is one.
     pub(super) fn of(options: &StoreOptions) -> Result<Option<Self>, StoreError> {
         let files = ProfileFiles::of(options);
         let has_credentials =
@@ -272,7 +272,7 @@ impl CredentialProvider for ProfileCredentials {
         }
         let credential = match (self.read().await, last.take()) {
             (Ok(credential), _) => Arc::new(credential),
-            // They may be good for longer; if they are not, the store says so.
+            // The last credentials may be valid for longer; if they are not, the store reports it.
             (Err(_), Some((_, credential))) => credential,
             (Err(problem), None) => {
                 let source = StoreError::Profile { profile: self.files.profile.clone(), problem };

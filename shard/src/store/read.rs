@@ -17,7 +17,8 @@ use crate::{
 pub(crate) const RANGE_BYTES: u64 = 8 << 20;
 /// Number of ranges of one object that are fetched at once. Each takes the memory of one range.
 const RANGES_AT_ONCE: usize = 4;
-/// Size from which on an object that is kept is mapped from a file, in bytes, so that it takes memory only where it is read.
+/// Size in bytes from which an object that is kept is mapped from a file, so that only the parts that are read take
+/// memory.
 const MAPPED_BYTES: u64 = 32 << 20;
 
 /// A whole object that was read.
@@ -49,7 +50,8 @@ impl WholeObject {
 }
 
 impl Collector {
-    /// Creates a collector for `bytes` bytes: a file from `mapped_from` bytes on. Where none can be made, memory has to do.
+    /// Creates a collector for `bytes` bytes: a file from `mapped_from` bytes on, otherwise memory. Falls back to
+    /// memory if no file can be made.
     async fn new(bytes: u64, mapped_from: u64) -> Self {
         if bytes >= mapped_from
             && let Ok(writer) = blocking(move || MappedWriter::create(&TemporaryFolder::of_system(), bytes)).await

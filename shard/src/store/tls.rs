@@ -98,8 +98,8 @@ impl ServerCertVerifier for TrustedCertificates {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let verified = self.verifier.verify_server_cert(server, intermediates, name, ocsp, now);
         match &verified {
-            // `openssl req -x509` makes a certificate that says that it is of an authority. One that is itself trusted is no
-            // less so for that, to curl and to Python. When this is found, its dates have been checked.
+            // `openssl req -x509` makes a certificate that is marked as that of an authority. curl and Python accept it
+            // as a server's certificate if it is itself trusted. When this error arises, its dates have been checked.
             Err(rustls::Error::InvalidCertificate(CertificateError::Other(error)))
                 if error.to_string() == "CaUsedAsEndEntity" && self.certificates.iter().any(|own| own == server) =>
             {
