@@ -32,7 +32,7 @@ const MERGE_GAP_BYTES: u64 = 64 << 10;
 /// Number of reads of a shard that are kept for the blocks that follow.
 const KEPT_READS: usize = 64;
 
-/// A view whose texts were read.
+/// A view that was parsed.
 pub(super) struct ViewRules {
     pub(super) file: ViewFile,
     pub(super) filter: Option<Expression>,
@@ -41,7 +41,7 @@ pub(super) struct ViewRules {
     /// For each name whether its value is needed, and not only whether there is one.
     pub(super) needs_value: Vec<bool>,
     pub(super) keys: Option<Keys>,
-    /// The number of the name of the label, if it is compared with names of classes.
+    /// The number of the label's name, if the label is compared with names of classes.
     pub(super) class_name: Option<usize>,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct BlockResult {
     pub(super) bytes: u64,
 }
 
-/// A record of which nothing tells whether a view keeps it.
+/// A record for which it cannot be decided whether a view keeps it.
 #[derive(Debug)]
 pub(super) struct UndecidedRecord {
     shard: String,
@@ -79,7 +79,7 @@ pub(super) struct UndecidedRecord {
 }
 
 impl UndecidedRecord {
-    /// Returns the error that it is one more than the view may leave out.
+    /// Returns the error for a record beyond the `allowed` ones that the view may leave out.
     pub(super) fn beyond(self, allowed: u64) -> DatasetError {
         let Self { shard, record, mut problem } = self;
         if allowed > 0 {
@@ -141,7 +141,7 @@ impl SharedReads {
 struct Fetched {
     pieces: Vec<(u64, Bytes)>,
     ranges: Vec<Range<u64>>,
-    /// The bytes that were read for this block, and not for one before.
+    /// Number of bytes that were read for this block. Bytes that were read for an earlier one do not count.
     bytes: u64,
 }
 
@@ -329,7 +329,7 @@ impl OpenBlock {
     }
 }
 
-/// Returns the name of a class by the number that is its label, and all other values as they are.
+/// Returns the name of a class if the value is its number, and all other values as they are.
 fn class_called<'v>(manifest: &'v Manifest, value: Value<'v>) -> Value<'v> {
     let number = match value {
         Value::Untyped(text) => text.trim().parse().ok(),

@@ -54,7 +54,7 @@ pub struct EvaluatedView {
     pub bytes: u64,
     /// The wanted keys that no record has.
     pub missing_keys: Option<MissingKeys>,
-    /// Records that it leaves out because nothing tells whether it keeps them: they are damaged.
+    /// Records that the view leaves out because they are damaged, so that it cannot be decided whether it keeps them.
     pub undecided: Undecided,
 }
 
@@ -154,9 +154,9 @@ impl Keys {
     }
 }
 
-/// Finds the samples that a view keeps. `at` is the folder of the manifest. Of formats with columns only those columns are
-/// read that the view names, of others only those fields, with what lies between near ones. Leaves out at most
-/// `undecided_allowed` records whose fields cannot be read.
+/// Finds the samples that a view keeps. `at` is the folder of the manifest. Reads only the columns or fields that the
+/// view names; in formats without columns also what lies between fields that are close to each other. Leaves out at
+/// most `undecided_allowed` records whose fields cannot be read.
 ///
 /// # Errors
 /// If the view is invalid, names a field that no record has, or compares a value with one of another type; if it keeps
@@ -236,7 +236,7 @@ struct ViewTally<'r> {
     undecided: Undecided,
     records: u64,
     bytes: u64,
-    /// Whether the records that follow were not looked at.
+    /// Whether the view needs no more records, so that those that follow were not read.
     is_full: bool,
 }
 

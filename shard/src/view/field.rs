@@ -35,7 +35,7 @@ pub(super) enum Found {
     Text(Bytes),
     Json(serde_json::Value),
     Key(String),
-    /// Something that has no single value, or was not read. The words say what it is.
+    /// A value that is no single value, or was not read. The text describes it.
     Opaque(&'static str),
 }
 
@@ -114,7 +114,8 @@ impl Found {
         }
     }
 
-    /// Returns bytes that are equal if the values are, to find values again; `None` for null.
+    /// Returns bytes that are equal if the values are, to recognise equal values. Returns `None` for null and for a
+    /// value that is not single or was not read.
     pub(super) fn identity(&self) -> Option<Cow<'_, [u8]>> {
         Some(match self {
             Self::Nothing | Self::Opaque(_) => return None,

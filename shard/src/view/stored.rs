@@ -21,7 +21,7 @@ fn name_of(samples: Fingerprint) -> String {
     format!("{PREFIX}{samples}{SUFFIX}")
 }
 
-/// Returns the fingerprint of the samples of an evaluated view in the file `name`, if that is its name.
+/// Returns the fingerprint of the samples of an evaluated view, if `name` is the name of its file.
 pub(crate) fn view_called(name: &str) -> Option<Fingerprint> {
     let samples = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
     let samples = Fingerprint(u128::from_str_radix(samples, 16).ok()?);
