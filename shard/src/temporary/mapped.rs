@@ -61,8 +61,8 @@ impl MappedObject {
         Bytes::from_owner(self.clone())
     }
 
-    /// Takes the pages that were read out of this process's memory, for instance after all of them were checked. Those that
-    /// are read again are mapped again.
+    /// Drops the pages that were read from this process's memory, for instance after all of them were checked. The
+    /// system maps them again when they are read again.
     pub(crate) fn give_back(&self) {
         // SAFETY: the mapping is of a file and read-only, so its pages are read from the file again, with the same bytes.
         // A refusal leaves the pages where they are.

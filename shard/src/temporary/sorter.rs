@@ -11,7 +11,7 @@ use std::{
 
 use super::{TemporaryError, TemporaryFolder};
 
-/// Memory of the buffers that runs are read through, in bytes, and the limits of each of them.
+/// Memory in bytes of all buffers that runs are read through, and the limits of each buffer.
 const READ_BYTES: usize = 4 << 20;
 const MIN_BUFFER_BYTES: usize = 4 << 10;
 const MAX_BUFFER_BYTES: usize = 256 << 10;

@@ -1,10 +1,11 @@
-//! Bytes that are appended, and of which only the last ones are in memory.
+//! A sequence of bytes that grows at its end: all of it is in memory, or only the last bytes, and the rest in a
+//! temporary file.
 
 use std::{fs::File, os::unix::fs::FileExt as _};
 
 use super::{TemporaryError, TemporaryFolder};
 
-/// Number of bytes from which on they are written to the file.
+/// Number of bytes in memory at which they are written to the file.
 const SPILL_BYTES: usize = 1 << 20;
 /// Size of the pieces in which bytes are read back.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -52,7 +53,7 @@ impl Spool {
     /// Reads bytes from byte `place` on.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If there are fewer bytes.
     pub(crate) fn read(&self, place: u64, into: &mut [u8]) -> Result<(), TemporaryError> {
         let in_file = self.spilled_bytes().saturating_sub(place).min(into.len() as u64) as usize;
         let (from_file, from_memory) = into.split_at_mut(in_file);
