@@ -1,5 +1,5 @@
-//! The files about a dataset that lie [beside its shards](MetadataPlace::Beside). They are read there, and leave when the
-//! dataset is replaced. Names say nothing about whose a file is: bytes do.
+//! The files about a dataset that lie [beside its shards](MetadataPlace::Beside). They are read there, and removed or
+//! moved when the dataset is replaced. Their bytes show that they belong to the dataset; their names do not.
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -22,7 +22,8 @@ pub(super) fn may_lie_beside(name: &str) -> bool {
     name == MANIFEST_NAME || view_called(name).is_some()
 }
 
-/// Removes the manifest beside the shards, whose place another one has taken, and what belongs to it. Views move.
+/// Removes the manifest beside the shards after another one has taken its place, and the indexes that belong to it.
+/// Views move to the hidden folder.
 pub(super) async fn leave_beside(to: &DatasetStore) -> Result<(), DatasetError> {
     let Some(bytes) = found(to.read(MANIFEST_NAME, MAX_MANIFEST_BYTES).await)? else { return Ok(()) };
     let Ok(manifest) = Manifest::open(bytes) else { return Ok(()) };
@@ -35,7 +36,7 @@ pub(super) async fn leave_beside(to: &DatasetStore) -> Result<(), DatasetError> 
     }
     let indexes: Vec<_> = manifest.shards().map(|shard| remove_index(to, shard)).collect();
     stream::iter(indexes).buffer_unordered(FILES_AT_ONCE).try_collect::<()>().await?;
-    // It goes last: it names the indexes.
+    // Removed last, because it names the indexes.
     remove(to, MANIFEST_NAME).await
 }
 
@@ -49,7 +50,7 @@ async fn remove_index(to: &DatasetStore, shard: Shard<'_>) -> Result<(), Dataset
     Ok(())
 }
 
-/// Returns what was read, unless there is nothing, or a longer file than ours can be.
+/// Returns the bytes that were read; `None` if there is no file, or one that is longer than ours can be.
 fn found(read: Result<Bytes, StoreError>) -> Result<Option<Bytes>, DatasetError> {
     match read {
         Ok(bytes) => Ok(Some(bytes)),

@@ -74,7 +74,8 @@ impl Catalog {
         Self { shard: shard.to_owned(), reader, records }
     }
 
-    /// Ends keys where the user says; otherwise at the first dot, and notes which pictures may be meant as records of their own.
+    /// Sets where keys end. Without it, they end at the first dot, and the catalogue notes which pictures may be meant
+    /// as records of their own.
     pub(crate) fn key_end(mut self, key_end: Option<KeyEnd>) -> Self {
         self.reader = self.reader.key_end(key_end.unwrap_or_default());
         self.records.looks_for_dots = key_end.is_none();

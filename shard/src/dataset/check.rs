@@ -44,7 +44,7 @@ pub(super) struct DatasetCheck {
 /// The findings in a batch of fields.
 #[derive(Default)]
 pub(super) struct BatchCheck {
-    /// The counts of the batch. Only its fields that count something are set, and the faults.
+    /// The counts and the faults of the batch alone.
     pub(super) found: VerifyReport,
     /// Number of faults that are not listed.
     pub(super) more_faults: usize,
@@ -178,7 +178,7 @@ impl BatchCheck {
         }
     }
 
-    /// Counts fields of which nothing is wrong.
+    /// Counts fields without a fault.
     fn others(&mut self, shard: &OpenShard, others: u64) {
         self.found.fields += others;
         if others > 0 && !has_checksum(shard.index()) {
@@ -229,7 +229,7 @@ impl BatchCheck {
         }
     }
 
-    /// Decodes what a field has, if that is wanted and it is a picture, and returns what is wrong with it.
+    /// Decodes the content of a field if that is wanted and it is a picture. Returns what is wrong with it.
     fn decoded(&mut self, dataset: &DatasetCheck, field: &str, content: &Bytes) -> Option<String> {
         let decode = dataset.decode.as_ref().filter(|_| is_picture_of(field, content))?;
         let problem = decode.check(content.clone()).or_else(|| crop_ready::check_scans(content));

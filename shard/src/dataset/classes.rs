@@ -8,10 +8,10 @@ use crate::store::DatasetStore;
 /// How classes are numbered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClassOrder {
-    /// By name, as torchvision numbers folders: those of which there are samples.
+    /// By name, as torchvision numbers folders. Only classes that have samples are numbered.
     #[default]
     ByName,
-    /// By the whole number that each name is.
+    /// In the order of the whole numbers that their names are.
     Numeric,
     /// These, in this order.
     Given(Vec<String>),
@@ -69,7 +69,7 @@ impl ClassOrder {
         Ok(())
     }
 
-    /// Returns the note on classes whose names are numbers, and other ones than they have.
+    /// Returns the note that classes whose names are numbers are not numbered in the order of these.
     pub(crate) fn note(&self, classes: &[String]) -> Option<String> {
         let in_order = classes.iter().map(|class| number(class)).collect::<Option<Vec<_>>>()?;
         let at = in_order.windows(2).position(|two| two[0] > two[1])?;

@@ -23,7 +23,7 @@ pub(super) struct FoundField {
     pub(super) place: FieldPlace,
     /// What is wrong with its bytes, if they are not those that were indexed. Known with the last piece.
     pub(super) problem: Option<String>,
-    /// The bytes that were read, if they were wanted and are right, as far as known, and are no list.
+    /// The bytes that were read, if they are wanted and are not a list, and as long as no fault in them is known.
     pub(super) content: Option<Bytes>,
     /// The files of a list that was wanted; `None` for one that is null.
     pub(super) list: Option<Vec<Option<Bytes>>>,
@@ -56,11 +56,11 @@ pub(super) struct FieldBatch {
     pub(super) shard: Arc<OpenShard>,
     pub(super) is_first: bool,
     pub(super) fields: Vec<FoundField>,
-    /// Number of other fields that were read, of which nothing is wanted and nothing is wrong.
+    /// Number of other fields that were read: they are not wanted and have no fault.
     pub(super) others: u64,
     /// What was found at the end of the shard, if this is its last batch.
     pub(super) end: Option<ShardEnd>,
-    /// Counts until the content is no more needed.
+    /// Memory that is held until the content is no longer needed.
     pub(super) memory: Arc<Memory>,
 }
 
@@ -85,8 +85,7 @@ pub(super) struct ReadPart {
 
 pub(super) enum ReadContent {
     Chunk(Bytes),
-    /// Fields, the number of others of which nothing is wanted and nothing is wrong, and the number of bytes that were
-    /// read.
+    /// Fields, the number of others that are not wanted and have no fault, and the number of bytes that were read.
     Fields {
         fields: Vec<FoundField>,
         others: u64,

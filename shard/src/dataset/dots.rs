@@ -3,7 +3,7 @@
 use super::{DatasetError, is_picture, scan::DatasetOddities};
 use crate::tar::{ScannedRecord, TarAnomaly};
 
-/// So many views of one thing are nothing odd, however few things there are.
+/// Up to this many views of one thing are not odd, however few things there are.
 const MAX_VIEWS: usize = 8;
 
 /// A record with a picture whose field has a dot in its name.
@@ -26,8 +26,8 @@ fn is_dotted(field: &str) -> bool {
     field.contains('.') && is_picture(field)
 }
 
-/// Looks at the pictures with a dot in the names of their fields in a dataset of so many records: refuses it if there are more of
-/// these names than keys, and notes them if they are numbers.
+/// Checks the pictures with a dot in the names of their fields, in a dataset of `records` records. Refuses the dataset
+/// if there are more of these names than keys, and adds a note if several of them begin with a number.
 pub(super) fn check(url: &str, records: u64, odd: &mut DatasetOddities) -> Result<(), DatasetError> {
     let Some(DottedRecord { shard, key }) = odd.dotted.take() else { return Ok(()) };
     let names: Vec<&str> = odd.fields.keys().map(String::as_str).filter(|name| is_dotted(name)).collect();

@@ -146,7 +146,7 @@ impl FieldSource {
             let decoded = index.decode(&[range], &|range| slice(&pieces, range)).expect("a columnar format decodes");
             let places = FieldPlace::of_record(index, records.start);
             let places = std::iter::successors(places, |place| place.next(index));
-            // Of a block of numbers, millions of values are neither wanted nor wrong: these are counted only.
+            // A block of numbers has millions of values that are neither wanted nor wrong: they are only counted.
             let (mut fields, mut others) = (Vec::new(), 0);
             for place in places.take_while(|place| place.numbers().0 < records.end) {
                 let IndexedField { key, field, segments } = shard.field(place);
@@ -209,7 +209,7 @@ pub(super) fn problem_of(error: OpenError, field: &Field<'_>) -> String {
     }
 }
 
-/// Reads the object that becomes a shard when it is decompressed, and decompresses it.
+/// Reads the object that holds a compressed shard, and decompresses it.
 async fn decompressed(at: &DatasetStore, open: &OpenShard) -> Result<Bytes, StoreError> {
     let (shard, index) = (open.shard(), open.index());
     let compressed = index.compressed().expect("the shard is compressed").clone();

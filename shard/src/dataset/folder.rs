@@ -58,7 +58,7 @@ pub(super) fn add_shard(manifest: &mut ManifestBuilder, shard: &ScannedShard) ->
     added.map_err(|source| DatasetError::Unwritable { url: shard.facts.url.clone(), source })
 }
 
-/// Writes the index of a shard. Of a long one only a part is in memory.
+/// Writes the index of a shard. Only a part of a long index is in memory.
 pub(super) async fn put_index(to: &DatasetStore, name: &str, index: &IndexFile) -> Result<(), DatasetError> {
     if index.bytes() <= PART_BYTES as u64 {
         return Ok(to.put(name, index.read()?).await?);

@@ -1,4 +1,5 @@
-//! What is hidden in a folder and no part of a dataset: what version control, file systems and programs keep for themselves.
+//! Decides what is hidden in a folder and no part of a dataset: what version control, file systems and programs keep
+//! for themselves.
 
 /// Folders that systems and programs make beside data.
 const FOLDERS_OF_OTHERS: [&str; 8] = [
@@ -12,15 +13,17 @@ const FOLDERS_OF_OTHERS: [&str; 8] = [
     "lost+found",
 ];
 
-/// Returns whether a file, or a folder of its path, is hidden: its name begins with a dot, as those of `.git`, `.snapshot`,
-/// `.Trash-1000`, macOS's `._a.jpg` and files that rsync has not finished, or it is one of the folders of others.
+/// Returns whether a file is hidden. It is if its name or that of a folder in its path begins with a dot, as in `.git`,
+/// `.snapshot`, `.Trash-1000`, macOS's `._a.jpg` and files that rsync has not finished, or is one of the names of
+/// `FOLDERS_OF_OTHERS`.
 pub(crate) fn is_hidden(path: &str) -> bool {
     path.split('/').any(is_hidden_name)
 }
 
-/// Returns whether a shard is hidden: as [`is_hidden`], or the name of a part of its path begins with `_`, as Spark's
-/// `_temporary` and `_delta_log`, and pyarrow and Hadoop have it. Names of pictures and classes may begin so: those of
-/// cameras (`_DSC0001.JPG`) and of Speech Commands (`_background_noise_`) do.
+/// Returns whether a shard is hidden. It is if [`is_hidden`] is true, or if the name of a part of its path begins with
+/// `_`, as in Spark's `_temporary` and `_delta_log`; pyarrow and Hadoop have the same rule. It is not a rule for
+/// pictures and classes: names of cameras (`_DSC0001.JPG`) and of Speech Commands (`_background_noise_`) begin with
+/// `_`.
 pub(crate) fn is_hidden_shard(path: &str) -> bool {
     is_hidden(path) || path.split('/').any(|part| part.starts_with('_'))
 }

@@ -39,8 +39,8 @@ pub struct IndexOptions {
     pub format: Option<&'static dyn Format>,
     /// Which shards are indexed. Default: all.
     pub shards: ShardList,
-    /// Which splits are indexed, where nothing was chosen and names of shards, or of folders of pictures, say so. Default: the
-    /// only one; several are an error.
+    /// Which splits are indexed, if no shards were chosen and the names of shards, or of folders of pictures, are those
+    /// of splits. Default: the only split; several are an error.
     pub splits: Splits,
     /// A table with a row for each record of loose files, and its fields. Default: none; all files are indexed, and the
     /// folders that they lie in are their labels.
@@ -50,15 +50,15 @@ pub struct IndexOptions {
     /// Field that holds a Pascal VOC annotation, such as `xml`: a record has one sample per object in it. Default:
     /// none, one sample per record.
     pub boxes: Option<String>,
-    /// Where keys end in the names of members of tars. Default: at the first dot, as in WebDataset; a dataset of pictures that look as
-    /// if each were meant as a record is an error.
+    /// Where keys end in the names of members of tars. Default: at the first dot, as in WebDataset. With this default,
+    /// it is an error if the pictures look as if each were meant as a record.
     pub key_ends_at: Option<KeyEnd>,
     /// How classes are numbered. Other classes than those that are given follow, by name. Default: by name.
     pub classes: ClassOrder,
     /// Size at which blocks are cut, in bytes. Default: 8 MiB. See [`PackOptions`](super::PackOptions::block_bytes).
     pub block_bytes: Option<u64>,
-    /// Number of shards that are left out if they are damaged, or no shards of the format. The report names them. Default: 0, the
-    /// first one is an error.
+    /// Upper limit of the shards that are left out because they are damaged, or not shards of the format. The report
+    /// names them. Default: 0, so that the first one is an error.
     pub skip_bad_shards: u32,
     /// Number of shards that are read at once, on a thread each. Default: 4. They share 48 MiB of memory.
     pub shards_at_once: usize,
@@ -92,7 +92,7 @@ pub enum ShardList {
 }
 
 impl ShardList {
-    /// Returns the names of texts in which names are divided by commas, beside those in braces.
+    /// Splits texts into names at the commas outside of braces.
     #[must_use]
     pub fn of_texts(texts: &[String]) -> Self {
         Self::Named(texts.iter().flat_map(|text| split_at_commas(text)).collect())
@@ -119,11 +119,11 @@ impl Default for IndexOptions {
     }
 }
 
-/// Reads the shards in the folder `from` and writes a record index for each, and the manifest, to the folder `to`. This
-/// can be another one, if `from` cannot be written: then the manifest names `from`.
+/// Reads the shards in the folder `from` and writes a record index for each, and the manifest, to the folder `to`. If
+/// `from` cannot be written, `to` can be another folder: then the manifest names `from`.
 ///
 /// # Errors
-/// If a shard cannot be read or is not a WebDataset tar, `to` cannot be written, or metadata of the manifest there
+/// If a shard cannot be read or is not one of the format, `to` cannot be written, or metadata of the manifest there
 /// would be lost without [`OldMetadata::Discard`]. The files that were written by then are removed again, and the
 /// previous files stay.
 pub async fn index(
@@ -325,8 +325,8 @@ async fn list(from: &DatasetStore, options: &IndexOptions) -> Result<Listing, Da
     }
 }
 
-/// Takes out of a folder what is no part of a dataset of this format, and counts what looks as if it were: what is hidden, and
-/// shards that are there under another name.
+/// Removes from a listing what is no part of a dataset of this format. Counts what looks like a part of it: hidden
+/// files, and links to shards that are listed under another name.
 fn take(format: &'static dyn Format, from: &DatasetStore, folder: &mut Listing, left_out: &mut LeftOutTally) {
     let takes = match format.takes() {
         Takes::ShardsOrAll if !format.recognises(folder) => {

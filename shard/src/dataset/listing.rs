@@ -15,7 +15,7 @@ use crate::{
 const MAX_LISTED: usize = 10_000_000;
 /// Upper limit of the depth of local folders in which links to nothing and pipes are looked for.
 const MAX_DEPTH: usize = 32;
-/// How the error of a link to a folder around it begins, in a local folder.
+/// Beginning of the error for a link, in a local folder, to a folder that contains the link.
 const LOOP: &str = "File system loop found";
 /// Number of objects whose facts are requested at once, where the store cannot list them.
 const HEADS_AT_ONCE: usize = 16;
@@ -195,7 +195,7 @@ fn list_below(
     let url = from.url().to_owned();
     let listed = from.object().list(Some(&path));
     let fail = move |source| match source {
-        // Such a name can be a path of no object, so that nothing behind the store can read the object either.
+        // `object_store` has no path for such a name, so that nothing else can read the object either.
         object_store::Error::InvalidPath { source } => {
             let name = source.to_string().escape_debug().to_string();
             let problem = format!("holds an object whose name no path can have; rename or remove it: {name}");
@@ -237,7 +237,7 @@ fn walk(root: &Path, folder: &str, depth: usize, found: &mut LeftOutTally) {
             continue;
         }
         let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
-        // The type of a link's target takes a call of the system; that of all else is in the folder.
+        // The type of a link's target takes a system call; the types of all other entries are in the folder.
         let kind = match kind.is_symlink().then(|| std::fs::metadata(entry.path())) {
             Some(Err(_)) => {
                 found.add(&path, LeftOutReason::DeadLink);

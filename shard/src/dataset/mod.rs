@@ -1,5 +1,6 @@
-//! Makes and checks datasets: [`pack`] writes shards from pictures, [`DatasetWriter`] from records that a program makes, [`pack_part`] and [`merge`] do so in parts, [`index`] makes a manifest for existing shards,
-//! [`verify`] reads a dataset and compares every byte with the manifest, [`unpack`] writes its records back as files.
+//! Makes and checks datasets: [`pack`] writes shards from pictures, [`DatasetWriter`] from records that a program
+//! makes, and [`pack_part`] and [`merge`] divide a pack into parts; [`index`] makes a manifest for existing shards;
+//! [`verify`] reads a dataset and compares every byte with the manifest; [`unpack`] writes its records back as files.
 
 mod beside;
 mod blocks;
@@ -117,7 +118,7 @@ pub enum DatasetError {
         /// URL of the object that occupies it.
         url: String,
     },
-    /// A shard would take the place of a file that is of no dataset.
+    /// A shard would replace a file that belongs to no dataset.
     #[error("`{url}` is in the way: no dataset in the folder has it")]
     NotOurs {
         /// URL of the file.
@@ -148,7 +149,7 @@ pub enum DatasetError {
     /// Two records of a shard have one key.
     #[error("`{url}`: two samples of a shard have the key `{key}`")]
     KeyTwice {
-        /// URL of the dataset, of which nothing is left.
+        /// URL of the dataset, whose files were removed again.
         url: String,
         /// The key.
         key: String,
@@ -199,7 +200,7 @@ pub enum DatasetError {
         /// The splits, with the number of shards of each.
         found: String,
     },
-    /// The folders that would be classes are called as splits.
+    /// The folders that would become classes have the names of splits.
     #[error("in `{url}`, folders that would be classes are called as splits: {folders}")]
     SplitFolders {
         /// The folder of folders.
@@ -229,7 +230,7 @@ pub enum DatasetError {
         /// What is wrong with it, and what would be right.
         problem: String,
     },
-    /// It cannot be decided whether a view keeps a record.
+    /// It cannot be decided whether a view keeps a record, because the record is damaged.
     #[error("shard `{shard}`, record `{record}`: {problem}")]
     Undecided {
         /// Its shard.

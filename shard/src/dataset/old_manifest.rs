@@ -104,8 +104,8 @@ impl OldManifest {
     }
 }
 
-/// Returns whether the records have the same keys, fields and checksums in the same places. Without checksums nothing
-/// shows that they are the same.
+/// Returns whether the records have the same keys, fields and checksums in the same places. Records without checksums
+/// never count as the same.
 fn has_same_fields(a: &dyn ShardIndex, b: &dyn ShardIndex) -> bool {
     let is_same = |(a, b): (Record<'_>, Record<'_>)| {
         a.key == b.key && a.fields().eq(b.fields()) && a.fields().all(|field| field.crc32c.is_some())

@@ -173,7 +173,7 @@ impl Originals {
                 may_be_picture(field) || self.record(number).segments(field.name).is_some()
             }
         };
-        // A JPEG is compared by its coefficients, which takes all of it.
+        // A JPEG is compared by its coefficients, which takes the whole file.
         if may_be_rewritten { Wanted::Whole } else { Wanted::Pieces }
     }
 
@@ -302,8 +302,8 @@ impl Original {
     }
 }
 
-/// Returns whether a field can be the same as an original of this size, which is not read otherwise: a JPEG may have other
-/// markers than its original, but not many times its size.
+/// Returns whether a field can be the same as an original of this size; if not, the original is not read. A JPEG may
+/// have other markers than its original, but not many times its size.
 fn may_be_same(original_bytes: u64, field: &Field<'_>, is_whole: bool) -> bool {
     let bytes = u64::from(field.bytes);
     original_bytes == bytes || is_whole && original_bytes <= (2 * bytes + MAX_MARKER_BYTES).min(MAX_WHOLE_BYTES)

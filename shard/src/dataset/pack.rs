@@ -43,10 +43,11 @@ pub struct PackOptions {
     /// Where Pascal VOC annotations are. With annotations a record has one sample per object, and pictures without an
     /// annotation are left out. Default: none, one sample per picture.
     pub annotations: Option<Annotations>,
-    /// The classes in the order of their numbers, so that two datasets agree, or how those that occur are numbered.
-    /// Default: by name.
+    /// How classes are numbered. A list of classes, in the order of their numbers, makes two datasets agree. Default:
+    /// by name.
     pub classes: ClassOrder,
-    /// Whether folders that are called as splits, such as `train` and `val`, are classes. Default: no, they are an error.
+    /// Whether folders with the names of splits, such as `train` and `val`, are classes. Default: no, they are an
+    /// error.
     pub all_splits: bool,
     /// Order of the records. Default: shuffled with seed 0.
     pub order: PackOrder,
@@ -86,8 +87,9 @@ pub enum Jpegs {
     /// data before it: they are about 1 % larger, with the same coefficients. Progressive ones become baseline ones, some
     /// 5 % larger. All others stay as they are.
     CropReady,
-    /// Baseline JPEGs become scalable pictures, of which a decoder reads what a crop's area and its scale need. They are
-    /// some 5 % smaller, and give back the same file. All others stay as they are, as do those that would be larger.
+    /// Baseline JPEGs become scalable pictures: a decoder reads only what the area and the scale of a crop need. They
+    /// are some 5 % smaller, and the same file can be restored from them. All others stay as they are, as do those that
+    /// would be larger.
     Scalable,
 }
 

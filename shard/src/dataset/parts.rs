@@ -36,11 +36,11 @@ pub(super) type WantedOf = dyn Fn(RecordKey<'_>, &Field<'_>, Option<Segments<'_>
 pub(super) struct OpenShard {
     manifest: Arc<Manifest>,
     number: u32,
-    /// The object that it is, if it is one.
+    /// The object that holds the shard, if it is a single one.
     pub(super) object: Option<ObjectMeta>,
     /// Its index; `None` if the shard cannot be opened.
     pub(super) index: Option<Arc<dyn ShardIndex>>,
-    /// Counts until the index is no more needed.
+    /// Memory that is held until the index is no longer needed.
     _memory: Memory,
 }
 
@@ -102,7 +102,7 @@ impl OpenShard {
         Self { manifest: Arc::clone(manifest), number, object: None, index: None, _memory: memory }
     }
 
-    /// Returns what the manifest has about the shard.
+    /// Returns the shard's entry in the manifest.
     pub(super) fn shard(&self) -> Shard<'_> {
         self.manifest.shard(self.number)
     }

@@ -38,7 +38,8 @@ pub(super) fn split_at_commas(text: &str) -> Vec<String> {
     names
 }
 
-/// Returns the objects in a folder that `names` name, in this order, and those of a pattern by name.
+/// Returns the objects in a folder that `names` match, in the order of `names`; those of one pattern are in the order
+/// of their names.
 pub(super) async fn chosen(from: &DatasetStore, names: &[String]) -> Result<Listing, DatasetError> {
     let mut expanded = Vec::new();
     for name in names {
@@ -89,7 +90,7 @@ fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?', '['])
 }
 
-/// Refuses a name that is there twice: its samples would be, too.
+/// Refuses a name that is there twice: the dataset would have its samples twice.
 fn check_once(names: &[String]) -> Result<(), DatasetError> {
     let mut seen = HashSet::new();
     match names.iter().find(|name| !seen.insert(name.as_str())) {
@@ -98,8 +99,8 @@ fn check_once(names: &[String]) -> Result<(), DatasetError> {
     }
 }
 
-/// Appends the names that a name with braces stands for: `{a,b}` for each of its parts, `{08..11}` for each of the numbers, as
-/// wide as the wider one is written with zeros, `{a..c}` for letters. Other braces stand for themselves.
+/// Appends the names that a name with braces stands for: `{a,b}` for each of its parts, `{08..11}` for each of the
+/// numbers, padded with zeros to the width of the longer one, `{a..c}` for letters. Other braces stand for themselves.
 fn expand(name: &str, names: &mut Vec<String>) -> Result<(), DatasetError> {
     let Some((before, parts, after)) = first_braces(name) else {
         if names.len() == MAX_NAMES {

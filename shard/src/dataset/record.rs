@@ -116,12 +116,12 @@ pub(super) struct Members {
     pub(super) parts: Vec<MemberPart>,
     /// Bytes of all parts.
     pub(super) bytes: u64,
-    /// What became of its JPEGs, if they are rewritten.
+    /// Counts of its JPEGs, if they are rewritten.
     pub(super) jpegs: JpegTally,
     pub(super) tables: Vec<SegmentsOf>,
     /// The JPEGs that are too long to be rewritten.
     long_jpegs: Vec<PathBuf>,
-    /// Counts until the parts are written.
+    /// Memory that is held until the parts are written.
     _memory: Arc<Memory>,
 }
 
@@ -405,7 +405,7 @@ fn begins_as_jpeg(place: &FilePlace, bytes: u64) -> Result<bool, DatasetError> {
 struct MemberWriter {
     key: String,
     parts: Vec<MemberPart>,
-    /// What follows the last part.
+    /// The bytes after the last part.
     open: Vec<u8>,
     bytes: u64,
     fields: u32,

@@ -9,8 +9,9 @@
 //! names objects that exist. Meanwhile a list of shards that may be left over (`unfinished.spdl`) lies beside it, from which
 //! the next run cleans up.
 //!
-//! Outside of the folder for the files about the dataset, only shards are removed that a manifest or that list names, and
-//! files about the dataset that lie [beside them](MetadataPlace::Beside), if their bytes show it.
+//! Outside of the folder for the files about the dataset, only two kinds of files are removed: shards that a manifest
+//! or that list names, and files about the dataset that lie [beside them](MetadataPlace::Beside), if their bytes show
+//! that they are.
 
 use std::collections::HashSet;
 
@@ -83,7 +84,7 @@ pub(super) struct Replacement {
 /// Why a dataset was not committed.
 pub(super) struct NotCommitted {
     pub(super) error: DatasetError,
-    /// Whether the manifest certainly does not name what was written, so that it can be removed.
+    /// Whether the manifest certainly does not name what was written, so that the written objects can be removed.
     pub(super) can_be_removed: bool,
 }
 
@@ -341,7 +342,7 @@ pub(super) fn is_metadata(name: &str) -> bool {
     in_metadata_folder(name).is_some() || may_lie_beside(name)
 }
 
-/// Renames the shards that a manifest names by staged names to their own names.
+/// Renames the staged shards that a manifest names to their own names.
 async fn settle(to: &DatasetStore, interim: &Manifest) -> Result<Manifest, DatasetError> {
     let own = |name: &str| own_name(name).unwrap_or(name).to_owned();
     let moved: Vec<&str> = interim.shards().map(|shard| shard.url).filter(|name| own_name(name).is_some()).collect();

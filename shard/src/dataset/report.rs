@@ -55,7 +55,8 @@ pub struct DatasetReport {
     pub class_names: Vec<String>,
     /// The fields, and the number of records that have each.
     pub fields: BTreeMap<String, u64>,
-    /// Those of these fields of which that is not known: so many records can have them. Nothing but reading them would tell.
+    /// The fields whose records were not counted, because only reading them would tell: for these, `fields` has the
+    /// number of records that can have them.
     pub uncounted_fields: BTreeSet<String>,
     /// Members and records of its shards that are not read as one would expect, by what is odd about them.
     pub odd_members: Vec<OddMembers>,
@@ -197,7 +198,7 @@ impl DatasetTally {
     }
 }
 
-/// What became of JPEGs that are rewritten.
+/// Counts of the JPEGs that are rewritten.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JpegTally {
@@ -232,7 +233,7 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// Returns that of one picture with this many entries in its table of segments.
+    /// Returns the growth of one picture with this many entries in its table of segments.
     pub(super) fn of(source_bytes: usize, bytes: usize, table_entries: Option<usize>) -> Self {
         let table_bytes = table_entries.map_or(0, Segments::index_bytes);
         Self { pictures: 1, source_bytes: source_bytes as u64, bytes: (bytes + table_bytes) as u64 }
@@ -245,7 +246,8 @@ impl Growth {
     }
 }
 
-/// Returns the progress of reading a dataset, from the statistics of the stages, of which `read` reads its bytes.
+/// Returns the progress of reading a dataset from the statistics of its stages. The stage called `read` reads the
+/// bytes.
 pub(super) fn progress_of(
     stats: &[StageStats],
     read: &str,

@@ -1,4 +1,4 @@
-//! Packs JPEGs as scalable pictures, and gives them back.
+//! Packs JPEGs as scalable pictures, and restores them.
 
 use std::{
     borrow::Cow,
@@ -11,8 +11,8 @@ use spdl_jpeg::{
     scalable::{self, ScalablePicture},
 };
 
-/// Upper limit of the bytes that packing pictures takes, on all threads together. A picture that takes more alone stays as
-/// it is.
+/// Upper limit of the memory that packing pictures takes, in bytes, on all threads together. A picture that needs more
+/// than this stays as it is.
 const MAX_PACKING_BYTES: u64 = 96 << 20;
 
 /// Why a JPEG was not packed as a scalable picture, and stays as it is.
@@ -66,7 +66,7 @@ pub(super) struct PackingMemory {
 }
 
 impl PackingMemory {
-    /// Does work that takes `bytes`, once they are free.
+    /// Waits until `bytes` are free, and does work that takes them.
     fn with<T>(&self, bytes: u64, work: impl FnOnce() -> T) -> T {
         let used = self.used_bytes.lock().expect("no thread panics with it");
         let is_full = |used: &mut u64| *used + bytes > MAX_PACKING_BYTES;
@@ -109,7 +109,7 @@ pub(super) fn is_scalable(bytes: &[u8]) -> bool {
     ScalablePicture::is_packed(bytes)
 }
 
-/// Returns the file that a field was made of: that of a scalable picture, or else the field.
+/// Returns the file that a field was made of: restored from a scalable picture, otherwise the field itself.
 pub(super) fn original(content: &[u8]) -> Result<Cow<'_, [u8]>, Error> {
     if is_scalable(content) {
         return scalable::restore(content, Limits::default()).map(Cow::Owned);

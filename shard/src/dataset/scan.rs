@@ -1,4 +1,4 @@
-//! Scanning a folder for the shards of a dataset: what a format is given, and what it finds.
+//! The input and the results of a format that scans a folder for the shards of a dataset.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,12 +63,12 @@ impl BadShards {
     }
 }
 
-/// What a format found a shard to be.
+/// The result of scanning a shard.
 #[derive(Debug)]
 pub enum ShardResult {
     /// It can be read.
     Scanned(Box<ScannedShard>),
-    /// It cannot be read, whoever reads it.
+    /// It cannot be read, because the shard itself is at fault.
     Bad(BadShard),
 }
 
@@ -94,7 +94,8 @@ pub struct ScannedShard {
 pub(crate) struct DatasetOddities {
     /// Fields: the number of records that have each, and the field's number in the order of first appearance.
     pub(crate) fields: BTreeMap<String, (u64, usize)>,
-    /// The fields of which records may lack some and nobody has counted: those above are the records that can have them.
+    /// The fields that some records may lack and whose records were not counted. For these, `fields` has the number of
+    /// records that can have them.
     pub(crate) uncounted: BTreeSet<String>,
     /// Classes of the objects in annotations.
     pub(crate) classes: BTreeSet<String>,

@@ -11,7 +11,7 @@ const KEYWORDS: [(&str, &[&str]); 3] = [
     ("validation", &["validation", "valid", "dev", "val"]),
     ("test", &["test", "testing", "eval", "evaluation"]),
 ];
-/// The splits that a message names.
+/// Upper limit of the splits that a message names.
 const MAX_NAMED: usize = 8;
 
 /// Which splits become a dataset.
@@ -20,14 +20,14 @@ pub enum Splits {
     /// The only one. Several are an error.
     #[default]
     One,
-    /// That with this name.
+    /// The split with this name.
     Named(String),
     /// All, as one dataset.
     All,
 }
 
 impl Splits {
-    /// Returns what two options say: the name of one split, and whether all are meant.
+    /// Returns the splits that two options choose: the name of one split, and whether all are meant.
     #[must_use]
     pub fn of(split: Option<String>, all: bool) -> Self {
         match split {
@@ -37,7 +37,7 @@ impl Splits {
         }
     }
 
-    /// Leaves the shards of these splits in a folder.
+    /// Removes all shards from a listing that are not of these splits.
     pub(super) fn choose(&self, url: &str, shards: &mut Listing) -> Result<(), DatasetError> {
         let mut found: BTreeMap<String, u64> = BTreeMap::new();
         let mut others = 0;
@@ -65,7 +65,7 @@ impl Splits {
     }
 }
 
-/// Refuses folders of classes that are splits: two of them or more have the name of one.
+/// Refuses folders as classes if they have the names of two or more splits.
 pub(crate) fn refuse_as_classes<'f>(url: &str, folders: impl Iterator<Item = &'f str>) -> Result<(), DatasetError> {
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for folder in folders {
@@ -106,8 +106,8 @@ fn of_numbered<'n>(folders: &str, name: &'n str) -> Option<&'n str> {
     split.starts_with(|c: char| c.is_alphabetic()).then_some(split)
 }
 
-/// Returns the split whose keyword a name has, as a word: between its ends, digits, spaces, `-`, `.` and `_`. In the name of a
-/// file, something follows it.
+/// Returns the split whose keyword occurs in a name as a word, which ends of the name, digits, spaces, `-`, `.` and `_`
+/// delimit. The name may end with the keyword only if `may_end`; in the name of a file, something follows it.
 fn keyword(name: &str, may_end: bool) -> Option<&'static str> {
     let is_apart = |byte: u8| byte.is_ascii_digit() || b"-._ ".contains(&byte);
     let mut words = name.split(|c: char| u8::try_from(c).is_ok_and(is_apart)).peekable();

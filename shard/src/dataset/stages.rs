@@ -18,7 +18,7 @@ use tokio::{
 
 use super::DatasetError;
 
-/// Time between two looks at the statistics, and at whether the caller has gone.
+/// Time between two reports of the statistics, and between two checks whether the caller has gone.
 const STATS_INTERVAL: Duration = Duration::from_millis(100);
 /// Upper limit of the KiB of content in a pipeline, unless one item alone has more.
 const MEMORY_KIB: u32 = 48 << 10;

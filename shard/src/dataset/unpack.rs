@@ -58,7 +58,7 @@ struct UnpackedFile {
     is_last: bool,
     /// The file that pieces are written to, once it is created.
     file: Option<Arc<File>>,
-    /// What the field was, and is no more.
+    /// How the field differed from the file.
     was: FieldWas,
 }
 
@@ -231,7 +231,7 @@ struct UnpackedBatch {
     /// Number of records that end with the batch: those of its shard, if it is the last one.
     records: u64,
     is_end_of_shard: bool,
-    /// Counts until the files are written.
+    /// Memory that is held until the files are written.
     _memory: Arc<Memory>,
 }
 
@@ -284,7 +284,7 @@ impl UnpackedBatch {
     }
 }
 
-/// Returns the files of a field: one, or one for each value of a list that is not null. Or what is wrong with it.
+/// Returns the files of a field, or what is wrong with it: one file, or one for each value of a list that is not null.
 fn field_files(indexed: &IndexedField<'_>, mut found: FoundField) -> Result<Vec<UnpackedFile>, String> {
     let IndexedField { key, field, .. } = indexed;
     if let Some(problem) = found.problem {

@@ -30,7 +30,7 @@ const MAX_FIELD_BYTES: usize = 1 << 30;
 /// Length of the longest key and of the longest name of a field, in bytes.
 const MAX_NAME_BYTES: usize = 4096;
 
-/// The fields with a sample's label, if it has one of these.
+/// The fields that can have a sample's label.
 const LABEL_FIELDS: [&str; 2] = [LABEL_FIELD, "label"];
 
 /// How records that a program makes are written.
@@ -162,7 +162,7 @@ impl NewRecord {
 /// in the order of the calls. The manifest is written by [`finish`](Self::finish): until then there is no dataset.
 ///
 /// Call [`add`](Self::add) and then [`flush`](Self::flush) for each record, and [`finish`](Self::finish) or
-/// [`abort`](Self::abort) at the end. All of it in one runtime.
+/// [`abort`](Self::abort) at the end, all of them in one runtime.
 #[derive(Debug)]
 pub struct DatasetWriter {
     url: String,
@@ -323,7 +323,8 @@ fn result_of<T>(ended: Result<T, tokio::task::JoinError>) -> T {
     ended.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
 }
 
-/// Returns the stages that make the members of records. Without an end, the records are not all.
+/// Returns the stages that make the members of records. They fail if the channel closes before the message that ends
+/// the records.
 fn stages(receiver: mpsc::Receiver<Message>, jpegs: Jpegs, url: String) -> PipelinePlan<RecordGroup<Members>> {
     let groups = stream::unfold((receiver, url), |(mut receiver, url)| async move {
         let group = match receiver.recv().await {

@@ -348,8 +348,8 @@ async fn known(
     Ok(kept.into_iter().flatten().collect())
 }
 
-/// Returns whether a shard and its index have the bytes that were written. A store's lasting etag says so without
-/// reading the shard.
+/// Returns whether a shard and its index have the bytes that were written. The shard is not read if the store has a
+/// lasting etag of it.
 async fn is_there(to: &DatasetStore, shard: &PackedShard) -> Result<bool, DatasetError> {
     let index = to.read(&MetadataPlace::Hidden.index_path(&shard.name), MAX_INDEX_BYTES).await;
     match index {

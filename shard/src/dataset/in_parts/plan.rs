@@ -1,5 +1,5 @@
-//! Which records go into which shard, found out from the sizes of files alone: every part of a pack makes the same plan
-//! without reading a file.
+//! Assigns records to shards from the sizes of files alone: every part of a pack makes the same plan without reading a
+//! file.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct PackPlan {
     pub(super) listed: u64,
     /// Number of pictures without an annotation, although annotations are wanted.
     pub(super) without_annotation: u64,
-    /// The first of them, in words.
+    /// Notes about the first of them.
     pub(super) notes: Vec<String>,
     /// XXH3-128 of the classes, and of the headers and labels of all records.
     pub(super) fingerprint: Fingerprint,

@@ -31,7 +31,7 @@ pub(super) struct Collected {
 /// Records in their order, on disk if they are many.
 pub(in super::super) struct RecordList {
     records: Arc<Sorted>,
-    /// What distinguishes records from others with the same key, by their numbers in the list.
+    /// Numbers that distinguish records with the same key, by the records' numbers in the list.
     twins: Arc<Sorted>,
     temporary: TemporaryFolder,
 }
@@ -132,7 +132,7 @@ pub(in super::super) struct ListedRecords {
 
 struct TwinNumbers {
     items: SortedItems,
-    /// The next record that needs one, and its own.
+    /// The next record that has such a number, and the number.
     next: Option<(u32, u32)>,
 }
 

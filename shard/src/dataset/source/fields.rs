@@ -96,7 +96,7 @@ pub(crate) fn is_unread_picture(suffix: &str) -> bool {
     UNREAD_PICTURES.iter().any(|unread| last.eq_ignore_ascii_case(unread))
 }
 
-/// Returns those of the fields that are pictures of their own, and no masks as `seg.png` is.
+/// Returns the fields that are pictures in their own right, which masks such as `seg.png` are not.
 pub(crate) fn pictures<'f>(fields: impl Iterator<Item = &'f str>) -> Vec<&'f str> {
     fields.filter(|field| is_picture(field)).collect()
 }

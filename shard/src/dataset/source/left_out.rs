@@ -45,7 +45,8 @@ pub enum LeftOutReason {
     DeadLink,
     /// Its name gives no field: it has no extension.
     NoField,
-    /// Its name begins with a dot, or that of a folder that it lies in; or others keep the folder for themselves.
+    /// Its name, or that of a folder that it lies in, begins with a dot, or the folder is one that systems and programs
+    /// make beside data.
     Hidden,
     /// Its name has a control character, or more than 4096 bytes.
     BadName,
@@ -53,7 +54,7 @@ pub enum LeftOutReason {
     TooLarge,
     /// The table has no row for it, or for a file with its stem.
     NoRow,
-    /// It is a shard that is there under another name, by a link.
+    /// It is a link to a shard that is in the folder under another name.
     SameFile,
 }
 
@@ -90,7 +91,7 @@ pub(crate) struct LeftOutTally(BTreeMap<(String, LeftOutReason), (u64, String)>)
 impl LeftOutTally {
     pub(crate) fn add(&mut self, path: &str, why: LeftOutReason) {
         let mut suffix = match why {
-            // What they are is of no interest.
+            // Hidden files are counted together, whatever their suffix is.
             LeftOutReason::Hidden => String::new(),
             _ => super::extension(path).map(|extension| format!(".{extension}")).unwrap_or_default(),
         };

@@ -55,9 +55,9 @@ struct ListLines<'l> {
     reader: BufReader<File>,
     line: String,
     number: usize,
-    /// Whether lines have labels, as the first one has or has not.
+    /// Whether lines have labels. The first line decides it for all.
     has_labels: Option<bool>,
-    /// The files of lines that were passed over, since what they name is hidden.
+    /// The files of lines that are skipped, because the files are hidden.
     hidden: LeftOutTally,
 }
 
@@ -123,7 +123,7 @@ impl<'l> ListLines<'l> {
     }
 }
 
-/// Divides a line at its tab; or, if it has none, before a whole number behind a space, as lists of ImageNet and Caffe have it.
+/// Splits a line at its tab; without a tab, at a space before a whole number, as in lists of ImageNet and Caffe.
 fn path_and_label(line: &str) -> (&str, Option<&str>) {
     let line = line.trim_end_matches(['\n', '\r']);
     if let Some((path, label)) = line.split_once('\t') {

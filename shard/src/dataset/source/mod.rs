@@ -55,7 +55,7 @@ pub enum PackSource {
     /// classes, numbered by the order of their names.
     FileList(PathBuf),
     /// A folder of class folders like [`ImageFolder`](Self::ImageFolder), in a store that can list it. The list has the
-    /// sizes of the files, so that only what is packed is asked for.
+    /// sizes of the files, so that only files that are packed are requested.
     StoredFolder(DatasetStore),
 }
 
@@ -107,9 +107,9 @@ impl StoreOrPath {
 /// How a source is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ListOptions<'l> {
-    /// How classes are numbered. With those that are given, no others are allowed.
+    /// How classes are numbered. If a list of classes is given, no others are allowed.
     pub(super) classes: &'l ClassOrder,
-    /// Whether classes may be called as splits.
+    /// Whether classes may have the names of splits.
     pub(super) all_splits: bool,
     /// The fields that are wanted; `None` for all.
     pub(super) fields: Option<&'l FieldChoice>,
@@ -270,7 +270,8 @@ impl SourceRoot {
         }
     }
 
-    /// Returns the place of a file whose path is one of another root, if a file inside may have it.
+    /// Returns the place in this root of a file with a path from another root; `None` if no file in this root can have
+    /// the path.
     fn place_of_other(&self, path: &str) -> Option<FilePlace> {
         match self {
             Self::Folder(_) => (!Path::new(path).is_absolute()).then(|| self.place(path)),
@@ -397,7 +398,7 @@ fn extension(path: &str) -> Option<String> {
     stems::last_dot(path).map(|dot| path[dot + 1..].to_lowercase())
 }
 
-/// Returns the error on a folder that is none of the given classes.
+/// Returns the error for a folder that is none of the given classes.
 fn unknown_class(path: &str, class: &str) -> DatasetError {
     wrong(Path::new(path), &format!("is the folder of class `{class}`, which is not among the given ones"))
 }

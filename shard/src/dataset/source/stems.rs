@@ -23,7 +23,8 @@ const LABEL_BYTES: usize = 9;
 /// A file of the source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SourceFile {
-    /// The number of its line in a list, in whose order the files of a record are; otherwise 0, and they are by name.
+    /// The number of its line in a list, by which the files of a record are ordered. In a folder it is 0, and they are
+    /// ordered by name.
     pub(super) line: u32,
     /// Its path as the source gives it.
     pub(super) path: String,

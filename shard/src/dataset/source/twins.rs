@@ -25,7 +25,7 @@ struct FamilyMember {
     numbers: Vec<u8>,
 }
 
-/// Returns the numbers of the records that are not the first with their key, in ascending order as keys, with what
+/// Returns the records that are not the first with their key: their numbers as keys, in ascending order, and what
 /// distinguishes them as payloads.
 pub(super) fn distinguish(records: &Arc<Sorted>, folder: &TemporaryFolder) -> Result<Arc<Sorted>, DatasetError> {
     let mut keys = Sorter::new(folder, SORT_BYTES);
