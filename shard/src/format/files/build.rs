@@ -42,8 +42,8 @@ impl FileIndexBuilder {
         self.shard_bytes
     }
 
-    /// Appends a record: its files with the names of their fields, of which the first one's path begins with the key,
-    /// then its values.
+    /// Appends a record: its files with the names of their fields, then its values. The path of the first file begins
+    /// with the key.
     pub(super) fn record<'r>(
         &mut self,
         key_bytes: usize,

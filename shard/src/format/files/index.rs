@@ -19,7 +19,7 @@ pub(super) const RECORD_BYTES: usize = 16;
 pub(super) const FIELD_BYTES: usize = 12;
 pub(super) const MAX_NAMES: u32 = 1 << 16;
 
-/// What a field's entry in the table of fields stands for.
+/// The meaning of a field's entry in the table of fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldKind {
     /// A file: its path, then its etag in this form.

@@ -17,7 +17,7 @@ pub(super) struct MdsFacts<'f> {
     pub(super) offsets: &'f [u32],
     /// Name, encoding and size of each column, in the order in which samples have them.
     pub(super) columns: &'f [(String, String, Option<u32>)],
-    /// What the keys of the samples begin with.
+    /// The prefix of the keys of the samples.
     pub(super) prefix: &'f str,
     pub(super) checksum: Option<Checksum>,
 }

@@ -27,7 +27,7 @@ pub(super) struct MdsIndex {
     offsets: usize,
     columns: Vec<MdsColumn>,
     checksum: Option<Checksum>,
-    /// What the keys of all samples begin with.
+    /// The prefix of the keys of all samples.
     prefix: String,
 }
 

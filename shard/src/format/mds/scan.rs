@@ -164,7 +164,7 @@ impl ShardSource {
             .map_err(|source| DatasetError::Unwritable { url: object.url, source })
     }
 
-    /// Makes the entries in the manifest, and the index, of a shard whose samples begin at `offsets`.
+    /// Makes the index of a shard whose samples begin at `offsets`, and its entries in the manifest.
     fn facts(
         &self,
         scan: &Scan<'_>,

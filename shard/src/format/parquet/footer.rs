@@ -45,7 +45,7 @@ pub struct Footer {
     file_bytes: u64,
 }
 
-/// What all rows of a file have in common.
+/// The key prefix and the fields that all rows of a file have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct RowFacts<'a> {
     /// The prefix of their keys.
@@ -202,7 +202,7 @@ impl Footer {
         Ok(MadeIndex { index: bytes, hash, records: index.records, bytes: index.shard_bytes, blocks, fields })
     }
 
-    /// Returns how many of the file's rows have a value in a column; `None` if the file does not say.
+    /// Returns how many of the file's rows have a value in a column; `None` if the file does not state it.
     fn rows_with(&self, number: usize, column: &Column, rows: u64) -> Option<u64> {
         if column.max_definition == 0 {
             return Some(rows);

@@ -19,7 +19,7 @@ const FIRST_READ_BYTES: u64 = 1 << 10;
 /// Upper limit of the size of a header.
 const MAX_HEADER_BYTES: u64 = 64 << 10;
 
-/// What a page's header claims.
+/// The claims in a page's header.
 #[derive(Debug, Default)]
 pub(super) struct PageHeader {
     pub(super) kind: Option<i64>,

@@ -183,7 +183,7 @@ impl ValueData {
     /// Assigns the values that are not null to rows. Levels are Parquet's, empty where the column has none.
     ///
     /// # Errors
-    /// If the levels do not describe so many values and rows.
+    /// If the levels do not describe these values and rows.
     pub(super) fn into_rows(
         self,
         column: &Column,
