@@ -54,8 +54,8 @@ impl Busy {
     }
 }
 
-/// Returns the seconds until a limit of requests is reset, of a header `RateLimit` (draft-ietf-httpapi-ratelimit-headers):
-/// `"api";r=0;t=55`.
+/// Returns the seconds until a limit of requests is reset, from a `RateLimit` header
+/// (draft-ietf-httpapi-ratelimit-headers): `"api";r=0;t=55`.
 fn seconds_to_reset(limit: &str) -> Option<u64> {
     limit.split(';').find_map(|parameter| parameter.trim().strip_prefix("t=")?.parse().ok())
 }

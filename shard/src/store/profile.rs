@@ -30,7 +30,7 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Most characters of a program's error that are shown.
 const MAX_SHOWN: usize = 300;
 
-/// What a profile gives to a store.
+/// The settings and credentials that a profile gives to a store.
 pub(super) struct AwsProfile {
     /// Its settings, by the names of the environment variables that take precedence over them.
     pub(super) settings: StoreOptions,
@@ -236,7 +236,7 @@ fn words_of(line: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// What a program prints.
+/// The credentials that a program prints.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Printed {

@@ -11,7 +11,8 @@ use spdl_job::redact;
 
 /// The variable that names a netrc file.
 const NETRC: &str = "NETRC";
-/// The variables of the Hugging Face Hub, and those that say where its token lies. AWS's profiles lie in `HOME`, too.
+/// The variables of the Hugging Face Hub, and those that name the place of its token. AWS's profiles lie in `HOME`,
+/// too.
 const HUB: [&str; 7] =
     ["HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME", "HOME"];
 /// Size of the largest file that is read for the Hub's token, in bytes.
@@ -82,7 +83,7 @@ impl StoreOptions {
         of_store.map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
     }
 
-    /// Returns these options and, of `others`, those that are not among them.
+    /// Returns these options, and those of `others` that are not among them.
     pub(super) fn or(&self, others: &Self) -> Self {
         let others = others.0.iter().filter(|(name, _)| !self.0.contains_key(*name));
         Self(self.0.iter().chain(others).map(|(name, value)| (name.clone(), value.clone())).collect())
