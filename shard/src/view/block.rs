@@ -55,7 +55,7 @@ pub(super) struct KeptRecord {
     pub(super) identity: Option<u128>,
 }
 
-/// What was found in a block.
+/// The findings in a block.
 #[derive(Debug, Default)]
 pub(super) struct BlockResult {
     pub(super) kept: Vec<KeptRecord>,
