@@ -40,7 +40,7 @@ struct Records {
     error: Option<crate::FormatError>,
 }
 
-/// A table of segments, and the picture that it belongs to.
+/// A table of segments, with the key of the picture's record and the number of its field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SegmentsOf {
     /// Key of its record.

@@ -118,7 +118,7 @@ pub(super) struct FieldCutter {
 struct ShardReader {
     /// The next field of an object; `None` after the last one.
     next: Option<FieldPlace>,
-    /// The file of which nothing more is read, because a piece of it is wrong.
+    /// The file that is not read any further, because a piece of it is wrong.
     wrong_file: Option<FieldPlace>,
     bytes: u64,
     /// Computes the checksum of the whole shard, if one is known.

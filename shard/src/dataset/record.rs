@@ -81,7 +81,7 @@ struct MeasuredFile {
     is_large: bool,
 }
 
-/// A record of which only the sizes of its files are known.
+/// A record whose files are known by their sizes only.
 pub(super) struct PlannedRecord {
     /// Bytes of its members, if its files are copied as they are.
     pub(super) bytes: u64,

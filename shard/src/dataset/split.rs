@@ -1,5 +1,5 @@
-//! Splits: shards whose names say whether they are for training, validation or tests, by the rules of the Hugging Face Hub and of
-//! TensorFlow Datasets.
+//! Splits: shards whose names state whether they are for training, validation or tests, by the rules of the Hugging
+//! Face Hub and of TensorFlow Datasets.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -88,8 +88,8 @@ fn split_of(path: &str) -> Option<Cow<'_, str>> {
     numbered.or_else(|| of_folder().or_else(|| keyword(name, false)).map(Cow::Borrowed))
 }
 
-/// Returns the split of a shard with its number and the number of shards in its name: `data/SPLIT-00000-of-00008.parquet` on the
-/// Hub, `NAME-SPLIT.tfrecord-00000-of-00008` of TensorFlow Datasets.
+/// Returns the split of a shard whose name has its number and the number of shards: `data/SPLIT-00000-of-00008.parquet`
+/// on the Hub, `NAME-SPLIT.tfrecord-00000-of-00008` of TensorFlow Datasets.
 fn of_numbered<'n>(folders: &str, name: &'n str) -> Option<&'n str> {
     let (count, of) = (name.find("-of-")?, "-of-".len());
     let is_number = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -106,8 +106,8 @@ fn of_numbered<'n>(folders: &str, name: &'n str) -> Option<&'n str> {
     split.starts_with(|c: char| c.is_alphabetic()).then_some(split)
 }
 
-/// Returns the split whose keyword occurs in a name as a word, which ends of the name, digits, spaces, `-`, `.` and `_`
-/// delimit. The name may end with the keyword only if `may_end`; in the name of a file, something follows it.
+/// Returns the split whose keyword occurs in a name as a word. Words are divided by digits, spaces, `-`, `.` and `_`.
+/// The keyword can be the last word only if `may_end`; in the name of a file, something has to follow it.
 fn keyword(name: &str, may_end: bool) -> Option<&'static str> {
     let is_apart = |byte: u8| byte.is_ascii_digit() || b"-._ ".contains(&byte);
     let mut words = name.split(|c: char| u8::try_from(c).is_ok_and(is_apart)).peekable();

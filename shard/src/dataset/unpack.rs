@@ -260,7 +260,7 @@ impl UnpackedBatch {
         Ok(Self { files, records, is_end_of_shard, _memory: batch.memory })
     }
 
-    /// Creates the files of which this batch has the first piece. `open` is the file of the last piece before.
+    /// Creates the files whose first piece is in this batch. `open` is the file of the last piece before.
     fn create(mut self, folder: &Path, open: &mut Option<Arc<File>>) -> Result<Self, DatasetError> {
         for piece in self.files.iter_mut().filter(|file| !file.is_whole()) {
             if piece.at == 0 {

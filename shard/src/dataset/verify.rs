@@ -65,10 +65,10 @@ pub struct VerifyReport {
     pub fields_without_checksum: u64,
     /// Bytes of shards that were read.
     pub bytes: u64,
-    /// Number of crop-ready pictures whose every coefficient was decoded, and whose segments are where their tables
-    /// say.
+    /// Number of crop-ready pictures whose coefficients were all decoded, and whose segments are where their tables
+    /// state.
     pub crop_ready_pictures: u64,
-    /// Number of scalable pictures that give back a file, among those that were decoded.
+    /// Number of scalable pictures from which a file can be restored, among those that were decoded.
     pub scalable_pictures: u64,
     /// Number of pictures that were decoded completely; `None` if [`VerifyOptions::decode`] is not set.
     pub decoded_pictures: Option<u64>,

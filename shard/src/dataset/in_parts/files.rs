@@ -30,7 +30,7 @@ const MAX_FILE_BYTES: u64 = 256 << 20;
 /// The folder that these files lie in, with the manifest.
 pub(super) const FOLDER: &str = "parts";
 
-/// What all parts of a pack have to agree on.
+/// The program and the options that all parts of a pack have to agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Agreement {
@@ -41,7 +41,7 @@ pub(super) struct Agreement {
     pub(super) source: SourceFacts,
 }
 
-/// What a part found in the source.
+/// The facts about a source that a part found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SourceFacts {

@@ -34,7 +34,7 @@ pub(super) struct PackPlan {
 pub(super) struct PlannedShard {
     /// Its first record, counted in the source's list.
     pub(super) first: u64,
-    /// The end of its records in that list, of which some may be left out.
+    /// The end of its records in that list. Some of the records before it may be left out.
     pub(super) end: u64,
     /// Number of records that it holds.
     pub(super) records: u32,

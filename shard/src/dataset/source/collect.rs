@@ -20,7 +20,7 @@ pub(super) struct FileCollector<'c> {
     pub(super) left_out: LeftOutTally,
 }
 
-/// What was found in a source.
+/// The files and records that were found in a source.
 pub(super) struct Collected {
     pub(super) records: RecordList,
     pub(super) classes: Vec<String>,

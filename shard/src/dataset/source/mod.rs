@@ -150,14 +150,14 @@ pub(super) struct SourceFiles {
     annotations: Option<AnnotationRoot>,
 }
 
-/// What the paths of a source's files are relative to.
+/// The folder or store that the paths of a source's files are relative to.
 #[derive(Clone, Debug)]
 enum SourceRoot {
     Folder(PathBuf),
     Store { from: DatasetStore, runtime: Handle },
 }
 
-/// What the paths of annotations are relative to.
+/// The places that the paths of annotations are relative to.
 #[derive(Clone, Debug)]
 enum AnnotationRoot {
     Beside,
