@@ -1,5 +1,5 @@
-//! Where the files about a dataset lie, beside its shards: the manifest, record indexes, evaluated views, and lists of a
-//! command that is writing.
+//! The places of the files about a dataset, beside its shards: the manifest, record indexes, evaluated views, and the
+//! lists of a command that is writing.
 
 use crate::index::INDEX_SUFFIX;
 
@@ -11,7 +11,7 @@ pub const MANIFEST_NAME: &str = "manifest.spdl";
 /// their own record indexes `x.tar.idx`, too.
 pub const METADATA_FOLDER: &str = ".spdl";
 
-/// Where the files about a dataset lie in its folder.
+/// The place of the files about a dataset in its folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetadataPlace {
     /// In [`METADATA_FOLDER`], where all of them are written.
