@@ -3,7 +3,7 @@
 use super::{RecordIndex, TABLE_BYTES};
 use crate::envelope::u32_at;
 
-/// Where restart segments of a JPEG begin: every `step`th segment is recorded, from the first one on.
+/// The places where restart segments of a JPEG begin: every `step`th segment is recorded, from the first one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments<'a> {
     /// Number of segments from one recorded segment to the next; at least 1.
