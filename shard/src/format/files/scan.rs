@@ -73,7 +73,7 @@ enum MakesRecord<'s> {
     Pictures,
     /// There are no pictures.
     All,
-    /// Those that a table has a row for.
+    /// The files that a table has a row for.
     Rows(&'s FileTable),
 }
 
@@ -87,7 +87,7 @@ impl MakesRecord<'_> {
     }
 }
 
-/// Where the values of records come from.
+/// The source of the values of records.
 enum Labels<'s> {
     None,
     /// The first folder of a file's path is its class.

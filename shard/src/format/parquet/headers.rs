@@ -27,7 +27,7 @@ pub(super) struct PageHeader {
     pub(super) bytes: Option<i64>,
     pub(super) stored_bytes: Option<i64>,
     pub(super) values: Option<i64>,
-    /// Of a page of version 2.
+    /// Number of rows, which only a page of version 2 states.
     rows: Option<i64>,
     pub(super) encoding: Option<i64>,
 }

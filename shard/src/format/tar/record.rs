@@ -2,7 +2,7 @@
 
 use super::{Member, OddTally, TarAnomaly, TarError, TarEvent, TarFault, TarReader, read::padding};
 
-/// Where in the name of a member the key of its record ends.
+/// The place in a member's name where the key of its record ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyEnd {
     /// At the first dot, as in WebDataset: `cat.0.jpg` is the field `0.jpg` of `cat`.
