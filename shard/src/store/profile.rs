@@ -178,7 +178,7 @@ fn keys_of(text: &str, is_ours: impl Fn(&str) -> bool) -> Option<ProfileKeys> {
     found
 }
 
-/// Where the credentials of a profile come from.
+/// The source of a profile's credentials.
 #[derive(Debug, PartialEq, Eq)]
 enum Source {
     Keys { id: String, secret: String, token: Option<String> },
