@@ -13,7 +13,7 @@ pub enum ClassOrder {
     ByName,
     /// In the order of the whole numbers that their names are.
     Numeric,
-    /// These, in this order.
+    /// In the order of this list.
     Given(Vec<String>),
 }
 

@@ -31,7 +31,7 @@ use crate::{
 /// Number of bytes of markers and metadata by which a JPEG may differ from its original, however short it is.
 const MAX_MARKER_BYTES: u64 = 256 << 10;
 
-/// What a dataset is compared with.
+/// The originals that a dataset is compared with.
 #[derive(Clone, Debug)]
 pub enum Against {
     /// The files that it was packed from. Labels are compared too; annotations from elsewhere are not.

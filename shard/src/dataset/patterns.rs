@@ -15,7 +15,7 @@ use crate::{index::is_index, store::DatasetStore};
 
 /// Upper limit of the names that braces give.
 const MAX_NAMES: usize = 1_000_000;
-/// As a shell matches paths.
+/// The rules by which a shell matches paths.
 const AS_SHELLS: MatchOptions =
     MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 

@@ -204,7 +204,7 @@ impl DatasetTally {
 pub(super) struct JpegTally {
     pub(super) crop_ready: Growth,
     pub(super) scalable: Growth,
-    /// Those that should have become scalable and stay as they are.
+    /// The JPEGs that should have become scalable and stay as they are, by the reason.
     pub(super) as_they_are: BTreeMap<JpegAsItIs, u64>,
 }
 

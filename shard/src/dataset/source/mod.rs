@@ -42,7 +42,7 @@ use crate::{
 /// Memory that names and records take while they are sorted, in bytes; the others lie in a temporary file meanwhile.
 const SORT_BYTES: usize = 16 << 20;
 
-/// Where the records come from.
+/// The source of the records of a dataset that is packed.
 #[derive(Clone, Debug)]
 pub enum PackSource {
     /// A folder with one folder per class, with pictures anywhere inside, and beside each picture the other files of
@@ -59,7 +59,7 @@ pub enum PackSource {
     StoredFolder(DatasetStore),
 }
 
-/// Where the Pascal VOC annotation of a picture is: a file with the picture's name and the extension `xml`.
+/// The place of a picture's Pascal VOC annotation: a file with the picture's name and the extension `xml`.
 #[derive(Clone, Debug)]
 pub enum Annotations {
     /// In the picture's own folder.

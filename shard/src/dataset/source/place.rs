@@ -1,4 +1,4 @@
-//! Where a file of a source is, on disk or in a store, and how it is read there. Reading blocks the thread.
+//! The place of a file of a source, on disk or in a store, and how it is read there. Reading blocks the thread.
 
 use std::{
     fmt,
