@@ -35,8 +35,7 @@ pub fn non_finite(text: &str) -> Option<f64> {
     text.strip_prefix(MARK)?.parse().ok()
 }
 
-/// Writes a value that [`read`](read) returned as a document, or a text as it is. Numbers are written as Python writes
-/// them.
+/// Writes a value that [`read`] returned as a document, or a text as it is. Numbers are written as Python does it.
 ///
 /// # Errors
 /// If a text has half of a surrogate pair, which no text file can have. The error is in words that follow the text's
