@@ -1,7 +1,8 @@
-//! Helpers: workers that decode samples of other workers' ranks. What a home asks them for, and which helpers it has.
+//! Helpers: workers that decode samples for the ranks of other workers. Here are a home's requests to its helpers, and
+//! the list of helpers that a home gets.
 //!
-//! A home sends the stored bytes of records, and gets the columns of their samples. It knows all that a helper needs, so a
-//! helper that is slow, gone or wrong costs time: the home decodes the samples itself.
+//! A home sends the stored bytes of records and receives the columns of their samples. It can always decode the samples
+//! itself, so a helper that is slow, gone or wrong costs only time.
 
 use serde::{Deserialize, Serialize};
 
@@ -50,15 +51,15 @@ pub struct StoredSample {
 /// A field of a record, without its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredField {
-    /// Number of its name among those that the job's columns may read, in their order.
+    /// The place of its name in the list of names that the job's columns may read, from 0.
     pub number: u16,
-    /// What its bytes are.
+    /// The kind of data in its bytes.
     pub value: StoredValue,
     /// The number of its bytes.
     pub bytes: u64,
 }
 
-/// What the bytes of a field are.
+/// The kind of data in the bytes of a field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StoredValue {
     /// A file.
@@ -76,7 +77,8 @@ pub enum HelpReply {
     Ready,
     /// The helper does not know the job.
     UnknownJob,
-    /// The helper cannot decode samples of the job, whoever asks: it may not call its functions, or lacks their modules.
+    /// The helper cannot decode samples of the job for any home: it may not call the job's functions, or lacks their
+    /// modules.
     Unable {
         /// The reason.
         cause: String,
@@ -97,7 +99,7 @@ pub struct HelperList {
     pub helpers: Vec<PeerAddress>,
 }
 
-/// What a worker reports about help with its heartbeat.
+/// The part of a worker's heartbeat about helpers: its role, its list of helpers and its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelpReport {
     /// Whether the worker may be asked to decode samples of other workers' ranks.
@@ -108,7 +110,7 @@ pub struct HelpReport {
     pub is_helped: bool,
     /// Version of the list of helpers that it has; 0 for none.
     pub helpers: u64,
-    /// What it counted.
+    /// Its counts of samples that were decoded for it or by it.
     pub stats: HelpStats,
 }
 
@@ -119,6 +121,6 @@ pub struct HelpStats {
     pub received_samples: u64,
     /// Samples that this worker decoded for others.
     pub made_samples: u64,
-    /// Samples that were taken back from helpers which were late, busy or gone, or which did not decode them.
+    /// Samples that this worker took back from helpers that were late, busy or gone, or that did not decode them.
     pub returned_samples: u64,
 }

@@ -16,7 +16,7 @@ pub struct RunName {
 }
 
 impl fmt::Display for RunName {
-    /// A run with its job's name is shown as the job.
+    /// Writes only the job if the run has the job's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.run == self.job {
             true => write!(f, "job `{}`", self.job),
@@ -73,7 +73,7 @@ impl fmt::Display for Started {
     }
 }
 
-/// The ranks that hold a run and so block another launch, named by the first of them.
+/// The ranks that hold a run and so block another launch. The fields describe the first of these ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// r, the rank.

@@ -1,5 +1,5 @@
-//! The control plane: what the processes of a cluster say to each other, and what coordinator and clients decide, without
-//! I/O, clock, thread or environment. No sample passes here.
+//! The control plane: the messages between the processes of a cluster, and the decisions of coordinator and clients,
+//! without I/O, clock, thread or environment. No sample passes here.
 //!
 //! - The [`messages`] between processes, and how a client finds the leading coordinator among several ([`coordinators`]).
 //! - The state machines [`coordinator`] and [`client`]. A shell in the crate of the same name does the I/O: it passes events

@@ -1,5 +1,5 @@
-//! Which workers hold which blocks: a small map of homes, from which each worker computes by the plan whom to ask for a
-//! block. And what workers ask each other for.
+//! The requests between workers, and the map that shows which worker holds a block. The map is small because it lists
+//! only homes: from it and the plan, each worker computes which worker to ask for a block.
 
 use std::{net::SocketAddr, ops::Range};
 
@@ -9,7 +9,8 @@ use crate::help::{DecodeRequest, HelpJob};
 use spdl_order::Plan;
 use spdl_types::{Fingerprint, SessionId, WorkerId};
 
-/// The homes of the ranks of sessions, now and before. It names no blocks: which rank reads a block, the plan knows.
+/// The current and earlier homes of the ranks of sessions. The map lists no blocks: the plan determines which rank
+/// reads a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerMap {
     /// Identifies the content; 0 if the map is empty.
@@ -29,7 +30,7 @@ pub struct PeerAddress {
     pub quic: SocketAddr,
 }
 
-/// The workers that read the blocks of a session, and those that read them before.
+/// The workers that read the blocks of a session now, and those that read them earlier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionReaders {
     /// The session.
@@ -47,7 +48,7 @@ pub struct Readers {
     pub world: u32,
     /// B, the number of samples per step over all ranks.
     pub global_batch: u32,
-    /// For each rank the number of its home in the map's list of workers; `None` if it has none that is alive.
+    /// For each rank the index of its home in the map's list of workers; `None` if it has no home that is alive.
     pub homes: Vec<Option<u16>>,
 }
 
@@ -58,14 +59,15 @@ impl PeerMap {
         self.sessions.iter().find(|readers| readers.session == session)
     }
 
-    /// Returns the worker that fetches block `block` of a session's plan from the store, for itself and for those that ask it.
-    /// All workers with this map name the same one; `None` if there is none at the moment.
+    /// Returns the worker that fetches block `block` of a session's plan from the store, for itself and for the workers
+    /// that request it. All workers with this map compute the same owner. Returns `None` if the block has no owner at
+    /// the moment.
     #[must_use]
     pub fn owner(&self, session: SessionId, plan: &Plan, block: u32) -> Option<PeerAddress> {
         self.home(&self.session(session)?.now, plan, block)
     }
 
-    /// Returns the workers that may have kept the block from before, the likeliest first, each once.
+    /// Returns the earlier owners of the block, which may still hold it: the most likely first, each once.
     #[must_use]
     pub fn holders(&self, session: SessionId, plan: &Plan, block: u32) -> Vec<PeerAddress> {
         let mut holders = Vec::new();
@@ -94,18 +96,18 @@ impl SessionReaders {
 /// A request of a worker to another one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum PeerRequest {
-    /// For bytes of a block. [`BlockReply`] answers.
+    /// Requests bytes of a block. The reply is a [`BlockReply`].
     Block(BlockRequest),
-    /// To get ready to decode samples of a job. [`HelpReply`](crate::help::HelpReply) answers.
+    /// Asks the worker to prepare to decode samples of a job. The reply is a [`HelpReply`](crate::help::HelpReply).
     Job(Box<HelpJob>),
-    /// To decode samples. [`HelpReply`](crate::help::HelpReply) answers.
+    /// Asks the worker to decode samples. The reply is a [`HelpReply`](crate::help::HelpReply).
     Decode(DecodeRequest),
 }
 
 /// A request for bytes of a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockRequest {
-    /// The session whose plan says who owns the block.
+    /// The session whose plan determines the block's owner.
     pub session: SessionId,
     /// Identifies the dataset in caches.
     pub dataset: Fingerprint,
@@ -115,7 +117,7 @@ pub struct BlockRequest {
     pub parts: Vec<Range<u64>>,
     /// The wanted ranges, each within a part.
     pub wanted: Vec<Range<u64>>,
-    /// Whether the other worker is the block's owner, and is to fetch the block if it does not have it.
+    /// Whether the receiver owns the block, and so fetches it if it does not have it.
     pub is_for_owner: bool,
 }
 
@@ -145,7 +147,7 @@ pub struct PeerStats {
     pub misses: u64,
     /// Requests to workers that could not be reached, or whose answer broke off.
     pub failures: u64,
-    /// Requests to workers that were late, so that the store was asked, too.
+    /// Requests whose reply was late, so that the block was requested from the store as well.
     pub late: u64,
 }
 

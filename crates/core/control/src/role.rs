@@ -38,7 +38,7 @@ impl Role {
         }
     }
 
-    /// Whether other processes connect to it.
+    /// Returns whether other processes connect to a process with this role.
     #[must_use]
     pub const fn is_server(self) -> bool {
         matches!(self, Self::Coordinator | Self::Worker)

@@ -8,7 +8,7 @@ use spdl_job::redact;
 pub struct Stores(Option<Vec<String>>);
 
 impl FromIterator<String> for Stores {
-    /// Makes the list of these stores. Where none is named, every place is allowed; where only empty texts are, none is.
+    /// Makes the list of these stores. Without any text, every place is allowed; with only empty texts, no place is.
     fn from_iter<I: IntoIterator<Item = String>>(stores: I) -> Self {
         let stores: Vec<String> = stores.into_iter().map(|store| store.trim().to_owned()).collect();
         let is_named = !stores.is_empty();
@@ -20,7 +20,7 @@ impl Stores {
     /// Checks one folder or URL of a list.
     ///
     /// # Errors
-    /// A text that says what to do, if it is empty: what was to be its value is likely to be missing.
+    /// Returns a text with advice if the entry is empty, because its value was probably forgotten.
     pub fn parse_place(text: &str) -> Result<String, String> {
         match text.trim() {
             "" => {

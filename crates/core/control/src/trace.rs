@@ -1,12 +1,12 @@
-//! What units of stages did for some seconds, on one clock: what workers and ranks send to the coordinator while a trace is
-//! recorded, and what `spdl-ctl trace` writes to a file.
+//! A trace: what the units of stages did for some seconds, on one clock. Workers and ranks send their parts of it to
+//! the coordinator, and `spdl-ctl trace` writes it to a file.
 
 use serde::{Deserialize, Serialize};
 
 use spdl_types::{BatchId, SessionId, Stage, WorkerId};
 
-/// The name of the stage of a trainer's steps, from a batch to the wait for the next. It has intervals and no statistics, and
-/// so it is not one of [`Stage::KNOWN`].
+/// The name of the stage of a trainer's steps. A step lasts from the arrival of a batch to the wait for the next one.
+/// The stage has intervals and no statistics, so it is not in [`Stage::KNOWN`].
 pub const STEP: &str = "step";
 /// The longest recording, in milliseconds.
 pub const MAX_TRACE_MS: u64 = 60_000;
@@ -24,7 +24,7 @@ pub struct TraceOrder {
     pub trace: u64,
     /// For how much longer to record, in milliseconds.
     pub remaining_ms: u64,
-    /// The most intervals to send, the last ones.
+    /// The most intervals to send; a process that has more sends the last ones.
     pub spans: u32,
 }
 
@@ -76,7 +76,7 @@ pub struct TracePart {
     pub name: String,
     /// By how much its clock may differ from the coordinator's, in microseconds.
     pub accuracy_us: u64,
-    /// The number of intervals that were recorded and are not sent: there was no room.
+    /// The number of intervals that were recorded and are not sent, because there was no room for them.
     pub lost: u64,
     /// The intervals, by stage; at most [`MAX_PART_SPANS`].
     pub stages: Vec<(Stage, Vec<UnitSpan>)>,
@@ -137,7 +137,7 @@ impl ClockOffset {
         Some(Self { offset_us: i128::from(shortest.remote_us) - middle, accuracy_us: took(&shortest).div_ceil(2) })
     }
 
-    /// Converts a time of this process's clock to the other's; 0 for one before that clock began.
+    /// Converts a time of this process's clock to the other clock; returns 0 for a time before the other clock began.
     #[must_use]
     pub fn remote_us(&self, local_us: u64) -> u64 {
         let remote_us = (i128::from(local_us) + self.offset_us).max(0);

@@ -24,9 +24,9 @@ pub(super) struct Membership {
     next_ask_ms: u64,
     heartbeat_ms: u64,
     failures: u32,
-    /// The time since when the coordinator has refused the join for a temporary reason.
+    /// When the coordinator began to refuse the join for a temporary reason.
     refused_since_ms: Option<u64>,
-    /// The time since when the coordinator has not answered, and why.
+    /// When the coordinator stopped answering, and why.
     pub(super) away: Option<(u64, String)>,
 }
 

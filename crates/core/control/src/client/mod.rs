@@ -29,7 +29,7 @@ pub use note::{LinkFailure, SessionNote};
 use receive_window::ExpectedStream;
 pub use wait_reason::WaitReason;
 
-/// What the rank asks for. It does not change during a session.
+/// A rank's request to join, with its settings. It does not change during a session.
 #[derive(Clone, Debug)]
 pub struct JoinRequest {
     /// The job's name.
@@ -103,7 +103,7 @@ impl FromStr for AllowedTransports {
 /// The timeouts and pauses of a session, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// How long no coordinator may answer before the first join fails.
+    /// How long the first join is repeated while no coordinator answers, before it fails.
     pub join_timeout_ms: u64,
     /// How long a home may take to answer an attach. Default 10,000. A higher value leaves a hung home later.
     pub attach_timeout_ms: u64,

@@ -29,7 +29,7 @@ pub enum SessionNote {
         /// For how long the rank asks again.
         retry_for_ms: u64,
     },
-    /// The coordinator did not answer; comes once for a row of failures.
+    /// The coordinator did not answer. Consecutive failures make one note.
     CoordinatorAway {
         /// Why.
         cause: String,
@@ -51,7 +51,7 @@ pub enum SessionNote {
         /// Why.
         cause: String,
     },
-    /// The home does not serve the rank any more; comes once for a row of failures.
+    /// The home no longer serves the rank. Consecutive failures make one note.
     HomeLost {
         /// Its name.
         home: String,

@@ -17,8 +17,9 @@ const MISSED_HEARTBEATS: u64 = 3;
 const SHOWN_MS: u64 = 60_000;
 
 impl CoordinatorCore {
-    /// Finds what limits the ranks of a session that are alive, or were a short while ago, in their order, as far as
-    /// there is a history of some seconds.
+    /// Diagnoses the ranks of a session that have not left, in their order. If the session is over, only those that
+    /// were heard in the last minute; if its run was reset, none. Omits a rank that is alive and has no history of some
+    /// seconds yet.
     pub(super) fn diagnoses(&self, session: &SessionState) -> Vec<Diagnosis> {
         let is_over = session.superseded_by.is_some() || session.is_over(self.now_ms, self.config.liveness_ms);
         let is_shown = |rank: &RankState| {
@@ -30,7 +31,7 @@ impl CoordinatorCore {
         shown.filter_map(|(&number, rank)| self.diagnosis(session, number, rank, &mut windows)).collect()
     }
 
-    /// Answers with what was measured of a rank and its home.
+    /// Returns the reply with the measurements of a rank and its home.
     pub(super) fn measurements(&self, session: SessionId, rank: u32) -> Result<FromCoordinator, Refusal> {
         let Some(found) = self.sessions.get(&session) else { return Err(Refusal::UnknownSession { session }) };
         let state = found.ranks.get(&rank);
@@ -38,7 +39,7 @@ impl CoordinatorCore {
         Ok(FromCoordinator::Measured(diagnosis.map(|diagnosis| Box::new(Measured::from(&diagnosis)))))
     }
 
-    /// Diagnoses one rank. `windows` keeps what was found of the workers.
+    /// Diagnoses one rank. `windows` caches the workers' windows.
     fn diagnosis(
         &self,
         session: &SessionState,

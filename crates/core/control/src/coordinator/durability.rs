@@ -66,7 +66,8 @@ impl Durability {
         {
             return Err(Refusal::Unwritable { cause });
         }
-        // If the same join is repeated before the write is done, it must not count as one that has its place.
+        // If the same join is repeated before the write is done, it must not count as the join of a rank that has its
+        // place.
         self.unkept.extend(newcomer);
         let must_last = newcomer.is_some() || CoordinatorCore::answer_must_last(request, self.is_shared);
         Ok(Terms { must_last, waits: must_last || CoordinatorCore::answer_waits_for_earlier(request), newcomer })

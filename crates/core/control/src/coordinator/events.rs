@@ -1,4 +1,4 @@
-//! The last events of the cluster, for people who look back.
+//! The latest events of the cluster, kept for people to read later.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{ClusterNote, CoordinatorCore, LogLevel};
 
-/// The number of events of a kind that are kept, so that many of one kind push out none of another.
+/// The number of events that are kept of each kind, so that many events of one kind do not displace those of another.
 const KEPT: usize = 200;
 /// The length at which the text of an event is cut, in bytes. All events take 4 MB at most.
 const TEXT_BYTES: usize = 1 << 10;
@@ -18,7 +18,7 @@ const SHOWN: usize = 500;
 pub struct ClusterEvent {
     /// Counts up from 1 while this coordinator leads.
     pub id: u64,
-    /// The coordinator's time, in milliseconds since it leads.
+    /// The coordinator's time, in milliseconds since it began to lead.
     pub at_ms: u64,
     /// What kind of event it is.
     pub kind: &'static str,
@@ -50,7 +50,7 @@ impl Events {
 /// Events in the order in which they happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EventPage {
-    /// The coordinator's time, in milliseconds since it leads.
+    /// The coordinator's time, in milliseconds since it began to lead.
     pub now_ms: u64,
     /// The events.
     pub events: Vec<ClusterEvent>,

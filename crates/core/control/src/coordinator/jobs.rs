@@ -190,12 +190,12 @@ fn column_differences(ours: &[Column], theirs: &[Column]) -> Vec<String> {
     }
     let differing = ours.iter().zip(theirs).filter(|(old, new)| old != new);
     let mut differences: Vec<String> = differing.map(|(old, new)| column_difference(old, new)).collect();
-    // The columns that one call returns differ alike.
+    // Columns that one call of a function returns have the same difference: list it once.
     differences.dedup();
     differences
 }
 
-/// Names a column of a submitted job that differs, or its function, if only the source of that does.
+/// Names a column of a submitted job that differs, or its function if only the function's source differs.
 fn column_difference(ours: &Column, theirs: &Column) -> String {
     let (mut old, mut new) = (ours.clone(), theirs.clone());
     if let (Some(old), Some(new)) = (old.callable_mut(), new.callable_mut()) {

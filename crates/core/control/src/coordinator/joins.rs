@@ -51,7 +51,7 @@ impl CoordinatorCore {
     /// Returns whether a join would open a session or add a rank to one. Such a change must be durable before it is
     /// visible to any peer.
     pub fn adds_rank(&mut self, now_ms: u64, join: &Join) -> bool {
-        // As in the join itself: a session can have ended since the last tick.
+        // Advance the time as the join itself does: a session can have ended since the last tick.
         self.advance(now_ms);
         self.check_join(join).is_ok()
             && matches!(self.join_target(join), Ok(JoinTarget::Open(_) | JoinTarget::NewSession))
@@ -154,8 +154,8 @@ impl CoordinatorCore {
     /// - Ranks of two launches without ids and with the same world join at the same time and cannot be distinguished. One
     ///   of them finds its place taken and is refused or, if it takes over, supersedes the session. That is an error
     ///   for one launch or for both, but never two trainers with the same rank of one session.
-    /// - The coordinator was restarted: no rank is late or dead before it has been silent for that long towards the new
-    ///   process.
+    /// - The coordinator was restarted: a rank counts as late or dead only once it has been silent for that long since
+    ///   the new process started.
     /// - The coordinator lost its state, or the end of it: ranks that continue send the id of their session, and the
     ///   session is opened again where it began. Such ranks never supersede a living session, however their launch was
     ///   started. If their session is older than the run's newest, and is not the one that the newest replaces, it was

@@ -1,11 +1,13 @@
-//! Which workers help which homes: the spare cores of helpers, lent to homes whose ranks wait for CPU. A worker is a helper only if
-//! it was started as one; without any, nothing here does anything.
+//! Decides which workers help which homes: helpers lend their spare cores to homes whose ranks wait for CPU. A worker
+//! is a helper only if it was started as one. Without helpers, nothing here has an effect.
 //!
-//! - Every few seconds the needs of all ranks are added up by home. A home that needs more cores than it has, and whose ranks
-//!   wait for them, gets helpers; it keeps them as long as its ranks wait, and after that those whose cores it needs.
-//! - A helper lends the cores that its own ranks do not need, and nothing while that is not known.
-//! - A home keeps the helpers that it has, before it gets others. Where there are too few cores, each home gets a helper before
-//!   one gets another, those that lack most first.
+//! - Every 5 seconds, the needs of the ranks of each home are added up. A home that needs more cores than it has, and
+//!   whose ranks wait for them, gets helpers. It keeps them while its ranks wait, and later only those whose cores it
+//!   needs.
+//! - A helper lends the cores that its own ranks do not need. While their need is not known, it goes on with the homes
+//!   that it helps and takes no others.
+//! - A home keeps its helpers before it gets others. If there are too few cores, each home gets one helper before any
+//!   home gets a second, and the home that lacks most cores is first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,14 +20,16 @@ use spdl_types::{
 
 use super::{ClusterNote, CoordinatorCore, members::WorkerRecord};
 
-/// Time between two looks at who needs help, in milliseconds.
+/// The time between two choices of helpers, in milliseconds.
 const LOOK_MS: u64 = 5_000;
-/// After this time with a home, in milliseconds, a rank's need is known well enough to lend by: to lend in vain costs little.
+/// The time with a home, in milliseconds, after which a rank's need is known well enough to lend cores. It is short
+/// because cores that are lent in vain cost little.
 const MEASURED_AFTER_MS: u64 = 6_000;
-/// A home gets helpers if it lacks more than this part of its cores, and keeps them as long as it lacks more than the second.
+/// A home gets helpers if it lacks more than the fraction `LENT_FROM` of its cores, and keeps them while it lacks more
+/// than `KEPT_FROM`, which is negative: until it has 15 % to spare.
 const LENT_FROM: f64 = 0.05;
 const KEPT_FROM: f64 = -0.15;
-/// The least cores that are worth a connection.
+/// The smallest number of cores that is worth a connection.
 const LEAST_CORES: f64 = 0.1;
 /// Maximum number of helpers of a home, and of homes that a worker helps.
 const MAX_HELPERS: usize = 16;
@@ -34,7 +38,7 @@ const MAX_HOMES: usize = 4;
 /// The helpers of each home, and when they were chosen.
 #[derive(Clone, Debug, Default)]
 pub struct Lending {
-    /// When they were chosen, by the coordinator's clock; `None` if that was never done.
+    /// When they were last chosen, by the coordinator's clock; `None` before the first choice.
     pub looked_ms: Option<u64>,
     /// The helpers of each home that has some.
     pub helpers: BTreeMap<WorkerId, Vec<WorkerId>>,
@@ -46,18 +50,18 @@ type Helpers = BTreeMap<WorkerId, Vec<WorkerId>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wait {
     Nothing,
-    /// For something else than CPU, or for what helpers do not give fast enough.
+    /// For something other than CPU, or for helpers that are too slow.
     Otherwise,
     Cpu,
 }
 
-/// What a worker has and needs.
+/// The cores that a worker has and needs, and its part in lending.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Load {
     cores: f64,
-    /// The cores that its ranks need; `None` if that is not known of all.
+    /// The cores that its ranks need; `None` if the need of one of them is not known.
     needed: Option<f64>,
-    /// What its ranks wait for, the most telling of all.
+    /// What its ranks wait for: the highest value of any rank.
     wait: Wait,
     /// Whether it may help.
     is_helper: bool,
@@ -151,7 +155,7 @@ impl CoordinatorCore {
     }
 }
 
-/// Chooses the helpers of all homes; `before` are those that they have.
+/// Chooses the helpers of all homes; `before` are their current helpers.
 fn lend(loads: &BTreeMap<WorkerId, Load>, before: &Helpers) -> Helpers {
     let lacks = |id: &WorkerId, load: &Load| {
         let is_helped = before.contains_key(id);
@@ -159,7 +163,8 @@ fn lend(loads: &BTreeMap<WorkerId, Load>, before: &Helpers) -> Helpers {
             return None;
         }
         let Some(needed) = load.needed else {
-            // What was lent stays lent while the need is not known. A rank that got no sample at all needs at least twice the cores.
+            // While its need is not known, a home keeps its helpers. If it has none and a rank waits for CPU without
+            // having got a sample, it needs at least twice its cores.
             let first = (load.wait == Wait::Cpu).then_some(load.cores.max(LEAST_CORES));
             return if is_helped { Some(f64::INFINITY) } else { first };
         };
@@ -181,7 +186,7 @@ fn lend(loads: &BTreeMap<WorkerId, Load>, before: &Helpers) -> Helpers {
     for (home, lacking) in &mut homes {
         for helper in before.get(home).into_iter().flatten() {
             let Some(lender) = lenders.get_mut(helper).filter(|lender| lender.can_go_on()) else { continue };
-            // While its threads wait for helpers, it seems to need no more cores than it got.
+            // While the home's threads wait for helpers, it seems to need no more cores than it got.
             if *lacking > 0.0 || loads[home].wait > Wait::Nothing {
                 *lacking -= lender.take(*lacking);
                 helpers.entry(*home).or_default().push(*helper);
@@ -211,7 +216,7 @@ fn lend(loads: &BTreeMap<WorkerId, Load>, before: &Helpers) -> Helpers {
     }
 }
 
-/// A helper, and what is left of it.
+/// A helper, and the cores that it can still lend.
 struct Lender {
     /// Cores that are not needed and not lent.
     spare: f64,

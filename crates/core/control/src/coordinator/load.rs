@@ -1,8 +1,8 @@
-//! How many ranks each worker is home to, and which peers fall silent when: kept up to date with each event, so that none has
-//! to visit all ranks or all workers.
+//! Counts the ranks of each worker, and knows when each peer would have been silent for too long. Events keep both up
+//! to date, so that a heartbeat does not have to visit all ranks or all workers.
 //!
-//! A rank counts at its home while it is alive. Time alone ends that, so a rank that counts is watched: it is looked at once
-//! its silence would be too long if nothing more was heard of it, and again later if something was.
+//! A rank counts at its home while it is alive. It can die without an event, so a rank that counts is watched: it is
+//! checked when its liveness timeout would end, and checked again later if it was heard meanwhile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,17 +15,17 @@ use spdl_types::{SessionId, WorkerId};
 use super::session::SessionState;
 use super::{ConnectionId, CoordinatorCore, WorkerGone, members::WorkerRecord, session::RankState};
 
-/// Workers by what events name, and when to look at silent peers.
+/// The workers by address and by connection, and when to check for silent peers.
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     /// The worker of each address.
     addresses: BTreeMap<SocketAddr, WorkerId>,
     connections: BTreeSet<(ConnectionId, WorkerId)>,
-    /// Up to then, in milliseconds, no worker has been silent for too long.
+    /// Until this time, in milliseconds, no worker can have been silent for too long.
     workers_until_ms: u64,
-    /// When to look at each rank that counts, or has.
+    /// When to check each rank that counts at a home, or did so at its last check.
     ranks: BTreeSet<(u64, SessionId, u32)>,
-    /// The last time that something changed which could give a rank a better home.
+    /// When something last changed that could give a rank a better home.
     pub(super) changed_ms: u64,
 }
 
@@ -37,7 +37,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Watches a worker that was just heard of; `before` is what was known of it.
+    /// Watches a worker whose heartbeat has just arrived; `before` is its previous record.
     pub(super) fn hear(&mut self, worker: &WorkerRecord, before: Option<&WorkerRecord>, liveness_ms: u64) {
         if let Some(before) = before {
             self.leave(before);
@@ -88,7 +88,7 @@ impl CoordinatorCore {
         }
     }
 
-    /// Counts the ranks of a session no longer, which have no homes now.
+    /// Stops counting the ranks of a session, which have no homes any more.
     pub(super) fn uncount_session(&mut self, session: SessionId) {
         let ranks = self.sessions.get_mut(&session).into_iter().flat_map(|found| found.ranks.values_mut());
         let counted: Vec<WorkerId> = ranks.filter_map(|rank| rank.counted_at.take()).collect();
@@ -102,7 +102,7 @@ impl CoordinatorCore {
         }
     }
 
-    /// Counts ranks that have been silent for too long no longer, and removes such workers.
+    /// Stops counting ranks that have been silent for too long, and removes workers that have been.
     pub(super) fn end_silent(&mut self) {
         while let Some(&(due_ms, session, rank)) =
             self.watch.ranks.first().filter(|(due_ms, ..)| *due_ms <= self.now_ms)
@@ -128,20 +128,20 @@ impl CoordinatorCore {
         self.watch.workers_until_ms = heard_ms.map_or(u64::MAX, |heard_ms| heard_ms + liveness_ms);
     }
 
-    /// Returns whether the last comparison of a rank's home with others still holds: since then nothing has changed that
-    /// could give it a better one, and no worker has become one that ranks move to.
+    /// Returns whether the last comparison of a rank's home with others still holds: since then, nothing has changed
+    /// that could give the rank a better home, and no worker has become old enough for ranks to move to it.
     pub(super) fn is_compared(&self, rank: &RankState) -> bool {
         let is_since = |compared_ms| compared_ms > self.watch.changed_ms + self.config.move_ms;
         rank.unreachable.is_empty() && rank.compared_ms.is_some_and(is_since)
     }
 
-    /// Returns whether the next record of each session has its ranks as they are.
+    /// Returns whether the next record of each session would have the current state of its ranks.
     #[cfg(test)]
     pub(super) fn records_all(&self) -> bool {
         self.sessions.values().all(SessionState::records_all)
     }
 
-    /// Returns for each worker how many ranks count at it, found by visiting all.
+    /// Returns for each worker the number of ranks that count at it, and the number found by visiting all ranks.
     #[cfg(test)]
     pub(super) fn recount(&self) -> Vec<(WorkerId, u32, u32)> {
         let ranks = || self.sessions.values().filter(|session| session.superseded_by.is_none());

@@ -27,7 +27,7 @@ pub(super) struct WorkerRecord {
     /// When its first heartbeat arrived.
     pub(super) joined_ms: u64,
     pub(super) heard_ms: u64,
-    /// The ranks alive that it is home to.
+    /// The number of ranks alive that it is home to.
     pub(super) alive_ranks: u32,
     pub(super) connection: ConnectionId,
     pub(super) ranks: Vec<RankStats>,
@@ -76,7 +76,8 @@ impl CoordinatorCore {
     ) -> Result<FromCoordinator, Refusal> {
         super::limits::check_heartbeat(&heartbeat)?;
         let id = heartbeat.home.worker;
-        // Another worker with this address is an earlier process of it, and dead even if its silence was not noticed yet.
+        // A worker with this address and another id is an earlier process, which is dead even if its silence was not
+        // noticed yet.
         if let Some(before) = self.watch.at(heartbeat.home.quic).filter(|before| *before != id) {
             self.remove_worker(before, WorkerGone::Restarted);
         }
@@ -141,7 +142,7 @@ impl CoordinatorCore {
         })
     }
 
-    /// Returns whether a worker may be a better home than `before` for a rank, which its load does not show.
+    /// Returns whether a worker may have become a better home than it was (`before`) for another reason than its load.
     fn may_attract(&self, before: &WorkerRecord, worker: &WorkerRecord) -> bool {
         let is_same = before.draining == worker.draining
             && before.cores.total_cmp(&worker.cores).is_eq()
@@ -163,7 +164,7 @@ impl CoordinatorCore {
         }
     }
 
-    /// Removes a worker of which nothing is heard any more.
+    /// Removes a worker that is no longer heard.
     pub(super) fn remove_silent_worker(&mut self, id: WorkerId, cause: WorkerGone) {
         if !mutated(Mutation::DeadHome) {
             self.remove_worker(id, cause);
@@ -213,7 +214,7 @@ impl CoordinatorCore {
         let state = self.sessions.get_mut(&session).and_then(|session| session.ranks.get_mut(&rank));
         let state = state.expect("it was found above");
         if !is_compared {
-            // With a worker out of reach, not all were compared.
+            // If a worker was out of reach, not all workers were compared.
             state.compared_ms = Some(now_ms).filter(|_| state.unreachable.is_empty());
         }
         if state.home != choice {
@@ -258,7 +259,7 @@ impl CoordinatorCore {
         rank.unreachable.get(&worker).is_none_or(|until_ms| *until_ms <= self.now_ms)
     }
 
-    /// Lists those of the workers that accept ranks, with the number of ranks alive of each.
+    /// Lists the wanted workers that accept ranks, each with its number of ranks alive.
     fn candidates(&self, is_wanted: impl Fn(WorkerId, &WorkerRecord) -> bool) -> Vec<Candidate<'_>> {
         let is_for_ranks = |worker: &WorkerRecord| !worker.help.is_helper_only || mutated(Mutation::PlaceAtHelper);
         let accepts = |worker: &WorkerRecord| !worker.draining && is_for_ranks(worker);

@@ -1,4 +1,4 @@
-//! What a worker learns about the workers that read the same blocks: the map of homes of its ranks' sessions.
+//! Makes the map from which a worker learns which workers read the same blocks: the homes in its ranks' sessions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,39 +14,39 @@ use super::{
     session::{RankState, SessionState},
 };
 
-/// The homes of a session are listed again at most this often, in milliseconds: the ranks of a launch join one by one.
+/// The least time between two listings of a session's homes, in milliseconds: the ranks of a launch join one by one.
 const REFRESH_MS: u64 = 100;
-/// For so long after a session was opened its workers send heartbeats often, in milliseconds, unless all ranks have homes:
-/// each block that they fetch meanwhile may be fetched twice.
+/// How long after the opening of a session its workers send frequent heartbeats, in milliseconds, unless all its ranks
+/// have homes earlier. A block that they fetch without a complete map may be fetched twice.
 const OPENING_MS: u64 = 5_000;
-/// The least interval of such heartbeats, in milliseconds; it is also as many milliseconds as there are workers.
+/// The least interval of frequent heartbeats, in milliseconds. With more than 50 workers, it is 1 ms for each worker.
 const OPENING_HEARTBEAT_MS: u64 = 50;
 /// The number of earlier sessions of a run whose homes are listed.
 const EARLIER_SESSIONS: usize = 2;
 
-/// What the reply to a worker's heartbeat says because of other workers.
+/// The part of the reply to a worker's heartbeat that depends on other workers.
 pub(super) struct PeerNews {
     /// When to send the next heartbeat.
     pub(super) heartbeat_ms: u64,
-    /// The map, if the worker has another.
+    /// The map, if the worker has another version.
     pub(super) peers: Option<Box<PeerMap>>,
 }
 
-/// The homes of a session's ranks now and before, as they were listed last.
+/// The current and earlier homes of a session's ranks, as they were listed last.
 #[derive(Clone, Debug)]
 pub(super) struct ListedHomes {
-    /// The number of changes of homes that it takes into account.
+    /// The number of changes of homes before the listing.
     changes: u64,
     listed_ms: u64,
     version: u64,
-    /// At first those of now.
+    /// The current homes first, then the earlier ones.
     homes: Vec<Homes>,
     is_complete: bool,
-    /// The map of workers that serve only this session, once it was asked for.
+    /// The map for workers that serve only this session, once it was made.
     map: Option<PeerMap>,
 }
 
-/// For each rank a worker that is alive.
+/// For each rank its worker, if that is alive.
 #[derive(Clone, Debug)]
 struct Homes {
     world: u32,
@@ -55,7 +55,7 @@ struct Homes {
 }
 
 impl CoordinatorCore {
-    /// Returns what to tell a worker that has version `known` of the map.
+    /// Returns the news for a worker that has version `known` of the map.
     pub(super) fn peer_news(&mut self, worker: WorkerId, known: u64) -> PeerNews {
         let served = self.workers[&worker].ranks.iter().map(|rank| rank.session);
         let is_newest = |id: &SessionId| self.sessions.get(id).is_some_and(|session| session.superseded_by.is_none());
@@ -109,7 +109,8 @@ impl CoordinatorCore {
         Homes { world: session.world, global_batch: session.global_batch, workers }
     }
 
-    /// Returns the map for a worker that serves these sessions: that of another such worker, if they serve one session.
+    /// Returns the map for a worker that serves these sessions. Workers that serve the same single session share one
+    /// map.
     fn shared_map(&mut self, version: u64, sessions: &BTreeSet<SessionId>) -> PeerMap {
         let only = sessions.first().filter(|_| sessions.len() == 1);
         let listed = only.and_then(|id| self.sessions.get(id)?.listed_homes.as_ref());
@@ -132,7 +133,7 @@ impl CoordinatorCore {
                 let quic = self.workers.get(&worker)?.home.quic;
                 Some(*numbers.entry(worker).or_insert_with(|| {
                     workers.push(PeerAddress { worker, quic });
-                    // No more than the largest number of workers.
+                    // It fits: there are at most 10,000 workers.
                     (workers.len() - 1) as u16
                 }))
             };

@@ -23,7 +23,7 @@ pub trait Placement: Send {
 
     /// Returns a home that is so much better than `current` that moving the rank is worth the interruption. `current`
     /// is one of the candidates and counts this rank. If ranks follow the advice one after the other, the moves must
-    /// end. With fewer candidates there is no better home than with more.
+    /// end. If there is no better home among some candidates, there is none among fewer.
     fn better(&self, node: &NodeId, current: WorkerId, candidates: &[Candidate<'_>]) -> Option<WorkerId>;
 }
 

@@ -1,10 +1,11 @@
-//! How many cores the ranks of all jobs need: the figure that the number of workers is scaled on.
+//! Computes how many cores the ranks of all jobs need: the figure by which the number of workers is scaled.
 //!
-//! - Nothing is wanted before this coordinator has led for the liveness timeout: until then it has not heard from all.
-//! - A rank counts once its measurements are of the time since it joined, or got its home, and some seconds: before that, it
-//!   waits for its first batch. While one does not count, no fewer cores are wanted.
-//! - The needs of all jobs add up. A worker that drains is not there any more.
-//! - More are wanted at once, and fewer as well: to go down slowly is the task of what starts and stops workers.
+//! - The figure is not known before this coordinator has led for the liveness timeout: until then, it has not heard
+//!   from all workers and ranks.
+//! - A rank counts as measured from 20 seconds after it joined or got its home, when the wait for its first batches is
+//!   no longer in its measurements. While a rank is not measured, the figure asks for no fewer cores.
+//! - The needs of all jobs add up. The cores of a worker that drains do not count.
+//! - The figure rises and falls at once. The autoscaler that starts and stops workers has to scale down slowly.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +13,8 @@ use spdl_insight::{CoreDemand, Diagnosis};
 
 use super::{CoordinatorCore, session::SessionState};
 
-/// After this time with a home, in milliseconds, nothing of a rank's first batches is left in the windows of the
-/// measurements, which are of up to 11 seconds.
+/// The time with a home, in milliseconds, after which a rank's measurements no longer include its first batches: their
+/// windows are up to 11 seconds long.
 const MEASURED_AFTER_MS: u64 = 20_000;
 
 /// How many cores the ranks need, and how many there are.
@@ -21,15 +22,16 @@ const MEASURED_AFTER_MS: u64 = 20_000;
 pub struct ScaleStatus {
     /// How many more cores the ranks need than the workers have; negative if fewer would do, and `None` while it is not known.
     pub wanted_cores: Option<f64>,
-    /// The cores that the workers without a socket should have for that: those that they have, and the wanted ones.
+    /// The cores that the workers without a socket should have in all: `pool_cores` and `wanted_cores` added up, at
+    /// least 0.
     pub wanted_pool_cores: Option<f64>,
-    /// The cores in the budgets of all workers that take ranks.
+    /// The cores in the budgets of all workers that do not drain, those that only help included.
     pub worker_cores: f64,
-    /// Those of workers without a socket for trainers on their node.
+    /// The part of `worker_cores` in workers without a socket for trainers on their node.
     pub pool_cores: f64,
     /// The need of the ranks.
     pub demand: CoreDemand,
-    /// Why so many are wanted, in a sentence.
+    /// The reason for the figure, in a sentence.
     pub reason: String,
 }
 
@@ -49,7 +51,7 @@ impl CoordinatorCore {
         }
     }
 
-    /// Returns what is wanted for this need.
+    /// Returns the figures for this demand.
     pub(super) fn scale(&self, demand: CoreDemand) -> ScaleStatus {
         let there = || self.workers.values().filter(|worker| !worker.draining && worker.cores.is_finite());
         let worker_cores: f64 = there().map(|worker| worker.cores).sum();

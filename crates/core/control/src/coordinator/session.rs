@@ -50,11 +50,11 @@ pub(super) struct SessionState {
     pub(super) opened_ms: u64,
     /// The homes of its ranks, for the workers.
     pub(super) listed_homes: Option<ListedHomes>,
-    /// Up to then, in milliseconds, no rank is late that has not left.
+    /// Until this time, in milliseconds, no rank is late, except for ranks that have left.
     pub(super) punctual_until_ms: Cell<u64>,
     /// The ranks as they were in the last record, in order.
     pub(super) recorded: Vec<Arc<RankRecord>>,
-    /// The ranks that have changed since.
+    /// The ranks that have changed since the last record.
     pub(super) changed: BTreeSet<u32>,
     /// Whether the durable state is older than this one.
     pub(super) dirty: bool,
@@ -84,7 +84,7 @@ pub(super) struct RankState {
     pub(super) last_home: Option<String>,
     /// When a home was last chosen, or the current one last compared with others.
     pub(super) looked_ms: u64,
-    /// When the home was last compared with those of all other workers.
+    /// When the home was last compared with all other workers.
     pub(super) compared_ms: Option<u64>,
     /// When the rank joined, was restored or got another home.
     pub(super) home_since_ms: u64,
@@ -92,13 +92,13 @@ pub(super) struct RankState {
     pub(super) unreachable: BTreeMap<WorkerId, u64>,
     /// Whether the rank was read from the durable state, and no worker has yet reported that it serves the rank.
     pub(super) is_settling: bool,
-    /// The worker at which it counts as one of its ranks that are alive.
+    /// The worker that counts this rank as alive.
     pub(super) counted_at: Option<WorkerId>,
-    /// Whether it is to be looked at once it may have been silent for too long.
+    /// Whether a check is scheduled for when the rank may have been silent for too long.
     pub(super) is_watched: bool,
 }
 
-/// What a rank did in the last seconds.
+/// The progress of a rank in the last seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RankProgress {
     /// Seconds for which this was observed.
@@ -110,7 +110,7 @@ pub(super) struct RankProgress {
 }
 
 impl RankState {
-    /// Returns what the rank did lately, in a job of `samples` samples an epoch; `None` before its second heartbeat.
+    /// Returns the rank's recent progress, in a job of `samples` samples an epoch; `None` before its second heartbeat.
     pub(super) fn progress(&self, samples: u64) -> Option<RankProgress> {
         let (seconds, (position, waited_ms)) = self.recent.before(self.heard_ms)?;
         let taken = self.acknowledged.samples(samples).saturating_sub(position.samples(samples));
@@ -160,7 +160,7 @@ impl RankState {
         }
     }
 
-    /// Takes the rank's home away, and keeps in mind that it was its home.
+    /// Removes the rank's home, and records it as an earlier home.
     pub(super) fn leave_home(&mut self) {
         if let Some(home) = self.home.take() {
             self.homes_before.retain(|before| *before != home);
@@ -281,7 +281,7 @@ impl SessionState {
         }
     }
 
-    /// Returns whether the ranks of the next record are as they are.
+    /// Returns whether the next record would have the current state of the ranks.
     #[cfg(test)]
     pub(super) fn records_all(&self) -> bool {
         let ranks: Vec<RankRecord> = self.ranks.iter().map(|(&rank, state)| state.record(rank)).collect();
@@ -312,7 +312,7 @@ impl SessionState {
         if now_ms <= self.punctual_until_ms.get() {
             return true;
         }
-        // Whatever is heard meanwhile only makes it later.
+        // Heartbeats that arrive meanwhile can only make this time later.
         let heard_ms = self.ranks.values().filter(|rank| !rank.left).map(|rank| rank.heard_ms).min();
         self.punctual_until_ms.set(heard_ms.map_or(now_ms, |heard_ms| heard_ms + liveness_ms / 2));
         now_ms <= self.punctual_until_ms.get()

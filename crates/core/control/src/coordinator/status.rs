@@ -22,10 +22,10 @@ use super::{CoordinatorCore, ScaleStatus, jobs::JobState, session::SessionState}
 
 /// The number of bad samples that are shown per job.
 const SHOWN_BAD_SAMPLES: usize = 20;
-/// The status of more workers has only one window of each, to fit a message.
+/// With more workers, the status shows fewer details of each, so that it fits into a message.
 const DETAILED_WORKERS: usize = 2_000;
 const SHORT_WINDOW_MS: u64 = WINDOWS_MS[1];
-/// Of a session with more ranks, only the limit of each is shown.
+/// In a session with more ranks, the status shows only the limit of each rank.
 const DETAILED_RANKS: usize = 1_000;
 
 /// The status of the cluster. Durations are in milliseconds. Ids and fingerprints are text, because JSON readers differ
@@ -176,13 +176,14 @@ pub struct RankStatus {
     pub heartbeat_age_ms: u64,
 }
 
-/// What limits a rank, of the last seconds.
+/// What limited a rank in the last seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct RankDiagnosis {
     /// `None` if the rank got no sample, and nothing that was measured explains it.
     pub limit: Option<Limit>,
-    /// In a sentence; empty, like `terms`, in a session of so many ranks that the status would be too long.
+    /// The limit in a sentence; empty, like `terms`, in a session of more than 1,000 ranks, whose status would be too
+    /// long.
     pub verdict: String,
     /// The rate in samples per second that each resource allows the rank, the smallest first.
     pub terms: Vec<Term>,

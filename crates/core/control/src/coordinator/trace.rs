@@ -1,5 +1,5 @@
-//! Gathers traces: asks the workers and ranks of a job to record what their units do, and keeps what they send until it is
-//! read. There is at most one trace at a time.
+//! Gathers traces: asks the workers and ranks of a job to record what their units do, and keeps what they send for a
+//! minute after the end of the trace. There is at most one trace at a time.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::{CoordinatorCore, Role, limits, over_limit};
 
 /// How long a trace is kept after its end, in milliseconds.
 const KEPT_MS: u64 = 60_000;
-/// The fewest intervals that each process may send, however many take part.
+/// The number of intervals that each process may send in any case: it limits how many processes take part.
 const MIN_PROCESS_SPANS: u32 = 256;
 
 /// A trace that is recorded or waits to be read.
@@ -55,7 +55,7 @@ impl TraceState {
         }))
     }
 
-    /// Takes in a part, unless it came before.
+    /// Adds a part, unless it has come before.
     fn add(&mut self, part: TracePart) -> Result<(), Refusal> {
         let unexpected = |cause: &str| Refusal::NoTrace { trace: part.trace, cause: cause.to_owned() };
         let sent =
@@ -72,7 +72,7 @@ impl TraceState {
             return Err(over_limit("the number of intervals in a part of a trace", spans, limit));
         }
         *sent = Sent { parts: sent.parts + 1, spans: sent.spans + spans, is_complete: part.is_last };
-        // Parts of nothing take no room.
+        // A part without intervals is not kept, except the last one.
         if spans > 0 || part.is_last {
             self.parts.push(part);
         }
@@ -81,8 +81,8 @@ impl TraceState {
 }
 
 impl CoordinatorCore {
-    /// Begins a trace of the ranks alive of a job and of their homes. While one like it is being recorded, that is the
-    /// answer: the request may have been repeated.
+    /// Begins a trace of the ranks alive of a job and of their homes. Returns a trace of the same job and duration that
+    /// is still being recorded, because the request may have been repeated.
     pub(super) fn start_trace(&mut self, job: &str, duration_ms: u64) -> Result<FromCoordinator, Refusal> {
         self.job_or_failed(job)?;
         let trace = self.last_trace + 1;
@@ -156,7 +156,7 @@ impl CoordinatorCore {
         self.trace_order(TraceSource::Rank { session, rank })
     }
 
-    /// Takes in a part of a trace.
+    /// Adds a part of a trace.
     pub(super) fn add_trace_part(&mut self, role: Role, part: TracePart) -> Result<FromCoordinator, Refusal> {
         if matches!(part.source, TraceSource::Worker(_)) != (role == Role::Worker) {
             return Err(Refusal::Role { role: role.to_string(), request: format!("a trace of {:?}", part.source) });
@@ -178,7 +178,7 @@ impl CoordinatorCore {
         self.trace.as_mut().filter(|state| state.trace == trace).ok_or(Refusal::NoTrace { trace, cause })
     }
 
-    /// Forgets a trace that has ended and was not read for long.
+    /// Forgets a trace a minute after its end.
     pub(super) fn forget_trace(&mut self) {
         let now_ms = self.now_ms;
         self.trace.take_if(|state| now_ms.saturating_sub(state.ends_ms) > KEPT_MS);

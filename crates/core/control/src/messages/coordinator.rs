@@ -57,7 +57,7 @@ pub enum ToCoordinator {
     /// Resets a run: its next launch starts at the beginning, even if it asks to resume. Refused while the run's ranks
     /// are alive.
     ResetRun(RunName),
-    /// Requests what was measured of a rank and its home in the last seconds.
+    /// Requests the measurements of a rank and its home in the last seconds.
     Measurements {
         /// The session.
         session: SessionId,
@@ -95,9 +95,10 @@ pub enum FromCoordinator {
         liveness_ms: u64,
         /// What to record for a trace.
         trace: Option<TraceOrder>,
-        /// Which workers hold which blocks of the runs whose ranks it serves, if its map has another version.
+        /// The map of the workers that hold the blocks of the runs whose ranks it serves, if the worker has another
+        /// version.
         peers: Option<Box<PeerMap>>,
-        /// The workers that decode samples for it, if its list has another version.
+        /// The list of workers that decode samples for it, if the worker has another version.
         helpers: Option<Box<HelperList>>,
     },
     /// The rank takes part in a session.
@@ -135,9 +136,9 @@ pub enum FromCoordinator {
         /// Whether this is the last page.
         is_last: bool,
     },
-    /// What was measured of a rank and its home; `None` while there is no history of some seconds.
+    /// The measurements of a rank and its home; `None` while there is no history of some seconds.
     Measured(Option<Box<Measured>>),
-    /// The time since the coordinator has led, in microseconds.
+    /// The time since the coordinator began to lead, in microseconds.
     Clock(u64),
     /// The state of a trace.
     Trace(Box<TraceProgress>),

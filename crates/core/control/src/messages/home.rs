@@ -21,14 +21,14 @@ pub enum ToHome {
         slots: u32,
         /// The client's process id and host, for the status.
         client: String,
-        /// The number that only this rank's other connections know; without it, the rank has one connection.
+        /// The secret number with which this rank's other connections join; `None` if the rank has one connection.
         join_key: Option<u128>,
     },
     /// The client no longer uses a slot.
     Freed {
         /// The slot.
         slot: u32,
-        /// Whether a device of the client reads the slot by itself: its pages have to stay where they are.
+        /// Whether a device of the client reads the slot directly, so that the slot's pages have to stay in place.
         is_locked: bool,
     },
     /// Asks why there is no batch.

@@ -1,4 +1,4 @@
-//! What a rank tells the coordinator, and the session that it takes part in.
+//! The messages of a rank to the coordinator, and the session that the rank takes part in.
 
 use serde::{Deserialize, Serialize};
 use spdl_insight::Transport;

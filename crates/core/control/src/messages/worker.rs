@@ -1,4 +1,4 @@
-//! What a worker tells the coordinator.
+//! The messages of a worker to the coordinator.
 
 use std::net::SocketAddr;
 

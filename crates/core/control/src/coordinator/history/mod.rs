@@ -1,7 +1,7 @@
-//! How the ranks waited and how the workers' stages spent their time during the last hour, for people who look back.
+//! The history of the last hour for people: how the ranks waited, and how the workers' stages spent their time.
 //!
-//! The memory is bounded: 6 kB for each of 1,000 ranks and 24 kB for each of 250 workers, about 12 MB at most. Of further ranks
-//! and workers there is no history.
+//! The memory is bounded: 6 kB for each of 1,000 ranks and 24 kB for each of 250 workers, about 12 MB at most. Further
+//! ranks and workers have no history.
 
 mod series;
 
@@ -18,7 +18,7 @@ use super::{CoordinatorCore, session::SessionState, status::worker_text};
 const MAX_RANKS: usize = 1_000;
 /// The largest number of workers whose history is kept.
 const MAX_WORKERS: usize = 250;
-/// A rank or worker that was silent for longer makes room for another one.
+/// A rank or worker that was silent for longer, in milliseconds, makes room for another one.
 const IDLE_MS: u64 = 30_000;
 /// The largest number of ranks, and of workers, in an answer.
 pub const SHOWN_SERIES: usize = 64;
@@ -30,11 +30,11 @@ type RankTotals = (u128, u64);
 /// For each stage the time that its units were busy, waited for input, waited for output, and were throttled.
 type StageTimes = [[u64; 4]; STAGES];
 
-/// What a rank did in a step.
+/// The progress of a rank in a step.
 #[derive(Clone, Copy, Debug)]
 struct RankPoint {
     samples_per_s: f32,
-    /// Thousandths of its time.
+    /// The thousandths of the step in which it waited.
     waiting: u16,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct History {
 #[derive(Clone, Debug)]
 struct Room<K, T, P> {
     series: BTreeMap<K, Series<T, P>>,
-    /// Until then nobody needs to look again for a series to replace.
+    /// Until this time, in milliseconds, no series can be idle for long enough to be replaced.
     full_until_ms: u64,
 }
 
@@ -63,7 +63,8 @@ impl<K, T, P> Default for Room<K, T, P> {
 }
 
 impl<K: Ord + Copy, T: Clone, P: Copy> Room<K, T, P> {
-    /// Returns the series of `key`. If there is none yet and no room, one that was idle makes room, or there is none.
+    /// Returns the series of `key`. A new series replaces an idle one if there is no room; returns `None` if no series
+    /// is idle.
     fn of(&mut self, key: K, most: usize, now_ms: u64) -> Option<&mut Series<T, P>> {
         if self.series.len() >= most && !self.series.contains_key(&key) {
             if now_ms < self.full_until_ms {
@@ -114,7 +115,8 @@ fn times(stages: &[StageStats]) -> StageTimes {
     })
 }
 
-/// Returns the hundredths of the time between two totals of a stage that each state took; 0 of a stage without units.
+/// Returns the share of each state in the time between two totals of a stage, in hundredths; 0 for a stage without
+/// units.
 fn shares(before: &[u64; 4], now: &[u64; 4]) -> [u8; 4] {
     let passed: [u64; 4] = std::array::from_fn(|state| now[state].saturating_sub(before[state]));
     let all = passed.iter().sum::<u64>().max(1) as f64;
@@ -137,7 +139,7 @@ pub struct HistoryQuery {
 }
 
 impl HistoryQuery {
-    /// Explains why there is no answer; `None` if there is one.
+    /// Returns why the query has no answer; `None` if it has one.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
         let [fine, coarse] = TIERS.map(|(step_ms, _)| step_ms);
@@ -198,7 +200,7 @@ pub struct StageShares {
 }
 
 impl CoordinatorCore {
-    /// Returns a part of the history. What is not kept is left out.
+    /// Returns a part of the history, without the ranks, workers and steps that are not kept.
     #[must_use]
     pub fn history(&self, query: &HistoryQuery) -> HistoryPage {
         let ranks = query.ranks.iter().take(SHOWN_SERIES).filter_map(|&rank| {
@@ -218,7 +220,7 @@ impl CoordinatorCore {
 }
 
 impl StageShares {
-    /// Returns the shares of the stage at this place of [`Stage::KNOWN`]; `None` if it had no units.
+    /// Returns the shares of the stage with this index in [`Stage::KNOWN`]; `None` if it had no units.
     fn of(stage: usize, points: &[WorkerPoint]) -> Option<Self> {
         if points.iter().all(|point| point[stage] == [0; 4]) {
             return None;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// of seconds.
 pub(super) const TIERS: [(u64, usize); 2] = [(1_000, 300), (10_000, 450)];
 
-/// What a counter's totals `T` did in each step, as a point `P`.
+/// The change of a counter's totals `T` in each step, as a point `P`.
 #[derive(Clone, Debug)]
 pub(super) struct Series<T, P> {
     tiers: [Tier<T, P>; TIERS.len()],
@@ -14,12 +14,12 @@ pub(super) struct Series<T, P> {
     heard_ms: u64,
 }
 
-/// The steps of one length. They have no gaps: totals that come late give the mean of all steps since the last ones.
+/// The steps of one length. They have no gaps: if totals come late, all steps since the last ones get the mean.
 #[derive(Clone, Debug)]
 struct Tier<T, P> {
-    /// The totals that the steps in progress count from, and their time in milliseconds.
+    /// The totals from which the step in progress counts, and their time in milliseconds.
     base: Option<(u64, T)>,
-    /// The number of the step behind the last one that is over. Step `k` begins `k` steps after time zero.
+    /// The number of the first step that is not over. Step `k` begins `k` steps after time zero.
     end: u64,
     points: VecDeque<P>,
 }
@@ -32,7 +32,8 @@ impl<T, P> Default for Series<T, P> {
 }
 
 impl<T: Clone, P: Copy> Series<T, P> {
-    /// Records the totals of `now_ms`. `point` computes what they did since earlier totals, in so many seconds.
+    /// Records the totals of `now_ms`. `point` computes a point from earlier totals, these totals and the seconds
+    /// between.
     pub(super) fn note(&mut self, now_ms: u64, totals: &T, point: impl Fn(&T, &T, f64) -> P) {
         self.heard_ms = now_ms;
         for (tier, (step_ms, kept)) in self.tiers.iter_mut().zip(TIERS) {

@@ -1,4 +1,4 @@
-//! What the status says of the limits of ranks, from the heartbeats of workers and ranks.
+//! The limits of ranks that the status shows, from the heartbeats of workers and ranks.
 
 use crate::{
     coordinator::{
@@ -28,8 +28,8 @@ impl Pair {
         Self { world, worker, taken: 0, waited_ms: 0 }
     }
 
-    /// Lets seconds pass in which the rank waits for this fraction of the time, and the decoding threads work for that
-    /// of theirs and else have no slot.
+    /// Lets seconds pass. The rank waits for the fraction `waiting` of the time. The decoding threads work for the
+    /// fraction `busy` of theirs, and otherwise wait for a slot.
     fn pass(&mut self, seconds: u32, waiting: f64, busy: f64) {
         let ns = |fraction: f64| (4e9 * fraction) as u64;
         for _ in 0..seconds {

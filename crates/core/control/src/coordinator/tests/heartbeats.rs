@@ -194,7 +194,7 @@ fn workers_above_the_limit_are_refused_and_the_others_stay_registered() {
 #[test]
 fn the_status_of_as_many_workers_as_there_may_be_fits_a_message() {
     const MOST_BYTES: usize = 16 << 20;
-    /// The fewest workers of which less is shown.
+    /// The smallest number of workers for which the status shows fewer details.
     const WORKERS: usize = 2_001;
     let stages = |ms: u64| {
         let ns = ms * 1_234_567;

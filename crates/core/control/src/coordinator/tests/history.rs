@@ -1,4 +1,4 @@
-//! What the coordinator keeps of the past for people: the waits of ranks, the times of stages, the events.
+//! The history that the coordinator keeps for people: the waits of ranks, the times of stages, the events.
 
 use crate::{
     coordinator::{

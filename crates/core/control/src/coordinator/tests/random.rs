@@ -41,7 +41,7 @@ fn event() -> impl Strategy<Value = RandomEvent> {
     ]
 }
 
-/// What an outside observer can know: the world and start of each session, and what was acknowledged in it.
+/// The facts that an outside observer can know: the world and start of each session, and what was acknowledged in it.
 #[derive(Default)]
 struct Observer {
     sessions: BTreeMap<u64, (u32, Position)>,

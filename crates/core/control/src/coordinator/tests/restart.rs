@@ -1,4 +1,4 @@
-//! What a coordinator knows after it was killed and restarted.
+//! The state of a coordinator after it was killed and restarted.
 
 use crate::{
     coordinator::{

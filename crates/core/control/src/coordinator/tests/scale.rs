@@ -51,7 +51,7 @@ impl Pipeline {
         self.taken += rate;
         self.waited_ms += 1e3 * (1.0 - rate / self.trainer);
         world.worker(self.worker.clone());
-        // Of all ranks of the session, as each takes the same.
+        // The offset counts the samples of both ranks, each of which takes the same number.
         let offset = (self.taken as u64 * 2).min(9_999);
         let heard = heartbeat(self.session, self.rank, 10 + u64::from(self.rank), offset);
         let epoch = spdl_types::Position::new(self.taken as u64 * 2 / 10_000, self.taken as u64 * 2 % 10_000);
@@ -104,7 +104,8 @@ impl Load {
         }
     }
 
-    /// Passes five seconds, in which helpers report, too; returns the helpers of each worker that has any, and gives it their cores.
+    /// Passes five seconds, in which helpers send heartbeats, too. Gives each worker the cores of its helpers, and
+    /// returns the helpers of each worker that has any.
     fn lend(&mut self, helpers: &[WorkerHeartbeat]) -> Vec<(String, Vec<String>)> {
         for _ in 0..5 {
             helpers.iter().for_each(|helper| drop(self.world.worker(helper.clone())));
