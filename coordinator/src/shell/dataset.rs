@@ -25,7 +25,7 @@ use super::submit_slots::SubmitSlots;
 
 /// The number of large manifests read at one time: each is held in memory while it is checked.
 const LARGE_AT_ONCE: usize = 2;
-/// The largest manifest that is not large, in bytes: that of some 60,000 shards.
+/// The length up to which a manifest is not large, in bytes: some 60,000 shards.
 const SMALL_BYTES: u64 = 16 << 20;
 /// Time limit for reading a manifest, after which the request is refused.
 const MANIFEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -133,7 +133,7 @@ async fn facts(
         read => (None, read),
     };
     let manifest = manifest.map_err(text)?;
-    // The folder of the shards need not be there on this machine, but workers may have to be allowed to read it.
+    // The folder of the shards need not exist on this machine, but it must be in an allowed store if it is elsewhere.
     let shards = store.shards_url(&manifest).map_err(text)?;
     if manifest.base().is_some() {
         limits.stores.admit(&shards).map_err(|problem| format!("`{dataset}` has its shards elsewhere: {problem}"))?;

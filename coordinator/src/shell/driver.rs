@@ -137,7 +137,7 @@ impl Driver {
         self.leads_since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
     }
 
-    /// Reads from the core at the current time, which ages in what is shown refer to.
+    /// Reads from the core at the current time, to which the ages in the result refer.
     fn look<R>(&self, read: impl FnOnce(&CoordinatorCore) -> R) -> R {
         self.act(|core, now_ms| {
             core.handle_tick(now_ms);

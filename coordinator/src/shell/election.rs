@@ -44,7 +44,7 @@ pub(crate) struct LeaseHolder {
     pub(crate) address: Option<String>,
 }
 
-/// The side of a coordinator that takes part in the election.
+/// The part of a coordinator in the election.
 pub(crate) struct Election {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) keys: EtcdKeys,

@@ -18,7 +18,7 @@ use crate::error_text;
 
 /// The interval at which new files, and files that failed, are loaded.
 const RETRY: Duration = Duration::from_secs(5);
-/// What submits the files, in errors.
+/// The submitter of the files, as errors name it.
 const SUBMITTER: &str = "the jobs directory";
 /// The largest number of files of the directory that are loaded.
 const MAX_FILES: usize = 1_000;

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::state::LeaseDeadline;
 
-/// What a standby knows about the leader.
+/// The knowledge of a standby about the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standby {
     /// Another coordinator leads: its name and, if it advertises one, its address.

@@ -86,7 +86,7 @@ pub(crate) const fn request_name(request: &ToCoordinator) -> &'static str {
     }
 }
 
-/// Returns all metrics as text. Values that the status holds are not counted again: they become gauges at each request.
+/// Returns all metrics as text. Values of the status are not counted a second time: each request makes gauges of them.
 pub(crate) fn text(
     status: &Status,
     requests: &Requests,
@@ -125,7 +125,8 @@ pub(crate) fn text(
 
 type Real = Gauge<f64, AtomicU64>;
 
-/// Registers what workers are scaled on. What is not known has no value, so that nothing is scaled.
+/// Registers the figures by which workers are scaled. A figure that is not known has no value, so that nothing is
+/// scaled.
 fn scale(registry: &mut Registry, status: &Status) {
     let help =
         "Cores that the ranks need to not wait for CPU, minus those of the workers; no value while it is not known";
@@ -161,7 +162,7 @@ fn ranks_alive<'s>(status: &'s Status, job: &JobStatus) -> impl Iterator<Item = 
     ranks(status, job).filter(|rank| rank.is_alive)
 }
 
-/// A session with more ranks has no metrics of each, so that the number of series stays bounded.
+/// A session with more ranks has no metrics for each rank, so that the number of series stays bounded.
 const MAX_RANKS: usize = 1_000;
 
 fn per_rank(registry: &mut Registry, status: &Status) {

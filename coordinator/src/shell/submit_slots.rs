@@ -1,5 +1,5 @@
-//! The number of jobs that are being created at one time. Each submitter has some of the slots, so that datasets whose stores are slow
-//! hold up nobody but those who named them.
+//! Limits the number of jobs that are being created at one time. One submitter can have only 4 of the 16 slots, so that
+//! its datasets in slow stores do not hold up other submitters.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -10,14 +10,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const SLOTS: usize = 16;
 /// The number of slots that one submitter can have.
 const SLOTS_OF_ONE: usize = 4;
-/// Time limit for waiting for a slot, after which the request is refused. With the limit for reading a manifest it is less than
-/// `spdl-ctl` waits for an answer.
+/// Time limit for waiting for a slot, after which the request is refused. Together with the limit for reading a
+/// manifest, it is shorter than the wait of `spdl-ctl` for an answer.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The slots.
+/// The slots for creating jobs.
 pub(super) struct SubmitSlots {
     all: Arc<Semaphore>,
-    /// Those of the submitters that have or want any.
+    /// The slots of each submitter that has or wants any.
     of_one: Mutex<HashMap<String, Arc<Semaphore>>>,
     timeout: Duration,
 }
@@ -36,10 +36,10 @@ pub(super) struct SubmitSlot {
 }
 
 impl SubmitSlots {
-    /// Waits for a slot of `submitter`, as errors call it, within a time limit.
+    /// Waits for a slot of `submitter`, its name in errors, within a time limit.
     ///
     /// # Errors
-    /// If there is none in that time: who holds them, and what to do.
+    /// If no slot is free in that time: a text that names the holders and the remedy.
     pub(super) async fn take(&self, submitter: &str) -> Result<SubmitSlot, String> {
         let own = self.of_one(submitter);
         let take = async {
@@ -59,7 +59,7 @@ impl SubmitSlots {
 
     fn of_one(&self, submitter: &str) -> Arc<Semaphore> {
         let mut of_one = self.of_one.lock();
-        // A submitter that has no slot and waits for none is known here alone.
+        // Only this map refers to the slots of a submitter that has no slot and waits for none.
         of_one.retain(|_, slots| Arc::strong_count(slots) > 1);
         let new = || Arc::new(Semaphore::new(SLOTS_OF_ONE));
         of_one.entry(submitter.to_owned()).or_insert_with(new).clone()

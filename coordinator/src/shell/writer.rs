@@ -143,7 +143,8 @@ impl WriteJob {
             Err(error) => {
                 let text = error_text(&error);
                 if matches!(error, StateStoreError::LeadershipLost { .. }) {
-                    // The new leader continues from what was written; the peers concerned report the rest to it.
+                    // The new leader continues from the changes that were written; the peers concerned report the rest
+                    // to it.
                     self.pending.clear();
                     return Err(text);
                 }

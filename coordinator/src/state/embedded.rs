@@ -24,7 +24,7 @@ use spdl_control::coordinator::{Change, Durable};
 const CACHE_BYTES: usize = 8 << 20;
 /// The largest age of the backup while changes are missing from it.
 const BACKUP_PERIOD: Duration = Duration::from_secs(60);
-/// If writing the backup is slow, it is written less often: it takes at most one part in this many of the time.
+/// Writing the backup takes at most one part in this many of the time; if it is slow, it is written less often.
 const BACKUP_SHARE: u32 = 50;
 
 /// The durable state in a file.

@@ -20,7 +20,8 @@ thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What an error says of a file on which the library panicked. The panic's own text, of a line of code, is logged for its authors.
+/// The cause in the error about a file on which the library panicked. The panic's own text is about the library's code,
+/// so it goes into the debug log.
 const INVALID: &str = "its content is invalid";
 
 /// Runs `action` and returns `Err` with the cause if it panics. After that, nothing that `action` changed may be used.

@@ -1,5 +1,5 @@
-//! Who may read the status over HTTP: everyone on this machine while only it can connect, and otherwise those who send
-//! the token.
+//! Decides who may read the status over HTTP: on a loopback address, everyone on this machine; on any other, and
+//! wherever a token is set, only clients that send the token.
 
 use std::{
     fs, io,
@@ -20,12 +20,12 @@ use axum::{
 use spdl_wire::rejections::{RejectionCause, Rejections};
 use subtle::ConstantTimeEq;
 
-/// The shortest token: as text of base64, 96 bits.
+/// The shortest token, in bytes: 96 bits as base64.
 const MIN_TOKEN: usize = 16;
 /// The longest token, in bytes.
 const MAX_TOKEN: usize = 4096;
 
-/// Why it is not settled who may read the status.
+/// The reason why the settings do not determine who may read the status.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum AccessError {
@@ -38,7 +38,7 @@ pub enum AccessError {
 }
 
 impl AccessError {
-    /// Returns what the user can do about it.
+    /// Returns advice on what the user can do about it.
     pub(crate) const fn hint(&self) -> &'static str {
         match self {
             Self::Open { .. } => {
@@ -53,14 +53,14 @@ impl AccessError {
 /// Who may read the status.
 #[derive(Clone)]
 pub(crate) enum Access {
-    /// Everyone who reaches an address that only this machine has.
+    /// Everyone on this machine: the address is a loopback address.
     Local,
     /// Everyone who sends this token.
     Token(Arc<str>),
 }
 
 impl Access {
-    /// Settles who may read what is served at `address`.
+    /// Decides who may read what is served at `address`.
     pub(crate) fn new(address: SocketAddr, token_file: Option<&Path>) -> Result<Self, AccessError> {
         match token_file {
             Some(path) => read_token(path).map(Self::Token),
@@ -94,14 +94,14 @@ fn read_token(path: &Path) -> Result<Arc<str>, AccessError> {
     }
 }
 
-/// Compares in constant time what was sent with `Bearer TOKEN`.
+/// Returns whether a header is `Bearer TOKEN`; compares the token in constant time.
 fn is_token(sent: &[u8], token: &str) -> bool {
     let Some((scheme, sent)) = sent.split_at_checked("Bearer ".len()) else { return false };
     scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(sent.ct_eq(token.as_bytes()))
 }
 
-/// Returns whether the request names this server by an address or as `localhost`. A web page of another site, which made
-/// its own name point to this machine, names it by that.
+/// Returns whether the request names this server by an address or as `localhost`. A web page of another site that made
+/// its own name point to this machine (DNS rebinding) sends that name.
 fn is_addressed_locally(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST) else { return true };
     let Ok(host) = host.to_str() else { return false };

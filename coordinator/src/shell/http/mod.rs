@@ -41,8 +41,8 @@ struct HttpState {
     stopping: Arc<AtomicBool>,
 }
 
-/// Routes the probes and `/metrics`, which everyone may read, the page, which has no data of its own, and `/status`,
-/// `/history` and `/events`, which those may read whom `access` lets in.
+/// Makes the routes. Everyone may read the probes, `/metrics` and the page, which has no data of its own; `access`
+/// decides who may read `/status`, `/history` and `/events`.
 pub(crate) fn router(leadership: Arc<Leadership>, stopping: Arc<AtomicBool>, access: Access) -> Router {
     let check = from_fn_with_state((access, Arc::clone(leadership.rejections())), access::check);
     let data = Router::new()
@@ -67,7 +67,7 @@ async fn with_headers(mut response: Response) -> Response {
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "no-referrer"),
         (CACHE_CONTROL, "no-store"),
-        // The listener cuts old connections; one that is not reused is not cut in the middle of an answer.
+        // The listener cuts old connections. A connection that is not reused is not cut in the middle of an answer.
         (CONNECTION, "close"),
     ];
     for (name, value) in all {
@@ -76,7 +76,7 @@ async fn with_headers(mut response: Response) -> Response {
     response
 }
 
-/// Fails if only a restart helps.
+/// Answers the liveness probe, which fails if only a restart helps.
 async fn healthy(State(shared): State<HttpState>) -> Response {
     match shared.leadership.problem() {
         None => "ok\n".into_response(),
@@ -110,7 +110,7 @@ async fn status(State(shared): State<HttpState>) -> Response {
     json(shared.leadership.status().to_json())
 }
 
-/// What `/history?step_ms=1000&first=0&session=1&ranks=0,1&workers=00000000000000ff` asks for.
+/// The query of `/history?step_ms=1000&first=0&session=1&ranks=0,1&workers=00000000000000ff`.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct HistoryParameters {
@@ -147,7 +147,7 @@ fn list<T>(name: &str, kind: &str, text: &str, read: impl Fn(&str) -> Option<T>)
     parts.map(|part| read(part).ok_or_else(|| format!("`{part}` in `{name}` is no {kind}"))).collect()
 }
 
-/// An answer with the time to which its milliseconds refer. The page recognises another leader by it.
+/// An answer with the time to which its milliseconds refer. It also lets the page recognise another leader.
 #[derive(Serialize)]
 struct Dated<T> {
     /// When this coordinator began to lead, in milliseconds since 1970.
@@ -163,7 +163,7 @@ async fn history(State(shared): State<HttpState>, Query(parameters): Query<Histo
     }
 }
 
-/// What `/events?after=17` asks for.
+/// The query of `/events?after=17`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct EventParameters {
@@ -174,7 +174,7 @@ async fn events(State(shared): State<HttpState>, Query(parameters): Query<EventP
     of_leader(&shared, |driver| -> EventPage { driver.events(parameters.after) })
 }
 
-/// Answers with what the driver of the leader knows; a standby has none.
+/// Answers with a page from the leader's driver. A standby has no driver and answers 503.
 fn of_leader<T: Serialize>(shared: &HttpState, page: impl FnOnce(&Driver) -> T) -> Response {
     let Some(driver) = shared.leadership.driver() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "this coordinator does not lead; `/status` names the leader\n")

@@ -25,10 +25,10 @@ const MAX_OPS: usize = 100;
 const MAX_BYTES: usize = 1 << 20;
 /// Longer values are written in parts of this length.
 pub(super) const PART_BYTES: usize = 512 << 10;
-/// The prefix of the value at the key of a value in parts; JSON never begins so.
+/// The prefix of the value at the key of a value in parts; JSON never begins with it.
 const SPLIT: &str = "split:";
 
-/// What is known of the stored state without a request.
+/// The facts about the stored state that are known without a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownKeys {
     /// The job of each session.

@@ -22,8 +22,8 @@ const NAME: &str = "spdl-coord state import";
 
 impl EtcdState {
     /// Replaces the state by another one, atomically: an interrupted import leaves the old state, except that session
-    /// ids may be skipped. A state that is not empty, or cannot be read, is only replaced if `is_forced`; one that cannot
-    /// be read is deleted first. Session ids continue from the higher of the two. Must be called in a tokio runtime.
+    /// ids may be skipped. A state that is not empty, or cannot be read, is only replaced if `is_forced`; an unreadable
+    /// state is deleted first. Session ids continue from the higher of the two. Must be called in a tokio runtime.
     ///
     /// # Errors
     /// Returns [`StateStoreError::Led`] while a coordinator leads, [`StateStoreError::NotEmpty`], and the errors of

@@ -1,4 +1,4 @@
-//! The durable state in etcd, for coordinators of which one leads.
+//! The durable state in etcd, which several coordinators share; one of them leads.
 //!
 //! Every write is a transaction with two conditions. First, the leader's key is still the one that this coordinator
 //! created, so a former leader writes nothing, however late it comes back. Second, the previous write is still the last

@@ -212,7 +212,7 @@ fn a_write_that_was_given_up_and_is_carried_out_late_comes_over_no_later_one() {
         let changes = [Change::PutSession(session(1, world))];
         state.transactions(&mut state.known.clone(), &changes).concat()
     };
-    // A write that is on its way to etcd and that no task waits for any more.
+    // A write that is on its way to etcd, but for which no task waits any more.
     let unchanged = Unchanged { key: keys.written(), written: state.written.take().unwrap() };
     let (condition, old) = (state.condition.clone(), steps(&mut state, 2));
     state.apply(&[Change::PutSession(session(1, 3))]).unwrap();
