@@ -20,8 +20,8 @@ pub struct Blocking<S: Source> {
 }
 
 impl<S: Source> Blocking<S> {
-    /// Runs `make` to completion and wraps the loader that it returns. The runtime has as many threads: one, unless batches come
-    /// over several connections.
+    /// Runs `make` to completion and wraps the loader that it returns. The runtime has this many threads: one is enough
+    /// unless batches come over several connections.
     ///
     /// # Errors
     /// Returns the error of `make`, or [`ClientError::InsideRuntime`] when called inside an async runtime.
@@ -112,7 +112,7 @@ impl<S: Source> Blocking<S> {
         self.loader.as_ref().expect("there until dropped")
     }
 
-    /// Returns what finds out what limits the rank, for any thread.
+    /// Returns the diagnoser of the rank, for use on any thread.
     #[must_use]
     pub fn diagnoser(&self) -> BlockingDiagnoser {
         let runtime = self.runtime.as_ref().expect("there until dropped").handle().clone();
@@ -142,7 +142,7 @@ impl BlockingDiagnoser {
     }
 }
 
-/// Creates a runtime with so many worker threads.
+/// Creates a runtime with this many worker threads.
 fn runtime(threads: usize) -> Result<Runtime, ClientError> {
     Builder::new_multi_thread()
         .worker_threads(threads.max(1))

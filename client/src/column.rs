@@ -5,8 +5,8 @@ use half::{bf16, f16};
 use spdl_job::layout::{BatchView, ColumnLayout, Place};
 use spdl_types::DType;
 
-/// A type that the elements of a column can have. A column of `bool` has only [bytes](BatchColumn::bytes), 0 or 1: a byte of memory
-/// that is shared with another process is no `bool` of Rust's.
+/// A Rust type for the elements of a column. `bool` is none: memory that is shared with another process can hold bytes
+/// other than 0 and 1, so a column of `bool` is read as [bytes](BatchColumn::bytes).
 pub trait Element: Pod + sealed::Sealed {
     /// The type's name in a job.
     const DTYPE: DType;
@@ -27,7 +27,7 @@ macro_rules! elements {
 elements!(u8 => U8, u16 => U16, u32 => U32, u64 => U64, i8 => I8, i16 => I16, i32 => I32, i64 => I64);
 elements!(f16 => F16, bf16 => Bf16, f32 => F32, f64 => F64);
 
-/// An error of asking a batch for a column.
+/// The error of a request for a column of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -39,8 +39,8 @@ pub enum ColumnError {
 }
 
 /// A column of a batch. A *fixed* column holds samples of one shape, one after the other: `[n, ...shape of a sample]`.
-/// A *ragged* column holds samples that differ in their number of rows, `[rows, ...shape of a row]` one after the other, and the
-/// offsets at which they begin. Of a column of bytes, a row is a byte.
+/// A *ragged* column holds samples with different numbers of rows: `[rows, ...shape of a row]`, with the rows of all
+/// samples one after the other, and the offsets at which the samples begin. In a column of bytes, a row is a byte.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchColumn<'a> {
     batch: BatchView<'a>,

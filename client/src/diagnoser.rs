@@ -9,11 +9,12 @@ use tokio::task::AbortHandle;
 
 use crate::ClientError;
 
-/// What was measured of a rank and of the worker that serves it; `None` while there is no history of some seconds.
+/// A future with the measurements of a rank and of the worker that serves it; `None` while there is no history of some
+/// seconds.
 type Measuring = BoxFuture<'static, Result<Option<Measured>, ClientError>>;
 
-/// Finds out what limits a rank, whatever its loader does meanwhile: the diagnosis of the coordinator or, of a pipeline in
-/// this process, from its own figures. Cheap to clone.
+/// Finds out what limits a rank, also while its loader waits. The measurements come from the coordinator or, for a
+/// pipeline in this process, from the pipeline. Cheap to clone.
 #[derive(Clone)]
 pub struct Diagnoser(Arc<dyn Fn() -> Measuring + Send + Sync>);
 
@@ -24,14 +25,14 @@ impl fmt::Debug for Diagnoser {
 }
 
 impl Default for Diagnoser {
-    /// Creates one that never knows anything.
+    /// Creates a diagnoser without measurements, which always returns `None`.
     fn default() -> Self {
         Self::new(|| async { Ok(None) })
     }
 }
 
 impl Diagnoser {
-    /// Creates one of measurements that `measure` asks for.
+    /// Creates a diagnoser that gets its measurements from `measure`.
     pub fn new<F>(measure: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<Option<Measured>, ClientError>> + Send + 'static,
@@ -48,7 +49,7 @@ impl Diagnoser {
     }
 }
 
-/// A task that ends with its loader.
+/// The task that logs verdicts; it ends when this value is dropped, with its loader.
 #[derive(Debug)]
 pub(crate) struct RunningLog(AbortHandle);
 
@@ -75,7 +76,7 @@ impl RunningLog {
     }
 }
 
-/// Writes one line on what a loader of `job` does.
+/// Returns one line about what a loader of `job` does.
 fn line(job: &str, found: Result<Option<Diagnosis>, ClientError>) -> String {
     match found {
         Ok(Some(found)) => format!("job `{job}`: {:.0} samples/s; {}", found.samples_per_s(), found.verdict()),

@@ -140,9 +140,9 @@ impl<S: Source> Loader<S> {
         }
     }
 
-    /// Goes to a position of the stream, from any other and after the end: for an evaluation that runs again, or a training whose
-    /// next epoch is another one. Drops what was prefetched and starts a new receipt. The other ranks of the session are not
-    /// involved.
+    /// Goes to a position of the stream, from any other and after the end: for an evaluation that runs again, or a
+    /// training that goes to another epoch. Drops what was prefetched and starts a new receipt. The other ranks of the
+    /// session are not involved.
     ///
     /// # Errors
     /// Returns [`ClientError`] when the source cannot start again, which ends the loader, and [`ClientError::Closed`]
@@ -284,7 +284,7 @@ impl<S: Source> Loader<S> {
         self.tally.stats(self.source.serving(), self.source.stages())
     }
 
-    /// Returns what finds out what limits this rank, also while the loader waits for a batch.
+    /// Returns the diagnoser of this rank, which works also while the loader waits for a batch.
     #[must_use]
     pub const fn diagnoser(&self) -> &Diagnoser {
         &self.diagnoser

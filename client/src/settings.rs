@@ -43,7 +43,7 @@ pub struct Settings {
     /// `SPDL_TRANSPORT`: `auto` (default), `local` or `quic`.
     pub transports: AllowedTransports,
     /// `SPDL_SLOTS`: number of batches that can be ready or in use at once. Default 4. A higher value takes more memory
-    /// in the home's slab; at the number of batches that the trainer holds at once, nothing is prefetched.
+    /// in the home's slab; with only as many slots as the trainer holds batches at once, nothing is prefetched.
     pub slots: u32,
     /// `SPDL_TIMEOUT_S`: how long joining, or waiting for a batch, may take, in seconds. Default 300. A higher value
     /// reports a persistent fault later.

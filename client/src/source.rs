@@ -10,7 +10,7 @@ use spdl_types::{Position, StageStats};
 
 use crate::{Batch, ClientError, Diagnoser, WaitClock};
 
-/// What a loader must know of a batch to count it, wherever the batch's bytes are.
+/// The facts about a batch that a loader needs to count it, wherever the batch's bytes are.
 pub trait Delivery: Send + 'static {
     /// Returns the batch's header.
     fn header(&self) -> &Header;
@@ -57,7 +57,7 @@ pub trait Source: Send + 'static {
     /// Waits for the next batch. Dropping the future loses nothing: the next call returns the same batch.
     fn next(&mut self) -> impl Future<Output = Result<SourceEvent<Self::Batch>, Self::Error>> + Send;
 
-    /// Explains in words why there is no batch, naming what it waits for. Answers within a few seconds.
+    /// Explains why there is no batch, and what the source waits for. Answers within a few seconds.
     fn explain(&mut self) -> impl Future<Output = String> + Send;
 
     /// Starts the stream again at `from`, also after its end: the next batch is the one at `from`. Drops what was
@@ -76,7 +76,7 @@ pub trait Source: Send + 'static {
         WaitClock::default()
     }
 
-    /// Returns what finds out what limits the rank. By default it knows nothing.
+    /// Returns the diagnoser of the rank. By default, it has no measurements.
     fn diagnoser(&self) -> Diagnoser {
         Diagnoser::default()
     }

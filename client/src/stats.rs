@@ -31,7 +31,7 @@ pub struct Stats {
     /// Seconds that the trainer has waited in total, for the first batch too. A wait in progress counts with the time
     /// so far, here and in `waited_since_first_s`.
     pub waited_s: f64,
-    /// Seconds of those that it has waited since the first batch.
+    /// The part of `waited_s` since the first batch.
     pub waited_since_first_s: f64,
     /// The median wait for a batch in milliseconds, without the first batch; within 4 %.
     pub wait_ms_p50: f64,
@@ -47,10 +47,10 @@ pub struct Stats {
     pub windows: Vec<LoaderWindow>,
 }
 
-/// What a loader did in a window of time.
+/// The rates of a loader in a window of time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoaderWindow {
-    /// Which of [`WINDOWS_MS`] it is.
+    /// The nominal length of the window: one of [`WINDOWS_MS`].
     pub window_ms: u64,
     /// The actual length of the window: shorter while the loader has not run for longer, and up to a tenth longer.
     pub seconds: f64,
@@ -62,7 +62,7 @@ pub struct LoaderWindow {
     pub bytes_per_s: f64,
     /// The fraction of the time in which the trainer waited for a batch.
     pub waiting: f64,
-    /// What the stages of [`Stats::stages`] did.
+    /// The rates of the stages in [`Stats::stages`].
     pub stages: Vec<StageRate>,
 }
 

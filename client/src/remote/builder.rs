@@ -111,7 +111,7 @@ impl Builder {
         self
     }
 
-    /// Returns how many threads a runtime of its own should have: one for each connection.
+    /// Returns how many threads a runtime for this client alone should have: one for each connection.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.settings.quic.connections_of_rank()

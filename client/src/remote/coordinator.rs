@@ -30,11 +30,11 @@ use crate::{ClientError, WaitClock};
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A request, and who gets the answer.
+/// A request, and the receiver of its answer.
 pub(super) enum Question {
     /// The session's core.
     OfSession(ToCoordinator),
-    /// The trainer, who asks what was measured.
+    /// The trainer, which requests the measurements of its rank.
     OfTrainer(ToCoordinator, oneshot::Sender<Measuring>),
 }
 
@@ -58,8 +58,8 @@ impl Recorded for RankStages {
     }
 }
 
-/// Sends each request that arrives and reports its answer, until the session drops the channel. Between them it sends
-/// what was recorded for a trace.
+/// Sends each request that arrives and reports its answer, until the session drops the channel. Between requests, it
+/// sends what was recorded for a trace.
 pub(super) async fn ask_all(
     endpoint: Endpoint,
     addresses: Addresses,

@@ -24,7 +24,7 @@ use tracing::{Instrument, Span};
 use super::{CLOSE_TIMEOUT, DriverInput, Explanation, Joining, Remote, TrainerMessage, coordinator, link};
 use crate::{Batch, Serving, WaitClock};
 
-/// How long the endpoints may take to send its last packets.
+/// How long the endpoints may take to send the session's last packets.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Owns the core of one session and everything that its effects act on.
@@ -37,7 +37,7 @@ pub(super) struct SessionDriver {
     epoch: Instant,
     endpoints: Arc<[Endpoint]>,
     inputs: mpsc::UnboundedReceiver<DriverInput>,
-    /// For the link tasks. It also keeps `inputs` open.
+    /// The sender for the link tasks. It also keeps `inputs` open.
     to_inputs: mpsc::UnboundedSender<DriverInput>,
     questions: mpsc::UnboundedSender<coordinator::Question>,
     coordinator: JoinHandle<()>,

@@ -65,7 +65,7 @@ impl MessageLimits {
     }
 }
 
-/// Tells the core that the task has ended, in whatever way, even by a panic. The core ignores what it already knows.
+/// Reports to the core that the task has ended, even by a panic. The core ignores a report of what it already knows.
 struct EndReport {
     link: LinkId,
     inputs: UnboundedSender<DriverInput>,

@@ -74,7 +74,7 @@ enum DriverInput {
     Restart(Position),
     /// The trainer asks why there is no batch.
     Explain(oneshot::Sender<Explanation>),
-    /// The trainer asks what was measured of the rank.
+    /// The trainer requests the measurements of the rank.
     Measure(oneshot::Sender<Measuring>),
     /// The trainer closes the session. The answer comes when the coordinator has been notified.
     Close(Option<oneshot::Sender<()>>),
@@ -89,7 +89,7 @@ struct Explanation {
 /// The session that the rank joined and the reason for its start position, or why the rank could not join.
 type Joining = Result<(Box<Session>, StartReason), ClientError>;
 
-/// What was measured of the rank, or why that is not known.
+/// The measurements of the rank, or why they are not known.
 type Measuring = Result<Option<Measured>, ClientError>;
 
 /// A message to the trainer.
@@ -233,7 +233,8 @@ async fn join(builder: Builder, rank: u32, world: u32) -> Result<Client, ClientE
     Ok(Loader::new(remote, Arc::from(session), rank, settings.timeout, started).with_reason(reason))
 }
 
-/// Makes an endpoint for each connection to the home: what arrives at one is taken in by one thread at a time.
+/// Makes an endpoint for each connection to the home, because only one thread at a time processes the packets of an
+/// endpoint.
 fn endpoints(settings: &Settings) -> Result<Arc<[quinn::Endpoint]>, ClientError> {
     let folder = settings.certs.display().to_string();
     let identity = Identity::load(&settings.certs)
@@ -245,7 +246,7 @@ fn endpoints(settings: &Settings) -> Result<Arc<[quinn::Endpoint]>, ClientError>
         .map_err(|error| ClientError::System { action: "open a QUIC endpoint", cause: error.to_string() })
 }
 
-/// Returns the process id and the host, with which a person who reads an error finds this process.
+/// Returns the process id and the host, with which the reader of an error finds this process.
 fn client_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
