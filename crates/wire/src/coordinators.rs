@@ -34,19 +34,19 @@ impl CoordinatorError {
         self.outcomes.iter().map(one).collect::<Vec<_>>().join("; ")
     }
 
-    /// Whether a coordinator answered that is a standby.
+    /// Returns whether a standby coordinator answered.
     #[must_use]
     pub fn is_leaderless(&self) -> bool {
         self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Attempt::Standby(_)))
     }
 
-    /// Whether no process listens at any address, as before the first coordinator has started.
+    /// Returns whether no process listens at any address, as before the first coordinator has started.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         self.outcomes.iter().all(|(_, outcome)| matches!(outcome, Attempt::Failed(QuicError::PortClosed { .. })))
     }
 
-    /// Whether the same request may succeed later.
+    /// Returns whether the same request may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.outcomes.iter().any(|(_, outcome)| match outcome {
@@ -84,7 +84,7 @@ impl CoordinatorClient {
     /// Sends a request to the leader and returns its reply; `timeout` limits one reply. A refusal is a reply, except
     /// for [`Refusal::NotLeader`].
     ///
-    /// [`CoordinatorError`] if every coordinator was asked and no leader answered.
+    /// Returns [`CoordinatorError`] if every coordinator was asked and no leader answered.
     pub async fn ask(
         &mut self,
         question: &ToCoordinator,

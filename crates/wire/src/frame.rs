@@ -91,7 +91,7 @@ pub enum FrameError {
 }
 
 impl FrameError {
-    /// Whether a new connection may succeed.
+    /// Returns whether a new connection may succeed.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Cut { .. } | Self::Io(_))
@@ -211,7 +211,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
 /// Removes the frame at the front of `bytes` and returns its message, once the frame is complete.
 ///
-/// [`FrameError`], as soon as the head is complete.
+/// Returns [`FrameError`] for an invalid head as soon as the head is complete.
 pub fn take_frame<M: Message>(bytes: &mut Vec<u8>) -> Result<Option<M>, FrameError> {
     let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
     let end = HEAD_BYTES + body_bytes::<M>(*head)?;

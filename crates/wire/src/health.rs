@@ -4,7 +4,7 @@ use std::{panic::AssertUnwindSafe, sync::OnceLock};
 
 use futures::FutureExt;
 
-/// Whether a server is healthy. It is not after one of its tasks panicked: what it knows may be wrong since then, and only
+/// Whether a server is healthy. After one of its tasks has panicked it is not, because its state may be wrong and only
 /// a restart helps.
 #[derive(Debug, Default)]
 pub struct Health(OnceLock<String>);

@@ -1,8 +1,8 @@
 //! The protocols between the processes of a cluster.
 //!
-//! What is sent is data of the crates below `core/`: the messages, and batches in one layout, the same in a slot of shared memory and
-//! in the body of a QUIC stream. Here are their [`codec`], QUIC endpoints with mutual TLS, and the local channel over a
-//! Unix socket with a [`slab`] in a sealed memfd. The crates above decide what the messages mean.
+//! The crates below `core/` define the data: the messages, and the layout of batches, which is the same in a slot of
+//! shared memory and in the body of a QUIC stream. Here are the [`codec`], QUIC endpoints with mutual TLS, and the
+//! local channel over a Unix socket with a [`slab`] in a sealed memfd. The crates above decide what the messages mean.
 
 pub mod certs;
 pub mod codec;

@@ -27,8 +27,8 @@ use crate::frame::{self, FrameError, Message};
 
 /// The longest path of a Unix socket that the kernel accepts, without the final zero.
 pub const MAX_PATH_BYTES: usize = 107;
-/// How often, and with which pause, the lock of a socket's folder is tried: it is held for milliseconds, while a worker
-/// starts.
+/// The number of attempts to lock a socket's folder, and the pause between them. A worker that starts holds the lock
+/// for milliseconds.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 /// The most bytes of one read.
@@ -58,7 +58,7 @@ pub enum LocalChannelError {
 }
 
 impl LocalChannelError {
-    /// Whether it may succeed later, or elsewhere.
+    /// Returns whether the same may succeed later, or elsewhere.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
@@ -120,7 +120,7 @@ pub struct LocalListener {
 impl LocalListener {
     /// Listens at `path`, and makes its folder if there is none. Call it in a tokio runtime.
     ///
-    /// [`LocalChannelError::InUse`] if a live process already listens there; others.
+    /// Returns [`LocalChannelError::InUse`] if a live process already listens there, and other errors.
     pub fn bind(path: &Path, allow: Allow) -> Result<Self, LocalChannelError> {
         check_path(path)?;
         let io = |source| LocalChannelError::Io { path: path.to_owned(), source };

@@ -9,7 +9,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Returns the node: `setting` if it is not empty (`SPDL_NODE`), otherwise the kernel's boot id. All processes and
 /// containers of a machine have the same boot id, and no two machines have.
 ///
-/// If there is no setting and the boot id cannot be read.
+/// Returns an error if there is no setting and the boot id cannot be read.
 pub fn this_node(setting: Option<&str>) -> io::Result<NodeId> {
     match setting {
         Some(name) if !name.is_empty() => Ok(NodeId(name.to_owned())),

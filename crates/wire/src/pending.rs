@@ -1,5 +1,6 @@
-//! Connections that are still authenticating: a few at once, so that each is done soon, and more that wait for their turn. All
-//! ranks of a training connect at the same time. A peer that never finishes costs little, and cannot keep other peers out.
+//! Connections that are still authenticating, bounded: a few at once, so that each is done soon, and more in a queue,
+//! because all ranks of a training connect at the same time. A peer that never finishes costs little, and cannot keep
+//! other peers out.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,7 +17,7 @@ use tokio::{
 
 use crate::quic::CONNECT_TIMEOUT;
 
-/// An attempt that takes longer is cancelled when others wait. Most take milliseconds.
+/// An attempt that takes longer is cancelled while others wait. Most take milliseconds.
 const LONG: Duration = Duration::from_secs(1);
 /// The connection attempts that are still authenticating, by peer. Dropping it cancels them.
 pub struct PendingConnections<K> {
@@ -49,7 +50,7 @@ impl<K> fmt::Debug for PendingConnections<K> {
 }
 
 impl<K: Copy + Eq + Hash> PendingConnections<K> {
-    /// Allows `at_once` attempts at once, and as many as `most_waiting` that wait.
+    /// Creates a queue in which `at_once` attempts run at once and at most `most_waiting` wait.
     #[must_use]
     pub fn new(at_once: usize, most_waiting: usize) -> Self {
         Self {
@@ -63,8 +64,8 @@ impl<K: Copy + Eq + Hash> PendingConnections<K> {
         }
     }
 
-    /// Begins an attempt of the peer `who`, or lets it wait. If too many wait, the peer with the most of them loses its oldest.
-    /// Call it in a tokio runtime.
+    /// Begins an attempt of the peer `who`, or lets it wait. If too many wait, the oldest waiting attempt of the peer
+    /// with the most is dropped. Call it in a tokio runtime.
     pub fn admit(&mut self, who: K, attempt: impl Future<Output = ()> + Send + 'static) {
         let of_peer = self.waiting.entry(who).or_default();
         if of_peer.is_empty() {
@@ -80,8 +81,8 @@ impl<K: Copy + Eq + Hash> PendingConnections<K> {
         }
     }
 
-    /// Waits until there is room for an attempt that waits, and begins it; for ever if none waits. Nothing is lost when the
-    /// future is dropped. What is admitted waits until this is called.
+    /// Waits until there is room for a waiting attempt, and begins it. Never returns if none waits. Waiting attempts
+    /// begin only here and in `admit`. Nothing is lost when the future is dropped.
     pub async fn go_on(&mut self) {
         if self.turns.is_empty() {
             std::future::pending::<()>().await;
@@ -94,7 +95,7 @@ impl<K: Copy + Eq + Hash> PendingConnections<K> {
         self.begin();
     }
 
-    /// Begins what there is room for. The peers take turns.
+    /// Begins as many waiting attempts as there is room for. The peers take turns.
     fn begin(&mut self) {
         while self.tasks.try_join_next().is_some() {}
         self.begun.retain(|begun| !begun.task.is_finished());
@@ -116,7 +117,7 @@ impl<K: Copy + Eq + Hash> PendingConnections<K> {
         }
     }
 
-    /// Removes the oldest attempt of a peer from those that wait.
+    /// Removes the oldest waiting attempt of a peer.
     fn take(&mut self, who: K) -> Option<Waiting> {
         let of_peer = self.waiting.get_mut(&who)?;
         let first = of_peer.pop_front();
@@ -131,7 +132,7 @@ impl<K: Copy + Eq + Hash> PendingConnections<K> {
         first
     }
 
-    /// Returns the place of the attempt that makes room first: the oldest of the peer with the most.
+    /// Returns the index of the attempt to cancel first: the oldest of the peer with the most running attempts.
     fn longest(&self) -> Option<usize> {
         let mut counts: HashMap<K, usize> = HashMap::new();
         for begun in &self.begun {
@@ -155,7 +156,7 @@ mod tests {
             self.waiting.values_mut().flatten().for_each(|waiting| waiting.since -= time);
         }
 
-        /// Whether nothing is to be done now.
+        /// Returns whether there is nothing to do now.
         async fn rests(&mut self) -> bool {
             tokio::select! {
                 biased;

@@ -51,7 +51,7 @@ impl<R: Recorded> Tracer<R> {
         Self { recorded, epoch: Instant::now(), running: None, followed: None }
     }
 
-    /// Takes in the order of a reply to a heartbeat. Begins to record if it is a new one.
+    /// Follows the order in a reply to a heartbeat: begins to record if the order is new.
     pub fn follow(&mut self, order: Option<TraceOrder>) {
         let followed = std::mem::replace(&mut self.followed, order.map(|order| order.trace));
         let Some(order) = order.filter(|order| followed != Some(order.trace)) else { return };
@@ -60,7 +60,7 @@ impl<R: Recorded> Tracer<R> {
         self.running = Some((order, Instant::now() + remaining));
     }
 
-    /// Returns when a recording is over and is to be [sent](Self::send).
+    /// Waits until a recording is over and has to be [sent](Self::send).
     pub async fn until_over(&self) {
         match self.running {
             Some((_, ends)) => tokio::time::sleep_until(ends.into()).await,

@@ -29,7 +29,7 @@ pub const CA_VALIDITY: Duration = DAY.saturating_mul(3650);
 pub const LEAF_VALIDITY: Duration = DAY.saturating_mul(365);
 /// Certificates are valid from this long before they are made, for peers whose clocks are behind.
 const CLOCK_SLACK: Duration = Duration::from_secs(3600);
-/// How often, and with which pause, the lock of the directory is tried: making a CA takes milliseconds.
+/// The number of attempts to lock the directory, and the pause between them: making a CA takes milliseconds.
 const LOCK_ATTEMPTS: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// The longest common name that RFC 5280 allows.
@@ -61,7 +61,7 @@ impl ClusterCa {
 
     /// Opens the CA in `dir`.
     ///
-    /// [`CertError::NoCa`], and others if the files are not those of a CA.
+    /// Returns [`CertError::NoCa`] if there is none, and other errors if the files are not those of a CA.
     pub fn open(dir: &Path) -> Result<Self, CertError> {
         let (ca_path, key_path) = (dir.join(CA_FILE), dir.join(CA_KEY_FILE));
         if !ca_path.exists() || !key_path.exists() {
@@ -116,7 +116,7 @@ impl ClusterCa {
     /// Issues a certificate for `name` in `role`. `sans` are further DNS names and addresses by which other tools reach
     /// the process.
     ///
-    /// [`CertError::Issue`] for a name or a SAN that is not allowed in a certificate.
+    /// Returns [`CertError::Issue`] for a name or a SAN that is not allowed in a certificate.
     pub fn issue(&self, role: Role, name: &str, sans: &[String], validity: Duration) -> Result<Issued, CertError> {
         let problem = |problem: String| CertError::Issue { problem };
         let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -142,9 +142,9 @@ impl ClusterCa {
         Ok(Issued { ca_pem: self.ca_pem.clone(), certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
 
-    /// Issues the identity of this process. Endpoints that are made of it renew it by themselves.
+    /// Issues the identity of this process. Endpoints that are made from it renew it by themselves.
     ///
-    /// [`CertError::Issue`] for a name or a SAN that is not allowed in a certificate.
+    /// Returns [`CertError::Issue`] for a name or a SAN that is not allowed in a certificate.
     pub fn identity(&self, role: Role, name: &str, sans: &[String]) -> Result<Identity, CertError> {
         let identity = self.issue(role, name, sans, LEAF_VALIDITY)?.identity()?;
         let subject = Subject { role, name: name.to_owned(), sans: sans.to_vec() };
@@ -173,7 +173,7 @@ impl Issued {
     /// Writes `ca.pem`, `cert.pem` and `key.pem` (readable only by the owner) into `dir`; replaces an older certificate
     /// of the same cluster, which is one whose `ca.pem` has a CA in common.
     ///
-    /// [`CertError::OtherCluster`] if another cluster's CA is there; [`CertError::Io`].
+    /// Returns [`CertError::OtherCluster`] if another cluster's CA is there, or [`CertError::Io`].
     pub fn write(&self, dir: &Path) -> Result<(), CertError> {
         make_dir(dir)?;
         let ca_path = dir.join(CA_FILE);
@@ -190,7 +190,7 @@ impl Issued {
 
     /// Returns the identity directly, without files.
     ///
-    /// [`CertError::Invalid`] if the parts do not belong together.
+    /// Returns [`CertError::Invalid`] if the parts do not belong together.
     pub fn identity(&self) -> Result<Identity, CertError> {
         Identity::from_pem(&self.ca_pem, &self.certificate_pem, &self.key_pem, Path::new("(issued)"))
     }

@@ -40,18 +40,18 @@ pub struct Identity {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
     pub(super) ca_pem: String,
-    /// When the certificate begins and ends to be valid.
+    /// The beginning and the end of the certificate's validity.
     pub(super) validity: [SystemTime; 2],
-    /// Differs where any of the files differs.
+    /// A hash of the files, to notice that one of them has changed.
     pub(super) stamp: u64,
     pub(super) origin: Option<Origin>,
-    /// Known to who has the private key.
+    /// A key for secrets that only holders of the private key share.
     secret: hmac::Key,
 }
 
 impl Identity {
     /// Loads an identity from a directory with `ca.pem`, `cert.pem` and `key.pem`, or Kubernetes' `ca.crt`, `tls.crt`
-    /// and `tls.key`. Endpoints that are made of it take over files that are renewed there.
+    /// and `tls.key`. Endpoints that are made from it take over files that are renewed there.
     ///
     /// # Errors
     /// [`CertError`], naming the file.
@@ -117,13 +117,13 @@ impl Identity {
         &self.secret
     }
 
-    /// Returns the name of the CA that issued the certificate; every cluster has another one.
+    /// Returns the name of the CA that issued the certificate; it differs between clusters.
     #[must_use]
     pub fn ca_name(&self) -> &str {
         &self.ca_name
     }
 
-    /// Returns when the certificate ends to be valid.
+    /// Returns when the certificate expires.
     #[must_use]
     pub const fn valid_until(&self) -> SystemTime {
         self.validity[1]
@@ -153,7 +153,8 @@ impl Configs {
         Ok(roots)
     }
 
-    /// Neither side resumes TLS sessions, so every connection presents its certificate.
+    /// Makes the client's TLS configuration. Neither side resumes TLS sessions, so every connection presents its
+    /// certificate.
     fn client(&self) -> Result<ClientConfig, rustls::Error> {
         let mut config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -202,7 +203,7 @@ pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Result<(Role, String
 }
 
 /// Checks what can be checked before a peer does: that this CA issued the certificate, and that it is valid now.
-/// Returns the CA's name, and when the certificate begins and ends to be valid.
+/// Returns the CA's name, and the beginning and the end of the certificate's validity.
 fn check_issuer(
     leaf: &CertificateDer<'_>,
     authorities: &[CertificateDer<'_>],

@@ -19,12 +19,12 @@ pub(super) enum Origin {
     Ca {
         /// The directory.
         dir: PathBuf,
-        /// For whom the certificates are.
+        /// The subject of the certificates.
         subject: Subject,
     },
 }
 
-/// Whom a certificate is for.
+/// The subject of a certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     pub(super) role: Role,
@@ -32,7 +32,7 @@ pub(super) struct Subject {
     pub(super) sans: Vec<String>,
 }
 
-/// Returns a number that differs where any of the texts differs.
+/// Returns a hash of the texts, which changes if any of them does.
 pub(super) fn stamp(texts: [&str; 3]) -> u64 {
     let mut hasher = DefaultHasher::new();
     texts.hash(&mut hasher);
@@ -40,9 +40,9 @@ pub(super) fn stamp(texts: [&str; 3]) -> u64 {
 }
 
 impl Identity {
-    /// Returns the identity that the process has now, if its files have changed since this one was loaded. A process that
-    /// issues its own certificates does so anew when the CA has changed, or when two thirds of their time are over, or have not
-    /// begun because the clock was set back.
+    /// Returns the process's new identity, if its files have changed since this one was loaded. A process that issues
+    /// its own certificates issues a new one when the CA has changed, when two thirds of the validity are over, or when
+    /// the validity has not begun because the clock was set back.
     ///
     /// # Errors
     /// [`CertError`]: the files cannot be used, perhaps because they are being written.
@@ -75,7 +75,7 @@ impl Identity {
         self.origin.is_some()
     }
 
-    /// Returns whether two thirds of the certificate's time are over, or none of it has begun.
+    /// Returns whether two thirds of the certificate's validity are over, or it has not begun.
     fn is_due(&self, now: SystemTime) -> bool {
         let [from, until] = self.validity;
         let Ok(whole) = until.duration_since(from) else { return true };

@@ -96,7 +96,7 @@ pub async fn attach_local(
         let stream = local::connect(path, &Allow::default()).await?;
         let (read, write) = stream.into_split();
         let mut out = FrameWriter::new(Outbound::Local(write));
-        // A home that refused this client has closed its side by then, and the reason can be read.
+        // If the home has refused this client and closed its side, this fails, and the reason can still be read below.
         let _ = out.send(&request.into_message(None)).await;
         let mut bytes = Vec::new();
         let (message, fd) = local::receive_with_fd(read.as_ref(), &mut bytes).await.map_err(|error| match error {
@@ -119,8 +119,8 @@ pub async fn attach_local(
     within(timeout, rank, opening).await
 }
 
-/// Attaches over QUIC connections to a home: the first carries messages, and all of them batches. When one is lost, all are
-/// closed, and the channel is lost.
+/// Attaches to a home over QUIC connections: the first carries messages, and all of them carry batches. If one is lost,
+/// all are closed, and the channel ends.
 ///
 /// # Errors
 /// [`ChannelError`].
@@ -211,9 +211,9 @@ pub struct ClientSender {
 impl ClientSender {
     /// Frees a slot. The message stays queued if the future is dropped.
     ///
-    /// [`ChannelError`] if the home is gone.
+    /// Returns [`ChannelError`] if the home is gone.
     ///
-    /// If the slot was not received, or a [`SlotRef`](crate::slab::SlotRef) of it still exists.
+    /// Panics if the slot was not received, or a [`SlotRef`](crate::slab::SlotRef) of it still exists.
     pub async fn free(&mut self, slot: u32) -> Result<(), ChannelError> {
         let is_locked = self.slab.is_locked(slot);
         assert!(self.slab.release(slot), "slot {slot} is freed once, after its last reader");
@@ -268,7 +268,7 @@ impl Arrivals {
         Self { connections: connections.to_vec(), arrived, is_over: false, _tasks: tasks }
     }
 
-    /// Returns how the connections ended: where several did, as the one ended that was not closed here.
+    /// Returns how the connections ended. If several have, prefers a reason that did not come from this side.
     fn end(&self) -> ChannelError {
         let ends = || self.connections.iter().filter_map(|one| Some((one.close_reason()?, one.remote_address())));
         let first =
@@ -349,7 +349,7 @@ impl ClientReceiver {
     /// Returns the next message. `Filled` messages come in order of `sequence`, and their slots can be read then; `End`
     /// comes after the last. Nothing is lost when the future is dropped.
     ///
-    /// [`ChannelError`] if the home is gone or breaks the protocol.
+    /// Returns [`ChannelError`] if the home is gone or breaks the protocol.
     pub async fn recv(&mut self) -> Result<FromHome, ChannelError> {
         loop {
             if let Some(event) = self.early.remove(&self.next) {

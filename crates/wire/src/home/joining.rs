@@ -1,4 +1,4 @@
-//! Connections that join a rank which has attached over another one.
+//! Further connections of a rank that has attached over its first one.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -25,7 +25,7 @@ impl Joins {
         Ok(Joined { key, joins: self.clone(), joined, connections: Vec::new() })
     }
 
-    /// Adds a connection to the rank with this key. Returns whether there is one, and it has room.
+    /// Adds a connection to the rank with this key. Returns false if there is no such rank, or it has no room.
     pub(super) fn join(&self, key: u128, connection: Connection) -> bool {
         self.0.lock().get(&key).is_some_and(|rank| rank.try_send(connection).is_ok())
     }
@@ -45,7 +45,7 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// Returns those that have joined so far.
+    /// Returns the connections that have joined so far.
     pub(super) fn connections(&mut self) -> &[Connection] {
         while self.connections.len() + 1 < MAX_CONNECTIONS
             && let Ok(connection) = self.joined.try_recv()

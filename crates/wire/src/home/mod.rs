@@ -63,7 +63,7 @@ pub enum ChannelError {
 }
 
 impl ChannelError {
-    /// Whether the same home may succeed later, or another one now.
+    /// Returns whether the same home may succeed later, or another one now.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
@@ -134,9 +134,9 @@ fn close_all(connections: &[quinn::Connection], close: Close, reason: &str) {
     }
 }
 
-/// Explains the end of a control channel: by the connection's own reason if there is one. On the local channel the
-/// other process has closed its end: a writer gets a broken pipe, and a reader gets the end of the stream or, if the
-/// other process had not read everything that it was sent, a reset.
+/// Returns why a control channel ended: the connection's own reason if there is one. On the local channel the other
+/// process has closed its end: a writer gets a broken pipe, and a reader gets the end of the stream or, if the other
+/// process had not read everything that it was sent, a reset.
 fn ended(error: FrameError, connection: Option<&quinn::Connection>) -> ChannelError {
     let Some(connection) = connection else {
         return match &error {

@@ -44,7 +44,7 @@ impl ReceivedSlots {
         .await
     }
 
-    /// Notes that a slot holds a batch of `bytes` that was there at once.
+    /// Notes that a slot holds a batch of `bytes` that took no time to arrive.
     pub(super) fn hold(&self, bytes: u64) {
         self.stage.item(Duration::ZERO, bytes);
         self.change(|counts| counts.held += 1);

@@ -33,10 +33,10 @@ use crate::{
 
 /// The roles that may attach.
 const CLIENTS: [Role; 2] = [Role::Client, Role::Admin];
-/// Those, and workers, which ask for blocks.
+/// The roles that may attach, and workers, which request blocks.
 const CLIENTS_AND_WORKERS: [Role; 3] = [Role::Worker, Role::Client, Role::Admin];
-/// The most connections that attach at once, and the most that wait for it: over QUIC, and over the socket, where each takes a
-/// descriptor.
+/// The most connections that attach at once, and the most that wait to attach: over QUIC, and over the socket, where
+/// each takes a descriptor.
 const AT_ONCE: usize = 64;
 const MAX_PENDING: usize = 1024;
 const MAX_PENDING_LOCAL: usize = 64;
@@ -58,7 +58,8 @@ impl HomeListener {
         Self::start_with(local, quic, None)
     }
 
-    /// Does the same as [`start`](Self::start), and accepts workers, too, whose connections it returns.
+    /// Starts listening as [`start`](Self::start) does, and also accepts workers; returns the channel of their
+    /// connections.
     #[must_use]
     pub fn start_with_peers(
         local: Option<LocalListener>,
@@ -99,7 +100,7 @@ impl HomeListener {
     }
 }
 
-/// Where the first messages of clients go.
+/// The destinations of clients' first messages.
 #[derive(Clone)]
 struct Arrivals {
     requests: mpsc::Sender<AttachRequest>,
@@ -303,7 +304,7 @@ impl AttachRequest {
 
     /// Replies with a slab from [`AttachRequest::new_slab`], whose slots are all free.
     ///
-    /// [`ChannelError`] if the client is gone.
+    /// Returns [`ChannelError`] if the client is gone.
     pub async fn attached(self, slab: &Slab) -> Result<(HomeSender, HomeReceiver), ChannelError> {
         let Control { frames, mut out, connection, .. } = self.control;
         let message = FromHome::Attached { slots: slab.slots(), slot_stride: slab.slot_stride() as u64 };
@@ -351,13 +352,14 @@ pub struct HomeSender {
 }
 
 impl HomeSender {
-    /// Delivers a published slot. Over QUIC, returns when a connection has taken the batch, each one in turn; a client that
-    /// does not read delays it. Call it with consecutive sequence numbers.
+    /// Delivers a published slot. Over QUIC, the rank's connections take batches in turn, and this returns when the
+    /// connection has taken the whole batch; a client that does not read delays it. Call it with consecutive sequence
+    /// numbers.
     ///
     /// # Errors
     /// [`ChannelError`] when the client is gone.
     ///
-    /// If the slot is not published.
+    /// Panics over QUIC if the slot is not published.
     pub async fn deliver(&mut self, sequence: u64, slot: u32, used_bytes: u64) -> Result<(), ChannelError> {
         let (returned, is_returned) = oneshot::channel();
         self.loans.lock().insert(slot, is_returned);
@@ -373,7 +375,7 @@ impl HomeSender {
         let in_turn = if turn == 0 { connection } else { &others[turn - 1] };
         let sent = quic::send_batch(in_turn, sequence, batch, used_bytes, returned).await;
         if sent.is_err() {
-            // The client cannot know yet which batch does not come.
+            // The client cannot know yet that this batch does not come, so the connection is closed.
             Close::Done.close(connection, "a connection of the rank has ended");
         }
         Ok(sent?)
@@ -424,7 +426,7 @@ impl HomeReceiver {
     /// Returns the next message; `None` if the client closed the channel cleanly. After `Freed` the slot is free in the
     /// slab. Nothing is lost when the future is dropped.
     ///
-    /// [`ChannelError`] if the client is gone, or frees a slot that it was not given.
+    /// Returns [`ChannelError`] if the client is gone, or frees a slot that it was not given.
     pub async fn recv(&mut self) -> Result<Option<ToHome>, ChannelError> {
         if self.returning.is_none() {
             match self.frames.next::<ToHome>().await {
@@ -432,7 +434,8 @@ impl HomeReceiver {
                     let loan = self.loans.lock().remove(&slot);
                     match loan {
                         Some(loan) => {
-                            // Before the slot is free and its pages can go. Over QUIC the client has locked a slot of its own.
+                            // Lock the slot before it is free and its pages can go. Over QUIC, the client has locked a
+                            // slot of its own slab.
                             if is_locked && self.connection.is_none() {
                                 self.slab.lock(slot);
                             }

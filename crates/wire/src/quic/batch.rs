@@ -15,7 +15,7 @@ use spdl_control::messages::FromHome;
 struct Lent {
     slot: SlotRef,
     used_bytes: usize,
-    /// Dropped after the slot, which notifies the receiver.
+    /// Dropped after the slot; the drop notifies the receiver.
     _returned: oneshot::Sender<()>,
 }
 
@@ -31,7 +31,7 @@ impl AsRef<[u8]> for Lent {
 /// # Errors
 /// [`QuicError`].
 ///
-/// If `used_bytes` is more than a slot.
+/// Panics if `used_bytes` is more than a slot.
 pub async fn send_batch(
     connection: &Connection,
     sequence: u64,
@@ -58,8 +58,8 @@ pub async fn send_batch(
 /// Receives a batch into the slot of `slab` that it names, which must be free, and publishes the slot. The slot keeps no
 /// more memory than such a batch needs. Returns the batch's sequence number, slot and length.
 ///
-/// [`QuicError::Protocol`] if the peer fills a slot that is not free, or sends more than a slot holds; others if the
-/// stream ends.
+/// Returns [`QuicError::Protocol`] if the peer fills a slot that is not free, or sends more than a slot holds, and
+/// other errors if the stream ends.
 pub async fn receive_batch(
     stream: &mut RecvStream,
     slab: &Slab,

@@ -1,4 +1,5 @@
-//! The TLS of an endpoint, which follows the certificate of its process: connections that begin later use the one of then.
+//! The TLS of an endpoint, which follows the renewals of its process's certificate: each connection uses the
+//! certificate that is current when it begins.
 
 use std::{
     sync::{Arc, Weak},
@@ -19,13 +20,13 @@ use crate::certs::{CertError, Identity};
 
 /// How often a process looks whether its certificate was renewed.
 const RENEWAL_PERIOD: Duration = Duration::from_secs(5);
-/// A certificate that is not renewed this long before its end is worth a warning.
+/// The time before a certificate expires at which a warning is logged if it was not renewed.
 const LATE: Duration = Duration::from_secs(24 * 3600);
 
 /// The TLS of an endpoint.
 pub(super) struct Tls(RwLock<Configs>);
 
-/// What connections that begin now use.
+/// The configurations for connections that begin now.
 struct Configs {
     client: Arc<QuicClientConfig>,
     server: Arc<QuicServerConfig>,
@@ -40,7 +41,7 @@ impl Configs {
 }
 
 impl Tls {
-    /// Makes the TLS of an endpoint. Until the endpoint is gone, a task of this runtime takes over what is renewed.
+    /// Makes the TLS of an endpoint. A task of this runtime takes over renewed certificates until the endpoint is gone.
     pub(super) fn of(identity: &Identity) -> Arc<Self> {
         let tls = Arc::new(Self(RwLock::new(Configs::of(identity))));
         if identity.is_renewable() {
@@ -80,7 +81,7 @@ impl crypto::ServerConfig for Tls {
     }
 }
 
-/// Takes over the renewed certificates of a process until the endpoint is gone. What is wrong with one is logged once.
+/// Takes over the renewed certificates of a process until the endpoint is gone. Logs each problem with one once.
 async fn renew(tls: Weak<Tls>, mut identity: Identity) {
     let (mut reported, mut is_late) = (None, false);
     loop {
@@ -125,7 +126,7 @@ fn left(identity: &Identity) -> Duration {
     identity.valid_until().duration_since(SystemTime::now()).unwrap_or_default()
 }
 
-/// Reads what is there now, on a thread that may wait for files.
+/// Reads the current files, on a thread that may wait for them.
 async fn read_renewed(identity: Identity) -> (Identity, Result<Option<Identity>, CertError>) {
     let read = tokio::task::spawn_blocking(move || {
         let renewed = identity.renewed();

@@ -102,7 +102,7 @@ mod alert {
 const CRYPTO_ERRORS: u64 = 0x100;
 
 impl QuicError {
-    /// Whether it may succeed later, or elsewhere.
+    /// Returns whether the same may succeed later, or elsewhere.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {

@@ -62,11 +62,11 @@ impl Message for Welcome {
     const MAX_BYTES: usize = 64;
 }
 
-/// Makes an endpoint that accepts connections, and that can [`connect`] as well. Connections that begin after the identity's
-/// files were renewed use them.
+/// Makes an endpoint that accepts connections and can also [`connect`]. Connections that begin after the identity's
+/// files were renewed use the new files. Call it in a tokio runtime.
 ///
 /// # Errors
-/// [`QuicError::Bind`]. Call it in a tokio runtime.
+/// [`QuicError::Bind`].
 pub fn server_endpoint(
     listen: SocketAddr,
     identity: &Identity,
@@ -78,10 +78,11 @@ pub fn server_endpoint(
     endpoint(listen, identity, Some(config), tls, settings)
 }
 
-/// Makes an endpoint that only connects. Connections that begin after the identity's files were renewed use them.
+/// Makes an endpoint that only connects. Connections that begin after the identity's files were renewed use the new
+/// files. Call it in a tokio runtime.
 ///
 /// # Errors
-/// [`QuicError::Bind`]. Call it in a tokio runtime.
+/// [`QuicError::Bind`].
 pub fn client_endpoint(identity: &Identity, settings: &QuicSettings) -> Result<Endpoint, QuicError> {
     let tls = Tls::of(identity);
     let any = |ip: IpAddr| endpoint(SocketAddr::new(ip, 0), identity, None, Arc::clone(&tls), settings);
@@ -119,8 +120,8 @@ fn endpoint(
 /// Connects to `address`, where a process of our cluster with this role must reply, and waits until it has accepted
 /// this client.
 ///
-/// [`QuicError`]: no process there, another cluster, another role, or the peer's own reason. If the host reports that
-/// the port is closed, the error comes at once.
+/// Returns [`QuicError`] if no process answers, if the process is of another cluster or role, or if it refuses with a
+/// reason. If the host reports that the port is closed, the error comes at once.
 pub async fn connect(
     endpoint: &Endpoint,
     address: SocketAddr,
@@ -159,7 +160,7 @@ pub async fn connect(
 
 /// Connects to `host:port`; tries every address that the name resolves to.
 ///
-/// As for [`connect`], from the last address; [`QuicError::Resolve`].
+/// Returns the error of [`connect`] for the last address, or [`QuicError::Resolve`].
 pub async fn connect_host(
     endpoint: &Endpoint,
     host_port: &str,
@@ -210,7 +211,7 @@ pub async fn handshake(
 
 /// Reads the peer's identity from its certificate, which TLS has already verified.
 ///
-/// [`QuicError::Certificate`] if it contains no role.
+/// Returns [`QuicError::Certificate`] if it contains no role.
 pub fn peer(connection: &Connection) -> Result<Peer, QuicError> {
     let address = connection.remote_address();
     let problem = |problem: String| QuicError::Certificate { address, problem };

@@ -1,4 +1,5 @@
-//! Requests between workers: each on its own stream, a message and then its bytes, answered by messages and then the bytes.
+//! Requests between workers, each on its own stream: a message and its bytes, then in reply one or more messages and
+//! the bytes that follow the last of them.
 
 use std::{io, sync::Arc};
 
@@ -24,7 +25,7 @@ pub async fn request_peer(
     let (mut send, receive) = connection.open_bi().await.map_err(|error| QuicError::of(error, address))?;
     match write_all(&mut send, request, bytes).await {
         Ok(()) => {}
-        // It needs no more bytes to answer.
+        // The peer needs no more of the bytes to answer.
         Err(FrameError::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => {}
         Err(error) => return Err(explain(error, connection)),
     }

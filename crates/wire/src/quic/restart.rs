@@ -1,6 +1,6 @@
-//! What a server shares with the one before it on the same port, so that a process that was killed and started again at
-//! once ends the connections of its predecessor at their next packet, and not after the idle timeout: RFC 9000, section
-//! 10.3, stateless resets.
+//! Stateless resets (RFC 9000, section 10.3) after a restart: a server shares keys with its predecessor on the same
+//! port. If a process is killed and started again at once, the connections of its predecessor end at their next packet,
+//! and not after the idle timeout.
 
 use std::{fs, net::SocketAddr, sync::Arc};
 
@@ -12,9 +12,9 @@ use crate::{certs::Identity, node};
 
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
-/// Makes the endpoint end the connections of servers that had the same private key, address and host name in this run of the
-/// machine. Other servers share nothing with it, even if they have the same certificate: who could have a packet of one
-/// answered by the other would learn how to end its connections (RFC 9000, section 21.11).
+/// Makes the endpoint end the connections of servers that had the same private key, address and host name since the
+/// machine booted. Other servers share no keys with it, even if they have the same certificate: an attacker who could
+/// have a packet of one answered by the other would learn how to end its connections (RFC 9000, section 21.11).
 pub(super) fn share_with_predecessors(config: &mut EndpointConfig, identity: &Identity, address: SocketAddr) {
     let (Ok(node), Ok(host)) = (node::this_node(None), fs::read_to_string(HOST_NAME)) else { return };
     let derive = |purpose: &str| {

@@ -13,16 +13,17 @@ use spdl_types::size::parse_bytes;
 
 /// The most batches that a home may have in flight to a client, each on its own stream.
 const MAX_BATCHES: u64 = 512;
-/// The most requests that a client may have open at a server that gets requests only. It has one or two at a time. The memory for
-/// each, 450 bytes, is not given back while the connection lasts.
+/// The most requests that a client may have open at a server that gets only requests. A client has one or two at a
+/// time. A connection keeps the memory for each, 450 bytes, until it ends.
 const OPEN_REQUESTS: u32 = 4;
-/// The connections that a server that gets requests only lets wait for their handshakes.
+/// The number of connections that may wait for their handshakes at a server that gets only requests.
 const LAUNCHED: usize = 16_384;
 /// The largest UDP payload of a frame of 1,500 bytes, with IPv6.
 const ETHERNET_PAYLOAD_BYTES: u16 = 1452;
-/// After bursts were lost, the largest payload is taken to no longer pass, and packets are as small as any path carries.
-/// Nearly always a buffer was full, so what passes is found out again after this time, and not after a minute: small packets
-/// cost several times the CPU. Probes of a path that really drops large packets are lost, and then nothing changes.
+/// The pause before larger packets are tried again after lost bursts. Quinn takes lost bursts as a sign that large
+/// packets no longer pass, and sends the smallest ones, which cost several times the CPU. Nearly always only a buffer
+/// was full, so the pause is a second instead of Quinn's minute. If the path really drops large packets, the probes are
+/// lost and nothing changes.
 const PAYLOAD_COOLDOWN: Duration = Duration::from_secs(1);
 /// The most bytes that a server buffers for connections that it has not accepted yet: for one connection, and for all.
 const HANDSHAKE_BYTES: u64 = 64 << 10;
@@ -45,9 +46,8 @@ pub struct QuicSettings {
     /// The most bytes in flight in one connection, each direction. Default 64 MiB. Raised: more memory when a reader
     /// stops.
     pub connection_window_bytes: u64,
-    /// The most bytes that a client may send to a server beyond those that the server has read, in all streams of a
-    /// connection. Default 256 KiB: requests are short. Raised: a client that sends and is not read can take more
-    /// memory.
+    /// The most bytes of a client that a server has not read yet, in all streams of a connection. Default 256 KiB:
+    /// requests are short. Raised: a client that sends and is not read can take more memory.
     pub request_window_bytes: u64,
     /// The bytes sent before the first acknowledgement. Default 256 KiB. Raised: a burst that a slow path may drop.
     /// Below twice the largest payload, a probe for the payload size that is in flight can delay the notice that the
@@ -68,11 +68,11 @@ pub struct QuicSettings {
     pub socket_buffer_bytes: usize,
     /// Whether the kernel segments and coalesces packets (GSO). Default true. Some virtual networks do it wrong.
     pub segmentation_offload: bool,
-    /// What decides how much may be in flight. Default: CUBIC.
+    /// The algorithm that decides how much may be in flight. Default: CUBIC.
     pub congestion: Congestion,
-    /// The connections of a rank to its home, and at least as many threads for connections, in trainers and in workers. A
-    /// connection does not take more than a core at either end. At least 1 and at most 16; default 1. Raised: more memory, and
-    /// a batch arrives later where the link, and not a core, is the limit.
+    /// The number of connections of a rank to its home, and the least number of threads for connections in trainers and
+    /// in workers. A connection does not take more than a core at either end. At least 1 and at most 16; default 1.
+    /// Raised: more memory, and a batch arrives later where the link, and not a core, is the limit.
     pub connections: usize,
     /// The most requests that a client may have open at a server at once, in one connection. Default 16. Raised: a client can take
     /// more memory.
@@ -117,15 +117,16 @@ impl Default for QuicSettings {
 }
 
 impl QuicSettings {
-    /// Returns the connections of a rank to its home, within the limits.
+    /// Returns the number of connections of a rank to its home, within the limits.
     #[must_use]
     pub fn connections_of_rank(&self) -> usize {
         self.connections.clamp(1, MAX_CONNECTIONS)
     }
 
-    /// Returns these settings for a process that is only asked: payloads of at most 1,452 bytes, which fit into an Ethernet frame,
-    /// and at most 4 open requests in a connection. Both ends look for larger payloads with padded packets, which cost more than all
-    /// that such a connection carries in minutes. All ranks and workers of a launch may wait for their handshakes: at least 16,384.
+    /// Returns these settings for a server that gets only requests. Payloads have at most 1,452 bytes, which fit into
+    /// an Ethernet frame: both ends would look for larger ones with padded packets, which cost more than all that such
+    /// a connection carries in minutes. A connection has at most 4 open requests. At least 16,384 connections may wait
+    /// for their handshakes, for all ranks and workers of a launch.
     #[must_use]
     pub fn for_requests(self) -> Self {
         let most = |bytes: u16| bytes.min(ETHERNET_PAYLOAD_BYTES);

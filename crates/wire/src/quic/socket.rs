@@ -1,4 +1,4 @@
-//! The UDP socket of an endpoint, which sends all that QUIC gives it at once, in as many calls as the kernel needs.
+//! The UDP socket of an endpoint, which splits large sends into as many calls as the kernel needs.
 
 use std::{
     io::{self, IoSliceMut},
@@ -16,9 +16,10 @@ use quinn::{
 /// The most bytes that one call sends: the payload of a UDP datagram over IPv4, which the kernel then segments.
 const MAX_CALL: usize = 65_507;
 
-/// A socket of [`TokioRuntime`]. Quinn gives ten packets to one call, whatever their size, and takes what is too long for
-/// the kernel for a lost probe of the path. With packets of jumbo frames each such call lost all ten, which looked as if the
-/// path dropped large packets, and so all connections went down to the smallest packets.
+/// A socket of [`TokioRuntime`] that splits sends which are too long for the kernel. Quinn gives ten packets to one
+/// call, whatever their size, and takes the kernel's refusal of a long call for a lost probe of the path. With packets
+/// of jumbo frames, each such call would lose all ten. That looks as if the path dropped large packets, and all
+/// connections would go down to the smallest packets.
 #[derive(Debug)]
 pub(super) struct Socket(Arc<dyn AsyncUdpSocket>);
 
@@ -33,7 +34,8 @@ impl AsyncUdpSocket for Socket {
         Arc::clone(&self.0).create_io_poller()
     }
 
-    /// If the kernel takes only the first of several parts, quinn repeats all of them, and the peer ignores what it has.
+    /// Sends the packets in parts. If the kernel takes only the first parts, quinn repeats all of them, and the peer
+    /// ignores the packets that it has.
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let segment = match transmit.segment_size {
             Some(segment) if transmit.contents.len() > MAX_CALL => segment,

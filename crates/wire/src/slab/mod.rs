@@ -3,9 +3,9 @@
 //! The state of each slot is kept in this process, never in the shared region, so that a peer can corrupt only the
 //! bytes of its own batches.
 //!
-//! A slab takes the memory of the pages that were touched. A slot [keeps](SlotMut::keep) those of its batch and gives
-//! back the others, and a free slot can [give back](Slab::give_back) all that a batch does not always need; not so a slot
-//! that a device reads by itself, whose pages have to stay where they are.
+//! Only pages that were touched take memory. A slot [keeps](SlotMut::keep) the pages of its batch and gives back the
+//! others, unless they are few. A free slot can [give back](Slab::give_back) the pages that not every batch needs. A
+//! slot that a device reads directly gives back none, because its pages have to stay in place.
 #![allow(unsafe_code)]
 
 mod region;
@@ -30,13 +30,14 @@ use self::region::Region;
 
 /// The most slots of a slab.
 pub const MAX_SLOTS: u32 = 4096;
-/// Bytes of the largest page that Linux may have on this kind of processor; on 64-bit Arm it has pages of 4, 16 or 64 KiB. Slots start
-/// on the border of one, so that a slot can be page-locked or given back alone: the kernel gives back whole pages.
+/// The size of the largest page that Linux may have on this architecture, in bytes; on 64-bit Arm, pages have 4, 16 or
+/// 64 KiB. Slots start on page boundaries, so that each can be page-locked or given back alone: the kernel takes back
+/// only whole pages.
 pub const PAGE_BYTES: usize = if cfg!(target_arch = "x86_64") { 4 << 10 } else { 64 << 10 };
-/// A slot keeps as many bytes more than its batch takes, and [`SPARE_FRACTION`] of the batch, for the next one: the
-/// kernel fills each page that it gives again with zeros.
+/// A slot keeps the pages after its batch for a larger one if they have at most this many bytes plus one part in
+/// [`SPARE_FRACTION`] of the batch: the kernel has to fill each page that it hands out again with zeros.
 const SPARE_BYTES: usize = 64 << 10;
-/// The fraction of a batch by which a larger one can follow it without a new page.
+/// The divisor of the batch's length: a slot keeps up to a quarter of its batch as spare pages.
 const SPARE_FRACTION: usize = 4;
 /// The seals that keep a peer from changing the size of the region: an access past the end of a mapped file raises
 /// SIGBUS.
@@ -109,14 +110,14 @@ struct SlabInner {
     slots: Box<[SlotRecord]>,
 }
 
-/// What this process knows of a slot.
+/// The state of a slot in this process.
 #[derive(Debug, Default)]
 struct SlotRecord {
     /// [`FREE`], [`FILLING`], or [`PUBLISHED`] plus the number of its readers.
     state: AtomicU32,
     /// Bytes from its start that may have been touched; pages after them take no memory.
     held_bytes: AtomicUsize,
-    /// Whether a device reads its pages by itself.
+    /// Whether a device reads its pages directly.
     is_locked: AtomicBool,
 }
 
@@ -160,7 +161,7 @@ impl Slab {
     /// Attaches a peer's slab by the descriptor that it sent. Its slots are free until the peer reports that it
     /// [filled](Slab::publish_filled) them.
     ///
-    /// [`SlabError::Foreign`] if the descriptor is not sealed memory of exactly that size.
+    /// Returns [`SlabError::Foreign`] if the descriptor is not sealed memory of exactly that size.
     pub fn attach(fd: OwnedFd, slots: u32, slot_stride: u64) -> Result<Self, SlabError> {
         let foreign = |problem: String| SlabError::Foreign { problem };
         let size = SlabError::Size { slots, slot_bytes: slot_stride };
@@ -238,7 +239,8 @@ impl Slab {
         record.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Notes that a device reads a slot by itself from now on: its pages have to stay. The slot must be published.
+    /// Records that a device reads a slot directly from now on, so that its pages have to stay. The slot must be
+    /// published.
     ///
     /// # Panics
     /// Panics if there is no such slot.
@@ -265,8 +267,8 @@ impl Slab {
         self.inner.slots[slot as usize].held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Gives the pages of a free slot after its first `bytes` back to the kernel, if they may go. Returns the bytes that
-    /// the slot holds then.
+    /// Gives the pages of a free slot after its first `bytes` back to the kernel, unless the slot is locked. Returns
+    /// the bytes that the slot then holds.
     ///
     /// # Panics
     /// Panics if there is no such slot.
@@ -348,8 +350,8 @@ impl SlotMut {
         self.slot
     }
 
-    /// Notes that the slot holds a batch of `used_bytes`, and gives the pages after it back to the kernel, apart from some
-    /// that are kept for a larger batch. Returns the bytes that the slot holds.
+    /// Records that the slot holds a batch of `used_bytes`, and gives the pages after it back to the kernel, unless
+    /// they are few enough to keep for a larger batch. Returns the bytes that the slot holds.
     pub fn keep(&mut self, used_bytes: usize) -> usize {
         let used_bytes = page_end(used_bytes, self.slab.slot_stride());
         let record = &self.slab.inner.slots[self.slot as usize];
@@ -360,7 +362,8 @@ impl SlotMut {
         held_bytes
     }
 
-    /// Gives the pages after the first `bytes` back to the kernel, if they may go. Returns the bytes that the slot holds then.
+    /// Gives the pages after the first `bytes` back to the kernel, unless the slot is locked. Returns the bytes that
+    /// the slot then holds.
     pub fn give_back(&mut self, bytes: usize) -> usize {
         let record = &self.slab.inner.slots[self.slot as usize];
         let (from, held_bytes) = (page_end(bytes, self.slab.slot_stride()), record.held_bytes.load(Ordering::Relaxed));
