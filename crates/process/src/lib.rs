@@ -1,5 +1,5 @@
-//! What the programs of a cluster do alike: the log on standard error, spans for a collector of OpenTelemetry, signals to stop, the
-//! line that reports open ports, a listener for HTTP, and exit codes.
+//! What the programs of a cluster have in common: the log on standard error, spans for a collector of OpenTelemetry,
+//! signals to stop, the line that reports open ports, a listener for HTTP, and exit codes.
 
 pub mod http;
 mod otlp;
@@ -41,7 +41,7 @@ pub fn log_and_export(default: &str, export: &SpanExport) -> Result<Exporting, E
 }
 
 fn stderr_layer<S: Subscriber + for<'span> LookupSpan<'span>>(default: &str) -> impl Layer<S> + use<S> {
-    // This library logs each certificate that it does not accept, which our own errors say in words that help.
+    // This library logs each certificate that it rejects; our own errors report that with advice.
     let quiet = || EnvFilter::new(format!("{default},rustls_platform_verifier=off"));
     let filter = EnvFilter::try_from_env("SPDL_LOG").unwrap_or_else(|_| quiet());
     // A log whose reader is gone, or a full disk, must not end the process.
@@ -60,7 +60,7 @@ pub fn fail(error: impl fmt::Display, hint: Option<impl fmt::Display>) -> ExitCo
     ExitCode::FAILURE
 }
 
-/// Prints `line` on standard output for the parent process. It may not read that, which is no reason to stop.
+/// Prints `line` on standard output for the parent process. Ignores errors, because the parent need not read it.
 pub fn announce(line: impl fmt::Display) {
     let mut stdout = io::stdout();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
@@ -74,10 +74,10 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// Starts to handle the signals, which end the process no more.
+    /// Starts to handle the signals, which no longer end the process from then on.
     ///
     /// # Errors
-    /// If the system sets no handler.
+    /// If the system cannot set a handler.
     pub fn listen() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }

@@ -21,24 +21,24 @@ use tracing::{Metadata, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::{Layer, filter::filter_fn, registry::LookupSpan};
 
-/// How long the end of a process waits until its last spans are sent.
+/// How long a process waits at its end until its last spans are sent.
 const LAST_SPANS: Duration = Duration::from_secs(1);
 /// Name of the tracer, by which readers know who made a span.
 const TRACER: &str = "spdl";
 
-/// Whose spans are sent, and where to.
+/// The collector to which spans are sent, and the process that sends them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanExport {
     /// The collector: `http://HOST:4318`, below which its path is `/v1/traces`.
     pub collector: String,
-    /// What the process is, such as `spdl-worker`, unless `OTEL_SERVICE_NAME` says otherwise.
+    /// The service's name, such as `spdl-worker`; `OTEL_SERVICE_NAME` overrides it.
     pub service: &'static str,
-    /// Which one of those it is.
+    /// The name of this instance of the service.
     pub instance: String,
 }
 
-/// Sends what is left of the spans when it is dropped, for which it waits for a second at most. Must not be dropped by a
-/// task of tokio.
+/// The guard of an export of spans. When dropped, it sends the remaining spans and waits for that for a second at most.
+/// Must not be dropped by a task of tokio.
 #[must_use = "the last spans are sent when it is dropped"]
 pub struct Exporting {
     spans: SdkTracerProvider,
@@ -58,7 +58,7 @@ impl Drop for Exporting {
 }
 
 impl SpanExport {
-    /// Returns a layer that sends spans, and what keeps it sending.
+    /// Returns a layer that sends spans, and the guard that keeps it sending.
     ///
     /// # Errors
     /// [`ExporterBuildError`] if the collector's URL or a variable is invalid.
@@ -87,12 +87,12 @@ impl SpanExport {
     }
 }
 
-/// Whether a span is sent, or an event inside one.
+/// Returns whether a span is sent, or an event inside one.
 fn is_sent(metadata: &Metadata<'_>) -> bool {
     if metadata.is_span() { spans::is_of_batch(metadata) } else { *metadata.level() <= tracing::Level::WARN }
 }
 
-/// Notes in the span of a batch whose it is.
+/// Adds the session, job and rank of a batch to its span.
 pub fn describe_batch(span: &Span, session: SessionId, job: &str, rank: u32) {
     span.set_attribute("job", job.to_owned());
     span.set_attribute("session", session.0.to_string());

@@ -1,14 +1,15 @@
-//! Texts for people's terminals. Names and keys in them are other people's, and must give the terminal no commands.
+//! Makes texts safe for terminals. Names and keys in a text come from other people, and must not give commands to the
+//! terminal.
 
 use std::fmt::{self, Write};
 
-/// Returns whether a terminal takes a character for a command, or for another direction of writing.
+/// Returns whether a terminal takes a character as a command, or as a change of the writing direction.
 #[must_use]
 pub fn is_command(letter: char) -> bool {
     letter.is_control() || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text whose lines and tabs stay, and whose other commands of terminals are written as `\u{1b}`.
+/// A text that keeps its line breaks and tabs, and writes other terminal commands as escapes such as `\u{1b}`.
 #[derive(Clone, Copy, Debug)]
 pub struct Printable<T>(pub T);
 
