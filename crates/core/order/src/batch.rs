@@ -1,4 +1,4 @@
-//! Batches: which entries a step has, what those past the end of an epoch hold, and how they are divided among ranks.
+//! Batches: the entries of each step, the contents of the entries past the end of an epoch, and each rank's share.
 
 use super::{BatchParams, EpochEnd, EpochLease, Located, Plan, PlanError, Step};
 use crate::Receipt;
@@ -38,8 +38,8 @@ impl BatchParams {
     }
 }
 
-/// Returns the entries of a batch of `entries`, in the order of [`Plan::rank_items`], that `rank` of `world` gets. No rank gets more
-/// than [`BatchParams::entries_per_rank`].
+/// Returns the range of a batch of `entries`, in the order of [`Plan::rank_items`], that `rank` of `world` gets. No
+/// rank gets more than [`BatchParams::entries_per_rank`].
 pub(super) const fn rank_entries(entries: u64, rank: u32, world: u32) -> std::ops::Range<u64> {
     let (rank, world) = (rank as u64, world as u64);
     rank * entries / world..(rank + 1) * entries / world
@@ -115,11 +115,12 @@ impl Plan {
         std::iter::successors(first, move |step| self.step(step.next, &batch))
     }
 
-    /// Replaces the contents of `items` by the entries of `rank` of `world` in a step; none if it has no share of a short one.
+    /// Replaces the contents of `items` by the entries of `rank` of `world` in a step. `items` becomes empty if the
+    /// step is short and the rank has no share of it.
     ///
     /// The batch's entries are sorted by (g mod q, g), where g is the offset, counted on past the end of the epoch, and
-    /// q = gcd(L, B), with the entries of this step as B. The rank takes the entries [rank * B / world, (rank + 1) * B / world). The concatenation over the
-    /// ranks is the same for every world.
+    /// q = gcd(L, B), with the number of entries of this step as B. The rank takes the entries [rank * B / world, (rank
+    /// + 1) * B / world). The concatenation over the ranks is the same for every world.
     ///
     /// # Panics
     /// If `rank` is not below `world`.

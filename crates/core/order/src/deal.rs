@@ -15,7 +15,7 @@ use spdl_types::SampleId;
 
 /// The blocks and lanes of a run. It takes 20 bytes per block.
 ///
-/// Of a view these are the blocks that hold samples of it, and their samples are those of the view, counted from 0.
+/// For a view, it has only the blocks that hold samples of the view, and it counts only those samples, from 0.
 pub(super) struct Deal {
     lanes: u32,
     samples: u64,
@@ -25,7 +25,7 @@ pub(super) struct Deal {
     blocks: Box<[u32]>,
     /// The place on the line where each dealt block starts, and N at the end.
     line_starts: Box<[u64]>,
-    /// For each block its place among `blocks`; 4 bytes per block, once somebody asks.
+    /// The place of each block in `blocks`, computed on first use; 4 bytes per block.
     places: OnceLock<Box<[u32]>>,
     view: Option<ViewBlocks>,
 }
@@ -65,7 +65,7 @@ impl Deal {
             let end = first_sample + u64::from(*samples);
             let below = set.below(SampleId(end));
             if below > before {
-                // No more than the block has.
+                // At most the number of samples of one block, which fits 32 bits.
                 kept.push((below - before) as u32);
                 numbers.push(number);
                 first_samples.push(first_sample);

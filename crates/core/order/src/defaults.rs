@@ -1,11 +1,11 @@
-//! The order that a job has where it names none.
+//! The default order parameters of a job.
 
 use spdl_types::Fingerprint;
 
 use super::OrderParams;
 
-/// The facts about a dataset that creating a job needs; they come from the manifest. Of a job with a view they are those of
-/// the samples that it keeps, and of the blocks that hold them.
+/// The facts about a dataset that creating a job needs; they come from the manifest. For a job with a view, they cover
+/// only the samples that the view keeps, and the blocks that hold those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatasetFacts {
     /// Fingerprint of the manifest.
@@ -16,7 +16,7 @@ pub struct DatasetFacts {
     pub blocks: u64,
     /// Mean size of a block in bytes.
     pub block_bytes: u64,
-    /// Whether it lists classes.
+    /// Whether the manifest lists classes.
     pub has_classes: bool,
 }
 
@@ -30,8 +30,8 @@ impl DatasetFacts {
 
 /// Lower bound of the blocks per lane that the default lane count leaves, so that a lane has something to permute.
 const MIN_BLOCKS_PER_LANE: u64 = 64;
-/// Of larger blocks the default windows have fewer, so that all that are in use take at most so many bytes for each sample of the
-/// global batch.
+/// Bytes of blocks in use that default windows allow for each sample of the global batch: windows of larger blocks hold
+/// fewer of them.
 const USUAL_BLOCK_BYTES: u64 = 8 << 20;
 
 impl OrderParams {

@@ -27,8 +27,8 @@ impl EpochOrder {
             .line_place(deal, lane_offset)
     }
 
-    /// Returns the end of the offsets of `lane` at which the block of the sample at `lane_offset` may be in use. The order
-    /// of the lane must have been used.
+    /// Returns the offset of `lane` from which on the block of the sample at `lane_offset` is certainly no longer in
+    /// use. The order of the lane must have been used.
     pub(super) fn in_use_until(&self, lane: u32, lane_offset: u64) -> u64 {
         self.lanes[lane as usize].get().expect("the sample was looked up").in_use_until(lane_offset)
     }

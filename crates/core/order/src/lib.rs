@@ -137,7 +137,7 @@ pub struct Located {
 /// A job's stream: computes in O(1) which sample is at which position. It is cheap to clone; all clones share one
 /// cache.
 ///
-/// Memory is O(blocks): 20 bytes per block, 12 more of a view, and 12 more for each of the few epochs used last.
+/// Memory is O(blocks): 20 bytes per block, 12 more for a view, and 12 more for each of the few epochs used last.
 #[derive(Clone)]
 pub struct Plan(Arc<PlanInner>);
 
@@ -164,9 +164,9 @@ impl Plan {
         Self::of_deal(seed, params, |lanes| Deal::new(block_samples, seed, lanes))
     }
 
-    /// Creates the stream of the samples of a view, of a dataset whose blocks have these numbers of samples. It is the
-    /// stream of a dataset that has only those samples, in blocks without the others; blocks that hold none are left out.
-    /// Samples and blocks have the numbers that they have in the dataset.
+    /// Creates the stream of a view's samples, in a dataset whose blocks have these numbers of samples. The stream is
+    /// as if the dataset had only the view's samples, and no blocks without any. Samples and blocks keep the numbers
+    /// that they have in the dataset.
     ///
     /// # Errors
     /// [`PlanError`] if the parameters make no stream of this view, or if it is a view of another dataset.
@@ -218,8 +218,9 @@ impl Plan {
         self.at_leased(epoch, offset, &mut self.lease(epoch))
     }
 
-    /// Returns the end of the positions of this epoch at which the block of the sample at `at` may be in use: no later
-    /// sample of its lane is of this block. A block that the deal cuts in two is in use in another lane at another time.
+    /// Returns the position of this epoch from which on the block of the sample at `at` is certainly no longer in use:
+    /// no later sample of its lane is in this block. A block that the deal cuts in two is used in two lanes, at
+    /// different times.
     ///
     /// # Panics
     /// If the offset of `at` is not below [`samples`](Self::samples).

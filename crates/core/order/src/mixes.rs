@@ -1,4 +1,4 @@
-//! Mixes: with which sample of the stream a sample is mixed, and how much of it is taken.
+//! Mixes: the partner that a sample of the stream is mixed with, and how much of the partner is taken.
 
 use std::collections::BTreeSet;
 
@@ -19,11 +19,11 @@ pub const WHOLE_WEIGHT: u32 = 1 << 16;
 pub struct MixParams {
     /// Both parameters of the Beta distribution of a sample's weight in mixup; `None` without mixup.
     pub mixup: Option<f64>,
-    /// The same in cutmix; `None` without cutmix.
+    /// Both parameters of the Beta distribution of a sample's weight in cutmix; `None` without cutmix.
     pub cutmix: Option<f64>,
     /// The probability that a sample is mixed.
     pub p: f64,
-    /// The probability that a mixed sample gets cutmix, where there are both.
+    /// The probability that a mixed sample gets cutmix, in a job with both methods.
     pub cutmix_p: f64,
     /// Distance of the two samples of a pair in the stream, at least 1.
     pub distance: u32,
@@ -72,7 +72,7 @@ enum Word {
     Method = 1,
     Across = 2,
     Down = 3,
-    /// This word and those after it.
+    /// The weight is drawn with this word and the words after it.
     Weight = 4,
 }
 
@@ -89,8 +89,8 @@ impl MixParams {
         }
     }
 
-    /// Returns the offset of the other sample of a pair; `None` past the end of an epoch of `samples`. The pair of the other
-    /// sample is this one.
+    /// Returns the offset of a sample's partner in an epoch of `samples`; `None` if it would be past the end. The
+    /// relation is symmetric: a partner's partner is the sample itself.
     #[must_use]
     pub fn partner(&self, offset: u64, samples: u64) -> Option<u64> {
         let distance = u64::from(self.distance);
@@ -102,8 +102,8 @@ impl MixParams {
         }
     }
 
-    /// Returns the number of samples of a rank in a step whose partners are no samples of the rank in that step: they are made
-    /// twice. What is past the end of the epoch is not counted.
+    /// Counts the samples of a rank in a step whose partners are not among the rank's samples of that step: such a
+    /// partner is decoded once more for the mix. Entries past the end of the epoch are not counted.
     #[must_use]
     pub fn partners_elsewhere(&self, step: &Step, lanes: u32, samples: u64, rank: u32, world: u32) -> usize {
         let offsets: BTreeSet<u64> = rank_offsets(step, lanes, rank, world).collect();
@@ -111,7 +111,7 @@ impl MixParams {
         partners.filter(|partner| !offsets.contains(partner)).count()
     }
 
-    /// Draws how the sample at an offset below `samples`, the number in an epoch, is mixed; `None` if it is not.
+    /// Draws the mix of the sample at `offset` of an epoch of `samples`; `None` if the sample is not mixed.
     #[must_use]
     pub fn draw(&self, seed: u64, epoch: u64, offset: u64, samples: u64) -> Option<DrawnMix> {
         let partner = self.partner(offset, samples)?;
@@ -151,7 +151,7 @@ impl Cut {
 }
 
 impl PastedArea {
-    /// Returns the share of a picture of this height and width that is left of it.
+    /// Returns the share of a picture of this height and width that stays uncovered.
     #[must_use]
     pub fn share_left(&self, [height, width]: [u32; 2]) -> f32 {
         let length = |[start, end]: [u32; 2]| u64::from(end - start);
@@ -189,8 +189,8 @@ fn polar(alpha: f64, u: f64, v: f64) -> f64 {
     0.5 + 0.5 * (1.0 - exp((ln(u) * 2.0 / (2.0 * alpha - 1.0)).max(LEAST_EXPONENT))).max(0.0).sqrt() * cos
 }
 
-/// Jöhnk's method ("Erzeugung von betaverteilten und gammaverteilten Zufallszahlen", 1964), on logarithms, as the powers
-/// would be 0 for a small `alpha`; `None` if these numbers give none.
+/// Jöhnk's method ("Erzeugung von betaverteilten und gammaverteilten Zufallszahlen", 1964). It computes with
+/// logarithms, because the powers would be 0 for a small `alpha`. Returns `None` if the method rejects these numbers.
 fn joehnk(alpha: f64, u: f64, v: f64) -> Option<f64> {
     let (x, y) = (ln(u) / alpha, ln(v) / alpha);
     let most = x.max(y);
@@ -199,7 +199,7 @@ fn joehnk(alpha: f64, u: f64, v: f64) -> Option<f64> {
     (log_sum <= 0.0).then(|| x / (x + y))
 }
 
-/// `exp` of less is not needed: it would not change a weight.
+/// Lower limit of the arguments of `exp`: the result of a smaller one would not change a weight.
 const LEAST_EXPONENT: f64 = -600.0;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which rank reads a block: what workers that share a dataset have to agree on without asking each other.
+//! The rank that is responsible for a block. Workers that share a dataset compute it alike, without asking each other.
 
 use super::{
     Plan,
@@ -7,9 +7,10 @@ use super::{
 use spdl_types::mix::splitmix64;
 
 impl Plan {
-    /// Returns the rank that is responsible for block `block` of the dataset, with `world` ranks and `global_batch` samples
-    /// per step: one that reads it, mostly the only one. Where several ranks share a lane, its blocks are divided among them in
-    /// proportion to what they read. `None` if the stream has no sample of the block, or if there is no such batch.
+    /// Returns the rank that is responsible for block `block` of the dataset, with `world` ranks and `global_batch`
+    /// samples per step. This rank reads the block, and is usually the only one that does. Where several ranks share a
+    /// lane, its blocks are divided among them in proportion to what they read. `None` if the stream has no sample of
+    /// the block, or if there is no such batch.
     ///
     /// A block that the deal cuts in two counts for the lane that holds its first sample.
     #[must_use]

@@ -28,7 +28,7 @@ pub enum EpochEnd {
 }
 
 impl EpochEnd {
-    /// Returns the name that jobs give it.
+    /// Returns the name of this policy in a job.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,14 +40,14 @@ impl EpochEnd {
         }
     }
 
-    /// Returns whether each epoch has all of its samples in batches of its own.
+    /// Returns whether the batches of each epoch hold all of its samples, and none of the next epoch.
     #[must_use]
     pub const fn is_whole(self) -> bool {
         matches!(self, Self::Pad | Self::Exact | Self::Partial)
     }
 }
 
-/// Upper limit of the samples per step over all ranks: a step's samples are listed, of one rank at least.
+/// Upper limit of the samples per step over all ranks, because a rank's samples of a step are held in a list.
 pub const MAX_GLOBAL_BATCH: u32 = 1 << 24;
 
 /// How the stream is cut into steps. These parameters are not part of the order: a resumed run may change all of them.

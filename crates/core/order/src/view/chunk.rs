@@ -20,7 +20,7 @@ pub(super) type Bits = [u64; WORDS];
 /// The samples of a chunk that are in the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Chunk {
-    /// Runs of neighbours, as after sorting by what is selected.
+    /// Runs of neighbours, as in a dataset that is sorted by the field that the view selects by.
     Runs(Box<[Run]>),
     /// Few samples, in order.
     Sparse(Box<[u16]>),

@@ -1,6 +1,6 @@
 //! Views: a dataset seen through a filter that is evaluated once, when the job is created.
 //!
-//! An [`Expression`] says what is true of the records that are kept. The result of evaluating a view is a [`SampleSet`]: the
+//! An [`Expression`] is true of the records that are kept. The result of evaluating a view is a [`SampleSet`]: the
 //! samples that the job delivers. The order counts only those; see [`Plan::of_view`](crate::Plan::of_view).
 
 mod chunk;

@@ -247,7 +247,7 @@ mod tests {
         builder.finish(universe).unwrap()
     }
 
-    /// Samples of which about `kept` of 1,000 are there, in runs of about `run`.
+    /// Returns ids below `universe`: about `kept` of every 1,000, in runs of about `run`.
     fn ids(universe: u64, kept: u64, run: u64, seed: u64) -> Vec<u64> {
         (0..universe).filter(|id| splitmix64(seed ^ splitmix64(id / run)) % 1000 < kept).collect()
     }

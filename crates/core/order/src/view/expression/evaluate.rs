@@ -25,9 +25,9 @@ pub enum Value<'v> {
     F64(f64),
     /// A text.
     Text(&'v str),
-    /// The text of a file, which is a number, `true` or `false` if it is compared with one.
+    /// The text of a file. It is parsed as a number or as `true` or `false` if it is compared with one.
     Untyped(&'v str),
-    /// A value that can be null or not, and not be compared. These words say what it is: `a list`.
+    /// A value that can only be tested for null. The text is the noun for it: `a list`.
     Opaque(&'static str),
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Operation<'e, 'v> {
 type Wrong = (usize, String);
 
 impl<'v> Operation<'_, 'v> {
-    /// Returns whether a part of the expression is true; `None` if that cannot be said, for lack of a value.
+    /// Returns whether a part of the expression is true; `None` if that depends on a missing value.
     pub(super) fn truth(&self, node: &Node) -> Result<Option<bool>, Wrong> {
         match node {
             Node::And(parts) => self.any(parts, false),
@@ -54,7 +54,7 @@ impl<'v> Operation<'_, 'v> {
                     Err(()) => return Err((*at, self.mismatch(left, a, right, b))),
                 };
                 Ok(ordering.map(|ordering| match (comparison, ordering) {
-                    // Not a number is neither less nor more than another, nor equal to it.
+                    // NaN is neither less than, nor greater than, nor equal to a number.
                     (Comparison::NotEqual, None) => true,
                     (_, None) => false,
                     (Comparison::Equal, Some(ordering)) => ordering.is_eq(),
@@ -90,7 +90,8 @@ impl<'v> Operation<'_, 'v> {
         }
     }
 
-    /// Returns whether a part is `wanted`, which decides; else whether all are known.
+    /// Returns `wanted` if any part has this value; otherwise its opposite, or `None` if the value of a part is
+    /// unknown.
     fn any(&self, parts: &[Node], wanted: bool) -> Result<Option<bool>, Wrong> {
         let mut unknown = false;
         for part in parts {
@@ -182,7 +183,7 @@ fn compare(left: Value<'_>, right: Value<'_>) -> Result<Option<Option<Ordering>>
     Ok(Some(ordering))
 }
 
-/// Compares exactly.
+/// Compares exactly, without rounding; `None` if the float is NaN.
 fn int_and_float(int: i128, float: f64) -> Option<Ordering> {
     // The cast saturates.
     let whole = float.trunc();

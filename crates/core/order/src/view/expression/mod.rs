@@ -80,13 +80,14 @@ impl Expression {
         self.names.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Returns whether more is asked of the field with this number of its name than whether it is null.
+    /// Returns whether the expression uses the value of a field, beyond a test for null. `name` is the number of the
+    /// field's name.
     #[must_use]
     pub fn compares(&self, name: usize) -> bool {
         self.root.compares(name)
     }
 
-    /// Returns the texts that the field with this number of its name is compared with.
+    /// Returns the texts that a field is compared with. `name` is the number of the field's name.
     #[must_use]
     pub fn texts(&self, name: usize) -> Vec<&str> {
         let mut texts = Vec::new();

@@ -77,7 +77,8 @@ pub(super) enum Literal {
     Text(String),
 }
 
-/// What an expression compares: an expression in parentheses stands for no value.
+/// A parsed part: a truth value, or an operand of a comparison. An expression in parentheses is a truth value, so it
+/// cannot be compared.
 enum Part {
     Node(Node),
     Operand(Operand),
