@@ -1,4 +1,4 @@
-//! What a worker decides of the feeds of its ranks, without I/O, clock, thread or environment:
+//! Decisions of a worker about the feeds of its ranks, without I/O, clock, thread or environment:
 //!
 //! - The order in which a rank's slots are filled and sent ([`FeedCore`]), and the memory that they take ([`RoomCore`]).
 //! - What happens to bad samples ([`BadLedger`]).

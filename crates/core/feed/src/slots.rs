@@ -120,7 +120,7 @@ impl FeedCore {
         true
     }
 
-    /// Changes how many steps are read ahead. What is ahead already stays.
+    /// Changes how many steps are read ahead. Steps that are ahead already stay so.
     pub fn set_read_ahead(&mut self, steps: u32) {
         self.read_ahead = steps as usize;
         self.fill_free_slots();

@@ -1,4 +1,4 @@
-//! The eviction policies of the memory caches: which of the values that nobody holds makes room first.
+//! The eviction policies of the memory caches: which value without holds is evicted first.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -19,7 +19,7 @@ pub struct IdleValue<K> {
 /// Why room is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// For a new value, which can also be done without.
+    /// Room for a new value, which the caller can do without.
     NewValue,
     /// The budget has shrunk.
     SmallerBudget,
@@ -34,10 +34,10 @@ pub trait Eviction<K>: fmt::Debug + Default {
     /// Removes a value that was added.
     fn remove(&mut self, value: &IdleValue<K>);
 
-    /// Returns the bytes that may make room.
+    /// Returns the bytes that may be evicted for this demand.
     fn idle_bytes(&self, demand: Demand) -> u64;
 
-    /// Removes the value that makes room first, and returns its number.
+    /// Removes the value that is evicted first, and returns its number; `None` if none may be evicted.
     fn take_first(&mut self, demand: Demand) -> Option<u64>;
 }
 
@@ -77,17 +77,16 @@ impl<K> Eviction<K> for LeastRecentlyUsed {
     }
 }
 
-/// Keeps what came first of a dataset: evicts the block that came last first. Blocks that the plan uses again soon make no
-/// room for others.
+/// Keeps the first blocks of a dataset: evicts the block that came last. Blocks that a plan uses soon are not evicted
+/// for new values.
 ///
-/// With each block used once an epoch no policy keeps more from the store: a block that is found in the cache has lain
-/// there when the epoch began, so that of an epoch's uses at most as many are hits as blocks fit in. The least recently used
-/// block, however, is the one that is used next; and a policy that knows the order of the next epoch (Belady's) has the same
-/// hits, but all of them at the beginning of an epoch.
+/// Where each block is used once an epoch, no policy saves more reads from the store: a block that hits was in the
+/// cache when the epoch began, so an epoch has at most as many hits as the cache has room for blocks. Evicting the
+/// least recently used block would be wrong, as that block is the next to be used. Belady's policy, which knows the
+/// order of the next epoch, has as many hits, but all of them at the beginning of an epoch.
 ///
-/// Blocks of datasets that no rank reads any more go before all others, those of the dataset that was left first at first.
-/// Of datasets in use the one that keeps the most gives room, so that each keeps as much as the others or all that it
-/// needs.
+/// Evicts blocks of unused datasets first, beginning with the dataset that has been unused longest. Among datasets in
+/// use, it evicts from the one that keeps the most, so that each keeps as much as the others or all that it needs.
 #[derive(Debug, Default)]
 pub struct FirstCome {
     time: u64,
@@ -161,7 +160,7 @@ impl FirstCome {
         self.kept_bytes
     }
 
-    /// Returns the dataset that gives room.
+    /// Returns the dataset whose blocks are evicted first.
     fn giving(&self) -> Option<Fingerprint> {
         let first = |(_, kept): &(&Fingerprint, &KeptDataset)| match kept.readers {
             0 => (0, kept.left_at),
@@ -171,7 +170,7 @@ impl FirstCome {
         having.min_by_key(first).map(|(dataset, _)| *dataset)
     }
 
-    /// Returns whether it knows of nothing.
+    /// Returns whether no dataset is read or kept, and no block is planned.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.datasets.is_empty() && self.planned.is_empty() && self.waiting.is_empty() && self.kept_bytes == 0

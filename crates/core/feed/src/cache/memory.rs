@@ -1,5 +1,5 @@
-//! The bookkeeping of a cache with a byte budget: its entries and their holds. It does no I/O. Which entries make room is
-//! decided by an [`Eviction`] policy.
+//! The bookkeeping of a cache with a byte budget: its entries and their holds. It does no I/O. An [`Eviction`] policy
+//! chooses the entries to evict.
 
 use std::collections::BTreeMap;
 
@@ -106,8 +106,8 @@ impl<K: Copy + Ord, V, E: Eviction<K>> MemoryCache<K, V, E> {
         if self.entries.contains_key(&id) { Released::Idle } else { Released::Nothing }
     }
 
-    /// Gives a value that was added with no bytes its size, and evicts others as needed. `false` if the values with holds leave
-    /// no room, or if the value is gone.
+    /// Sets the size of a value that was added with size 0, and evicts others as needed. Returns `false` if the values
+    /// with holds leave no room, or if the value is gone.
     pub fn reserve(&mut self, id: u64, bytes: u64) -> bool {
         if !self.entries.contains_key(&id) || !self.make_room(bytes) {
             return false;
@@ -159,7 +159,7 @@ impl<K: Copy + Ord, V, E: Eviction<K>> MemoryCache<K, V, E> {
         self.trim();
     }
 
-    /// Returns the bytes of the values that `is_meant`, among those that are there for all who ask.
+    /// Returns the total size of the values for which `is_meant` is true, without the retired ones.
     pub fn bytes_of(&self, is_meant: impl Fn(&V) -> bool) -> u64 {
         let current = self.current.values().map(|id| &self.entries[id]);
         current.filter(|entry| is_meant(&entry.value)).map(|entry| entry.bytes).sum()

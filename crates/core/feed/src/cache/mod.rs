@@ -1,4 +1,5 @@
-//! Caches of blocks: what they hold within a budget of bytes, and what makes room first. It does no I/O and sees no bytes.
+//! Caches of blocks: what they hold within a budget of bytes, and what they evict first. No I/O; the caches see no
+//! bytes.
 
 mod eviction;
 mod memory;

@@ -1,8 +1,8 @@
-//! The policy of answers that drip: decides when an answer comes so slowly that it is dropped and asked for again.
+//! The policy for dripping answers: decides when an answer arrives so slowly that it is dropped and requested again.
 //!
-//! An answer is judged by its own rate: the time that all of it would take is compared with the time that answers of its size
-//! take. A request gets twice the time with each try that was given up after the first. Nothing is dropped while many answers are: then the store is slow and not the
-//! answer, and to ask again would make it slower.
+//! An answer is judged by its own rate: the time that all of it would take is compared with the usual time of answers
+//! of its size. The limit doubles with each earlier try of the request that was given up, after the first. While many
+//! answers are dropped, no further one is: then the store as a whole is slow, and more requests would make it slower.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::durations::RecentDurations;
 
 /// Minimum number of answers of a size for an estimate of the time that they take.
 const ENOUGH: usize = 4;
-/// An answer may take this many times as long as half of the others.
+/// An answer may take this many times the median duration of the others.
 const SLOWER: u32 = 8;
 /// An answer may take this long in any case: a pause of the network is shorter.
 const MIN_LIMIT: Duration = Duration::from_secs(3);
@@ -31,9 +31,9 @@ pub struct AnswerProgress {
     pub elapsed: Duration,
 }
 
-/// Returns how many times as long as the first a request may take of which `given_up` were given up before, because they were
-/// silent, slow, or took too long: twice as long with each one after the first. So a store that has become slow as a whole
-/// answers each request in the end.
+/// Returns the factor by which the time limits of a request grow after `given_up` of its tries were given up because
+/// they were silent, slow, or took too long: 1 up to the first, then twice as much with each. So a store that has
+/// become slow as a whole answers each request in the end.
 #[must_use]
 pub fn patience(given_up: u32) -> u32 {
     1 << given_up.saturating_sub(1).min(16)
@@ -49,7 +49,8 @@ pub struct DripPolicy {
 }
 
 impl DripPolicy {
-    /// Creates a policy for answers that may take `longest` where nothing is known of others.
+    /// Creates a policy. `longest` limits the time of an answer on the first try, and is the limit itself while no
+    /// other answers are known.
     #[must_use]
     pub fn new(longest: Duration) -> Self {
         Self { recent: RecentDurations::new(50, ENOUGH), dropped: 0, longest }
@@ -66,7 +67,7 @@ impl DripPolicy {
         self.dropped = self.dropped << 1 | 1;
     }
 
-    /// Returns whether an answer is to be dropped, whose request was `given_up` times before.
+    /// Returns whether to drop an answer. `given_up` is the number of earlier tries of its request that were given up.
     #[must_use]
     pub fn is_dripping(&self, progress: &AnswerProgress, given_up: u32) -> bool {
         let AnswerProgress { bytes, expected_bytes, elapsed } = *progress;
@@ -94,7 +95,7 @@ mod tests {
         policy
     }
 
-    /// Returns the seconds after which an answer is dropped of which `bytes_per_s` come; `None` if it comes whole.
+    /// Returns the seconds after which an answer of `bytes_per_s` is dropped; `None` if all of it arrives first.
     fn dropped_after(policy: &DripPolicy, bytes_per_s: u64, dropped_before: u32) -> Option<f64> {
         let looks = (1..).map(|look| Duration::from_millis(250) * look);
         let progress = |elapsed: Duration| AnswerProgress {

@@ -1,4 +1,4 @@
-//! How long recent requests took, by size: one quantile of it.
+//! One quantile of the durations of recent requests, by size.
 
 use std::time::Duration;
 
@@ -51,8 +51,8 @@ impl RecentDurations {
         self.classes[class_of(bytes)].quantile
     }
 
-    /// Returns the quantile of requests of about `bytes` bytes. Where that is unknown, it is that of the next larger
-    /// ones that are known, or that of smaller ones, in proportion.
+    /// Returns the quantile of requests of about `bytes` bytes. Where that is unknown, returns the quantile of the next
+    /// larger known class, or else that of the next smaller one, scaled to the size.
     pub(super) fn of_class_or_others(&self, bytes: u64) -> Option<Duration> {
         let class = class_of(bytes);
         let known = self.classes[class..].iter().find_map(|class| class.quantile);

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use super::durations::RecentDurations;
 
-/// Minimum number of durations of a size class for an estimate of the 99th percentile. Of fewer than a hundred it is the
-/// longest.
+/// Minimum number of durations of a size class for an estimate of the 99th percentile. Of fewer than a hundred
+/// durations, the estimate is the longest.
 const ENOUGH: usize = 16;
 /// Number of hedges that may be made before any request has finished: trainings start when nothing is known yet.
 const SAVED_AT_FIRST: f64 = 2.0;
 /// Maximum number of hedges that can be saved up.
 const MAX_SAVED: f64 = 4.0;
-/// Minimum delay before a hedge: against a faster request, it would save no time that a batch notices.
+/// Minimum delay before a hedge: a hedge of a faster request would save too little time to matter to a batch.
 const MIN_DELAY: Duration = Duration::from_millis(10);
 /// Maximum number of failures among the last 64 requests at which hedges are made.
 const MAX_FAILED: u32 = 8;

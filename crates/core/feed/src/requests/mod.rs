@@ -1,5 +1,5 @@
-//! Decisions about the requests to stores: when a second one is made beside a slow one ([`HedgePolicy`]), and when an
-//! answer comes so slowly that it is given up ([`DripPolicy`]). No clock: the caller passes durations.
+//! Decisions about the requests to stores: when to make a second one beside a slow one ([`HedgePolicy`]), and when to
+//! give up an answer that arrives too slowly ([`DripPolicy`]). No clock: the caller passes durations.
 
 mod drip;
 mod durations;

@@ -1,24 +1,25 @@
 //! Divides the memory for slots among the batches of a worker's ranks, as a state machine: it has no clock, does no I/O and
 //! touches no memory.
 //!
-//! What columns of a fixed shape take is reserved for all slots of a rank when it attaches. The values of ragged columns take
-//! room as they come, batch by batch. The rules keep ranks from waiting for each other's trainers:
+//! The memory for columns of a fixed shape is reserved for all slots of a rank when it attaches. The values of ragged
+//! columns take room batch by batch. The rules keep ranks from waiting for each other's trainers:
 //!
-//! - The batches that a trainer needs soon, the first [`RankNeeds::least`] of its rank, take any room that is free. They are
-//!   served by how many batches the trainer has before them.
-//! - Other batches are read ahead. They take room only while their rank holds at most its share, and at most what is left free
-//!   afterwards, so that a rank that comes later finds room (the dynamic thresholds of Choudhury and Hahne for the buffers of
-//!   switches): a rank alone takes half. Where there is room for the largest batches of all ranks, this rule does not apply.
-//! - A trainer gets batches that are read ahead only [once it needs them](RoomEffect::Release), as what a trainer has cannot be
-//!   taken back.
-//! - A batch that a trainer needs takes the pages of free slots, and then the room of batches that come later and that no
-//!   trainer has yet, the latest first: they are [revoked](RoomEffect::Revoke), and filled once more.
+//! - The batches that a trainer needs soon, the first [`RankNeeds::least`] of its rank, take any room that is free.
+//!   They are served in the order of how many batches their trainer has before them.
+//! - All other batches are read ahead. They take room only while their rank holds at most its share, and at most as
+//!   much as stays free afterwards, so that a rank that comes later finds room (the dynamic thresholds of Choudhury and
+//!   Hahne for the buffers of switches): a rank alone takes half. Where there is room for the largest batches of all
+//!   ranks, this rule does not apply.
+//! - A trainer gets a batch that was read ahead only [once it needs it](RoomEffect::Release), because memory that a
+//!   trainer holds cannot be taken back.
+//! - A batch that a trainer needs takes the pages of free slots, and then the room of later batches that no trainer has
+//!   yet, the latest first: they are [revoked](RoomEffect::Revoke), and filled once more.
 //!
-//! So there is no dead-lock. A batch gets all that it waits for at once and keeps only what its slot cannot give back, so no two
-//! batches wait for each other. And a batch that a trainer needs never waits for a trainer, which might wait for the batch: what
-//! batches have that no trainer has comes to it, if need be by revoking them, and if what remains is not enough it is
-//! [refused](RoomEffect::Refuse) at once. None is refused if there is room for [`RankNeeds::least`] of the largest batches of
-//! each rank, and for what locked slots keep.
+//! So there is no deadlock. A batch gets all the room that it waits for at once, and meanwhile keeps only what its slot
+//! cannot give back, so no two batches wait for each other. A batch that a trainer needs never waits for a trainer,
+//! which might wait for that batch: it gets the room of the batches that no trainer has, if need be by revoking them,
+//! and if that is not enough it is [refused](RoomEffect::Refuse) at once. No batch is refused if there is room for
+//! [`RankNeeds::least`] of the largest batches of each rank, and for what locked slots keep.
 
 mod serve;
 
@@ -49,14 +50,14 @@ pub struct RankNeeds {
     pub largest_bytes: u64,
     /// The number of slots.
     pub slots: u32,
-    /// The number of batches that a trainer holds and waits for at once.
+    /// The number of batches that the trainer holds and waits for at once.
     pub least: u32,
 }
 
 /// An action that the shell has to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoomEffect {
-    /// The batch has the room that it waited for: so many bytes more.
+    /// The batch has the room that it waited for: `bytes` more.
     Grant {
         /// The batch.
         batch: RoomKey,
@@ -73,11 +74,12 @@ pub enum RoomEffect {
         /// The batch.
         batch: RoomKey,
     },
-    /// The trainer needs the batch, and what trainers have leaves too little room for it: its rank has to end.
+    /// The trainer needs the batch, but the memory that trainers hold leaves too little room for it: the rank has to
+    /// end.
     Refuse {
         /// The batch.
         batch: RoomKey,
-        /// Bytes that the rank takes with the batch, without others that no trainer has.
+        /// Bytes that the rank takes with the batch, without its other batches that no trainer has.
         needed_bytes: u64,
         /// Bytes that other ranks leave it.
         left_bytes: u64,
@@ -113,7 +115,7 @@ struct RankAccount {
     value_bytes: u64,
     /// Bytes that free slots hold.
     idle: BTreeMap<u32, IdleSlot>,
-    /// Bytes that a batch needed lately: the most, which fades.
+    /// The largest size of recent batches, in bytes; it decays towards the size of the latest.
     batch_bytes: u64,
 }
 
@@ -126,7 +128,7 @@ struct IdleSlot {
 #[derive(Debug)]
 struct BatchAccount {
     granted_bytes: u64,
-    /// Bytes of these that its slot cannot give back.
+    /// The part of `granted_bytes` that its slot cannot give back.
     locked_bytes: u64,
     waits: Option<Waits>,
     is_revoked: bool,
@@ -216,8 +218,9 @@ impl RoomCore {
         self.serve();
     }
 
-    /// Starts a batch in a slot, whose pages it takes over. Returns their bytes, or `None` if the rank is gone. The batch waits
-    /// until it has room for as much as batches of the rank needed lately, or until the trainer needs it.
+    /// Starts a batch in a slot, whose pages the batch takes over. Returns their bytes, or `None` if the rank is gone.
+    /// The batch waits until it has room for as much as batches of the rank needed lately, or until the trainer needs
+    /// it.
     pub fn begin(&mut self, batch: RoomKey, slot: u32) -> Option<u64> {
         let rank = self.ranks.get_mut(&batch.rank)?;
         let idle = rank.idle.remove(&slot);
@@ -254,8 +257,8 @@ impl RoomCore {
         true
     }
 
-    /// Takes the room of a batch back, apart from the `kept_bytes` that its slot keeps, and lets it wait until it has
-    /// `bytes` at once.
+    /// Takes back the room of a batch, apart from the `kept_bytes` that its slot keeps. The batch then waits until it
+    /// can have `bytes` at once.
     pub fn restart(&mut self, batch: RoomKey, kept_bytes: u64, bytes: u64) {
         let Some(room) = self.batches.get_mut(&batch) else { return };
         room.is_revoked = false;
@@ -265,7 +268,7 @@ impl RoomCore {
         self.wait(batch, bytes.saturating_sub(kept_bytes), true);
     }
 
-    /// Notes that a batch is filled, which needed `batch_bytes`: its slot holds `held_bytes` of ragged values.
+    /// Notes that a batch is filled: it needed `batch_bytes`, and its slot holds `held_bytes` of ragged values.
     pub fn settle(&mut self, batch: RoomKey, batch_bytes: u64, held_bytes: u64) {
         self.set_granted(batch, held_bytes);
         if let Some(rank) = self.ranks.get_mut(&batch.rank) {
@@ -281,7 +284,7 @@ impl RoomCore {
     /// Notes that the trainer gets a batch that is filled. What its slot holds stays until the slot is freed.
     pub fn hand_over(&mut self, batch: RoomKey) {
         self.batches.remove(&batch);
-        // It may have been to give its room to another one.
+        // The batch may have been revoked for another one, which then needs other room.
         self.serve();
     }
 
@@ -326,7 +329,8 @@ impl RoomCore {
         self.batches.get(&batch)?.waits.map(|waits| waits.bytes)
     }
 
-    /// Returns the bytes for the ragged values of a batch, beyond those that its slot keeps, if there were no other batches.
+    /// Returns the bytes that the ragged values of a batch could take, beyond what its slot keeps, if there were no
+    /// other batches.
     #[must_use]
     pub fn most_bytes(&self) -> u64 {
         let locked =
@@ -336,7 +340,7 @@ impl RoomCore {
         self.limit_bytes.saturating_sub(idle.chain(filling).fold(0, u64::saturating_add))
     }
 
-    /// Returns the bytes that are left for batches that no trainer has: all that neither trainers nor locked slots have.
+    /// Returns the bytes for batches that no trainer has: the limit, without the bytes of trainers and of locked slots.
     fn left_bytes(&self) -> u64 {
         self.limit_bytes.saturating_sub(self.staying_bytes())
     }
@@ -348,7 +352,7 @@ impl RoomCore {
         account.needs.fixed_bytes + account.value_bytes - account.idle_bytes() - coming
     }
 
-    /// Returns the bytes that the slots take if all hold such batches as there were lately.
+    /// Returns the bytes that the slots take if all of them hold batches as large as recent ones.
     #[must_use]
     pub fn expected_bytes(&self) -> u64 {
         let expected = self.ranks.values().map(|rank| {

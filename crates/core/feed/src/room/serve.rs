@@ -1,11 +1,11 @@
-//! Which batch gets room: it serves those that wait, by the rules of the parent module.
+//! Serves the batches that wait for room, by the rules of the parent module.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{BatchAccount, Filled, RankId, RoomCore, RoomEffect, RoomKey, Waits};
 
 impl RoomCore {
-    /// Returns the lead of the batch that waits first, of those that trainers need and that were measured.
+    /// Returns the smallest lead of the waiting batches that trainers need and whose bytes were measured.
     pub(super) fn first_needed(&self) -> Option<u64> {
         if self.waiting == 0 {
             return None;
@@ -96,8 +96,8 @@ impl RoomCore {
         }
     }
 
-    /// Revokes batches that trainers need later than `lead` batches from now, until there are `bytes` for one that they need
-    /// by then.
+    /// Revokes batches with a greater lead than `lead`, the greatest first, until `bytes` will be free for the batch
+    /// that needs them.
     fn revoke_after(&mut self, lead: u64, bytes: u64) {
         let coming: u64 = self
             .batches
@@ -111,7 +111,7 @@ impl RoomCore {
             .batches
             .iter_mut()
             .map(|(batch, room)| (ranks[&batch.rank].lead(batch.sequence), *batch, room))
-            // A batch that was measured and waits has only what its slot cannot give back.
+            // A waiting batch whose bytes were measured has only what its slot cannot give back.
             .filter(|(its_lead, _, room)| *its_lead > lead && room.waits.is_none_or(|waits| !waits.is_exact))
             .filter(|(_, _, room)| !room.is_revoked && room.granted_bytes > room.locked_bytes)
             .collect();
@@ -126,7 +126,7 @@ impl RoomCore {
         }
     }
 
-    /// Makes `bytes` free by the pages of free slots, if that is possible.
+    /// Frees `bytes`, if need be by the pages of free slots. Returns whether that was possible.
     pub(super) fn make_room(&mut self, bytes: u64) -> bool {
         if self.free_bytes() < bytes {
             return false;

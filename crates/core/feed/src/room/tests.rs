@@ -1,4 +1,4 @@
-//! Tests of the account of memory for slots: who is served, who waits, and that no one waits for ever.
+//! Tests of the account of memory for slots: which batches are served or wait, and that none waits for ever.
 
 use proptest::prelude::*;
 

@@ -1,9 +1,9 @@
-//! Which decoded samples the feeds of one process share, as a state machine. It has no clock and sees no bytes: `V` is what the
-//! shell keeps of a part of a sample, and `W` what it wakes.
+//! Which decoded samples the feeds of one process share, as a state machine. It has no clock and sees no bytes: `V` is
+//! the shell's handle of a kept part of a sample, and `W` its handle of a waiter.
 //!
-//! A feed announces the samples that it decodes soon. The feed that comes to a sample first decodes it, and keeps those parts of
-//! it that a feed of another session has announced; that one takes them. What is kept is named by content: what decides the
-//! bytes of a part, the epoch, and the sample.
+//! A feed announces the samples that it decodes soon. The first feed that comes to a sample decodes it, and keeps the
+//! parts that a feed of another session has announced; that feed takes them. The key of a kept part is its content: a
+//! fingerprint of what decides its bytes, the epoch, and the sample.
 
 mod sample;
 mod worth;
@@ -68,13 +68,13 @@ pub struct Allowed {
     pub may_keep: bool,
 }
 
-/// What the shell gives up, best after it has unlocked the core.
+/// What the shell has to drop and to wake, best after it has unlocked the core.
 #[derive(Debug)]
 #[must_use = "drop it after unlocking"]
 pub struct Released<V, W> {
     /// Parts that are kept no longer.
     pub values: Vec<V>,
-    /// Those that wait for a sample that is not being decoded any more.
+    /// The waiters for samples that are not being decoded any more.
     pub waiters: Vec<W>,
 }
 
@@ -124,7 +124,8 @@ impl<V, W> Default for SharingCore<V, W> {
 }
 
 impl<V: Clone, W> SharingCore<V, W> {
-    /// Adds the feed of a rank. `source` names the dataset and the seed; each of `parts` what else decides the bytes of columns.
+    /// Adds the feed of a rank. `source` is the fingerprint of the dataset and the seed; each of `parts` is that of
+    /// everything else that decides the bytes of some columns.
     pub fn join(&mut self, session: SessionId, source: Fingerprint, parts: Vec<Fingerprint>, now_ms: u64) -> SharingId {
         let id = SharingId(self.next_member);
         self.next_member += 1;
@@ -137,7 +138,7 @@ impl<V: Clone, W> SharingCore<V, W> {
     pub fn leave(&mut self, id: SharingId) -> Released<V, W> {
         let mut released = Released::default();
         let Some(Member { source, .. }) = self.members.remove(&id) else { return released };
-        // A feed that meets nobody does not come to samples here, so that what it wants would be kept for ever.
+        // A feed that shares with no other skips this core, so parts would be kept for it for ever.
         let met: BTreeSet<SharingId> = self.members.keys().copied().filter(|member| self.is_met(*member)).collect();
         self.change_all(|members, sample, released| {
             sample.wanted.retain(|(member, _)| met.contains(member));
@@ -151,7 +152,8 @@ impl<V: Clone, W> SharingCore<V, W> {
         released
     }
 
-    /// Notes samples that a feed decodes soon, if it has met another. Those that it has announced before count twice.
+    /// Notes samples that a feed decodes soon, if it shares parts with another feed. A sample that is announced twice
+    /// counts twice.
     pub fn announce(&mut self, id: SharingId, draws: impl IntoIterator<Item = SampleDraw>) {
         let source = self.members[&id].source;
         if !self.worth[&source].is_on() || !self.is_met(id) {
@@ -166,7 +168,7 @@ impl<V: Clone, W> SharingCore<V, W> {
         }
     }
 
-    /// A feed has come to a sample.
+    /// Notes that a feed has come to a sample. Returns what the feed does about it.
     pub fn begin(&mut self, id: SharingId, draw: SampleDraw, allowed: Allowed, now_ms: u64) -> SampleWork<V> {
         let Allowed { may_wait, may_keep } = allowed;
         let member = self.members.get_mut(&id).expect("it has joined");
@@ -211,12 +213,12 @@ impl<V: Clone, W> SharingCore<V, W> {
         SampleWork::Take(values.collect())
     }
 
-    /// Notes that a feed is going to decode a sample that it has announced by itself.
+    /// Notes that a feed is going to decode, by itself, a sample that it has announced.
     pub fn skip(&mut self, id: SharingId, draw: SampleDraw) -> Released<V, W> {
         self.resolve(id, draw)
     }
 
-    /// Notes that a feed is done with a sample: that it has taken it, in as many nanoseconds of CPU time.
+    /// Notes that a feed has taken a sample, which took `took_ns` of CPU time.
     pub fn taken(&mut self, id: SharingId, draw: SampleDraw, took_ns: u64) -> Released<V, W> {
         self.counts.taken += 1;
         let source = self.members[&id].source;
@@ -224,8 +226,9 @@ impl<V: Clone, W> SharingCore<V, W> {
         self.resolve(id, draw)
     }
 
-    /// Notes that a feed is done with a sample that it has decoded in `took_ns`, `in_part` if it took the rest; 0 if it could not
-    /// be decoded. `kept` are the parts for others, which took `keep_ns` to copy.
+    /// Notes that a feed has decoded a sample in `took_ns`, or only a part of it if `in_part`, because it took the
+    /// rest; `took_ns` is 0 if the sample could not be decoded. `kept` are the parts for others, which took `keep_ns`
+    /// to copy.
     pub fn finish(
         &mut self,
         id: SharingId,
@@ -243,7 +246,7 @@ impl<V: Clone, W> SharingCore<V, W> {
             let mut is_kept = false;
             for (number, value) in kept {
                 let part = member.parts[number];
-                // Since it was begun, those that want it may have left.
+                // The feeds that wanted it may have left since it was begun.
                 let is_wanted = sample.wanted.iter().any(|(other, _)| {
                     self.members
                         .get(other)
@@ -267,7 +270,7 @@ impl<V: Clone, W> SharingCore<V, W> {
         released
     }
 
-    /// Returns the numbers of the parts of a sample that others want of a feed which has not begun it.
+    /// Returns the numbers of the parts of a sample that others want from a feed which has not begun it.
     #[must_use]
     pub fn wanted_parts(&self, id: SharingId, draw: SampleDraw, now_ms: u64) -> Vec<usize> {
         let member = &self.members[&id];
@@ -348,7 +351,7 @@ impl<V: Clone, W> SharingCore<V, W> {
         self.counts
     }
 
-    /// Counts down how often a feed has announced a sample, and gives up what nobody wants any more.
+    /// Counts down how often a feed has announced a sample, and gives up the parts that no feed wants any more.
     fn resolve(&mut self, id: SharingId, draw: SampleDraw) -> Released<V, W> {
         let mut released = Released::default();
         let key = key_of(self.members[&id].source, draw);
@@ -367,7 +370,7 @@ impl<V: Clone, W> SharingCore<V, W> {
         released
     }
 
-    /// Changes all samples, each with a function that returns how many kept parts it gave up that nobody had taken.
+    /// Changes all samples by a function that returns how many unused kept parts it gave up.
     fn change_all(
         &mut self,
         mut change: impl FnMut(&BTreeMap<SharingId, Member>, &mut Sample<V, W>, &mut Released<V, W>) -> u64,

@@ -1,4 +1,4 @@
-//! What is known of one sample that feeds share: who wants it, and which of its parts are kept or being decoded.
+//! The state of one sample that feeds share: which feeds want it, and which of its parts are kept or being decoded.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ impl<V, W> Sample<V, W> {
         }
     }
 
-    /// Gives up the kept parts that nobody wants. Returns how many of them nobody has taken.
+    /// Gives up the kept parts that no feed wants. Returns how many of them were never taken.
     pub(super) fn prune(&mut self, members: &BTreeMap<SharingId, Member>, released: &mut Released<V, W>) -> u64 {
         let wanted = &self.wanted;
         let is_wanted = |part: &Fingerprint| {
@@ -62,7 +62,7 @@ impl<V, W> Sample<V, W> {
         release(&mut self.parts, |part| !is_wanted(part), released)
     }
 
-    /// Gives up all kept parts. Returns how many of them nobody has taken.
+    /// Gives up all kept parts. Returns how many of them were never taken.
     pub(super) fn release_kept(&mut self, released: &mut Released<V, W>) -> u64 {
         release(&mut self.parts, |_| true, released)
     }

@@ -1,4 +1,4 @@
-//! Tests of which samples are kept, for whom, and how long; and of random feeds that share.
+//! Tests of which samples are kept, for which feeds, and how long; and of random feeds that share.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ fn begin(core: &mut Core, id: SharingId, sample: u64, now_ms: u64) -> SampleWork
     core.begin(id, draw(sample), Allowed { may_wait: true, may_keep: true }, now_ms)
 }
 
-/// Two sessions with parts 10 and 11, of which the second has announced samples 0 to 9.
+/// Returns two sessions with parts 10 and 11; the second has announced samples 0 to 9.
 fn pair() -> (Core, SharingId, SharingId) {
     let mut core = Core::default();
     let [first, second] = [1, 2].map(|session| join(&mut core, session, &[10, 11]));
@@ -287,7 +287,8 @@ impl World {
         self.release(released);
     }
 
-    /// Nobody waits for what nobody decodes; what is kept is wanted, and each part is there once.
+    /// Checks that no feed waits for a sample that none decodes, that kept parts are wanted, and that each part is
+    /// there once.
     fn check(&self) {
         let mut waiters = 0;
         for ((_, draw), sample) in &self.core.samples {

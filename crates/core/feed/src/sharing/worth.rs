@@ -1,8 +1,9 @@
-//! Whether it pays to share decoded samples: what taking them saves, beside what keeping and taking them costs.
+//! Whether it pays to share decoded samples: compares the time that it saves with the time that it costs.
 
 /// Kept parts that were taken or given up before sharing is judged again.
 const WINDOW: u64 = 64;
-/// Sharing that does not pay is tried again after this many samples; twice as many each time that it did not pay again.
+/// Number of samples after which sharing that did not pay is tried again; it doubles each time that sharing does not
+/// pay.
 const FIRST_PAUSE: u64 = 2_000;
 /// The longest pause, in samples.
 const MAX_PAUSE: u64 = 128_000;
@@ -12,15 +13,15 @@ const LEAST_GAIN: u64 = 2;
 /// Measures whether sharing pays, for the feeds of one dataset and seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharingWorth {
-    /// Mean times in nanoseconds: to decode a sample, and what is left of it where parts were taken.
+    /// Mean times in nanoseconds: to decode a sample, and to decode the rest of one of which some parts were taken.
     decode_ns: u64,
     decode_part_ns: u64,
-    /// Samples of which parts are kept and were not taken or given up yet, and what keeping them took.
+    /// Samples with kept parts that were neither taken nor given up yet, and the nanoseconds that keeping them took.
     pending: u64,
     pending_ns: u64,
     saved_ns: u64,
     spent_ns: u64,
-    /// Samples that were taken and parts that were given up without, in this window.
+    /// Samples taken, and kept parts given up unused, in this window.
     ended: u64,
     /// Samples until it is tried again; 0 while samples are shared.
     pause_left: u64,
@@ -59,8 +60,8 @@ impl SharingWorth {
         }
     }
 
-    /// Notes that parts of a sample were kept in this time. It counts once they are taken or given up, as a feed that is ahead keeps
-    /// many before the first of them can save anything.
+    /// Notes that parts of a sample were kept in this time. The time counts once the parts are taken or given up,
+    /// because a feed that is ahead keeps many parts before the first of them can save anything.
     pub fn note_kept(&mut self, took_ns: u64) {
         self.pending += 1;
         self.pending_ns += took_ns;
