@@ -1,8 +1,9 @@
-//! What a cache of another size would keep from the store.
+//! Predicts how many bytes a cache of another size leaves to the store.
 
 use super::{Change, WorkerWindow};
 
-/// Returns by how much more comes from the store for a rank that gets `part` times as much of the cache.
+/// Returns the factor of the bytes from the store under a change, for a rank that gets `part` times as much of the
+/// cache.
 pub(super) fn fetched_factor(worker: &WorkerWindow, change: &Change, part: f64) -> f64 {
     let limit_bytes = worker.cache.limit_bytes as f64;
     let before = missed(worker, limit_bytes);
@@ -10,15 +11,15 @@ pub(super) fn fetched_factor(worker: &WorkerWindow, change: &Change, part: f64) 
     change.fetched * more
 }
 
-/// Returns which part of a dataset's bytes is not in a cache of `bytes` in which the blocks in use have room, and beside them
-/// the blocks that came first.
+/// Returns the fraction of a dataset's bytes that a cache of `bytes` lacks. The cache holds the blocks in use and,
+/// beside them, the blocks that came first.
 fn missed(worker: &WorkerWindow, bytes: f64) -> f64 {
     let dataset_bytes = worker.cache.dataset_bytes as f64;
     let window_bytes = (worker.cache.window_bytes as f64).min(bytes);
     if bytes >= dataset_bytes {
         return 0.0;
     }
-    // Of the blocks in use, the same part is kept as of all others.
+    // The cache keeps the same fraction of the blocks in use as of all others.
     1.0 - ((bytes - window_bytes) / (dataset_bytes - window_bytes)).clamp(0.0, 1.0)
 }
 
@@ -30,8 +31,8 @@ mod tests {
 
     const BLOCKS: usize = 200;
 
-    /// Returns which part of the blocks is missed by a cache that has room for `room` of them, where each of the last
-    /// `window` blocks is in use, and of the others those that came first are kept.
+    /// Returns the fraction of the blocks that a cache with room for `room` of them misses. Each of the last `window`
+    /// blocks is in use, and of the others the cache keeps those that came first.
     fn missed_in_simulation(room: usize, window: usize) -> f64 {
         const EPOCHS: u64 = 30;
         let (mut came, mut in_use) = (Vec::<usize>::new(), std::collections::VecDeque::new());

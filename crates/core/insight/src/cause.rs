@@ -1,38 +1,38 @@
-//! Why a resource is short: what stands out among the measurements of the worker.
+//! The cause of a short resource: what stands out among the measurements of the worker.
 
 use crate::Transport;
 
 use super::{Limit, RankWindow, WorkerWindow};
 
-/// Samples of which more than this part do not decode take the time of the others.
+/// Fraction of samples that do not decode above which bad samples are the cause: they take the time of the others.
 const STORM: f64 = 0.1;
-/// A cache that keeps more than this part of what is fetched is filling.
+/// Fraction of the fetched bytes that caches keep above which they are still filling.
 const FILLING: f64 = 0.5;
-/// An object that takes more than this part of the time of all requests delays the others.
+/// Fraction of the time of all requests above which the requests for one object delay the others.
 const OBJECT_SHARE: f64 = 0.5;
-/// With fewer requests in flight than this part of what may be, the store has room for more.
+/// Fraction of the possible requests in flight up to which the store has room for more.
 const SATURATED: f64 = 0.9;
-/// Samples of which one in a hundred takes this many times as long as half of them are uneven.
+/// Ratio of the 99th percentile of decoding times to their median above which samples are uneven.
 const UNEVEN: u64 = 8;
-/// They delay batches if such a sample takes as long as the trainer takes for this many samples.
+/// Uneven samples delay batches if a slow one takes longer than the trainer takes for this many samples.
 const DELAYED_SAMPLES: f64 = 4.0;
 
 /// Returns the cause of a limit: the resource itself, unless something stands out.
 pub(super) fn cause(resource: Limit, rank: &RankWindow, worker: &WorkerWindow) -> Limit {
     let is_storm = worker.bad_fraction() > STORM;
     match resource {
-        // Each of them costs a second sample, which its batch waits for.
+        // Each bad sample costs a second one, which its batch waits for.
         Limit::Cpu | Limit::StoreLatency | Limit::StoreBandwidth | Limit::HandOver if is_storm => Limit::BadSamples,
         Limit::StoreLatency | Limit::StoreBandwidth if is_one_object(worker) => Limit::SlowObject,
         Limit::StoreLatency | Limit::StoreBandwidth if is_filling(worker) => Limit::ColdCache,
         Limit::HandOver if is_on_its_way(rank) => Limit::Network,
-        // With one slot nothing is made while the trainer holds it, however even the samples are.
+        // With one slot no batch is made while the trainer holds it, however even the samples are.
         Limit::HandOver if rank.slots != 1 && is_uneven(rank, worker) => Limit::UnevenSamples,
         resource => resource,
     }
 }
 
-/// Whether one object takes the time: most of all requests' time, or what there is of it while others could be made.
+/// Whether one object is the cause: its requests take most of the time of all requests, or the store has room for more.
 fn is_one_object(worker: &WorkerWindow) -> bool {
     worker.slow_object.as_ref().is_some_and(|slow| {
         let time = |requests: u64, mean_ns: u64| requests as f64 * mean_ns as f64;
@@ -54,7 +54,7 @@ fn is_filling(worker: &WorkerWindow) -> bool {
     has_room && worker.cache_growth_bytes as f64 > FILLING * fetched_bytes
 }
 
-/// Whether all batches but the trainer's are done, and one that waits for them is on another node.
+/// Whether the trainer is on another node, and all slots but one at most hold batches that it has not given back.
 fn is_on_its_way(rank: &RankWindow) -> bool {
     rank.transport == Some(Transport::Quic) && rank.slots > 0 && rank.ready + 1 >= rank.slots
 }

@@ -49,7 +49,7 @@ pub struct StoreStats {
 }
 
 impl StoreStats {
-    /// Returns what was counted since `before`. The outage is that of now.
+    /// Returns what was counted since `before`. The outage is the current one.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {
         Self {
@@ -81,7 +81,7 @@ pub struct CacheStats {
     pub window_bytes: u64,
     /// Bytes of all blocks of the datasets that are open.
     pub dataset_bytes: u64,
-    /// The most bytes that may be held of those that are fetched for one use.
+    /// Upper limit of the bytes that are held for a single use.
     pub transit_bytes: u64,
 }
 

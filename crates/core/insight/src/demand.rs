@@ -1,4 +1,4 @@
-//! The cores that ranks need so that none waits for CPU: what the number of workers is scaled on.
+//! The cores that ranks need so that none waits for CPU. The number of workers is scaled by them.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use super::{
     diagnosis::{NEGLIGIBLE_WAIT, STANDSTILL_WAIT},
 };
 
-/// The part of a budget that ranks may use before more is wanted: the rate of samples varies.
+/// Fraction of a budget that ranks may use before more cores are wanted, because the rate of samples varies.
 pub const CORES_USED: f64 = 0.85;
-/// The most that a rank is expected to take is this factor of what it takes: a trainer that hardly ever gets a batch does not
-/// show how many it could take. If there was need for more, the next look finds it.
+/// Upper limit of the growth of a rank's rate that one measurement assumes: a trainer that hardly ever gets a batch
+/// does not show how many it could take. The next measurement finds any further need.
 const MAX_GROWTH: f64 = 4.0;
-/// While ranks take part, not all cores are given up, and some are wanted where there are none: without a worker nothing can
-/// be measured.
+/// Number of cores that are kept while ranks take part, and that are wanted where there are none: without a worker
+/// nothing can be measured.
 const FIRST_CORES: f64 = 1.0;
 
 /// The cores that some ranks need, together.
@@ -23,11 +23,11 @@ const FIRST_CORES: f64 = 1.0;
 pub struct CoreDemand {
     /// The ranks that take part.
     pub ranks: u32,
-    /// Those of them whose need is known.
+    /// The number of them whose need is known.
     pub measured_ranks: u32,
-    /// The cores that these need, with some to spare.
+    /// The cores that these ranks need, with some to spare.
     pub needed_cores: f64,
-    /// How many ranks wait for something that more cores do not give, by their limit.
+    /// Number of ranks that wait for something other than CPU, by their limit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub waiting_otherwise: BTreeMap<Limit, u32>,
 }
@@ -46,8 +46,8 @@ impl CoreDemand {
         }
     }
 
-    /// Returns how many more cores are wanted than the workers have; negative if fewer would do. It asks for no fewer while
-    /// the need of a rank is not known.
+    /// Returns how many more cores are wanted than the workers have; negative if fewer would do. It is never negative
+    /// while the need of a rank is not known.
     #[must_use]
     pub fn wanted_cores(&self, worker_cores: f64) -> f64 {
         let fewest = match self.ranks {
@@ -59,7 +59,7 @@ impl CoreDemand {
         if self.measured_ranks < self.ranks { wanted.max(0.0) } else { wanted }
     }
 
-    /// Says in a sentence why so many are wanted.
+    /// Returns a sentence that explains the number of wanted cores.
     #[must_use]
     pub fn reason(&self, worker_cores: f64) -> String {
         let &Self { ranks, measured_ranks, needed_cores, .. } = self;
@@ -129,7 +129,8 @@ impl Diagnosis {
             terms.map(|term| term.samples_per_s).min_by(f64::total_cmp)
         };
         let wanted = smallest(false).unwrap_or(f64::INFINITY).min(MAX_GROWTH * rate);
-        // What a worker does not use of its cores it can use for more samples; so a core that is not given costs time, too.
+        // Unused cores can decode more samples. Threads that wait for a core count as used, so a lack of cores costs
+        // time, too.
         let used = smallest(true).map_or(0.0, |allowed| rate / allowed);
         let made = worker.stage(&spdl_types::Stage::Decode).map_or(0.0, |decode| decode.items_per_s);
         let cores = wanted * used * worker.cores / made / CORES_USED;

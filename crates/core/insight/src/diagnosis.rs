@@ -17,11 +17,12 @@ pub(super) const NEGLIGIBLE_WAIT: f64 = 0.02;
 /// A trainer that took no sample and waited for less than this part of the time did not ask for one.
 pub(super) const STANDSTILL_WAIT: f64 = 0.5;
 
-/// How sharply the smallest rate decides; two equal ones allow 0.84 of each. Measured by the bench `insight`.
+/// The exponent by which rates combine: the greater, the more the smallest rate decides. Two equal rates allow 0.84 of
+/// each. Measured by the bench `insight`.
 const SHARPNESS: i32 = 4;
 
 /// What a rank's rate is limited by. [`what_if`](Self::what_if) predicts it under a change, and
-/// [`verdict`](Self::verdict) says it in a sentence.
+/// [`verdict`](Self::verdict) returns it as a sentence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnosis {
     /// What was measured of the rank.
@@ -32,7 +33,7 @@ pub struct Diagnosis {
     pub terms: Vec<Term>,
 }
 
-/// Other resources than those that were measured. The default changes nothing.
+/// A change of the measured resources. The default changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// Factor of the number of workers that are homes of the session's ranks. Each has the budgets, the cache and the
@@ -81,7 +82,7 @@ impl Default for Change {
     }
 }
 
-/// What a rank would get under a change.
+/// The predicted rate of a rank under a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prediction {
     /// Samples per second.
@@ -112,7 +113,8 @@ impl From<&Diagnosis> for Measured {
 }
 
 impl Diagnosis {
-    /// Returns what limits the rank; `None` if it took no sample in the window and its home cannot tell why.
+    /// Returns what limits the rank; `None` if it took no sample in the window and the measurements of its home show no
+    /// reason.
     #[must_use]
     pub fn limit(&self) -> Option<Limit> {
         match self.rank.presence {
@@ -152,8 +154,8 @@ impl Diagnosis {
         self.predict(change).samples_per_s
     }
 
-    /// Predicts the rate, and for how much of its time the trainer waits, under a change. Nothing is predicted for a rank
-    /// that took no sample.
+    /// Predicts the rate, and the fraction of its time that the trainer waits, under a change. Nothing is predicted for
+    /// a rank that took no sample.
     #[must_use]
     pub fn predict(&self, change: &Change) -> Prediction {
         let Some(worker) = self.worker.as_ref().filter(|_| !self.terms.is_empty()) else {
@@ -171,27 +173,28 @@ impl Diagnosis {
     }
 }
 
-/// Returns the rate that resources allow together: nearly that of the smallest. Each of them is now faster and now slower,
-/// and one that is hardly faster than the smallest is the limit for a part of the time.
+/// Returns the rate that resources allow together: nearly that of the smallest. The rate of each resource varies, so
+/// one that is hardly faster than the smallest is the limit for a part of the time.
 fn together(rates: impl Iterator<Item = f64>) -> f64 {
     rates.map(|rate| rate.powi(-SHARPNESS)).sum::<f64>().powf(-1.0 / f64::from(SHARPNESS))
 }
 
-/// Returns by which factor a rank's part of its home changes, because another number of ranks shares it.
+/// Returns the factor by which a rank's part of its home changes when another number of ranks shares the home.
 fn part_of_home(rank: &RankWindow, worker: &WorkerWindow, change: &Change) -> f64 {
     let slots = worker.stage(&Stage::HandOver).map_or(0.0, StageRate::units);
     let ranks = (slots / f64::from(rank.slots.max(1))).round().max(1.0);
-    // A rank has one home: the most that share one after the change are those that wait longest.
+    // A rank has one home. After the change, the ranks of the fullest home wait longest.
     if change.workers > 0.0 { ranks / (ranks / change.workers).ceil() } else { 0.0 }
 }
 
-/// Returns by how much a change moves the term of a resource, of which a rank gets `part` times as much.
+/// Returns the factor by which a change moves the term of a resource, if the rank gets `part` times as much of its
+/// home.
 fn factor(worker: &WorkerWindow, resource: Limit, change: &Change, part: f64) -> f64 {
     let cores = (worker.cores + change.cores).max(0.0);
     match resource {
         Limit::Trainer => 1.0 / change.step,
         Limit::Cpu => part * cores / worker.cores,
-        // There is a process for each decoding thread, and a thread for each core that the budget begins.
+        // Each decoding thread has a process, and each core of the budget, rounded up, has a thread.
         Limit::Function => part * cores.ceil() / worker.cores.ceil() / change.call,
         Limit::StoreBandwidth => change.bandwidth / fetched_factor(worker, change, part),
         Limit::StoreLatency => request_factor(worker, change, part) / fetched_factor(worker, change, part),
@@ -202,7 +205,7 @@ fn factor(worker: &WorkerWindow, resource: Limit, change: &Change, part: f64) ->
     }
 }
 
-/// Returns how many more requests per second a store answers whose latency is the limit.
+/// Returns the factor by which the requests per second of a store grow when its latency is the limit.
 fn request_factor(worker: &WorkerWindow, change: &Change, part: f64) -> f64 {
     let request_s = worker.request_s();
     let first_byte_s = worker.first_byte_s().min(request_s);
@@ -211,8 +214,8 @@ fn request_factor(worker: &WorkerWindow, change: &Change, part: f64) -> f64 {
     faster * in_flight_factor(worker, change, part)
 }
 
-/// Returns how many more requests are in flight for a rank: as many as can be, or, where that is not the limit, as many as
-/// reading ahead asks for.
+/// Returns the factor by which the requests in flight for a rank grow: up to as many as are possible, or, where that is
+/// not the limit, as many as reading ahead asks for.
 fn in_flight_factor(worker: &WorkerWindow, change: &Change, part: f64) -> f64 {
     let units = worker.stage(&Stage::Fetch).map_or(0.0, StageRate::units);
     // Requests in flight get a share of the memory.

@@ -65,8 +65,9 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// Predicts by which factor the rate of a session would rise with each remedy on all nodes; 1 for one that gives nothing.
-/// The ranks of a session take their steps together, so the slowest sets the rate. Empty if a rank took no sample.
+/// Predicts the factor by which the rate of a session would rise with each remedy on all nodes; 1 for one that gives
+/// nothing. The ranks of a session take their steps together, so the slowest sets the rate. Empty if a rank took no
+/// sample.
 #[must_use]
 pub fn session_gains(diagnoses: &[Diagnosis]) -> BTreeMap<Remedy, f64> {
     let slowest = |rate: &dyn Fn(&Diagnosis) -> f64| diagnoses.iter().map(rate).min_by(f64::total_cmp).unwrap_or(0.0);

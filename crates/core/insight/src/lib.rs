@@ -1,14 +1,15 @@
-//! What limits a rank, what comes next, and what a change would give: from what was measured in a window of some seconds
-//! to one sentence. No I/O and no clock; nothing here knows why a pipeline is slow except from these figures.
+//! What limits a rank, what limits it next, and what a change would give: turns the measurements of some seconds into
+//! one sentence. No I/O and no clock; nothing here knows why a pipeline is slow except from these figures.
 //!
 //! - [`WorkerWindow`] and [`RankWindow`] hold the measurements; a [`WorkerHistory`] makes the first from totals.
 //! - A [`Term`] is the rate in samples per second that one resource allows the rank. The smallest term is the rank's
 //!   [`Limit`], or the cause why that resource is short, and the next one bounds what any remedy gives.
-//! - A [`Change`] asks what the rate would be with other resources.
-//! - [`session_gains`] asks that for twice as much of each resource.
+//! - A [`Change`] describes other resources, for a prediction of the rate.
+//! - [`session_gains`] predicts the rate for twice as much of each resource.
 //! - A [`CoreDemand`] adds up the cores that ranks need to not wait for CPU.
-//! - [`diagnose`] finds all of that for one rank, and [`Diagnosis::verdict`] says it in one sentence.
-//! - [`rates`] are what stages did in the last seconds, and [`tuning`] changes the values that a worker tunes by itself.
+//! - [`diagnose`] finds all of that for one rank, and [`Diagnosis::verdict`] returns it as one sentence.
+//! - [`rates`] are what stages did in the last seconds, and [`tuning`] changes the values that a worker tunes by
+//!   itself.
 
 mod cache;
 mod cause;

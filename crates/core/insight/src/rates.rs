@@ -1,7 +1,7 @@
 //! What stages did lately: the rates of the last 1, 10 and 60 seconds, from the totals that each process counts.
 //!
-//! Processes send totals, and whoever shows rates takes the differences: a message that is lost costs nothing, each reader
-//! chooses its windows, and heartbeats stay short.
+//! Processes send totals, and the reader takes the differences. So a lost message costs nothing, each reader chooses
+//! its windows, and heartbeats stay short.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use spdl_types::{Stage, StageStats};
 
 /// The lengths of the windows, in milliseconds.
 pub const WINDOWS_MS: [u64; 3] = [1_000, 10_000, 60_000];
-/// A window is at most this part of its length longer than that.
+/// A window is longer than its nominal length by at most one part in this many.
 const STEPS: u64 = 10;
 
 /// What the stages of a process did in a window of time.
@@ -25,8 +25,8 @@ pub struct StageWindow {
     pub stages: Vec<StageRate>,
 }
 
-/// What a stage did in a window of time, per second. Those of times are seconds of all units per second, so that the four
-/// add up to the mean number of units.
+/// What a stage did in a window of time, per second. Times are seconds per second, summed over all units, so that the
+/// four times add up to the mean number of units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct StageRate {
@@ -93,8 +93,8 @@ impl<T> Default for History<T> {
 }
 
 impl<T: Clone> History<T> {
-    /// Records the totals of `at_ms`, by the clock of the process that counted them. A clock that goes back is that of
-    /// another process, and what was before is forgotten.
+    /// Records the totals of `at_ms`, by the clock of the process that counted them. A clock that goes back belongs to
+    /// a new process, so the earlier totals are dropped.
     pub fn note(&mut self, at_ms: u64, totals: &T) {
         for (kept, window_ms) in self.windows.iter_mut().zip(WINDOWS_MS) {
             match kept.back() {

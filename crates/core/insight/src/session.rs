@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use super::{Diagnosis, Presence, diagnosis::NEGLIGIBLE_WAIT};
 
-/// Says in one sentence what limits the ranks of a session: the verdict on the rank that is worst off, which others wait,
-/// and whether that is one node's fault or chance. Returns `None` if nothing was measured.
+/// Returns one sentence on what limits the ranks of a session: the verdict on the rank that is worst off, how many
+/// ranks wait, and whether that is the fault of one worker or chance. Returns `None` if nothing was measured.
 #[must_use]
 pub fn session_verdict<'d>(diagnoses: impl IntoIterator<Item = &'d Diagnosis>) -> Option<String> {
     let diagnoses: Vec<&Diagnosis> = diagnoses.into_iter().collect();
@@ -38,7 +38,8 @@ fn home(diagnosis: &Diagnosis) -> Option<&str> {
     diagnosis.worker.as_ref().map(|worker| worker.name.as_str())
 }
 
-/// Orders ranks by how much they are in need: one that takes no part, one that no worker serves, one that waits.
+/// Orders ranks by their need, the least first: ranks with a worker by how much they wait, then ranks that no worker
+/// serves, then ranks that take no part.
 fn by_need(a: &Diagnosis, b: &Diagnosis) -> Ordering {
     rank_in_need(a).cmp(&rank_in_need(b)).then(waiting(a).total_cmp(&waiting(b)))
 }
@@ -51,7 +52,7 @@ fn rank_in_need(diagnosis: &Diagnosis) -> u8 {
     }
 }
 
-/// Whether a rank has the need of the worst.
+/// Returns whether a rank has the same need as the worst one.
 fn is_alike(other: &Diagnosis, worst: &Diagnosis) -> bool {
     match rank_in_need(worst) {
         2 => rank_in_need(other) == 2,

@@ -7,14 +7,14 @@ use spdl_types::Stage;
 
 use super::{Limit, RankWindow, WorkerWindow, diagnosis::NEGLIGIBLE_WAIT, window::share};
 
-/// Decoding threads that wait for bytes for more of their time than this show that the store is the limit: where it is
-/// not, blocks are there before they are needed.
+/// Fraction of their time that decoding threads wait for bytes above which the store is the limit: where it is not,
+/// blocks are there before they are needed.
 const STARVING: f64 = 0.1;
-/// A store that fails more of the requests than this is slow because it fails.
+/// Fraction of failed requests above which a store is slow because it fails.
 const FAILING: f64 = 0.02;
-/// A function that is called for more than this part of decoding decides how long decoding takes.
+/// Fraction of the time of decoding above which the user's function decides how long decoding takes.
 const DOMINANT: f64 = 0.5;
-/// A resource of which no more than this part is used has no term.
+/// Fraction of a resource up to which it counts as unused and has no term.
 const UNUSED: f64 = 1e-3;
 
 /// The rate that a resource allows.
@@ -26,8 +26,8 @@ pub struct Term {
     pub samples_per_s: f64,
 }
 
-/// Returns the terms of a rank that took samples, the smallest first. A resource that is used for a part `u` of what
-/// there is of it allows the rate that was measured, divided by `u`.
+/// Returns the terms of a rank that took samples, the smallest first. A resource of which the fraction `u` is used
+/// allows the measured rate divided by `u`.
 pub(super) fn terms(rank: &RankWindow, worker: &WorkerWindow) -> Vec<Term> {
     let rate = rank.samples as f64 / rank.seconds;
     let used: Vec<(Limit, f64)> =
@@ -37,7 +37,8 @@ pub(super) fn terms(rank: &RankWindow, worker: &WorkerWindow) -> Vec<Term> {
         .iter()
         .copied()
         .filter(|(_, used)| *used > UNUSED)
-        // A trainer waits for what is used up, of which small parts are always lost.
+        // While the trainer waits, a resource counts as used up even if a small part is unused: that much is always
+        // lost.
         .map(|(limit, used)| (limit, if is_waiting && used > 1.0 - STARVING { 1.0 } else { used }))
         .map(|(limit, used)| Term { limit, samples_per_s: rate / used })
         .collect();
@@ -49,13 +50,13 @@ pub(super) fn terms(rank: &RankWindow, worker: &WorkerWindow) -> Vec<Term> {
     terms
 }
 
-/// Returns the resource that is used up, if there is one: what a rank waits for that took no sample.
+/// Returns the resource that is used up, if there is one. A rank that took no sample waits for it.
 pub(super) fn used_up(rank: &RankWindow, worker: &WorkerWindow) -> Option<Limit> {
     let most = used_of(rank, worker).into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
     most.filter(|(_, used)| *used > 1.0 - STARVING).map(|(limit, _)| limit)
 }
 
-/// Returns which part of each resource the worker uses.
+/// Returns the fraction of each resource that the worker uses.
 fn used_of(rank: &RankWindow, worker: &WorkerWindow) -> [(Limit, f64); 4] {
     [
         (Limit::Cpu, cpu_used(worker)),
@@ -65,18 +66,19 @@ fn used_of(rank: &RankWindow, worker: &WorkerWindow) -> [(Limit, f64); 4] {
     ]
 }
 
-/// Returns which part of its CPU budget the worker uses. Threads that have work and do not get a core use it, too.
+/// Returns the fraction of its CPU budget that the worker uses. Threads that have work but get no core count as use.
 fn cpu_used(worker: &WorkerWindow) -> f64 {
     let cores = if worker.cores > 0.0 { worker.cores_used / worker.cores } else { 0.0 };
     if calls_dominate(worker) { cores } else { cores.max(threads_used(worker)) }
 }
 
-/// Returns which part of their time the decoding threads work or pause for the budget.
+/// Returns the fraction of their time that the decoding threads work or pause for the budget.
 fn threads_used(worker: &WorkerWindow) -> f64 {
     worker.stage(&Stage::Decode).map_or(0.0, |decode| share(decode, decode.busy + decode.throttled))
 }
 
-/// Returns which part of the time the processes with the user's functions, or the threads that wait for them, are busy.
+/// Returns the fraction of the time that the processes with the user's functions, or the threads that wait for them,
+/// are busy.
 fn functions_used(worker: &WorkerWindow) -> f64 {
     let processes = worker.stage(&Stage::Transform).map_or(0.0, |calls| share(calls, calls.busy));
     if calls_dominate(worker) { processes.max(threads_used(worker)) } else { processes }
@@ -87,8 +89,8 @@ fn calls_dominate(worker: &WorkerWindow) -> bool {
     busy(Stage::Transform) > DOMINANT * busy(Stage::Decode)
 }
 
-/// Returns which part of what the store can give is used: all of it where decoding starves and the trainer waits for it,
-/// and else as many of the requests as are in flight.
+/// Returns the used fraction of what the store can give: all of it where decoding starves while the trainer waits, and
+/// otherwise the fraction of the possible requests that is in flight.
 fn store_used(rank: &RankWindow, worker: &WorkerWindow) -> f64 {
     let in_flight = worker.requests_used();
     let is_starving = worker
@@ -109,7 +111,7 @@ fn store_kind(worker: &WorkerWindow) -> Limit {
     }
 }
 
-/// Returns for which part of the time a batch was on its way to a trainer on another node.
+/// Returns the fraction of the time that a batch was on its way to a trainer on another node.
 fn network_used(rank: &RankWindow, worker: &WorkerWindow) -> f64 {
     let is_remote = rank.transport == Some(Transport::Quic);
     let send = worker.stage(&Stage::Send).filter(|_| is_remote);

@@ -6,17 +6,17 @@ use super::{
     words::{means, subject, then},
 };
 
-/// The factor by which the cores for a rate are more than what the mean of the samples takes: a rate varies.
+/// Cores that are kept for a rate, as a multiple of what its samples take on average, because a rate varies.
 pub const CORES_KEPT: f64 = 1.1;
-/// The fraction of the budget from which on it is worth to say that fewer cores would do.
+/// Fraction of the budget above which the verdict mentions that fewer cores would do.
 const NOTABLE_SPARE: f64 = 0.2;
-/// A rate that could rise by more than this factor is not told by how much: what would limit it was hardly used.
+/// The verdict gives no number for a gain of this factor or more, because what would limit it then was hardly used.
 const MAX_FACTOR: f64 = 10.0;
-/// The gain below which a change gives nothing.
+/// The gain below which a change counts as giving nothing.
 const NO_GAIN: f64 = 0.01;
 
 impl Diagnosis {
-    /// Says what limits the rank, and what would help how much.
+    /// Returns a sentence on what limits the rank, and on what would help and how much.
     #[must_use]
     pub fn verdict(&self) -> String {
         let rank = self.rank.rank;
@@ -51,7 +51,7 @@ impl Diagnosis {
         )
     }
 
-    /// Says why a rank took no sample.
+    /// Explains why a rank took no sample.
     fn standstill(&self, limit: Option<Limit>, worker: &WorkerWindow) -> String {
         let (rank, seconds) = (self.rank.rank, self.rank.seconds);
         let stall = self.rank.stall.as_ref().map(ToString::to_string);
@@ -76,7 +76,7 @@ impl Diagnosis {
         if spare > NOTABLE_SPARE * cores { (spare * 10.0).floor() / 10.0 } else { 0.0 }
     }
 
-    /// Says what would help and how much, up to the next limit.
+    /// Describes what would help and how much, up to the next limit.
     fn remedy(&self, limit: Limit, worker: &WorkerWindow) -> String {
         let factor_of = |term: &Term| term.samples_per_s / self.terms[0].samples_per_s;
         let next = self.next().map(|term| (factor_of(&term), term.limit));
@@ -93,7 +93,7 @@ impl Diagnosis {
         }
     }
 
-    /// Names a common remedy that gives nothing here.
+    /// Describes a common remedy that gives nothing here; empty if that would give something.
     fn no_remedy(&self, worker: &WorkerWindow) -> String {
         let is_of_cpu = self.terms.first().is_some_and(|term| term.limit == Limit::Cpu);
         let (text, change) = if is_of_cpu {

@@ -1,4 +1,4 @@
-//! Measurements of some seconds.
+//! Measurements of a worker and of a rank over some seconds.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::{
 };
 use spdl_types::{Stage, StageStats};
 
-/// The window of stages that diagnoses look at.
+/// The window of stages that diagnoses use.
 const WINDOW_MS: u64 = 10_000;
 
 /// What a worker did lately.
@@ -62,23 +62,23 @@ impl WorkerWindow {
         self.stage(&Stage::Fetch).map_or(0.0, |fetch| fetch.bytes_per_s)
     }
 
-    /// Returns the part of the requests that can be in flight that was.
+    /// Returns the mean number of requests in flight, as a fraction of those that are possible.
     pub(super) fn requests_used(&self) -> f64 {
         let possible = self.requests_possible();
         self.stage(&Stage::Fetch).filter(|_| possible > 0.0).map_or(0.0, |fetch| (fetch.busy / possible).min(1.0))
     }
 
-    /// Returns how many requests can be in flight: as many as may be, and as the memory for them has room for.
+    /// Returns how many requests can be in flight: as many as are allowed and as the memory for them has room for.
     pub(super) fn requests_possible(&self) -> f64 {
         self.stage(&Stage::Fetch).map_or(0.0, StageRate::units).min(self.requests_in_memory())
     }
 
-    /// Whether memory allows fewer requests in flight than may be.
+    /// Returns whether memory allows fewer requests in flight than the limit does.
     pub(super) fn is_short_of_transit(&self) -> bool {
         self.stage(&Stage::Fetch).is_some_and(|fetch| self.requests_in_memory() < fetch.units())
     }
 
-    /// Returns how many requests can be in flight before those whose bytes are used once fill the memory for them. Blocks
+    /// Returns how many requests can be in flight before the bytes for a single use fill the memory for them. Blocks
     /// that are kept take other memory.
     pub(super) fn requests_in_memory(&self) -> f64 {
         let fetched_bytes = self.fetched_bytes_per_s() * self.store_s;
@@ -104,7 +104,7 @@ pub(super) fn item_s(stage: &StageRate) -> f64 {
     if stage.items_per_s > 0.0 { stage.busy / stage.items_per_s } else { 0.0 }
 }
 
-/// Returns the fraction of the units that `units` of them are.
+/// Returns `units` as a fraction of the units of the stage.
 pub(super) fn share(stage: &StageRate, units: f64) -> f64 {
     if stage.units() > 0.0 { units / stage.units() } else { 0.0 }
 }
@@ -140,8 +140,8 @@ impl WorkerHistory {
         self.recent.note(at_ms, &(totals.store, totals.cache.used_bytes, totals.cpu_ns));
     }
 
-    /// Returns what a worker with `cores` in its budget did lately, when its totals at `at_ms` are `totals`; `None` while
-    /// there is no history of some time.
+    /// Returns what a worker with `cores` in its budget did lately, when its totals at `at_ms` are `totals`; `None`
+    /// while there is too little history.
     #[must_use]
     pub fn window(&self, name: &str, cores: f64, at_ms: u64, totals: &WorkerTotals<'_>) -> Option<WorkerWindow> {
         let (store_s, (store, cached_bytes, cpu_ns)) = self.recent.before(at_ms)?;

@@ -1,11 +1,11 @@
-//! The words for each limit: what is short, what would help, and what comes then.
+//! The words for each limit: what is short, what would help, and what limits next.
 
 use crate::SlowObject;
 use spdl_types::Stage;
 
 use super::{Limit, RankWindow, WorkerWindow, cause::is_saturated, window::item_s};
 
-/// Says what is short, with numbers.
+/// Describes what is short, with numbers.
 pub(super) fn subject(limit: Limit, rank: &RankWindow, worker: &WorkerWindow) -> String {
     let WorkerWindow { name, cores, cores_used, store, store_s, .. } = worker;
     match limit {
@@ -93,7 +93,8 @@ fn number(cores: f64) -> String {
     if cores < 0.95 { format!("{cores:.2}") } else { format!("{cores:.1}") }
 }
 
-/// Names what a limit needs for a rate that is higher by a factor; `None` if it is not known how far the rate can rise.
+/// Describes what a limit needs for a rate that is `factor` times as high; `factor` is `None` if it is not known how
+/// far the rate can rise.
 pub(super) fn means(limit: Limit, factor: Option<f64>, worker: &WorkerWindow) -> String {
     let text = match limit {
         Limit::Trainer => "a faster trainer",
@@ -120,7 +121,7 @@ pub(super) fn means(limit: Limit, factor: Option<f64>, worker: &WorkerWindow) ->
     text.to_owned()
 }
 
-/// Says what limits once the limit before is gone.
+/// Describes what limits once the limit before is gone.
 pub(super) const fn then(resource: Limit) -> &'static str {
     match resource {
         Limit::Trainer => "the trainer sets the pace",

@@ -1,4 +1,4 @@
-//! Which limit is named.
+//! Tests of the limits that diagnoses name.
 
 use spdl_types::Stage;
 

@@ -1,4 +1,4 @@
-//! What a change would give.
+//! Tests of the predictions for changes.
 
 use spdl_types::Stage;
 

@@ -1,4 +1,4 @@
-//! What is said of a rank and of a session.
+//! Tests of the verdicts on a rank and on a session.
 
 use spdl_types::Stage;
 

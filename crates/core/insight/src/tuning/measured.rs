@@ -1,4 +1,4 @@
-//! What was measured since a value was changed last.
+//! The measurements since the last change of a value.
 
 use super::{
     Interval,
@@ -21,13 +21,13 @@ pub(super) enum Objective {
     Delivered,
     /// The samples per second that are decoded. It counts every wait, and only bytes that were of use.
     Decoded,
-    /// The same, of which nothing may be lost.
+    /// Like `Decoded`, for a trial that need not gain, but must not lose more than is accepted.
     StillDecoded,
 }
 
 impl Objective {
-    /// Returns what a trial has to improve. Where a store refuses requests, reads wait while none is in flight, which
-    /// the bytes do not show.
+    /// Returns what a trial has to improve. Where a store refuses requests, reads wait while no request is in flight.
+    /// The bytes do not show that, so samples are counted.
     pub(super) const fn of(kind: TrialKind, is_refusing: bool) -> Self {
         match kind {
             TrialKind::Relief => Self::StillDecoded,
@@ -44,8 +44,8 @@ impl Objective {
         }
     }
 
-    /// Returns the fewest and the most moments from which it is judged. Samples come in batches, so they need more, and so
-    /// does a small loss.
+    /// Returns the least and the greatest number of moments that a trial is judged by. Samples come in batches, so they
+    /// need more moments than bytes do, and so does a small loss.
     pub(super) const fn moments(self) -> (usize, usize) {
         match self {
             Self::Delivered => (6, 24),

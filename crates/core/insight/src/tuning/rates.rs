@@ -94,8 +94,8 @@ impl Mean {
         (ratio - 1.0, error)
     }
 
-    /// Compares this with `before`: is it more by at least the fraction `wanted`? A gain has to be a significant one. If
-    /// `wanted` is negative, a loss of more has to be ruled out, or with `is_last` not to show.
+    /// Compares this with `before`: is it more by at least the fraction `wanted`? A gain also has to be significant. If
+    /// `wanted` is negative, a greater loss has to be ruled out, or, with `is_last`, not to be measured.
     pub(super) fn compare(&self, before: &Self, wanted: f64, is_last: bool) -> Comparison {
         let (gain, error) = self.gain(before);
         let is_more = match wanted > 0.0 {

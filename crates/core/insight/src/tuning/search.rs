@@ -1,4 +1,4 @@
-//! The order in which trials are made, and when.
+//! The order and the times of trials.
 
 /// The first delay after a trial that failed, in seconds; it doubles with each further one.
 const FIRST_REST_S: f64 = 4.0;
@@ -38,8 +38,8 @@ impl Search {
         now_s < self.rests_until_s
     }
 
-    /// Returns the trial that gained something last; otherwise the first that was not made yet, and when all were, the first. A relief that cost something is
-    /// not tried again: among enough trials, one would seem to cost nothing by chance.
+    /// Returns the trial that gained something last; otherwise the first that was not made yet; and when all were, the
+    /// first. A relief that failed is not tried again: among enough trials, one would seem to cost nothing by chance.
     pub(super) fn choose(&mut self, kinds: &[TrialKind]) -> Option<TrialKind> {
         if kinds.iter().all(|kind| self.tried.contains(kind)) {
             self.tried.retain(|kind| *kind == TrialKind::Relief || !kinds.contains(kind));

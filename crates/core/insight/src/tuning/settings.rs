@@ -106,7 +106,7 @@ impl TuningSettings {
     /// Checks that pinned values are within the bounds.
     ///
     /// # Errors
-    /// The value that is not, and what is wrong with it.
+    /// The value that is out of bounds, and what is wrong with it.
     pub fn check(&self) -> Result<(), (Tunable, String)> {
         for value in Tunable::ALL {
             if let Setting::Pinned(pinned) = self.of(value)

@@ -6,7 +6,7 @@ use super::{Interval, Tunable, Tuner};
 
 /// The interval between two measurements.
 pub(super) const TICK_MS: u64 = 250;
-/// Seconds of the requests that a store allows which may come at once.
+/// A store lets through at once the requests that it allows in this many seconds.
 const BURST_S: f64 = 0.1;
 /// Bytes of an answer.
 const ANSWER_BYTES: f64 = 100e3;
@@ -93,7 +93,7 @@ impl SimulatedStore {
         rates.fold(0.0, f64::max)
     }
 
-    /// Returns an interval. What is counted in whole numbers leaves its fraction in `rests`, to be counted next time.
+    /// Returns an interval. The fractions of what is counted in whole numbers stay in `rests`, for the next interval.
     fn interval(&self, requests: u32, read_ahead: u32, draw: u64, rests: &mut [f64; 2]) -> Interval {
         let Use { answers, refusals, in_flight, is_held_back } = self.used(requests, read_ahead);
         let seconds = TICK_MS as f64 / 1e3;

@@ -11,7 +11,7 @@ fn simulation(seed: u64) -> Simulation {
     Simulation::new(Tuner::new(&TuningSettings::default()), seed)
 }
 
-/// Runs a store for some time, then for another, of which it returns the course.
+/// Runs a store for 90 s, until the values are settled, and then for another 90 s. Returns the course of the latter.
 fn settled(store: &SimulatedStore, seed: u64) -> (Simulation, Course) {
     let mut simulation = simulation(seed);
     simulation.run(store, 90);
@@ -54,7 +54,7 @@ fn a_store_that_gives_no_more_keeps_what_it_has() {
 
 #[test]
 fn a_store_that_refuses_requests_is_asked_for_less_and_gives_as_much() {
-    // At first more than enough reads ask again and again.
+    // At first more than enough reads repeat their requests.
     let store = SimulatedStore { refuses_above: 10.0, latency_s: 0.01, ..slow() };
     let (simulation, course) = settled(&store, 1);
     let requests = simulation.tuner.current(Tunable::Requests);

@@ -23,15 +23,16 @@ const STARVING: f64 = 0.03;
 const HELD_BACK: f64 = 0.5;
 /// A store that refuses more of the requests than this is asked for less.
 const REFUSING: f64 = 0.02;
-/// A rate that differs by more than this from that of the last trial shows that the store is not what it was.
+/// A rate that differs by more than this from that of the last failed trial shows that the store has changed.
 const CHANGED: f64 = 0.3;
 /// Failures beyond this part of the answers disturb a measurement.
 const DISTURBING: f64 = 0.2;
-/// Requests in flight at a change that have to be answered before the new value is measured, in parts of them.
+/// Number of answers to wait for before a new value is measured, as a multiple of the requests in flight at the change.
 const SETTLED: f64 = 1.5;
-/// The same at the start, in parts of the requests that may be in flight: the first blocks come all at once.
+/// Number of answers to wait for at the start, as a multiple of the requests that may be in flight: the first blocks
+/// come all at once.
 const WARM: f64 = 4.0;
-/// Upper limit of the time for that, and of the time of a trial, in seconds.
+/// Upper limits of the time to wait for those answers, and of the time of a trial, in seconds.
 const MAX_SETTLE_S: f64 = 10.0;
 const MAX_TRIAL_S: f64 = 60.0;
 
@@ -82,7 +83,7 @@ pub struct Tuner {
     shown: VecDeque<TuningChange>,
 }
 
-/// The time after a change in which what comes still belongs to the earlier value.
+/// The time after a change in which answers still belong to the earlier value.
 #[derive(Debug)]
 struct Settling {
     answers_left: f64,
@@ -144,7 +145,7 @@ impl Tuner {
             return;
         }
         if !self.has_begun {
-            // What comes before the first samples is the opening of datasets, which shows no rate.
+            // Before the first samples, datasets are opened, which shows no rate.
             self.has_begun = interval.samples > 0;
             return self.settle(f64::from(self.current(Tunable::Requests)) * WARM);
         }
@@ -199,7 +200,7 @@ impl Tuner {
         self.trial = Some(trial);
     }
 
-    /// Trials may be made again at once if the store has changed since the last one.
+    /// Allows trials again at once if the store has changed since the last one that failed.
     fn notice_another_store(&mut self) {
         let Some((before, now)) = self.delivered_at_failure.zip(self.measured.mean(Objective::Delivered)) else {
             return;
@@ -211,7 +212,7 @@ impl Tuner {
         }
     }
 
-    /// Returns the trials that what was measured gives a reason for, the most promising first.
+    /// Returns the trials that the measurements suggest, the most promising first.
     fn kinds(&self) -> Vec<TrialKind> {
         use TrialKind::{DoubleReadAhead, DoubleRequests, FewerRequests, MoreReadAhead, MoreRequests, Relief};
         let is_possible = |kind: &TrialKind| {
@@ -229,7 +230,7 @@ impl Tuner {
         relief.iter().chain(kinds).copied().filter(is_possible).collect()
     }
 
-    /// Returns the value that a trial changes, and to what.
+    /// Returns the value that a trial changes, and its new number.
     fn target(&self, kind: TrialKind) -> (Tunable, u32) {
         let value = match kind {
             TrialKind::DoubleReadAhead | TrialKind::MoreReadAhead => Tunable::ReadAhead,
@@ -242,7 +243,8 @@ impl Tuner {
                 ((f64::from(current) * FINE_STEP).round() as u32).max(current + 1)
             }
             TrialKind::FewerRequests => {
-                // Where too little is read ahead to use all that may be in flight, the next fewer would change nothing.
+                // Where too little is read ahead to use all requests that may be in flight, a slightly lower limit
+                // would change nothing.
                 let used = (self.measured.in_flight().ceil() as u32).min(current);
                 ((f64::from(used) / FINE_STEP).round() as u32).min(used.saturating_sub(1))
             }
@@ -302,7 +304,7 @@ impl Tuner {
         }
     }
 
-    /// Where one value gains nothing because the other one is the limit now, tries both together.
+    /// Where one value gains nothing because the other one has become the limit, tries both together.
     fn extend(&mut self, trial: &mut Trial) -> bool {
         if trial.changed.len() > 1 || trial.decoded.is_none() || self.measured.starving() < STARVING {
             return false;
@@ -352,7 +354,7 @@ impl Tuner {
         self.changes.push_back(change);
     }
 
-    /// Leaves out what comes until this many requests are answered.
+    /// Ignores measurements until this many requests are answered.
     fn settle(&mut self, answers_left: f64) {
         self.settling = Some(Settling { answers_left, until_s: self.now_s() + MAX_SETTLE_S });
     }
