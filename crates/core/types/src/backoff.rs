@@ -1,8 +1,8 @@
 //! Exponential back-off: how long to pause after failures in a row.
 //!
-//! The crates for it do not fit. `backon` adds its jitter to the limit, so that pauses exceed the maximum that our
-//! settings promise, and never pauses for less than the limit; `retry-policies` decides by the system's clock. Both draw
-//! their own random numbers, which the simulator could not repeat.
+//! The published crates do not fit. `backon` adds its jitter to the limit, so that pauses exceed the maximum that our
+//! settings promise, and never pauses for less than the limit; `retry-policies` decides by the system's clock. Both
+//! draw their own random numbers, which the simulator could not repeat.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl Backoff {
         Self { first, max }
     }
 
-    /// Returns the longest pause after this many failures in a row, of which there is at least one.
+    /// Returns the longest pause after `failures` failures in a row, which is at least 1.
     #[must_use]
     pub fn limit(&self, failures: u32) -> Duration {
         self.first.saturating_mul(1 << failures.saturating_sub(1).min(31)).min(self.max)

@@ -1,4 +1,4 @@
-//! The name of a batch, for what is recorded of it in several processes.
+//! The name of a batch, by which the records of several processes are matched.
 
 use serde::{Deserialize, Serialize};
 

@@ -116,7 +116,7 @@ impl TryFrom<u8> for ImageDepth {
     }
 }
 
-/// What a job file's schema says about depths.
+/// The description of depths in a job file's schema.
 const DEPTHS: &str = "The bits of a value, from the file to the batch.\n\n\
     - 8: values of 8 bits. 16 bits are rounded to 8, and floats of 0 to 1 are multiplied by 255. A float column holds them divided by 255.\n\
     - 16: values of 16 bits as they are stored. Values of 8 bits are multiplied by 257, so that white is 65535, and floats of 0 to 1 by 65535. A float column holds them divided by 65535.\n\

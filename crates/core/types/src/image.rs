@@ -28,8 +28,8 @@ pub struct Normalise<Values = [f32; 3]> {
 }
 
 impl<Values: AsRef<[f32]>> Normalise<Values> {
-    /// Returns what is wrong with the numbers, as words that follow their name. `is_scaled`: whether the values that are normalised
-    /// are from 0 to 1, and not floats as they are stored.
+    /// Returns what is wrong with the numbers, in words that follow their name. `is_scaled` is true if the values to
+    /// normalise are from 0 to 1, and false if they are floats as they are stored.
     #[must_use]
     pub fn problem(&self, is_scaled: bool) -> Option<String> {
         let (means, stds) = (self.mean.as_ref(), self.std.as_ref());

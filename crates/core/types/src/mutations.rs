@@ -1,6 +1,6 @@
-//! Mutations for mutation testing: bugs that the simulator switches on one at a time and has to find. They are
-//! in builds with debug assertions, where none is active unless the simulator activates it. In a release build [`mutated`] is a
-//! constant `false`, and the compiler removes all of them.
+//! Mutations for mutation testing: bugs that the simulator switches on one at a time and has to find. They exist in
+//! builds with debug assertions, where none is active unless the simulator activates it. In a release build [`mutated`]
+//! is a constant `false`, and the compiler removes all of them.
 
 /// A mutation of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,31 +66,31 @@ pub enum Mutation {
     HandOverUnordered,
     /// The worker ends when all steps are planned, and not when all are delivered.
     EndEarly,
-    /// The coordinator believes that a worker which has a list of helpers has the latest.
+    /// The coordinator assumes that a worker with any list of helpers has the latest.
     OldHelpers,
     /// The coordinator lends a worker that drains.
     LendDraining,
     /// The coordinator lends a worker to any number of homes.
     LendToAll,
-    /// The coordinator leaves its helpers to a home that needs them no more.
+    /// The coordinator does not take helpers back from a home that no longer needs them.
     KeepHelpers,
     /// The coordinator places ranks on a worker that only helps others.
     PlaceAtHelper,
-    /// The home uses what a helper sends after the samples were taken back from it.
+    /// The home uses the answer of a helper after it has taken the samples back.
     UseLateHelp,
-    /// The home puts the samples after one that a helper left out into each other's places.
+    /// The home misplaces the samples after one that a helper left out.
     MisplaceHelped,
     /// A helper sends wrong columns of a sample, and the home believes it.
     BelieveWrongHelp,
     /// The home uses what a helper has decoded for one rank for the batches of its other ranks, too.
     UseHelpForAllRanks,
-    /// The coordinator believes that a worker which has a map of homes has the latest.
+    /// The coordinator assumes that a worker with any map of homes has the latest.
     OldMap,
     /// The coordinator lists the homes of a session once, and not again when they have changed.
     OldHomes,
     /// The coordinator adds what one rank has delivered to the receipt of another, too.
     CountForTwoRanks,
-    /// A cache finds in the place of a block that it evicted the one that came after it.
+    /// A cache returns, for a block that it evicted, the block that took its room.
     ServeEvicted,
     /// A cache evicts blocks that are in use.
     EvictHeld,

@@ -1,8 +1,9 @@
-//! The name of a function in Rust that a worker of the user's has: `captions::tokens@3`.
+//! The name of a function in Rust that a user's own worker has: `captions::tokens@3`.
 
 use std::fmt;
 
-/// A function in Rust and its version. A job names it as `module::function@version`, which no function in Python can be called.
+/// A function in Rust and its version. A job names it as `module::function@version`, which cannot be the name of a
+/// function in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RustFunction<'a> {
     /// The path: two names at least, with `::` between.
@@ -12,7 +13,7 @@ pub struct RustFunction<'a> {
 }
 
 impl<'a> RustFunction<'a> {
-    /// Reads a name with a version; `None` if the text is none.
+    /// Reads a name with a version; `None` if the text is not one.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
         let (name, digits) = text.rsplit_once('@')?;
