@@ -1,4 +1,5 @@
-//! What a job calls, with arguments: a function of the user's in Python or in Rust, or the objects of a class in Python.
+//! What a job calls, with its arguments: a user's function in Python or in Rust, or the objects of a user's class in
+//! Python.
 
 use std::fmt;
 
@@ -53,7 +54,7 @@ impl Arguments {
         Ok(Self(serde_json::to_string(&arguments.0).expect("plain data serialises")))
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no arguments.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -66,7 +67,7 @@ impl Arguments {
     }
 }
 
-/// Returns whether a value is or has a number that JSON does not have: it was read as null, which TOML does not have.
+/// Returns whether a value contains null. TOML has no null; a number that JSON does not have was read as null.
 fn has_null(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -77,13 +78,13 @@ fn has_null(value: &Value) -> bool {
 }
 
 impl Callable {
-    /// Returns the function in Rust that it is; `None` if it is one in Python.
+    /// Returns the function in Rust; `None` if it is in Python.
     #[must_use]
     pub fn rust(&self) -> Option<RustFunction<'_>> {
         RustFunction::parse(&self.name)
     }
 
-    /// Converts what a job file has, without checking the name.
+    /// Converts the values of a job file, without checking the name.
     pub(super) fn read(
         name: &str,
         arguments: Option<&ArgumentsFile>,

@@ -1,4 +1,4 @@
-//! Names for what decides the bytes of decoded samples, so that jobs with the same columns know that theirs are the same.
+//! Fingerprints of what decides the bytes of decoded samples, by which jobs find columns that they have in common.
 
 use super::{Column, Job, column::decoded_named};
 use spdl_types::{
@@ -6,7 +6,8 @@ use spdl_types::{
     mutations::{Mutation, mutated},
 };
 
-/// What decides the bytes of a job's decoded samples, beside the epoch and the sample: not its name, order, batch size or policies.
+/// What decides the bytes of a job's decoded samples, beside the epoch and the sample: not its name, order, batch size
+/// or policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleContent {
     /// Fingerprint of the dataset and the seed.
@@ -25,8 +26,8 @@ pub struct ContentPart {
 }
 
 impl Job {
-    /// Returns what decides the bytes of the job's samples before they are mixed. Each column is a part of its own; with functions,
-    /// which take values of several columns, all columns are one part.
+    /// Returns what decides the bytes of the job's samples before they are mixed. Each column is a part of its own. In
+    /// a job with functions, which take values of several columns, all columns are one part.
     #[must_use]
     pub fn sample_content(&self) -> SampleContent {
         let seed = if mutated(Mutation::ShareOtherSeed) { 0 } else { self.seed };
@@ -44,10 +45,10 @@ impl Job {
         SampleContent { source, parts }
     }
 
-    /// Returns a column, the one that it follows, the one that this follows, and so on.
+    /// Returns a column, the column that it follows, the column which that one follows, and so on.
     fn followed_from<'j>(&'j self, column: &'j Column) -> Vec<&'j Column> {
         let next = |column: &&'j Column| decoded_named(column.kind.follows()?, &self.columns);
-        // Each follows a picture or its boxes, so that there are few.
+        // A chain is short, because each column follows a picture or its boxes.
         std::iter::successors(Some(column), next).take(self.columns.len() + 1).collect()
     }
 }

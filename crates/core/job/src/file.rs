@@ -110,8 +110,8 @@ fn default_bad_fraction(samples: u64) -> f64 {
 }
 
 impl JobFile {
-    /// Returns how many of a dataset's records a view may leave out because nobody can tell whether it keeps them, as one that is
-    /// damaged: as many as samples may be bad, and none where a bad sample ends the training.
+    /// Returns how many of a dataset's records a view may leave out because it cannot be decided whether it keeps them,
+    /// such as damaged records: as many as samples may be bad, and none where a bad sample ends the training.
     #[must_use]
     pub fn undecided_allowed(&self, records: u64) -> u64 {
         let fraction = match self.bad_samples() {
@@ -126,8 +126,8 @@ impl JobFile {
     /// Reads the text of a job file; `origin` names the file in errors.
     ///
     /// # Errors
-    /// [`JobError::TooLong`] beyond [`MAX_JOB_FILE_BYTES`], [`JobError::Syntax`] with line and column,
-    /// [`JobError::Value`] with the line, and a text that names the key.
+    /// [`JobError::TooLong`] for a text above [`MAX_JOB_FILE_BYTES`], [`JobError::Syntax`] with line and column, and
+    /// [`JobError::Value`] with the line and a text that names the key.
     pub fn parse(text: &str, origin: &str) -> Result<Self, JobError> {
         if text.len() > MAX_JOB_FILE_BYTES {
             return Err(JobError::TooLong { origin: origin.to_owned(), bytes: text.len() });
@@ -148,7 +148,8 @@ impl JobFile {
         reader::read(table).map_err(|fault| JobError::Value { origin: origin.to_owned(), problem: fault.problem })
     }
 
-    /// Checks every key and freezes the order for a dataset. A view has to be evaluated, and the facts are its own.
+    /// Checks every key and freezes the order for a dataset. For a job with a view, the view must have been evaluated,
+    /// and `facts` are those of the view.
     ///
     /// # Errors
     /// [`JobError::Key`] for the first invalid value, [`JobError::Empty`] for a dataset without samples,
@@ -196,14 +197,14 @@ impl JobFile {
         Ok(job)
     }
 
-    /// Returns what happens at the end of an epoch: what is written, or the default.
+    /// Returns the policy at the end of an epoch: the one in the file, or the default.
     #[must_use]
     pub fn epoch_end(&self) -> EpochEnd {
         let is_in_order_once = !self.shuffle && self.epochs == 1;
         self.epoch_end.unwrap_or(if is_in_order_once { EpochEnd::Partial } else { EpochEnd::Drop })
     }
 
-    /// Returns what happens to bad samples: what is written, or the default.
+    /// Returns the policy for bad samples: the one in the file, or the default.
     #[must_use]
     pub fn bad_samples(&self) -> BadSamples {
         let is_evaluation = !self.shuffle && self.epochs == 1 && self.epoch_end().is_whole();

@@ -1,6 +1,6 @@
-//! The form of a job in the coordinator's state and in messages: one JSON text, in which kinds of columns, operations and types of
-//! elements have their names. So a new kind or operation is no new version of the protocol, and a program that does not know it
-//! can name it.
+//! The form of a job in the coordinator's state and in messages: one JSON text, in which kinds of columns, operations
+//! and types of elements are named. So a new kind or operation needs no new version of the protocol, and a program that
+//! does not know it can name it in an error.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
 use serde_json::value::RawValue;
@@ -70,8 +70,8 @@ fn text(job: &Job) -> serde_json::Result<String> {
     serde_json::to_string(&JobForm::from(job.clone()))
 }
 
-/// Reads the text of a job in a message. A text that this program would write otherwise is refused: it may have a key of a later
-/// release, and a program that ignores it would make other batches than its peers.
+/// Reads the text of a job in a message. It refuses a text that this program would write in another way: the text may
+/// have a key of a later release, and a program that ignores the key would make other batches than its peers.
 ///
 /// # Errors
 /// What is wrong with the text, in words.
@@ -79,7 +79,7 @@ fn read(message: &str) -> Result<Job, String> {
     let ours = env!("CARGO_PKG_VERSION");
     let job = serde_json::from_str::<JobForm>(message).map(Job::from).map_err(|error| {
         let problem = error.to_string();
-        // The place in the text is of no use to those who cannot see it.
+        // The readers of the error cannot see the text, so a place in it is of no use.
         let place = format!(" at line {} column {}", error.line(), error.column());
         let problem = problem.strip_suffix(place.as_str()).unwrap_or(&problem);
         match problem.strip_prefix("unknown variant `").and_then(|rest| rest.split_once("`, expected ")) {
@@ -93,7 +93,7 @@ fn read(message: &str) -> Result<Job, String> {
     Err(format!("the job is not as spdl-cluster {ours} writes it: install the same release on both sides"))
 }
 
-/// Reads a number of JSON with all of its bits, of which the parser may change the last.
+/// Reads a JSON number exactly; the parser alone may change its last bit.
 pub(super) fn exact<'de, D: Deserializer<'de>>(json: D) -> Result<f64, D::Error> {
     exact_or_null(json)?.ok_or_else(|| D::Error::custom("null is not a number"))
 }

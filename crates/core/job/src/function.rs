@@ -9,7 +9,7 @@ use super::{
 };
 use spdl_types::{DType, SampleShape};
 
-/// Default of the most bytes of a field: more than nearly every picture has.
+/// The default of `max_bytes`: more than nearly every picture has.
 const DEFAULT_MAX_BYTES: u32 = 16 << 20;
 
 /// One `[[function]]` of a job file: a function that takes several fields or columns of a sample, or returns several
@@ -118,7 +118,7 @@ impl FunctionFile {
 }
 
 impl ReturnedFile {
-    /// Converts the declaration. What is not written is as `taken`, the column of that name.
+    /// Converts the declaration. Keys that are not given are those of `taken`, the column of that name.
     fn read(&self, taken: Option<&Column>) -> Result<ReturnedValue, KeyProblem> {
         let file = ReturnsFile {
             dtype: self.dtype,

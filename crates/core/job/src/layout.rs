@@ -12,8 +12,8 @@
 //! The job and the capacity fix the offset of everything except the ragged values, so samples can be decoded into their
 //! places in any order. All numbers are little-endian. Readers check every offset before use.
 //!
-//! The samples of a ragged column are arrays whose first dimension differs: they differ in their number of rows. A row has one
-//! shape. Of a column of bytes, a row is a byte.
+//! The samples of a ragged column are arrays with different numbers of rows. All rows have one shape. In a column of
+//! bytes, a row is one byte.
 
 mod view;
 
@@ -257,8 +257,8 @@ impl Layout {
         &self.columns
     }
 
-    /// Returns the bytes of a slot: the most that a batch can take. They are address space: pages that no batch touches take no
-    /// memory.
+    /// Returns the bytes of a slot: the most that a batch can take. This is address space: pages that no batch touches
+    /// take no memory.
     #[must_use]
     pub const fn slot_bytes(&self) -> usize {
         self.slot_bytes
@@ -272,6 +272,7 @@ impl Layout {
 
     /// Splits a slot so that samples can be written independently of each other.
     ///
+    /// # Panics
     /// If `slot` is shorter than [`Layout::slot_bytes`] or not aligned to 8 bytes, or `entries` exceeds the capacity.
     pub fn split<'a>(&self, slot: &'a mut [u8], entries: usize) -> SlotParts<'a> {
         assert!(entries <= self.capacity as usize, "{entries} entries in a slot for {}", self.capacity);
@@ -301,6 +302,7 @@ impl Layout {
     /// Writes the ragged columns, the spans and the header: the last step of filling a slot. `ragged[c]` holds one
     /// slice per entry if column `c` is ragged, and is empty if it is fixed. Returns the bytes that the batch takes.
     ///
+    /// # Panics
     /// If a ragged value is longer than its column allows or has no whole rows, or the counts do not match
     /// `header.entries`.
     pub fn finish<V: AsRef<[u8]>>(&self, slot: &mut [u8], mut header: Header, ragged: &[Vec<V>]) -> usize {
@@ -348,6 +350,7 @@ impl Layout {
 
     /// Checks that `bytes` hold a batch of this layout, every offset included.
     ///
+    /// # Errors
     /// [`LayoutError`] for the first invalid value.
     pub fn read<'a>(&'a self, bytes: &'a [u8]) -> Result<BatchView<'a>, LayoutError> {
         if bytes.len() < self.values {
@@ -388,7 +391,7 @@ fn write_u64(slot: &mut [u8], at: usize, value: u64) {
 /// A slot, split for writing.
 #[derive(Debug)]
 pub struct SlotParts<'a> {
-    /// The header. [`Layout::finish`] writes it; this is for reading the previous one.
+    /// The header. [`Layout::finish`] writes it; before that, this is the header of the previous batch.
     pub header: &'a mut Header,
     /// One entry per sample.
     pub entries: &'a mut [Entry],

@@ -194,7 +194,7 @@ impl Job {
         Fingerprint::of(&bytes.expect("plain data serialises"))
     }
 
-    /// Returns whether columns have the numbers of names that the dataset lists.
+    /// Returns whether some columns hold the numbers of names that the dataset lists.
     #[must_use]
     pub fn needs_classes(&self) -> bool {
         decoded_columns(&self.columns).any(|column| column.check_without_classes(&self.columns).is_err())
@@ -206,13 +206,14 @@ impl Job {
         !self.order.shuffle && self.epoch_end.is_whole()
     }
 
-    /// Returns whether the job is an evaluation: it delivers every sample, in the dataset's order, once but for padding. Such a
-    /// job is run again and again.
+    /// Returns whether the job is an evaluation: it delivers every sample once, apart from padding, in the dataset's
+    /// order. Such a job is run again and again.
     #[must_use]
     pub fn is_evaluation(&self) -> bool {
         self.is_in_order() && self.epochs == 1
     }
 }
 
-/// Number of epochs of a run that has no end of its own: more than any training has, and few enough that positions fit.
+/// Number of epochs of a run without an end of its own: more than any training takes, and few enough for positions not
+/// to overflow.
 pub const ENDLESS_EPOCHS: u64 = 1 << 20;

@@ -44,7 +44,7 @@ pub struct Mix {
     pub params: MixParams,
 }
 
-/// [`MixParams`], of which no bit is lost in JSON.
+/// The form of [`MixParams`] in JSON, in which no bit of a number is lost.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "MixParams")]
 struct MixParamsForm {

@@ -1,5 +1,5 @@
-//! Reads the keys of a job file, and reports in its own words which one is wrong and where, because the texts of the
-//! parser and of serde name Rust types.
+//! Reads the keys of a job file, and reports which key is wrong and where, in words of its own, because the texts of
+//! the parser and of serde name Rust types.
 
 use serde::{
     Deserializer,
@@ -93,7 +93,7 @@ enum Wrong {
 }
 
 impl Wrong {
-    /// Returns the whole text: the place in the job, and the problem.
+    /// Returns the whole text: the place in the job, and the problem there.
     fn at(&self, path: &[Segment], job: &Table) -> String {
         let (places, text) = match path {
             [Segment::Map { key }, Segment::Seq { index }, rest @ ..] if key == "column" => {
@@ -134,7 +134,8 @@ impl Wrong {
         (Some(dotted(parents)).filter(|place| !place.is_empty()), self.text(&dotted(own)))
     }
 
-    /// Returns the same for the step `place` within `places`, or for a value at `path` within the step.
+    /// Returns the place and the problem for the step `place` within `places`, or for a value at `path` within the
+    /// step.
     fn of_step(&self, mut places: Vec<String>, place: &str, path: &[Segment]) -> (Vec<String>, String) {
         let text = match (self, path) {
             (Self::NoSuchName { name, known }, [] | [_]) => {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 /// The placeholder for hidden text.
 const HIDDEN: &str = "***";
-/// Characters that end a URL in running text, in whichever part of it they stand.
+/// Characters that end a URL in running text, in any part of the URL.
 const ENDS: [char; 7] = [' ', '\t', '\n', '\r', '"', '\'', '`'];
 
 /// Replaces what may be secret in the URLs of a text: `https://me:word@host/set?sig=1` becomes
@@ -54,13 +54,13 @@ fn user_end(url: &str) -> Option<usize> {
     if is_host || authority.starts_with('[') { authority.rfind('@') } else { url.rfind('@') }
 }
 
-/// Returns whether the scheme at the end of `text` has the name of a container where other schemes have a user.
+/// Returns whether the scheme at the end of `text` has a container's name where other schemes have a user.
 fn has_containers(text: &str) -> bool {
     text.ends_with("abfs://") || text.ends_with("abfss://")
 }
 
 /// Explains why a dataset's URL must not appear in a job or a command: it contains something that may be secret. The
-/// text names the place for it. Returns `None` if nothing in the URL may be secret.
+/// text names the right place for that. Returns `None` if nothing in the URL may be secret.
 #[must_use]
 pub fn secret_in(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;

@@ -1,4 +1,4 @@
-//! The digest of a Python function's source, which tells workers with different versions of a function apart.
+//! The digest of a Python function's source, by which workers with different versions of the function are noticed.
 
 use std::fmt;
 
@@ -38,8 +38,8 @@ impl JobFile {
 }
 
 impl Job {
-    /// Returns whether a checkpoint with this fingerprint is of this job. That of a job without the digests of its functions'
-    /// sources is, too: they may have been unknown where it was written.
+    /// Returns whether a checkpoint with this fingerprint is of this job. The fingerprint may lack the digests of the
+    /// functions' sources, which may have been unknown where the checkpoint was written.
     #[must_use]
     pub fn is_identified_by(&self, fingerprint: Fingerprint) -> bool {
         fingerprint == self.fingerprint() || {
@@ -49,8 +49,8 @@ impl Job {
         }
     }
 
-    /// Returns whether the other job is the same one. A digest that only one of the two has makes no difference: the other was
-    /// created where the function's source is not known.
+    /// Returns whether the other job is the same one. A digest that only one of the two has makes no difference: the
+    /// other job was created where the function's source is not known.
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {
         let (one, other) = self.with_common_sources(other);
@@ -69,14 +69,14 @@ impl Job {
         (one, other)
     }
 
-    /// Returns what the job calls, a function that returns several columns once for each of them.
+    /// Returns what the job calls. A function that returns several columns comes once for each of them.
     fn callables(&mut self) -> impl Iterator<Item = &mut Callable> {
         self.columns.iter_mut().filter_map(Column::callable_mut)
     }
 }
 
 impl Column {
-    /// Returns what makes the column's values, if it is a function of the user's.
+    /// Returns the user's function that makes the column's values, if there is one.
     pub const fn callable_mut(&mut self) -> Option<&mut Callable> {
         match (&mut self.transform, &mut self.kind) {
             (Some(transform), _) => Some(&mut transform.function),

@@ -18,7 +18,7 @@ impl Job {
         BatchParams { global_batch, epochs: self.epochs, epoch_end: self.epoch_end }
     }
 
-    /// Explains why `position` is in no epoch of the stream; `None` if it is in one, or at its end.
+    /// Explains why `position` is in no epoch of the stream; `None` if it is in one, or at the end of one.
     #[must_use]
     pub fn offset_problem(&self, position: Position) -> Option<String> {
         let (offset, samples) = (position.offset, self.samples);

@@ -1,4 +1,4 @@
-//! A Python function of the user that makes a column's values: its name, its input and its result.
+//! A user's function that makes a column's values: its name, its input and its result.
 
 use serde::{Deserialize, Serialize};
 
@@ -63,8 +63,8 @@ pub enum Returns {
 }
 
 impl Returns {
-    /// Returns what a function returns, and the type of its elements. What is not written is as in its input, of that shape
-    /// with elements of type `takes`.
+    /// Returns the result of a function and the type of its elements. Keys that are not given are those of the input,
+    /// of shape `input` with elements of type `takes`.
     pub(super) fn read(file: &ReturnsFile, input: &SampleShape, takes: DType) -> Result<(Self, DType), KeyProblem> {
         let returns = match (&file.shape, file.max_rows, input) {
             (None, None, SampleShape::Bytes { max_bytes }) => {
@@ -115,7 +115,7 @@ impl Returns {
     }
 }
 
-/// Returns the key of a `returns` table as it is written for a column.
+/// Returns the key of a `returns` table in the form that it has in a column.
 fn of_column((key, problem): KeyProblem) -> KeyProblem {
     let key = match key {
         "dtype" => "returns.dtype",

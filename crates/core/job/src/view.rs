@@ -61,7 +61,7 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What a hash of the key decides, each by a hash of its own.
+/// The decisions that are drawn from a record's key, each by a hash of its own.
 #[derive(Clone, Copy)]
 enum Draw {
     Fraction = 1,
@@ -122,7 +122,8 @@ impl ViewFile {
     #[must_use]
     pub fn draws(&self, key: &str) -> bool {
         let draw = |draw| splitmix64(key_hash(key) ^ splitmix64(self.seed ^ splitmix64(draw as u64)));
-        // The fraction of the hashes below it; 1.0 keeps all of them, which no number of 64 bits is above.
+        // The fraction of the hashes below the bound. A fraction of 1.0 keeps all of them, as no number of 64 bits is
+        // above it.
         let in_fraction = self.fraction.is_none_or(|fraction| {
             fraction >= 1.0 || (draw(Draw::Fraction) as f64) < fraction * (u64::MAX as f64 + 1.0)
         });

@@ -40,7 +40,7 @@ pub struct ColumnFile {
 }
 
 impl ColumnFile {
-    /// Converts how the column is decoded, without what that takes over from a column that it follows.
+    /// Converts how the column is decoded, without what it takes over from a column that it follows.
     pub(crate) fn kind(&self) -> Result<ColumnKind, KeyProblem> {
         self.decode.read()
     }

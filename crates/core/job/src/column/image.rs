@@ -50,13 +50,13 @@ impl KindKeys for ImageKeys {
         &["ops", "layout", "normalise", "color", "background", "depth", "max_rows", "pictures"];
 }
 
-/// How many pictures the samples of a column of lists have. A sample with another number is bad.
+/// The number of pictures in the samples of a column of lists. A sample with another number is bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PictureList {
-    /// So many.
+    /// Exactly this many.
     Exactly(u32),
-    /// At most so many, or none.
+    /// At most this many, or none.
     UpTo(u32),
 }
 
@@ -73,7 +73,7 @@ impl PictureList {
         }
     }
 
-    /// Returns the key that says so in a job file.
+    /// Returns the key of this rule in a job file.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl PictureList {
         }
     }
 
-    /// Returns whether a sample can have so many pictures.
+    /// Returns whether a sample may have this many pictures.
     #[must_use]
     pub const fn allows(self, pictures: usize) -> bool {
         match self {
@@ -131,7 +131,7 @@ fn is_rgb(color: &ImageColor) -> bool {
 }
 
 impl ImageColumn {
-    /// Returns the number of pictures that become of one: 1, unless the last operation makes several of it.
+    /// Returns the number of pictures that the operations make of one: 1, unless the last operation makes several.
     #[must_use]
     pub fn pictures_of_one(&self) -> u32 {
         self.ops.last().map_or(1, ImageOp::pictures)
@@ -149,8 +149,8 @@ impl ImageColumn {
         self.depth_of(dtype) == ImageDepth::Bits8 && !self.color.has_alpha()
     }
 
-    /// Returns whether a column of this type keeps what pictures have beyond 8 bits though it names no depth: as floats, if no
-    /// operation needs RGB of 8 bits.
+    /// Returns whether a column of this type that names no depth keeps what pictures have beyond 8 bits: as floats, if
+    /// no operation needs RGB of 8 bits.
     #[must_use]
     pub fn keeps_depth(&self, dtype: DType) -> bool {
         let is_float = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);

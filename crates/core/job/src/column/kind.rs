@@ -1,4 +1,4 @@
-//! What a kind of column defines.
+//! The definition of a kind of column.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -10,7 +10,7 @@ use spdl_types::{DType, SampleShape};
 pub trait Kind: Serialize + DeserializeOwned {
     /// Its name in a job file: the value of `decode`.
     const NAME: &'static str;
-    /// Whether its name is all that there is to say about it.
+    /// Whether its name describes it completely.
     const IS_UNIT: bool = false;
     /// The keys of a `[[column]]` that only some kinds have, this one among them.
     type Keys: KindKeys;
@@ -26,7 +26,7 @@ pub trait Kind: Serialize + DeserializeOwned {
         None
     }
 
-    /// Takes over what depends on the column that it [follows](Self::follows).
+    /// Takes over the values that depend on the column that it [follows](Self::follows).
     ///
     /// # Errors
     /// The key that is wrong, and what is wrong with it, if a column of this kind cannot be followed.
@@ -56,7 +56,7 @@ pub trait Kind: Serialize + DeserializeOwned {
     fn check(&self, dtype: DType) -> Result<(), KeyProblem>;
 }
 
-/// Returns the `image` column that a column follows, which is `name`.
+/// Returns the `image` column `name`, which a column follows.
 ///
 /// # Errors
 /// The problem of a column that follows another kind, or lists of pictures.
@@ -73,7 +73,7 @@ pub(super) fn followed_image<'c>(name: &str, followed: &'c ColumnKind) -> Result
     Ok(image)
 }
 
-/// Returns the `image` column whose places a column follows, which is `name`.
+/// Returns the `image` column `name`, whose places a column follows.
 ///
 /// # Errors
 /// The problem of a column that follows another kind, or several pictures.

@@ -311,7 +311,8 @@ impl ColumnKind {
         of_kind!(self, column => column.check_without_classes(followed))
     }
 
-    /// Takes over what depends on the column that it follows, which is of the kind `followed` if the job has it.
+    /// Takes over the values that depend on the column that it follows. `followed` is the kind of that column, if the
+    /// job has it.
     fn follow(&mut self, followed: Option<&Self>) -> Result<(), KeyProblem> {
         let Some(name) = self.follows() else { return Ok(()) };
         let Some(followed) = followed else {
@@ -335,7 +336,7 @@ impl Serialize for ColumnKind {
     }
 }
 
-/// The name of the enum, which JSON does not have.
+/// The name of the enum for serde, which JSON does not contain.
 const ENUM: &str = "ColumnKind";
 
 /// Writes a kind under its name, or its name alone.
@@ -373,7 +374,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// Makes a column of the decoded values themselves.
+    /// Creates a column that holds the decoded values themselves.
     #[must_use]
     pub fn new(name: &str, from: &str, kind: ColumnKind, dtype: DType) -> Self {
         Self { name: name.to_owned(), from: vec![from.to_owned()], kind, dtype, transform: None }
@@ -419,7 +420,7 @@ impl Column {
         self.kind.check_without_classes(followed.map(|column| &column.kind))
     }
 
-    /// Returns what a function returns, if the column is that.
+    /// Returns the call that returns this column, and its number there; `None` if the column is decoded.
     #[must_use]
     pub const fn returned(&self) -> Option<&ReturnedColumn> {
         match &self.kind {
@@ -472,8 +473,8 @@ impl Column {
     }
 }
 
-/// Returns the columns that are decoded for a job with these columns: those of them that no call returns, and then those that
-/// calls take, some of them more than once.
+/// Returns the columns that are decoded for a job with these columns: first those of them that no call returns, and
+/// then those that calls take, some of them more than once.
 pub fn decoded_columns(columns: &[Column]) -> impl Iterator<Item = &Column> {
     let plain = columns.iter().filter(|column| column.returned().is_none());
     plain.chain(columns.iter().filter_map(Column::returned).flat_map(|returned| &returned.call.columns))

@@ -1,4 +1,4 @@
-//! A column that a function of the user's returns, of several fields or columns: a `[[function]]` of a job file.
+//! A column that a user's function of several fields or columns returns: a `[[function]]` of a job file.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub struct ReturnedColumn {
     pub number: u32,
 }
 
-/// A function that is called once for each sample, with several values, and returns several columns.
+/// A call of a function, once for each sample, that takes several values and returns several columns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FunctionCall {
     /// The function, or the class whose objects are called.
@@ -42,7 +42,7 @@ pub struct ReturnedValue {
 }
 
 impl FunctionCall {
-    /// Returns all that it takes: the fields as columns of bytes, then the columns.
+    /// Returns all values that the function takes: the fields as columns of bytes, then the columns.
     #[must_use]
     pub fn takes(&self) -> Vec<Column> {
         let field = |name: &String| {
@@ -53,7 +53,7 @@ impl FunctionCall {
         self.fields.iter().map(field).chain(self.columns.iter().cloned()).collect()
     }
 
-    /// Returns the place of the column `name` among those that it returns.
+    /// Returns the number of the column `name` among those that the function returns.
     fn number_of(&self, name: &str) -> Option<u32> {
         self.returns.iter().zip(0..).find_map(|(value, number)| (value.name == name).then_some(number))
     }
@@ -111,12 +111,12 @@ impl FunctionCall {
 }
 
 impl ReturnedColumn {
-    /// Returns the declaration of the column, if the number is one.
+    /// Returns the declaration of the column; `None` if its number is out of range.
     fn value(&self) -> Option<&ReturnedValue> {
         self.call.returns.get(self.number as usize)
     }
 
-    /// Checks that it is the column of this name and type, and that `columns` have all that the call returns.
+    /// Checks that this column has this name and type, and that `columns` contain all columns of the call.
     ///
     /// # Errors
     /// The key that is wrong, and what is wrong with it.
@@ -143,7 +143,7 @@ impl Kind for ReturnedColumn {
     const NAME: &'static str = "returned";
     type Keys = NoKeys;
 
-    /// A job file has the function and not the column.
+    /// Job files declare the function, never the column.
     fn read(_: &NoKeys) -> Result<Self, KeyProblem> {
         Err(("decode", "is not one of a job file".to_owned()))
     }

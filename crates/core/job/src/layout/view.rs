@@ -11,8 +11,9 @@ pub struct BatchView<'a> {
 }
 
 impl<'a> BatchView<'a> {
-    /// Makes the view of a batch for which [`Layout::read`] returned `header`, without checking it again. If the region
-    /// is shared with a peer that breaks the protocol and writes to it, samples are wrong or empty, and nothing worse.
+    /// Creates the view of a batch for which [`Layout::read`] returned `header`, without checking the batch again. If
+    /// the region is shared with a peer that breaks the protocol and writes to it, samples are wrong or empty, and
+    /// nothing worse happens.
     #[must_use]
     pub const fn of_checked(layout: &'a Layout, bytes: &'a [u8], header: Header) -> Self {
         Self { layout, bytes, header }
@@ -99,8 +100,8 @@ impl<'a> BatchView<'a> {
         }
     }
 
-    /// Returns the shape of all values of column `index`: `[n, ...shape of a sample]`, or of a ragged column
-    /// `[rows, ...shape of a row]`.
+    /// Returns the shape of all values of column `index`: `[n, ...shape of a sample]`, or `[rows, ...shape of a row]`
+    /// for a ragged column.
     ///
     /// # Panics
     /// When there is no such column.
@@ -153,8 +154,8 @@ const fn holds_rows(span: &Span, row_bytes: usize) -> bool {
     span.offset.is_multiple_of(ALIGN as u64) && span.bytes.is_multiple_of(row_bytes as u64)
 }
 
-/// Returns the bytes from `from` to `to`, or none if they are out of range. Even none are aligned as `bytes` are, because they are
-/// read as elements.
+/// Returns the bytes from `from` to `to`, or an empty slice if they are out of range. The empty slice is aligned as
+/// `bytes` are, too, because slices are read as elements.
 fn slice(bytes: &[u8], from: u64, to: u64) -> &[u8] {
     let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
     bytes.get(place(from)..place(to)).unwrap_or(&bytes[..0])

@@ -32,8 +32,8 @@ pub struct ColorJitter {
 const MAX_FACTOR: f32 = 1000.0;
 
 impl ColorJitter {
-    /// Returns the ranges of the factors of brightness, contrast and saturation, and of the turn of the hue; `None` for what
-    /// is not changed.
+    /// Returns the ranges of the factors of brightness, contrast and saturation, and of the turn of the hue; `None` for
+    /// a property that is not changed.
     #[must_use]
     pub fn ranges(&self) -> [Option<[f32; 2]>; 4] {
         let of = |value: Option<NumberOrRange>, center: f32, floor: f32| {

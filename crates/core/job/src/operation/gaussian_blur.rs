@@ -20,7 +20,7 @@ pub struct GaussianBlur {
 
 /// The largest kernel.
 const MAX_KERNEL: u32 = 255;
-/// The largest standard deviation: with the largest kernel, it makes a mean of that.
+/// The largest standard deviation: with it, the largest kernel weights all of its pixels almost equally.
 const MAX_SIGMA: f32 = 1000.0;
 
 const fn sigma() -> NumberOrRange {

@@ -1,4 +1,4 @@
-//! What an operation defines.
+//! The definition of an operation.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -22,13 +22,13 @@ pub trait Operation: Serialize + DeserializeOwned {
         before
     }
 
-    /// Returns whether it only moves pixels, blending them at most, and adds others at the border: then it works on pictures of
-    /// any channels and depth.
+    /// Returns whether the operation only moves pixels, at most blending them, and adds pixels at the border. Such an
+    /// operation works on pictures of any channels and depth.
     fn only_moves(&self) -> bool {
         false
     }
 
-    /// Returns the field of the record that the step reads, besides the picture's.
+    /// Returns the field of the record that the step reads besides the picture's, if there is one.
     fn field(&self) -> Option<&str> {
         None
     }
@@ -103,7 +103,7 @@ fn depth(ops: &[ImageOp]) -> usize {
     1 + ops.iter().map(below).max().unwrap_or(0)
 }
 
-/// Checks the number of strengths of operations.
+/// Checks the number of strengths that operations have.
 pub(super) fn check_magnitude(bins: u32) -> Result<(), KeyProblem> {
     if (2..=1000).contains(&bins) {
         return Ok(());

@@ -55,13 +55,13 @@ macro_rules! operations {
                 match self { $(Self::$Op(op) => op.output_size(before),)* }
             }
 
-            /// Returns whether the step only moves pixels, blending them at most, and adds others at the border.
+            /// Returns whether the step only moves pixels, at most blending them, and adds pixels at the border.
             #[must_use]
             pub fn only_moves(&self) -> bool {
                 match self { $(Self::$Op(op) => op.only_moves(),)* }
             }
 
-            /// Returns the field of the record that the step reads, besides the picture's.
+            /// Returns the field of the record that the step reads besides the picture's, if there is one.
             #[must_use]
             pub fn field(&self) -> Option<&str> {
                 match self { $(Self::$Op(op) => op.field(),)* }

@@ -1,4 +1,4 @@
-//! A parameter that is drawn: how users write its range.
+//! A parameter that is drawn at random: its range, as users write it.
 
 use std::fmt;
 
