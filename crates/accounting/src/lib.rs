@@ -88,7 +88,7 @@ impl StageCounters {
         self.cpu_ns.fetch_add(nanoseconds(cpu), Relaxed);
     }
 
-    /// Returns how long the items took that did not fail.
+    /// Returns the durations of the items that did not fail.
     #[must_use]
     pub const fn durations(&self) -> &DurationHistogram {
         &self.durations

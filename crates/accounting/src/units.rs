@@ -46,7 +46,8 @@ pub struct UnitTimes {
 }
 
 impl UnitTimes {
-    /// Returns the time in a state; nothing for [`UnitState::Idle`], whose time is that of another state.
+    /// Returns the time in a state; zero for [`UnitState::Idle`], because idle time counts as the time of another
+    /// state.
     #[must_use]
     pub fn of(&self, state: UnitState) -> Duration {
         Duration::from_nanos(self.ns.get(state as usize).copied().unwrap_or(0))
@@ -73,7 +74,7 @@ impl UnitTimes {
 struct Ledger {
     /// Number of units by state.
     counts: [u32; TIMED + 1],
-    /// The state that the time of idle units is counted for.
+    /// The state that idle units count as.
     idle_as: UnitState,
     times: UnitTimes,
     accounted_until: Instant,
@@ -81,7 +82,7 @@ struct Ledger {
     first_unit: u32,
     /// The batch that the units work on.
     batch: Option<BatchId>,
-    /// Where intervals are recorded, and since when a single unit is in its state; `None` while nothing is recorded.
+    /// The recorder, and since when a single unit is in its state; `None` while nothing is recorded.
     recording: Option<(Arc<Mutex<Recorder>>, Instant)>,
 }
 
@@ -199,9 +200,9 @@ impl StageUnits {
         }
     }
 
-    /// Records from now on what each unit does, and keeps the last `capacity` intervals, of 80 bytes each. What was
-    /// recorded before is dropped. The units of a group of several are recorded by its owner, who knows which is which:
-    /// [`UnitGroup::add_interval`].
+    /// Starts to record what each unit does, and keeps the last `capacity` intervals, of 80 bytes each. An earlier
+    /// recording is dropped. In a group of several units only the owner knows which unit did what, so it records their
+    /// intervals: [`UnitGroup::add_interval`].
     pub fn record(&self, capacity: usize, now: Instant) {
         let mut groups = self.0.lock();
         let recorder = Arc::new(Mutex::new(Recorder::new(capacity)));
@@ -261,9 +262,9 @@ impl UnitGroup {
         self.ledger.lock().change(now, |ledger| ledger.batch = batch);
     }
 
-    /// Adds an interval to the recording, if there is one: of the group's unit number `interval.unit`, counted from 0. A
-    /// part of it before the recording began is cut off. For groups of several units; those of one unit are recorded
-    /// without it.
+    /// Adds an interval to the recording, if there is one: of the group's unit number `interval.unit`, counted from 0.
+    /// The part of it before the recording began is cut off. Only for groups of several units; a group of one unit
+    /// records by itself.
     pub fn add_interval(&self, interval: Interval) {
         let ledger = self.ledger.lock();
         if let Some((recorder, since)) = &ledger.recording {

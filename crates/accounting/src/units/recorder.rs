@@ -11,7 +11,7 @@ use super::UnitState;
 pub struct Interval {
     /// The unit's number. It is unique among all units that the stage ever had, and ascends with their creation.
     pub unit: u32,
-    /// The state; never [`UnitState::Idle`], in whose place stands what the unit waited for.
+    /// The state; never [`UnitState::Idle`], which is recorded as the state that idle units count as.
     pub state: UnitState,
     /// When the unit entered the state, or the recording began.
     pub start: Instant,

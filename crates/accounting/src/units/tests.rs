@@ -5,7 +5,7 @@ use super::*;
 const STATES: [UnitState; 5] =
     [UnitState::Busy, UnitState::Input, UnitState::Output, UnitState::Throttled, UnitState::Idle];
 
-/// A generator of numbers for one test, so that a failure plays again from its seed.
+/// A generator of random numbers for one test, so that a failure can be replayed from its seed.
 struct Dice(u64);
 
 impl Dice {
