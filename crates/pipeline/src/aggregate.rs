@@ -10,7 +10,7 @@ use crate::{
     sync::{Mutex, lock},
 };
 
-/// Room that a list has from the beginning, at the most; a longer one grows.
+/// Upper limit of the capacity with which a list is created; a longer list grows.
 const INITIAL_CAPACITY: usize = 1024;
 
 /// Collects items into lists of `count`. A shorter rest is kept or dropped. After an error nothing follows.
@@ -47,8 +47,8 @@ impl<T: Send> Step for Aggregate<T> {
 }
 
 impl<T> Aggregate<T> {
-    /// Takes items up to the end of a list, of the items that are ready, or of what an item of the branch gives. Returns the
-    /// error that comes in the place of an item, and whether an item of the branch has no more for the list.
+    /// Takes items until the list is full, no item is ready, or an item of the branch gives no more. Returns the error
+    /// that came in the place of an item, and whether an item of the branch has no more for the list.
     fn collect(&self, list: &mut Vec<T>, state: &mut State) -> (Option<NoItem>, bool) {
         while list.len() < self.count && state.links[self.input.id].ready > 0 {
             let Taken { message, is_last } = self.input.take(state);

@@ -19,17 +19,17 @@ pub(crate) struct Assembly {
     pub(crate) stages: Vec<StageState>,
     links: Vec<LinkState>,
     workers: Vec<Worker>,
-    /// For each stage, who takes its steps.
+    /// What takes the steps of each stage.
     served_by: Vec<ServedBy>,
-    /// What ends streams that are waited for.
+    /// The handles that end streams while the pipeline waits for them.
     pub(crate) aborts: Vec<AbortHandle>,
     /// The first reason why the pipeline cannot be built.
     problem: Option<BuildError>,
-    /// What the branch around the stages that are added asks of them, with the name of its stage.
+    /// The rule of the branch to which stages are being added, with the name of the stage that has the branch.
     pub(crate) branch: Option<(String, BranchRule)>,
 }
 
-/// What a branch asks of its stages.
+/// A rule for the stages of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BranchRule {
     /// Results in the order of the items.
@@ -38,7 +38,7 @@ pub(crate) enum BranchRule {
     OneInOrder,
 }
 
-/// Who takes the steps of a stage.
+/// What takes the steps of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServedBy {
     /// The threads of the pool.
@@ -79,7 +79,7 @@ impl Assembly {
         }
     }
 
-    /// Checks that a stage does what the branch around it asks for.
+    /// Checks that a stage keeps the rule of the branch that it is in.
     pub(crate) fn check_branch(&mut self, stage: &str, order: OutputOrder, gives_one: bool) {
         let Some((branches, rule)) = &self.branch else { return };
         let (stage, branches) = (stage.to_owned(), branches.clone());

@@ -43,9 +43,9 @@ impl<T: Send + 'static, U: Send + 'static> Branches<T, U> {
         self
     }
 
-    /// Sets the order in which the results of the branches are merged. Default: the order of the items that they are made
-    /// of; the lists and rests of lists come where their last item was, or at the end. All stages of the branches must
-    /// keep that order.
+    /// Sets the order in which the results of the branches are merged. Default: the order of the items that they are
+    /// made of; a list, or the rest of one, comes at the place of its last item, or at the end. All stages of the
+    /// branches must keep that order.
     #[must_use]
     pub fn order(mut self, order: OutputOrder) -> Self {
         self.order = order;
@@ -54,8 +54,8 @@ impl<T: Send + 'static, U: Send + 'static> Branches<T, U> {
 }
 
 impl PipelineBuilder {
-    /// Takes items from several pipelines, each with a source of its own, as they become available. Where several have some, they
-    /// take turns.
+    /// Takes items from several pipelines, each with a source of its own, as they become available. Pipelines that have
+    /// items at the same time take turns.
     #[must_use]
     pub fn merge<T: Send + 'static>(self, name: &str, pipelines: impl IntoIterator<Item = Stages<T>>) -> Stages<T> {
         let (name, pipelines) = (name.to_owned(), pipelines.into_iter().collect::<Vec<_>>());
@@ -130,7 +130,7 @@ impl<T: Send + 'static> Stages<T> {
     }
 }
 
-/// Adds the stages of a branch behind `link`, under a rule or that of the branch around it.
+/// Adds the stages of a branch behind `link`, under `rule` or under the rule of the branch around it.
 fn add_branch<T: Send + 'static, U: Send + 'static>(
     assembly: &mut Assembly,
     name: &str,
@@ -164,7 +164,7 @@ fn add_merge<T: Send + 'static>(
     output
 }
 
-/// Deals each item to the branch whose number comes with it. Where that has no room, it holds the item.
+/// Deals each item to the branch whose number comes with it. It holds the item while that branch has no room.
 struct Deal<T> {
     name: String,
     input: Arc<Link<(usize, T)>>,
@@ -181,7 +181,7 @@ impl<T: Send + 'static> Step for Deal<T> {
             return state;
         }
         let Taken { message, is_last } = self.input.take(&mut state);
-        // What is no item goes to the first branch, and is held up there as all other messages are.
+        // A message without an item goes to the first branch, and waits for room there like any other.
         let (branch, message) = match message {
             Ok((branch, item)) if branch < self.outputs.len() => (branch, Ok(item)),
             Ok((branch, item)) => {
@@ -220,7 +220,7 @@ impl<T> Deal<T> {
     }
 }
 
-/// Passes a message on, with nothing done to it.
+/// Passes a message on unchanged.
 pub(crate) fn pass_on<T>(stage: usize, state: &mut State, output: &Link<T>, is_last: bool, message: Message<T>) {
     match &message {
         Ok(_) => state.count(stage, Count::Item(0), Duration::ZERO),

@@ -34,9 +34,9 @@ pub(crate) struct Engine {
     stages: Vec<Worker>,
 }
 
-/// Who takes the steps of a stage.
+/// What takes the steps of a stage.
 pub(crate) enum Worker {
-    /// A thread, or inline stages' neighbours.
+    /// A thread; for an inline stage, a thread of one of its neighbours.
     Thread(Box<dyn Step>),
     /// Tasks on the event loop.
     Task(Arc<dyn Task>),
@@ -66,7 +66,7 @@ pub(crate) trait Task: Send + Sync {
         None
     }
 
-    /// Returns the task of a number.
+    /// Returns task number `number` of the stage.
     fn task(self: Arc<Self>, engine: Arc<Engine>, stage: usize, number: usize) -> BoxFuture<'static, ()>;
 }
 
@@ -89,13 +89,13 @@ impl Engine {
         state
     }
 
-    /// Unlocks the state and wakes those who have something to do.
+    /// Unlocks the state, and wakes the threads and tasks that can take a step.
     pub(crate) fn release(&self, mut state: Locked<'_>) {
         self.wake(&mut state);
         if !state.discarded.is_empty() {
             let discarded = std::mem::take(&mut state.discarded);
             drop(state);
-            // A panic while an item is dropped is of no use to anyone.
+            // A panic while an item is dropped is ignored: the item is not needed any more.
             discarded.into_iter().for_each(|item| drop(catch_unwind(AssertUnwindSafe(|| drop(item)))));
         }
     }
@@ -148,8 +148,8 @@ impl Engine {
         }
     }
 
-    /// Waits until a step of the crew may be possible or the pipeline ends, until `deadline` at the most. Returns also
-    /// whether the deadline has passed.
+    /// Waits until a step of the crew may be possible or the pipeline ends, but no longer than until `deadline`. Also
+    /// returns whether the deadline has passed.
     pub(crate) fn wait<'e>(
         &'e self,
         crew: usize,
@@ -182,7 +182,7 @@ impl Engine {
                     waited.expect("no code that may panic runs under this lock").0
                 }
             };
-            // Whether it was woken or not: one call too many to wake another does no harm.
+            // This thread counts as woken even if it was not: to wake one thread too many does no harm.
             state.crews[crew].woken = state.crews[crew].woken.saturating_sub(1);
         }
         state.crews[crew].waiting -= 1;
@@ -192,7 +192,7 @@ impl Engine {
 
     /// Waits in a task until a step of its stage can be taken. Returns `None` once the pipeline has ended.
     pub(crate) async fn next_step(&self, stage: usize, number: usize) -> Option<Locked<'_>> {
-        // A spawner may hold what the next item needs: Python's lock, for one.
+        // A spawner may hold what the next item needs, such as Python's lock.
         let looks = if self.task(stage).is_some_and(|task| task.spawner().is_some()) { 0 } else { LOOKS_BEFORE_SLEEP };
         let (mut pause, mut looks) = (Pause::None, looks);
         poll_fn(|context| {
@@ -248,7 +248,7 @@ impl Engine {
         self.release(state);
     }
 
-    /// Ends the pipeline where it is.
+    /// Ends the pipeline at once.
     pub(crate) fn stop(&self) {
         let mut state = self.lock();
         state.end();
@@ -256,7 +256,7 @@ impl Engine {
     }
 }
 
-/// A deadline that is so far away that no clock reaches it is none.
+/// Returns the deadline after `timeout`; `None` if it is too far away for the clock.
 pub(crate) fn deadline_in(timeout: Duration) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }

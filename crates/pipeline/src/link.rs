@@ -10,7 +10,7 @@ use crate::{
     sync::{Mutex, lock},
 };
 
-/// What a link carries: an item, or what has taken its place.
+/// A message of a link: an item, or what has taken its place.
 pub(crate) type Message<T> = Result<T, NoItem>;
 
 /// What takes the place of an item.

@@ -15,8 +15,9 @@ use crate::{
     sync::{Mutex, lock},
 };
 
-/// A pipe whose operation returns many results per item. Between two results an item's iterator is parked. Where results
-/// leave in the order of the items, those behind the first run ahead: as many results wait as the queue behind the stage holds.
+/// A pipe whose operation returns many results per item. Between two results, an item's iterator is parked. Where
+/// results leave in the order of the items, later items run ahead of the first, until as many results wait as the queue
+/// behind the stage holds.
 pub(crate) struct ManyPipe<T, U> {
     pub(crate) pipe: Pipe<T, U>,
     pub(crate) f: Box<ThreadFn<T, Results<U>>>,
@@ -42,10 +43,10 @@ struct OpenItem<U> {
     ahead: VecDeque<Message<U>>,
 }
 
-/// What an item still gives.
+/// The results that an item still gives.
 enum Rest<U> {
     Results(Results<U>),
-    /// A last message, of an operation that failed or of a message without an item. What it counts was counted.
+    /// A last message: of an operation that failed, or of a message without an item. It has been counted already.
     Last(Message<U>),
     /// Nothing beyond the results that were made ahead.
     Nothing,
@@ -78,7 +79,7 @@ impl<U> OpenItems<U> {
         }
     }
 
-    /// Takes what the earliest item that is parked still gives.
+    /// Takes the remaining results of the earliest item that is parked.
     fn take(&mut self) -> (u64, bool, Rest<U>) {
         let parked = self.items.iter_mut().find_map(|item| Some((item.number, item.is_last, item.rest.take()?)));
         parked.expect("the state counts the items that are parked")
@@ -188,7 +189,7 @@ impl<T: Send, U: Send> ManyPipe<T, U> {
             return engine.settle(state);
         }
         let (number, is_last, rest) = self.change(stage, &mut state, OpenItems::take);
-        // Only a result that no other follows is the last.
+        // A slot is marked as the last only if no other result follows.
         let slot = self.pipe.output.reserve(&mut state, false);
         let mut last_slot = slot;
         last_slot.is_last = is_last;
@@ -237,9 +238,9 @@ impl<T: Send, U: Send> ManyPipe<T, U> {
         (state, outcome.and_then(|outcome| outcome.message), rest)
     }
 
-    /// Asks an iterator for its next result. Returns what comes of it, and the iterator unless it has ended.
+    /// Asks an iterator for its next result. Returns the outcome, and the iterator unless it has ended.
     fn next(&self, mut results: Results<U>) -> (Option<Outcome<U>>, Option<Rest<U>>) {
-        // An iterator at its end is dropped here, as its code is the user's.
+        // An iterator at its end is dropped within `catch_unwind`, because that runs code of the user's.
         let next = catch_unwind(AssertUnwindSafe(move || results.next().map(|result| (result, results))));
         let (result, rest) = match next {
             Ok(None) => (None, None),

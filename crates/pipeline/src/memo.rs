@@ -1,4 +1,4 @@
-//! Results that are kept by key: the cache that the user holds, and the stage's side of it, by which items with one key
+//! Results that are kept by key: the user's handle of a cache, and the stage's side of it, by which items with one key
 //! share one run.
 
 use std::{
@@ -187,7 +187,8 @@ where
         let mut runs = lock(&self.runs);
         let at = runs.at(run);
         let Running { key, waiting, .. } = runs.running.swap_remove(at);
-        // A size or a key that panics leaves the value out. Whoever asks next finds it kept, or runs anew.
+        // If a size or a key panics, the value is left out. The next item with the key finds it kept, or runs the
+        // operation again.
         let _ = catch_unwind(AssertUnwindSafe(|| copy.map(|copy| self.cache.keep(key, copy))));
         drop(runs);
         waiting.into_iter().map(|(slot, _)| slot).collect()

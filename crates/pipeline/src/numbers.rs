@@ -28,19 +28,19 @@ pub(crate) struct StageState {
     pub(crate) has_rest: bool,
     /// Whether there is no further input.
     pub(crate) is_exhausted: bool,
-    /// Whether a failure has left the stage or one behind it, so that no further item is needed.
+    /// Whether a failure has left this stage or a later one, so that no further item is needed.
     pub(crate) is_halted: bool,
     pub(crate) is_finished: bool,
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
     pub(crate) reads: Reads,
-    /// For the input that results are taken from in turn, the one that comes next.
+    /// For a stage that takes results from its inputs in turn: the number of the next input.
     pub(crate) turn: usize,
     /// For a stage that puts the results of branches in order: the items that were dealt to them and have more to give.
     pub(crate) dealt: VecDeque<Dealt>,
     /// For a stage that deals items to branches: the stage that puts their results in order.
     pub(crate) merge: Option<usize>,
-    /// For a stage that deals items to branches: the link that the item which it holds is for.
+    /// For a stage that deals items to branches: the link for which it holds an item.
     pub(crate) target: Option<usize>,
     pub(crate) items: u64,
     pub(crate) bytes: u64,
@@ -50,7 +50,7 @@ pub(crate) struct StageState {
     pub(crate) accounted_until: Instant,
 }
 
-/// The kinds of stages that the scheduler tells apart.
+/// The kinds of stages that the scheduler distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Source,
@@ -58,7 +58,7 @@ pub(crate) enum Kind {
     One,
     /// Any number of results per item: an item may be taken before there is room for a result.
     Many,
-    /// Deals items to branches, without an operation: an item is taken before it is known where it needs room.
+    /// Deals items to branches, without an operation. It takes an item before it knows which branch needs room for it.
     Deal,
     /// Collects or passes on items, without an operation.
     Inline,
@@ -72,7 +72,8 @@ pub(crate) enum Reads {
     Any,
     /// One of each.
     All,
-    /// That of the first item of `dealt`. When none is left, what a branch has left at its end, branch by branch.
+    /// The input with the branch of the first item of `dealt`. When none is left, the rest that each branch has at its
+    /// end, branch by branch.
     Dealt,
 }
 

@@ -47,7 +47,7 @@ pub(crate) trait AsyncCall<T, U>: Send {
 struct ReusedCall<F, R, V, U> {
     f: Arc<F>,
     future: Pin<Box<Option<R>>>,
-    /// What is made of the future's result.
+    /// Converts the result of the future; `None` leaves the item out.
     convert: fn(V) -> Option<U>,
 }
 
@@ -125,8 +125,8 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         Self::waiting(f, Some)
     }
 
-    /// Creates an operation that mostly waits and leaves items out, those for which it returns `None`: they do not count as
-    /// failures.
+    /// Creates an operation that mostly waits, and that leaves out the items for which it returns `None`. These do not
+    /// count as failures.
     pub fn asynchronous_filter_map<F, R, E>(f: F) -> Self
     where
         F: Fn(T) -> R + Send + Sync + 'static,
@@ -160,8 +160,8 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         Self::new(OpWork::One(one(f, Some), Threads::Pool))
     }
 
-    /// Creates an operation that computes and leaves items out, those for which it returns `None`: they do not count as
-    /// failures.
+    /// Creates an operation that computes, and that leaves out the items for which it returns `None`. These do not
+    /// count as failures.
     pub fn cpu_filter_map<F, E>(f: F) -> Self
     where
         F: Fn(T) -> Result<Option<U>, E> + Send + Sync + 'static,
@@ -192,8 +192,8 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         Self::new(OpWork::Many(many(f), Threads::Pool))
     }
 
-    /// Creates an operation that makes many items of one and may block: [`cpu_many`](Self::cpu_many) on threads of the
-    /// stage, as [`blocking`](Self::blocking).
+    /// Creates an operation that makes many items of one and may block: like [`cpu_many`](Self::cpu_many), but on
+    /// threads of the stage, as [`blocking`](Self::blocking) does.
     pub fn blocking_many<F, I, E>(f: F) -> Self
     where
         F: Fn(T) -> Result<I, E> + Send + Sync + 'static,
@@ -208,9 +208,9 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         Self { work, order: OutputOrder::default(), failures, bytes: |_| 0, memo: None }
     }
 
-    /// Lets `spawner` run an asynchronous operation, in place of the pipeline's event loop; other operations have no use for it.
-    /// It is given a task for each unit of the stage's concurrency, which ends soon after the pipeline has. What it then
-    /// still runs, it drops.
+    /// Lets `spawner` run an asynchronous operation, in place of the pipeline's event loop; it has no effect on other
+    /// operations. The spawner gets one task for each unit of the stage's concurrency. A task ends soon after the
+    /// pipeline has ended, and drops the work that it still runs then.
     #[must_use]
     pub fn spawn_on(mut self, spawner: Arc<dyn Spawn + Send + Sync>) -> Self {
         if let OpWork::Asynchronous(_, on) = &mut self.work {
@@ -233,8 +233,8 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         self
     }
 
-    /// Leaves out failed items and counts them while `condition` returns true at a failure. The first failure at which it
-    /// does not stops the pipeline.
+    /// Leaves out failed items and counts them, as long as `condition` returns true when an item fails. The first
+    /// failure for which it returns false stops the pipeline.
     #[must_use]
     pub fn skip_failures_while(mut self, condition: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.failures.action = OnFailure::SkipWhile(Box::new(condition));
@@ -249,7 +249,8 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
     }
 
     /// Skips or replaces at most `count` failures; one more fails the pipeline. Default: no limit. Without
-    /// [`skip_failures`](Self::skip_failures) or [`replace_failures`](Self::replace_failures), the first one does.
+    /// [`skip_failures`](Self::skip_failures) or [`replace_failures`](Self::replace_failures), the first failure fails
+    /// the pipeline.
     #[must_use]
     pub fn max_failures(mut self, count: u64) -> Self {
         self.failures.max = count;
@@ -268,10 +269,10 @@ impl<T: Send + 'static, U: Send + 'static> Op<T, U> {
         self
     }
 
-    /// Runs the operation once for each key that `key` returns, and keeps the result in `cache`: later items with that key get a
-    /// copy of it, as do those that come while it runs, which count as worked on until it ends. Large results are best
-    /// an [`Arc`]. A failure is not kept, nor is an item that is left out, so the next item with the key runs the operation again. Operations that make many
-    /// items of one cannot be cached.
+    /// Runs the operation once for each key that `key` returns, and keeps the result in `cache`. Later items with that
+    /// key get a copy of the result. So do items that come while the operation runs; they count as worked on until it
+    /// ends. Large results are best an [`Arc`]. A failure is not kept, nor is an item that is left out, so the next
+    /// item with the key runs the operation again. Operations that make many items of one cannot be cached.
     #[must_use]
     pub fn cached<K>(mut self, cache: &Cache<K, U>, key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self
     where

@@ -23,7 +23,7 @@ use crate::{
     state::{Count, State},
 };
 
-/// What all pipes have.
+/// The parts that all pipes have.
 pub(crate) struct Pipe<T, U> {
     pub(crate) name: String,
     pub(crate) policy: FailurePolicy<T, U>,
@@ -40,7 +40,7 @@ pub(crate) struct Outcome<U> {
 }
 
 impl<T, U> Pipe<T, U> {
-    /// Takes an item and reserves a slot for its result. Returns `None` if there was none in the message, which is passed on.
+    /// Takes an item and reserves a slot for its result. Returns `None` if the message has no item; it is passed on.
     fn begin(&self, stage: usize, state: &mut State) -> Option<(Slot, T)> {
         let Taken { message, is_last } = self.input.take(state);
         let slot = self.output.reserve(state, is_last);
@@ -77,7 +77,7 @@ impl<T, U> Pipe<T, U> {
         engine.settle(state)
     }
 
-    /// Calls the operation on an item, again after failures that are to be tried again.
+    /// Calls the operation on an item, and again after each failure that is to be retried.
     pub(crate) fn call<V>(&self, mut item: T, f: &ThreadFn<T, V>) -> Result<V, PipelineError> {
         let mut attempt = 0;
         loop {
@@ -148,7 +148,7 @@ struct Run<T> {
 }
 
 impl<T, U> Pipe<T, U> {
-    /// Asks for the kept result for an item. Returns the run that has to make it, if there is none.
+    /// Looks up the kept result for an item. If there is none, returns the run that has to make it.
     fn ask<'e>(
         &self,
         engine: &'e Engine,
@@ -171,7 +171,8 @@ impl<T, U> Pipe<T, U> {
         (self.end(engine, stage, slot, begun, self.outcome(result)), None)
     }
 
-    /// Ends a run, and with it the items that waited for its result. Without one, the first of them has to run.
+    /// Ends a run, and with it the items that waited for its result. If there is no result, the first of these items
+    /// has to run.
     fn end_run<'e>(
         &self,
         engine: &'e Engine,

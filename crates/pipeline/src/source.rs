@@ -40,7 +40,7 @@ impl<I: Iterator<Item: Send> + Send> Step for IteratorSource<I> {
         if matches!(item, Ok(Some(_))) {
             *lock(&self.items) = items;
         } else {
-            // A panic while the iterator is dropped is of no use to anyone: its last item has come.
+            // A panic while the iterator is dropped is ignored: its last item has come.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(items)));
         }
         finish(engine, stage, &self.output, slot, begun, item)
@@ -54,7 +54,7 @@ pub(crate) struct StreamSource<T> {
 }
 
 impl<T> StreamSource<T> {
-    /// Returns the source, and what ends it while it waits for an item.
+    /// Creates the source, and the handle that ends it while it waits for an item.
     pub(crate) fn new(items: impl Stream<Item = T> + Send + 'static, output: Arc<Link<T>>) -> (Self, AbortHandle) {
         let (items, abort) = futures::stream::abortable(items);
         (Self { items: Mutex::new(Some(items.boxed())), output }, abort)

@@ -1,5 +1,5 @@
-//! What the scheduler of a pipeline knows: per stage what waits, what runs and for what time; per link how full it is. Plain
-//! data without locks, threads or a clock: the time is set by the caller.
+//! The state of a pipeline's scheduler: for each stage, what waits, what runs, and where the time goes; for each link,
+//! how full it is. Plain data without locks, threads or a clock: the caller sets the time.
 
 use std::{
     any::Any,
@@ -21,9 +21,10 @@ pub(crate) struct State {
     pub(crate) inline: Vec<usize>,
     /// The latest time that the state was locked at.
     pub(crate) now: Instant,
-    /// Whether a source has ended, so that stages may.
+    /// Whether a source has ended, so that stages may end, too.
     is_closing: bool,
-    /// What stages took and do not pass on. It is dropped without the lock, as that may run code of the user's.
+    /// Values that stages took and do not pass on. They are dropped without the lock, as that may run code of the
+    /// user's.
     pub(crate) discarded: Vec<Box<dyn Any + Send>>,
     /// Whether the last item was delivered, the pipeline failed or it was stopped. No step is taken after that.
     pub(crate) has_ended: bool,
@@ -208,7 +209,7 @@ impl State {
         self.stages[stage].depth = concurrency;
     }
 
-    /// Lets a task of a stage wait to be woken.
+    /// Records that a task of a stage waits to be woken.
     pub(crate) fn task_sleeps(&mut self, stage: usize, number: usize, waker: Waker) {
         let crew = self.crew_of(stage);
         if crew.wakers.len() <= number {
@@ -238,7 +239,7 @@ impl State {
         self.is_closing = true;
     }
 
-    /// Takes no more steps of `stage` and those before it: a failure has left it.
+    /// Takes no more steps of `stage` and of the stages before it, because a failure has left it.
     pub(crate) fn halt(&mut self, stage: usize) {
         if !std::mem::replace(&mut self.stages[stage].is_halted, true) {
             for at in 0..self.stages[stage].inputs.len() {
@@ -248,7 +249,7 @@ impl State {
         }
     }
 
-    /// Finishes the stages that nothing can come out of any more. Returns whether there was one.
+    /// Finishes the stages that cannot give any more results. Returns whether there was one.
     pub(crate) fn finish_stages(&mut self) -> bool {
         let mut any = false;
         for at in 0..if self.is_closing { self.stages.len() } else { 0 } {

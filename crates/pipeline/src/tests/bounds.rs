@@ -1,4 +1,4 @@
-//! How many operations run at once, and how many items wait.
+//! Tests of how many operations run at once, and how many items wait.
 
 use std::{
     collections::HashSet,

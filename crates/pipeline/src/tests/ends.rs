@@ -1,4 +1,4 @@
-//! How a pipeline ends: drained, stopped or dropped; and what a consumer is told that waits in vain.
+//! Tests of how a pipeline ends: drained, stopped or dropped; and of the errors of a consumer that waits in vain.
 
 use std::{
     collections::HashSet,

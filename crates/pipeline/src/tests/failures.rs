@@ -1,4 +1,4 @@
-//! Failures and panics of operations, and what becomes of their items.
+//! Tests of failures and panics of operations, and of what happens to their items.
 
 use std::{
     collections::HashSet,

@@ -1,4 +1,4 @@
-//! Which items leave a pipeline, and in which order.
+//! Tests of the items that leave a pipeline, and of their order.
 
 use std::{collections::HashSet, convert::Infallible};
 

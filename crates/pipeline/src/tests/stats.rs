@@ -1,4 +1,4 @@
-//! The statistics of stages.
+//! Tests of the statistics of stages.
 
 use std::{
     convert::Infallible,
