@@ -14,8 +14,8 @@ impl Draw {
         Self::of_part(seed, epoch, id, 0)
     }
 
-    /// Creates the generator of one of the parts of a sample, such as a picture of a list. The first, number 0, has that of the
-    /// sample.
+    /// Creates the generator of one part of a sample, such as a picture of a list. Part 0 has the generator of the
+    /// sample itself.
     #[must_use]
     pub fn of_part(seed: u64, epoch: u64, id: u64, part: u32) -> Self {
         let mut state = splitmix64(splitmix64(splitmix64(seed) ^ epoch) ^ id);

@@ -1,11 +1,11 @@
-//! The types of numbers that arrays are read and written as.
+//! The types of numbers in which arrays are read and written.
 
 use bytemuck::Pod;
 use spdl_types::DType;
 
-/// A type that the elements of an array have in Rust. `bool` is a `u8` of 0 or 1; `f16` and `bf16` are a `u16`, their bits.
+/// A Rust type for the elements of an array. `bool` is a `u8` of 0 or 1; `f16` and `bf16` are a `u16`, their bits.
 pub trait ValueElement: Pod + sealed::Sealed {
-    /// The types of a job whose elements are these.
+    /// The types in a job that have this Rust type.
     const DTYPES: &'static [DType];
 }
 

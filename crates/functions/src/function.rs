@@ -1,4 +1,4 @@
-//! What a function of the user's is: how it is prepared, and how it is called.
+//! A user's function: how it is prepared, and how it is called.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as JsonValue};
@@ -7,12 +7,13 @@ use crate::{Draw, Returned, Taken, ValueType};
 
 /// A function that a worker calls once for each sample, on several threads at once.
 ///
-/// What it returns may depend on nothing but its arguments, what it takes and what it draws: never on earlier samples, the
-/// time or the machine. Then a sample is the same on every worker and after a resume.
+/// Its result may depend only on its arguments, the values that it takes, and what it draws: never on earlier samples,
+/// the time or the machine. Then a sample is the same on every worker and after a resume.
 pub trait SampleFunction: Send + Sync + Sized + 'static {
     /// The name by which jobs call it, such as `captions::tokens`: two names at least, with `::` between.
     const NAME: &'static str;
-    /// The version of what it returns. Raise it with every change to that: a job calls one version, as `captions::tokens@3`.
+    /// The version of its results. Raise it with every change to them: a job calls one version, as
+    /// `captions::tokens@3`.
     const VERSION: u32;
 
     /// Prepares the function for a job: reads its arguments, loads what it needs, and checks that it can take and return what
@@ -22,15 +23,16 @@ pub trait SampleFunction: Send + Sync + Sized + 'static {
     /// Why the function cannot be called. The job then fails before its first batch.
     fn prepare(setup: &FunctionSetup) -> Result<Self, FunctionProblem>;
 
-    /// Makes the values of one sample: all that the job declares. `draw` is the random generator of the seed, the epoch and the
-    /// sample.
+    /// Makes the values of one sample: all that the job declares. `draw` is the random generator of the seed, the epoch
+    /// and the sample.
     ///
     /// # Errors
-    /// Why the sample is bad; the job's `bad_samples` decides what becomes of it. So is one for which the function panics.
+    /// Why the sample is bad; the job's `bad_samples` decides what happens to it. A sample for which the function
+    /// panics is bad, too.
     fn call(&self, taken: &Taken<'_>, returned: &mut Returned<'_>, draw: &mut Draw) -> Result<(), FunctionProblem>;
 }
 
-/// Why a function cannot be prepared, or why a sample is bad. Every error becomes one by `?`.
+/// Why a function cannot be prepared, or why a sample is bad. The operator `?` converts every error to one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionProblem(String);
 
@@ -48,7 +50,7 @@ impl FunctionProblem {
     }
 }
 
-// A problem is no `Error` itself, so that every error can become one.
+// A problem is not itself an `Error`, so that every error can be converted to one.
 impl<E: std::error::Error> From<E> for FunctionProblem {
     fn from(error: E) -> Self {
         let mut text = error.to_string();
@@ -62,7 +64,7 @@ impl<E: std::error::Error> From<E> for FunctionProblem {
     }
 }
 
-/// What a job declares of a function that it calls.
+/// The declarations of a job for a function that it calls.
 #[derive(Clone, Debug)]
 pub struct FunctionSetup {
     pub(crate) arguments: Map<String, JsonValue>,
@@ -71,7 +73,7 @@ pub struct FunctionSetup {
 }
 
 impl FunctionSetup {
-    /// Returns the arguments, as a type that has a field for each.
+    /// Returns the arguments as a type with one field for each.
     ///
     /// # Errors
     /// The argument that is missing, unknown, or of another type.

@@ -1,4 +1,4 @@
-//! Functions of the user's in Rust: what a job calls by the name of a function, a worker of the user's own has registered.
+//! Users' functions in Rust: a user's own worker registers them, and jobs call them by name.
 //!
 //! A [`SampleFunction`] is prepared from the arguments of a job and called once for each sample. Its name and its version are part
 //! of the job's fingerprint. The worker is the program of a few lines in `examples/own-worker`.

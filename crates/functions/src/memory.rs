@@ -13,7 +13,7 @@ pub struct CallMemory {
 const KEPT_BYTES: usize = 4 << 20;
 
 impl CallMemory {
-    /// Makes room for so many values, none of which is set.
+    /// Makes room for these numbers of values, none of which is set.
     pub(crate) fn reset(&mut self, taken: usize, returned: usize) {
         for (values, count) in [(&mut self.taken, taken), (&mut self.returned, returned)] {
             values.resize_with(count.max(values.len()), ValueMemory::default);
@@ -43,7 +43,7 @@ impl ValueMemory {
         }
     }
 
-    /// Sets the value to one of so many bytes, which may be any, and returns them.
+    /// Sets the value to `bytes` bytes with arbitrary content, and returns them.
     pub fn use_bytes(&mut self, bytes: usize) -> &mut [u8] {
         let blocks = bytes.div_ceil(size_of::<Block>());
         if self.blocks.len() < blocks {

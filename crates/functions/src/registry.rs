@@ -117,7 +117,7 @@ impl FunctionRegistry {
         Ok(PreparedFunction { function, takes: setup.takes, returns: setup.returns })
     }
 
-    /// Describes what there is in place of a function of this name.
+    /// Describes what is registered instead of a function of this name.
     fn registered(&self, name: &str) -> String {
         let versions = self.0.iter().filter(|entry| entry.function.name == name);
         let versions: Vec<String> = versions.map(|entry| entry.function.version.to_string()).collect();
@@ -156,11 +156,11 @@ pub struct CallKey {
 }
 
 impl PreparedFunction {
-    /// Calls the function for one sample. `input` writes the value of a number that the function takes; `output` reads the value of
-    /// a number that it has returned. Returns the error of `input`, or the one that `bad` makes of the reason why the sample is bad.
+    /// Calls the function for one sample. `input` writes a value that the function takes, and `output` reads a value
+    /// that it has returned, each by its number.
     ///
     /// # Errors
-    /// These two.
+    /// The error of `input`, or the one that `bad` makes of the reason why the sample is bad.
     pub fn call<E>(
         &self,
         memory: &mut CallMemory,

@@ -31,12 +31,12 @@ impl ValueType {
         }
     }
 
-    /// Describes a value with so many bytes: `f32 [3, 4]`.
+    /// Describes a value of this many bytes: `f32 [3, 4]`.
     fn described(&self, bytes: usize) -> String {
         format!("{} {:?}", self.dtype.name(), self.shape_of(bytes))
     }
 
-    /// Returns the shape of a value with so many bytes.
+    /// Returns the shape of a value of this many bytes.
     fn shape_of(&self, bytes: usize) -> Vec<u32> {
         let units = u32::try_from(bytes / self.unit_bytes()).expect("samples are small");
         match &self.shape {
@@ -66,7 +66,7 @@ impl<'a> Taken<'a> {
     /// Returns the value of a field or a column.
     ///
     /// # Errors
-    /// That the job gives the function none of this name.
+    /// If the job gives the function no value of this name.
     pub fn value(&self, name: &str) -> Result<TakenValue<'a>, FunctionProblem> {
         let value = self.values().find(|value| value.declared.name == name);
         value.ok_or_else(|| FunctionProblem::new(format!("takes `{name}`, which its job does not give it")))
@@ -93,7 +93,7 @@ impl<'a> TakenValue<'a> {
         &self.declared.name
     }
 
-    /// Returns the shape, with the number of rows of this sample; of bytes their number. A scalar has none.
+    /// Returns the shape: of an array with the number of rows of this sample, of bytes their number. A scalar has none.
     #[must_use]
     pub fn shape(&self) -> Vec<u32> {
         self.declared.shape_of(self.bytes.len())
@@ -108,7 +108,7 @@ impl<'a> TakenValue<'a> {
     /// Returns the elements in row-major order.
     ///
     /// # Errors
-    /// That they are of another type.
+    /// If the elements are of another type.
     pub fn elements<T: ValueElement>(&self) -> Result<&'a [T], FunctionProblem> {
         self.declared.check::<T>()?;
         Ok(bytemuck::cast_slice(self.bytes))
@@ -117,7 +117,7 @@ impl<'a> TakenValue<'a> {
     /// Returns the only element of a scalar.
     ///
     /// # Errors
-    /// That it is of another type, or an array.
+    /// If the element is of another type, or the value is an array.
     pub fn number<T: ValueElement>(&self) -> Result<T, FunctionProblem> {
         match self.elements::<T>()? {
             [number] => Ok(*number),
@@ -137,26 +137,27 @@ pub struct Returned<'a> {
 }
 
 impl Returned<'_> {
-    /// Sets a value: all elements of an array in row-major order, or bytes. A second one replaces the first.
+    /// Sets a value: all elements of an array in row-major order, or bytes. A second call replaces the first value.
     ///
     /// # Errors
-    /// That the job declares no value of this name, or another type or shape.
+    /// If the job declares no value of this name, or another type or shape.
     pub fn put<T: ValueElement>(&mut self, name: &str, elements: &[T]) -> Result<(), FunctionProblem> {
         self.room(name, elements.len())?.copy_from_slice(elements);
         Ok(())
     }
 
-    /// Returns the place of a value of so many elements, all of which are zero. It saves the copy of [`put`](Self::put).
+    /// Returns a place to write a value of `elements` elements, all of them zero. It saves the copy of
+    /// [`put`](Self::put).
     ///
     /// # Errors
-    /// That the job declares no value of this name, or another type or shape.
+    /// If the job declares no value of this name, or another type or shape.
     pub fn place<T: ValueElement>(&mut self, name: &str, elements: usize) -> Result<&mut [T], FunctionProblem> {
         let place = self.room(name, elements)?;
         place.fill(T::zeroed());
         Ok(place)
     }
 
-    /// Returns the place of a value of so many elements, which may have any value.
+    /// Returns a place to write a value of `elements` elements, with arbitrary content.
     fn room<T: ValueElement>(&mut self, name: &str, elements: usize) -> Result<&mut [T], FunctionProblem> {
         let number = self.types.iter().position(|declared| declared.name == name);
         let number =

@@ -1,4 +1,4 @@
-//! Functions of every kind of value, and what they do wrong.
+//! Tests of functions of every kind of value, and of their errors.
 
 use serde::Deserialize;
 use spdl_types::{DType, SampleShape};
