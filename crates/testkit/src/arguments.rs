@@ -6,7 +6,7 @@ use std::{fmt::Display, str::FromStr};
 #[derive(Debug)]
 pub struct Arguments {
     left: Vec<String>,
-    /// The flags that there are, for the error.
+    /// The flags that readers have asked for, for the error.
     known: Vec<String>,
 }
 
@@ -17,7 +17,7 @@ impl Arguments {
         Self::new(std::env::args().skip(1))
     }
 
-    /// Reads these arguments, of which the program's name is none.
+    /// Reads these arguments, without the name of the program.
     pub fn new(arguments: impl IntoIterator<Item = String>) -> Self {
         Self { left: arguments.into_iter().collect(), known: Vec::new() }
     }

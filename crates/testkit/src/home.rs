@@ -1,4 +1,5 @@
-//! What a rank attaches to a home with, for tests and benchmarks of the channel between them.
+//! The session and the request with which a rank attaches to a home, for tests and benchmarks of the channel between
+//! them.
 
 use spdl_control::{client::testing, messages::Session};
 use spdl_types::{Position, SessionId};
@@ -11,7 +12,7 @@ pub fn session() -> Box<Session> {
     Box::new(Session { id: SessionId(5), job, world: 1, global_batch, start: Position::START })
 }
 
-/// Returns the request of a rank of the session, with so many slots.
+/// Returns the request of a rank of the session for `slots` slots.
 pub fn attach_request(slots: u32) -> Attach {
     Attach {
         session: session(),

@@ -1,5 +1,5 @@
-//! A server that answers as the Hugging Face Hub does, and one behind it that has the files, as the Hub's has: pages of
-//! lists, revisions, redirects, ranges, tokens, limits of requests.
+//! A server that answers like the Hugging Face Hub, and behind it, as at the Hub, a second one that has the files:
+//! pages of lists, revisions, redirects, ranges, tokens, limits of requests.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -57,12 +57,12 @@ struct HubState {
     commits: BTreeMap<String, PathBuf>,
     /// The commit of each branch.
     branches: BTreeMap<String, String>,
-    /// Headers of the next answers, which are that there are too many requests.
+    /// Headers of the next answers, each of which reports that there are too many requests (status 429).
     busy: VecDeque<String>,
-    /// Until when the last of them asked for time.
+    /// The time until which the last of these answers asked the client to wait.
     busy_until: Option<Instant>,
     requests: Vec<HubRequest>,
-    /// The server that the list goes on at: the Hub, as it should.
+    /// The server that has the next page of a list. It should be the Hub itself.
     list_at: SocketAddr,
     behind: SocketAddr,
     /// Whether lists begin again after their last page.
@@ -73,7 +73,7 @@ struct HubState {
 type Answer = (u16, Vec<String>, Vec<u8>);
 
 impl HubServer {
-    /// Starts a Hub whose repository has nothing.
+    /// Starts a Hub with an empty repository.
     pub fn start() -> Self {
         let bind = || TcpListener::bind("127.0.0.1:0").expect("a port");
         let (hub, behind) = (bind(), bind());
@@ -114,7 +114,7 @@ impl HubServer {
         commit
     }
 
-    /// Lets a commit have the files of another folder, to which its own was moved.
+    /// Serves the files of a commit from another folder, to which they were moved.
     pub fn replace(&self, commit: &str, folder: &Path) {
         self.state().commits.insert(commit.to_owned(), folder.to_owned());
     }
@@ -124,19 +124,19 @@ impl HubServer {
         self.state().access = access;
     }
 
-    /// Answers the next requests that there are too many, once with each of these headers, which end with seconds. A
-    /// request before they are over gets the status 425.
+    /// Answers the next requests with status 429, too many requests, once with each of these headers, which end with a
+    /// number of seconds. A request before these seconds have passed gets status 425.
     pub fn answer_busy(&self, headers: &[&str]) {
         self.state().busy.extend(headers.iter().map(|header| (*header).to_owned()));
     }
 
-    /// Lets lists go on at another server than the Hub, as no honest Hub does.
+    /// Puts the next pages of lists on another server than the Hub, which an honest Hub never does.
     pub fn list_elsewhere(&self) {
         let mut state = self.state();
         state.list_at = state.behind;
     }
 
-    /// Lets lists begin again after their last page.
+    /// Begins lists again after their last page, without end.
     pub fn list_forever(&self) {
         self.state().is_endless = true;
     }
@@ -232,7 +232,7 @@ impl HubState {
             return self.page(path, revision, &decoded(folder), query);
         }
         let Some(rest) = path.strip_prefix(&format!("/datasets/{REPOSITORY}/resolve/")) else {
-            // The Hub does not tell whether there is such a repository.
+            // The Hub does not reveal whether there is such a repository.
             return error(401, "RepoNotFound");
         };
         let Some((revision, file)) = rest.split_once('/') else { return error(404, "EntryNotFound") };

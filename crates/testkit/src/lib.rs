@@ -1,5 +1,5 @@
-//! What the tests and benchmarks of several crates share: real processes, stores and disks that fail on purpose, an S3
-//! server, programs of Debian's packages such as etcd, and Python.
+//! Helpers that the tests and benchmarks of several crates share: real processes, stores and disks that fail on
+//! purpose, an S3 server, programs of Debian's packages such as etcd, and Python.
 //!
 //! It depends on no crate whose unit tests use it.
 

@@ -8,20 +8,20 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// The first port that is given: below are those of known services.
+/// The lowest port that is given; below it are those of known services.
 const FIRST: u16 = 10_000;
 
-/// The end of the ports, where the kernel does not name it.
+/// The end of the range of ports, if the kernel reports none.
 const END: u16 = 32_768;
 
 /// The ports that this process was given.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// Returns the address of a port that nobody has, neither of TCP nor of UDP. The kernel gives it to no socket that asks
-/// for any port, so it is still free when a server that had it is started again.
+/// Returns the address of a port that is free for TCP and for UDP. The kernel does not give it to sockets that ask for
+/// any port, so it is still free when a server that had it is started again.
 ///
 /// # Panics
-/// If all of them are in use.
+/// If no port is free.
 pub fn lasting() -> String {
     let end = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()

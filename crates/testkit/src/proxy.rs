@@ -113,7 +113,7 @@ struct ProxyState {
     requests: Vec<ReceivedRequest>,
     /// When the bytes that were sent so far will have passed a link with limited bytes per second.
     link_free: Option<Instant>,
-    /// When the requests that were answered so far will have used up what is allowed.
+    /// When the rate of requests that is allowed has caught up with the requests that were answered so far.
     requests_due: Option<Instant>,
 }
 
@@ -165,8 +165,8 @@ impl ProxyState {
 }
 
 impl ProxyState {
-    /// Returns whether a request is beyond those that are allowed per second. A tenth of a second's requests may come at
-    /// once.
+    /// Returns whether a request exceeds the requests per second that are allowed. A tenth of a second's requests may
+    /// come at once.
     fn is_too_many(&mut self) -> bool {
         let rate = self.script.requests_per_s;
         if rate == 0 {

@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 use crate::{root, target};
 
-/// The packages whose writers and readers the tests are held against. What they require beside these is for clouds and frameworks.
+/// The packages whose writers and readers the tests compare ours with. Their other dependencies, for clouds and
+/// frameworks, are not installed.
 const PACKAGES: &[&str] = &[
     "--no-deps",
     "anyio==4.16.0",

@@ -191,7 +191,7 @@ fn serve(service: S3Service) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>
                     accepted = listener.accept() => accepted.expect("a listening socket"),
                     _ = &mut stopped => return,
                 };
-                // A body would else wait for the delayed acknowledgement of its head: 40 ms for each request.
+                // Without this, a body would wait for the delayed acknowledgement of its head: 40 ms for each request.
                 socket.set_nodelay(true).expect("a TCP socket");
                 let service = service.clone();
                 tokio::spawn(async move {

@@ -78,7 +78,7 @@ async fn pass(socket: std::net::UdpSocket, server: SocketAddr, bytes_per_s: u64)
     }
 }
 
-/// Passes the server's packets back to one client. They wait in the socket's buffer; what finds no room there is lost.
+/// Passes the server's packets back to one client. Packets wait in the socket's buffer; those that do not fit are lost.
 async fn pass_back(upstream: Arc<UdpSocket>, socket: Arc<UdpSocket>, client: SocketAddr, bytes_per_s: u64) {
     let mut packet = vec![0; MAX_PACKET_BYTES];
     let mut free = Instant::now();

@@ -1,4 +1,4 @@
-//! A coordinator, its workers and the ranks that pull from them; and what ranks should get.
+//! A coordinator, its workers and the ranks that pull from them; and the results that ranks should get.
 
 use std::{
     ffi::OsStr,
@@ -109,7 +109,7 @@ impl Cluster {
         self.start_program(None, node, socket, further)
     }
 
-    /// Starts a worker as [`start_worker`](Self::start_worker) does, which is a program of its own.
+    /// Starts a worker as [`start_worker`](Self::start_worker) does, but as the program at a given path.
     pub fn start_worker_of(&mut self, program: &Path, node: &str, further: &[&str]) -> &mut WorkerProcess {
         let socket = self.path(format!("{}.sock", self.workers.len()));
         self.start_program(Some(program), node, &socket, further)
@@ -228,7 +228,7 @@ impl Cluster {
                 return status;
             }
             assert!(started.elapsed() < limit(), "{what} did not come about: {status}");
-            // Each look is a process with a handshake, whose CPU time is taken from what is waited for.
+            // Each look starts a process with a handshake, which takes CPU time from the processes under test.
             thread::sleep(Duration::from_millis(100));
         }
     }

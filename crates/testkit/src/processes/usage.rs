@@ -2,7 +2,8 @@
 
 use std::{fs, time::Duration};
 
-/// Returns the CPU time of a process and all its threads, also of those that have ended; in steps of 10 ms, the kernel's.
+/// Returns the CPU time of a process and all its threads, including those that have ended, in the kernel's steps of 10
+/// ms.
 ///
 /// # Panics
 /// If there is no such process.
@@ -15,7 +16,7 @@ pub fn cpu_time_of_children() -> Duration {
     ticks(std::process::id(), 13)
 }
 
-/// Adds up two times of a process, the first of which is this many fields behind its name.
+/// Adds up two successive times of a process. The first is `first` fields behind its name.
 fn ticks(pid: u32, first: usize) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
     // The name, which may contain blanks, ends with the last parenthesis.
