@@ -146,7 +146,7 @@ impl World {
         self.coordinators[at].lead.as_mut().expect("it leads")
     }
 
-    /// Runs the core with an event that tells it the time. Returns its result and the changes to persist.
+    /// Runs the core with an event that passes the time to it. Returns its result and the changes to persist.
     pub(crate) fn run_core<R>(
         &mut self,
         at: usize,
@@ -258,7 +258,7 @@ impl World {
             Ok(terms) => terms,
             Err(refusal) => {
                 self.coverage.count("refused_while_nothing_can_be_written");
-                // The core was told the time if this is a join, and otherwise not.
+                // The core has got the time if this is a join, and otherwise not.
                 let is_join = matches!(*body, ToCoordinator::Join(_));
                 let changes = if is_join { self.run_core(at, |_, _| ()).1 } else { self.poll_core(at) };
                 self.hand_over_changes(at, changes, None);

@@ -183,7 +183,8 @@ impl World {
         }
     }
 
-    /// Returns a random worker. To end, the last one is often chosen where there are helpers: it is one in any case.
+    /// Returns a random worker. A fault that ends a worker often takes the last one where there are helpers, because
+    /// that one always is a helper.
     fn some_worker(&mut self, fault: Fault) -> usize {
         let is_end = matches!(fault, Fault::KillWorker | Fault::LeaveWorker);
         if is_end && self.scenario.has_help() && self.dice.percent(50) {

@@ -20,7 +20,7 @@ const TWICE: u64 = 100;
 /// This many seeds reach everything in the coverage list.
 const ENOUGH: u64 = 2_000;
 
-/// Progress is told each time that this many seeds have begun.
+/// Progress is printed each time that this many seeds have begun.
 const TOLD: u64 = 50_000;
 
 /// Runs the cluster under virtual time with faults, once per seed.

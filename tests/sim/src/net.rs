@@ -62,14 +62,14 @@ pub(crate) enum SimMessage {
         position: Position,
     },
     Leaving,
-    /// Asks a helper to decode samples of a job with this seed: of each the epoch and its stored bytes; `None` for bytes that do
-    /// not decode.
+    /// Asks a helper to decode samples of a job with this seed: for each sample the epoch and its stored bytes, or
+    /// `None` for bytes that do not decode.
     HelpAsk {
         id: u64,
         seed: u64,
         samples: Vec<Option<(u64, u64)>>,
     },
-    /// For each sample the digest of its columns; `None` for one that did not decode.
+    /// For each sample, the digest of its columns; `None` if it did not decode.
     HelpAnswer {
         id: u64,
         columns: Vec<Option<u64>>,
@@ -77,7 +77,8 @@ pub(crate) enum SimMessage {
     HelpBusy {
         id: u64,
     },
-    /// Asks another worker for a block, which fetches it if it is the owner and does not have it.
+    /// Asks another worker for a block. A worker that is asked as the owner of the block fetches it if it does not have
+    /// it.
     BlockAsk {
         key: BlockKey,
         is_for_owner: bool,

@@ -123,7 +123,7 @@ pub(crate) struct Oracle {
     liveness_ms: u64,
     /// The view of each coordinator.
     views: BTreeMap<usize, View>,
-    /// What each coordinator has heard of helpers, and said of homes, since it began to lead.
+    /// What each coordinator has learned of helpers, and reported of homes, since it began to lead.
     neighbour_views: BTreeMap<usize, NeighbourView>,
     /// The lists of helpers that were sent, by their versions.
     helper_lists: BTreeMap<u64, Vec<WorkerId>>,
@@ -133,7 +133,7 @@ pub(crate) struct Oracle {
     kept: BTreeMap<SessionId, StoredSession>,
     /// The sessions that clients take part in: the run, the number of ranks, and the start.
     adopted: BTreeMap<SessionId, (RunKey, u32, Position)>,
-    /// The same, including sessions of jobs that were removed.
+    /// Like `adopted`, but including sessions of jobs that were removed.
     given: BTreeMap<SessionId, (RunKey, u32, Position)>,
     bad_acknowledged: BTreeSet<(String, u64)>,
     /// The jobs that were submitted.

@@ -70,7 +70,7 @@ impl JobDataset {
     }
 }
 
-/// What a worker has to do with help.
+/// The role of a worker where workers help each other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HelpRole {
     pub(crate) is_helper: bool,
@@ -127,7 +127,7 @@ pub(crate) struct Scenario {
     pub(crate) step_us: u64,
     pub(crate) fill_us: u64,
     pub(crate) disk_us: u64,
-    /// What each worker has to do with help; empty if none has.
+    /// The role of each worker in help; empty if there are no helpers.
     pub(crate) help: Vec<HelpRole>,
     /// The number of samples that each worker's cache has room for.
     pub(crate) cache_samples: u64,
@@ -205,7 +205,7 @@ impl Scenario {
                 AllowedTransports::Quic,
             ]),
             config: CoordinatorConfig { liveness_ms, ..CoordinatorConfig::default() },
-            // Who is to be helped waits for batches, and does so for longer than it takes to notice that.
+            // Ranks of a home that is to be helped wait for batches, for longer than it takes to notice that.
             step_us: dice.pick(if help == Help::No { &[5_000, 50_000, 300_000, 1_000_000] } else { &[5_000, 50_000] }),
             fill_us: dice.pick(if help == Help::No { &[5_000, 50_000, 300_000] } else { &[300_000, 1_000_000] }),
             help: roles,
@@ -229,7 +229,7 @@ impl Scenario {
         !self.help.is_empty()
     }
 
-    /// Returns what a worker has to do with help, if there are helpers.
+    /// Returns the role of a worker in help, if there are helpers.
     pub(crate) fn help_role(&self, worker: usize) -> Option<&HelpRole> {
         self.help.get(worker)
     }

@@ -10,7 +10,7 @@ pub(crate) struct SlotEntry {
     pub(crate) at: Position,
     pub(crate) id: u64,
     pub(crate) flags: u32,
-    /// The digest of the columns that it holds: who decodes a sample may be wrong about them.
+    /// The digest of the columns that it holds. A faulty decoder may give wrong ones.
     pub(crate) columns: Option<u64>,
 }
 

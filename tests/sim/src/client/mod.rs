@@ -28,7 +28,7 @@ use crate::{
 
 /// The time limit for the leave request.
 const NOTICE_US: u64 = 1_500_000;
-/// Why a link is lost whose task ended.
+/// The cause of a lost link whose task has ended.
 const TASK_ENDED: &str = "its task ended";
 
 pub(crate) struct SimClient {
@@ -325,7 +325,7 @@ impl World {
         state.session = Some(session);
     }
 
-    /// Ends the process, for whatever reason.
+    /// Ends the process, for any reason.
     pub(crate) fn kill_client(&mut self, client: usize) {
         let state = &mut self.clients[client];
         if !state.process.is_alive() {

@@ -1,4 +1,4 @@
-//! The trainer of a rank: it takes batches in order, and gives them back when it needs them no more.
+//! The trainer of a rank: it takes batches in order, and gives them back when it no longer needs them.
 
 use spdl_control::client::{Progress, SessionEvent};
 use spdl_job::layout::entry_flags;

@@ -1,4 +1,5 @@
-//! Checks of what workers learn about each other: who helps whom, and which are the homes of a session's ranks.
+//! Checks of what workers learn about each other: which workers help which, and which are the homes of a session's
+//! ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,16 +17,16 @@ const MAX_HOMES: usize = 4;
 const MAX_HELPERS: usize = 16;
 /// The map of homes may be this old.
 const REFRESH_MS: u64 = 100;
-/// After so many heartbeats without ranks a home has no helpers. Time alone does not tell: a coordinator that was stopped
-/// meanwhile takes ranks for alive that it could not hear.
+/// After this many heartbeats without ranks, a home has no helpers. Elapsed time alone does not show that: a
+/// coordinator that was stopped meanwhile takes ranks that it could not hear for alive.
 const MAX_WITHOUT_RANKS: u32 = 20;
 
-/// What a coordinator has heard of workers, and said about them.
+/// What a coordinator has learned of workers, and reported about them.
 #[derive(Debug, Default)]
 pub(super) struct NeighbourView {
     workers: BTreeMap<WorkerId, ReportedWorker>,
     homes: BTreeMap<(SessionId, u32), SentHome>,
-    /// When the coordinator chose helpers, as far as that was checked.
+    /// When the coordinator last chose helpers, as far as that was checked.
     looked_ms: Option<u64>,
 }
 
@@ -33,13 +34,13 @@ pub(super) struct NeighbourView {
 #[derive(Debug)]
 struct SentHome {
     worker: WorkerId,
-    /// Since when it has been its home.
+    /// Since when the worker has been the rank's home.
     since_ms: u64,
-    /// When it was sent there last.
+    /// When the rank was last sent there.
     heard_ms: u64,
 }
 
-/// What a worker's last heartbeat said.
+/// The contents of a worker's last heartbeat.
 #[derive(Debug)]
 struct ReportedWorker {
     is_draining: bool,
@@ -70,7 +71,7 @@ impl Oracle {
         }
     }
 
-    /// Checks the answer to a worker's heartbeat: the map of homes that the worker has after it is not an old one.
+    /// Checks the answer to a worker's heartbeat: after it, the worker's map of homes is not an old one.
     pub(crate) fn mapped(
         &mut self,
         at: usize,
@@ -103,8 +104,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks the answer to a worker's heartbeat: the list of helpers that the worker has after it is what the coordinator
-    /// has lent; and, if that was just chosen, who was lent to whom.
+    /// Checks the answer to a worker's heartbeat: after it, the worker's list of helpers is what the coordinator has
+    /// lent. If the helpers have just been chosen, also checks which worker was lent to which home.
     pub(crate) fn lent(
         &mut self,
         at: usize,

@@ -1,5 +1,5 @@
-//! The blocks of a worker: its cache, with the policy of the real one, and what it gets from other workers and from the store. A
-//! model of the worker's `fetch`.
+//! The blocks of a worker: its cache, with the policy of the real one, and the blocks that it gets from other workers
+//! and from the store. A model of the worker's `fetch`.
 //!
 //! The bytes of a block are one number, which its dataset and its number decide.
 
@@ -21,7 +21,7 @@ use crate::{
     world::World,
 };
 
-/// A worker's cache of blocks, and whom it asks for others.
+/// A worker's cache of blocks, and its connections to the workers that it asks for others.
 pub(super) struct SimBlocks {
     memory: MemoryCache<BlockKey, u64, FirstCome>,
     /// The most that it has held.
@@ -35,7 +35,7 @@ pub(super) struct SimBlocks {
 #[derive(Debug, Default)]
 pub(super) struct StepBlocks {
     planned: Vec<BlockKey>,
-    /// Those that are held in the cache until the batch is handed over.
+    /// The blocks that are held in the cache until the batch is handed over.
     held: Vec<u64>,
 }
 
@@ -119,7 +119,8 @@ fn key(dataset: &JobDataset, block: u32) -> BlockKey {
 }
 
 impl World {
-    /// Begins to fetch the blocks of a step that a rank is going to need: asks other workers for those that they may have.
+    /// Begins to fetch the blocks of a step that a rank is going to need: asks other workers for those that they may
+    /// have.
     pub(super) fn prepare_blocks(&mut self, worker: usize, conn: ConnId, from: Position, items: &[Item]) {
         let state = &mut self.workers[worker];
         let feed = state.feeds.get_mut(&conn).expect("its effects are carried out");
@@ -191,7 +192,7 @@ impl World {
         self.workers[worker].blocks.keep(key, dataset.block_samples(key.block), bytes);
     }
 
-    /// Forgets the connection to a worker that was asked for blocks, and what it was asked for.
+    /// Drops the connection to a worker that was asked for blocks, and then all requests for blocks.
     pub(super) fn block_link_lost(&mut self, worker: usize, link: ConnId) {
         let blocks = &mut self.workers[worker].blocks;
         let before = blocks.links.len();

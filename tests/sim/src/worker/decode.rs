@@ -1,4 +1,4 @@
-//! The decoding of samples: which are taken from another rank, and what is done about bad ones.
+//! The decoding of samples: which samples a rank takes from another one, and what happens to bad ones.
 
 use spdl_feed::{BadLedger, BadSampleKind, Remedy, remedy};
 use spdl_job::{BadSamples, layout::entry_flags};
@@ -13,8 +13,8 @@ use super::{
 use crate::{net::ConnId, scenario::JobDataset, slab::SlotEntry, world::World};
 
 impl World {
-    /// Decodes samples of a rank. Returns their entries, or `None` if the job fails, and the samples of which
-    /// [`finish_samples`](Self::finish_samples) is to be told once this is done.
+    /// Decodes samples of a rank. Returns their entries, or `None` if the job fails, and the samples to pass to
+    /// [`finish_samples`](Self::finish_samples) once they have been decoded.
     pub(super) fn decode(
         &mut self,
         worker: usize,
@@ -48,7 +48,7 @@ impl World {
         (entries, begun)
     }
 
-    /// Notes that samples have been decoded, which others may take now.
+    /// Notes that samples have been decoded. From now on other ranks may take them.
     pub(super) fn finish_samples(&mut self, worker: usize, conn: ConnId, begun: Vec<BegunSample>) {
         let SimWorker { feeds, sharing, .. } = &mut self.workers[worker];
         let Some(member) = feeds.get(&conn).and_then(|feed| feed.member) else { return };

@@ -116,7 +116,7 @@ impl World {
         self.close(conn, 1);
     }
 
-    /// Removes a rank that is not served any more. Returns false if the connection was none of a rank.
+    /// Removes a rank that is not served any more. Returns false if the connection was not that of a rank.
     pub(super) fn drop_feed(&mut self, worker: usize, conn: ConnId) -> bool {
         let state = &mut self.workers[worker];
         let Some(feed) = state.feeds.remove(&conn) else { return false };

@@ -1,7 +1,7 @@
-//! Helpers: a home has samples of the batches that it fills decoded by other workers, and decodes itself what does not come
-//! back. A model of the worker's `help` and `feed/batch/lend.rs`.
+//! Helpers: a home lends samples of the batches that it fills to other workers, which decode them. It decodes itself
+//! those that do not come back. A model of the worker's `help` and `feed/batch/lend.rs`.
 //!
-//! It lends whenever it can, where the shell asks first whether that is likely to be faster.
+//! It lends whenever it can; the shell lends only if that is likely to be faster.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -36,14 +36,14 @@ const LIMITS_US: (u64, u64) = (500_000, 2_500_000);
 /// A helper that is slow takes up to this long.
 const SLOW_US: u64 = 8_000_000;
 
-/// What a worker has to do with help, as a home and as a helper.
+/// A worker's state as a home and as a helper.
 #[derive(Default)]
 pub(super) struct SimHelp {
     list: HelperList,
     links: BTreeMap<WorkerId, HelperLink>,
     /// The chunks that helpers have.
     lent: BTreeMap<u64, Chunk>,
-    /// Those that were taken back and may still be answered.
+    /// The chunks that were taken back and may still be answered.
     taken_back: BTreeMap<u64, Chunk>,
     next: u64,
     stats: HelpStats,
@@ -356,7 +356,8 @@ impl World {
         }
     }
 
-    /// Takes back what a helper has whose connection was lost; returns whether the connection was one to a helper.
+    /// Takes back the samples of a helper whose connection was lost. Returns whether the connection was one to a
+    /// helper.
     pub(super) fn helper_lost(&mut self, worker: usize, link: ConnId) -> bool {
         let help = &mut self.workers[worker].help;
         let of_link = help.links.values_mut().filter(|known| known.conn == Some(link));
@@ -372,7 +373,7 @@ impl World {
         is_link
     }
 
-    /// Takes samples back from a helper, which is not asked until then.
+    /// Takes samples back from a helper, which is not asked again before `until_us`.
     fn take_back(&mut self, worker: usize, id: u64, until_us: u64) {
         let help = &mut self.workers[worker].help;
         let chunk = help.lent.remove(&id).expect("the helper has it");
@@ -381,7 +382,7 @@ impl World {
         self.settle_chunk(worker, &chunk, &[]);
     }
 
-    /// Puts the columns that came into the batch; the samples without any are decoded here.
+    /// Puts the columns of an answer into the batch. Samples without columns are decoded here.
     fn settle_chunk(&mut self, worker: usize, chunk: &Chunk, columns: &[Option<u64>]) {
         let state = &mut self.workers[worker];
         let Some(feed) = state.feeds.get_mut(&chunk.conn) else { return };
@@ -430,7 +431,7 @@ impl World {
         self.go_on_with_batch(worker, chunk.conn, chunk.sequence);
     }
 
-    /// Writes what came late where it would have belonged, whatever is there now.
+    /// Writes the columns of a late answer where they would have belonged, whatever is there now.
     fn use_late(&mut self, worker: usize, chunk: &Chunk, columns: &[Option<u64>]) {
         let Some(feed) = self.workers[worker].feeds.get_mut(&chunk.conn) else { return };
         let late = chunk.places.iter().zip(columns).filter(|(_, columns)| columns.is_some());

@@ -109,7 +109,7 @@ struct SimFeed {
     member: Option<SimMember>,
     /// The samples that are being decoded, by their batches.
     begun: BTreeMap<u64, Vec<BegunSample>>,
-    /// The blocks of the steps that were begun, by where these begin.
+    /// The blocks of the steps that were begun, by the positions where the steps begin.
     steps: BTreeMap<Position, StepBlocks>,
     /// The content that each slot is being filled with.
     filling: BTreeMap<u32, Rc<Content>>,

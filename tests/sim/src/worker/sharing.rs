@@ -6,11 +6,11 @@ use spdl_job::{Job, SampleContent};
 use spdl_order::{Item, ItemKind};
 use spdl_types::SessionId;
 
-/// As long as decoding takes beside copying, so that sharing pays.
+/// The time to decode a sample: far longer than to copy it, so that sharing pays.
 const DECODE_NS: u64 = 1_000_000;
 const COPY_NS: u64 = 1_000;
 
-/// The samples that the ranks of a worker share: of each its columns.
+/// The samples that the ranks of a worker share, each as the digest of its columns.
 #[derive(Default)]
 pub(super) struct SimSharing(SharingCore<u64, ()>);
 
@@ -55,7 +55,7 @@ impl SimSharing {
         }
     }
 
-    /// A rank has come to a sample.
+    /// Handles a rank that has come to a sample.
     pub(super) fn begin(&mut self, SimMember(id): SimMember, item: &Item, may_keep: bool, now_ms: u64) -> Begun {
         let draw = draw(item);
         match self.0.begin(id, draw, Allowed { may_wait: false, may_keep }, now_ms) {
@@ -68,12 +68,12 @@ impl SimSharing {
         }
     }
 
-    /// Notes what became of a sample that was begun: the columns, if it decoded and others want it.
+    /// Returns a sample that was begun, with its columns if it decoded and others want it.
     pub(super) fn begun(item: &Item, kept: Option<u64>) -> BegunSample {
         BegunSample { draw: draw(item), kept }
     }
 
-    /// A rank is done with a sample.
+    /// Handles a rank that is done with a sample.
     pub(super) fn finish(&mut self, SimMember(id): SimMember, BegunSample { draw, kept }: BegunSample) {
         let decoded = Decoded { took_ns: DECODE_NS, in_part: false, keep_ns: COPY_NS };
         drop(self.0.finish(id, draw, kept.map(|columns| (0, columns)), decoded));
@@ -85,7 +85,7 @@ impl SimSharing {
         self.finish(member, BegunSample { draw: draw(item), kept: wanted.then_some(columns) });
     }
 
-    /// Gives up what nobody takes; all, if there is no memory left.
+    /// Drops the columns that no rank takes; all columns if memory is short.
     pub(super) fn sweep(&mut self, now_ms: u64, is_short: bool) {
         drop(if is_short { self.0.release_all() } else { self.0.sweep(now_ms) });
     }
