@@ -54,8 +54,8 @@ pub fn fuzz(bytes: &[u8]) {
 }
 
 /// Decodes any bytes as a packed picture, or packs them when they are a JPEG. Checks that nothing panics, that vector
-/// instructions do not change the result, that the ranges of a request are all that it reads, that the parts that are cut out for it
-/// have its pixels, and that what is packed comes back and has the same pixels.
+/// instructions do not change the result, that a request reads nothing outside its ranges, that the parts cut out for
+/// it give the same pixels, and that a packed JPEG is restored bit for bit and renders to the same pixels.
 ///
 /// # Panics
 /// Panics when one of these checks fails.
@@ -110,7 +110,7 @@ fn fuzz_packed(bytes: &[u8], seed: u32) {
     }
 }
 
-/// The bytes of the picture decide where to cut, so that the fuzzer reaches all places.
+/// Derives the crops from the bytes of the picture, so that the fuzzer reaches all places.
 fn seed_of(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0u32, |seed, byte| seed.wrapping_mul(31).wrapping_add(u32::from(*byte)))
 }

@@ -55,16 +55,16 @@ const NO_QUANTS: Error = Error::Corrupt("no quantisation table");
 const NO_TABLE: Error = Error::Corrupt("no Huffman table");
 
 impl Component {
-    /// Returns the number by which scans call the component.
+    /// Returns the identifier by which scans refer to the component.
     pub(crate) fn id(&self) -> u8 {
         self.id
     }
 }
 
 impl<'b> Jpeg<'b> {
-    /// Reads the header of a picture, as leniently as libjpeg: [`deviations`](Self::deviations) has the faults that were
-    /// ignored. Of a progressive picture, reads the headers of all scans. If the end marker is missing, reads the whole
-    /// picture to check that it is complete.
+    /// Reads the header of a picture, as leniently as libjpeg: [`deviations`](Self::deviations) lists the faults that
+    /// were ignored. Of a progressive picture, reads the headers of all scans. If the end marker is missing, reads the
+    /// whole picture to check that it is complete.
     ///
     /// # Errors
     /// Returns [`Error::Unsupported`] for a picture that another decoder may be able to decode. The other errors mean

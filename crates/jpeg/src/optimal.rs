@@ -15,14 +15,14 @@ pub(crate) struct OptimalCode {
 }
 
 impl OptimalCode {
-    /// Makes the code for symbols that occur so many times.
+    /// Builds the shortest code for symbols with these numbers of occurrences.
     pub(crate) fn new(occurrences: &[u32; 256]) -> Self {
         let mut lengths = lengths(occurrences);
         let mut counts = [0u32; 257];
         lengths.iter().for_each(|length| counts[*length] += 1);
         counts[0] = 0;
-        // Shorten codes that are too long: two of the longest become one that is a bit shorter and one that shares its
-        // parent with a shorter one.
+        // Shorten codes that are too long. Of two of the longest, one loses its last bit. The other becomes the sibling
+        // of a shorter code, which grows by a bit.
         for length in (MAX_BITS + 1..=256).rev() {
             while counts[length] > 0 {
                 let shorter = (1..length - 1).rev().find(|shorter| counts[*shorter] > 0).expect("a shorter code");

@@ -173,7 +173,8 @@ impl Jpeg<'_> {
         let planes: u64 = components.map(|(one, luma)| plane_bytes(request, one, luma, [across, down])).sum();
         let rows = across.max(down) + u64::from(request.x.pixels.max(request.y.pixels)) * 3;
         let coefficients = if self.is_progressive() {
-            // Of a block, a value for each sample and at most a quarter more; and a set for each block of the picture.
+            // For each sample of a kept block a value of two bytes, and at most a quarter more; for each block of the
+            // picture a set.
             planes * 5 / 2 + self.blocks() * size_of::<u64>() as u64
         } else {
             0

@@ -16,7 +16,7 @@ use crate::{
 /// Returns the picture with a restart marker after every `interval` MCUs, or with none for 0. A progressive picture
 /// becomes a baseline one, with Huffman tables made for it and without the segments between its scans. Coefficients and
 /// all other segments stay the same; only a progressive picture with other quantisation tables between its scans
-/// becomes another picture, which [`has_same_coefficients`] shows. [`Jpeg::open`] accepts the result for each picture
+/// becomes another picture, which [`has_same_coefficients`] detects. [`Jpeg::open`] accepts the result for each picture
 /// that it accepts.
 ///
 /// # Errors

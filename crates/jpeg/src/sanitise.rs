@@ -28,8 +28,8 @@ pub struct Sanitised<'b> {
 /// Rewrites a JPEG of any kind, without decoding its coefficients.
 ///
 /// # Errors
-/// Returns [`Error::Truncated`] when there is no end marker, unless the picture is sequential and all of its blocks are there: a
-/// progressive picture could lack a scan. Returns [`Error::Corrupt`] when the bytes are not a JPEG.
+/// Returns [`Error::Truncated`] when there is no end marker, unless the picture is sequential and has all of its
+/// blocks: a progressive picture could lack a scan. Returns [`Error::Corrupt`] when the bytes are not a JPEG.
 pub fn sanitised(bytes: &[u8]) -> Result<Sanitised<'_>, Error> {
     if !bytes.starts_with(&[0xff, 0xd8]) {
         return Err(Error::Corrupt("no start marker"));
@@ -41,7 +41,7 @@ pub fn sanitised(bytes: &[u8]) -> Result<Sanitised<'_>, Error> {
     let mut ids: Vec<u8> = Vec::new();
     let mut frame_at = None;
     let (mut is_progressive, mut is_sequential, mut scans, mut blocks) = (false, false, 0, 0);
-    // What the last scan was, and which components one of them had.
+    // The last scan, and for each component whether any scan had it.
     let mut facts = ScanFacts::default();
     let mut scanned: Vec<bool> = Vec::new();
     loop {

@@ -16,8 +16,8 @@ impl<'b> Jpeg<'b> {
         self
     }
 
-    /// Returns where each restart segment begins, found by the markers. A picture without markers has one segment, and
-    /// so has a progressive one, whose segments are not found without reading all before them.
+    /// Returns where each restart segment begins, found by the markers. A picture without markers has one segment. So
+    /// has a progressive one, because its segments are found only by reading all before them.
     ///
     /// # Errors
     /// Returns an error when a marker is missing or has the wrong number.

@@ -1,9 +1,9 @@
-//! Whether all blocks of a sequential scan are there: what a picture without an end marker has to show, for decoders fill up
-//! what is cut off.
+//! Checks that a sequential scan has all its blocks. A picture without an end marker has to pass this check, because
+//! decoders fill up what is cut off.
 
 use crate::huffman::{CodeEntry, END_OF_BLOCK, HuffmanSpec, LAST, Lookup};
 
-/// What stands in front of the data of a scan.
+/// A scan: its data, and the headers and tables that describe it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScanFacts<'b> {
     /// The body of the frame's segment.
@@ -25,7 +25,7 @@ struct ScanBits<'b> {
 }
 
 impl ScanBits<'_> {
-    /// Passes over a code with its value; `None` where it is not there.
+    /// Skips a code and its value; returns `None` when the data has fewer bits.
     fn pass(&mut self, table: &Lookup) -> Option<CodeEntry> {
         while self.count <= 48 {
             let byte = match *self.data {
@@ -58,7 +58,7 @@ impl ScanBits<'_> {
         (at == LAST).then_some(())
     }
 
-    /// Passes over a restart marker, behind what is left of a byte.
+    /// Skips the rest of a byte and the restart marker after it.
     fn pass_restart(&mut self) -> Option<()> {
         while !matches!(self.data, [0xff, 0xd0..=0xd7, ..]) {
             self.data = self.data.get(1..)?;
@@ -69,7 +69,7 @@ impl ScanBits<'_> {
 }
 
 impl ScanFacts<'_> {
-    /// Whether the data has all blocks of the scan.
+    /// Returns whether the data has all blocks of the scan.
     pub(crate) fn is_whole(&self) -> bool {
         self.pass_all().is_some()
     }
@@ -82,7 +82,7 @@ impl ScanFacts<'_> {
             |component: &[u8; 3]| [component[1] >> 4, component[1] & 15].map(|blocks| u64::from(blocks.max(1)));
         let most = all.iter().map(sampling).fold([1, 1], |a, b| [a[0].max(b[0]), a[1].max(b[1])]);
         let selectors = self.scan.get(1..1 + 2 * usize::from(*self.scan.first()?))?.as_chunks::<2>().0;
-        // For each component of the scan, its blocks of an MCU and its tables.
+        // For each component of the scan, its blocks in an MCU and its tables.
         let mut parts = Vec::new();
         for [id, tables] in selectors {
             let [across, down] = sampling(all.iter().find(|component| component[0] == *id)?);
@@ -91,7 +91,7 @@ impl ScanFacts<'_> {
             parts.push(([across, down], tables));
         }
         let mcus: u64 = match &mut parts[..] {
-            // One component alone comes block by block.
+            // A scan of one component has MCUs of a single block.
             [(blocks, _)] => {
                 let of = |axis: usize| (size[axis] * blocks[axis]).div_ceil(most[axis]).div_ceil(8);
                 let count = of(0) * of(1);
@@ -112,7 +112,7 @@ impl ScanFacts<'_> {
         Some(())
     }
 
-    /// The last table that was written for `place`: its class and number.
+    /// Returns the last table of the file for `place`, a class and a number.
     fn table(&self, place: u8) -> Option<HuffmanSpec<'_>> {
         let mut found = None;
         for mut body in self.tables.iter().copied() {

@@ -3,8 +3,9 @@
 use super::coefficients::{Coefficients, Kept};
 use crate::{bits::BitBlock, error::Error, header::Jpeg, kernel::Portable, window::Window};
 
-/// The memory for the coefficients that are kept at once. A picture with more, of five million pixels in 4:2:0, is read
-/// several times, a part of its rows each time. With a higher value, each thread of `pack` takes more memory.
+/// The memory for the coefficients that are kept at once. A picture that needs more, from about five million pixels in
+/// 4:2:0, is read several times, a part of its rows each time. With a higher value, each thread of `pack` takes more
+/// memory.
 const KEPT_BYTES: u64 = 16 << 20;
 
 /// A reader of all blocks, MCU by MCU.

@@ -1,5 +1,5 @@
-//! Progressive pictures: all their scans are read into coefficients, which are then transformed as those of a baseline
-//! picture are. A block of a progressive scan is found only by reading all blocks before it, so work is saved in other
+//! Decodes progressive pictures: reads their scans into coefficients, and transforms these as those of a baseline
+//! picture. A block of a progressive scan is found only by reading all blocks before it, so work is saved in other
 //! ways:
 //!
 //! - Scans of coefficients that the crop's scale does not use are not read.

@@ -66,7 +66,7 @@ pub(crate) fn rewrite(jpeg: &Jpeg<'_>, interval: u16) -> Result<Vec<u8>, Error> 
     out.extend([0xff, 0xd8]);
     let mut markers = Markers::new(jpeg.bytes);
     let mut has_scan = false;
-    // What is behind the scans is copied as it is, from the end marker on.
+    // Everything after the scans is copied unchanged, from the end marker on.
     let rest = loop {
         let next = if has_scan { markers.next_marker() } else { markers.next_segment() };
         match next {

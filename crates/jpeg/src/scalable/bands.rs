@@ -21,7 +21,8 @@ pub(crate) enum Class {
     Chroma,
 }
 
-/// The bands of each class, in the order in which a packed picture has them: what a smaller scale needs comes first.
+/// The bands of each class, in the order in which a packed picture stores them: those that a smaller scale needs come
+/// first.
 pub(crate) const PARTS: [(Band, Class); 8] = [
     (Band::Dc, Class::Luma),
     (Band::Dc, Class::Chroma),
@@ -73,13 +74,13 @@ pub(crate) const THIRD_SLOT: usize = 10;
 pub(crate) const MIDDLE_SLOT: usize = 18;
 pub(crate) const HIGH_SLOT: usize = 24;
 
-/// The context of a coefficient of the low band: the bits of those before it in the block.
+/// Returns the context of a coefficient of the low band, from the bits of the low coefficients before it in the block.
 #[inline(always)]
 pub(crate) const fn low_context(bits: u32) -> usize {
     if bits < 7 { bits as usize } else { 7 }
 }
 
-/// The context of a block's middle band: the bits of its low band.
+/// Returns the context of a block's middle band, from the bits of its low band.
 #[inline(always)]
 pub(crate) fn middle_context(low_bits: u32) -> usize {
     const OF: [u8; 64] = {
@@ -98,7 +99,7 @@ pub(crate) fn middle_context(low_bits: u32) -> usize {
     usize::from(OF[(low_bits & 63) as usize])
 }
 
-/// The context of a block's high band: the coefficients of its middle band that are not zero.
+/// Returns the context of a block's high band, from the number of non-zero coefficients in its middle band.
 #[inline(always)]
 pub(crate) fn high_context(middle_values: u32) -> usize {
     const OF: [u8; 16] = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3];

@@ -9,12 +9,12 @@ use std::sync::LazyLock;
 
 use super::bands::{Band, DC_SLOT, END, ESCAPE, FIRST_SLOT, HIGH_SLOT, MIDDLE_SLOT, SECOND_SLOT, SLOTS, THIRD_SLOT};
 
-/// The most bits of a code of DC or the low band, and of the middle and the high band.
+/// The length of the longest code: of DC and the low band, and of the middle and the high band.
 pub(crate) const SHORT_BITS: u32 = 9;
 pub(crate) const LONG_BITS: u32 = 10;
-/// The advance of the end of a band: past all of it.
+/// The number of coefficients by which the end of a band advances: past all of them.
 const PAST: u8 = 63;
-/// The most codes of one kind.
+/// The largest number of codes of one kind.
 const MOST: usize = 16;
 
 /// The symbols that a code is for.
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     Dc,
     /// The bits of the first or the second coefficient of the low band.
     Low,
-    /// The bits of the third, and which further bands the block has.
+    /// The bits of the third coefficient of the low band, and which further bands the block has.
     Last,
     /// Zeros and the bits of the coefficient after them.
     Middle,
@@ -74,9 +74,9 @@ pub(crate) type DcTable = [u16; 1 << SHORT_BITS];
 /// Finds a symbol of the low band.
 pub(crate) type LowTable = [LowEntry; 1 << SHORT_BITS];
 
-/// Bits 0..4 are the length of the code and its value, or 0 where the value does not fit into the index; 4..7 the bits of the
-/// value, 7..9 the further bands, 10..16 the value. Where the value does not fit, 4..8 are the bits of the value, 8..10 the
-/// further bands, 10..14 the length of the code.
+/// An entry of `LowTable`. If code and value fit into the index, bits 0..4 are the length of both, 4..7 the bits of
+/// the value, 7..9 the further bands, 10..16 the value. Otherwise bits 0..4 are 0, 4..8 the bits of the value, 8..10
+/// the further bands, 10..14 the length of the code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LowEntry(u16);
 
@@ -91,7 +91,7 @@ impl LowEntry {
         Self(packed as u16)
     }
 
-    /// Whether the value is known.
+    /// Returns whether the entry has the value.
     #[inline(always)]
     pub(crate) const fn is_whole(self) -> bool {
         self.bits() != 0
@@ -117,7 +117,7 @@ impl LowEntry {
         (self.0 >> 7 & 3) as u32
     }
 
-    /// The length of the code, the bits of the value, and the further bands, where the value is not known.
+    /// Returns the length of the code, the bits of the value, and the further bands, for an entry without the value.
     #[inline(always)]
     pub(crate) const fn parts(self) -> (u32, u32, u32) {
         ((self.0 >> 10) as u32, (self.0 >> 4 & 15) as u32, (self.0 >> 8 & 3) as u32)
@@ -128,20 +128,20 @@ impl LowEntry {
 /// own table.
 pub(crate) type LongTables = [LongEntry; (2 * MOST) << LONG_BITS];
 
-/// One symbol or two.
+/// An entry of `LongTables`: one symbol or two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(8))]
 pub(crate) struct LongEntry {
-    /// The values. That of a second symbol that there is not is the first. Where not even the first value fits into the index,
-    /// they are 0 and the length of the value.
+    /// The values of both symbols. If there is one symbol, the second value is the first. If not even the first value
+    /// fits into the index, `first` is 0 and `second` is the length of the value.
     pub(crate) first: i16,
     pub(crate) second: i16,
-    /// The coefficients that the first symbol advances, and both.
+    /// The number of coefficients that the first symbol advances, and that both advance.
     pub(crate) ahead_first: u8,
     pub(crate) ahead: u8,
-    /// The length of all codes and values, or 0 where not even the first value fits into the index.
+    /// The length of all codes and values, or 0 if not even the first value fits into the index.
     pub(crate) bits: u8,
-    /// The length of the first code and value, or of the code where its value does not fit.
+    /// The length of the first code and value, or of the code alone if its value does not fit.
     pub(crate) first_bits: u8,
 }
 
@@ -150,11 +150,11 @@ pub(crate) struct LongEntry {
 pub(crate) struct Book {
     codes: Vec<(Kind, Code)>,
     pub(crate) dc: Box<[DcTable; MOST]>,
-    /// The tables of the low band's first two, and of its last.
+    /// The tables of the low band's first two coefficients, and of its last.
     pub(crate) low: [Box<[LowTable; MOST]>; 2],
     /// The middle band's tables, then the high band's.
     pub(crate) long: Box<LongTables>,
-    /// The lengths of the escapes of `long`.
+    /// The length of the escape of each table of `long`.
     pub(crate) escapes: [u32; 2 * MOST],
 }
 
@@ -162,7 +162,7 @@ impl LongEntry {
     pub(crate) const ESCAPE: Self = Self { first: 0, second: 0, ahead_first: 0, ahead: 0, bits: 0, first_bits: 0 };
 }
 
-/// The book, which is made when it is first needed.
+/// The book, built on first use.
 pub(crate) static BOOK: LazyLock<Book> = LazyLock::new(Book::new);
 
 impl Book {
@@ -231,7 +231,8 @@ fn read_line(line: &str) -> (Kind, Code) {
     (kind, code)
 }
 
-/// The symbols with a code of up to `bits` bits, with the range of an index of as many bits that begins with their code.
+/// Returns each symbol whose code has at most `bits` bits, with the length of its code and the range of `bits`-bit
+/// indices that begin with the code.
 fn ranges(code: &Code, bits: u32) -> impl Iterator<Item = (u8, u32, std::ops::Range<usize>)> {
     (0..=255u8).filter_map(move |symbol| {
         let length = u32::from(code.lengths[usize::from(symbol)]);
@@ -304,7 +305,8 @@ fn fill_long(table: &mut [LongEntry], code: &Code) {
 }
 
 impl Symbol {
-    /// The value of the symbol at the top of an index of `bits` bits, or `None` where it has too many for an entry.
+    /// Returns the value of the symbol at the top of an index of `bits` bits, or `None` if the value is too long for an
+    /// entry.
     fn value(self, index: usize, bits: u32) -> Option<i32> {
         let behind = (index << self.code_bits) & ((1 << bits) - 1);
         let written = (behind >> (bits - self.value_bits.min(bits))) as i32;
@@ -315,7 +317,7 @@ impl Symbol {
 }
 
 impl Kind {
-    /// The bits of a symbol without a code: the escape, and the symbol itself.
+    /// Returns the number of bits of a symbol without a code: the escape, and the symbol itself.
     pub(crate) fn escaped_bits(self, code: &Code) -> u32 {
         if self.is_long() { u32::from(code.lengths[usize::from(ESCAPE)]) + 8 } else { u32::MAX >> 8 }
     }

@@ -12,26 +12,27 @@ use crate::{error::Error, header::Jpeg, limits::Limits, standard};
 
 pub(crate) const MAGIC: [u8; 4] = *b"SPJ\n";
 pub(crate) const VERSION: u8 = 1;
-/// The last version that there can be: the byte of a version is no character of a text.
+/// The highest possible version: up to it, no byte is a character of text, so that no text passes for a packed picture.
 pub(crate) const LAST_VERSION: u8 = 8;
 /// Bytes of the head before the codes.
 const FIXED_BYTES: usize = 24;
 /// Bytes of the codes of a class: half a byte each.
 const CODES_BYTES: usize = SLOTS / 2;
-/// Bytes of the totals of a class: for each band the bytes of its streams, and the bits of a length.
+/// Bytes of the totals of a class: for each band the bytes of its streams in four bytes, and the bits of a length in
+/// one.
 const TOTALS_BYTES: usize = 4 * 5;
 /// The most bits of a length.
 const LENGTH_BITS: u8 = 24;
 /// Bytes of a checksum.
 const CHECKSUM_BYTES: usize = 4;
-/// A picture whose streams have as many bytes gets checksums, so that parts of it can be read. A store gives as many in about the time
-/// that a request takes: of a smaller picture, reading parts saves nothing.
+/// From this size of its streams on, a picture gets checksums, so that parts of it can be read. A store transfers this
+/// many bytes in about the time of one request, so reading parts of a smaller picture would save nothing.
 pub const PARTS_FROM_BYTES: usize = if cfg!(fuzzing) { 0 } else { 128 << 10 };
 
 /// The bits of the flags.
 mod flags {
     pub(super) const CUT_TABLES: u8 = 1;
-    /// What fills up bytes is in two bits.
+    /// Two bits encode the `Padding`.
     pub(super) const PADDING_SHIFT: u32 = 1;
     pub(super) const PADDING: u8 = 3 << PADDING_SHIFT;
     pub(super) const CHECKSUMS: u8 = 1 << 3;
@@ -62,7 +63,7 @@ pub(crate) struct Part {
 /// A packed picture whose head has been read and checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout<'b> {
-    /// All bytes, or the first ones with all of the head.
+    /// All bytes of the picture, or the first ones with the whole head.
     pub(crate) bytes: &'b [u8],
     pub(crate) jpeg: Jpeg<'b>,
     pub(crate) tiles: Tiles,
@@ -70,7 +71,7 @@ pub(crate) struct Layout<'b> {
     pub(crate) codes: [[u8; SLOTS]; 2],
     /// In the order of [`PARTS`]; empty for a class that the picture does not have.
     pub(crate) parts: [Part; 8],
-    /// The end of the table of lengths, and of its checksum.
+    /// The end of the table of lengths and of the checksum after it.
     pub(crate) table_end: usize,
     /// Where the checksums of the streams begin.
     checksums_at: Option<usize>,
@@ -79,9 +80,9 @@ pub(crate) struct Layout<'b> {
     header: Range<usize>,
     /// Where the codes of the classes begin.
     codes_at: usize,
-    /// Where the header lacks the standard's Huffman tables.
+    /// Where the standard's Huffman tables were cut from the header.
     cut_at: Option<usize>,
-    /// 0 for ones, 1 for zeros, 2 for a list.
+    /// The `Padding`: 0 for ones, 1 for zeros, 2 for a list.
     padding: u8,
     list: Range<usize>,
     tail: Range<usize>,
@@ -206,14 +207,14 @@ impl<'b> Layout<'b> {
         Ok(start)
     }
 
-    /// The header of the JPEG, as the file had it.
+    /// Returns the header of the JPEG, as the file had it.
     pub(crate) fn header(&self) -> Vec<u8> {
         let header = &self.bytes[self.header.clone()];
         let Some(at) = self.cut_at else { return header.to_vec() };
         [&header[..at], &standard::segments(self.jpeg.component_count), &header[at..]].concat()
     }
 
-    /// What follows the scan.
+    /// Returns the bytes that followed the scan.
     pub(crate) fn tail(&self) -> &'b [u8] {
         &self.bytes[self.tail.clone()]
     }
@@ -226,20 +227,20 @@ impl<'b> Layout<'b> {
         }
     }
 
-    /// Returns whether the streams have checksums, and whether that of the head is right.
+    /// Returns whether the picture has checksums. If it has, checks that of the head.
     pub(crate) fn has_checksums(&self) -> Result<bool, Error> {
         if self.checksums_at.is_none() {
             return Ok(false);
         }
         let (head, written) = self.bytes[..self.table_end].split_last_chunk().expect("it ends with a checksum");
-        // A fuzzer finds no checksums.
+        // A fuzzer does not find valid checksums.
         if crc32c::crc32c(head) != u32::from_le_bytes(*written) && !cfg!(fuzzing) {
             return Err(Error::Corrupt("the head of a packed picture with another checksum"));
         }
         Ok(true)
     }
 
-    /// The checksum of the streams of a row of tiles, of a part that the picture has. It has checksums.
+    /// Returns the checksum of one part of a row of tiles. The picture must have checksums, and the part.
     pub(crate) fn checksum(&self, part: usize, row: u32) -> u32 {
         let before = self.written_parts().take_while(|before| *before < part).count();
         let nth = before * self.tiles.counts()[1] as usize + row as usize;
@@ -247,14 +248,14 @@ impl<'b> Layout<'b> {
         u32::from_le_bytes(*self.bytes[at..].first_chunk().expect("the head is there"))
     }
 
-    /// The numbers of the parts that the picture has.
+    /// Returns the numbers of the parts that the picture has.
     pub(crate) fn written_parts(&self) -> impl Iterator<Item = usize> + use<'b> {
         let classes = classes(&self.jpeg);
         PARTS.into_iter().enumerate().filter(|(_, (_, class))| classes.contains(class)).map(|(part, _)| part)
     }
 
-    /// Writes a picture that has the streams of some rows of tiles. `rows` has for each part the first of them and one past the last; `streams`
-    /// their bytes, for each part that the picture has.
+    /// Writes a picture with the streams of some rows of tiles alone. `rows` has for each part the first row and one
+    /// past the last; `streams` has the bytes of these rows, for each part that the picture has.
     pub(crate) fn write_part(&self, rows: &[(u32, u32); 8], streams: &[&[u8]]) -> Vec<u8> {
         let bytes = streams.iter().map(|streams| streams.len()).sum::<usize>();
         let mut out = Vec::with_capacity(self.table_end + bytes);
@@ -282,7 +283,7 @@ impl<'b> Layout<'b> {
         out
     }
 
-    /// Starts to look for streams of a part.
+    /// Returns a cursor before the first stream of a part.
     pub(crate) fn cursor(&self, part: usize) -> StreamCursor {
         StreamCursor { part: self.parts[part], tile: 0, at: self.parts[part].start }
     }
@@ -304,7 +305,7 @@ impl<'b> Layout<'b> {
     }
 }
 
-/// Finds the streams of a part, of one tile after the other.
+/// Finds the streams of a part, in the order of the tiles.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamCursor {
     part: Part,
@@ -314,12 +315,12 @@ pub(crate) struct StreamCursor {
 }
 
 impl StreamCursor {
-    /// Returns where the stream of a tile is. It must not come before the last one that was looked for.
+    /// Returns where the stream of a tile is. Tiles must be looked up in order.
     pub(crate) fn find(&mut self, layout: &Layout<'_>, tile: usize) -> Result<Range<usize>, Error> {
         self.find_run(layout, tile..tile + 1)
     }
 
-    /// Returns where the streams of tiles that follow each other are. They must not come before the last ones that were looked for.
+    /// Returns where the streams of consecutive tiles are. Tiles must be looked up in order.
     pub(crate) fn find_run(&mut self, layout: &Layout<'_>, tiles: Range<usize>) -> Result<Range<usize>, Error> {
         while self.tile < tiles.start {
             self.at += layout.length(&self.part, self.tile);
@@ -333,7 +334,7 @@ impl StreamCursor {
     }
 }
 
-/// Writes lengths of `bits` bits, from the lowest bit on, and fills up the last byte.
+/// Writes lengths of `bits` bits each, from the lowest bit on, and fills up the last byte with zeros.
 fn write_lengths(out: &mut Vec<u8>, bits: u32, lengths: impl Iterator<Item = usize>) {
     let (mut reservoir, mut count) = (0u64, 0);
     for length in lengths {
@@ -349,14 +350,14 @@ fn write_lengths(out: &mut Vec<u8>, bits: u32, lengths: impl Iterator<Item = usi
     }
 }
 
-/// What a packed picture is made of.
+/// The contents of a packed picture, ready to be written.
 #[derive(Debug)]
 pub(crate) struct Contents<'c> {
     /// The header of the JPEG, and where the standard's tables were cut from it.
     pub(crate) header: &'c [u8],
     pub(crate) cut_at: Option<usize>,
     pub(crate) side: u32,
-    /// Tiles from left to right.
+    /// The number of tiles from left to right.
     pub(crate) across: usize,
     /// The codes of each class that the picture has.
     pub(crate) codes: &'c [[u8; SLOTS]],
@@ -367,7 +368,7 @@ pub(crate) struct Contents<'c> {
 }
 
 impl Contents<'_> {
-    /// Writes the picture, or returns `None` where a length is beyond all bounds.
+    /// Writes the picture; returns `None` when a length is too large for its field.
     pub(crate) fn write(&self) -> Option<Vec<u8>> {
         let list: &[u8] = if let Padding::Listed(list) = self.padding { list } else { &[] };
         let padding = match self.padding {

@@ -22,17 +22,18 @@ use crate::{
     standard,
 };
 
-/// MCUs along the side of a tile. With fewer, a crop reads less beside what it needs, and the file has more lengths of
-/// streams.
+/// MCUs along the side of a tile. With fewer, a crop reads fewer bits that it does not need, but the file has more
+/// lengths of streams.
 const SIDE: u32 = 4;
 
-/// Packs a JPEG so that [`ScalablePicture::render`] decodes what a crop needs at its scale, and [`restore`](super::restore())
-/// gives back the same file. The result has been checked: its coefficients, and the scan that they give. That of a photograph is
-/// smaller than the file; that of a flat drawing may be larger, and a caller keeps the smaller of both.
+/// Packs a JPEG so that [`ScalablePicture::render`] decodes what a crop needs at its scale, and
+/// [`restore`](super::restore()) gives back the same file. The result is checked: it has the coefficients of the file,
+/// and they give the same scan. A packed photograph is smaller than its file. A packed flat drawing may be larger; the
+/// caller then keeps the file.
 ///
 /// # Errors
-/// Returns [`Error::Unsupported`] for a picture that cannot be packed and should stay as it is, and other errors for one that
-/// is broken anywhere: all of it is read.
+/// Returns [`Error::Unsupported`] for a picture that cannot be packed and should stay as it is. Returns other errors
+/// for a picture that is broken anywhere: all of it is read.
 pub fn pack(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
     let jpeg = Jpeg::open(bytes, limits)?;
     if jpeg.is_progressive() {
@@ -61,7 +62,7 @@ pub fn pack(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
     let header = &bytes[..jpeg.scan_at];
     let standard = standard::segments(jpeg.component_count);
     let cut_at = header.windows(standard.len()).position(|window| window == standard);
-    // Bytes that look like these tables may be part of another segment.
+    // The bytes found may belong to another segment, so the cut header is compared below.
     let without = cut_at.map(|at| [&header[..at], &header[at + standard.len()..]].concat());
     let is_same = |header: &[u8]| {
         Jpeg::header_only(header, limits, true)
@@ -81,7 +82,7 @@ pub fn pack(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
     };
     let mut packed = write(SIDE)?;
     if packed.len() > bytes.len() {
-        // A flat picture, whose blocks have few bits.
+        // A flat picture, whose blocks have few bits: larger tiles have fewer lengths.
         let larger_tiles = write(MOST_SIDE)?;
         if larger_tiles.len() < packed.len() {
             packed = larger_tiles;
@@ -125,7 +126,7 @@ fn read_planes(jpeg: &Jpeg<'_>) -> Result<Planes, Error> {
     Ok(planes)
 }
 
-/// The codes of each class that take the fewest bits.
+/// Returns the codes of each class that take the fewest bits.
 fn choose_codes(jpeg: &Jpeg<'_>, planes: &Planes, tiles: &Tiles) -> Result<[[u8; SLOTS]; 2], Error> {
     let mut counts = Box::new([[[0u32; 256]; SLOTS]; 2]);
     for tile in 0..tiles.count() as u32 {
@@ -139,7 +140,7 @@ fn choose_codes(jpeg: &Jpeg<'_>, planes: &Planes, tiles: &Tiles) -> Result<[[u8;
     Ok(counts.each_ref().map(|counts| std::array::from_fn(|slot| best_code(&counts[slot], Kind::of(slot)))))
 }
 
-/// The code of a kind that takes the fewest bits for these symbols.
+/// Returns the code of a kind that takes the fewest bits for these symbols.
 fn best_code(counts: &[u32; 256], kind: Kind) -> u8 {
     let present: Vec<(usize, u64)> =
         counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(at, count)| (at, u64::from(*count))).collect();
@@ -154,7 +155,7 @@ fn best_code(counts: &[u32; 256], kind: Kind) -> u8 {
     best.map_or(0, |(at, _)| at as u8)
 }
 
-/// Passes the symbols of one class of a tile to `put`: each with the slot of its code, before it, and the value after it.
+/// Passes the symbols of one class of a tile to `put`, each as the slot of its code, the symbol, and its value.
 #[inline(always)]
 fn tile_symbols(
     jpeg: &Jpeg<'_>,
@@ -204,7 +205,7 @@ const BY_BAND: [u8; 64] = {
     all
 };
 
-/// Passes on the symbols of a block. `before` is the DC coefficient that its own is stored as the difference from.
+/// Passes the symbols of a block to `put`. The block's DC coefficient is stored as its difference from `before`.
 #[inline(always)]
 fn block_symbols(block: &[i16; 64], before: i32, mut put: impl FnMut(usize, u8, i32)) -> Result<(), Error> {
     let ordered = BY_BAND.map(|place| block[usize::from(place)]);

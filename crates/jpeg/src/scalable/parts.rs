@@ -13,7 +13,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Adds what another request needs, and the rows between both.
+    /// Adds the parts of another request, and the rows between both.
     pub fn add(&mut self, other: &Self) {
         for (own, other) in self.rows.iter_mut().zip(other.rows) {
             *own = match *own {
@@ -25,19 +25,19 @@ impl Parts {
     }
 }
 
-/// The first bytes of a packed picture, with all of its head, from which parts of the picture are planned and cut.
+/// The head of a packed picture, from which parts of the picture are planned and cut.
 #[derive(Clone, Debug)]
 pub struct PictureHead<'b> {
     layout: Layout<'b>,
 }
 
 impl<'b> PictureHead<'b> {
-    /// Reads the head of a picture of `total` bytes from its first bytes. Returns `None` if these are not of a packed picture,
-    /// or of one without checksums, which small ones lack: it has to be read whole.
+    /// Reads the head of a picture of `total` bytes from its first bytes. Returns `None` if the picture has to be read
+    /// whole: it is not a packed picture, or a small one without checksums.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if the head is longer than these bytes, and other errors when it is broken, is not what its checksum says or exceeds
-    /// the limits.
+    /// [`Error::Truncated`] if the head is longer than these bytes. Other errors if it is broken, does not match its
+    /// checksum, or exceeds the limits.
     pub fn read(first: &'b [u8], total: usize, limits: Limits) -> Result<Option<Self>, Error> {
         if !ScalablePicture::is_packed(first) {
             return Ok(None);
@@ -85,7 +85,7 @@ impl<'b> PictureHead<'b> {
         parts
     }
 
-    /// Returns the ranges of the picture's bytes that parts take, in order, without the head.
+    /// Returns the ranges of the picture's bytes that hold these parts, in order, without the head.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when the table of lengths is broken.
@@ -102,11 +102,12 @@ impl<'b> PictureHead<'b> {
         Ok(ranges)
     }
 
-    /// Returns a packed picture that has these parts alone. Requests that need no others are rendered as by the whole picture; others are
-    /// errors. `bytes_of` returns the bytes of a range of the picture, which is in one of [`ranges`](Self::ranges).
+    /// Returns a packed picture with these parts alone. A request that needs no other parts renders to the same pixels
+    /// as on the whole picture; any other request is an error. `bytes_of` returns the bytes of a range of the picture,
+    /// which lies within one of [`ranges`](Self::ranges).
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the bytes are not what their checksums say, and [`Error::Truncated`] when some are not there.
+    /// [`Error::Corrupt`] when the bytes do not match their checksums, and [`Error::Truncated`] when some are missing.
     pub fn cut<B: AsRef<[u8]>>(
         &self,
         parts: &Parts,
@@ -134,7 +135,7 @@ impl<'b> PictureHead<'b> {
         Ok(self.layout.write_part(&parts.rows, &streams))
     }
 
-    /// The bytes of the streams of some rows of tiles.
+    /// Returns the range of bytes with the streams of some rows of tiles.
     fn of_rows(&self, part: usize, rows: (u32, u32)) -> Result<Range<usize>, Error> {
         if rows.0 == rows.1 {
             let start = self.layout.parts[part].start;

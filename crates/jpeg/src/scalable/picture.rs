@@ -1,4 +1,4 @@
-//! A packed picture as a caller sees it: what its head says, and its pixels.
+//! A packed picture as a caller sees it: the facts in its head, and its pixels.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub struct ScalablePicture<'b> {
 }
 
 impl<'b> ScalablePicture<'b> {
-    /// Returns whether bytes begin like a packed picture of this or a later version. No text begins so.
+    /// Returns whether bytes begin like a packed picture of this or a later version. No text begins with these bytes.
     #[must_use]
     pub fn is_packed(bytes: &[u8]) -> bool {
         let is_version = |byte: &u8| (VERSION..=LAST_VERSION).contains(byte);

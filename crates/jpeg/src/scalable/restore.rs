@@ -1,4 +1,4 @@
-//! Gives back the file that was packed.
+//! Restores the file that was packed.
 
 use super::{
     ScalablePicture,
@@ -53,7 +53,8 @@ impl ScalablePicture<'_> {
     pub fn restore_bytes(&self) -> u64 {
         let jpeg = &self.layout().jpeg;
         let rows = u64::from(jpeg.mcus()[1]).div_ceil(MOST_SIDE.into());
-        // A file is seldom more than twice as long, and a buffer up to twice as long as what is in it.
+        // A file is seldom more than twice as long as its packed picture, and a buffer up to twice as long as its
+        // content.
         4 * self.layout().bytes.len() as u64 + jpeg.blocks().div_ceil(rows) * 128 + (1 << 20)
     }
 }
@@ -63,7 +64,8 @@ pub(crate) struct ScanEncoder<'j, 'o, P> {
     jpeg: &'j Jpeg<'j>,
     codes: Vec<[Codes; 2]>,
     writer: ScanWriter<'o>,
-    /// Gets what was written so far and the number of bits that fill up a byte, and returns a byte that ends with them.
+    /// Gets the bytes written so far and the number of bits that are missing in the last byte; returns these bits, as
+    /// the lowest ones of a byte.
     pad: P,
     /// The last DC coefficient of each component.
     last: [i32; 3],
@@ -78,7 +80,7 @@ impl<'j, 'o, P: FnMut(&[u8], u32) -> u8> ScanEncoder<'j, 'o, P> {
         Self { jpeg, codes, writer: ScanWriter { out, reservoir: 0, count: 0 }, pad, last: [0; 3], mcu: 0 }
     }
 
-    /// Writes the next rows of MCUs, with which the planes begin.
+    /// Writes the next rows of MCUs, which are the first rows of the planes.
     pub(crate) fn add(&mut self, planes: &Planes, rows: u32) -> Result<(), Error> {
         let (columns, interval) = (self.jpeg.mcus()[0], self.jpeg.restart_interval);
         for place in 0..columns * rows {

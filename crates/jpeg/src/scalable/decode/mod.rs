@@ -49,10 +49,10 @@ struct Group {
     mcu: [u32; 2],
     tile: usize,
     class: usize,
-    /// The first block in [`ScalableMemory::facts`], and the number of those to decode.
+    /// The first block in [`ScalableMemory::facts`], and the number of blocks to decode.
     first: u32,
     count: u32,
-    /// Where the coefficients begin, and those of one block.
+    /// Where the coefficients begin, and the number of coefficients of one block.
     offset: u16,
     step: u16,
     shape: TileBlocks,
@@ -73,7 +73,7 @@ impl Default for ScalableMemory {
     }
 }
 
-/// The smallest number of groups that are decoded together where there are as many, so that all lanes have work.
+/// Groups are decoded together from this number on, if there are enough, so that all streams in step have work.
 const GROUPS: usize = 16;
 
 impl ScalableMemory {
@@ -99,8 +99,8 @@ impl ScalableMemory {
         })
     }
 
-    /// Decodes the coefficients of all blocks in these MCUs, and passes each group of them to `use_group`. `points` are
-    /// the samples along a block's side, of luma and of chroma. `cursors` have passed no tile of them.
+    /// Decodes the coefficients of all blocks in these MCUs, and passes each group of blocks to `use_group`. `points`
+    /// are the samples along a block's side, of luma and of chroma. `cursors` must not be past any tile of these MCUs.
     #[inline(always)]
     fn decode_mcus<K: SimdKernel>(
         &mut self,
@@ -212,14 +212,14 @@ impl ScalableMemory {
             let set = StreamSet { data: layout.bytes, book, coefficients, streams };
             kernel.run(LongStreams::<{ HIGH as u8 }> { set, blocks: specs, places: &places(from).high })?;
         }
-        // Last, because the bands before it use the places of DC for what belongs to no coefficient.
+        // DC comes last, because the other bands write values that belong to no coefficient to the place of DC.
         collect(streams, layout, groups, (0, classes), Band::Dc, points, cursors)?;
         let set = StreamSet { data: layout.bytes, book, coefficients, streams };
         kernel.run(DcStreams { set, codes: &layout.codes })
     }
 }
 
-/// Collects the streams of one band of these classes' groups, those of a class after each other.
+/// Collects the streams of one band of the groups of these classes, one class after the other.
 #[inline(always)]
 fn collect(
     streams: &mut Vec<StreamSpec>,
@@ -295,7 +295,7 @@ fn describe(
 /// The number of values in the middle band of a block of eight by eight coefficients.
 #[inline(always)]
 fn middle_values(block: &[i16; 64]) -> u32 {
-    // In each row four values of 16 bits; a value that is not 0 leaves its topmost bit.
+    // Each row has four values of 16 bits. A value that is not 0 sets the topmost bit of its 16.
     let row = |row: usize, mask: u64| {
         let values: [i16; 4] = *block[row * 8..row * 8 + 4].first_chunk().expect("4 values");
         let values = values.iter().rev().fold(0u64, |word, value| word << 16 | u64::from(*value as u16)) & mask;

@@ -2,7 +2,8 @@
 
 use crate::scalable::bands::{Band, HIGH, LOW, MIDDLE, places};
 
-/// The places of the bands' coefficients in blocks of `side` by `side` coefficients. A band that these do not have has none.
+/// The places of the bands' coefficients in blocks of `side` by `side` coefficients. A band that such blocks do not
+/// have has no places.
 #[derive(Clone, Debug)]
 pub(super) struct BandPlaces {
     pub(super) low: [u8; 3],

@@ -32,8 +32,9 @@ impl<'l, 'b> PlaneRows<'l, 'b> {
         Self { layout, memory: ScalableMemory::default(), cursors, next: 0 }
     }
 
-    /// Passes the blocks of the next row of tiles to `use_blocks`: for each the component, where they begin in planes of
-    /// these tiles alone, and some blocks that follow each other. Returns the rows of MCUs, or `None` behind the last.
+    /// Passes the blocks of the next row of tiles to `use_blocks`: each time a component, an index into its plane of
+    /// this row of tiles alone, and the consecutive blocks that belong there. Returns the rows of MCUs, or `None` after
+    /// the last row.
     fn next_blocks(
         &mut self,
         mut use_blocks: impl FnMut(usize, usize, &[[i16; 64]]),
@@ -66,8 +67,8 @@ impl<'l, 'b> PlaneRows<'l, 'b> {
         Ok(Some((first, end)))
     }
 
-    /// Decodes the next row of tiles to the begin of planes that have room for it. Returns its rows of MCUs, or `None` behind
-    /// the last.
+    /// Decodes the next row of tiles to the beginning of planes that have room for it. Returns its rows of MCUs, or
+    /// `None` after the last row.
     pub(crate) fn next(&mut self, planes: &mut Planes) -> Result<Option<(u32, u32)>, Error> {
         self.next_blocks(|component, to, blocks| planes[component][to..to + blocks.len()].copy_from_slice(blocks))
     }

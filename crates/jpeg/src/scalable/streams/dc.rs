@@ -10,7 +10,8 @@ use crate::{
     },
 };
 
-/// Decodes DC coefficients: each is stored as the difference from the one to its left, or else above.
+/// Decodes DC coefficients: each is stored as the difference from the one to its left, or in the first column from the
+/// one above.
 pub(crate) struct DcStreams<'s> {
     pub(crate) set: StreamSet<'s>,
     pub(crate) codes: &'s [[u8; SLOTS]; 2],
@@ -39,10 +40,10 @@ struct DcState {
     left: u32,
     class: usize,
     last: i32,
-    /// The blocks until the next row begins, which are as many as it has of one component.
+    /// The blocks that are left in the row of one component.
     left_of_row: u32,
     across: u32,
-    /// The blocks until there is one above.
+    /// The rows to come that have no row above them: at first one for each component.
     left_of_first: u32,
     offset: u16,
     step: u16,

@@ -44,7 +44,7 @@ struct LongDecoder<'s, const LAST: u8> {
 struct LongState {
     at: usize,
     end: usize,
-    /// The block, one past the last, and the coefficients of the block that are known.
+    /// The block, one past the last, and the number of coefficients of the block that are decoded.
     block: u32,
     last: u32,
     known: u8,
@@ -78,7 +78,7 @@ impl<const LAST: u8> StreamDecoder for LongDecoder<'_, LAST> {
 
     const STEPS: u32 = 2;
 
-    /// Decodes the symbol or the two at the top of the word.
+    /// Decodes one symbol or two at the top of the word.
     #[inline(always)]
     fn step(&mut self, data: &[u8], state: &mut LongState, word: &mut u64) {
         const { assert!(Self::STEPS * LONG_BITS <= WORD_BITS) };
@@ -88,7 +88,7 @@ impl<const LAST: u8> StreamDecoder for LongDecoder<'_, LAST> {
         let first = state.known.wrapping_add(entry.ahead_first);
         let mut known = state.known.wrapping_add(entry.ahead);
         if entry.bits != 0 {
-            // A second symbol after the block's last coefficient is the next block's, which may have another code.
+            // If the first symbol ends the block, a second one belongs to the next block, which may have another code.
             let bits = select_unpredictable(first >= LAST, entry.first_bits, entry.bits);
             self.coefficients[offset + usize::from(self.places[usize::from(known)])] = entry.second;
             self.coefficients[offset + usize::from(self.places[usize::from(first)])] = entry.first;

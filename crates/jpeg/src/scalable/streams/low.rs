@@ -21,7 +21,7 @@ pub(crate) struct LowTables {
     tables: [LowTable; 2 * CLASS_TABLES],
 }
 
-/// The tables of a class: 17, and room up to a power of two, with which an index needs no check.
+/// The tables of a class: 17, rounded up to a power of two so that an index needs no check.
 const CLASS_TABLES: usize = 32;
 const SECOND_TABLE: usize = 1;
 const THIRD_TABLE: usize = 9;
@@ -33,7 +33,7 @@ impl Default for LowTables {
 }
 
 impl LowTables {
-    /// Copies the tables next to each other, unless they are there from the picture before.
+    /// Copies the tables next to each other, unless the last picture had the same.
     pub(crate) fn prepare(&mut self, book: &Book, codes: &[[u8; SLOTS]; 2]) {
         for ((known, codes), tables) in self.codes.iter_mut().zip(codes).zip(self.tables.chunks_mut(CLASS_TABLES)) {
             if known == codes {
@@ -51,7 +51,7 @@ impl LowTables {
     }
 }
 
-/// Decodes the low band, and what it tells of the blocks.
+/// Decodes the low band, and the facts that it stores about the blocks.
 pub(crate) struct LowStreams<'s> {
     pub(crate) set: StreamSet<'s>,
     pub(crate) tables: &'s LowTables,
@@ -116,8 +116,8 @@ impl StreamState for LowState {
 }
 
 impl LowDecoder<'_> {
-    /// Decodes the coefficient at the top of a word; returns its bits, and what its symbol tells of further bands. Moves the
-    /// state and the word.
+    /// Decodes the coefficient at the top of a word; returns its bits, and which further bands its symbol announces.
+    /// Advances the state and the word.
     #[inline(always)]
     fn next(&mut self, data: &[u8], state: &mut LowState, word: &mut u64, table: usize, place: u8) -> (u32, u32) {
         let entry = self.tables[table % (2 * CLASS_TABLES)][top(*word, SHORT_BITS)];
@@ -128,7 +128,7 @@ impl LowDecoder<'_> {
             *word <<= entry.bits();
             (entry.size(), entry.further())
         } else {
-            // The word may have too few bits left for this symbol and those behind it.
+            // The word may have too few bits left for this symbol and the next ones.
             let (code, size, further) = entry.parts();
             self.coefficients[to] = value(word_at(data, state.at), code, size) as i16;
             state.at += (code + size) as usize;

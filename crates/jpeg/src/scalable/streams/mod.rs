@@ -17,13 +17,14 @@ pub(crate) use self::{
     low::{LowStreams, LowTables},
 };
 
-/// The offsets that blocks can have, of 16 bits.
+/// The number of offsets that a block can have, of 16 bits.
 pub(crate) const OFFSETS: usize = 1 << 16;
-/// The coefficients that are decoded together. Any offset with any place of 8 bits is inside, so that no bounds are checked.
+/// The number of coefficients that are decoded together. Any offset plus any place of 8 bits is below it, so that no
+/// bounds are checked.
 pub(crate) const COEFFICIENTS: usize = OFFSETS + 256;
-/// The most blocks that are decoded together, and room for one more.
+/// The largest number of blocks that are decoded together.
 pub(crate) const BLOCKS: usize = 1 << 12;
-/// The streams that are decoded in step.
+/// The number of streams that are decoded in step.
 const IN_STEP: usize = 2;
 
 /// The streams of one band that are decoded together.
@@ -39,7 +40,7 @@ pub(crate) struct StreamSet<'s> {
 pub(crate) struct StreamSpec {
     /// Where its bytes begin and end.
     pub(crate) bytes: [usize; 2],
-    /// The first block, and one past the last. For the middle and the high band indices of descriptions.
+    /// The first block, and one past the last. For the middle and the high band, these are indices of `BlockSpec`s.
     pub(crate) blocks: [u32; 2],
     /// The offset of the first block's coefficients, and the distance to those of the next.
     pub(crate) offset: u16,
@@ -49,8 +50,8 @@ pub(crate) struct StreamSpec {
     pub(crate) class: usize,
 }
 
-/// What the low band tells of a block. Bits 0..6 are the bits of its values; then whether there is a high band, and a
-/// middle band.
+/// The facts about a block that the low band stores. Bits 0..6 are the bits of its values, bit 6 is set if there is a
+/// high band, bit 7 if there is a middle band.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BlockFacts(u8);
 
@@ -87,11 +88,11 @@ impl BlockSpec {
     }
 }
 
-/// The most bits that may be taken of a word that [`word_at`] returned: it begins within a byte.
+/// The number of bits of a word that are valid wherever [`word_at`] begins within a byte.
 const WORD_BITS: u32 = 57;
 
-/// The bits from number `at` on; the next one is the topmost. Beyond the data they are zeros, and beyond a stream they mean
-/// nothing, which [`StreamState::check`] finds.
+/// Returns the bits from number `at` on; the next one is the topmost. Beyond the data they are zeros. Beyond a stream
+/// they have no meaning; [`StreamState::check`] detects that they were read.
 #[inline(always)]
 fn word_at(data: &[u8], at: usize) -> u64 {
     let bytes = match data.get(at / 8..at / 8 + 8) {
@@ -116,8 +117,8 @@ fn top(word: u64, bits: u32) -> usize {
     (word >> (64 - bits)) as usize
 }
 
-/// The value of `size` bits behind the first `behind` ones. A value whose first bit is 0 is negative: the negated complement of
-/// its bits.
+/// Returns the value of `size` bits after the first `behind` ones. A value whose first bit is 0 is negative: the
+/// negated complement of its bits.
 #[inline(always)]
 fn value(word: u64, behind: u32, size: u32) -> i32 {
     let rest = word << behind;
@@ -130,10 +131,10 @@ fn value(word: u64, behind: u32, size: u32) -> i32 {
 trait StreamState: Copy {
     fn new(stream: &StreamSpec) -> Self;
 
-    /// The blocks that are left.
+    /// Returns the number of blocks that are left.
     fn left(&self) -> u32;
 
-    /// The next bit, and the end of the stream in bytes.
+    /// Returns the position of the next bit, and the end of the stream in bytes.
     fn position(&self) -> (usize, usize);
 
     /// Checks that all bits that were read exist.
@@ -151,8 +152,8 @@ trait StreamDecoder {
     /// The steps to take with one word, which must have enough bits for them.
     const STEPS: u32;
 
-    /// Goes on in a stream that has blocks left, by at most one of them. Moves the stream and `word`, which begins with the
-    /// next bits.
+    /// Decodes the next symbols of a stream that has blocks left, at most one block. Advances the state and `word`,
+    /// which begins with the next bits.
     fn step(&mut self, data: &[u8], state: &mut Self::State, word: &mut u64);
 
     /// Takes a step with a word of its own.
