@@ -1,7 +1,7 @@
 //! The grey value of a colour.
 
-/// Returns the luma of ITU-R BT.601 in 16 bits of fraction, rounded, as Pillow's `convert("L")` does. That of equal channels is
-/// their value.
+/// Returns the luma of ITU-R BT.601 in 16 bits of fraction, rounded, as Pillow's `convert("L")` does. For equal
+/// channels, the result is their value.
 #[must_use]
 pub fn luma([r, g, b]: [u8; 3]) -> u8 {
     ((19_595 * u32::from(r) + 38_470 * u32::from(g) + 7_471 * u32::from(b) + 0x8000) >> 16) as u8

@@ -15,7 +15,8 @@ pub struct ResamplePlan {
     pub flipped: bool,
     /// Width and height of the result.
     pub size: [u32; 2],
-    /// How pixels of a decoded picture are weighted. Decoding has none but the default.
+    /// The filter with which a decoded picture is resampled. Pictures resampled while they are decoded always get the
+    /// default.
     pub filter: Filter,
 }
 
@@ -49,7 +50,7 @@ impl ResamplePlan {
         is_whole(self.x, size[0]) && is_whole(self.y, size[1]) && !self.mirrored && !self.flipped
     }
 
-    /// Writes what the plan makes of a decoded picture, RGB of this width and height, to `out`.
+    /// Applies the plan to a decoded picture, RGB of this width and height, and writes the result to `out`.
     pub fn resample(&self, rgb: &[u8], size: [u32; 2], resampler: &mut Resampler, out: &mut Vec<u8>) {
         let writer = PixelWriter::of_rgb(self.size);
         out.clear();

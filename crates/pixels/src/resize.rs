@@ -34,16 +34,16 @@ pub struct Area {
 /// How pixels are weighted, as in PIL. Where the picture becomes smaller, the filter's support grows with the scale.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Filter {
-    /// No weights: the pixel at the place of each one's middle.
+    /// Takes the pixel at the middle of each pixel of the result, without weights.
     Nearest,
-    /// All pixels in the area of one of the result weigh the same.
+    /// Weights all pixels in the area of a pixel of the result equally.
     Box,
     /// A triangle, called bilinear in PIL.
     #[default]
     Bilinear,
-    /// A triangle of the four pixels around, however much smaller the picture becomes.
+    /// A triangle over the four nearest pixels, however much smaller the picture becomes.
     PlainBilinear,
-    /// A cosine window of the support of a triangle.
+    /// A cosine window with the support of a triangle.
     Hamming,
     /// A cubic spline, called bicubic in PIL; sharper.
     CatmullRom,
@@ -75,13 +75,14 @@ impl Filter {
         }
     }
 
-    /// Returns whether it has negative weights, so that values can be beyond the range and are cut off: then it shows which
-    /// axis comes first.
+    /// Returns whether the filter has negative weights. Its values can exceed the range and are cut off, so the result
+    /// depends on which axis is resized first.
     pub(crate) const fn overshoots(self) -> bool {
         matches!(self, Self::CatmullRom | Self::Lanczos3)
     }
 
-    /// Returns half the width of its support, in pixels of the larger of the picture and the result; at least 1.
+    /// Returns half the width of the filter's support, in pixels of the larger of the picture and the result; at least
+    /// 1.
     pub(crate) const fn support(self) -> u64 {
         match self {
             Self::Nearest | Self::Box | Self::Bilinear | Self::PlainBilinear | Self::Hamming => 1,

@@ -58,10 +58,10 @@ pub struct Frame {
 }
 
 impl PixelWriter {
-    /// Creates the writer of pictures like this, which are made of RGB of 8 bits.
+    /// Creates the writer of pictures of this kind, which are made from 8-bit RGB.
     ///
     /// # Panics
-    /// If its type is none that such a picture can have: u8, f16, bf16, f32.
+    /// If the type of the values is not u8, f16, bf16 or f32.
     pub fn new(spec: &PictureSpec) -> Self {
         let channels = spec.format.channels();
         let value = |channel: usize, byte: usize| {
@@ -116,7 +116,7 @@ impl PixelWriter {
             && frame.orientation == Orientation::default()
     }
 
-    /// Writes RGB pixels, those of `frame`; the rest of the result becomes black.
+    /// Writes the RGB pixels of `frame`; the rest of the result becomes black.
     ///
     /// # Panics
     /// If `out` is not as long as [`bytes`](Self::bytes).
@@ -354,14 +354,15 @@ fn table<const N: usize>(encode: impl Fn(usize, usize) -> [u8; N]) -> PixelTable
     table
 }
 
-/// The place of a row of the result among the values of resampled pixels: the one of its first channel is `first + x * step`.
+/// The place of a row of the result among the values of resampled pixels. The first channel of pixel `x` is at
+/// `first + x * step`.
 pub(crate) struct OutputRow {
     first: isize,
     step: isize,
 }
 
 impl OutputRow {
-    /// Finds row `y` of a result that is `width` x `height` pixels of so many values when upright.
+    /// Finds row `y` of a result that is `width` x `height` pixels when upright, with `pixel_values` values per pixel.
     pub(crate) fn new(orientation: Orientation, [width, height]: [usize; 2], y: usize, pixel_values: usize) -> Self {
         let [stored_width, stored_height] = if orientation.transposed { [height, width] } else { [width, height] };
         let column = |at: usize| if orientation.columns_reversed { stored_width - 1 - at } else { at };

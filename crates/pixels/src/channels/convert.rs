@@ -54,7 +54,7 @@ impl RawPicture {
         self.bytes.len() as u64 >= u64::from(width) * u64::from(height) * pixel_bytes
     }
 
-    /// Checks that the values of a format can stand for those of the picture.
+    /// Checks that a format can hold the values of the picture.
     pub(crate) fn check_range(&self, format: ChannelFormat) -> Result<(), PictureError> {
         if self.sample != RawSample::Float || format.depth == ImageDepth::Bits32 {
             return Ok(());
@@ -145,7 +145,8 @@ fn of_wide(value: u16, full: f32) -> f32 {
     }
 }
 
-/// Returns a float in the range of a format whose white is `full`; whole numbers have no others than 0 to 1.
+/// Returns a float in the range of a format whose white is `full`; for formats of whole numbers, floats are clamped to
+/// 0 to 1.
 fn of_float(value: f32, full: f32) -> f32 {
     if full == 255.0 {
         f32::from(nearest_of_float(value))

@@ -1,5 +1,5 @@
-//! Pictures whose pixels are floats: those with alpha, and those of more than 8 bits. Decoding them is slower than to RGB of 8
-//! bits, which is why only columns that need it come here.
+//! Pictures whose pixels are floats: those with alpha, and those of more than 8 bits. Decoding to floats is slower than
+//! to 8-bit RGB, so only columns that need it use this module.
 
 mod convert;
 mod taps;
@@ -29,7 +29,7 @@ impl ChannelFormat {
         self.color.channels() as usize
     }
 
-    /// Returns the value of white, and of what is not transparent.
+    /// Returns the value of white, and of full opacity.
     #[must_use]
     pub const fn full(self) -> f32 {
         match self.depth {
@@ -39,7 +39,7 @@ impl ChannelFormat {
         }
     }
 
-    /// Returns the values of a pixel of this colour that is not transparent. What the format has no channel for is 0.
+    /// Returns the values of an opaque pixel of this colour. Values beyond the channels of the format are 0.
     #[must_use]
     pub fn of_rgb(self, rgb: [u8; 3]) -> [f32; 4] {
         self.of_pixel(rgb.map(|value| f32::from(value) * (self.full() / 255.0)), self.full())
@@ -84,7 +84,7 @@ impl ChannelPicture {
         u64::from(width) * u64::from(height) * (format.channels() * size_of::<f32>()) as u64
     }
 
-    /// Returns what a plan makes of the picture.
+    /// Returns the picture resampled by a plan.
     #[must_use]
     pub fn resampled(&self, plan: &ResamplePlan) -> Self {
         let mut result = Self::new(self.format, plan.size);
@@ -103,7 +103,7 @@ impl ChannelPicture {
         Self::bytes(format, plan.size) + spans
     }
 
-    /// Writes pixels of RGB of 8 bits, those of a frame and upright, to their place.
+    /// Writes the upright 8-bit RGB pixels of a frame to their place.
     pub(crate) fn place_rgb(&mut self, rgb: &[u8], frame: &Frame) {
         let format = self.format;
         let values = |rgb: &[u8; 3]| format.of_rgb(*rgb).into_iter().take(format.channels());
@@ -111,7 +111,7 @@ impl ChannelPicture {
         self.place(&values, &Frame { orientation: Orientation::default(), ..*frame });
     }
 
-    /// Writes resampled pixels, those of a frame, to their place.
+    /// Writes the resampled pixels of a frame to their place.
     pub(crate) fn place(&mut self, resampled: &[f32], frame: &Frame) {
         let (channels, width) = (self.format.channels(), self.size[0] as usize);
         let [columns, rows] = frame.pixels.map(|side| side as usize);
@@ -126,8 +126,8 @@ impl ChannelPicture {
     }
 }
 
-/// Resamples a picture that is `width` pixels wide, whose rows `row_at` writes. Colours weigh as much as they are opaque. Values are
-/// summed in one order, so that the result has the same bits on every machine.
+/// Resamples a picture that is `width` pixels wide, whose rows `row_at` writes. Colours are weighted by their opacity.
+/// Values are summed in one order, so that the result has the same bits on every machine.
 pub(crate) fn resample(
     mut row_at: impl FnMut(usize, &mut [f32]),
     format: ChannelFormat,
@@ -169,8 +169,8 @@ pub(crate) fn resample(
     out
 }
 
-/// Cuts off what filters with negative weights make beyond the range, in each direction as Pillow does. Floats as they are stored
-/// have no range.
+/// Clamps values that filters with negative weights bring beyond the range, after each direction as Pillow does.
+/// Formats of floats have no range.
 fn cut_off(values: &mut [f32], format: ChannelFormat) {
     if format.depth != ImageDepth::Bits32 {
         values.iter_mut().for_each(|value| *value = value.clamp(0.0, format.full()));
@@ -186,7 +186,7 @@ pub(crate) fn resample_bytes(
 ) -> u64 {
     let taps = |span: AxisSpan| {
         let of_support = span.extent.max(f64::from(span.pixels)) * 2.0 * filter.support() as f64;
-        // A weight is made in 8 bytes and kept in 4; each pixel has a list.
+        // A weight is computed in 8 bytes and kept in 4; each pixel has a list of its weights.
         of_support as u64 * 12 + u64::from(span.pixels) * 64
     };
     let pixels = u64::from(x.pixels) * (u64::from(height) + u64::from(y.pixels)) + u64::from(width);
@@ -199,7 +199,7 @@ fn multiply(pixel: &mut [f32], full: f32) {
     colors.iter_mut().for_each(|color| *color *= *alpha / full);
 }
 
-/// Divides the colours of a pixel by its opacity; where nothing is to be seen, they are 0.
+/// Divides the colours of a pixel by its opacity; the colours of a transparent pixel become 0.
 fn divide(pixel: &mut [f32], full: f32) {
     let (alpha, colors) = pixel.split_last_mut().expect("a channel of opacity");
     let factor = if *alpha > 0.0 { full / *alpha } else { 0.0 };

@@ -1,10 +1,11 @@
-//! Which pixels of a side weigh how much in each pixel of the result, for every filter.
+//! Computes the weights of the pixels that make each pixel of the result, along one axis, for every filter.
 
 use spdl_types::elementary::sin_cos;
 
 use crate::{AxisSpan, resize::Filter, span::within};
 
-/// The pixels of a side that make one pixel of the result: those from `first` on, with these weights, which add up to 1.
+/// The pixels along one axis that make one pixel of the result: those from `first` on, with these weights, which add up
+/// to 1.
 pub(super) struct Taps {
     pub(super) first: usize,
     pub(super) weights: Vec<f32>,

@@ -12,13 +12,13 @@ pub struct ChannelWriter {
 }
 
 impl ChannelWriter {
-    /// Creates the writer of pictures like this.
+    /// Creates the writer of pictures of this kind.
     #[must_use]
     pub const fn new(spec: PictureSpec) -> Self {
         Self { spec }
     }
 
-    /// Returns what the values of its pictures are.
+    /// Returns the format of the pictures.
     #[must_use]
     pub const fn format(&self) -> ChannelFormat {
         self.spec.format
@@ -58,8 +58,8 @@ impl ChannelWriter {
         Ok(())
     }
 
-    /// Checks that no value becomes infinite in the column's type, of which `is_infinite` says so. Only floats as they are stored
-    /// can be that large.
+    /// Checks that no finite value becomes infinite in the column's type, as `is_infinite` reports. Only pictures of
+    /// floats can have values that large.
     fn check(&self, values: &[f32], is_infinite: impl Fn(f32) -> bool) -> Result<(), PictureError> {
         if self.spec.format.depth != ImageDepth::Bits32 {
             return Ok(());
@@ -80,7 +80,7 @@ impl ChannelWriter {
 
     /// Returns the value of a channel in a column of floats.
     fn float(&self, channel: usize, value: f32) -> f32 {
-        // At 8 bits as in a column that never was floats: the values are whole, and white is 1.
+        // At 8 bits, the result is as in a column that is decoded to 8-bit RGB: the values are whole, and white is 1.
         let value = match self.spec.format.depth {
             ImageDepth::Bits8 => value.round() / 255.0,
             ImageDepth::Bits16 | ImageDepth::Bits32 => value / self.spec.format.full(),

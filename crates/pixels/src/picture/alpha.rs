@@ -6,14 +6,14 @@ pub(crate) enum Alpha {
     /// Opacity of the colour.
     #[default]
     Straight,
-    /// Opacity that the colour is multiplied by already.
+    /// Opacity by which the colour is already multiplied.
     Premultiplied,
-    /// Nothing that has to do with opacity.
+    /// Something other than opacity.
     Unspecified,
 }
 
 impl Alpha {
-    /// Returns what a background of this colour shows of a pixel, rounded.
+    /// Returns the pixel blended with a background of this colour, rounded.
     pub(crate) fn over(self, background: [u8; 3], color: [u8; 3], alpha: u8) -> [u8; 3] {
         let (over, under) = (u32::from(alpha), u32::from(255 - alpha));
         std::array::from_fn(|channel| {

@@ -1,4 +1,4 @@
-//! The first bytes of a scalable picture, from which it is known what else of it a crop needs.
+//! The head of a scalable picture, which determines the other parts of the picture that a crop needs.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use spdl_jpeg::scalable::{Parts, PictureHead};
 use super::{Orientation, PictureError, PictureLimits, checked_size, crop, exif::upright, guarded};
 use crate::{AxisSpan, Frame};
 
-/// A scalable picture of which no more than the first bytes have to be there.
+/// A scalable picture of which only the first bytes have been read.
 pub struct ScalableHead<'b> {
     head: PictureHead<'b>,
     /// Width and height as stored, each at least 1 and within the limits.
@@ -17,8 +17,8 @@ pub struct ScalableHead<'b> {
 }
 
 impl<'b> ScalableHead<'b> {
-    /// Reads the head of a field of `total` bytes from its first bytes. Returns `None` if it has to be read whole: it is no scalable
-    /// picture, or a small one, which has no checksums of its parts.
+    /// Reads the head of a field of `total` bytes from its first bytes. Returns `None` if the field has to be read
+    /// whole: it is not a scalable picture, or a small one, which has no checksums of its parts.
     ///
     /// # Errors
     /// [`PictureError`] if the head is broken or longer than these bytes.
@@ -45,7 +45,7 @@ impl<'b> ScalableHead<'b> {
         self.head.parts(&crop::request(spans, frame))
     }
 
-    /// Returns the ranges of the field's bytes that parts take, in order, without the head.
+    /// Returns the ranges of the field's bytes that hold these parts, in order, without the head.
     ///
     /// # Errors
     /// [`PictureError`] if the head is broken.
@@ -53,8 +53,8 @@ impl<'b> ScalableHead<'b> {
         guarded(|| Ok(self.head.ranges(parts)?))
     }
 
-    /// Returns a field that has these parts of the picture alone. `bytes_of` returns the bytes of a range of the whole field, which is in one of
-    /// [`ranges`](Self::ranges).
+    /// Returns a field with these parts of the picture alone. `bytes_of` returns the bytes of a range of the whole
+    /// field, which lies within one of [`ranges`](Self::ranges).
     ///
     /// # Errors
     /// [`PictureError`] if bytes are missing or not what was packed.

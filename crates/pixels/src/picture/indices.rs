@@ -1,5 +1,5 @@
-//! Decodes PNGs whose pixels are numbers, such as masks of classes: a colour of a palette is its index, and a grey value is
-//! as it is stored. No value is scaled.
+//! Decodes PNGs whose pixels are numbers, such as masks of classes: the number is the index of a palette's colour, or
+//! the grey value as it is stored. No value is scaled.
 
 use std::io::Cursor;
 
@@ -22,7 +22,7 @@ impl<'b> IndexPng<'b> {
     /// Reads the header.
     ///
     /// # Errors
-    /// [`PictureError`] if it is no PNG, or one of colours or with alpha; also where the decoder panics.
+    /// [`PictureError`] if the bytes are not a PNG, or one with colours or with alpha; also where the decoder panics.
     pub fn open(bytes: &'b [u8], limits: PictureLimits) -> Result<Self, PictureError> {
         if !is_png(bytes) {
             return Err(other("it is no PNG"));

@@ -1,6 +1,6 @@
-//! Decodes every format but JPEG and PNG. The crate `image` decodes most of them; its pixel types become 8-bit RGB
-//! (without a background alpha is dropped, 16 bits and floats are scaled to 8). The modules beside this one decode what the crate does not
-//! support or decodes differently from Pillow.
+//! Decodes every format but JPEG and PNG. The crate `image` decodes most of them; its pixel types become 8-bit RGB: 16
+//! bits and floats are scaled to 8, and alpha is dropped if there is no background. The modules beside this one decode
+//! what the crate does not support or decodes differently from Pillow.
 
 use std::io::Cursor;
 

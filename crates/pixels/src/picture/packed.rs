@@ -1,4 +1,4 @@
-//! Gives back the files that scalable pictures were made of.
+//! Restores the files that scalable pictures were made of.
 
 use spdl_jpeg::scalable::{self, ScalablePicture};
 

@@ -1,4 +1,5 @@
-//! Crops and resizes in one pass; where nothing else is asked for, antialiased bilinear as in PIL: the triangle's support grows with the scale.
+//! Crops and resizes in one pass. The default filter is antialiased bilinear as in PIL: the triangle's support grows
+//! with the scale.
 
 use crate::{
     AxisSpan,
@@ -10,7 +11,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Resampler {
     resizer: Resizer,
-    /// A picture that is resized in width and not yet in height.
+    /// Buffer for a picture that is resized in width and not yet in height.
     narrowed: Vec<u8>,
 }
 
@@ -34,7 +35,7 @@ impl Resampler {
         self.resizer.resize(picture, [x.readable, y.readable], area, filter, out, [x.pixels, y.pixels]);
     }
 
-    /// The same, the width first as Pillow does.
+    /// Like `resample`, but resizes the width first, as Pillow does.
     fn resample_width_first(
         &mut self,
         pixels: &[u8],

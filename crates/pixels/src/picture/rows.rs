@@ -1,5 +1,5 @@
-//! Crops and resizes a picture that is decoded row by row. Memory holds only the rows of the result that are being
-//! computed, never the whole picture. The result is byte for byte that of [`Resampler`](super::Resampler) on the whole
+//! Crops and resizes a picture that is decoded row by row. Holds only the rows of the result that are being computed in
+//! memory, never the whole picture. The result is byte for byte that of [`Resampler`](super::Resampler) on the whole
 //! picture.
 
 use super::{PictureError, Resampler};
