@@ -1,11 +1,11 @@
-//! Mixes a picture with several that operations make of it.
+//! Mixes a picture with the results of several chains of operations on it.
 
 use super::{
     MixedChain, OperationScratch, RgbPicture, run,
     wide::{level, wide},
 };
 
-/// Writes the mix to `out`: parts of a level are cut off.
+/// Writes the mix to `out`, with fractions of a level cut off.
 pub(super) fn mix(
     picture: &RgbPicture<'_>,
     own: f32,

@@ -37,7 +37,7 @@ pub fn channel_memory_bytes(format: ChannelFormat, size: [u32; 2], ops: &[PixelO
     most
 }
 
-/// Pads a picture by so many pixels on its left, top, right and bottom. A colour that fills is not transparent.
+/// Pads a picture by so many pixels on its left, top, right and bottom. A constant colour is opaque.
 fn padded(picture: &ChannelPicture, [left, top, ..]: [u32; 4], with: PadWith, size: [u32; 2]) -> ChannelPicture {
     let format = picture.format;
     let (channels, [width, height]) = (format.channels(), picture.size.map(|side| side as usize));
@@ -54,7 +54,7 @@ fn padded(picture: &ChannelPicture, [left, top, ..]: [u32; 4], with: PadWith, si
     result
 }
 
-/// Cuts out parts of a picture, which are inside of it and lie one below the other in the result.
+/// Cuts parts out of a picture, and puts them one below the other. All parts must be inside the picture.
 fn cut(picture: &ChannelPicture, views: &[View], [width, height]: [u32; 2], size: [u32; 2]) -> ChannelPicture {
     let channels = picture.format.channels();
     let [columns, rows, from_width] = [width, height, picture.size[0]].map(|side| side as usize);
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn colours_weigh_as_much_as_they_are_opaque() {
         let format = ChannelFormat { color: ImageColor::GrayAlpha, depth: ImageDepth::Bits8 };
-        // What nothing is seen of does not colour what it is mixed with.
+        // A transparent colour does not tint the colours that it is mixed with.
         let mut picture = ChannelPicture { values: vec![200.0, 255.0, 0.0, 0.0], size: [2, 1], format };
         let plan = ResamplePlan {
             x: span(0, 2, 0, 1, 1),

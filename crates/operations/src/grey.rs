@@ -1,4 +1,4 @@
-//! The grey picture, as torchvision weights the channels, and what blends with it.
+//! The grey picture, with channels weighted as in torchvision, and the operation that blends with it.
 
 use super::{
     MixedChain, PixelOp,
@@ -7,7 +7,7 @@ use super::{
     wide::{level, whole_level, wide},
 };
 
-/// Returns the grey value of a pixel; parts of a level are cut off.
+/// Returns the grey value of a pixel, with fractions of a level cut off.
 #[inline(always)]
 fn grey(r: u8, g: u8, b: u8) -> f32 {
     (f32::from(r) * 0.2989 + f32::from(g) * 0.587 + f32::from(b) * 0.114).trunc()
@@ -44,8 +44,8 @@ wide! {
     }
 }
 
-/// Returns operations without those that change colours alone, which change nothing of a grey picture. Where such a picture is RGB with
-/// equal channels, the weights of the grey values, which add up to a little less than 1, would darken it.
+/// Returns the operations without those that change only colours, which must leave a grey picture as it is. On a grey
+/// picture stored as RGB they would darken it, because the weights of the grey values add up to a little less than 1.
 #[must_use]
 pub fn without_colors(ops: &[PixelOp]) -> Vec<PixelOp> {
     let is_of_colors = |op: &PixelOp| matches!(op, PixelOp::Saturation(_) | PixelOp::Hue(_) | PixelOp::Grayscale);

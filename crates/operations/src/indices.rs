@@ -1,5 +1,5 @@
-//! Moves the pixels of a picture of numbers, such as a mask of classes, as the operations move those of the picture that it is
-//! of. A number is never blended with others: each pixel takes that of the nearest one.
+//! Moves the pixels of a picture of numbers, such as a mask of classes, as the operations move the pixels of the
+//! picture that the mask describes. Numbers are never blended: each pixel takes the number of the nearest one.
 
 use std::mem;
 
@@ -14,7 +14,7 @@ pub struct IndexPicture {
     pub values: Vec<u16>,
     /// Width and height.
     pub size: [u32; 2],
-    /// The number of pixels that are beyond the picture.
+    /// The number that pixels beyond the border get.
     pub beyond: u16,
     /// Buffer for the next result.
     result: Vec<u16>,
@@ -42,7 +42,7 @@ impl IndexPicture {
         }
     }
 
-    /// Moves the pixels as operations on a decoded picture do. Those that change colours change nothing here.
+    /// Moves the pixels as operations on a decoded picture do. Operations that change colours change nothing here.
     pub fn run(&mut self, ops: &[PixelOp]) {
         for op in ops {
             match op {

@@ -1,8 +1,8 @@
-//! The operations on an RGB picture that is decoded: pure functions of its pixels and their parameters. What is drawn, the
-//! caller draws.
+//! Operations on a decoded RGB picture: pure functions of its pixels and their parameters. The caller draws random
+//! parameters.
 //!
-//! Operations on single values are composed to one table for each channel, and written in one pass. What mixes two samples is
-//! apart: it works on their values in a batch.
+//! Operations on single values are composed into one table for each channel, and applied in one pass. The operations
+//! that mix two samples are separate: they work on values in a batch.
 
 mod aug_mix;
 mod blur;
@@ -40,8 +40,8 @@ pub use warp::{Sampling, Warp};
 /// An RGB picture of one byte per channel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RgbPicture<'p> {
-    /// Three bytes for each pixel, row by row. Pixels of the caller's are read; the first operation that changes them makes
-    /// others.
+    /// Three bytes for each pixel, row by row. Borrowed pixels are only read; the first operation that changes them
+    /// makes a copy.
     pub pixels: Cow<'p, [u8]>,
     /// Width and height.
     pub size: [u32; 2],
@@ -101,7 +101,7 @@ pub enum PixelOp {
         /// Width and height of each part.
         size: [u32; 2],
     },
-    /// Adds up the weighted values of the picture and of those that chains of operations make of it. The weights are not
+    /// Adds up the weighted values of the picture and of the results of chains of operations on it. The weights are not
     /// negative, and add up to about 1.
     Mix {
         /// The weight of the picture.
@@ -144,7 +144,7 @@ impl RgbPicture<'_> {
         }
     }
 
-    /// Changes the pixels: where they are, or from the caller's to `result`.
+    /// Changes owned pixels in place, and writes changed copies of borrowed ones to `result`.
     fn change(&mut self, result: &mut Vec<u8>, change: impl FnOnce(&mut Pass<'_>)) {
         match &mut self.pixels {
             Cow::Owned(own) => change(&mut Pass::in_place(own)),
@@ -155,13 +155,13 @@ impl RgbPicture<'_> {
         }
     }
 
-    /// Takes the result of an operation as the picture, and leaves the memory of the picture for the next result.
+    /// Makes the result of an operation the picture, and keeps the memory of the old picture for the next result.
     fn take(&mut self, result: &mut Vec<u8>, size: [u32; 2]) {
         let next = mem::take(result);
         mem::replace(self, RgbPicture { pixels: Cow::Owned(next), size }).recycle(result);
     }
 
-    /// Leaves the memory of the picture for the next result, if it is not the caller's.
+    /// Keeps the memory of the picture for the next result, if the picture owns it.
     fn recycle(self, result: &mut Vec<u8>) {
         if let Cow::Owned(pixels) = self.pixels {
             *result = pixels;
@@ -196,7 +196,7 @@ impl PixelOp {
         }
     }
 
-    /// Returns the operation as a table of values, if it is one for every picture.
+    /// Returns the operation as a table of values, if the table is the same for every picture.
     fn table(&self) -> Option<[u8; 256]> {
         Some(match *self {
             Self::Brightness(factor) => points::brightness(factor),
@@ -241,7 +241,7 @@ pub fn run(ops: &[PixelOp], picture: &mut RgbPicture<'_>, scratch: &mut Operatio
             continue;
         }
         match op {
-            // Their tables depend on the picture, and join the others.
+            // The table of this operation depends on the picture, and is composed with the others.
             PixelOp::Autocontrast => {
                 let [least, greatest] = histogram::extremes(&picture.pixels);
                 let [least, greatest] = tables.extremes([least, greatest], &picture.pixels);

@@ -1,18 +1,18 @@
-//! Mixes the values of two samples: sums with weights, and a part of one in the place of the other.
+//! Mixes the values of two samples: adds them up with weights, or replaces a part of one by the same part of the other.
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 use spdl_types::DType;
 
 use crate::wide::wide;
 
-/// The values of a sample that are mixed, in rows: those of a picture, or one row of other numbers.
+/// The shape of the values that are mixed: the rows of a picture, or one row of other numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MixedValues {
-    /// The type of the values; a float, or u8.
+    /// The type of the values: a float type, or u8.
     pub dtype: DType,
     /// Values of a row.
     pub row_values: usize,
-    /// Rows of a plane. A picture whose channels are apart has a plane for each.
+    /// Rows of a plane. A picture with planar channels has a plane for each channel.
     pub rows: usize,
 }
 
@@ -21,7 +21,7 @@ pub struct MixedValues {
 pub enum Taken {
     /// Nothing.
     Nothing,
-    /// A sum, in which its own values have this weight and the other ones the rest of 1.
+    /// A sum, in which the sample's own values have this weight `w`, and the other sample's have `1 - w`.
     Sum(f32),
     /// The values in these rows of each plane, and at these places in them.
     Part {
@@ -32,10 +32,10 @@ pub enum Taken {
     },
 }
 
-/// Mixes two samples with each other, both from what they held before.
+/// Mixes two samples with each other. Both take the values that the other had before the call.
 ///
 /// # Panics
-/// If they are not of one length, which is a whole number of planes, or a part is not in a plane.
+/// If the samples differ in length, do not consist of whole planes, or a part lies outside a plane.
 pub fn mix(of: MixedValues, [first, second]: [&mut [u8]; 2], taken: &[Taken; 2], kept: &mut Vec<u8>) {
     assert_eq!(first.len(), second.len(), "bytes of two samples");
     let row_bytes = of.row_values * of.dtype.bytes();

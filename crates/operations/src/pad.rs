@@ -16,7 +16,7 @@ pub enum PadWith {
 }
 
 impl PadWith {
-    /// Returns the pixel of a row of `size` that pixel `at` of the padded row shows; `None` for one of a colour that fills.
+    /// Returns which pixel of a row of `size` pixels is at `at` in the padded row; `None` for the constant colour.
     pub(super) fn place(self, at: usize, before: u32, size: usize) -> Option<usize> {
         let at = at as isize - before as isize;
         match self {
@@ -29,7 +29,7 @@ impl PadWith {
     }
 }
 
-/// Pads a picture of numbers like [`pad`]; where that fills with a colour, the number is `beyond`.
+/// Pads a picture of numbers like [`pad`]; uses the number `beyond` instead of a constant colour.
 pub(super) fn pad_indices(
     (values, [width, height]): (&[u16], [u32; 2]),
     [left, top, right, bottom]: [u32; 4],

@@ -1,4 +1,4 @@
-//! A pass over values: where they are, or from one place to another that holds nothing yet.
+//! A pass over values that changes them in place, or writes the results to uninitialised memory.
 #![allow(unsafe_code)]
 
 use std::{marker::PhantomData, mem::MaybeUninit, slice};
@@ -6,7 +6,7 @@ use std::{marker::PhantomData, mem::MaybeUninit, slice};
 /// Bytes of a line of the caches. Vectors are written fastest where a line begins.
 const LINE_BYTES: usize = 64;
 
-/// Values that are still to be read, and the place of their results.
+/// The values that are not yet read, and the place of their results.
 #[derive(Debug)]
 pub(super) struct Pass<'v> {
     from: *const u8,
@@ -16,13 +16,13 @@ pub(super) struct Pass<'v> {
 }
 
 impl<'v> Pass<'v> {
-    /// Changes values where they are.
+    /// Creates a pass that changes values in place.
     pub(super) const fn in_place(values: &'v mut [u8]) -> Self {
         let place = values.as_mut_ptr();
         Self { from: place.cast_const(), to: place, count: values.len(), place: PhantomData }
     }
 
-    /// Writes the results of values to as many places.
+    /// Creates a pass that writes the results of `from` to `to`, which has the same length.
     fn across(from: &'v [u8], to: &'v mut [MaybeUninit<u8>]) -> Self {
         debug_assert_eq!(from.len(), to.len(), "values and places for their results");
         Self { from: from.as_ptr(), to: to.as_mut_ptr().cast(), count: from.len(), place: PhantomData }
@@ -56,12 +56,12 @@ impl<'v> Pass<'v> {
         self.count = 0;
     }
 
-    /// Takes the values before the first result at the beginning of a line.
+    /// Takes the values up to the first one whose result lies at the beginning of a cache line.
     pub(super) fn take_to_line(&mut self) -> Self {
         self.take(self.to.align_offset(LINE_BYTES).min(self.count))
     }
 
-    /// Takes the next `count` values, of at least as many.
+    /// Takes the next `count` values, of which there must be enough.
     #[inline(always)]
     fn take(&mut self, count: usize) -> Self {
         let head = Self { count, ..*self };
@@ -80,7 +80,7 @@ pub(super) struct Block<'v, const N: usize> {
 }
 
 impl<const N: usize> Block<'_, N> {
-    /// Returns the values; once results were written, it may return those.
+    /// Returns the values, or in a pass in place the results that were already written.
     #[inline(always)]
     pub(super) const fn values(&self) -> &[u8; N] {
         // SAFETY: the pass has so many values here, which nobody else changes; a result that was written in their place is a
@@ -88,7 +88,7 @@ impl<const N: usize> Block<'_, N> {
         unsafe { &*self.from }
     }
 
-    /// Returns the place of the results; every one has to be written.
+    /// Returns the place of the results, all of which the caller must write.
     #[inline(always)]
     pub(super) const fn results(&mut self) -> &mut [MaybeUninit<u8>; N] {
         // SAFETY: the pass has so many places here, which nobody else uses, and the values are not borrowed.
@@ -103,7 +103,7 @@ impl<const N: usize> Block<'_, N> {
     }
 }
 
-/// Replaces what `out` holds by so many bytes, all of which `write` writes.
+/// Replaces the content of `out` by `bytes` bytes, all of which `write` must write.
 pub(super) fn write_all(out: &mut Vec<u8>, bytes: usize, write: impl FnOnce(&mut [MaybeUninit<u8>])) {
     out.clear();
     out.reserve(bytes);
@@ -112,7 +112,7 @@ pub(super) fn write_all(out: &mut Vec<u8>, bytes: usize, write: impl FnOnce(&mut
     unsafe { out.set_len(bytes) };
 }
 
-/// Replaces what `out` holds by the results of values, all of which `change` takes from the pass and writes.
+/// Replaces the content of `out` by the results of `from`. `change` must take and write all values of the pass.
 pub(super) fn write_across(from: &[u8], out: &mut Vec<u8>, change: impl FnOnce(&mut Pass<'_>)) {
     write_all(out, from.len(), |to| {
         let mut pass = Pass::across(from, to);

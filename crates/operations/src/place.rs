@@ -8,7 +8,7 @@ use super::{RgbPicture, mirror::mirror, pass::write_all};
 
 const BLACK: MaybeUninit<u8> = MaybeUninit::new(0);
 
-/// Writes what the plan makes of the picture to `out`, if it changes no pixel but its place; otherwise returns `false`.
+/// Applies the plan and writes the result to `out`, if the plan only moves whole pixels; otherwise returns `false`.
 pub(super) fn place(picture: &RgbPicture<'_>, plan: &ResamplePlan, out: &mut Vec<u8>) -> bool {
     let (Some(x), Some(y)) = (plan.x, plan.y) else { return false };
     let (Some(left), Some(top)) = (first(x), first(y)) else { return false };

@@ -16,7 +16,7 @@ pub(super) trait ChangeBlock {
     fn change(&self, planes: &mut [[u8; BLOCK]; 3]);
 }
 
-/// Changes all blocks of a picture. The last block is filled up.
+/// Changes all blocks of a picture. The last block is padded.
 #[inline(always)]
 pub(super) fn each_block(pass: &mut Pass<'_>, change: &impl ChangeBlock) {
     each_whole_block(pass, change);
@@ -40,8 +40,8 @@ fn each_whole_block(pass: &mut Pass<'_>, change: &impl ChangeBlock) {
     }
 }
 
-/// How the channels of pixels are taken apart and put together: with the vector instructions of 64 bytes or without. Both give
-/// the same. Arm's instructions that load and store every third byte are what the compiler makes of the loops without.
+/// How the channels of pixels are split and joined: with 64-byte vector instructions or without. Both give the same
+/// result. For Arm, the compiler turns the plain loops into instructions that load and store every third byte.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ways {
     #[cfg(target_arch = "x86_64")]

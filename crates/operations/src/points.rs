@@ -76,7 +76,7 @@ fn table(of: impl Fn(u8) -> u8) -> [u8; 256] {
     std::array::from_fn(|value| of(value as u8))
 }
 
-/// Multiplies the values; parts of a level are cut off.
+/// Multiplies the values, with fractions of a level cut off.
 pub(super) fn brightness(factor: f32) -> [u8; 256] {
     table(|value| (f32::from(value) * factor) as u8)
 }

@@ -8,29 +8,30 @@ use super::{
 /// How a value between pixels is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampling {
-    /// The nearest pixel; of two that are as near, the one whose number is even.
+    /// The nearest pixel; of two equally near ones, the one with the even number.
     Nearest,
-    /// The four pixels around, weighted by their distance; beyond the border lies the colour that fills.
+    /// The four pixels around, weighted by their distance; beyond the border lies `Warp::fill`.
     Bilinear,
 }
 
-/// A change of places. The pixel of the result whose middle is at (x, y) shows what is at
-/// ((a x + b y + c) / w, (d x + e y + f) / w) with w = g x + h y + 1.
+/// A perspective transform. The pixel of the result whose middle is at (x, y) shows the place ((a x + b y + c) / w, (d
+/// x + e y + f) / w) of the picture, with w = g x + h y + 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Warp {
     /// The factors a to h.
     pub factors: [f32; 8],
     /// How a value between pixels is made.
     pub sampling: Sampling,
-    /// The colour of what lies beyond the border; `None` for black, which bilinear sampling then blends with as with pixels.
+    /// The colour beyond the border; `None` for black, with which bilinear sampling blends as with pixels of the
+    /// picture.
     pub fill: Option<[u8; 3]>,
     /// Width and height of the result.
     pub size: [u32; 2],
 }
 
 impl Warp {
-    /// Returns the edges of the upright box round a box that is warped: left, top, right and bottom. `None` if it has no place
-    /// in the result.
+    /// Returns the edges of the smallest upright box round a warped box: left, top, right and bottom. `None` if a
+    /// corner has no place in the result.
     #[must_use]
     pub fn bounds_of(&self, [left, top, right, bottom]: [f64; 4]) -> Option<[f64; 4]> {
         let [a, b, c, d, e, f, g, h] = self.factors.map(f64::from);
@@ -56,7 +57,7 @@ impl Warp {
 /// Pixels whose places are computed at a time.
 const RUN: usize = 64;
 
-/// Writes what the warp makes of the picture to `out`.
+/// Warps the picture and writes the result to `out`.
 pub(super) fn warp(picture: &RgbPicture<'_>, warp: &Warp, out: &mut Vec<u8>) {
     let [width, height] = warp.size.map(|side| side as usize);
     out.clear();
@@ -74,7 +75,8 @@ pub(super) fn warp(picture: &RgbPicture<'_>, warp: &Warp, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes what the warp makes of a picture of numbers to `out`: each pixel takes the number of the nearest one, or `beyond`.
+/// Warps a picture of numbers and writes the result to `out`: each pixel takes the number of the nearest pixel, or
+/// `beyond`.
 pub(super) fn warp_indices((values, size): (&[u16], [u32; 2]), warp: &Warp, out: &mut Vec<u16>, beyond: u16) {
     let [width, height] = warp.size.map(|side| side as usize);
     out.clear();
@@ -91,7 +93,7 @@ pub(super) fn warp_indices((values, size): (&[u16], [u32; 2]), warp: &Warp, out:
     }
 }
 
-/// A picture and what lies around it.
+/// A picture, and the colour beyond its border.
 struct Source<'p> {
     rgb: &'p [u8],
     width: i32,
@@ -110,8 +112,8 @@ impl Source<'_> {
         (y * self.width + x) as usize * 3
     }
 
-    /// Samples between pixels of which some are beyond the border, as torchvision does: what fills is blended with after the
-    /// pixels that are there, by their whole weight.
+    /// Samples between pixels of which some are beyond the border, as torchvision does: blends `fill` with the sum over
+    /// the pixels inside, by their total weight.
     #[inline(never)]
     fn at_border(&self, [x, y]: [i32; 2], [right, below]: [f32; 2]) -> [u8; 3] {
         let (mut sums, mut weight) = ([0.0; 3], 0.0);
@@ -158,7 +160,7 @@ fn find_places([a, b, c, d, e, f, g, h]: &[f32; 8], [x, y]: [f32; 2]) -> [[f32; 
     places
 }
 
-/// Brings a place that is far beyond the border, or none, to where it fits an integer.
+/// Clamps a place so that it fits an integer. Places far beyond the border and NaN stay beyond it.
 #[inline(always)]
 fn bounded(place: f32) -> f32 {
     within(place, -2.0, 65_536.0)
@@ -173,8 +175,7 @@ fn nearest_whole(value: f32) -> i32 {
 }
 
 wide! {
-    /// Finds the numbers of the pixels that are nearest to the places of a run; beyond the border it is the greatest number
-    /// there is.
+    /// Finds the numbers of the pixels nearest to the places of a run; a place beyond the border gets `u32::MAX`.
     fn nearest_pixels(size: [i32; 2], factors: &[f32; 8], first: [f32; 2], pixels: &mut [u32; RUN]) {
         let ([width, height], [columns, rows]) = (size, find_places(factors, first));
         for at in 0..RUN {
@@ -185,8 +186,8 @@ wide! {
     }
 }
 
-/// Takes the nearest pixels. Copying is not in a function with vector instructions, where the compiler would gather the pixels
-/// with them, which takes longer.
+/// Copies the nearest pixels. This function has no vector instructions, because the compiler would use them to gather
+/// the pixels, which takes longer.
 fn nearest(source: &Source<'_>, factors: &[f32; 8], first: [f32; 2], out: &mut [[u8; 3]]) {
     let mut pixels = [0; RUN];
     nearest_pixels([source.width, source.height], factors, first, &mut pixels);
@@ -213,13 +214,13 @@ wide! {
         let (mut rights, mut belows) = ([0.0; RUN], [0.0; RUN]);
         let mut offsets = [0_u32; RUN];
         let mut are_inner = true;
-        // The four bytes of the last of a place's pixels have to be there.
+        // The last of a place's four pixels is read with a fourth byte, which must exist.
         let last = (source.height - 2) * source.width + source.width - 2;
         for at in 0..RUN {
             let (x, y) = (nearest_whole(lefts[at]), nearest_whole(tops[at]));
             rights[at] = columns[at] - lefts[at];
             belows[at] = rows[at] - tops[at];
-            // Of a place outside of a large picture the product may not be a number at all; it is not inner.
+            // The product may overflow for a place outside a large picture, which is not inner.
             let place = y.wrapping_mul(source.width).wrapping_add(x);
             let is_inner = (x >= 0) & (y >= 0) & (x < source.width - 1) & (y < source.height - 1) & (place < last);
             are_inner &= is_inner | (at >= out.len());
@@ -268,7 +269,7 @@ fn find_taps(source: &Source<'_>, offsets: &[u32], taps: &mut [[u32; RUN]; 4]) {
     }
 }
 
-/// Returns the bytes of two pixels as two numbers, the last byte of which is of the next pixel.
+/// Returns two pixels as two numbers, whose highest byte belongs to the next pixel.
 #[inline(always)]
 fn two_pixels(bytes: &[u8; 7]) -> [u32; 2] {
     let four = |bytes: &[u8]| u32::from_le_bytes(*bytes.first_chunk().expect("four bytes"));

@@ -1,6 +1,6 @@
-//! Compiles a function for every processor, for those with AVX2 and for those with AVX-512, and runs what the processor has. The
-//! results are the same, because no instruction that rounds otherwise is used. On 64-bit Arm every processor has NEON, with which
-//! the compiler vectorises the version for every processor.
+//! Compiles a function for every processor, for those with AVX2 and for those with AVX-512, and runs what the processor
+//! has. The results are the same, because no instruction is used that rounds differently. On 64-bit Arm every processor
+//! has NEON, with which the compiler vectorises the version for every processor.
 
 /// Defines a function whose loops the compiler vectorises for the processor that it runs on.
 macro_rules! wide {
@@ -47,15 +47,14 @@ pub(super) fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512vl")
 }
 
-/// Converts a value to a level from 0 to 255; parts of a level are cut off. Unlike `as u8`, it takes the processor few
-/// instructions for many values at a time.
+/// Converts a value to a level from 0 to 255, with fractions cut off. Unlike `as u8`, it compiles to few vector
+/// instructions.
 #[inline(always)]
 pub(super) fn level(value: f32) -> u8 {
     whole_level(within(value, 0.0, 255.0).trunc())
 }
 
-/// Brings a number to where it is not below `low` or above `high`; what is no number becomes `low`. Unlike with `clamp`, many
-/// values are computed at a time.
+/// Clamps a number to `low` and `high`; NaN becomes `low`. Unlike `clamp`, it is computed for many values at a time.
 #[inline(always)]
 pub(super) fn within(value: f32, low: f32, high: f32) -> f32 {
     value.max(low).min(high)

@@ -52,13 +52,13 @@ fn fixed(weights: &[f32]) -> Vec<u16> {
     fixed
 }
 
-/// Returns what is added to a sum before its bits after the point are cut off: half a level, and half of the last bit of each
-/// product, which were cut off in both passes.
+/// Returns the number to add to a sum before its bits after the point are cut off: half a level, and half of the last
+/// bit for each product, because both passes cut off the bits below it.
 fn rounding(weights: &[u16]) -> u16 {
     (1 << (BITS - 1)) + weights.len() as u16
 }
 
-/// Adds up the weighted values of as many rows as the kernel has, of which the middle one is the blurred one.
+/// Adds up the weighted values of the rows under the kernel, for the middle one of them.
 fn down(rows: &[&[u8]], weights: &[u16], sums: &mut [u16]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
@@ -75,7 +75,7 @@ fn down(rows: &[&[u8]], weights: &[u16], sums: &mut [u16]) {
     down_from(0, rows, weights, sums);
 }
 
-/// Writes a row of which `sums` has the values, with those beyond both ends.
+/// Writes a row from its `sums`, which include the values beyond both ends.
 fn across(sums: &[u16], weights: &[u16], out: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {

@@ -1,4 +1,5 @@
-//! Looks values up in tables of 256, many at a time where the processor can. All ways give the same.
+//! Looks values up in tables of 256 entries, many at a time where the processor can. All implementations give the same
+//! result.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "aarch64")]
@@ -8,7 +9,7 @@ mod x86;
 
 use super::pass::Pass;
 
-/// Gives each value what the table has for it.
+/// Replaces each value by its entry in the table.
 pub(super) fn map_all(table: &[u8; 256], pass: &mut Pass<'_>) {
     map_one_by_one([table; 3], &mut pass.take_to_line());
     #[cfg(target_arch = "x86_64")]
@@ -30,7 +31,7 @@ pub(super) fn map_all(table: &[u8; 256], pass: &mut Pass<'_>) {
     map_one_by_one([table; 3], pass);
 }
 
-/// Gives each value what its channel's table has for it.
+/// Replaces each value by its entry in its channel's table.
 pub(super) fn map_each([red, green, blue]: &[[u8; 256]; 3], pass: &mut Pass<'_>) {
     let mut head = pass.take_to_line();
     // The line may begin with any channel.
@@ -58,7 +59,7 @@ pub(super) fn has_vbmi() -> bool {
         && is_x86_feature_detected!("avx512vbmi")
 }
 
-/// Looks up what is left, with the tables in turn.
+/// Looks up the values that are left, with the tables in turn.
 fn map_one_by_one(tables: [&[u8; 256]; 3], pass: &mut Pass<'_>) {
     while let Some(mut pixel) = pass.block::<3>() {
         let [first, second, third] = *pixel.values();

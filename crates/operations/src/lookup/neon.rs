@@ -44,7 +44,7 @@ fn load(table: &[u8; 256]) -> [uint8x16x4_t; 4] {
     std::array::from_fn(|part| unsafe { vld1q_u8_x4(parts[part].as_ptr()) })
 }
 
-/// Looks 16 values up. In each part of the table, those of other parts find 0.
+/// Looks up 16 values. Each part of the table gives 0 for values of other parts.
 #[inline]
 #[target_feature(enable = "neon")]
 fn look_up(parts: &[uint8x16x4_t; 4], values: uint8x16_t) -> uint8x16_t {

@@ -9,8 +9,8 @@ const PERIOD: usize = 3 * 64;
 
 #[target_feature(enable = "avx2")]
 pub(super) fn map_all_avx2(table: &[u8; 256], pass: &mut Pass<'_>) {
-    // A shuffle looks 16 values up, and gives 0 for those that are negative. So 16 is taken from all values before each next
-    // part of the table, and a part has the differences to the one before.
+    // A shuffle looks up 16 values, and gives 0 for negative ones. So 16 is subtracted from all values before the next
+    // part of the table, and each part has the differences from the part before.
     let parts: [__m256i; 16] = std::array::from_fn(|part| {
         let before = |at: usize| if part % 8 == 0 { 0 } else { table[part * 16 + at - 16] };
         let part: [u8; 16] = std::array::from_fn(|at| table[part * 16 + at] ^ before(at));

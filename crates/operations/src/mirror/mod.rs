@@ -1,4 +1,4 @@
-//! Mirrors rows, with shuffles where the processor has them. All ways give the same.
+//! Mirrors rows, with shuffles where the processor has them. All implementations give the same result.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "aarch64")]
@@ -8,7 +8,7 @@ mod x86;
 
 use std::mem::MaybeUninit;
 
-/// Writes the pixels of a row from the last to the first: all bytes of `to`, which has as many.
+/// Writes the pixels of a row from the last to the first. Fills `to`, which has the same length.
 pub(super) fn mirror(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     assert_eq!(from.len(), to.len(), "bytes of a row");
     #[cfg(target_arch = "x86_64")]
