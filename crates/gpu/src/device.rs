@@ -95,7 +95,8 @@ impl Device {
         }
     }
 
-    /// Fails when `cuda` was opened without a number, and other ranks of this world have opened the same device so.
+    /// Returns an error when the device was opened as `cuda`, without a number, and other ranks of this world have
+    /// opened the same device in this way.
     pub(crate) fn check_world(&self, ranks: u32) -> Result<(), DeviceError> {
         self.chosen.as_ref().map_or(Ok(()), |chosen| chosen.check_world(ranks))
     }

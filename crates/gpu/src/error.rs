@@ -1,4 +1,4 @@
-//! The errors of devices, in words that name what to install, change or free.
+//! The errors of devices. Their texts and hints name what to install, change or free.
 
 use spdl_client::{ClientError, ColumnError};
 

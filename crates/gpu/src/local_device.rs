@@ -27,7 +27,7 @@ const LAUNCHERS: [LauncherVariables; 6] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LocalDevice {
     pub(crate) ordinal: u32,
-    /// `None` where the driver shows one device at most, which serves any number of ranks.
+    /// `None` if the driver shows at most one device, which serves any number of ranks.
     reason: Option<ChoiceReason>,
 }
 
@@ -37,7 +37,7 @@ struct ChoiceReason {
     devices: u32,
     /// The variable with the local rank; `None` if no launcher set one.
     variable: Option<&'static str>,
-    /// The number of processes that the choice is right for, if it is known.
+    /// The number of processes for which the choice is right, if it is known.
     world: Option<u32>,
 }
 
@@ -87,7 +87,8 @@ impl LocalDevice {
         Ok(Self { ordinal: 0, reason: Some(ChoiceReason { devices, variable: None, world: Some(1) }) })
     }
 
-    /// Fails when the loader is one of more ranks than the environment had: several of them have chosen this device.
+    /// Returns an error when there are more ranks than the environment showed: then several of them have chosen this
+    /// device.
     pub(crate) fn check_world(&self, ranks: u32) -> Result<(), DeviceError> {
         let Some(ChoiceReason { devices, variable, world: Some(world) }) = &self.reason else { return Ok(()) };
         if ranks <= *world {

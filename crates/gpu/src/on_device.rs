@@ -16,8 +16,8 @@ pub trait LoaderExt<S: Source<Batch = Batch, Error = ClientError>> {
     /// Allocates the device's buffers, which takes some milliseconds. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// Returns [`DeviceError`] when an option does not fit the job, the device fails, or it was opened as `cuda` and other
-    /// ranks have opened the same one so.
+    /// Returns [`DeviceError`] when an option does not fit the job, when the device fails, or when it was opened as
+    /// `cuda` and other ranks have opened the same device in this way.
     fn on_device(self, device: &Device, options: DeviceOptions) -> Result<Loader<OnDevice<S>>, DeviceError>;
 }
 

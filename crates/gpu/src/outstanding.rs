@@ -46,7 +46,7 @@ impl OutstandingBatches {
         }
     }
 
-    /// Returns the lowered limit with its reason, and `None` where the limit was not lowered.
+    /// Returns the lowered limit with its reason, or `None` if the limit was not lowered.
     pub(crate) fn shortage(&self) -> Option<String> {
         let limit = self.limit.load(Ordering::Relaxed);
         let is_short = self.is_short.load(Ordering::Relaxed);

@@ -1,8 +1,9 @@
 //! The thread that waits for the device, one for each loader.
 //!
-//! It frees the slot of each copy when the copy is done, and wakes the loader's task. All else that has to wait for
-//! the device happens there too, so that neither the task nor a trainer's thread does: the release of memory, and the
-//! wait for streams on which a release could not be recorded. It ends when the loader and all its batches are dropped.
+//! It frees the slot of each copy when the copy is done, and wakes the loader's task. It does everything else that
+//! waits for the device, too: it releases memory, and waits for streams on which a release could not be recorded. So
+//! neither the task nor a trainer's thread waits for the device. It ends when the loader and all its batches are
+//! dropped.
 
 use std::{
     io,
@@ -25,8 +26,8 @@ use super::{
 };
 use crate::DeviceError;
 
-/// How often the thread looks whether captures have ended in which batches were dropped. The driver has no call that
-/// waits for that.
+/// How often the thread checks whether captures during which batches were dropped have ended. The driver has no call
+/// that waits for that.
 const CAPTURE_POLL: Duration = Duration::from_millis(5);
 
 /// Work for the thread, which does it in order.
@@ -140,7 +141,7 @@ impl CompletionThread {
         let reports = self.reports.clone();
         let waits = thread::Builder::new().name("spdl-release".into());
         if let Err(problem) = waits.spawn(move || wait_for_uses(returned, &error, &reports)) {
-            // The buffer was dropped with the closure, which waits for the device.
+            // The buffer was dropped with the closure; dropping it waits for the device.
             tracing::warn!("a device buffer is not used any more: the system starts no thread: {problem}");
         }
     }
@@ -165,7 +166,7 @@ fn wait_for_uses(mut returned: ReturnedBuffer, error: &DeviceError, reports: &Un
     }
 }
 
-/// Gives the buffer to the task, or frees it where the loader is gone.
+/// Gives the buffer to the task, or frees it if the loader is gone.
 fn give_back(returned: ReturnedBuffer, reports: &UnboundedSender<Completion>) {
     let _ = reports.send(Completion::Released(returned.into_buffer()));
 }

@@ -48,8 +48,8 @@ pub(crate) struct CopyStream {
     capacity: usize,
     /// The least and the most bytes that a batch of the job takes.
     rooms: RangeInclusive<usize>,
-    /// The flips of buffers that are gone. To free page-locked memory waits for the whole device, so they stay until the
-    /// loader is closed.
+    /// The flips of buffers that are gone. Freeing page-locked memory waits for the whole device, so they stay until
+    /// the loader is closed.
     spare_flips: Mutex<Vec<HostMemory>>,
     /// Whether the log has a warning that memory for the flips could not be page-locked.
     has_warned: AtomicBool,
@@ -99,8 +99,8 @@ impl Buffer {
         self.flips.as_ref().is_none_or(HostMemory::is_locked)
     }
 
-    /// Returns whether the next copy into it may be queued, when all copies up to `done` are over. The device puts it
-    /// behind the last one; only flips, which the host writes, have to be read by then.
+    /// Returns whether the next copy into it may be queued, when all copies up to `done` are over. The device runs
+    /// copies in order; only flips, which the host overwrites, must have been read before.
     pub(crate) const fn is_settled(&self, done: u64) -> bool {
         self.flips.is_none() || self.copy <= done
     }
@@ -121,9 +121,9 @@ impl Buffer {
     }
 }
 
-/// Lets the memory be freed after the work that still uses it: the kernels, and what the trainer queued on its streams.
-/// Waits for that work only where the memory is not freed on a stream. A buffer is dropped when it is replaced, or by the
-/// thread for completions when its loader is gone.
+/// Frees the memory after the work that still uses it: the kernels, and the work that the trainer queued on its
+/// streams. Waits for that work only if the memory is not freed on a stream. A buffer is dropped when it is replaced,
+/// or by the thread for completions when its loader is gone.
 impl Drop for Buffer {
     fn drop(&mut self) {
         for event in std::iter::once(&*self.ready).chain(&self.released) {
@@ -168,8 +168,8 @@ impl CopyStream {
         (0..count).map(|_| self.buffer(self.memory(room)?, room, None)).collect()
     }
 
-    /// Replaces a settled buffer that has too little room by a larger buffer. That has a quarter more room than needed, so
-    /// that few replacements happen. The old buffer is freed first only where there is no memory for both.
+    /// Replaces a settled buffer that has too little room by a larger one, with a quarter more room than needed, so
+    /// that few replacements happen. The old buffer is freed first only if there is no memory for both.
     pub(crate) fn enlarge(&self, mut buffer: Buffer, bytes: usize) -> Result<Buffer, DeviceError> {
         let ample = (bytes + bytes / 4).clamp(bytes, bytes.max(*self.rooms.end()));
         let flips = buffer.flips.take();
@@ -180,7 +180,7 @@ impl CopyStream {
             }
         }
         drop(buffer);
-        // A pool has no use for the old memory before the stream has passed its release.
+        // A pool can reuse the old memory only after the stream has passed its release.
         self.copies.synchronise()?;
         match self.memory(bytes) {
             Ok(memory) => self.buffer(memory, bytes, flips),
@@ -214,8 +214,8 @@ impl CopyStream {
         })
     }
 
-    /// Allocates memory for the flips of a batch. A system may refuse page-locked memory, with confidential computing or
-    /// when memory is short. If the device itself has failed, the next call reports that.
+    /// Allocates memory for the flips of a batch. A system may refuse page-locked memory: with confidential computing,
+    /// or when memory is short. If the device itself has failed, the next call reports that.
     fn flips(&self, bytes: usize) -> HostMemory {
         LockedMemory::new(&self.context, bytes).map_or_else(
             |error| {
@@ -250,7 +250,7 @@ impl CopyStream {
         let made = match queued {
             Ok(made) => made,
             Err(error) => {
-                // What is queued by now still reads the slot and writes to the buffer.
+                // The copies queued before the error still read the slot and write to the buffer.
                 back.completions.send(Job::Copy(number, pending));
                 back.completions.send(Job::Free(buffer));
                 return Err(error);
@@ -287,7 +287,7 @@ impl CopyStream {
         kernels.wait(copied)?;
         let made = self.launch(kernels, pending.batch(), buffer);
         if made.is_err() {
-            // No event is recorded after the kernels that began, and the buffer is freed now.
+            // No event is recorded after the kernels that have begun, and the buffer is about to be freed.
             let _ = kernels.synchronise();
         }
         made

@@ -35,7 +35,7 @@ impl CopiedBatch {
 pub(super) struct BufferReturn {
     /// To the loader's task, which fills it again.
     pub(super) to_task: UnboundedSender<Buffer>,
-    /// To the thread, where something has to be waited for, and where the loader is gone.
+    /// To the thread, if something has to be waited for, or if the loader is gone.
     pub(super) completions: Completions,
 }
 
@@ -120,7 +120,8 @@ impl BatchStorage for Held {
     }
 }
 
-/// Runs on the trainer's thread, which may hold a lock that the whole program needs: waits for no device.
+/// Runs on the trainer's thread, which may hold a lock that the whole program needs, so it does not wait for the
+/// device.
 impl Drop for Held {
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
@@ -154,7 +155,7 @@ pub(super) enum Unrecorded {
 }
 
 impl ReturnedBuffer {
-    /// Records the releases. Blocks no thread. Those that fail stay.
+    /// Records the releases, without blocking the thread. Streams on which that fails stay in the list.
     pub(super) fn record_releases(&mut self) -> Result<(), Unrecorded> {
         self.each_use(|context, each| context.record(each.release_stream(), &each.released))
     }

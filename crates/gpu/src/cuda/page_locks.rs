@@ -1,10 +1,11 @@
-//! Page-locks slots one by one, each when its first batch comes, on the NUMA node of the device where that is possible.
+//! Page-locks slots one by one, each when its first batch comes, if possible in the memory of the NUMA node of the
+//! device.
 //!
-//! Of a slot as much is locked as its largest batch takes: the rest of what a layout with ragged columns has room for is
-//! address space, which would become memory. To lock a whole slab is one call, which takes seconds for 16 GiB: it touches
-//! all pages, and holds the memory map of the process meanwhile. A slot takes some milliseconds, and slots that the stream
-//! never needs are never locked. To unlock pages waits for all work of the device, so a slot whose batches become larger keeps
-//! its locks, and its further pages get one of their own.
+//! Locks only the bytes of a slot that its largest batch takes. The rest, room for larger ragged columns, is mere
+//! address space, which locking would turn into memory. Locking a whole slab would be one call, but takes seconds for
+//! 16 GiB: it touches all pages, and holds the memory map of the process meanwhile. Locking a slot takes some
+//! milliseconds, and slots that the stream never needs are never locked. Unlocking pages waits for all work of the
+//! device, so a slot whose batches become larger keeps its locks, and its further pages get a lock of their own.
 
 use std::{ops::Range, sync::Arc};
 
@@ -34,11 +35,11 @@ struct SlabLocks {
 #[derive(Clone, Default)]
 struct SlotLock {
     pages: LockedPages,
-    /// Whether no further pages are locked, since that was refused.
+    /// Whether the system has refused a lock, so that no further pages of the slot are locked.
     is_refused: bool,
 }
 
-/// The first pages of a slot, locked piece by piece. They stay locked as long as a clone of this is there.
+/// The first pages of a slot, locked piece by piece. They stay locked as long as a clone of this exists.
 #[derive(Clone, Default)]
 pub(super) struct LockedPages(Arc<[Arc<PageLock>]>);
 
@@ -67,12 +68,12 @@ impl PageLocks {
         Self { context, max_bytes, current: None }
     }
 
-    /// Returns all locks, and keeps none.
+    /// Moves all locks out.
     pub(super) fn take(&mut self) -> Self {
         Self { context: self.context.clone(), max_bytes: self.max_bytes, current: self.current.take() }
     }
 
-    /// Lets the pages of a new slab be on the node of the device.
+    /// Asks the system to place the pages of a new slab on the node of the device.
     fn place(&self, slab: &Slab) {
         let Some(node) = self.context.node() else { return };
         if let Err(error) = node.prefer_for(slab) {
@@ -90,7 +91,8 @@ impl PageLocks {
         if self.current.as_ref().is_none_or(|current| current.slab.as_ptr() != slab.as_ptr()) {
             self.place(&slab);
             let previous = self.current.replace(SlabLocks::new(slab));
-            // Pending copies keep the locks of their slots. The next batches need not wait, as unlocking does, for the device.
+            // Pending copies keep the locks of their slots. Unlocking waits for the device, and the next batches must
+            // not wait for that.
             drop(tokio::task::spawn_blocking(move || drop(previous)));
         }
         let Some(current) = self.current.as_mut() else { return LockedPages::default() };

@@ -70,14 +70,15 @@ impl PendingCopy {
             _ => after_captures(|| self.stream.synchronise()),
         };
         if !is_exiting() && matches!(ended, Ok(()) | Err(DeviceError::Lost { .. })) {
-            // The slot first: after a fail-over nothing else holds its locks, and to unlock pages waits for the device.
+            // Free the slot first: after a fail-over nothing else holds its locks, and unlocking pages waits for the
+            // device.
             drop((self.batch.take(), mem::take(&mut self.pages)));
         }
         recorded.unwrap_or(Ok(())).and(ended)
     }
 }
 
-/// Repeats a wait while it fails because of a capture, which ends.
+/// Repeats a wait as long as it fails because of a capture.
 fn after_captures(mut wait: impl FnMut() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
     loop {
         match wait() {

@@ -334,7 +334,7 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
         Ok(())
     }
 
-    /// Returns a free buffer with room for a batch of this many bytes, or `None` if the batch has to wait for one. Where
+    /// Returns a free buffer with room for a batch of this many bytes, or `None` if the batch has to wait for one. If
     /// the device's memory is too short for a larger buffer, the loader goes on with fewer, as long as one is left.
     async fn free_buffer(&mut self, bytes: usize) -> Result<Option<Buffer>, DeviceError> {
         loop {
@@ -354,16 +354,15 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
         }
     }
 
-    /// Returns the index of a free buffer that the host may write to: of one with room for this many bytes, if there is
-    /// one.
+    /// Returns the index of a free buffer that the host may write to, preferably of one with room for this many bytes.
     fn settled(&self, bytes: usize) -> Option<usize> {
         let settled = || self.free.iter().enumerate().filter(|(_, buffer)| buffer.is_settled(self.copies_done));
         let found = settled().find(|(_, buffer)| buffer.room() >= bytes).or_else(|| settled().next());
         found.map(|(at, _)| at)
     }
 
-    /// Starts a copy: on another thread if the driver has to read the bytes before its call returns, since the runtime
-    /// may have no thread but this one.
+    /// Starts a copy. If the driver has to read the bytes before its call returns, starts it on another thread, because
+    /// this may be the only thread of the runtime.
     async fn put(&mut self, batch: Batch, pages: LockedPages, buffer: Buffer) -> Result<CopiedBatch, DeviceError> {
         let number = self.copies;
         if pages.bytes() >= batch.bytes().len() && buffer.is_page_locked() {
@@ -374,7 +373,7 @@ impl<S: Source<Batch = Batch, Error = ClientError>> PrefetchTask<S> {
     }
 }
 
-/// Leaves all that waits for the device to the thread: it may be the trainer's queue that is waited for.
+/// Leaves everything that waits for the device to the thread, because it may have to wait for the trainer's queue.
 impl<S> Drop for PrefetchTask<S> {
     fn drop(&mut self) {
         let completions = &self.back.completions;
@@ -389,13 +388,13 @@ impl<S> Drop for PrefetchTask<S> {
         for buffer in self.free.drain(..).chain(returned).chain(released) {
             completions.send(Job::Free(buffer));
         }
-        // To unlock memory takes time, too. After the copies, which come before it.
+        // Unlocking memory takes time, too. The thread drops this after the copies that it got before.
         let unused = (self.copy_stream.clone(), self.page_locks.take());
         completions.send(Job::Drop(Box::new(unused)));
     }
 }
 
-/// Runs calls that block on a thread for that, and waits for the result.
+/// Runs blocking calls on a thread for such calls, and waits for the result.
 pub(super) async fn on_other_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     let ended = tokio::task::spawn_blocking(body).await;
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))

@@ -1,8 +1,8 @@
 //! Keeps the threads of this process out of the driver while the process exits.
 //!
-//! The driver frees its state in handlers of `exit`. A thread that is in a call then can crash, and so can a call that
-//! begins later: the drop of a batch that a static of another library owned. So a handler of our own lets no call begin
-//! any more and waits for those that run. Handlers run in the reverse order of their registration, and this one is
+//! The driver frees its state in handlers of `exit`. A thread that is in a call then can crash. So can a call that
+//! begins later, such as the drop of a batch that a static of another library owns. So a handler of our own refuses new
+//! calls and waits for those that run. Handlers run in the reverse order of their registration, and this one is
 //! registered after the driver's.
 
 use std::{
@@ -16,8 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the exit of the process waits for calls that run. They take milliseconds, but for a copy that waits for a
-/// trainer's long kernel, and for a thread that gets no core on a busy machine.
+/// How long the exit of the process waits for calls that run. Calls take milliseconds, except for a copy that waits for
+/// a trainer's long kernel, and on a busy machine where the thread gets no core.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the exit of the process looks at the calls.
 const EXIT_POLL: Duration = Duration::from_millis(1);

@@ -1,7 +1,7 @@
 //! The driver's functions: one table, looked up when the first device is opened.
 //!
-//! cudarc gives the types of the handles and nothing else. Results are plain numbers, because a newer driver has codes
-//! that no list of ours has.
+//! Only the types of the handles come from cudarc. Results are plain numbers, because a newer driver has codes that are
+//! in no list of ours.
 #![allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's names and signatures")]
 
 use std::{
@@ -28,8 +28,8 @@ pub(super) mod code {
     pub(in super::super) const CAPTURE_IMPLICIT: ResultCode = 906;
 }
 
-/// The driver's file names. `libcuda.so` alone may be the stub of a toolkit, to link against on a machine without a
-/// driver: its calls return 34.
+/// The driver's file names. If there is only `libcuda.so`, it may be the stub of a toolkit, for linking on a machine
+/// without a driver: its calls return 34.
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
 /// Why the functions cannot be called.

@@ -15,14 +15,14 @@ use super::{
 };
 use crate::DeviceError;
 
-/// Memory of the device. Where the device has memory pools, it is allocated and freed as work on a stream: a call that
-/// frees memory at once waits for all work of the device, and so for ever where a kernel waits for another process that
-/// waits for this one.
+/// Memory of the device. If the device has memory pools, it is allocated and freed as work on a stream. A call that
+/// frees memory at once waits for all work of the device: for ever, if a kernel waits for another process, and that one
+/// for this process.
 pub(crate) struct DeviceMemory {
     stream: Arc<Stream>,
     pub(super) address: sys::CUdeviceptr,
     pub(super) bytes: usize,
-    /// Whether it is freed on the stream.
+    /// Whether the memory is freed on the stream.
     is_pooled: bool,
 }
 
@@ -59,7 +59,7 @@ impl DeviceMemory {
         Ok(Self { stream: stream.clone(), address, bytes, is_pooled })
     }
 
-    /// Returns the stream that it is freed on. If it is not, dropping it waits for all work of the device.
+    /// Returns the stream on which the memory is freed. If there is none, dropping it waits for all work of the device.
     pub(crate) fn freed_on(&self) -> Option<&Stream> {
         self.is_pooled.then_some(&*self.stream)
     }
@@ -107,7 +107,7 @@ impl Drop for DeviceMemory {
 pub(crate) enum HostMemory {
     /// The device reads it directly.
     Locked(LockedMemory),
-    /// The driver copies it first, and a copy blocks its thread until then.
+    /// The driver copies it to its own buffer first, and the call blocks its thread until then.
     Pageable(Box<[u8]>),
 }
 
@@ -182,8 +182,9 @@ impl Drop for LockedMemory {
     }
 }
 
-/// Pages of a slot that are locked, so that the device can read them directly. A copy may read the pages of one lock, or pages
-/// that have none: the driver refuses a copy of both, and of two locks. Dropping it waits for all work of the device.
+/// Pages of a slot that are locked, so that the device can read them directly. A copy may read the pages of one lock,
+/// or unlocked pages: the driver refuses a copy that reads both, or pages of two locks. Dropping the lock waits for all
+/// work of the device.
 pub(crate) struct PageLock {
     context: Arc<Context>,
     slab: Slab,
@@ -192,7 +193,7 @@ pub(crate) struct PageLock {
 }
 
 impl PageLock {
-    /// Locks whole pages of a published slot, which stay from then on. No other lock of them may exist.
+    /// Locks whole pages of a published slot; they stay in place from then on. No other lock of them may exist.
     pub(crate) fn new(context: &Arc<Context>, slab: Slab, slot: u32, range: Range<usize>) -> Result<Self, DeviceError> {
         /// The driver's flag that makes the lock valid for all contexts of this process.
         const PORTABLE: u32 = 1;

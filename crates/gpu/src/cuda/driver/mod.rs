@@ -71,7 +71,7 @@ const fn is_lost(result: ResultCode) -> bool {
     )
 }
 
-/// Begins calls of the driver, unless the process exits.
+/// Begins a call of the driver; returns an error if the process exits.
 fn begin(placement: BatchPlacement) -> Result<DriverCall, DeviceError> {
     DriverCall::begin().ok_or_else(|| DeviceError::Lost {
         device: placement.to_string(),
@@ -116,10 +116,10 @@ struct Entered<'a> {
     _call: DriverCall,
 }
 
-/// The mode of a thread whose calls neither fail nor disturb a capture, because another thread captures a graph: the
-/// trainer, on streams of its own. In the mode that a thread begins with, a query of an event or an allocation would
-/// return `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, and the capture would be invalid. None of our calls is on a stream
-/// that captures.
+/// The capture mode in which calls of this thread neither fail nor disturb a capture while another thread captures a
+/// graph: the trainer, on streams of its own. In the mode that a thread begins with, a query of an event or an
+/// allocation would return `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, and the capture would be invalid. None of our calls
+/// is on a stream that captures.
 const RELAXED: u32 = 2;
 
 impl Context {
@@ -156,7 +156,7 @@ impl Context {
         BatchPlacement::Cuda { ordinal: self.ordinal }
     }
 
-    /// Returns the NUMA node that the device is next to, where the machine has several.
+    /// Returns the NUMA node that the device is next to, if the machine has several.
     pub(crate) const fn node(&self) -> Option<NumaNode> {
         self.node
     }

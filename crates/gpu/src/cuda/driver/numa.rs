@@ -8,7 +8,7 @@ use std::{fmt, fs, io, path::Path};
 use libc::c_ulong;
 use spdl_wire::slab::Slab;
 
-/// Where the system shows its devices and nodes.
+/// The folder in which the system shows its devices and nodes.
 const SYSFS: &str = "/sys";
 /// The most nodes that Linux can be built for.
 const MAX_NODES: usize = 1024;
@@ -20,7 +20,8 @@ const WORD_BITS: usize = c_ulong::BITS as usize;
 pub(crate) struct NumaNode(usize);
 
 impl NumaNode {
-    /// Returns the node of a PCI device, as `0000:3b:00.0`. `None` where the machine has one node, or does not tell.
+    /// Returns the node of a PCI device, given as `0000:3b:00.0`. `None` if the machine has one node, or does not
+    /// report it.
     pub(super) fn of_pci_device(address: &str) -> Option<Self> {
         Self::read(Path::new(SYSFS), address)
     }
@@ -29,17 +30,19 @@ impl NumaNode {
         let text = |path: &Path| fs::read_to_string(sysfs.join(path)).ok().map(|text| text.trim().to_owned());
         let nodes = text(Path::new("devices/system/node/online"))?;
         let has_several = nodes.contains(['-', ',']);
-        // A machine whose firmware does not tell has -1.
+        // The value is -1 if the firmware does not report the node.
         let node = text(&Path::new("bus/pci/devices").join(address).join("numa_node"))?.parse().ok()?;
         (has_several && node < MAX_NODES).then_some(Self(node))
     }
 
-    /// Lets the pages of a slab that nothing has written yet be of this node, whichever process writes them.
+    /// Asks the system to place those pages of a slab on this node that are not written yet, whichever process writes
+    /// them.
     pub(crate) fn prefer_for(self, slab: &Slab) -> io::Result<()> {
         self.prefer(slab.as_ptr(), slab.bytes(), 0)
     }
 
-    /// Moves the pages of a slot to this node, unless another process has mapped them too. Those that are locked stay where they are.
+    /// Moves the pages of a slot to this node, unless another process has mapped them too. Locked pages stay where they
+    /// are.
     pub(crate) fn attract(self, slab: &Slab, slot: u32) -> io::Result<()> {
         /// The system's flag to move pages that this process alone has mapped.
         const MOVE: c_ulong = 1 << 1;
@@ -51,7 +54,7 @@ impl NumaNode {
         const PREFERRED: c_ulong = 1;
         let mut nodes = [0; MAX_NODES / WORD_BITS];
         nodes[self.0 / WORD_BITS] = (1 as c_ulong) << (self.0 % WORD_BITS);
-        // The system takes one bit less than it is told.
+        // The call reads one bit less than this argument.
         let bits = MAX_NODES + 1;
         // SAFETY: the range is mapped, and the call changes where its bytes lie, not what they are. The set of nodes has
         // as many bits as the call reads.

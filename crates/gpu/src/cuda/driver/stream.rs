@@ -219,7 +219,7 @@ impl Kernel {
     }
 }
 
-/// Returns the compiler's words, to be added to an error. They end at the first zero.
+/// Returns the compiler's log, to be added to an error. It ends at the first zero.
 fn compiler_log(log: &[u8]) -> String {
     let words = log.split(|byte| *byte == 0).next().unwrap_or_default();
     let words = String::from_utf8_lossy(words);

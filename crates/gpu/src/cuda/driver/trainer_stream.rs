@@ -18,7 +18,7 @@ impl Context {
     /// Checks that the trainer's `stream` can use batches of this context.
     ///
     /// The driver lets a stream wait for an event of any context, but an event can be recorded only on a stream of its
-    /// own: without that, nothing would show when the stream has finished with a batch.
+    /// own context. Without a recorded event, the loader would not know when the stream has finished with a batch.
     pub(crate) fn check_stream(&self, stream: StreamHandle) -> Result<(), DeviceError> {
         let _current = self.enter()?;
         let mut owner = ptr::null_mut();
@@ -46,7 +46,7 @@ impl Context {
         let mut status = NOT_CAPTURING;
         // SAFETY: as in `check_stream`.
         let result = unsafe { library::cuStreamIsCapturing(raw(stream), &raw mut status) };
-        // The device's default stream waits for all blocking streams, and one of them captures.
+        // This is the device's default stream, which waits for all blocking streams, and one of those captures.
         if result == code::CAPTURE_IMPLICIT {
             return Ok(true);
         }
@@ -70,7 +70,8 @@ impl Context {
         self.check("cuEventRecord", result)
     }
 
-    /// Blocks this thread until all work on the trainer's `stream` is done, or where that fails all work of the context.
+    /// Blocks this thread until all work on the trainer's `stream` is done. If that fails, until all work of the
+    /// context is done.
     pub(crate) fn synchronise(&self, stream: StreamHandle) -> Result<(), DeviceError> {
         let _current = self.enter()?;
         // SAFETY: as in `check_stream`.
