@@ -146,7 +146,8 @@ impl LocalBuilder {
         self
     }
 
-    /// Sets whether a job that is no evaluation has no end, if no number of epochs is set. Default: it ends after the job's.
+    /// Sets whether a training, a job that is not an evaluation, runs without end if no number of epochs is set.
+    /// Default: it ends after the job's epochs.
     #[must_use]
     pub const fn endless(mut self, is_endless: bool) -> Self {
         self.is_endless = is_endless;

@@ -5,8 +5,8 @@
 #[cfg(target_env = "gnu")]
 const LARGE_BUFFER_BYTES: libc::c_int = 1 << 20;
 
-/// Makes the allocator give large buffers back as soon as they are freed. Otherwise each thread that ever held one keeps its
-/// memory, which adds up to more than all that is in use.
+/// Makes the allocator give large buffers back as soon as they are freed. Otherwise each thread that ever held one
+/// keeps its memory, which adds up to more than the memory in use.
 pub(crate) fn return_large_buffers() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `mallopt` takes two numbers and no pointers, and may be called at any time. If it fails, nothing changes.

@@ -1,4 +1,4 @@
-//! Options that say how the classes of a dataset are numbered.
+//! Options for the numbering of the classes of a dataset.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use spdl_shard::{dataset::ClassOrder, store::DatasetStore};
 
 use super::CtlError;
 
-/// What `--classes` says in place of names.
+/// The value of `--classes` for classes whose names are numbers.
 const NUMERIC: &str = "numeric";
 
 /// How classes are numbered; by name when not given.
@@ -25,7 +25,7 @@ pub(crate) struct ClassArgs {
 }
 
 impl ClassArgs {
-    /// Returns the order, for which a file or a dataset may have to be read.
+    /// Returns the order of the classes. May read a file or a dataset.
     pub(crate) async fn order(&self) -> Result<ClassOrder, CtlError> {
         Ok(match (&self.classes, &self.classes_file, &self.classes_from) {
             (Some(names), ..) if names[..] == [NUMERIC] => ClassOrder::Numeric,

@@ -1,4 +1,4 @@
-//! What an order costs: the blocks that nodes hold at once, and what they download.
+//! The costs of an order: the blocks that nodes hold at once, and the bytes that they download.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 use spdl_order::{ItemKind, Plan, Step};
 use spdl_shard::manifest::Manifest;
 
-/// The most samples that costs are computed from.
+/// The largest number of samples from which costs are computed.
 const MOST_SAMPLES: u64 = 20_000_000;
 
 /// The ranks whose costs are computed, and how they share nodes.

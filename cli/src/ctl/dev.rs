@@ -1,8 +1,8 @@
 //! `spdl-ctl dev`: a cluster on this machine that goes on in the background, for work on a training.
 //!
-//! `up` starts this program once more as `serve`, which is the parent of the servers and ends with them. A lock on a file in the
-//! cluster's folder is held by all of these processes, so that it is free when the last of them has ended, however that was. A
-//! cluster whose lock file is gone ends by itself, because no command would find it.
+//! `up` starts this program once more as `serve`, which is the parent of the servers and ends with them. All of these
+//! processes hold a lock on a file in the cluster's folder, so that the lock is free once the last of them has ended,
+//! even if it was killed. A cluster whose lock file is gone ends by itself, because no command would find it.
 
 mod lock;
 
@@ -37,14 +37,15 @@ use super::{
     servers::{LocalCluster, ServerLogs, last_lines},
 };
 
-/// What `up` prints, in a file for the other commands.
+/// The file with what `up` prints, for the other commands.
 const READY: &str = "ready.json";
 /// What `serve` writes to standard error.
 const LOG: &str = "dev.log";
-/// How long `down` waits for the end, which takes a worker's and the coordinator's time to stop.
+/// How long `down` waits for the end of the cluster: the workers stop, and then the coordinator.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Lines of the log that are shown: more than those of a server's, which may be among them.
+/// Number of lines of the log that are shown: more than of a server's log, because they may include the lines shown of
+/// that.
 const SHOWN_LINES: usize = 20;
 
 /// Arguments of `dev`.
@@ -159,7 +160,7 @@ impl DevFolder {
 }
 
 impl DevServers {
-    /// Returns the arguments with which `serve` gets these.
+    /// Returns these settings as arguments for `serve`.
     fn arguments(&self) -> Vec<std::ffi::OsString> {
         let mut arguments = vec!["--workers".into(), self.workers.to_string().into()];
         for (flag, value) in [("--cores", &self.cores), ("--memory", &self.memory)] {
@@ -182,7 +183,7 @@ fn up(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
     if remove_left(folder, Logs::Remove)? {
         warn(&format!("removed what a killed cluster had left in `{}`", folder.display()));
     }
-    // The lock goes on with the processes that are started.
+    // The processes that are started inherit the lock.
     fcntl_setfd(&lock, FdFlags::empty()).map_err(|error| CtlError::Runtime(error.into()))?;
     let log = folder.join(LOG);
     let errors = File::create(&log).map_err(|source| CtlError::WriteFile { path: log.clone(), source })?;
@@ -190,7 +191,7 @@ fn up(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
     command.args(["dev", "serve", "--dir"]).arg(folder).args(servers.arguments());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
     let mut child = command.spawn().map_err(CtlError::Runtime)?;
-    // It ends when this pipe is closed, unless it has read a line before: an `up` that is interrupted leaves nothing.
+    // `serve` ends when this pipe is closed before it has read a line, so that an interrupted `up` leaves nothing.
     let mut accept: ChildStdin = child.stdin.take().expect("standard input is a pipe");
     let mut line = String::new();
     let output = child.stdout.take().expect("standard output is a pipe");
@@ -227,8 +228,8 @@ async fn serve(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
         ended = run_servers(folder, servers, &mut cluster) => ended,
         () = lock.gone() => Err(CtlError::DevFolderGone { folder: folder.to_owned() }),
     };
-    // What is in the folder then may be another cluster's, whose files the servers would remove as theirs if they ended in
-    // an orderly way: they are killed, as they are dropped.
+    // Without the lock file, the folder may belong to another cluster, whose files the servers would remove if they
+    // ended in an orderly way. So the drop kills them.
     if !lock.is_there() {
         return ended;
     }
@@ -247,7 +248,7 @@ async fn serve(folder: &Path, servers: &DevServers) -> Result<(), CtlError> {
 
 /// Starts the servers, and waits for a signal or the end of one of them.
 async fn run_servers(folder: &Path, servers: &DevServers, cluster: &mut Option<LocalCluster>) -> Result<(), CtlError> {
-    // A terminal that is closed ends its sessions' processes.
+    // In a session of its own, this process outlives the terminal.
     let _ = setsid();
     let mut interrupt = Interrupt::listen()?;
     let mut input = input();
@@ -277,7 +278,7 @@ async fn accepted(input: &mut mpsc::Receiver<()>, cluster: &mut LocalCluster) ->
     Err(CtlError::DevEnded { name, cause })
 }
 
-/// Reads standard input on a thread of its own. Each byte is a message, and its end is that of the channel.
+/// Reads standard input on a thread of its own. Each byte is a message, and the channel ends with the input.
 fn input() -> mpsc::Receiver<()> {
     let (sender, receiver) = mpsc::channel(1);
     thread::spawn(move || {
@@ -361,7 +362,7 @@ fn down(folder: &Path) -> Result<(), CtlError> {
             }
             LockState::Held => {}
         }
-        // A cluster that is starting has an `up`, too, and ends with it.
+        // While a cluster starts, its `up` holds the lock too, and the cluster ends with it.
         for holder in holders(folder)? {
             let number = holder.pid.as_raw_nonzero().get();
             if !asked.contains(&number) {
@@ -373,7 +374,7 @@ fn down(folder: &Path) -> Result<(), CtlError> {
     };
     let was_killed = remove_left(folder, Logs::Remove)?;
     let _ = fs::remove_file(lock::path(folder));
-    // Where it has other files, it stays.
+    // A folder with other files stays.
     let _ = fs::remove_dir(folder);
     drop(lock);
     let folder = folder.display();
@@ -441,7 +442,7 @@ enum Logs {
     Remove,
 }
 
-/// Removes what clusters leave in their folder, besides the lock. Returns whether a cluster was killed there.
+/// Removes the files that clusters leave in their folder, except the lock. Returns whether a cluster was killed there.
 fn remove_left(folder: &Path, logs: Logs) -> Result<bool, CtlError> {
     let was_killed = folder.join(READY).exists() || folder.join("certs").exists();
     let fail = |path: &Path, source| CtlError::WriteFile { path: path.to_owned(), source };
@@ -464,7 +465,7 @@ fn remove_left(folder: &Path, logs: Logs) -> Result<bool, CtlError> {
     Ok(was_killed)
 }
 
-/// Reads what `up` printed for the cluster that is up in a folder.
+/// Reads what `up` printed for the cluster that runs in a folder.
 fn read_ready(folder: &Path) -> Result<DevReady, CtlError> {
     let path = folder.join(READY);
     match fs::read(&path) {

@@ -159,7 +159,7 @@ pub fn main() -> ExitCode {
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     }
     match &cli.command {
-        // Nothing else may write on the screen that it draws on.
+        // `top` draws on the screen, so nothing else may write there.
         CtlCommand::Top(_) => spdl_process::log_to_stderr("off"),
         // Has a log of its own.
         CtlCommand::Worker(_) => {}
@@ -236,7 +236,7 @@ impl CtlCommand {
     }
 }
 
-/// Returns what is logged on standard error unless `SPDL_LOG` says otherwise: warnings, more with `-v`.
+/// Returns the log level on standard error unless `SPDL_LOG` sets another: warnings, more with `-v`.
 fn log_level(verbose: u8) -> &'static str {
     ["warn", "info", "debug"][usize::from(verbose.min(2))]
 }

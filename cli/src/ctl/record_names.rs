@@ -10,7 +10,7 @@ use spdl_shard::{
     store::{DatasetStore, StoreError},
 };
 
-/// Maximum bytes of the indexes that are kept: samples that follow one another are of few shards.
+/// Maximum bytes of the indexes that are kept: consecutive samples come from few shards.
 const MAX_KEPT_BYTES: u64 = 256 << 20;
 
 /// The name of a sample's record, as columns have it in `__shard__` and `__key__`.

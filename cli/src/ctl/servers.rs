@@ -1,5 +1,5 @@
-//! A coordinator and workers on this machine, for the demo and `dev`: each is this very program under another name, and ends
-//! with this process.
+//! A coordinator and workers on this machine, for the demo and `dev`. Each runs this program with another subcommand,
+//! and ends with this process.
 
 use std::{
     fs::File,
@@ -22,12 +22,12 @@ use tokio::{
 use super::{CtlError, cert, coordinator::Connection};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// For the workers together, and for the coordinator.
+/// The time that the workers together get to stop, and then the coordinator.
 const STOP_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// Lines of a server's log that are shown.
 const SHOWN_LINES: usize = 12;
-/// Upper limit of what is read of a log for them.
+/// Maximum bytes of a log that are read to find these lines.
 const LOG_END_BYTES: u64 = 64 << 10;
 
 /// The line that a server prints once it serves.

@@ -305,7 +305,7 @@ fn worker_rows(worker: &WorkerStatus, details: bool, table: &mut Table<5>) {
     StatusRow::new("  tuned".to_owned(), "").push(table, tuned.join(", "));
 }
 
-/// Shows a value with its unit, briefly: all of them have to fit into a line.
+/// Formats a value with its unit, briefly, because all values have to fit into a line.
 fn tuned_value(TunedValue { value, current, is_pinned }: &TunedValue) -> String {
     let shown = match value {
         Tunable::Requests => report::count((*current).into(), "request", "requests"),
@@ -323,7 +323,7 @@ pub(crate) fn recent(worker: &WorkerStatus) -> &[StageRate] {
     shown.map_or(&[], |window| &window.stages)
 }
 
-/// Shows how many units a stage has, the shares of their time, and below that the rest.
+/// Adds the rows of a stage: its number of units and the shares of their time, and below that the rest.
 fn stage_rows(stage: &StageStats, rate: Option<&StageRate>, table: &mut Table<5>) {
     let units = report::count(stage.units, "unit", "units");
     let shares = rate.map_or_else(String::new, shares);

@@ -15,7 +15,7 @@ use spdl_order::Receipt;
 
 use super::{CtlError, output::outln, plan::StepLine, report};
 
-/// How long the coordinator may take to report what limits the rank, when the command ends.
+/// How long the coordinator may take at the end of the command to report what limits the rank.
 const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The last line of `pull --json` and `replay --json`.

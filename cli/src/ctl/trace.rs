@@ -20,9 +20,9 @@ use spdl_control::{
 use self::chrome::Written;
 use super::{CtlError, Outcome, coordinator::Connection, output::outln, report, status};
 
-/// How long processes may take to send what they have recorded: they do so once they have had a reply to a heartbeat.
+/// How long processes may take to send their recordings: they send them after the reply to a heartbeat.
 const GRACE: Duration = Duration::from_secs(10);
-/// Time between two questions for a part that has not come yet.
+/// Time between two requests for a part that has not come yet.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Arguments of `trace`.
@@ -44,10 +44,10 @@ pub(crate) struct TraceArgs {
     json: bool,
 }
 
-/// A trace as far as it was gathered.
+/// The parts of a trace that were gathered.
 struct Gathered {
     parts: Vec<TracePart>,
-    /// The processes from which not everything came.
+    /// The processes whose recordings are incomplete.
     missing: Vec<TraceSource>,
 }
 
@@ -61,14 +61,14 @@ struct Summary<'a> {
     written: &'a Written,
     /// By how much the clock of a process may differ from the coordinator's, at worst.
     clock_accuracy_us: u64,
-    /// Number of intervals that were recorded and had no room.
+    /// Number of intervals that were lost for lack of room.
     lost: u64,
     missing: Vec<String>,
 }
 
 /// Runs `trace`.
 pub(crate) fn run(args: &TraceArgs) -> Outcome {
-    // Created first: nobody wants to learn after the recording that the file cannot be written.
+    // Created first, so that a file that cannot be written is an error before the recording.
     let write_error = |source| CtlError::WriteFile { path: args.out.clone(), source };
     let file = File::create(&args.out).map_err(write_error)?;
     let (job, status, gathered) = super::runtime()?.block_on(async {
@@ -114,7 +114,7 @@ fn only_job(status: &Status) -> Result<String, CtlError> {
     }
 }
 
-/// Lets the coordinator record, and reads all parts as they come.
+/// Starts a recording at the coordinator, and reads all parts as they come.
 async fn gather(connection: &Connection, job: &str, seconds: u64) -> Result<Gathered, CtlError> {
     let start = ToCoordinator::StartTrace { job: job.to_owned(), duration_ms: 1_000 * seconds };
     let TraceProgress { trace, remaining_ms, .. } = ask(connection, &start).await?;

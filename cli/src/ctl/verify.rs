@@ -60,7 +60,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     Ok(if found.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Opens the originals at a path or URL: a dataset if there is a manifest or it is a URL, else files.
+/// Opens the originals at a path or URL: a dataset for a URL or a folder with a manifest, else files.
 fn originals(source: &str) -> Result<Against, CtlError> {
     let path = Path::new(source);
     let mut manifests = MetadataPlace::ALL.iter().map(|place| path.join(place.path(MANIFEST_NAME)));

@@ -25,9 +25,9 @@ use super::{
 };
 use crate::local::LocalError;
 
-/// How often it is checked whether the folder takes more.
+/// How often the command checks whether the folder still has room.
 const TICK: Duration = Duration::from_millis(20);
-/// How often is looked whether blocks are written.
+/// How often the command checks whether blocks are written.
 const WRITE_TICK: Duration = Duration::from_millis(2);
 
 /// Arguments of `warm`.
@@ -61,17 +61,18 @@ pub(crate) struct WarmArgs {
     json: bool,
 }
 
-/// What was done.
+/// The result of the command.
 #[derive(Debug, Serialize)]
 struct Warmed {
     job: String,
     cache_dir: PathBuf,
-    /// Samples that this node reads in an epoch, and how many of the first of them were there for sure when the folder was full.
+    /// Samples that this node reads in an epoch, and how many of them, counted from the first, are certainly in the
+    /// folder.
     samples: u64,
     warmed_samples: u64,
     /// Bytes that came from the store.
     store_bytes: u64,
-    /// Bytes in the folder, and the most that it may have.
+    /// Bytes in the folder, and its limit.
     cache_bytes: u64,
     cache_limit_bytes: u64,
     /// Whether the folder has no room for more.
@@ -92,7 +93,7 @@ pub(crate) fn run(args: &WarmArgs) -> Outcome {
 
 async fn warm(args: &WarmArgs) -> Result<Warmed, CtlError> {
     let open = job_file::open(&args.job.job).await?;
-    // The ranks of a node together have the part that one rank has where each node has one.
+    // The ranks of a node together read the share of a rank in a world of one rank for each node.
     let nodes = nodes(args)?;
     let tuning = TuningSettings { requests: args.requests, ..TuningSettings::default() };
     let flag = |problem| CtlError::Flag { flag: "--requests", problem };
@@ -123,7 +124,7 @@ async fn warm(args: &WarmArgs) -> Result<Warmed, CtlError> {
     let take = async {
         loop {
             let event = tokio::time::timeout(TICK, feed.next()).await.ok().transpose().map_err(feed_error)?;
-            // A batch is counted when all that was fetched for it is written; what comes later is fetched meanwhile.
+            // A batch is counted when all blocks fetched for it are written. The next blocks are fetched meanwhile.
             let has_room = loop {
                 match resources.disk_cache().expect("it was there") {
                     DiskCacheState { is_failing: true, .. } => {

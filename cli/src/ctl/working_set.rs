@@ -1,4 +1,4 @@
-//! The part of a dataset that a job's order has in use at once, beside what the workers' caches hold.
+//! Compares the part of a dataset that a job's order uses at once with the room in the workers' caches.
 
 use spdl_control::coordinator::Status;
 use spdl_job::Job;
@@ -14,7 +14,7 @@ pub(crate) fn warning(job: &Job, manifest: &Manifest, status: &Status) -> Option
     let caches: Vec<u64> = status.workers.iter().map(|worker| worker.cache.limit_bytes).collect();
     let hold: u64 = caches.iter().sum();
     let (again, room) = match manifest.format().is_columnar() {
-        // A cache on disk has blocks as they are stored.
+        // A cache on disk keeps blocks as they are stored, so they would still be decoded again.
         true => ("fetched and decoded", "`--memory`"),
         false => ("fetched", "`--memory` or `--cache-bytes`"),
     };

@@ -61,13 +61,13 @@ impl Observer {
         &self.clock
     }
 
-    /// Forgets what was measured of the stream before.
+    /// Forgets the measurements of the previous stream.
     pub(super) fn restart(&self, view: FeedView) {
         *self.observed.lock() = Observed::new(view, Position::START);
         self.note_totals();
     }
 
-    /// Notes what the trainer has taken.
+    /// Records the progress of the trainer.
     pub(super) fn note(&self, progress: &Progress) {
         let is_due = {
             let mut observed = self.observed.lock();
@@ -89,7 +89,7 @@ impl Observer {
         observed.worker.note(now_ms, &WorkerTotals { slow_object, ..self.worker_totals(&stages) });
     }
 
-    /// Returns what was measured lately; `None` right after the start.
+    /// Returns the measurements of the last seconds; `None` right after the start.
     pub(super) fn measured(&self) -> Option<Measured> {
         let (now_ms, stages) = (self.elapsed_ms(), self.resources.stages(Instant::now()));
         let slow_object = self.resources.slow_object();

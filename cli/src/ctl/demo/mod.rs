@@ -1,7 +1,7 @@
 //! `spdl-ctl demo`: the whole system on one machine, as real processes on loopback.
 //!
-//! Two of the four ranks say they are on the first worker's node and get their batches through shared memory; the
-//! other two are on a node without a worker and get theirs over QUIC. On the way one worker is killed.
+//! Two of the four ranks report the first worker's node as theirs and get their batches through shared memory. The
+//! other two report a node without a worker and get theirs over QUIC. Meanwhile one worker is killed.
 
 mod ranks;
 
@@ -62,7 +62,7 @@ struct DemoReport {
     first_batch_s: f64,
     receipt: Receipt,
     plan_receipt: Receipt,
-    /// `null` where all was over before a worker could be killed.
+    /// `null` if the ranks had ended before a worker could be killed.
     failover: Option<Failover>,
     ranks: Vec<PullReport>,
 }
@@ -82,7 +82,7 @@ async fn demo(args: &DemoArgs, mut interrupt: Interrupt) -> Outcome {
         shown = show(args, folder.path(), &mut cluster) => shown,
         () = interrupt.asked() => Err(CtlError::Interrupted),
     };
-    // Before their folder goes, however the demo ended.
+    // Stop the servers before their folder is removed, however the demo ended.
     if let Some(cluster) = cluster {
         cluster.stop().await;
     }

@@ -21,7 +21,7 @@ use crate::ctl::{
     tally::PullReport,
 };
 
-/// Nodes the ranks say they are on: the first worker's for two of them, one without a worker for the others.
+/// The nodes that the ranks report as theirs: the first worker's for two of them, one without a worker for the others.
 const NODES: [&str; WORLD as usize] = ["demo-node-a", "demo-node-a", "demo-node-c", "demo-node-c"];
 const LABELS: [&str; WORLD as usize] = ["rank 0", "rank 1", "rank 2", "rank 3"];
 
@@ -63,16 +63,16 @@ pub(super) async fn run(
 pub(super) struct Failover {
     /// The worker that was killed.
     pub(super) worker: &'static str,
-    /// Samples that all ranks together had pulled by then.
+    /// Samples that all ranks together had pulled when the worker was killed.
     pub(super) at_samples: u64,
-    /// The ranks that it served.
+    /// The ranks that the worker served.
     pub(super) ranks: Vec<usize>,
-    /// Until the last of them had pulled a batch from another worker.
+    /// Seconds until the last of these ranks had pulled a batch from another worker.
     pub(super) seconds: f64,
 }
 
-/// Kills `worker` with SIGKILL once all ranks together have pulled `at_samples`, and waits until each rank that it served
-/// pulls from another one. `None` if the ranks ended before.
+/// Kills `worker` with SIGKILL once all ranks together have pulled `at_samples`, and waits until each rank that it
+/// served pulls from another worker. Returns `None` if the ranks ended before.
 pub(super) async fn kill(
     cluster: &LocalCluster,
     worker: &'static str,

@@ -18,9 +18,9 @@ use rustix::{
 
 use super::super::CtlError;
 
-/// The file whose lock a cluster's processes hold. A folder without it is none of a cluster.
+/// The file whose lock a cluster's processes hold. A folder without this file belongs to no cluster.
 const LOCK: &str = "lock";
-/// How often a cluster looks whether its folder is still there.
+/// How often a cluster checks that its lock file is still there.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns the path of a folder's lock file.
@@ -28,7 +28,7 @@ pub(super) fn path(folder: &Path) -> PathBuf {
     folder.join(LOCK)
 }
 
-/// Whose the lock of a folder is.
+/// The holder of a folder's lock.
 pub(super) enum LockState {
     /// This process has taken it.
     Taken(File),
@@ -38,7 +38,8 @@ pub(super) enum LockState {
     Absent,
 }
 
-/// Takes the lock of a folder, which gets a lock file if it has none; `None` if another process has it.
+/// Takes the lock of a folder, and creates the lock file if there is none. Returns `None` if another process has the
+/// lock.
 pub(super) fn take(folder: &Path) -> Result<Option<File>, CtlError> {
     match lock(folder, OpenOptions::new().write(true).create(true).truncate(false).mode(0o600))? {
         LockState::Taken(lock) => Ok(Some(lock)),
@@ -65,7 +66,7 @@ fn lock(folder: &Path, options: &OpenOptions) -> Result<LockState, CtlError> {
             Err(error) => return Err(fail(error)),
         };
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            // A `down` may have removed the file after it was opened; its lock would keep nobody away.
+            // A `down` may have removed the file after it was opened; the lock of a removed file excludes nobody.
             Ok(()) if FileId::of(&lock.metadata().map_err(fail)?).is_at(&path).map_err(fail)? => {
                 return Ok(LockState::Taken(lock));
             }
@@ -146,8 +147,8 @@ impl Holder {
     }
 }
 
-/// Returns the processes of the cluster that has a folder's lock, as far as this process can see them. Those that are
-/// started by others of them are not among them, because these end them.
+/// Returns the processes of the cluster that has a folder's lock, as far as this process can see them. Leaves out
+/// processes that another of them has started, because that one ends them.
 pub(super) fn holders(folder: &Path) -> Result<Vec<Holder>, CtlError> {
     let path = path(folder);
     let lock = match fs::metadata(&path) {
@@ -167,18 +168,18 @@ pub(super) fn holders(folder: &Path) -> Result<Vec<Holder>, CtlError> {
     Ok(all.into_iter().filter(|holder| !holder.parent.is_some_and(|parent| pids.contains(&parent))).collect())
 }
 
-/// Returns whether a process has locked this file for a cluster: a command that takes the lock for a moment closes it when
-/// it starts another program, and a cluster's processes do not.
+/// Returns whether a process has locked this file for a cluster. A cluster's processes let the programs that they start
+/// inherit the lock; a command that takes the lock for a moment does not.
 fn holds(pid: Pid, lock: FileId) -> bool {
     let folder = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
     let open = fs::read_dir(folder.join("fdinfo")).into_iter().flatten().flatten();
     open.filter(|entry| fs::read_to_string(entry.path()).is_ok_and(|info| is_cluster_lock(&info))).any(|entry| {
-        // Only of locked files, because those on a file system that hangs would be waited for.
+        // Looks only at locked files, because a look at a file on a hanging file system would block.
         fs::metadata(folder.join("fd").join(entry.file_name())).is_ok_and(|found| FileId::of(&found) == lock)
     })
 }
 
-/// Returns whether what the kernel says of an open file is that of a lock that goes on with the processes that are started.
+/// Returns whether the kernel's information on an open file shows a lock that started processes inherit.
 fn is_cluster_lock(info: &str) -> bool {
     let flags = info.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
     let closes = flags.is_none_or(|flags| flags & OFlags::CLOEXEC.bits() != 0);

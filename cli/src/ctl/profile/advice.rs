@@ -1,4 +1,4 @@
-//! What a rate takes: cores, memory, cache and the window of the order, from what was measured.
+//! Computes the resources that a rate takes from the measurements: cores, memory, cache and the window of the order.
 
 use serde::Serialize;
 use spdl_insight::CORES_KEPT;
@@ -22,7 +22,7 @@ pub(super) struct Facts {
     pub(super) slab_bytes: u64,
     pub(super) dataset_bytes: u64,
     pub(super) samples: u64,
-    /// What the store gave.
+    /// Bytes per second that the store gave.
     pub(super) store_bytes_per_s: f64,
     /// The window of the job's order.
     pub(super) window: u64,
@@ -35,9 +35,9 @@ pub(super) struct Advice {
     pub(super) is_given: bool,
     /// Cores of a worker, with a tenth in reserve.
     pub(super) cores: f64,
-    /// Number of nodes like this one whose workers have these cores.
+    /// Number of nodes like this one that together have these cores.
     pub(super) machines: u64,
-    /// The rate that the default budget of a worker on this machine allows.
+    /// The cores in the default budget of a worker on this machine, and the rate that they allow.
     pub(super) default_cores: f64,
     pub(super) default_samples_per_s: f64,
     /// Memory of a worker for its slots and the blocks in use.
@@ -45,16 +45,16 @@ pub(super) struct Advice {
     /// The memory that was measured with.
     pub(super) measured_memory_bytes: u64,
     pub(super) slab_bytes: u64,
-    /// The most bytes of blocks that the order uses at once, and all that a node reads in an epoch.
+    /// The most bytes of blocks that the order uses at once, and all bytes that a node reads in an epoch.
     pub(super) in_use_bytes: u64,
     pub(super) epoch_bytes: u64,
-    /// Memory of a worker that keeps all of them.
+    /// Memory of a worker that keeps all bytes of an epoch.
     pub(super) cache_memory_bytes: u64,
-    /// Bytes per second that the rate takes from the store while nothing is cached, and what the store gave.
+    /// Bytes per second that the rate takes from the store while nothing is cached, and those that the store gave.
     pub(super) store_needed_bytes_per_s: f64,
     pub(super) store_bytes_per_s: f64,
-    /// The window of the job's order; the largest one whose blocks in use fit the memory that was measured with, if the
-    /// job's do not.
+    /// The window of the job's order. If its blocks in use do not fit the memory that was measured with, also the
+    /// largest smaller window whose blocks do.
     pub(super) window: u64,
     pub(super) smaller_window: Option<u64>,
 }
@@ -93,7 +93,7 @@ impl Advice {
     }
 }
 
-/// Rounds a number of cores up to tenths, and what is a tenth but for the rounding of floating point to that tenth.
+/// Rounds a number of cores up to tenths, but ignores an excess as small as a rounding error of floating point.
 fn rounded_up(cores: f64) -> f64 {
     ((cores * 10.0 - 1e-9).ceil() / 10.0).max(0.1)
 }

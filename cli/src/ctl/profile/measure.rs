@@ -31,18 +31,18 @@ use crate::{ctl::CtlError, local::LocalError};
 const FIRST_BATCH_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most intervals of a stage that are recorded for a timeline.
 const MAX_INTERVALS: usize = 20_000;
-/// A stream of fewer batches is measured as a whole: most of it is made before its first batch is taken.
+/// A stream of fewer batches is measured from its start, because most of it is made before its first batch is taken.
 const MIN_BATCHES: u64 = 8;
 /// How often a measurement looks at the time.
 const TICK: Duration = Duration::from_millis(10);
 /// Epochs of a measurement that never reads from the store.
 const MANY_EPOCHS: u64 = 1_000_000;
-/// Samples that are decoded over and over, and the memory that their batch may take, in bytes.
+/// Number of samples that are decoded over and over, and the memory that their batch may take, in bytes.
 const HELD_SAMPLES: u32 = 256;
 const MAX_HELD_BYTES: u64 = 256 << 20;
-/// The part of the memory that a cache is filled to at most, so that nothing is evicted.
+/// The fraction of the memory up to which a cache is filled, so that nothing is evicted.
 const FILLED: f64 = 0.4;
-/// What can limit decoding alone.
+/// The limits that can apply to decoding alone.
 const OF_DECODING: [Limit; 3] = [Limit::Cpu, Limit::Function, Limit::BadSamples];
 /// The worker's name in sentences.
 const NAME: &str = "this machine";
@@ -84,13 +84,13 @@ impl Part {
     }
 }
 
-/// What was counted in a measurement.
+/// The figures of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Measurement {
     pub(super) part: Part,
     /// The part's name, or that of the column or the operations.
     pub(super) name: String,
-    /// The only column that was decoded, if it was one.
+    /// The column that was decoded, if only one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) column: Option<String>,
     pub(super) cores: f64,
@@ -116,7 +116,7 @@ pub(super) struct Measurement {
     pub(super) timeline: Option<Timeline>,
 }
 
-/// What the units of each stage did between two times.
+/// The activity of the units of each stage between two times.
 #[derive(Clone, Debug)]
 pub(super) struct Timeline {
     pub(super) begin: Instant,
@@ -130,14 +130,15 @@ impl Measurement {
         self.store_bytes as f64 / self.store_seconds
     }
 
-    /// Returns the part of the time at work of the decoding threads for which they had a core; `None` where they wait for
+    /// Returns the fraction of their busy time in which the decoding threads had a core; `None` if they wait for
     /// functions.
     pub(super) fn core_share(&self) -> Option<f64> {
         let decode = self.stages.iter().find(|rate| rate.stage == Stage::Decode && rate.busy > 0.0)?;
         self.call_s_per_sample().is_none().then_some(decode.cpu / decode.busy)
     }
 
-    /// Returns the seconds of a decoding thread for a sample, if the job calls functions: the thread waits for them.
+    /// Returns the seconds that a decoding thread takes for a sample, if the job calls functions: the thread waits for
+    /// them.
     pub(super) fn call_s_per_sample(&self) -> Option<f64> {
         let rate = |stage| self.stages.iter().find(|rate| rate.stage == stage && rate.items_per_s > 0.0);
         rate(Stage::Transform)?;
@@ -252,12 +253,14 @@ impl Profiler {
         Session { id: SessionId(0), job, world, global_batch, start: Position::START }
     }
 
-    /// Returns the epochs in which no block comes from a cache. Only in a continuous stream can a step need another.
+    /// Returns the number of epochs to run so that no block comes from a cache: one, except in a continuous stream,
+    /// where a step may need the next epoch.
     fn cold_epochs(&self) -> u64 {
         if self.job.epoch_end == EpochEnd::Continuous { self.job.epochs } else { 1 }
     }
 
-    /// Fetches blocks into memory: all of an epoch if they fit. Otherwise returns of how many batches they were fetched.
+    /// Fetches blocks into memory: all of an epoch if they fit. Otherwise returns the number of batches whose blocks
+    /// were fetched.
     async fn fill_cache(&self, resources: &Arc<Resources>, job: Job) -> Result<Option<u64>, CtlError> {
         let is_full = |taken: &Taken| {
             taken.since.elapsed() > 2 * self.seconds
@@ -267,9 +270,9 @@ impl Profiler {
         Ok((!taken.is_over).then_some(taken.batches))
     }
 
-    /// Runs a feed and takes its batches as soon as they are there. Returns the totals from the first batch on until the
-    /// time is up or the stream ends, or those of the whole stream if it has few batches. Begins again after `extent`
-    /// batches.
+    /// Runs a feed and takes its batches as soon as they are ready. Returns the totals from the first batch on until
+    /// the time is up or the stream ends, or of the whole stream if it has few batches. Restarts the stream after
+    /// `extent` batches.
     async fn run(
         &self,
         resources: &Arc<Resources>,
@@ -302,7 +305,7 @@ impl Profiler {
         }
     }
 
-    /// Begins to record what threads do, if that is wanted, and returns since when.
+    /// Starts a recording of what threads do, if the profiler records, and returns its start.
     fn record(&self, resources: &Resources) -> Option<Instant> {
         self.records.then(|| {
             resources.record(MAX_INTERVALS);
@@ -310,7 +313,7 @@ impl Profiler {
         })
     }
 
-    /// Takes the batches of a feed until `ends`, which is asked from the first batch on.
+    /// Takes the batches of a feed until `ends` returns true. It is called from the first batch on.
     async fn take(
         &self,
         resources: &Arc<Resources>,
@@ -347,7 +350,7 @@ impl Profiler {
     }
 }
 
-/// What was taken of a feed.
+/// The batches that were taken of a feed.
 struct Taken {
     since: Instant,
     batches: u64,
@@ -361,7 +364,7 @@ fn feed_error(error: FeedError) -> CtlError {
 
 /// The totals before and after a measurement.
 struct Readings {
-    /// Those from which the bytes of the store are counted, if not from `before` on.
+    /// The totals from which the bytes of the store are counted, if not from `before` on.
     opened: Option<Reading>,
     before: Reading,
     after: Reading,
@@ -370,7 +373,7 @@ struct Readings {
 }
 
 impl Readings {
-    /// Puts together what was counted, and what limited the samples that a trainer would have taken at once.
+    /// Computes the measurement, and the diagnosis of a trainer that takes samples at once.
     fn found(&self, part: Part, name: String, resources: &Resources) -> (Measurement, Diagnosis) {
         let Self { before, after, .. } = self;
         let opened = self.opened.as_ref().unwrap_or(before);
@@ -412,8 +415,8 @@ impl Readings {
         history.note(0, &before.stages);
         let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
         let window = history.window(WINDOWS_MS[0], elapsed_ms, &after.stages);
-        // Left out are what the caches hold, as a profile asks for the store behind them, and how samples differ, which is
-        // not known of a part alone.
+        // Leaves out the hits of caches, because a profile is about the store behind them, and the differences between
+        // samples, which are unknown for a part alone.
         let worker = WorkerWindow {
             name: NAME.to_owned(),
             cores,

@@ -1,5 +1,5 @@
-//! `spdl-ctl profile`: runs the pipeline of a job on this machine, whole and part by part, and says what it takes for a
-//! rate.
+//! `spdl-ctl profile`: runs the pipeline of a job on this machine, whole and part by part, and recommends the resources
+//! for a rate.
 
 mod advice;
 mod measure;
@@ -94,7 +94,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What a profile found.
+/// The results of a profile.
 #[derive(Debug, Serialize)]
 struct Profile {
     job: String,

@@ -1,5 +1,5 @@
-//! The profile as a page of its own: no script, nothing loaded, light and dark. Names and errors are other people's text,
-//! and all of it is escaped.
+//! The profile as a self-contained HTML page: no script, nothing loaded, light and dark. Names and errors come from
+//! other people, so all text is escaped.
 
 mod timeline;
 

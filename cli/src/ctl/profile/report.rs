@@ -1,4 +1,4 @@
-//! The profile as text: a table of the measurements, and what the rate takes.
+//! The profile as text: a table of the measurements, and the resources that the rate takes.
 
 use super::{
     Profile,
@@ -42,19 +42,19 @@ fn lines(profile: &Profile) -> Vec<String> {
     lines
 }
 
-/// Says what limits the whole pipeline.
+/// Describes what limits the whole pipeline.
 pub(super) fn verdict(profile: &Profile) -> String {
     format!("the whole pipeline, for a trainer that takes every batch at once: {}", profile.verdict)
 }
 
-/// Says what all cores give.
+/// Describes the speed-up with all cores.
 pub(super) fn speed_up(profile: &Profile) -> String {
     let Profile { cores: all, speed_up, measurements, .. } = profile;
     let serial = measurements.iter().find(|found| found.part == Part::Serial).map_or(1.0, |found| found.cores);
     format!("{} give {speed_up:.2} times the samples of {}", cores(*all), cores(serial))
 }
 
-/// The part of their time at work for which decoding threads have a core on a machine that does nothing else.
+/// The fraction of their busy time in which decoding threads have a core on a machine that does nothing else.
 const QUIET: f64 = 0.85;
 
 /// Warns that other processes used the machine, so that the rates are lower than they could be.
@@ -117,7 +117,7 @@ fn milliseconds(ms: f64) -> String {
     }
 }
 
-/// Says which rate the advice is for.
+/// Names the rate that the advice is for.
 pub(super) fn heading(advice: &Advice) -> String {
     let why = if advice.is_given {
         ""
@@ -131,7 +131,7 @@ fn rate(samples_per_s: f64) -> String {
     grouped(samples_per_s.round() as u64)
 }
 
-/// Returns what the rate takes: each flag or subject with its reasons.
+/// Returns the recommendations: each flag or subject with its reasons.
 pub(super) fn advice(advice: &Advice) -> Vec<(String, String)> {
     let default = format!(
         "the default budget of {:.1} cores allows {} samples/s here",
@@ -154,7 +154,7 @@ pub(super) fn advice(advice: &Advice) -> Vec<(String, String)> {
     ]
 }
 
-/// Says whether the store or a cache gives the rate.
+/// Describes whether the store or a cache gives the rate.
 fn cache(advice: &Advice) -> String {
     let per_s = |bytes_per_s: f64| format!("{}/s", bytes(bytes_per_s as u64));
     let (needed, given) = (per_s(advice.store_needed_bytes_per_s), per_s(advice.store_bytes_per_s));

@@ -12,7 +12,8 @@ pub(super) struct Variant {
     pub(super) columns: Vec<Column>,
 }
 
-/// Returns the columns of a job; after each column, what it is without its function and with each of its operations.
+/// Returns the columns of a job; each column is followed by its variants without its function and with each of its
+/// operations.
 pub(super) fn of(job: &Job) -> Vec<Variant> {
     let of = |column: &Column| match column.returned() {
         None => of_column(column),
@@ -22,7 +23,7 @@ pub(super) fn of(job: &Job) -> Vec<Variant> {
     job.columns.iter().flat_map(of).collect()
 }
 
-/// Returns the columns that a call returns, which are made together.
+/// Returns the columns that a call makes, as one variant.
 fn of_call(call: &FunctionCall, columns: &[Column]) -> Variant {
     let is_returned = |column: &&Column| column.returned().is_some_and(|returned| returned.call == *call);
     let columns: Vec<Column> = columns.iter().filter(is_returned).cloned().collect();

@@ -34,7 +34,7 @@ struct EntryLine {
     id: u64,
     epoch: u64,
     offset: u64,
-    /// Not of an entry without a sample.
+    /// Absent for an entry without a sample.
     #[serde(flatten)]
     record: Option<RecordName>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -29,8 +29,8 @@ pub(super) struct Span {
 /// A line of a frame.
 pub(super) type Line = Vec<Span>;
 
-/// Makes a span. What the terminal would take for a command, or for another direction of writing, becomes `?`: names and
-/// keys are other people's.
+/// Makes a span. Characters that a terminal would take for a command or a change of the writing direction become `?`,
+/// because names and keys come from other people.
 pub(super) fn span(ink: Ink, text: impl AsRef<str>) -> Span {
     let text = text.as_ref().chars().map(|letter| if is_command(letter) { '?' } else { letter }).collect();
     Span { text, ink }
@@ -62,7 +62,7 @@ pub(super) struct Glyphs {
 }
 
 impl Glyphs {
-    /// Returns those that a terminal with this locale shows.
+    /// Returns the glyphs that a terminal with this locale can show.
     pub(super) fn of_locale(locale: &str) -> Self {
         let locale = locale.to_ascii_lowercase();
         if locale.contains("utf-8") || locale.contains("utf8") {
@@ -89,8 +89,8 @@ impl Glyphs {
     }
 }
 
-/// Divides `width` cells in the ratio of `parts`: each gets what it is due, rounded down, and the largest remainders one
-/// more.
+/// Divides `width` cells in the ratio of `parts`: each part gets its share rounded down, and those with the largest
+/// remainders one more.
 fn cells<const N: usize>(parts: [f64; N], width: usize) -> [usize; N] {
     let sum: f64 = parts.iter().sum();
     if sum <= 0.0 {

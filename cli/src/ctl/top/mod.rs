@@ -27,11 +27,11 @@ use keys::Key;
 use terminal::Terminal;
 use view::{Report, View};
 
-/// How long the coordinator has for an answer.
+/// How long the coordinator may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the view looks whether the time since the last answer has changed.
+/// How often the view updates the time since the last answer.
 const TICK: Duration = Duration::from_millis(500);
-/// The width of a frame that goes to no terminal, in characters.
+/// The width of a frame without a terminal, in characters.
 const PLAIN_WIDTH: usize = 100;
 
 /// Arguments of `top`.
@@ -114,7 +114,7 @@ async fn live(args: &TopArgs, mut view: View, has_colours: bool, mut interrupt: 
     Ok(interrupt::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
-/// Asks the coordinator for its status again and again, until nobody receives it.
+/// Requests the status from the coordinator repeatedly, until the receiver is gone.
 async fn ask_again(mut client: CoordinatorClient, interval: Duration, reports: mpsc::Sender<Report>) {
     loop {
         let reply = client.ask(&ToCoordinator::Status, ANSWER_TIMEOUT).await;

@@ -24,7 +24,7 @@ const NAME_WIDTH: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rows {
     All,
-    /// Those that wait most, where not all have room.
+    /// The ranks that wait most, if not all have room.
     Most,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn cluster(status: &Status) -> String {
     )
 }
 
-/// Names what has failed.
+/// Lists the problems of the cluster.
 pub(super) fn problems(status: &Status, width: usize) -> Vec<Line> {
     let failed = status.jobs.iter().filter_map(|job| Some((&job.name, job.failed.as_ref()?)));
     let failed = failed.map(|(name, failure)| format!("job `{name}` has failed: {failure}"));
@@ -73,7 +73,7 @@ pub(super) fn session(status: &Status, session: &SessionStatus, width: usize) ->
     lines
 }
 
-/// What ranks whose trainers wait and that stand still wait for.
+/// Describes what ranks are waiting for that stand still while their trainers wait.
 fn stalls<'a>(status: &'a Status, session: &'a SessionStatus) -> impl Iterator<Item = String> + 'a {
     let waits = |number| {
         session.ranks.iter().any(|rank| rank.rank == number && rank.is_alive && waiting(rank) >= ALARMING_WAIT)
@@ -154,7 +154,7 @@ fn rank_row(session: &SessionStatus, rank: &RankStatus, waits: &WaitHistory, gly
     ]
 }
 
-/// The part of its time from which on a trainer's wait is shown as an alarm.
+/// From this fraction of its time on, a trainer's wait is shown as an alarm.
 const ALARMING_WAIT: f64 = 0.1;
 
 /// Describes the workers, those that serve the session first, with their stages; the stage that limits one of the

@@ -1,4 +1,4 @@
-//! The terminal of `top`: its own screen, without echo, and as it was once this is dropped.
+//! The terminal of `top`: uses the alternate screen, without echo, and restores the terminal when it is dropped.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -25,7 +25,7 @@ impl Default for Size {
     }
 }
 
-/// Returns the size of the terminal on standard output; `None` if there is none, or it does not know.
+/// Returns the size of the terminal on standard output; `None` if there is no terminal, or its size is unknown.
 pub(super) fn size() -> Option<Size> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     let size = Size { width: size.ws_col.into(), height: size.ws_row.into() };
@@ -50,7 +50,8 @@ impl Terminal {
         if let Some(modes) = &terminal.modes {
             let mut modes = modes.clone();
             modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-            // Ctrl-C still ends the process in good order; a suspended one would leave its screen behind.
+            // Ctrl-C still ends the process in good order. Suspending is switched off, because a suspended process
+            // would leave its screen behind.
             modes.special_codes[SpecialCodeIndex::VSUSP] = DISABLED;
             modes.special_codes[SpecialCodeIndex::VQUIT] = DISABLED;
             tcsetattr(io::stdin(), OptionalActions::Now, &modes)?;
@@ -64,7 +65,7 @@ impl Terminal {
         if frame == self.shown {
             return Ok(());
         }
-        // The terminal shows all of it at once, if it knows how.
+        // Synchronised output: a terminal that supports it shows the whole frame at once.
         let mut text = "\x1b[?2026h\x1b[H".to_owned();
         for (index, line) in frame.iter().enumerate() {
             // Clears each line before it is written: afterwards, the cursor may stand on its last character.
@@ -80,7 +81,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Draws the next frame in any case: the terminal may have changed what it shows.
+    /// Makes `draw` draw the next frame even if it is the same, because the terminal may have changed.
     pub(super) fn forget(&mut self) {
         self.shown.clear();
     }

@@ -86,12 +86,12 @@ impl View {
         self.scroll = self.scroll.min(self.body.0.saturating_sub(self.body.1));
     }
 
-    /// Whether there is a session of that number.
+    /// Returns whether there is a session of that number.
     pub(super) fn has_session(&self, session: u64) -> bool {
         self.sessions().iter().any(|known| known.session == session)
     }
 
-    /// Goes to another session, `step` further.
+    /// Chooses the session that is `step` further in the list.
     fn choose(&mut self, step: isize) {
         let sessions = self.sessions();
         let Some(at) = self.shown().and_then(|shown| sessions.iter().position(|one| one.session == shown.session))
@@ -135,14 +135,14 @@ impl View {
         lines.into_iter().map(|line| cut(line, width)).collect()
     }
 
-    /// Returns all that there is to show.
+    /// Returns a frame with everything, whatever the height of the terminal.
     pub(super) fn whole(&self, width: usize) -> Vec<Line> {
         let mut lines = self.head(width, Instant::now());
         lines.extend(self.body(width, Rows::All, 0));
         lines.into_iter().map(|line| cut(line, width)).collect()
     }
 
-    /// Says who was asked and when.
+    /// Returns the first lines: the state of the cluster, and since when the coordinator has not answered.
     fn head(&self, width: usize, now: Instant) -> Vec<Line> {
         let mut lines = Vec::new();
         match &self.status {
@@ -175,7 +175,7 @@ impl View {
             let rest = room.saturating_sub(lines.len() + workers.len() + 2);
             let most = match rows {
                 Rows::All => usize::MAX,
-                // Half of what is left, where not all workers are seen anyway.
+                // At least half of the room that is left, because then not all workers fit anyway.
                 Rows::Most => rest.max(room.saturating_sub(lines.len()) / 2),
             };
             lines.push(Vec::new());

@@ -43,7 +43,7 @@ impl Points {
         let now = (uptime_ms.saturating_sub(rank.heartbeat_age_ms), rank.waited_ms);
         let part = match self.last {
             Some((heard_ms, _)) if now.0 == heard_ms => return,
-            // The same process has counted on.
+            // The counter belongs to the same process.
             Some((heard_ms, waited_ms)) if now.0 > heard_ms && now.1 >= waited_ms => {
                 Some((now.1 - waited_ms) as f64 / (now.0 - heard_ms) as f64)
             }

@@ -25,7 +25,7 @@ pub(super) struct Written {
     pub(super) batches: u64,
 }
 
-/// Number of the stages whose intervals with a batch are joined by arrows.
+/// Number of stages on the path of a batch, which arrows join.
 const PATH: usize = 4;
 /// The numbers of the tracks of a stage begin at a multiple of this, so that a process's tracks lie in the order of stages.
 const TRACKS_OF_STAGE: u64 = 1 << 20;
@@ -148,7 +148,8 @@ fn place(stage: &Stage, state: SpanState) -> Option<usize> {
     }
 }
 
-/// Returns the slices of a batch that are joined: in each stage the one that was last, if the next stage began later.
+/// Returns the slices of a batch to join by arrows: of each stage the last slice that begins no later than the next
+/// stage's.
 fn path(slices: &[Vec<Slice>; PATH]) -> Vec<Slice> {
     let mut path: Vec<Slice> = Vec::new();
     for of_stage in slices.iter().rev() {

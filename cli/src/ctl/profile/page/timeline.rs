@@ -41,7 +41,7 @@ pub(super) fn section(measurements: &[Measurement]) -> String {
     section
 }
 
-/// Draws a row for each unit of a stage that did something but wait for input.
+/// Draws a row for each unit of a stage that did not only wait for input.
 fn rows(timeline: &Timeline, stage: &Stage, recording: &Recording) -> String {
     let mut units: BTreeMap<u32, Vec<&Interval>> = BTreeMap::new();
     recording.intervals.iter().for_each(|interval| units.entry(interval.unit).or_default().push(interval));
