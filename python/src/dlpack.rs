@@ -77,8 +77,8 @@ fn tensor(owner: Owner, placement: BatchPlacement, view: &TensorView) -> (DlTens
     let (kind, id) = placement.dlpack_device();
     let mut holder = Box::new(TensorHolder { _owner: owner, shape: view.shape.clone(), strides: view.strides.clone() });
     let tensor = DlTensor {
-        // In bounds, as the caller of `export` states. The memory may be written to: the consumer owns it until it lets go
-        // of the tensor.
+        // In bounds, as the caller of `export` states. The memory may be written to: the consumer owns it until it
+        // releases the tensor.
         data: std::ptr::with_exposed_provenance_mut(view.address),
         device: DlDevice { kind, id },
         dimensions: i32::try_from(view.shape.len()).expect("few dimensions"),
@@ -117,8 +117,8 @@ pub(crate) fn export_batch<'py>(
     export(py, batch.clone(), batch.placement(), view, is_versioned)
 }
 
-/// Makes a capsule `dltensor`, or `dltensor_versioned` for a consumer that reads that. The memory that `view` describes is
-/// `owner`'s, which a consumer may write to.
+/// Makes a capsule `dltensor`, or `dltensor_versioned` for a consumer that reads that. `view` describes memory of
+/// `owner`, and a consumer may write to it.
 pub(crate) fn export<'py>(
     py: Python<'py>,
     owner: Owner,

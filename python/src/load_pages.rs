@@ -1,5 +1,5 @@
-//! Gives back the pages of this library that its loading took: relocations, which nothing reads again, and code that runs
-//! once. They are pages of the file, so whatever is used again comes back from the system's cache.
+//! Returns the pages to the system that loading this library took: relocations, which nothing reads again, and code
+//! that runs once. They are pages of the file, so a page that is used again comes from the system's cache.
 
 #![allow(unsafe_code)]
 
@@ -8,8 +8,8 @@ use std::{
     fs,
 };
 
-/// Unmaps all pages of this library that are as they are in its file. Does nothing where a debugger is attached: the
-/// breakpoints that it has set are changes of such pages.
+/// Unmaps all pages of this library that equal its file. Does nothing while a debugger is attached, because its
+/// breakpoints are changes of such pages.
 pub(crate) fn give_back() {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|pid| pid.trim() == "0")) {

@@ -58,7 +58,7 @@ struct LogLine {
 
 struct ToPython;
 
-/// The fields of a span as text, which every line inside the span ends with.
+/// The fields of a span as text. Every line inside the span ends with them.
 struct SpanFields(String);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ToPython {
@@ -66,7 +66,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ToPython {
         let level = LEVEL.load(Ordering::Relaxed);
         // Of the libraries that the crates use, only warnings and errors are of interest.
         let least = if metadata.target().starts_with("spdl_") { level } else { level.max(WARNING) };
-        // This library logs each certificate that it does not accept, which our own errors say in words that help.
+        // `rustls_platform_verifier` logs each certificate that it rejects. Our own errors explain that better.
         python_level(*metadata.level()) >= least && !metadata.target().starts_with("rustls_platform_verifier")
     }
 

@@ -243,10 +243,10 @@ pub(crate) struct LaunchOptions {
     /// The text of a [`StartFrom`].
     pub(crate) start: Option<String>,
     pub(crate) takeover: Option<bool>,
-    /// What all ranks of the launch have in common, across restarts too.
+    /// The id that all ranks of the launch share, also after restarts.
     pub(crate) id: Option<String>,
     pub(crate) epochs: Option<u64>,
-    /// Whether the run has no end of its own, if no number of epochs is given.
+    /// Whether the run is endless if no number of epochs is given.
     pub(crate) is_endless: bool,
 }
 
@@ -300,7 +300,7 @@ impl ClusterOptions {
 pub(crate) struct ProcessOptions {
     pub(crate) start: Option<String>,
     pub(crate) epochs: Option<u64>,
-    /// Whether a training has no end of its own, if no number of epochs is given.
+    /// Whether a training is endless if no number of epochs is given.
     pub(crate) is_endless: bool,
     pub(crate) slots: Option<u32>,
     pub(crate) timeout: Option<Duration>,
@@ -353,7 +353,7 @@ pub(crate) fn tuning(py: Python<'_>, requests: Option<u32>, read_ahead: Option<u
     Ok(settings)
 }
 
-/// Returns the disk cache, if there is to be one.
+/// Returns the budget of the disk cache, or `None` without one.
 pub(crate) fn disk(py: Python<'_>, directory: Option<PathBuf>, bytes: Option<u64>) -> PyResult<Option<DiskBudget>> {
     if directory.is_none() && bytes.is_some() {
         let problem = "setting `cache_bytes`: it is the size of `cache_dir`: give that folder, too";

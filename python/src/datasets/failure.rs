@@ -5,11 +5,11 @@ use spdl_shard::{dataset::DatasetError, store::StoreError};
 
 use crate::errors::ErrorKind;
 
-/// Why work has no result.
+/// The reason why work has no result.
 pub(super) enum Failure {
     Runtime(std::io::Error),
     Dataset(DatasetError),
-    /// Its thread has ended without one.
+    /// The thread of the work has ended without a result.
     Panicked,
 }
 
@@ -23,7 +23,7 @@ impl Failure {
     }
 }
 
-/// Converts the error of a dataset. Its options have the names that they have in Python.
+/// Converts the error of a dataset, with the options named as in Python.
 pub(super) fn of_dataset(py: Python<'_>, error: &DatasetError) -> PyErr {
     let kind = match error {
         DatasetError::Option { .. }

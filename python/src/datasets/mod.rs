@@ -43,7 +43,7 @@ impl<'py> FromPyObject<'_, 'py> for ByteSize {
     }
 }
 
-/// Returns how classes are numbered: by what, and its names.
+/// Returns how classes are numbered, from the kind of numbering and its names.
 async fn class_order(given: Option<(String, Vec<String>)>) -> Result<ClassOrder, DatasetError> {
     Ok(match given.as_ref().map(|(by, names)| (by.as_str(), names.as_slice())) {
         Some(("numeric", _)) => ClassOrder::Numeric,

@@ -1,4 +1,4 @@
-//! Work on another thread, while Python's thread shows its progress and looks after signals.
+//! Runs work on another thread, while Python's thread shows its progress and handles signals.
 
 use std::{
     pin::Pin,
@@ -20,16 +20,16 @@ use tokio::{
 
 use super::failure::Failure;
 
-/// Time between two looks at signals and progress.
+/// Time between two checks of signals and progress.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// How long work that was interrupted gets to remove what it wrote.
+/// How long interrupted work may take to remove the files that it wrote.
 pub(super) const END: Duration = Duration::from_secs(5);
 
-/// How far work is: `(shards, records, bytes, total records, total bytes)`.
+/// The progress of work: `(shards, records, bytes, total records, total bytes)`.
 type Progress = (u64, u64, u64, Option<u64>, Option<u64>);
 
-/// Runs work on another thread. Meanwhile shows its progress and looks after signals: the first stops the work, which then gets
-/// some seconds to remove what it wrote, and the second is not waited for.
+/// Runs work on another thread. Meanwhile shows its progress and handles signals. The first interruption stops the
+/// work, which then gets some seconds to remove the files that it wrote. The second returns at once.
 pub(super) fn run<T, W, F>(py: Python<'_>, on_progress: Option<Py<PyAny>>, work: W) -> PyResult<T>
 where
     T: Send + 'static,
@@ -48,7 +48,7 @@ where
             runtime.shutdown_background();
             done
         });
-        // After a second interruption nobody waits.
+        // The receiver is gone after a second interruption.
         let _ = sender.send(done);
     };
     let thread = thread::Builder::new().name("dataset".to_owned());
@@ -90,9 +90,9 @@ where
     }
 }
 
-/// Is ready when the work is to stop.
+/// A future that is ready when the work has to stop.
 pub(super) type Stopped = Pin<Box<dyn Future<Output = ()>>>;
-/// Takes how far the work is.
+/// A callback for the progress of the work.
 pub(super) type OnProgress = Box<dyn Fn(DatasetProgress) + Send + Sync>;
 
 pub(super) fn runtime() -> std::io::Result<Runtime> {

@@ -175,7 +175,7 @@ impl OpenWriter {
     fn end(self, is_aborted: bool) {
         let Self { runtime, mut writer, folders } = self;
         if is_aborted {
-            // Afterwards the next writer removes what is left.
+            // If the time is not enough, the next writer removes the rest.
             let _ = runtime.block_on(async { timeout(END, writer.abort()).await });
         }
         drop(writer);

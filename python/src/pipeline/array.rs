@@ -1,4 +1,4 @@
-//! Arrays that native operations make, in row-major order, and their export to Python.
+//! Arrays that native operations return, in row-major order, and their export to Python.
 
 use std::sync::Arc;
 
@@ -33,14 +33,14 @@ impl Array {
         Self { dtype, shape, elements: Elements::Words(vec![0; bytes.div_ceil(size_of::<u64>())]) }
     }
 
-    /// Makes an array of these bytes, of which there are as many as the shape has.
+    /// Makes an array of these bytes, one for each element of the shape.
     pub(crate) fn of_u8(shape: &[usize], bytes: Vec<u8>) -> Self {
         assert_eq!(bytes.len(), shape.iter().product::<usize>(), "bytes of {shape:?}");
         let shape = shape.iter().map(|side| i64::try_from(*side).expect("a side fits into memory")).collect();
         Self { dtype: DType::U8, shape, elements: Elements::Bytes(bytes) }
     }
 
-    /// Makes an array of elements in row-major order, of which there are as many as the shape has.
+    /// Makes an array from the bytes of its elements in row-major order, which must match the shape.
     pub(crate) fn of_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Self {
         let mut array = Self::zeros(dtype, shape);
         array.bytes_mut().copy_from_slice(bytes);
@@ -76,7 +76,7 @@ impl Array {
         }
     }
 
-    /// Puts arrays of one type and shape one after the other, along a new first axis.
+    /// Stacks arrays of one type and shape along a new first axis.
     pub(crate) fn stacked(arrays: &[Self]) -> Result<Self, String> {
         let Some(first) = arrays.first() else { return Err("a batch of no arrays has no shape".to_owned()) };
         let shape: Vec<usize> =

@@ -52,7 +52,7 @@ impl FailureLimit {
         Arc::new(Self { max, begun, failures, is_exceeded: AtomicBool::new(false) })
     }
 
-    /// Sets the policy of an operation.
+    /// Makes an operation follow this limit.
     pub(crate) fn apply<T: Send + 'static, U: Send + 'static>(self: &Arc<Self>, op: Op<T, U>) -> Op<T, U> {
         match self.max {
             MaxFailures::Count(0) => op,
@@ -65,14 +65,15 @@ impl FailureLimit {
         }
     }
 
-    /// Counts an item that the operation begins with.
+    /// Counts an item that the operation starts.
     pub(crate) fn begin(&self) {
         if matches!(self.max, MaxFailures::Share { .. }) {
             self.begun.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Counts a failed item and settles its marks, unless the pipeline fails with it and delivers it another time.
+    /// Counts a failed item and settles its marks. Keeps them unsettled if this failure ends the pipeline, so that the
+    /// item is delivered another time.
     pub(crate) fn leave_out(&self, marks: Marks) {
         let count = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         let is_within = match self.max {
@@ -169,7 +170,7 @@ impl Call {
         }
     }
 
-    /// Calls an operation that answers later, to the `Reply` that it is called with.
+    /// Calls an operation that answers later, through the `Reply` that it gets as an argument.
     pub(crate) async fn deferred(self: Arc<Self>, item: Item) -> PyResult<Vec<Item>> {
         self.limit.begin();
         let Item { value, marks } = item;
@@ -216,10 +217,10 @@ impl Call {
     }
 }
 
-/// An aggregator of Python's: a callable that takes an item, and at the end is called without one.
+/// An aggregator of Python's: a callable that is called with each item, and at the end without an item.
 pub(crate) struct Aggregator {
     call: Call,
-    /// The marks of the items that no result has yet.
+    /// The marks of the items that are in no result yet.
     kept: Mutex<Vec<Marks>>,
 }
 
@@ -228,8 +229,8 @@ impl Aggregator {
         Self { call: Call::new(op, limit), kept: Mutex::default() }
     }
 
-    /// Gives the aggregator an item, or tells it of the end. A result has the marks of the items before the one that it was
-    /// made at, because an aggregator may have kept that one for the next result.
+    /// Calls the aggregator with an item, or without one at the end. A result gets the marks of the items before this
+    /// one, because the aggregator may have kept this item for the next result.
     pub(crate) fn accumulate(&self, Item { value, marks }: Item) -> PyResult<std::option::IntoIter<PyResult<Item>>> {
         self.call.limit.begin();
         let is_end = matches!(value, Value::End);
@@ -281,7 +282,7 @@ pub(crate) fn results(items: Vec<Item>) -> PyResult<impl Iterator<Item = PyResul
     Ok(items.into_iter().map(Ok))
 }
 
-/// The items that an iterator of Python's makes of one item.
+/// The results of an iterator of Python's for one item.
 pub(crate) struct Generated {
     iterator: Held<PyIterator>,
     /// `None` when the iterator has ended.

@@ -1,5 +1,5 @@
-//! What flows between the stages of a pipeline: Python objects, lists, and what native operations make, with the marks of
-//! their batches.
+//! Items that flow between the stages of a pipeline: Python objects, lists, and results of native operations, with the
+//! marks of their batches.
 
 use bytes::Bytes;
 use pyo3::{
@@ -28,7 +28,7 @@ pub(crate) enum Value {
     Bytes(Bytes),
     /// An array that a native operation made.
     Array(Array),
-    /// What follows the last item, for a stage that has to know of the end.
+    /// The end of the items, for a stage that has to know it.
     End,
 }
 
@@ -57,8 +57,8 @@ impl Value {
     }
 }
 
-/// An object that a thread of the engine may drop. It is freed there and then, and not when a thread next calls into this
-/// module, as `Py` alone is.
+/// An object that a thread of the engine may drop. It is freed at once, whereas a plain `Py` is freed when a thread
+/// next calls into this module.
 pub(crate) struct Held<T>(Option<Py<T>>);
 
 impl<T> Held<T> {
@@ -92,7 +92,7 @@ impl From<Vec<Self>> for Item {
     }
 }
 
-/// Calls `f` attached to Python. Fails where the interpreter is going down, which lends no thread to anyone.
+/// Calls `f` attached to Python. Returns an error while the interpreter shuts down, because no thread can attach then.
 pub(crate) fn attached<T>(f: impl FnOnce(Python<'_>) -> PyResult<T>) -> PyResult<T> {
     Python::try_attach(f).unwrap_or_else(|| Err(PyRuntimeError::new_err("the interpreter is shutting down")))
 }

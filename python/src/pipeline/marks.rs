@@ -1,5 +1,5 @@
-//! Which batches of a loader the consumer has taken, whatever is still in the stages: the marks that items carry, and the
-//! tracker that they report to.
+//! Tracks which batches of a loader the consumer has taken completely, while others are still in the stages: items
+//! carry marks, which report to a tracker.
 
 use std::{
     collections::VecDeque,
@@ -20,14 +20,14 @@ pub(crate) struct Tracker(Mutex<Tracked>);
 struct Tracked {
     /// Number of the first batch of `ahead`.
     first: usize,
-    /// Position after each batch that left the source, and whether all that was made of it is settled.
+    /// Position after each batch that left the source, and whether all its shares are settled.
     ahead: VecDeque<(Position, bool)>,
-    /// Position after the last batch that is settled with all batches before it.
+    /// Position after the last batch up to which all batches are settled.
     settled: Option<Position>,
 }
 
 impl Tracker {
-    /// Makes the mark of the next batch, whose successor is at `next` in the stream.
+    /// Makes the mark of the next batch, which ends before `next` in the stream.
     pub(crate) fn mark(self: &Arc<Self>, next: Position) -> Marks {
         let mut tracked = self.0.lock();
         let number = tracked.first + tracked.ahead.len();
@@ -52,7 +52,7 @@ impl Tracker {
     }
 }
 
-/// One batch of the loader, for as long as a share of it is not settled.
+/// One batch of the loader, which lives until all its shares are settled.
 #[derive(Debug)]
 pub(crate) struct Mark {
     tracker: Arc<Tracker>,
@@ -61,7 +61,7 @@ pub(crate) struct Mark {
 }
 
 /// An item's shares in the batches that it was made of. A share is settled when the consumer takes the item or an
-/// operation leaves it out; what is dropped with a stopped pipeline is not.
+/// operation leaves it out. Items that are dropped with a stopped pipeline stay unsettled.
 #[derive(Debug)]
 pub(crate) enum Marks {
     /// The source keeps no positions.

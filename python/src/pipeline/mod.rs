@@ -36,13 +36,13 @@ use calls::{Call, FailureLimit, MaxFailures};
 use item::{Item, Value};
 use marks::{Marks, Tracker};
 
-/// Longest wait without a look at signals.
+/// Longest wait without a check of signals.
 const SLICE: Duration = Duration::from_millis(50);
 /// End of the names of stages that pass on what another stage takes or makes.
 const PASS_ON: &str = ", items";
-/// End of the names of stages that pass on the lists which end a path or a pipeline that is merged.
+/// End of the names of stages that pass on the lists at the end of a path or of a merged pipeline.
 const LISTS: &str = ", lists";
-/// End of the names of stages that tell another stage of the end.
+/// End of the names of stages that report the end of the items to another stage.
 const END: &str = ", end";
 /// Ends of the names of the engine's stages around branches.
 const DEAL: &str = "-deal";
@@ -88,13 +88,13 @@ impl MaxFailuresField {
     }
 }
 
-/// What ends a pipeline, by the name of the stage.
+/// The failure limits that can end a pipeline, by the name of the stage.
 type Limits = Arc<[(String, Arc<FailureLimit>)]>;
 
 /// The exception that ended a source.
 type SourceFailure = Arc<Mutex<Option<PyErr>>>;
 
-/// The stages so far, by what the last one returns.
+/// The stages so far: the last one returns items or lists.
 enum Chain {
     Items(Stages<Item>),
     Lists(Stages<Vec<Item>>),
@@ -115,7 +115,7 @@ impl Chain {
         }
     }
 
-    /// Returns the stages, whose lists become items in a stage `name`.
+    /// Returns the stages; if they end with lists, a stage `name` makes items of these.
     fn into_items(self, name: &str) -> Stages<Item> {
         match self {
             Self::Items(stages) => stages,
@@ -139,7 +139,7 @@ fn pass_on(name: &str) -> String {
     format!("{name}{PASS_ON}")
 }
 
-/// Adds a stage that collects items as an object of Python does.
+/// Adds a stage that collects items with an aggregator of Python's.
 fn aggregator(stages: Stages<Item>, stage: StageFields, limit: Arc<FailureLimit>) -> Stages<Item> {
     let StageFields { name, op, .. } = stage;
     let call = calls::Aggregator::new(op.expect("a stage that calls has an operation"), limit.clone());
@@ -218,7 +218,7 @@ fn pipe<T: Into<Item> + Send + 'static>(
     stages.pipe(&name, limit.apply(op).order(order), count)
 }
 
-/// A pipeline of the engine, whatever its last stage returns.
+/// A pipeline of the engine whose last stage returns items or lists.
 trait Running: Send {
     fn next(&self, timeout: Duration) -> Option<Result<Item, PipelineError>>;
     fn stats(&self) -> Vec<PipelineStageStats>;
@@ -405,7 +405,7 @@ impl NativePipeline {
     }
 }
 
-/// A wait of the caller's, in slices between which signals are handled.
+/// A wait of the caller, in slices between which signals are handled.
 #[derive(Clone, Copy)]
 struct Wait {
     since: Instant,
@@ -413,7 +413,8 @@ struct Wait {
 }
 
 impl Wait {
-    /// Waits up to `timeout` seconds; without an end if that is infinite, or more than can be counted.
+    /// Starts a wait of up to `timeout` seconds, or an endless one if that is infinite or more than a duration can
+    /// hold.
     fn new(timeout: Option<f64>) -> Self {
         let limit = timeout.and_then(|timeout| match Duration::try_from_secs_f64(timeout) {
             Ok(limit) => Some(limit),

@@ -1,4 +1,4 @@
-//! Operations that run without Python and its lock: what `spdl_cluster.ops` has.
+//! Operations that run without Python and its lock: those of `spdl_cluster.ops`.
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -33,7 +33,7 @@ pub(crate) type Problem = String;
 #[pyclass(frozen, module = "spdl_cluster._native")]
 pub(crate) struct NativeOp(pub(crate) Arc<Work>);
 
-/// What a native operation does with an item. A list gives a list.
+/// The work of a native operation on an item. A list gives a list.
 pub(crate) enum Work {
     /// Reads the object at a URL or path.
     Download(Downloader),

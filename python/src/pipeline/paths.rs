@@ -15,7 +15,7 @@ use super::{
 /// Name of the stage that merges the sources of a pipeline, without its end.
 pub(crate) const SOURCES: &str = "sources";
 
-/// Returns the name of the stage that merges the sources of a pipeline that is merged itself.
+/// Returns the name of the stage that merges the sources of a pipeline that is itself a source.
 fn inner(name: &str, number: usize) -> String {
     format!("{name}-{number}")
 }
@@ -45,7 +45,7 @@ impl SourceFields {
         }
     }
 
-    /// Returns the stages of the source; where it merges others, in a stage `name`.
+    /// Returns the stages of the source. If it merges others, the stage `name` does so.
     pub(crate) fn stages(
         self,
         py: Python<'_>,

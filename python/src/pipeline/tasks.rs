@@ -1,5 +1,5 @@
-//! Tasks of a pipeline that the thread of an event loop of Python's runs, between the loop's own callbacks. An asynchronous
-//! operation of Python's ends on that thread, so its next item begins there, and no other thread is woken for it.
+//! Tasks of a pipeline that run on the thread of a Python event loop, between the loop's own callbacks. An asynchronous
+//! operation of Python's ends on that thread. So its next item can begin there, without waking another thread.
 
 use std::{
     collections::VecDeque,
@@ -33,7 +33,7 @@ pub(crate) struct LoopTasks {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// Where a byte is written to make the loop call `run`.
+    /// The socket that gets a byte to make the loop call `run`.
     signal: UnixStream,
 }
 
@@ -56,7 +56,7 @@ struct Task {
 }
 
 impl LoopTasks {
-    /// Returns what adds tasks.
+    /// Returns a spawner, which adds tasks.
     pub(crate) fn spawner(&self) -> Arc<dyn Spawn + Send + Sync> {
         Arc::new(Spawner(self.shared.clone()))
     }
@@ -105,7 +105,7 @@ impl LoopTasks {
 }
 
 impl Shared {
-    /// Takes a task that was woken. If there is none, the next one that is woken signals.
+    /// Takes a task that was woken. If there is none, the next task that is woken signals the loop.
     fn next(&self) -> Option<Arc<Task>> {
         let mut queue = self.queue.lock();
         let task = queue.ready.pop_front();
@@ -132,7 +132,7 @@ impl Shared {
     }
 }
 
-/// What adds tasks.
+/// Adds tasks to a loop.
 struct Spawner(Arc<Shared>);
 
 impl Spawn for Spawner {
@@ -152,7 +152,7 @@ impl Spawn for Spawner {
 
 impl Task {
     fn poll(self: Arc<Self>) {
-        // A task that is woken from here on is polled again.
+        // From here on, a wake makes the task ready again.
         self.is_ready.store(false, Ordering::Release);
         let Some(mut future) = self.future.lock().take() else { return };
         let waker = Waker::from(self.clone());

@@ -77,7 +77,7 @@ impl Transform {
     }
 }
 
-/// What NumPy's array interface tells C programs about an array: the `PyArrayInterface` of `__array_struct__`.
+/// The description of an array for C programs in NumPy's array interface: the `PyArrayInterface` of `__array_struct__`.
 #[repr(C)]
 struct ArrayStruct {
     /// Always 2.
@@ -96,14 +96,14 @@ const IS_DENSE: c_int = 1;
 
 /// The bytes of an array.
 enum Pixels<'py> {
-    /// Memory of the array, how long it is, and what keeps the array.
+    /// The address and the length of the array's memory, and the capsule that keeps it alive.
     Shared(usize, usize, #[expect(dead_code, reason = "it is only kept")] Bound<'py, PyCapsule>),
     /// A copy, if the array has gaps.
     Copied(PyBackedBytes),
 }
 
 impl Pixels<'_> {
-    /// Returns where they are, and how many.
+    /// Returns the address and the number of the bytes.
     fn place(&self) -> (usize, usize) {
         match self {
             Self::Shared(address, bytes, _) => (*address, *bytes),
@@ -134,8 +134,8 @@ fn pixels<'py>(image: &Bound<'py, PyAny>) -> PyResult<(Pixels<'py>, [u32; 2])> {
         return wrong(format!("a `{}`", image.get_type().name()?));
     };
     let found = capsule.pointer_checked(None)?.cast::<ArrayStruct>();
-    // SAFETY: NumPy's array interface says that the capsule has this struct, as long as it lives, and that `shape` has as many
-    // sides as the array has dimensions.
+    // SAFETY: NumPy's array interface guarantees that the capsule holds this struct for as long as it lives, and that
+    // `shape` has as many sides as the array has dimensions.
     #[allow(unsafe_code)]
     let (found, shape) = unsafe {
         let found = found.as_ref();
