@@ -1,6 +1,6 @@
-//! Measures which part of an epoch comes from a worker's memory, with memory for several parts of the dataset, and the
-//! requests and bytes that still come from the store. The store is an S3 server of this process, behind a proxy that counts.
-//! The block uses of the same epochs are replayed on caches that evict the least recently used block, or the one whose next
+//! Measures which part of an epoch comes from a worker's memory, for several sizes of that memory, and the requests and
+//! bytes that still come from the store. The store is an S3 server of this process, behind a proxy that counts. The
+//! block uses of the same epochs are replayed on caches that evict the least recently used block, or the one whose next
 //! use is last (Belady).
 //!
 //! `cargo bench --bench cache [-- --epochs N] [--records N]`
@@ -42,10 +42,10 @@ const BLOCK_BYTES: u64 = 64 << 10;
 const GLOBAL_BATCH: u32 = 32;
 /// Steps read ahead.
 const READ_AHEAD: u32 = 4;
-/// The parts of the dataset that there is memory for, beside the blocks in use.
+/// The fractions of the dataset that fit into the memory, beside the blocks in use.
 const FRACTIONS: [f64; 5] = [0.1, 0.25, 0.5, 0.75, 0.9];
 
-/// What was measured of a worker.
+/// The measurements of a worker.
 struct Measured {
     /// The mean of the epochs after the first two.
     epoch: RangesRead,
@@ -88,7 +88,7 @@ async fn pull(job: &Job, samples: u64, proxy: &Proxy, block_bytes: u64, epochs: 
     let tuning = TuningSettings { requests: Setting::Pinned(16), read_ahead: Setting::Pinned(READ_AHEAD) };
     let (global_batch, start) = (job.global_batch, Position::START);
     let session = Session { id: SessionId(1), job: job.clone(), world: 1, global_batch, start };
-    // The memory that leaves this room for blocks is found by trying, as a part of it is for other uses.
+    // Find by trial how much memory leaves this room for blocks, because a part of it has other uses.
     let mut memory_bytes = block_bytes;
     let (resources, mut feed) = loop {
         let budget = Budget { cores, memory_bytes, disk: None };
@@ -125,7 +125,7 @@ async fn pull(job: &Job, samples: u64, proxy: &Proxy, block_bytes: u64, epochs: 
     Measured { epoch, window_bytes: window_bytes.load(Relaxed), limit_bytes: resources.cache_stats().limit_bytes }
 }
 
-/// Returns the blocks that the batches of some epochs use, in order, each once a batch.
+/// Returns the blocks that each batch of some epochs uses, each block once.
 fn block_uses(plan: &Plan, job: &Job, epochs: u64) -> Vec<Vec<u32>> {
     let mut items = Vec::new();
     let steps = plan.steps(Position::START, &job.batches(job.global_batch)).take_while(|step| step.from.epoch < epochs);
@@ -136,8 +136,8 @@ fn block_uses(plan: &Plan, job: &Job, epochs: u64) -> Vec<Vec<u32>> {
     blocks.collect()
 }
 
-/// Replays batches of blocks on a cache of `room` blocks, and returns the part of an epoch's blocks that it has in the epochs
-/// after the first two. The block with the lowest rank goes first; `rank` gets a use and the next use of its block.
+/// Replays batches of blocks on a cache of `room` blocks, and returns its hit rate per epoch after the first two
+/// epochs. Evicts the block with the lowest rank first; `rank` gets a use and the next use of its block.
 fn replay(uses: &[Vec<u32>], blocks: usize, room: usize, epochs: u64, rank: impl Fn(usize, usize) -> i64) -> f64 {
     let flat: Vec<u32> = uses.iter().flatten().copied().collect();
     let mut next_use = vec![usize::MAX; flat.len()];
@@ -182,7 +182,7 @@ async fn main() {
     );
     let proxy = Proxy::start(server.address());
     let probe = pull(&job(&url(&proxy), &manifest), samples, &proxy, bytes / 2, epochs).await;
-    // What is in use, and what decoding takes of the room once it has begun.
+    // The blocks in use, and the part of the room that decoding takes once it has begun.
     let beside = probe.window_bytes + (bytes / 2).saturating_sub(probe.limit_bytes);
     for fraction in FRACTIONS {
         let proxy = Proxy::start(server.address());

@@ -1,5 +1,6 @@
-//! Measures what helpers give a home that is short of cores: the part of its time that a trainer waits, and how many helpers the
-//! coordinator lends, beside fixed numbers of helpers. Then the same while a helper is killed every three seconds.
+//! Measures the effect of helpers on a home that is short of cores: the fraction of its time that a trainer waits, and
+//! the number of helpers that the coordinator lends, compared with fixed numbers of helpers. Then measures the same
+//! while a helper is killed every three seconds.
 //!
 //! The home has a quarter of the cores that the trainer needs, and each helper half of them. All are small parts of a core, so that
 //! the machine has enough for all of them.
@@ -21,26 +22,26 @@ use spdl_testkit::processes::{Cluster, TestDataset};
 
 const JOB: &str = "helped";
 const BATCH: u32 = 16;
-/// The cores that the trainer needs and that a helper has, in those of the home.
+/// The cores that the trainer needs, and those of a helper, as multiples of the cores of the home.
 const NEEDED: f64 = 4.0;
 const HELPER: f64 = 2.0;
-/// The time between two decisions of the coordinator, and that after which a rank's need is known.
+/// The time between two decisions of the coordinator, and the time after which it knows a rank's need.
 const DECISION: Duration = Duration::from_secs(5);
 const MEASURED: Duration = Duration::from_secs(6);
 const KILL_EVERY: Duration = Duration::from_secs(3);
 
-/// What helpers there are.
+/// The helpers of a measurement.
 struct Case {
     what: &'static str,
     helpers: usize,
     is_killed: bool,
 }
 
-/// What a trainer waited and which helpers it had.
+/// The waits of a trainer, and the number of its helpers.
 struct Measured {
-    /// The part of the time that it waited, before and after the third decision.
+    /// The fraction of its time that the trainer waited, before and after the third decision.
     waited: [f64; 2],
-    /// The mean number of helpers after it.
+    /// The mean number of helpers after the third decision.
     lent: f64,
 }
 
@@ -84,7 +85,8 @@ async fn cost_s(job: &Path) -> f64 {
     (cpu_s() - before) / f64::from(steps * BATCH)
 }
 
-/// Takes a batch, trains for `step`, and so on. Returns for each batch when it was asked for and how long it was waited for.
+/// Takes batches, and trains for `step` on each. Returns for each batch when the trainer asked for it and how long it
+/// waited.
 async fn train(mut client: Client, step: Duration, is_over: &AtomicBool) -> Vec<(Duration, Duration)> {
     let started = Instant::now();
     let mut waits = Vec::new();

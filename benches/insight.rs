@@ -1,6 +1,6 @@
-//! Compares what the diagnosis predicts of a change with what the change gives: cores, the store's latency and bytes per
-//! second, the part of the bytes that comes from a cache, and the trainer's step. Real processes on loopback, and a proxy
-//! before the store.
+//! Compares the effect of a change that the diagnosis predicts with the measured effect: cores, the store's latency and
+//! bytes per second, the part of the bytes that comes from a cache, and the trainer's step. Real processes on loopback,
+//! and a proxy before the store.
 //!
 //! `cargo bench --bench insight [-- --seconds N --rounds N]`
 
@@ -16,9 +16,9 @@ use spdl_testkit::{
     stored::StoredPictures,
 };
 
-/// The least time until nothing of the start is in the windows of the diagnosis.
+/// The shortest time after which the windows of the diagnosis contain nothing of the start.
 const SETTLE: Duration = Duration::from_secs(4);
-/// The most time until the caches are full.
+/// The longest time until the caches are full.
 const FILL: Duration = Duration::from_secs(60);
 const JOB: &str = "what-if";
 /// Samples of a batch.
@@ -32,7 +32,7 @@ const CACHE: f64 = 0.75;
 struct Resources {
     cores: f64,
     latency_ms: u64,
-    /// Of the store; 0 for no limit.
+    /// The bandwidth of the store; 0 for no limit.
     megabytes_per_s: u64,
     memory_mib: u64,
     step_ms: u64,
@@ -51,7 +51,7 @@ struct Sweep {
     change: fn(&Measured, from: f64, to: f64) -> Change,
 }
 
-/// What was measured of a pipeline.
+/// The measurements of a pipeline.
 struct Measured {
     samples_per_s: f64,
     found: Diagnosis,
@@ -151,7 +151,7 @@ async fn diagnose(client: &Client) -> Diagnosis {
     client.diagnoser().diagnose().await.expect("the coordinator answers").expect("there is a history")
 }
 
-/// Whether the caches keep what is fetched because they have room for it.
+/// Returns whether the caches still fill up: they have room for the blocks that are fetched.
 fn is_filling(found: &Diagnosis) -> bool {
     let worker = found.worker.as_ref().expect("the rank has a home");
     worker.cache_growth_bytes > MIB

@@ -20,12 +20,12 @@ use spdl_testkit::processes::{self, Cluster, ServerProcess, TestDataset, cpu_tim
 /// How often the ranks' progress is read.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What a run of all ranks gave.
+/// The results of a run of all ranks.
 struct Run {
     /// Images per second of all ranks together, since the first batch.
     images_per_s: f64,
-    /// The slowest rank's batches to the fastest rank's, between two instants at which all ranks were pulling. The first
-    /// tenth is left out, in which the rank that joined last catches up with the others.
+    /// The ratio of the slowest rank's batches to the fastest rank's, between two instants at which all ranks were
+    /// pulling. The first tenth is left out, in which the rank that joined last catches up with the others.
     evenness: f64,
     /// CPU time of the worker and all ranks for each global batch, in milliseconds.
     cpu_ms: f64,

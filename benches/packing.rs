@@ -1,5 +1,6 @@
-//! What `spdl-ctl pack` makes of a core, and how it scales with parts: two parts at once with a core each, beside one
-//! process with a core that packs all. Two processes that pack a source each show what the machine gives two at once.
+//! Measures the speed of `spdl-ctl pack` on one core, and how it scales with parts: two parts at once with a core each,
+//! compared with one process that packs everything on one core. Two processes that pack a source each show how fast the
+//! machine can run two at once.
 //!
 //! `cargo bench --bench packing -- [--pictures N] [--rounds N]`
 
@@ -17,7 +18,7 @@ use spdl_testkit::{
     processes::{cpu_time_of_children, ctl, program, write_pictures},
 };
 
-/// What processes took.
+/// The time that processes took.
 #[derive(Clone, Copy)]
 struct Cost {
     wall_s: f64,

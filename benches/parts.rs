@@ -1,6 +1,6 @@
-//! Measures what reading parts of scalable pictures gives a job that a store limits: the first epoch of a dataset, with blocks that are read
-//! whole and with the parts that the crops need, in turn. The store is an S3 server of this process, behind a proxy that answers after a while and
-//! gives so many bytes a second.
+//! Measures the gain from reading parts of scalable pictures for a job that a store limits: the first epoch of a
+//! dataset, in turn with whole blocks and with only the parts that the crops need. The store is an S3 server of this
+//! process, behind a proxy with a latency and a limited bandwidth.
 //!
 //! `cargo bench --bench parts -- DATASET [--rounds N] [--latency-ms N] [--mb-per-s N]`, where DATASET is a folder that `spdl-ctl pack --scalable` has written
 
@@ -27,7 +27,7 @@ use spdl_worker::{
 const GLOBAL_BATCH: u32 = 32;
 const MEMORY_BYTES: u64 = 1 << 30;
 
-/// What an epoch took.
+/// The time and the reads of an epoch.
 struct Epoch {
     seconds: f64,
     read: RangesRead,

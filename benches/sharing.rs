@@ -32,7 +32,7 @@ const GLOBAL_BATCH: u32 = 64;
 const COLUMNS: &str = "[[column]]\nname = \"image\"\nfrom = \"jpg\"\ndecode = \"image\"\n\
                        ops = [{ random_resized_crop = { size = 224 } }, { random_flip = {} }]\n\
                        [[column]]\nname = \"label\"\nfrom = \"cls\"\ndecode = \"int\"\n";
-/// Cheap to decode: as fast as to copy.
+/// A column that is cheap to decode: as fast as a copy.
 const BYTES: &str = "[[column]]\nname = \"raw\"\nfrom = \"jpg\"\ndecode = \"bytes\"\n";
 
 /// Sessions of jobs on one worker.
@@ -44,7 +44,7 @@ struct Case<'c> {
     arguments: &'c [&'c str],
 }
 
-/// What a case took: CPU seconds of the worker, and samples that were taken and kept.
+/// The result of a case: CPU seconds of the worker, and samples that were taken and kept.
 struct Measured {
     cpu_s: f64,
     taken: f64,
@@ -121,7 +121,7 @@ fn cpu(pictures: u64, steps: u64, rounds: u64, count: usize) {
         }
         let median_of =
             |value: fn(&Measured) -> f64| median(measured.iter().map(|round| value(&round[number])).collect());
-        // Of the same round, as the machine's speed changes from round to round.
+        // Compare within a round, because the machine's speed changes from round to round.
         let of_one = measured.iter().map(|round| round[number].cpu_s / round[one].cpu_s).collect();
         let [cpu_s, taken, kept] =
             [|m: &Measured| m.cpu_s, |m: &Measured| m.taken, |m: &Measured| m.kept].map(median_of);

@@ -44,7 +44,7 @@ const BLOCK_BYTES: u64 = 16 << 10;
 /// Holds the indexes, the blocks in use and those ahead, and a part of the dataset.
 const MEMORY_BYTES: u64 = 20 << 20;
 
-/// A store, and the fixed values that are compared: requests in flight and steps read ahead.
+/// A store, and the fixed values that are compared with tuning: requests in flight and steps read ahead.
 struct Case {
     name: &'static str,
     latency_ms: u64,

@@ -41,7 +41,7 @@ pub(crate) const PACKING: [&str; 6] = [
     "spdl_shard::dataset::pack::Packing::close::{{closure}}",
 ];
 
-/// Packs the pictures, once and again.
+/// Packs the pictures repeatedly.
 pub(crate) fn pack(folder: &Path, times: u64) {
     for _ in 0..times {
         pack_as(folder, "packed", Jpegs::AsTheyAre);
@@ -84,7 +84,8 @@ pub(crate) fn feed(folder: &Path, dataset: &str, batches: u64) {
         let _entered = runtime.enter();
         RankFeed::start(&resources, request.clone()).expect("memory for the slots")
     };
-    // The first feed starts the task that measures four times a second, to tune the read-ahead: on a runtime that never runs.
+    // The first feed starts the task that measures four times a second to tune the read-ahead. Start it on a runtime
+    // that never runs.
     drop(start(&stopped));
     let mut feed = start(&runtime);
     runtime.block_on(async {

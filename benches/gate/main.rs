@@ -16,13 +16,14 @@ use std::{env, path::Path};
 /// A path of the code.
 struct GatedPath {
     name: &'static str,
-    /// What a repetition is.
+    /// The name of one repetition.
     unit: &'static str,
     /// The repetitions of a short run, and how many more a long one has.
     repetitions: [u64; 2],
     /// Repeats the path. The folder is the one that `prepare` has filled.
     run: fn(&Path, u64),
-    /// The functions that count, with what they call; if there are none, all of the process counts.
+    /// The functions whose instructions count, with those of their callees. If there are none, the whole process
+    /// counts.
     functions: &'static [&'static str],
 }
 

@@ -26,8 +26,8 @@ pub(crate) fn order(_: &Path, batches: u64) {
     }
 }
 
-/// Takes items from a source through an operation that does nothing, and then from the sink, which has room for all of them. So no
-/// thread waits for the consumer, and how often one waits depends on the queues alone.
+/// Takes items from a source through an operation that does nothing, and then from the sink, which has room for all of
+/// them. So no thread waits for the consumer, and the number of waits depends on the queues alone.
 pub(crate) fn engine(_: &Path, items: u64) {
     let (done, all_done) = mpsc::channel();
     let operation = Op::cpu(move |item| {

@@ -55,7 +55,7 @@ pub(crate) fn heartbeats(_: &Path, count: u64) {
     round_trips(&ToCoordinator::WorkerHeartbeat(heartbeat), count);
 }
 
-/// Encodes and decodes what a rank attaches to its home with, which has the whole session.
+/// Encodes and decodes the message with which a rank attaches to its home. It contains the whole session.
 pub(crate) fn attaches(_: &Path, count: u64) {
     let Attach { session, rank, from, slots, client, .. } = attach_request(SLOTS);
     round_trips(&ToHome::Attach { session, rank, from, slots, client, join_key: None }, count);

@@ -19,12 +19,13 @@ use crate::cost::{Cost, measure, resident_bytes};
 
 /// Ranks on each node.
 pub(crate) const RANKS_PER_WORKER: u32 = 8;
-/// Seconds with heartbeats of all, before those that are measured and of those: longer than it takes until homes are compared.
+/// Seconds of heartbeats from all peers: first those that are not measured, longer than the time until homes are
+/// compared, then those that are.
 const WARM_S: u64 = 6;
 const MEASURED_S: u64 = 10;
 const TICKS_PER_S: u64 = 5;
 
-/// How many there are of everything.
+/// The numbers of ranks, workers and jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) ranks: u32,
@@ -53,7 +54,7 @@ impl Size {
     };
 }
 
-/// A coordinator with its durable state, and the peers as far as they send something.
+/// A coordinator with its durable state, and the messages of its peers.
 struct Cluster {
     size: Size,
     core: CoordinatorCore,
@@ -106,7 +107,7 @@ impl Cluster {
     fn carry_out(&mut self) {
         while let Some(effect) = self.core.poll_effect() {
             match effect {
-                // Another thread of the process writes the last record of each session of those that came meanwhile.
+                // A thread of the process writes, for each session, only the last of the records that came meanwhile.
                 Effect::Persist(Change::PutSession(record)) => drop(self.written.insert(record.id, record)),
                 Effect::Persist(change) => self.state.apply(&[change]),
                 Effect::Log(_) => {}
@@ -221,7 +222,7 @@ fn client() -> RequestPeer {
     RequestPeer { connection: ConnectionId(1 << 40), role: Role::Client, name: "trainer".to_owned() }
 }
 
-/// Returns what a worker without ranks says first.
+/// Returns the first heartbeat of a worker without ranks.
 pub(crate) fn worker_heartbeat(id: u64) -> WorkerHeartbeat {
     let mut says = WorkerHeartbeat { cores: 16.0, ..worker(id, &node(id)) };
     says.home.socket = Some("/run/spdl/worker.sock".to_owned());

@@ -1,4 +1,4 @@
-//! What a piece of work costs.
+//! The cost of a piece of work.
 
 use std::{ops::AddAssign, time::Instant};
 
@@ -16,7 +16,7 @@ impl AddAssign for Cost {
     }
 }
 
-/// Measures what `work` costs.
+/// Measures the cost of `work`.
 pub(crate) fn measure(work: impl FnOnce()) -> Cost {
     let (started, cpu_s) = (Instant::now(), cpu_s());
     work();

@@ -56,7 +56,7 @@ pub(crate) fn run(folder: &Path) -> Value {
         for _ in 0..STEPS {
             let step = params.step(plan.samples(), at).expect("there are more steps");
             plan.rank_items(&step, 7, WORLD, &mut items);
-            // What a worker looks up of each sample.
+            // The facts that a worker looks up for each sample.
             for item in &items {
                 std::hint::black_box(manifest.shard(manifest.block(item.located.block).shard).url.len());
             }

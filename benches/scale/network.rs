@@ -33,17 +33,17 @@ use crate::coordinator::{RANKS_PER_WORKER, node, worker_heartbeat};
 /// Ranks of one job.
 pub(crate) const RANKS: [u32; 4] = [8, 64, 512, 2_000];
 const PERIOD: Duration = Duration::from_secs(1);
-/// Heartbeats of all, before those that are measured and of those.
+/// The time of heartbeats from all peers: first those that are not measured, then those that are.
 const WARM: Duration = Duration::from_secs(6);
 const MEASURED: Duration = Duration::from_secs(10);
 /// Peers with one address: a coordinator admits no more than 1,024 connections from one.
 const PER_ADDRESS: usize = 500;
-/// All have to be there after this time.
+/// The time within which all peers must have joined.
 const TIMEOUT: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_millis(200);
 const JOB: &str = "job";
 
-/// What all peers know of each other.
+/// The state that all peers share.
 #[derive(Default)]
 struct Known {
     /// Workers and ranks that have got their first answer.
@@ -73,11 +73,12 @@ impl Peer {
         }
     }
 
-    /// Sends what it has to say, and notes what the answer tells and what has changed since.
+    /// Sends the message of this peer, and updates it from the answer and from the changes since.
     async fn beat(&mut self) {
         let answer = loop {
             match self.client.ask(&self.says, REQUEST_TIMEOUT).await {
-                // While others that have joined are late, as all share two cores. A trainer asks again, too.
+                // The run is in use while heartbeats of ranks that have joined are late, because all share two cores. A
+                // trainer asks again, too.
                 Ok(FromCoordinator::Refused(Refusal::RunInUse { .. })) => {}
                 Err(error) if error.is_retryable() => {}
                 Ok(FromCoordinator::Refused(refusal)) => panic!("{refusal}"),

@@ -1,4 +1,4 @@
-//! What LZ4 and Zstandard make of the columns of a batch, and what they take for it.
+//! Compresses the columns of a batch with LZ4 and Zstandard, and measures the sizes and the CPU time.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -6,7 +6,7 @@ use spdl_types::mix::splitmix64;
 
 use crate::floor::timed;
 
-/// A way to compress bytes, and to get back so many.
+/// Functions that compress bytes, and decompress them to a known number of bytes.
 struct Codec {
     name: &'static str,
     compress: fn(&[u8]) -> Vec<u8>,
@@ -68,7 +68,7 @@ fn tokens() -> Vec<i32> {
     words.iter().map(|word| numbers[word]).collect()
 }
 
-/// Returns numbers without any order between -1 and 1.
+/// Returns random numbers between -1 and 1.
 fn noise(count: u64) -> impl Iterator<Item = f32> {
     (0..count).map(|at| (splitmix64(at) >> 40) as f32 / (1 << 23) as f32 - 1.0)
 }
@@ -86,7 +86,7 @@ fn masks() -> Vec<u8> {
     masks.map(|(mask, y, x)| class(mask, y, x)).collect()
 }
 
-/// Prints for each column what is left of its bytes, and the CPU time for a byte, beside that of bringing one over.
+/// Prints for each column the fraction of its bytes that is left, and the CPU time per byte, beside that of a transfer.
 pub(crate) fn report(pictures: &[u8], transfer_ns: f64) {
     println!("columns, compressed: of the bytes, and ns for a byte; QUIC takes {transfer_ns:.2} ns for a byte");
     println!(
@@ -102,7 +102,8 @@ pub(crate) fn report(pictures: &[u8], transfer_ns: f64) {
             let decompress_ns = ns(timed(20, |_| drop(std::hint::black_box(decompress(&packed, bytes.len())))));
             let left = packed.len() as f64 / bytes.len() as f64;
             let saved_ns = (1.0 - left) * transfer_ns;
-            // A link that is the limit: below this rate one core compresses faster than the saved bytes would pass.
+            // If the link is the limit: below this rate, one core compresses faster than the saved bytes would pass the
+            // link.
             let pays_below = (1.0 - left).max(0.0) * 8.0 / compress_ns.max(decompress_ns);
             println!(
                 "{name:<28} {codec:<6} {left:>9.3} {compress_ns:>11.2} {decompress_ns:>13.2} {saved_ns:>8.2} {pays_below:>7.1} Gbit/s"

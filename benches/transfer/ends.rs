@@ -43,7 +43,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Seconds from the first batch that are not measured.
 const WARM_S: f64 = 1.0;
 
-/// How batches are brought over.
+/// A way to transfer batches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// As a worker does.
@@ -69,7 +69,7 @@ impl Way {
     }
 }
 
-/// What was received since the first batch; printed at the beginning and at the end of the measured time.
+/// The bytes received since the first batch; printed at the beginning and at the end of the measured time.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Mark {
     pub(crate) bytes: u64,
@@ -103,10 +103,10 @@ fn print(value: &impl Serialize) {
     out.flush().expect("the parent reads");
 }
 
-/// One end, as the command line asks for it.
+/// One end of a transfer, as the command line describes it.
 pub(crate) struct End {
     way: Way,
-    /// Has the batch and the certificates.
+    /// The folder with the batch and the certificates.
     folder: PathBuf,
     settings: QuicSettings,
     seconds: f64,
@@ -264,7 +264,7 @@ pub(crate) fn batch(folder: &Path) -> Vec<u8> {
     batch
 }
 
-/// Returns the cipher that QUIC takes between our processes.
+/// Returns the cipher that QUIC uses between our processes.
 fn provider() -> Arc<CryptoProvider> {
     let cipher_suites = vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
     Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })

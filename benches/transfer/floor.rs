@@ -1,4 +1,4 @@
-//! What a batch costs that is only copied, encrypted and decrypted.
+//! The floor of the cost of a batch: only copies, encryption and decryption.
 
 use std::{hint::black_box, time::Duration};
 
@@ -7,16 +7,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::BATCH_BYTES;
 
-/// The bytes that QUIC encrypts of a packet of the largest payload.
+/// The bytes that QUIC encrypts in a packet with the largest payload.
 const PACKET_BYTES: usize = 8952 - 30;
-/// How often each step is done.
+/// How often each step is repeated.
 const TIMES: usize = 100;
-/// As many buffers as a slab has slots, so that the processor's caches hold no more of them than they do there.
+/// As many buffers as a slab has slots, so that the processor's caches hold no larger part of them than of a slab.
 const BUFFERS: usize = 4;
 
 /// CPU time for a batch, in milliseconds.
 pub(crate) struct Floor {
-    /// Three copies: into packets, from them into those that were received, and out of these.
+    /// Three copies: into packets, from these into received packets, and out of the received packets.
     pub(crate) copies_ms: f64,
     pub(crate) seal_ms: f64,
     pub(crate) open_ms: f64,
@@ -56,7 +56,7 @@ pub(crate) fn measure() -> Floor {
     Floor { copies_ms, seal_ms, open_ms }
 }
 
-/// Returns the CPU time of this thread for one of so many turns, in milliseconds.
+/// Returns the mean CPU time of this thread for a turn, in milliseconds, over `times` turns.
 pub(crate) fn timed(times: usize, mut turn: impl FnMut(usize)) -> f64 {
     (0..BUFFERS).for_each(&mut turn);
     let before = thread_time();

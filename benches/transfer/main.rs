@@ -1,6 +1,7 @@
-//! Measures what it costs to bring batches from one process to another: bytes per second of CPU time of both processes, over our
-//! QUIC, a bare stream of Quinn's, TLS over TCP, and the service of tf.data, all on loopback and in one run; and what is left of
-//! it when nothing is done but what cannot be left out. Then what compressing columns would give.
+//! Measures the cost of a transfer of batches from one process to another: bytes per second of CPU time of both
+//! processes, over our QUIC, a bare stream of Quinn's, TLS over TCP, and the service of tf.data, all on loopback and in
+//! one run. Also measures the floor of that cost, the steps that no transfer can leave out, and the gain from
+//! compressing columns.
 //!
 //! `cargo bench --bench transfer [-- --seconds N] [--rounds N]`
 //!
@@ -31,10 +32,10 @@ use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
 /// The bytes of a batch: 64 pictures of 224 x 224, as u8.
 pub(crate) const BATCH_BYTES: usize = 64 * 224 * 224 * 3;
-/// The way that the others are compared with.
+/// The transfer with which the others are compared.
 const OURS: &str = "batches over QUIC";
 
-/// What a way needs.
+/// A kind of transfer, with its settings.
 #[derive(Clone, Copy)]
 enum Transfer {
     Rust(Way, &'static str),
@@ -55,7 +56,7 @@ const TRANSFERS: [(&str, Transfer); 10] = [
     ("bare stream of Quinn, payloads of 1,452 bytes", Transfer::Rust(Way::Stream, "payload=1452")),
 ];
 
-/// What a run gave.
+/// The results of a run.
 struct Run {
     mb_per_s: f64,
     /// CPU time of each end for a batch, in milliseconds.
@@ -137,8 +138,8 @@ fn tensorflow() -> Option<PathBuf> {
     None
 }
 
-/// Returns the commands of the sender, which prints its address, and of the receiver, which takes it as its last argument; none
-/// where TensorFlow is needed and not there.
+/// Returns the commands of the sender, which prints its address, and of the receiver, which takes it as its last
+/// argument. Returns `None` if the transfer needs TensorFlow and there is none.
 fn ends_of(transfer: Transfer, dataset: &TestDataset, python: Option<&Path>, seconds: u64) -> Option<[Command; 2]> {
     let ends = match transfer {
         Transfer::Rust(way, settings) => ["send", "receive"].map(|end| {

@@ -17,12 +17,12 @@ use spdl_wire::quic::QuicSettings;
 
 use crate::ends::Meter;
 
-/// How much may be on its way, and how much is received before the receiver reports it.
+/// The bytes that may be in flight, and the bytes after which the receiver sends a report.
 const IN_FLIGHT: u64 = 1 << 20;
 const REPORT_BYTES: u64 = 256 << 10;
 /// The most bytes that one call sends.
 const MAX_CALL: usize = 65_507;
-/// After so long without a report, packets were lost.
+/// After this time without a report, the sender assumes that packets were lost.
 const LOST: Duration = Duration::from_millis(200);
 
 fn socket(settings: &QuicSettings) -> (Arc<dyn AsyncUdpSocket>, SocketAddr) {
@@ -39,13 +39,13 @@ async fn send_call(socket: &Arc<dyn AsyncUdpSocket>, transmit: &Transmit<'_>) {
     }
 }
 
-/// Receives what one call of the kernel gives: several bursts, each of several packets.
+/// Receives with one call of the kernel: several bursts, each of several packets.
 async fn receive_call(socket: &Arc<dyn AsyncUdpSocket>, buffers: &mut [Vec<u8>], meta: &mut [RecvMeta]) -> usize {
     let mut slices: Vec<IoSliceMut<'_>> = buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
     poll_fn(|context| socket.poll_recv(context, &mut slices, meta)).await.expect("the peer is there")
 }
 
-/// Sends the batch for ever, to who sends the first packet.
+/// Sends the batch for ever, to the sender of the first packet.
 pub(crate) async fn send(batch: &[u8], settings: &QuicSettings, announce: impl FnOnce(SocketAddr)) {
     let (socket, address) = socket(settings);
     announce(address);
@@ -53,7 +53,7 @@ pub(crate) async fn send(batch: &[u8], settings: &QuicSettings, announce: impl F
     receive_call(&socket, &mut buffers, &mut meta).await;
     let destination = meta[0].addr;
     let segment = usize::from(settings.max_udp_payload_bytes);
-    // As many packets to a call as quinn gives it.
+    // As many packets in a call as quinn sends.
     let call_bytes = (MAX_CALL / segment).min(10) * segment;
     let mut packets = vec![0; call_bytes];
     let (mut sent, mut reported) = (0, 0);
