@@ -13,7 +13,7 @@ use crate::{
     steps::StepArgs,
 };
 
-/// The lowest ratio of the two bandwidths that counts as reached.
+/// The lowest ratio of the two bandwidths that reaches the target.
 const TARGET: f64 = 0.95;
 /// The bytes that a round copies: a third of a second at 20 GB/s.
 const ROUND_BYTES: u64 = 6 << 30;

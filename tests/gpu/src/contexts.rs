@@ -1,4 +1,4 @@
-//! Streams that a batch cannot be used on: those of another context or another device.
+//! Streams on which a batch cannot be used: those of another context or another device.
 
 use spdl_gpu::{Device, DeviceError, DeviceOptions};
 
@@ -13,7 +13,7 @@ use crate::{
 /// the loader goes on.
 ///
 /// # Errors
-/// Returns what was accepted, or the first batch that is wrong.
+/// Returns which stream was accepted, or the first batch that is wrong.
 pub fn second_context(args: &StepArgs) -> StepResult {
     let (device, trainer) = args.open()?;
     let (mut loader, _slab) = args.feed(20).start(&device, DeviceOptions::default(), TIMEOUT).map_err(words)?;
@@ -22,7 +22,8 @@ pub fn second_context(args: &StepArgs) -> StepResult {
     let mut refusals = vec![refusal("a stream of a second context", batch.wait_on(second.stream.handle()))?];
     if Device::count_cuda().map_err(words)? > 1 {
         let other = u32::from(args.device == "cuda:0");
-        // Opened for the driver to initialise it; the trainer's context becomes current, and this thread's again after.
+        // Opened so that the driver initialises the device. The trainer's context becomes current, and later this
+        // thread's again.
         let _device = Device::cuda(other).map_err(words)?;
         let others = TrainerContext::new(other);
         let stream = others.stream();
@@ -39,7 +40,7 @@ pub fn second_context(args: &StepArgs) -> StepResult {
     Ok(StepReport::ok(format!("refused {}, and then {count} batches, every byte: {}", refusals.len(), refusals[0])))
 }
 
-/// Returns the words in which a stream was refused.
+/// Returns the text of the error that refused a stream.
 fn refusal(what: &str, result: Result<(), DeviceError>) -> Result<String, String> {
     match result {
         Ok(()) => Err(format!("`wait_on` accepted {what}")),

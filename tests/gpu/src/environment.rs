@@ -1,4 +1,4 @@
-//! The first step: the machine that all figures are of.
+//! The first step: describes the machine on which all figures are measured.
 
 use std::{fs, process::Command, thread};
 

@@ -35,7 +35,7 @@ pub fn trap(args: &StepArgs) -> StepResult {
         return Err(format!("the error is not that the device is lost: {error}"));
     }
     drop(loader);
-    // Its stream and module cannot be released any more.
+    // After the fault, the trainer's stream and module cannot be released.
     std::mem::forget(trainer);
     Ok(StepReport::ok(format!("{count} batches after the trap, then: {}", words(error))))
 }

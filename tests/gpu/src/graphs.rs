@@ -1,4 +1,4 @@
-//! Training with CUDA graphs: captures while the loader copies, and what a batch may not do inside of one.
+//! Training with CUDA graphs: captures while the loader copies, and the uses of a batch that a capture forbids.
 
 use spdl_gpu::{DeviceBatch, DeviceError, DeviceOptions};
 

@@ -17,14 +17,14 @@ use crate::{
 
 /// The least share of the device's memory that the trainer takes.
 const TAKEN: f64 = 0.95;
-/// The most of the largest batches that have room in what it leaves: too few for the loader to give all buffers their
-/// largest size at the start, so that they grow.
+/// The largest number of the largest batches that fit into the memory that the trainer leaves. It is too few for the
+/// loader to give all buffers their largest size at the start, so the buffers grow.
 const LEFT_BATCHES: u64 = 8;
-/// How long the loader may need for its batches before the stream that it must not wait for goes on.
+/// How long the loader may take for its batches. Then the blocked stream, for which it must not wait, goes on.
 const BLOCKED_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Checks that batches grow in mid-training, without memory to spare, and without a wait for the trainer's streams: a
-/// stream of the trainer's does not move meanwhile, as with a collective operation that waits for other ranks.
+/// Checks that batches grow in mid-training, without memory to spare, and without a wait for the trainer's streams. One
+/// stream of the trainer is blocked meanwhile, as by a collective operation that waits for other ranks.
 ///
 /// # Errors
 /// Returns the loader's error, the first batch that is wrong, or that the loader waited for the device.
@@ -48,7 +48,7 @@ pub fn step(args: &StepArgs) -> StepResult {
         }
         Ok::<_, String>(())
     };
-    // Until here, the slots are page-locked, too.
+    // During these batches, the slots are page-locked, too.
     let first = u64::from(config.slots) + 1;
     take(first)?;
     let stream = trainer.stream();

@@ -1,4 +1,4 @@
-//! Whether the driver compiles the loader's kernels for this device, and how long that takes.
+//! Checks that the driver compiles the loader's kernels for this device, and measures how long that takes.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::{
 /// compiled in the folder `CUDA_CACHE_PATH`; an empty one makes this the cold case.
 ///
 /// # Errors
-/// Returns the compiler's words.
+/// Returns the compiler's log.
 pub fn load(args: &StepArgs) -> StepResult {
     let cached_files = std::env::var_os("CUDA_CACHE_PATH").map(|folder| files_in(folder.as_ref()));
     let (device, _trainer) = args.open()?;

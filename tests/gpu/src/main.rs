@@ -156,7 +156,7 @@ fn run(run_args: &GpuRunArgs) -> Result<ExitCode, String> {
     println!("{HEADINGS}");
     let finished = run_steps(programs.plan(args, only), budget, |step| println!("{}", step.row()));
     println!("{}", summary(&finished));
-    // What steps left there is of no use without them.
+    // The files that steps leave there are of no use after them.
     let _ = fs::remove_dir_all(&scratch);
     let is_failed = finished.iter().any(|step| step.report.outcome.is_failure());
     let is_below = finished.iter().any(|step| step.report.outcome == Outcome::Below);

@@ -17,7 +17,7 @@ use crate::{
 
 /// The most words that the kernel for a step reads.
 const STEP_WORDS: usize = 1024 * THREADS;
-/// The highest ratio of the two steps that counts as reached.
+/// The highest ratio of the two steps that reaches the target.
 const TARGET: f64 = 1.02;
 
 /// Measures steps of `args.step_ms`, with pictures that the device normalises if `normalise` is given.

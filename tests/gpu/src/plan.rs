@@ -14,7 +14,7 @@ use crate::{
 /// The environment variable with the process id of the runner of a step.
 pub const RUNNER_VARIABLE: &str = "SPDL_GPU_TESTS_RUNNER";
 
-/// What the steps' processes are started with.
+/// The programs and files with which the steps' processes are started.
 #[derive(Debug)]
 pub struct StepPrograms {
     /// This program.

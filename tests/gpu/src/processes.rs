@@ -84,8 +84,8 @@ impl ForkedChild {
 /// Returns the loader's error.
 #[allow(unsafe_code)]
 pub fn train_endlessly(args: &StepArgs) -> Result<(), String> {
-    // SAFETY: sets the signal's effect to what it is in a program that does nothing about it.
-    // A shell lets programs that it starts in the background ignore the signal.
+    // SAFETY: resets the signal to its default effect, because a shell makes programs that it starts in the background
+    // ignore it.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     let (device, trainer) = args.open()?;
     let stream = trainer.stream();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// What it checks is right, and what it measures reaches its target.
+    /// Its checks passed, and its measurements reach their targets.
     Ok,
     /// A measurement misses its target.
     Below,
@@ -44,7 +44,7 @@ impl Outcome {
 pub struct StepReport {
     /// How it ended.
     pub outcome: Outcome,
-    /// What was checked or measured, or what is wrong, for a person.
+    /// A text for people: what was checked or measured, or what is wrong.
     pub words: String,
     /// What was measured, by name.
     #[serde(default, skip_serializing_if = "Map::is_empty")]

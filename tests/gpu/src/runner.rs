@@ -26,7 +26,7 @@ pub struct PlannedStep {
     pub name: String,
     /// The process, which prints a [`StepReport`] as its last line; or the reason why the step cannot run here.
     pub command: Result<Command, String>,
-    /// Its share of the time, against that of the other steps.
+    /// The weight of its share of the time, relative to the other steps.
     pub weight: u32,
 }
 

@@ -88,13 +88,13 @@ impl StepArgs {
 pub struct GpuStep {
     /// Its name on the command line and in the table.
     pub name: &'static str,
-    /// Its share of the time, against that of the other steps.
+    /// The weight of its share of the time, relative to the other steps.
     pub weight: u32,
-    /// What runs it.
+    /// The program that runs it.
     pub kind: StepKind,
 }
 
-/// What runs a step.
+/// The program that runs a step.
 #[derive(Clone, Copy, Debug)]
 pub enum StepKind {
     /// This program.
@@ -146,7 +146,7 @@ pub const STEPS: &[GpuStep] = &[
     native("overlap", 6, |args| overlap::step(args, None)),
     native("overlap-kernel", 6, |args| overlap::step(args, bf16())),
     native("launch-latency", 5, launches::step),
-    // Must have more than the time after which it finds that the loader waits for the trainer.
+    // Needs more than the time after which it reports that the loader waits for the trainer.
     native("growth", 12, growth::step),
     native("trap", 2, faults::trap),
     native("exit", 2, faults::exit_with_batches),
