@@ -60,7 +60,7 @@ pub(crate) fn read(data: &[u8]) {
     }
 }
 
-/// The same, for TIFF only.
+/// Like `read`, for TIFF only.
 pub(crate) fn tiff(data: &[u8]) {
     if is_tiff(data) {
         decode(&[&[0, 0, 0], data].concat());
@@ -113,7 +113,7 @@ fn decode(data: &[u8]) {
     }
 }
 
-/// Returns a list of the pieces of a field, in which empty ones are null; what is left is the last one.
+/// Returns the pieces of a field as a list. Empty pieces become null, and the rest of the field is the last piece.
 fn list(field: &Bytes) -> FieldValue {
     let mut input = FuzzInput(field);
     let mut files: Vec<Option<Bytes>> = (0..input.byte() % 8)

@@ -26,7 +26,8 @@ pub(crate) fn with_checksum(data: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The same with the correct fingerprint, if the sections are valid enough to have one.
+/// Returns a file with the correct length, checksum and fingerprint; the fingerprint only if the sections are valid
+/// enough to have one.
 fn with_fingerprint(data: &[u8]) -> Vec<u8> {
     let mut file = data.to_vec();
     let number = |at: usize| Some(u64::from(u32::from_le_bytes(*data.get(at..)?.first_chunk()?)));

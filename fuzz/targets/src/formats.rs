@@ -84,7 +84,7 @@ pub(crate) fn tfrecord(data: &[u8]) {
     };
     let whole = records(usize::MAX);
     assert_eq!(whole, records(chunk_bytes), "chunks of {chunk_bytes} bytes");
-    // What follows the head of the first record, whatever the checksums say.
+    // The bytes after the head of the first record, even if the checksums are wrong.
     let example = input.0.get(12..).unwrap_or_default();
     let Ok(found) = features(example) else { return };
     let mut end = 0;

@@ -1,4 +1,4 @@
-//! What the index of a shard promises, whatever its format is.
+//! Checks of the guarantees that the index of a shard gives in every format.
 
 use std::{ops::Range, sync::Arc};
 
@@ -11,7 +11,7 @@ use spdl_types::Fingerprint;
 
 use crate::files::with_checksum;
 
-/// Opens an index of `format` as it is, and with a right length and checksum. Returns the latter if it opens.
+/// Opens an index of `format` unchanged, and with the correct length and checksum. Returns the second one if it opens.
 pub(crate) fn opened(format: &str, data: &[u8]) -> Option<Arc<dyn ShardIndex>> {
     let format = format_called(format).expect("a format");
     let open = |file: Vec<u8>| {
@@ -37,7 +37,7 @@ pub(crate) fn manifest_of(format: &str, index: &dyn ShardIndex) -> Manifest {
     manifest.finish().expect("a manifest")
 }
 
-/// Checks that `range` lies in the shard, and that the plan for it reads as many bytes.
+/// Checks that `range` lies in the shard, and that the plan for it reads exactly its length.
 pub(crate) fn check_plan(index: &dyn ShardIndex, manifest: &Manifest, range: &Range<u64>) {
     assert!(range.end <= index.shard_bytes(), "{range:?} of {}", index.shard_bytes());
     let parts = index.plan(&manifest.shard(0), std::slice::from_ref(range));
@@ -47,7 +47,7 @@ pub(crate) fn check_plan(index: &dyn ShardIndex, manifest: &Manifest, range: &Ra
 
 /// Checks that an index that opens can be read from end to end, in a format whose records are decoded as they arrive.
 pub(crate) fn decoded_index(format: &str, data: &[u8]) {
-    // The file that it describes may be of any size; nothing of it is there.
+    // The file that it describes may have any size, and none of its bytes exist.
     if let Some(index) = opened(format, data) {
         read_decoded(format, &*index, &|_| None);
     }
@@ -60,7 +60,7 @@ pub(crate) fn decoded_file(format: &str, made: MadeIndex, file: &[u8]) {
     read_decoded(format, &*index, &|range| part(file, range));
 }
 
-/// Returns a part of a file, if it has it.
+/// Returns a range of a file; `None` if it lies outside the file.
 pub(crate) fn part(file: &[u8], range: Range<u64>) -> Option<Bytes> {
     let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
     file.get(range).map(Bytes::copy_from_slice)

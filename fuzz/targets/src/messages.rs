@@ -96,7 +96,7 @@ fn stream<M: Message>(mut input: FuzzInput<'_>) {
         let read = outcome(reader.next::<M>().now_or_never().expect("bytes are always ready"));
         let alone = outcome(frame::read_frame::<M>(&mut one_by_one).now_or_never().expect("bytes are always ready"));
         match taken {
-            // `take_frame` may still get the rest of a frame; for the other readers the stream has ended.
+            // `take_frame` may still receive the rest of a frame; for the other readers the stream has ended.
             Ok(None) if !whole.is_empty() => assert!(read.is_err() && alone.is_err(), "{read:?}, {alone:?}"),
             _ => assert!(taken == read && read == alone, "{taken:?}, {read:?}, {alone:?}"),
         }

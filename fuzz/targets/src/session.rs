@@ -1,5 +1,4 @@
-//! A session that a client sends to a worker, or a coordinator to a client: everything that is done with it before any
-//! data.
+//! A session that a client sends to a worker, or a coordinator to a client: all processing before the first data.
 
 use spdl_control::messages::{Session, ToHome};
 use spdl_job::{Job, JobFile};
