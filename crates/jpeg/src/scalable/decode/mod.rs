@@ -73,7 +73,7 @@ impl Default for ScalableMemory {
     }
 }
 
-/// Groups are decoded together from this number on, if there are enough, so that all streams in step have work.
+/// At least this many groups are decoded together, if there are as many, so that all streams in step have work.
 const GROUPS: usize = 16;
 
 impl ScalableMemory {
