@@ -345,13 +345,15 @@ mod tests {
         let mut thread = threads.begin(1, batch());
         let (began, mut worked) = (Instant::now(), Duration::ZERO);
         assert_eq!(thread.due(), None);
-        while stages.decode.stats(Instant::now()).cpu_ns == 0 {
+        // A pause that is over by the time that the thread gets to it is none: the machine may be busy.
+        while stages.decode.stats(Instant::now()).throttled_ns == 0 {
             std::hint::black_box((0..10_000u64).sum::<u64>());
             worked = began.elapsed();
             thread.end_item();
+            if stages.decode.stats(Instant::now()).cpu_ns > 0 {
+                thread.pause_if_due();
+            }
         }
-        let due = thread.due().expect("it was busy for ten milliseconds");
-        thread.pause_if_due();
         drop(thread);
         let [(Stage::Decode, recording)] = &stages.take_recordings()[..] else { panic!("decode alone has units") };
         let states: Vec<UnitState> = recording.intervals.iter().map(|interval| interval.state).collect();
@@ -363,7 +365,7 @@ mod tests {
         let busy_ns = busy.map(|interval| (interval.end - interval.start).as_nanos()).sum::<u128>();
         // The statistics were read after the last item had ended, which the thread reported only with its pause.
         assert!((1..=stats.busy_ns.into()).contains(&busy_ns), "{stats:?} {recording:?}");
-        assert!(stats.busy_ns >= worked.as_nanos() as u64 && stats.throttled_ns >= due.as_nanos() as u64, "{stats:?}");
+        assert!(stats.busy_ns >= worked.as_nanos() as u64, "{stats:?}");
         assert!(stats.cpu_ns <= stats.busy_ns + 1_000_000, "one thread cannot use more: {stats:?}");
         assert_eq!((stats.units, stats.items), (2, 0));
     }
