@@ -103,18 +103,18 @@ pub(crate) fn marked(document: &[u8]) -> Option<Vec<u8>> {
     let (mut found, mut done) = (Vec::new(), 0);
     for token in tokens(document) {
         let (range, stands_for_it) = match token {
-            Token::Half(range) => {
+            JsonToken::Half(range) => {
                 let digits = std::str::from_utf8(&document[range.start + 2..range.end]).ok()?;
                 (range, format!("{HALF_MARK}{digits}"))
             }
-            Token::Word(range) => {
+            JsonToken::Word(range) => {
                 let Some(number) = not_finite(&document[range.clone()]) else { continue };
                 if document[range.end..].trim_ascii_start().first() == Some(&b':') {
                     return None;
                 }
                 (range, format!("\"{MARK}{number}\""))
             }
-            Token::Open(_) | Token::Close(_) => continue,
+            JsonToken::Open(_) | JsonToken::Close(_) => continue,
         };
         found.extend_from_slice(&document[done..range.start]);
         found.extend(stands_for_it.bytes());
@@ -132,13 +132,13 @@ fn folded(document: &[u8]) -> Option<Vec<u8>> {
     let (mut found, mut done, mut depth, mut start) = (Vec::new(), 0, 0_usize, 0);
     for token in tokens(document) {
         match token {
-            Token::Open(at) => {
+            JsonToken::Open(at) => {
                 depth += 1;
                 if depth == MAX_DEPTH + 1 {
                     start = at;
                 }
             }
-            Token::Close(at) => {
+            JsonToken::Close(at) => {
                 if depth == MAX_DEPTH + 1 {
                     let inner = std::str::from_utf8(&document[start..=at]).ok()?;
                     // This reads it without recursion.
@@ -149,7 +149,7 @@ fn folded(document: &[u8]) -> Option<Vec<u8>> {
                 }
                 depth = depth.checked_sub(1)?;
             }
-            Token::Word(_) | Token::Half(_) => {}
+            JsonToken::Word(_) | JsonToken::Half(_) => {}
         }
     }
     (done > 0).then(|| {
@@ -173,7 +173,7 @@ fn not_finite(token: &[u8]) -> Option<Cow<'static, str>> {
 }
 
 /// A part of a document.
-enum Token {
+enum JsonToken {
     /// Outside of texts: a number, a name or what looks like them.
     Word(Range<usize>),
     /// In a text: half of a surrogate pair, as `\ud83d`.
@@ -185,7 +185,7 @@ enum Token {
 }
 
 /// Iterates over the parts of a document.
-fn tokens(document: &[u8]) -> impl Iterator<Item = Token> + '_ {
+fn tokens(document: &[u8]) -> impl Iterator<Item = JsonToken> + '_ {
     let is_of_word = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
     let (mut at, mut is_in_text) = (0, false);
     std::iter::from_fn(move || {
@@ -201,18 +201,18 @@ fn tokens(document: &[u8]) -> impl Iterator<Item = Token> + '_ {
                         (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => at = start + 12,
                         (Some(0xd800..0xe000), _) => {
                             at = start + 6;
-                            return Some(Token::Half(start..at));
+                            return Some(JsonToken::Half(start..at));
                         }
                         _ => at = start + 2,
                     }
                 }
                 _ if is_in_text => {}
-                b'[' | b'{' => return Some(Token::Open(start)),
-                b']' | b'}' => return Some(Token::Close(start)),
+                b'[' | b'{' => return Some(JsonToken::Open(start)),
+                b']' | b'}' => return Some(JsonToken::Close(start)),
                 byte if is_of_word(byte) => {
                     let more = document[at..].iter().position(|byte| !is_of_word(byte));
                     at = more.map_or(document.len(), |more| at + more);
-                    return Some(Token::Word(start..at));
+                    return Some(JsonToken::Word(start..at));
                 }
                 _ => {}
             }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use spdl_shard::format::{
     Compressed, Compression,
-    tfrecord::{FrameReader, features, value},
+    tfrecord::{TfRecordReader, features, value},
 };
 
 use crate::{indexes::opened, input::FuzzInput};
@@ -69,7 +69,7 @@ pub(crate) fn tfrecord(data: &[u8]) {
     let mut input = FuzzInput(data);
     let chunk_bytes = 1 + usize::from(input.byte());
     let records = |chunk_bytes: usize| {
-        let (mut reader, mut found) = (FrameReader::default(), Vec::new());
+        let (mut reader, mut found) = (TfRecordReader::default(), Vec::new());
         for chunk in input.0.chunks(chunk_bytes) {
             let keep = |at: u64, record: &[u8]| {
                 found.push((at, record.len()));

@@ -10,7 +10,7 @@ use parquet::{
 };
 use spdl_shard::format::{
     MadeIndex,
-    parquet::{Footer, PagesByHeader, RowFacts},
+    parquet::{PagesByHeader, ParquetFooter, RowFacts},
 };
 
 use crate::indexes::{decoded_file, decoded_index, part};
@@ -20,7 +20,7 @@ pub(crate) fn file(data: &[u8]) {
     let Some((rest, tail)) = data.split_at_checked(data.len().saturating_sub(8)) else { return };
     let Some(length) = tail.first_chunk().map(|length| u32::from_le_bytes(*length) as usize) else { return };
     let Some(start) = rest.len().checked_sub(length) else { return };
-    let Ok(footer) = Footer::parse(&rest[start..], data.len() as u64) else { return };
+    let Ok(footer) = ParquetFooter::parse(&rest[start..], data.len() as u64) else { return };
     assert!(footer.page_index().iter().all(|range| range.end <= data.len() as u64));
     if let Ok(made) = made(&footer, data) {
         decoded_file("parquet", made, data);
@@ -28,7 +28,7 @@ pub(crate) fn file(data: &[u8]) {
 }
 
 /// Makes the index of a file.
-fn made(footer: &Footer, file: &[u8]) -> Result<MadeIndex, String> {
+fn made(footer: &ParquetFooter, file: &[u8]) -> Result<MadeIndex, String> {
     let partitions = [("split".to_owned(), "train".to_owned())];
     footer.index(
         &|range| part(file, range),
@@ -92,7 +92,7 @@ pub(crate) fn index_seeds() -> Vec<Vec<u8>> {
     let index = |file: Vec<u8>| {
         let (rest, tail) = file.split_at(file.len() - 8);
         let length = u32::from_le_bytes(*tail.first_chunk().expect("eight bytes")) as usize;
-        let footer = Footer::parse(&rest[rest.len() - length..], file.len() as u64).expect("a footer");
+        let footer = ParquetFooter::parse(&rest[rest.len() - length..], file.len() as u64).expect("a footer");
         made(&footer, &file).expect("an index").index.to_vec()
     };
     seeds().into_iter().map(index).collect()

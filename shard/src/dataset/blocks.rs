@@ -21,11 +21,11 @@ pub(super) fn check_block_bytes(block_bytes: u64) -> Result<(), DatasetError> {
 pub(crate) struct BlockCutter {
     target_bytes: u64,
     target_objects: u32,
-    blocks: Vec<Run>,
+    blocks: Vec<CutBlock>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct CutBlock {
     start: u64,
     end: u64,
     first_record: u32,
@@ -54,8 +54,9 @@ impl BlockCutter {
         if samples == 0 {
             return;
         }
-        let new = Run { start, end, first_record: record, records_end: record + 1, samples: samples.into(), objects };
-        let fits = |last: &Run| {
+        let new =
+            CutBlock { start, end, first_record: record, records_end: record + 1, samples: samples.into(), objects };
+        let fits = |last: &CutBlock| {
             end - last.start <= self.target_bytes && last.objects.saturating_add(objects) <= self.target_objects
         };
         match self.blocks.last_mut() {
@@ -74,11 +75,11 @@ impl BlockCutter {
                 self.blocks.push(whole);
             }
         }
-        self.blocks.iter().map(Run::facts).collect()
+        self.blocks.iter().map(CutBlock::facts).collect()
     }
 }
 
-impl Run {
+impl CutBlock {
     fn joined(self, next: Self) -> Self {
         let (samples, objects) = (self.samples + next.samples, self.objects + next.objects);
         Self { end: next.end, records_end: next.records_end, samples, objects, ..self }

@@ -11,7 +11,7 @@ use super::{
     cut::{FieldBatch, FoundField, ShardEnd},
     fields::FieldSource,
     originals::{Compared, Original, Originals},
-    parts::{IndexedField, MAX_WHOLE_BYTES, OpenShard, Wanted, WantedOf},
+    parts::{IndexedField, MAX_WHOLE_BYTES, ReadShard, WantedContent, WantedOf},
     scalable::{is_scalable, original},
     source::{ANNOTATION_FIELD, LABEL_FIELD, is_picture},
     stages::cpu_threads,
@@ -82,11 +82,11 @@ impl DatasetCheck {
             .sink(BATCHES_READY)
     }
 
-    fn wanted(&self, key: RecordKey<'_>, field: &Field<'_>, segments: Option<Segments<'_>>) -> Wanted {
+    fn wanted(&self, key: RecordKey<'_>, field: &Field<'_>, segments: Option<Segments<'_>>) -> WantedContent {
         if segments.is_some() || self.decode.is_some() && may_be_picture(field) {
-            return Wanted::Whole;
+            return WantedContent::Whole;
         }
-        self.originals.as_ref().map_or(Wanted::Nothing, |originals| originals.wanted(key, field))
+        self.originals.as_ref().map_or(WantedContent::Nothing, |originals| originals.wanted(key, field))
     }
 
     /// Reads the originals that the fields of a batch are compared with.
@@ -99,7 +99,7 @@ impl DatasetCheck {
         let found = batch.fields.iter().map(|found| {
             let IndexedField { key, field, .. } = batch.shard.field(found.place);
             match &found.content {
-                Some(content) if originals.wanted(key, &field) != Wanted::Nothing => {
+                Some(content) if originals.wanted(key, &field) != WantedContent::Nothing => {
                     let piece = (!found.is_whole()).then(|| found.at..found.at + content.len() as u32);
                     originals.original((key, &field), piece, runtime).map(Some)
                 }
@@ -131,7 +131,7 @@ impl DatasetCheck {
 
 impl BatchCheck {
     /// Checks what the manifest has about a shard.
-    fn shard(&mut self, dataset: &DatasetCheck, open: &OpenShard) {
+    fn shard(&mut self, dataset: &DatasetCheck, open: &ReadShard) {
         let shard = open.shard();
         self.found.shards = 1;
         let object = open.index.as_ref().map_or_else(|| shard.format.object(&shard), |index| index.object(&shard));
@@ -156,7 +156,7 @@ impl BatchCheck {
     }
 
     /// Checks that every block holds the number of samples in the manifest, and that its records' fields lie inside it.
-    fn blocks(&mut self, manifest: &Manifest, shard: &OpenShard, index: &dyn ShardIndex) {
+    fn blocks(&mut self, manifest: &Manifest, shard: &ReadShard, index: &dyn ShardIndex) {
         for number in manifest.shard_blocks(shard.number()) {
             let block = manifest.block(number);
             let records = block.first_record..block.first_record + block.records;
@@ -179,7 +179,7 @@ impl BatchCheck {
     }
 
     /// Counts fields without a fault.
-    fn others(&mut self, shard: &OpenShard, others: u64) {
+    fn others(&mut self, shard: &ReadShard, others: u64) {
         self.found.fields += others;
         if others > 0 && !has_checksum(shard.index()) {
             self.found.fields_without_checksum += others;
@@ -188,7 +188,7 @@ impl BatchCheck {
 
     /// Checks that a field has the bytes that were indexed, that a crop-ready picture decodes and matches its table,
     /// that a picture decodes if the caller wants that, and that the field is the same as its original.
-    fn field(&mut self, dataset: &DatasetCheck, shard: &OpenShard, found: &FoundField, original: Option<Original>) {
+    fn field(&mut self, dataset: &DatasetCheck, shard: &ReadShard, found: &FoundField, original: Option<Original>) {
         let IndexedField { key, field, segments } = shard.field(found.place);
         if found.is_last {
             self.found.fields += 1;
@@ -242,7 +242,7 @@ impl BatchCheck {
     }
 
     /// Checks a piece of a field that is too long to be in memory as a whole.
-    fn piece(&mut self, dataset: &DatasetCheck, shard: &OpenShard, found: &FoundField, compared: Option<Compared>) {
+    fn piece(&mut self, dataset: &DatasetCheck, shard: &ReadShard, found: &FoundField, compared: Option<Compared>) {
         let (IndexedField { key, field, segments }, is_first) = (shard.field(found.place), found.at == 0);
         let content = found.content.as_deref().unwrap_or_default();
         let is_wanted_whole = segments.is_some()
@@ -262,7 +262,7 @@ impl BatchCheck {
     }
 
     /// Checks that the shard did not end too early.
-    fn end(&mut self, shard: &OpenShard, ShardEnd { bytes, rest, other_checksum }: &ShardEnd) {
+    fn end(&mut self, shard: &ReadShard, ShardEnd { bytes, rest, other_checksum }: &ShardEnd) {
         self.is_end_of_shard = true;
         if let Some(problem) = other_checksum {
             self.fault(shard, None, problem.clone());
@@ -283,7 +283,7 @@ impl BatchCheck {
         }
     }
 
-    fn fault(&mut self, shard: &OpenShard, record: Option<RecordKey<'_>>, problem: String) {
+    fn fault(&mut self, shard: &ReadShard, record: Option<RecordKey<'_>>, problem: String) {
         self.found.faults.push(fault(shard, record, problem));
     }
 }
@@ -294,7 +294,7 @@ fn has_checksum(index: &dyn ShardIndex) -> bool {
 }
 
 /// Returns a fault of a shard, or of a record in it.
-fn fault(shard: &OpenShard, record: Option<RecordKey<'_>>, problem: String) -> VerifyFault {
+fn fault(shard: &ReadShard, record: Option<RecordKey<'_>>, problem: String) -> VerifyFault {
     VerifyFault { shard: Some(shard.shard().url.to_owned()), record: record.map(|key| key.to_string()), problem }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     fields::problem_of,
-    parts::{FieldPlace, IndexedField, OpenShard, Wanted, WantedOf},
+    parts::{FieldPlace, IndexedField, ReadShard, WantedContent, WantedOf},
     stages::Memory,
 };
 use crate::{
@@ -53,7 +53,7 @@ impl FoundField {
 
 /// Some fields of one shard, in the order of its bytes. A shard has at least one batch.
 pub(super) struct FieldBatch {
-    pub(super) shard: Arc<OpenShard>,
+    pub(super) shard: Arc<ReadShard>,
     pub(super) is_first: bool,
     pub(super) fields: Vec<FoundField>,
     /// Number of other fields that were read: they are not wanted and have no fault.
@@ -76,7 +76,7 @@ pub(super) struct ShardEnd {
 
 /// A part of a shard that was read.
 pub(super) struct ReadPart {
-    pub(super) shard: Arc<OpenShard>,
+    pub(super) shard: Arc<ReadShard>,
     pub(super) is_last: bool,
     /// The error is one of the shard, not of the connection to the store.
     pub(super) content: Result<ReadContent, StoreError>,
@@ -166,7 +166,7 @@ impl FieldCutter {
 }
 
 impl ShardReader {
-    fn read(&mut self, shard: &OpenShard, content: ReadContent, wanted: &WantedOf) -> Vec<FoundField> {
+    fn read(&mut self, shard: &ReadShard, content: ReadContent, wanted: &WantedOf) -> Vec<FoundField> {
         match content {
             ReadContent::Chunk(chunk) => self.chunk(shard, &chunk, wanted),
             ReadContent::Fields { fields, bytes, .. } => {
@@ -183,7 +183,7 @@ impl ShardReader {
     }
 
     /// Reads the next chunk and returns the fields that end in it, and the pieces of fields that do not.
-    fn chunk(&mut self, shard: &OpenShard, chunk: &Bytes, wanted: &WantedOf) -> Vec<FoundField> {
+    fn chunk(&mut self, shard: &ReadShard, chunk: &Bytes, wanted: &WantedOf) -> Vec<FoundField> {
         let (start, end) = (self.bytes, self.bytes + chunk.len() as u64);
         if let Some(hasher) = &mut self.hasher {
             hasher.update(chunk);
@@ -211,7 +211,7 @@ impl ShardReader {
     /// Reads a piece of a file.
     fn piece(
         &mut self,
-        shard: &OpenShard,
+        shard: &ReadShard,
         (place, at): (FieldPlace, u32),
         piece: Result<Bytes, String>,
         wanted: &WantedOf,
@@ -234,14 +234,14 @@ impl ShardReader {
     /// Returns a piece of a field, or all of it; `None` if nothing is wanted of it before its last piece.
     fn found(
         &mut self,
-        (shard, place): (&OpenShard, FieldPlace),
+        (shard, place): (&ReadShard, FieldPlace),
         IndexedField { key, field, segments }: &IndexedField<'_>,
         at: u32,
         piece: Bytes,
         wanted: &WantedOf,
     ) -> Option<FoundField> {
         let is_last = at + piece.len() as u32 == field.bytes;
-        let is_wanted = wanted(*key, field, *segments) != Wanted::Nothing;
+        let is_wanted = wanted(*key, field, *segments) != WantedContent::Nothing;
         if at == 0 && is_last {
             self.crc32c = 0;
             let opened = shard.index().open(field, &|_| Some(piece.clone()));
@@ -259,13 +259,13 @@ impl ShardReader {
     }
 
     /// Returns what is known at the end of the shard.
-    fn end(&mut self, shard: &OpenShard) -> ShardEnd {
+    fn end(&mut self, shard: &ReadShard) -> ShardEnd {
         let other_checksum = self.hasher.take().and_then(|hasher| hasher.finish().err());
         ShardEnd { bytes: self.bytes, rest: Ok(self.rest(shard)), other_checksum }
     }
 
     /// Returns the fields that were not read.
-    fn rest(&self, shard: &OpenShard) -> Vec<FieldPlace> {
+    fn rest(&self, shard: &ReadShard) -> Vec<FieldPlace> {
         std::iter::successors(self.next, |place| place.next(shard.index())).collect()
     }
 }
@@ -277,7 +277,7 @@ pub(super) fn other_bytes(field: &Field<'_>) -> String {
 
 /// Divides the fields of a part into batches: at least one if one is needed.
 fn batches(
-    shard: &Arc<OpenShard>,
+    shard: &Arc<ReadShard>,
     is_needed: bool,
     fields: Vec<FoundField>,
     end: Option<ShardEnd>,

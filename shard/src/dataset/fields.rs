@@ -16,7 +16,7 @@ use spdl_pipeline::{Op, Pipeline, Stages};
 use super::{
     DatasetError,
     cut::{FieldBatch, FieldCutter, FoundField, ReadContent, ReadPart, other_bytes},
-    parts::{FieldPlace, IndexedField, OpenShard, PART_FILES, Part, PartContent, Wanted, WantedOf},
+    parts::{FieldPlace, IndexedField, PART_FILES, PartContent, ReadShard, ShardPart, WantedContent, WantedOf},
     stages::{Memory, MemoryBound, on_runtime},
 };
 use crate::{
@@ -54,7 +54,7 @@ impl FieldSource {
             let (indexes, bytes) = (indexes.clone(), indexing.manifest.shard(number).index_bytes);
             async move { Ok::<_, DatasetError>((number, indexes.take(bytes).await)) }
         };
-        let admit_part = move |part: Part| {
+        let admit_part = move |part: ShardPart| {
             let (memory, bytes) = (memory.clone(), part.bytes() * sizing.memory_factor);
             async move { Ok::<_, DatasetError>((part, memory.take(bytes).await)) }
         };
@@ -77,12 +77,12 @@ impl FieldSource {
 }
 
 /// Opens a shard and plans its parts.
-async fn open(source: Arc<FieldSource>, (number, memory): (u32, Memory)) -> Result<Vec<Part>, DatasetError> {
-    let mut shard = OpenShard::new(&source.manifest, number, memory);
+async fn open(source: Arc<FieldSource>, (number, memory): (u32, Memory)) -> Result<Vec<ShardPart>, DatasetError> {
+    let mut shard = ReadShard::new(&source.manifest, number, memory);
     let opened = shard.open(&source.store).await;
     let shard = Arc::new(shard);
-    let part = |content| Part { shard: Arc::clone(&shard), is_last: false, content };
-    let mut parts: Vec<Part> = match opened {
+    let part = |content| ShardPart { shard: Arc::clone(&shard), is_last: false, content };
+    let mut parts: Vec<ShardPart> = match opened {
         Ok(()) => shard.parts(&*source.wanted).into_iter().map(part).collect(),
         Err(error) if error.is_of_connection() => return Err(error.into()),
         Err(error) => vec![part(PartContent::Nothing(Some(error)))],
@@ -95,8 +95,8 @@ async fn open(source: Arc<FieldSource>, (number, memory): (u32, Memory)) -> Resu
 }
 
 /// Reads a part of a shard.
-async fn read(source: Arc<FieldSource>, (part, memory): (Part, Memory)) -> Result<ReadPart, DatasetError> {
-    let Part { shard, is_last, content } = part;
+async fn read(source: Arc<FieldSource>, (part, memory): (ShardPart, Memory)) -> Result<ReadPart, DatasetError> {
+    let ShardPart { shard, is_last, content } = part;
     let content = match content {
         PartContent::Range(range) => {
             let meta = shard.object.as_ref().expect("the shard is an object");
@@ -131,7 +131,7 @@ impl FieldSource {
     /// Reads a block and decodes its records.
     async fn block(
         &self,
-        shard: &Arc<OpenShard>,
+        shard: &Arc<ReadShard>,
         records: Range<u32>,
         range: Range<u64>,
     ) -> Result<ReadContent, StoreError> {
@@ -156,7 +156,7 @@ impl FieldSource {
                     None => decoded.open(record, nth),
                 };
                 match content {
-                    Ok(Some(content)) if wanted(key, &field, segments) != Wanted::Nothing => {
+                    Ok(Some(content)) if wanted(key, &field, segments) != WantedContent::Nothing => {
                         fields.push(FoundField::whole(place, Ok(Some(content))));
                     }
                     Ok(_) => others += u64::from(field.value.is_none()),
@@ -169,10 +169,10 @@ impl FieldSource {
     }
 
     /// Reads a file, and returns the number of bytes that were read.
-    async fn file(&self, shard: &OpenShard, place: FieldPlace) -> Result<(FoundField, u64), StoreError> {
+    async fn file(&self, shard: &ReadShard, place: FieldPlace) -> Result<(FoundField, u64), StoreError> {
         let IndexedField { key, field, segments } = shard.field(place);
         let content = read_field(&self.store, &shard.shard(), shard.index(), &field).await?;
-        let is_wanted = (self.wanted)(key, &field, segments) != Wanted::Nothing;
+        let is_wanted = (self.wanted)(key, &field, segments) != WantedContent::Nothing;
         let bytes = if field.value.is_none() { u64::from(field.bytes) } else { 0 };
         Ok((FoundField::whole(place, content.map(|content| is_wanted.then_some(content))), bytes))
     }
@@ -210,7 +210,7 @@ pub(super) fn problem_of(error: OpenError, field: &Field<'_>) -> String {
 }
 
 /// Reads the object that holds a compressed shard, and decompresses it.
-async fn decompressed(at: &DatasetStore, open: &OpenShard) -> Result<Bytes, StoreError> {
+async fn decompressed(at: &DatasetStore, open: &ReadShard) -> Result<Bytes, StoreError> {
     let (shard, index) = (open.shard(), open.index());
     let compressed = index.compressed().expect("the shard is compressed").clone();
     let mut pieces = Vec::new();

@@ -17,7 +17,7 @@ use super::{
     ClassOrder, DatasetError, FieldChoice, PackSource,
     check::may_be_picture,
     fields::{read_field, read_range},
-    parts::{MAX_WHOLE_BYTES, Wanted},
+    parts::{MAX_WHOLE_BYTES, WantedContent},
     scalable::{is_scalable, original},
     source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceFiles, SourceRecord, SourceRecords, is_picture},
 };
@@ -161,20 +161,20 @@ impl Originals {
     }
 
     /// Returns which content of a field has to be compared.
-    pub(super) fn wanted(&self, key: RecordKey<'_>, field: &Field<'_>) -> Wanted {
-        let Some(&number) = self.numbers.get(&*key.text()) else { return Wanted::Nothing };
+    pub(super) fn wanted(&self, key: RecordKey<'_>, field: &Field<'_>) -> WantedContent {
+        let Some(&number) = self.numbers.get(&*key.text()) else { return WantedContent::Nothing };
         let may_be_rewritten = match &self.kind {
             OriginalsKind::Files(source) => match source.file_of(number, field.name) {
                 Some(path) => is_picture(path) || may_be_picture(field),
                 None if field.name == LABEL_FIELD => false,
-                None => return Wanted::Nothing,
+                None => return WantedContent::Nothing,
             },
             OriginalsKind::Dataset { .. } => {
                 may_be_picture(field) || self.record(number).segments(field.name).is_some()
             }
         };
         // A JPEG is compared by its coefficients, which takes the whole file.
-        if may_be_rewritten { Wanted::Whole } else { Wanted::Pieces }
+        if may_be_rewritten { WantedContent::Whole } else { WantedContent::Pieces }
     }
 
     /// Reads the original of a wanted field of a record that has one, or the `piece` of it that belongs to a piece of the

@@ -11,7 +11,7 @@ use super::{
     catalog::Catalog,
     classes::ClassOrder,
     folder::{Overwrite, add_shard, dataset_name},
-    record::{MEASURED_TOGETHER, Members, Record, RecordGroup, RecordMaker},
+    record::{MEASURED_TOGETHER, MadeRecord, Members, RecordGroup, RecordMaker},
     replace::{NotCommitted, Replacement, shard_name},
     report::DatasetTally,
     source::{ANNOTATION_FIELD, LABEL_FIELD, ListOptions, SourceFiles, SourceRecord, SourceRecords},
@@ -293,8 +293,8 @@ impl<'a> Packing<'a> {
             let Some(group) = group else { return self.close().await };
             for record in group.records {
                 match record {
-                    Record::Whole(members) => self.record(members).await?,
-                    Record::NoAnnotation(picture) => {
+                    MadeRecord::Whole(members) => self.record(members).await?,
+                    MadeRecord::NoAnnotation(picture) => {
                         self.tally.pictures_without_annotation += 1;
                         self.tally.odd.note(|| no_annotation(&picture));
                     }

@@ -20,7 +20,7 @@ pub(super) const MAX_WHOLE_BYTES: u64 = 50 << 20;
 
 /// The content of a field that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum WantedContent {
     /// None of it: only its checksum is compared.
     Nothing,
     /// All of it. If the field is longer than a range, it comes in pieces.
@@ -30,10 +30,10 @@ pub(super) enum Wanted {
 }
 
 /// Decides by key, field and segments which content of a field is wanted.
-pub(super) type WantedOf = dyn Fn(RecordKey<'_>, &Field<'_>, Option<Segments<'_>>) -> Wanted + Send + Sync;
+pub(super) type WantedOf = dyn Fn(RecordKey<'_>, &Field<'_>, Option<Segments<'_>>) -> WantedContent + Send + Sync;
 
 /// A shard that is read.
-pub(super) struct OpenShard {
+pub(super) struct ReadShard {
     manifest: Arc<Manifest>,
     number: u32,
     /// The object that holds the shard, if it is a single one.
@@ -61,8 +61,8 @@ pub(super) struct IndexedField<'i> {
 }
 
 /// A part of a shard.
-pub(super) struct Part {
-    pub(super) shard: Arc<OpenShard>,
+pub(super) struct ShardPart {
+    pub(super) shard: Arc<ReadShard>,
     pub(super) is_last: bool,
     pub(super) content: PartContent,
 }
@@ -82,7 +82,7 @@ pub(super) enum PartContent {
     Nothing(Option<StoreError>),
 }
 
-impl Part {
+impl ShardPart {
     /// Returns the number of bytes that are read.
     pub(super) fn bytes(&self) -> u64 {
         match &self.content {
@@ -96,7 +96,7 @@ impl Part {
     }
 }
 
-impl OpenShard {
+impl ReadShard {
     /// Returns shard `number` before it is [opened](Self::open); `memory` is that of its index.
     pub(super) fn new(manifest: &Arc<Manifest>, number: u32, memory: Memory) -> Self {
         Self { manifest: Arc::clone(manifest), number, object: None, index: None, _memory: memory }
@@ -179,7 +179,7 @@ impl OpenShard {
     /// Returns whether a field that is longer than a range is read as a whole. One whose content has to be made of its
     /// bytes always is.
     fn is_read_whole(&self, field: &IndexedField<'_>, wanted: &WantedOf) -> bool {
-        let is_wanted = wanted(field.key, &field.field, field.segments) == Wanted::Whole;
+        let is_wanted = wanted(field.key, &field.field, field.segments) == WantedContent::Whole;
         !self.index().has_plain_fields() || field.bytes() <= MAX_WHOLE_BYTES && is_wanted
     }
 

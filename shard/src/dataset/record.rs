@@ -104,7 +104,7 @@ enum FieldContent {
 }
 
 /// The result of a step of [`RecordMaker`].
-pub(super) enum Record<T> {
+pub(super) enum MadeRecord<T> {
     /// A record.
     Whole(T),
     /// A picture without an annotation, although annotations are wanted.
@@ -148,7 +148,7 @@ pub(super) enum MemberPart {
 
 /// Some records, in their order, and the memory of their content.
 pub(super) struct RecordGroup<T> {
-    pub(super) records: Vec<Record<T>>,
+    pub(super) records: Vec<MadeRecord<T>>,
     memory: Arc<Memory>,
 }
 
@@ -160,8 +160,8 @@ impl<T> RecordGroup<T> {
     ) -> Result<RecordGroup<U>, DatasetError> {
         let Self { records, memory } = self;
         let records = records.into_iter().map(|record| match record {
-            Record::Whole(record) => step(record, &memory).map(Record::Whole),
-            Record::NoAnnotation(picture) => Ok(Record::NoAnnotation(picture)),
+            MadeRecord::Whole(record) => step(record, &memory).map(MadeRecord::Whole),
+            MadeRecord::NoAnnotation(picture) => Ok(MadeRecord::NoAnnotation(picture)),
         });
         Ok(RecordGroup { records: records.collect::<Result<_, _>>()?, memory })
     }
@@ -170,14 +170,14 @@ impl<T> RecordGroup<T> {
 impl RecordGroup<Members> {
     /// Makes a group of records that take this memory.
     pub(super) fn of(records: Vec<Members>, memory: Arc<Memory>) -> Self {
-        Self { records: records.into_iter().map(Record::Whole).collect(), memory }
+        Self { records: records.into_iter().map(MadeRecord::Whole).collect(), memory }
     }
 
     /// Returns the number of bytes of the members.
     pub(super) fn bytes(&self) -> u64 {
-        let bytes = |record: &Record<Members>| match record {
-            Record::Whole(members) => members.bytes,
-            Record::NoAnnotation(_) => 0,
+        let bytes = |record: &MadeRecord<Members>| match record {
+            MadeRecord::Whole(members) => members.bytes,
+            MadeRecord::NoAnnotation(_) => 0,
         };
         self.records.iter().map(bytes).sum()
     }
@@ -192,8 +192,8 @@ impl RecordMaker {
     pub(super) fn measure(
         &self,
         records: Vec<Result<SourceRecord, DatasetError>>,
-    ) -> Result<Vec<Vec<Record<MeasuredRecord>>>, DatasetError> {
-        let (mut groups, mut bytes) = (Vec::<Vec<Record<MeasuredRecord>>>::new(), 0);
+    ) -> Result<Vec<Vec<MadeRecord<MeasuredRecord>>>, DatasetError> {
+        let (mut groups, mut bytes) = (Vec::<Vec<MadeRecord<MeasuredRecord>>>::new(), 0);
         for record in records {
             let record = self.measure_one(&record?)?;
             let record_bytes = record.bytes();
@@ -213,30 +213,30 @@ impl RecordMaker {
     pub(super) fn plan(
         &self,
         records: Vec<Result<SourceRecord, DatasetError>>,
-    ) -> Result<Vec<Record<PlannedRecord>>, DatasetError> {
+    ) -> Result<Vec<MadeRecord<PlannedRecord>>, DatasetError> {
         let planned = records.into_iter().map(|record| match self.find(&record?)? {
-            Record::Whole(record) => Ok(Record::Whole(record.planned())),
-            Record::NoAnnotation(picture) => Ok(Record::NoAnnotation(picture)),
+            MadeRecord::Whole(record) => Ok(MadeRecord::Whole(record.planned())),
+            MadeRecord::NoAnnotation(picture) => Ok(MadeRecord::NoAnnotation(picture)),
         });
         planned.collect()
     }
 
-    fn measure_one(&self, record: &SourceRecord) -> Result<Record<MeasuredRecord>, DatasetError> {
+    fn measure_one(&self, record: &SourceRecord) -> Result<MadeRecord<MeasuredRecord>, DatasetError> {
         let mut found = self.find(record)?;
-        if let Record::Whole(record) = &mut found {
+        if let MadeRecord::Whole(record) = &mut found {
             self.bound(record)?;
         }
         Ok(found)
     }
 
     /// Finds the files of a record and their sizes.
-    fn find(&self, record: &SourceRecord) -> Result<Record<MeasuredRecord>, DatasetError> {
+    fn find(&self, record: &SourceRecord) -> Result<MadeRecord<MeasuredRecord>, DatasetError> {
         let annotation = match self.source.annotation_places(record) {
             Some(places) => match first_of(places)? {
                 Some(annotation) => Some(annotation),
                 None => {
                     let first = record.files().next().expect("a record has a file");
-                    return Ok(Record::NoAnnotation(self.source.place(first).to_string()));
+                    return Ok(MadeRecord::NoAnnotation(self.source.place(first).to_string()));
                 }
             },
             None => None,
@@ -250,7 +250,7 @@ impl RecordMaker {
         });
         let files = files.collect::<Result<_, DatasetError>>()?;
         let (key, label) = (record.key(), record.label);
-        Ok(Record::Whole(MeasuredRecord { key, label, files, annotation, long_jpegs: Vec::new() }))
+        Ok(MadeRecord::Whole(MeasuredRecord { key, label, files, annotation, long_jpegs: Vec::new() }))
     }
 
     /// Decides which files of a record are copied in pieces, so that the others fit into memory.
@@ -276,10 +276,10 @@ impl RecordMaker {
     /// Waits for the memory that the records need.
     pub(super) async fn admit(
         self: Arc<Self>,
-        records: Vec<Record<MeasuredRecord>>,
+        records: Vec<MadeRecord<MeasuredRecord>>,
         bound: MemoryBound,
     ) -> Result<RecordGroup<MeasuredRecord>, DatasetError> {
-        let bytes: u64 = records.iter().map(Record::bytes).sum();
+        let bytes: u64 = records.iter().map(MadeRecord::bytes).sum();
         Ok(RecordGroup { records, memory: Arc::new(bound.take(bytes * self.jpegs.copies()).await) })
     }
 
@@ -319,7 +319,7 @@ impl RecordMaker {
     }
 }
 
-impl Record<MeasuredRecord> {
+impl MadeRecord<MeasuredRecord> {
     /// Returns the number of bytes that are read into memory.
     fn bytes(&self) -> u64 {
         match self {

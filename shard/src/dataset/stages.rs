@@ -66,11 +66,11 @@ impl MemoryBound {
 
 /// A running pipeline, whose items an async function takes. When this is dropped, the pipeline stops.
 pub(crate) struct RunningStages<T> {
-    messages: mpsc::Receiver<Message<T>>,
+    messages: mpsc::Receiver<StageMessage<T>>,
     driver: JoinHandle<()>,
 }
 
-enum Message<T> {
+enum StageMessage<T> {
     Item(Result<T, PipelineError>),
     Stats(Vec<StageStats>),
 }
@@ -89,8 +89,8 @@ impl<T: Send + 'static> RunningStages<T> {
     pub(super) async fn next(&mut self, mut on_stats: impl FnMut(&[StageStats])) -> Result<Option<T>, DatasetError> {
         while let Some(message) = self.messages.recv().await {
             match message {
-                Message::Item(item) => return item.map(Some).map_err(error_of),
-                Message::Stats(stats) => on_stats(&stats),
+                StageMessage::Item(item) => return item.map(Some).map_err(error_of),
+                StageMessage::Stats(stats) => on_stats(&stats),
             }
         }
         Ok(None)
@@ -118,12 +118,12 @@ impl<T: Send + 'static> RunningStages<T> {
 }
 
 /// Passes on the items of a pipeline and its statistics until the caller has gone.
-fn drive<T: Send + 'static>(pipeline: Pipeline<T>, messages: &mpsc::Sender<Message<T>>) {
+fn drive<T: Send + 'static>(pipeline: Pipeline<T>, messages: &mpsc::Sender<StageMessage<T>>) {
     let mut shown = Instant::now();
     loop {
         let message = match pipeline.iter(STATS_INTERVAL).next() {
-            Some(Err(error)) if error.is_retryable() => Message::Stats(pipeline.stats()),
-            Some(item) => Message::Item(item),
+            Some(Err(error)) if error.is_retryable() => StageMessage::Stats(pipeline.stats()),
+            Some(item) => StageMessage::Item(item),
             None => break,
         };
         if messages.blocking_send(message).is_err() {
@@ -131,10 +131,10 @@ fn drive<T: Send + 'static>(pipeline: Pipeline<T>, messages: &mpsc::Sender<Messa
         }
         if shown.elapsed() >= STATS_INTERVAL {
             shown = Instant::now();
-            let _ = messages.blocking_send(Message::Stats(pipeline.stats()));
+            let _ = messages.blocking_send(StageMessage::Stats(pipeline.stats()));
         }
     }
-    let _ = messages.blocking_send(Message::Stats(pipeline.stats()));
+    let _ = messages.blocking_send(StageMessage::Stats(pipeline.stats()));
     pipeline.stop();
 }
 

@@ -18,7 +18,7 @@ use super::{
     crop_ready::without_markers,
     cut::{FieldBatch, FoundField, ShardEnd},
     fields::{FieldSource, READ},
-    parts::{IndexedField, MAX_WHOLE_BYTES, Wanted, WantedOf},
+    parts::{IndexedField, MAX_WHOLE_BYTES, WantedContent, WantedOf},
     report::progress_of,
     scalable::{is_scalable, original},
     source::wrong,
@@ -149,12 +149,9 @@ fn stages(from: &DatasetStore, manifest: &Arc<Manifest>, staging: &Staging) -> P
     let (store, folder) = (from.clone(), staging.folder.clone());
     // A picture is in memory twice while its markers are removed, or while it is restored. Only its content shows whether
     // it is scalable.
-    let wanted: Arc<WantedOf> =
-        Arc::new(
-            |_, field, segments| {
-                if segments.is_some() || may_be_picture(field) { Wanted::Whole } else { Wanted::Pieces }
-            },
-        );
+    let wanted: Arc<WantedOf> = Arc::new(|_, field, segments| {
+        if segments.is_some() || may_be_picture(field) { WantedContent::Whole } else { WantedContent::Pieces }
+    });
     let source = FieldSource { store: from.clone(), manifest: Arc::clone(manifest), wanted, memory_factor: 2 };
     let files = move |batch| UnpackedBatch::of(&store, batch);
     let (creating, open) = (folder.clone(), Mutex::new(None));

@@ -168,7 +168,7 @@ pub struct DatasetWriter {
     url: String,
     /// Number of classes.
     classes: usize,
-    records: Option<mpsc::Sender<Message>>,
+    records: Option<mpsc::Sender<WriterMessage>>,
     /// Stops the packing when it is dropped.
     stop: Option<oneshot::Sender<()>>,
     /// `None` when it has ended.
@@ -180,7 +180,7 @@ pub struct DatasetWriter {
 }
 
 #[derive(Debug)]
-enum Message {
+enum WriterMessage {
     Group(Vec<NewRecord>),
     End,
 }
@@ -292,7 +292,11 @@ impl DatasetWriter {
                 Err(result_of(ended).err().unwrap_or_else(|| self.stopped()))
             }
             Ok(permit) = records.reserve() => {
-                permit.send(if is_end { Message::End } else { Message::Group(std::mem::take(&mut self.group)) });
+                permit.send(if is_end {
+                    WriterMessage::End
+                } else {
+                    WriterMessage::Group(std::mem::take(&mut self.group))
+                });
                 self.group_bytes = 0;
                 Ok(())
             }
@@ -325,11 +329,11 @@ fn result_of<T>(ended: Result<T, tokio::task::JoinError>) -> T {
 
 /// Returns the stages that make the members of records. They fail if the channel closes before the message that ends
 /// the records.
-fn stages(receiver: mpsc::Receiver<Message>, jpegs: Jpegs, url: String) -> PipelinePlan<RecordGroup<Members>> {
+fn stages(receiver: mpsc::Receiver<WriterMessage>, jpegs: Jpegs, url: String) -> PipelinePlan<RecordGroup<Members>> {
     let groups = stream::unfold((receiver, url), |(mut receiver, url)| async move {
         let group = match receiver.recv().await {
-            Some(Message::Group(group)) => Ok(group),
-            Some(Message::End) => return None,
+            Some(WriterMessage::Group(group)) => Ok(group),
+            Some(WriterMessage::End) => return None,
             None => Err(DatasetError::Stopped { url: url.clone() }),
         };
         Some((group, (receiver, url)))

@@ -16,11 +16,11 @@ const MAX_DEPTH: u32 = 100;
 /// A field of a message.
 pub(super) struct MessageField {
     pub(super) number: u64,
-    pub(super) value: Value,
+    pub(super) value: ProtobufValue,
 }
 
 /// The value of a field.
-pub(super) enum Value {
+pub(super) enum ProtobufValue {
     /// An integer.
     Number(u64),
     /// Four bytes.
@@ -32,12 +32,12 @@ pub(super) enum Value {
 }
 
 /// Reads the fields of the message that lies in a range of `bytes`.
-pub(super) struct Message<'b> {
+pub(super) struct ProtobufMessage<'b> {
     bytes: &'b [u8],
     at: usize,
 }
 
-impl<'b> Message<'b> {
+impl<'b> ProtobufMessage<'b> {
     /// Begins to read a message.
     pub(super) fn new(bytes: &'b [u8], range: Range<usize>) -> Self {
         Self { bytes: &bytes[..range.end], at: range.start }
@@ -82,14 +82,14 @@ impl<'b> Message<'b> {
         }
         let (number, kind) = self.tag()?;
         let value = match kind {
-            VARINT => Value::Number(self.varint()?),
-            FIXED_64 => self.take(8).map(|_| Value::Unknown)?,
-            FIXED_32 => Value::Fixed(self.take(4)?),
+            VARINT => ProtobufValue::Number(self.varint()?),
+            FIXED_64 => self.take(8).map(|_| ProtobufValue::Unknown)?,
+            FIXED_32 => ProtobufValue::Fixed(self.take(4)?),
             DELIMITED => {
                 let bytes = self.varint()?;
-                Value::Delimited(self.take(bytes)?)
+                ProtobufValue::Delimited(self.take(bytes)?)
             }
-            GROUP => self.group(number).map(|()| Value::Unknown)?,
+            GROUP => self.group(number).map(|()| ProtobufValue::Unknown)?,
             _ => return None,
         };
         Some(Some(MessageField { number, value }))

@@ -53,7 +53,7 @@ pub(super) fn read_shards<'s, C: ShardCatalog + 'static>(
 ) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
     let folder = std::mem::take(&mut scan.folder);
     scan.meter.expect_bytes(folder.iter().map(|object| object.bytes).sum());
-    let reader = ShardReader {
+    let reader = ShardScanner {
         from: DatasetStore::clone(scan.from),
         runtime: Handle::current(),
         block_bytes: scan.block_bytes,
@@ -81,7 +81,7 @@ pub(super) fn read_shards<'s, C: ShardCatalog + 'static>(
 }
 
 /// Reads shards and notes where the fields of their records are.
-struct ShardReader<F> {
+struct ShardScanner<F> {
     from: DatasetStore,
     runtime: Handle,
     block_bytes: u64,
@@ -92,7 +92,7 @@ struct ShardReader<F> {
     catalog: F,
 }
 
-impl<C: ShardCatalog, F: Fn(&str, u64) -> C> ShardReader<F> {
+impl<C: ShardCatalog, F: Fn(&str, u64) -> C> ShardScanner<F> {
     fn shard(&self, name: &str, meta: &ObjectMeta) -> Result<ScannedShard, DatasetError> {
         let etag = self.from.lasting_etag(meta.e_tag.clone());
         let mut object = ObjectReader::new(self, name, meta);
@@ -183,7 +183,7 @@ struct ObjectReader<'r> {
 }
 
 impl<'r> ObjectReader<'r> {
-    fn new<F>(reader: &'r ShardReader<F>, name: &'r str, meta: &'r ObjectMeta) -> Self {
+    fn new<F>(reader: &'r ShardScanner<F>, name: &'r str, meta: &'r ObjectMeta) -> Self {
         let (from, memory) = (&reader.from, &reader.memory);
         let parts = stream::iter(store::split(0..meta.size)).map(move |part| async move {
             let memory = memory.take(part.end - part.start).await;

@@ -10,7 +10,7 @@ use object_store::{
 use url::Url;
 
 use super::{
-    DatasetStore, StoreAccess, StoreError, StoreLayer, StoreOptions,
+    DatasetStore, FolderAccess, StoreError, StoreLayer, StoreOptions,
     hub::{HubFiles, HubLocation, HubStore},
     no_retry::Connector,
     page_cache::PageCacheStore,
@@ -38,8 +38,8 @@ impl StoreMode {
     }
 }
 
-pub(super) fn open(url_or_path: &str, access: StoreAccess) -> Result<DatasetStore, StoreError> {
-    let StoreAccess { options, mode } = &access;
+pub(super) fn open(url_or_path: &str, access: FolderAccess) -> Result<DatasetStore, StoreError> {
+    let FolderAccess { options, mode } = &access;
     let bad = |problem: String| StoreError::BadLocation {
         url: redact(url_or_path).into_owned(),
         problem: redact(&problem).into_owned(),
@@ -93,7 +93,7 @@ pub(super) fn open(url_or_path: &str, access: StoreAccess) -> Result<DatasetStor
 }
 
 /// Opens a folder on the Hugging Face Hub.
-fn on_hub(url: &Url, access: StoreAccess) -> Result<DatasetStore, StoreError> {
+fn on_hub(url: &Url, access: FolderAccess) -> Result<DatasetStore, StoreError> {
     let bad = |problem: String| StoreError::BadLocation { url: url.to_string(), problem };
     if access.mode == StoreMode::Write {
         return Err(bad("the Hub can be read, not written; write to a folder or a bucket".to_owned()));
@@ -118,7 +118,7 @@ fn on_hub(url: &Url, access: StoreAccess) -> Result<DatasetStore, StoreError> {
     })
 }
 
-fn folder(path: &std::path::Path, given: &str, access: StoreAccess) -> Result<DatasetStore, StoreError> {
+fn folder(path: &std::path::Path, given: &str, access: FolderAccess) -> Result<DatasetStore, StoreError> {
     let generic = |source: std::io::Error| object_store::Error::Generic { store: "file", source: source.into() };
     let path = std::path::absolute(path).map_err(|source| StoreError::of(given, generic(source)))?;
     let url = path.to_string_lossy().trim_end_matches('/').to_owned();

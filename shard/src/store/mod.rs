@@ -52,7 +52,7 @@ pub struct DatasetStore {
     /// The folder's path on disk, if it is a local one.
     local: Option<Arc<std::path::Path>>,
     /// How the folder was opened. The folder of its shards is opened in the same way.
-    access: Arc<StoreAccess>,
+    access: Arc<FolderAccess>,
     /// The folder that the indexes lie in, if this folder has only the shards.
     indexes: Option<Arc<Self>>,
     /// The repository, if the folder is on the Hugging Face Hub.
@@ -66,7 +66,7 @@ impl fmt::Debug for DatasetStore {
 }
 
 /// How a folder is opened.
-struct StoreAccess {
+struct FolderAccess {
     options: StoreOptions,
     mode: StoreMode,
 }
@@ -86,7 +86,7 @@ impl DatasetStore {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_with(url_or_path: &str, options: &StoreOptions) -> Result<Self, StoreError> {
-        location::open(url_or_path, StoreAccess { options: options.clone(), mode: StoreMode::Read })
+        location::open(url_or_path, FolderAccess { options: options.clone(), mode: StoreMode::Read })
     }
 
     /// Opens the folder like [`open`](Self::open), for callers with a retry and time-out policy of their own: every
@@ -95,7 +95,7 @@ impl DatasetStore {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_once(url_or_path: &str) -> Result<Self, StoreError> {
-        location::open(url_or_path, StoreAccess { options: StoreOptions::from_env(), mode: StoreMode::ReadOnce })
+        location::open(url_or_path, FolderAccess { options: StoreOptions::from_env(), mode: StoreMode::ReadOnce })
     }
 
     /// Opens the folder like [`open`](Self::open), [pinned](Self::pinned).
@@ -135,7 +135,7 @@ impl DatasetStore {
     /// # Errors
     /// As for [`open`](Self::open), and if the URL's scheme cannot be written to.
     pub fn create_with(url_or_path: &str, options: &StoreOptions) -> Result<Self, StoreError> {
-        location::open(url_or_path, StoreAccess { options: options.clone(), mode: StoreMode::Write })
+        location::open(url_or_path, FolderAccess { options: options.clone(), mode: StoreMode::Write })
     }
 
     /// Returns the URL or path of the folder of the shards of `manifest`, which was read from this folder. A process
@@ -165,7 +165,7 @@ impl DatasetStore {
     pub fn shards(&self, manifest: &Manifest) -> Result<Self, StoreError> {
         let Some(base) = manifest.base() else { return Ok(self.clone()) };
         let url = self.shards_url(manifest)?;
-        let access = StoreAccess { options: self.access.options.clone(), mode: self.access.mode.reading() };
+        let access = FolderAccess { options: self.access.options.clone(), mode: self.access.mode.reading() };
         let wrong = |error: StoreError| self.wrong_base(manifest.place(), base, error.to_string());
         let opened = location::open(&url, access).map_err(wrong)?;
         Ok(Self { indexes: Some(Arc::new(self.clone())), ..opened })

@@ -65,8 +65,8 @@ impl AwsProfile {
         take("endpoint_url", "AWS_ENDPOINT_URL", &["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"]);
         let mut credentials: Option<AwsCredentialProvider> = None;
         if !has_credentials {
-            match Source::of(&files.profile, &keys).map_err(|problem| files.wrong(problem))? {
-                Some(Source::WebIdentity) => {
+            match CredentialSource::of(&files.profile, &keys).map_err(|problem| files.wrong(problem))? {
+                Some(CredentialSource::WebIdentity) => {
                     take("web_identity_token_file", "AWS_WEB_IDENTITY_TOKEN_FILE", &[]);
                     take("role_arn", "AWS_ROLE_ARN", &[]);
                     take("role_session_name", "AWS_ROLE_SESSION_NAME", &[]);
@@ -180,13 +180,13 @@ fn keys_of(text: &str, is_ours: impl Fn(&str) -> bool) -> Option<ProfileKeys> {
 
 /// The source of a profile's credentials.
 #[derive(Debug, PartialEq, Eq)]
-enum Source {
+enum CredentialSource {
     Keys { id: String, secret: String, token: Option<String> },
     WebIdentity,
     Program(Vec<String>),
 }
 
-impl Source {
+impl CredentialSource {
     /// Finds the source in the order of AWS's own programs; `None` if the profile has none.
     fn of(profile: &str, keys: &ProfileKeys) -> Result<Option<Self>, String> {
         let has = |key: &str| keys.get(key).is_some_and(|value| !value.is_empty());
@@ -287,12 +287,12 @@ impl CredentialProvider for ProfileCredentials {
 impl ProfileCredentials {
     async fn read(&self) -> Result<AwsCredential, String> {
         let keys = self.files.read()?.unwrap_or_default();
-        match Source::of(&self.files.profile, &keys)? {
-            Some(Source::Keys { id: key_id, secret: secret_key, token }) => {
+        match CredentialSource::of(&self.files.profile, &keys)? {
+            Some(CredentialSource::Keys { id: key_id, secret: secret_key, token }) => {
                 Ok(AwsCredential { key_id, secret_key, token })
             }
-            Some(Source::Program(words)) => printed_by(&words).await,
-            Some(Source::WebIdentity) | None => Err("it has no credentials any more".to_owned()),
+            Some(CredentialSource::Program(words)) => printed_by(&words).await,
+            Some(CredentialSource::WebIdentity) | None => Err("it has no credentials any more".to_owned()),
         }
     }
 }
@@ -331,24 +331,24 @@ async fn printed_by(words: &[String]) -> Result<AwsCredential, String> {
 mod tests {
     use super::*;
 
-    fn source(keys: &[(&str, &str)]) -> Result<Option<Source>, String> {
-        Source::of("dev", &keys.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
+    fn source(keys: &[(&str, &str)]) -> Result<Option<CredentialSource>, String> {
+        CredentialSource::of("dev", &keys.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
     }
 
     #[test]
     fn keys_programs_and_web_identities_are_used_and_the_rest_is_asked_of_aws() {
         let keys = [("aws_access_key_id", "a"), ("aws_secret_access_key", "b")];
-        let found = Source::Keys { id: "a".into(), secret: "b".into(), token: None };
+        let found = CredentialSource::Keys { id: "a".into(), secret: "b".into(), token: None };
         assert_eq!(source(&keys), Ok(Some(found)));
         assert_eq!(source(&keys[..1]), Err("it has no aws_secret_access_key".to_owned()));
         let program = "\"/opt/my tool\" --for 'a \"b\"' c\\ d ''";
         let words = ["/opt/my tool", "--for", "a \"b\"", "c d", ""].map(str::to_owned).to_vec();
-        assert_eq!(source(&[("credential_process", program)]), Ok(Some(Source::Program(words))));
+        assert_eq!(source(&[("credential_process", program)]), Ok(Some(CredentialSource::Program(words))));
         assert!(source(&[("credential_process", "a 'b")]).unwrap_err().contains("quote"));
         let web = [("role_arn", "r"), ("web_identity_token_file", "/t")];
-        assert_eq!(source(&web), Ok(Some(Source::WebIdentity)));
+        assert_eq!(source(&web), Ok(Some(CredentialSource::WebIdentity)));
         for by_aws in [[("sso_session", "s"), ("region", "r")], [("role_arn", "r"), ("source_profile", "base")]] {
-            let Ok(Some(Source::Program(words))) = source(&by_aws) else { panic!("{by_aws:?}") };
+            let Ok(Some(CredentialSource::Program(words))) = source(&by_aws) else { panic!("{by_aws:?}") };
             assert_eq!(words[..5], ["aws", "configure", "export-credentials", "--profile", "dev"]);
         }
         assert_eq!(source(&[("region", "eu-west-1")]), Ok(None));

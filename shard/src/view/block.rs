@@ -16,8 +16,8 @@ use spdl_types::Fingerprint;
 use tokio::sync::OnceCell;
 
 use super::{
-    evaluate::Keys,
-    field::{Found, Place, number},
+    evaluate::ViewKeys,
+    field::{FoundValue, ResolvedName, number},
 };
 use crate::{
     dataset::{DatasetError, slice},
@@ -40,7 +40,7 @@ pub(super) struct ViewRules {
     pub(super) names: Vec<String>,
     /// For each name whether its value is needed, and not only whether there is one.
     pub(super) needs_value: Vec<bool>,
-    pub(super) keys: Option<Keys>,
+    pub(super) keys: Option<ViewKeys>,
     /// The number of the label's name, if the label is compared with names of classes.
     pub(super) class_name: Option<usize>,
 }
@@ -170,14 +170,15 @@ impl OpenBlock {
         let index = &*self.index;
         if self.manifest.format().is_columnar() {
             let record = index.record(self.block.first_record);
-            let fields = rules.names.iter().filter_map(|name| Place::of(name, index, &record).field());
+            let fields = rules.names.iter().filter_map(|name| ResolvedName::of(name, index, &record).field());
             let names: Vec<String> = fields.map(|field| index.field(&record, field).name.to_owned()).collect();
             return index.project(self.block.offset..self.block.offset + self.block.bytes, &names);
         }
         let mut ranges = Vec::new();
         for record in self.records().map(|record| index.record(record)) {
-            let names = rules.names.iter().enumerate().map(|(nth, name)| (nth, Place::of(name, index, &record)));
-            let names = names.filter(|(nth, place)| !matches!(place, Place::Field(_)) || rules.needs_value[*nth]);
+            let names = rules.names.iter().enumerate().map(|(nth, name)| (nth, ResolvedName::of(name, index, &record)));
+            let names =
+                names.filter(|(nth, place)| !matches!(place, ResolvedName::Field(_)) || rules.needs_value[*nth]);
             let fields = names.filter_map(|(_, place)| place.field());
             ranges.extend(fields.filter_map(|field| index.field(&record, field).range()));
         }
@@ -228,7 +229,7 @@ impl OpenBlock {
             true => self.index.decode(&fetched.ranges, &slice),
             false => None,
         };
-        let reader = RecordReader {
+        let reader = ValueReader {
             index: &*self.index,
             slice: &slice,
             decoded: decoded.as_deref(),
@@ -237,8 +238,8 @@ impl OpenBlock {
         let mut result =
             BlockResult { has: vec![false; rules.names.len()], bytes: fetched.bytes, ..BlockResult::default() };
         // All records of a columnar format have the same fields.
-        let mut places: Vec<Place> = Vec::new();
-        let mut values: Vec<Found> = Vec::new();
+        let mut places: Vec<ResolvedName> = Vec::new();
+        let mut values: Vec<FoundValue> = Vec::new();
         let first_of_shard = self.manifest.shard(self.block.shard).first_sample;
         for number in self.records() {
             let record = self.index.record(number);
@@ -255,9 +256,9 @@ impl OpenBlock {
             }
             if places.is_empty() || decoded.is_none() {
                 places.clear();
-                places.extend(rules.names.iter().map(|name| Place::of(name, &*self.index, &record)));
+                places.extend(rules.names.iter().map(|name| ResolvedName::of(name, &*self.index, &record)));
                 for (has, place) in result.has.iter_mut().zip(&places) {
-                    *has |= *place != Place::Nothing;
+                    *has |= *place != ResolvedName::Nothing;
                 }
             }
             if result.fields.is_empty() {
@@ -267,7 +268,9 @@ impl OpenBlock {
             let mut problem = None;
             for (nth, (name, place)) in rules.names.iter().zip(&places).enumerate() {
                 let found = match place {
-                    Place::Field(_) if decoded.is_none() && !rules.needs_value[nth] => Ok(Found::Opaque("a value")),
+                    ResolvedName::Field(_) if decoded.is_none() && !rules.needs_value[nth] => {
+                        Ok(FoundValue::Opaque("a value"))
+                    }
                     place => reader.value(&record, place),
                 };
                 match found {
@@ -293,7 +296,7 @@ impl OpenBlock {
                 }
             }
             if let Some(name) = rules.unique()
-                && let Found::Opaque(what) = values[name]
+                && let FoundValue::Opaque(what) = values[name]
             {
                 return Err(wrong(format!("field `{}` is {what}", rules.names[name])));
             }
@@ -341,7 +344,7 @@ fn class_called<'v>(manifest: &'v Manifest, value: Value<'v>) -> Value<'v> {
 }
 
 /// Reads the values of records of a block.
-struct RecordReader<'b> {
+struct ValueReader<'b> {
     index: &'b dyn ShardIndex,
     slice: &'b dyn Fn(Range<u64>) -> Option<Bytes>,
     decoded: Option<&'b dyn DecodedBlock>,
@@ -349,37 +352,37 @@ struct RecordReader<'b> {
     documents: RefCell<Vec<(u32, serde_json::Value)>>,
 }
 
-impl RecordReader<'_> {
-    fn value(&self, record: &Record<'_>, place: &Place) -> Result<Found, String> {
+impl ValueReader<'_> {
+    fn value(&self, record: &Record<'_>, place: &ResolvedName) -> Result<FoundValue, String> {
         match place {
-            Place::Nothing => Ok(Found::Nothing),
-            Place::Key => Ok(Found::Key(record.key.text().into_owned())),
-            Place::Field(field) => self.field(record, *field),
-            Place::Member(field, path) => {
+            ResolvedName::Nothing => Ok(FoundValue::Nothing),
+            ResolvedName::Key => Ok(FoundValue::Key(record.key.text().into_owned())),
+            ResolvedName::Field(field) => self.field(record, *field),
+            ResolvedName::Member(field, path) => {
                 let mut documents = self.documents.borrow_mut();
                 if let Some((_, document)) = documents.iter().find(|(number, _)| number == field) {
-                    return Ok(Found::of_member(document, path));
+                    return Ok(FoundValue::of_member(document, path));
                 }
                 let document = match self.field(record, *field)? {
-                    Found::Text(bytes) => {
+                    FoundValue::Text(bytes) => {
                         json::read(&bytes).map_err(|error| format!("is not a JSON document: {error}"))?
                     }
-                    Found::Nothing => return Ok(Found::Nothing),
+                    FoundValue::Nothing => return Ok(FoundValue::Nothing),
                     _ => return Err("is not a JSON document".to_owned()),
                 };
-                let found = Found::of_member(&document, path);
+                let found = FoundValue::of_member(&document, path);
                 documents.push((*field, document));
                 Ok(found)
             }
         }
     }
 
-    fn field(&self, record: &Record<'_>, nth: u32) -> Result<Found, String> {
+    fn field(&self, record: &Record<'_>, nth: u32) -> Result<FoundValue, String> {
         if let Some(decoded) = self.decoded
             && let Some((dtype, bytes)) = decoded.number(record.number(), nth)
             && let Some(value) = number(dtype, bytes)
         {
-            return Ok(Found::Number(value));
+            return Ok(FoundValue::Number(value));
         }
         let field = self.index.field(record, nth);
         let opened = match self.decoded {
@@ -387,8 +390,8 @@ impl RecordReader<'_> {
             _ => self.index.open(&field, self.slice).map(Some),
         };
         match opened {
-            Ok(Some(content)) => Found::of(content),
-            Ok(None) => Ok(Found::Nothing),
+            Ok(Some(content)) => FoundValue::of(content),
+            Ok(None) => Ok(FoundValue::Nothing),
             Err(OpenError::Missing) => Err("is not where its index has it".to_owned()),
             Err(OpenError::Checksum { .. }) => Err("has other bytes than its index says".to_owned()),
             Err(OpenError::Malformed(problem)) => Err(problem),

@@ -85,12 +85,12 @@ impl fmt::Display for MissingKeys {
 }
 
 /// The wanted keys, by their hashes.
-pub(super) struct Keys {
+pub(super) struct ViewKeys {
     path: String,
     hashes: HashSet<u128>,
 }
 
-impl Keys {
+impl ViewKeys {
     fn read(path: &str) -> Result<Self, KeyProblem> {
         let mut keys = Self { path: path.to_owned(), hashes: HashSet::new() };
         let mut hashes = HashSet::new();
@@ -174,7 +174,7 @@ pub async fn evaluate(
     let names = filter.iter().flat_map(|filter| filter.names().map(str::to_owned)).chain(view.unique.clone());
     let needs_value = filter.iter().flat_map(|filter| (0..filter.names().len()).map(|name| filter.compares(name)));
     let needs_value = needs_value.chain(view.unique.iter().map(|_| true)).collect();
-    let keys = view.keys.as_deref().map(Keys::read).transpose().map_err(problem)?;
+    let keys = view.keys.as_deref().map(ViewKeys::read).transpose().map_err(problem)?;
     let names: Vec<String> = names.collect();
     let class_name = filter.as_ref().and_then(|filter| compared_with_classes(filter, manifest));
     let rules = Arc::new(ViewRules { names, needs_value, file: view.clone(), filter, keys, class_name });

@@ -13,7 +13,7 @@ use crate::{
 
 /// A name in a view: a field of the records, a member of a JSON document, or the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ResolvedName {
     /// The number of the field.
     Field(u32),
     /// The number of a field with a JSON document, and the names of the members that lead to the value.
@@ -29,7 +29,7 @@ pub(super) const SHORT_KEY_NAME: &str = "key";
 
 /// The value of a name, as it was read.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Found {
+pub(super) enum FoundValue {
     Nothing,
     Number(Value<'static>),
     Text(Bytes),
@@ -39,7 +39,7 @@ pub(super) enum Found {
     Opaque(&'static str),
 }
 
-impl Place {
+impl ResolvedName {
     /// Finds a name in a record: the field of that name, else a member of the field whose name it begins with.
     pub(super) fn of(name: &str, index: &dyn ShardIndex, record: &Record<'_>) -> Self {
         if let Some(field) = index.field_number(record, name) {
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-impl Found {
+impl FoundValue {
     /// Returns the value of a field's content.
     ///
     /// # Errors
@@ -189,13 +189,13 @@ mod tests {
         let document = serde_json::json!({ "a": { "b": [1, { "c": "x" }] }, "n": null, "f": 0.5 });
         let found = |path: &str| {
             let path: Vec<String> = path.split('.').map(str::to_owned).collect();
-            Found::of_member(&document, &path)
+            FoundValue::of_member(&document, &path)
         };
         assert_eq!(found("a.b.0").value(), Value::Int(1));
         assert_eq!(found("a.b.1.c").value(), Value::Text("x"));
         assert_eq!(found("f").value(), Value::F64(0.5));
         for nothing in ["n", "a.x", "a.b.7", "f.g"] {
-            assert_eq!(found(nothing), Found::Nothing, "{nothing}");
+            assert_eq!(found(nothing), FoundValue::Nothing, "{nothing}");
         }
         assert!(matches!(found("a").value(), Value::Opaque(what) if what.contains("object")));
     }

@@ -24,7 +24,7 @@ use spdl_shard::{
     dataset::{DatasetProgress, DatasetReport, IndexOptions, VerifyOptions, index, unpack, verify},
     format::{
         Array, FieldValue, Format, OpenError, ShardIndex, format_called,
-        parquet::{Footer, PagesByHeader, RowFacts},
+        parquet::{PagesByHeader, ParquetFooter, RowFacts},
     },
     store::{DatasetStore, StoreOptions},
 };
@@ -356,7 +356,7 @@ fn index_of(file: &[u8]) -> Result<(Bytes, Fingerprint), String> {
     let length = file.get(file.len().wrapping_sub(8)..file.len().wrapping_sub(4)).ok_or("short")?;
     let length = u32::from_le_bytes(length.try_into().unwrap()) as usize;
     let start = file.len().checked_sub(8 + length).ok_or("claims more")?;
-    let footer = Footer::parse(&file[start..file.len() - 8], file.len() as u64)?;
+    let footer = ParquetFooter::parse(&file[start..file.len() - 8], file.len() as u64)?;
     let read = |range: Range<u64>| file.get(range.start as usize..range.end as usize).map(Bytes::copy_from_slice);
     let partitions = [("split".into(), "train".into())];
     let of_rows = RowFacts { key_prefix: "split=train/a/", partitions: &partitions };

@@ -9,7 +9,7 @@ use parquet::{
 };
 use spdl_shard::{
     dataset::{DatasetError, DatasetReport, IndexOptions, index},
-    format::parquet::Footer,
+    format::parquet::ParquetFooter,
     store::DatasetStore,
 };
 
@@ -67,10 +67,10 @@ fn a_field_that_a_program_had_before_it_was_defined_is_passed_over() {
         [&schema[..], chunk, of_dremio, b"\0\0\x16\x64\x16\x06\0\0"].concat()
     };
     for field in [&b""[..], b"\x69\x1c\x1c\x1c\x15\0\0\0\0"] {
-        let footer = Footer::parse(&footer(field), 1000).unwrap();
+        let footer = ParquetFooter::parse(&footer(field), 1000).unwrap();
         assert_eq!(footer.left_out().count(), 0);
     }
     for length in 1..footer(b"").len() {
-        Footer::parse(&footer(b"")[..length], 1000).expect_err("it is cut off");
+        ParquetFooter::parse(&footer(b"")[..length], 1000).expect_err("it is cut off");
     }
 }

@@ -18,7 +18,7 @@ use super::{
         folder::{dataset_name, remove},
         listing::Listing,
         pack::{bytes_made, list, stages},
-        record::{Members, Record},
+        record::{MadeRecord, Members},
         replace::{begin_part, check_for_parts, shard_name},
         report::JpegTally,
         source::{CHANGED, SourceRecord, SourceRecords},
@@ -206,7 +206,7 @@ impl<'a> PartPacking<'a> {
                     *open = Some(self.open(number, &plan.shards[number as usize]).await?);
                 }
                 let shard = open.as_mut().expect("it was opened");
-                if let Record::Whole(members) = record {
+                if let MadeRecord::Whole(members) = record {
                     shard.append(members).await?;
                 }
                 shard.left -= 1;

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::super::{
     DatasetError, PackOptions,
     pack::{FILES_AT_ONCE, GROUPS_READY, no_annotation},
-    record::{MEASURED_TOGETHER, PlannedRecord, Record, RecordMaker},
+    record::{MEASURED_TOGETHER, MadeRecord, PlannedRecord, RecordMaker},
     scan::MAX_NOTES,
     source::SourceRecords,
     stages::RunningStages,
@@ -80,10 +80,10 @@ impl Planner {
         Self { shard_bytes: options.shard_bytes, shard_records: options.shard_records, hasher, plan }
     }
 
-    fn add(&mut self, record: Record<PlannedRecord>) {
+    fn add(&mut self, record: MadeRecord<PlannedRecord>) {
         let plan = &mut self.plan;
         match record {
-            Record::Whole(PlannedRecord { bytes, hash }) => {
+            MadeRecord::Whole(PlannedRecord { bytes, hash }) => {
                 self.hasher.update(&hash.to_le_bytes());
                 let is_full = |shard: &PlannedShard| {
                     shard.bytes + bytes > self.shard_bytes || Some(shard.records) == self.shard_records
@@ -96,7 +96,7 @@ impl Planner {
                 shard.records += 1;
                 shard.bytes += bytes;
             }
-            Record::NoAnnotation(picture) => {
+            MadeRecord::NoAnnotation(picture) => {
                 plan.without_annotation += 1;
                 if plan.notes.len() < MAX_NOTES {
                     plan.notes.push(no_annotation(&picture));
@@ -122,8 +122,8 @@ mod tests {
         let mut planner = Planner::new(options, &[]);
         for bytes in bytes {
             planner.add(match bytes {
-                Some(bytes) => Record::Whole(PlannedRecord { bytes: *bytes, hash: 0 }),
-                None => Record::NoAnnotation("x.jpg".to_owned()),
+                Some(bytes) => MadeRecord::Whole(PlannedRecord { bytes: *bytes, hash: 0 }),
+                None => MadeRecord::NoAnnotation("x.jpg".to_owned()),
             });
         }
         planner.finish().shards.iter().map(|shard| (shard.first, shard.end, shard.records)).collect()

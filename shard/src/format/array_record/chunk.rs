@@ -12,7 +12,7 @@
 use bytes::{Bytes, BytesMut};
 use highway::{HighwayHash as _, HighwayHasher, Key};
 
-use crate::format::{Compression, protobuf::Message};
+use crate::format::{Compression, protobuf::ProtobufMessage};
 
 /// Distance between the block headers of a file, in bytes: there is one at every multiple of it.
 pub(super) const BLOCK_BYTES: u64 = 64 << 10;
@@ -35,7 +35,7 @@ pub(super) const TRANSPOSED_PROBLEM: &str =
 
 /// A chunk whose checksums are right.
 #[derive(Debug)]
-pub(super) struct Chunk {
+pub(super) struct ArrayRecordChunk {
     kind: u8,
     pub(super) records: u64,
     /// The size of all values, as the header states it.
@@ -51,7 +51,7 @@ pub(super) struct Values {
     pub(super) ends: Vec<u32>,
 }
 
-impl Chunk {
+impl ArrayRecordChunk {
     /// Reads the chunk that begins at byte `at` of the file; `stored` are the file's bytes from there, to the end of the chunk
     /// or a later one.
     ///
@@ -129,7 +129,12 @@ impl Decompressor {
     ///
     /// # Errors
     /// What is wrong with the chunk, as words that follow its name.
-    pub(super) fn records(&mut self, chunk: &Chunk, max_bytes: u64, values: &mut Values) -> Result<(), String> {
+    pub(super) fn records(
+        &mut self,
+        chunk: &ArrayRecordChunk,
+        max_bytes: u64,
+        values: &mut Values,
+    ) -> Result<(), String> {
         let (bytes, records) = (values.bytes.len(), values.ends.len());
         let result = self.append(chunk, max_bytes, values);
         if result.is_err() {
@@ -139,7 +144,7 @@ impl Decompressor {
         result
     }
 
-    fn append(&mut self, chunk: &Chunk, max_bytes: u64, values: &mut Values) -> Result<(), String> {
+    fn append(&mut self, chunk: &ArrayRecordChunk, max_bytes: u64, values: &mut Values) -> Result<(), String> {
         match chunk.kind {
             SIMPLE => {}
             TRANSPOSED => return Err(TRANSPOSED_PROBLEM.to_owned()),
@@ -151,7 +156,7 @@ impl Decompressor {
         let (compression, rest) = chunk.data.split_first().ok_or("has no data")?;
         let codec = Codec::of(*compression)
             .ok_or_else(|| format!("has the unknown compression `{}`", compression.escape_ascii()))?;
-        let mut rest = Parts(rest);
+        let mut rest = ByteCursor(rest);
         let sizes_bytes = rest.varint().ok_or("is cut off in its sizes")?;
         let sizes = rest.take(sizes_bytes).ok_or("is cut off in its sizes")?;
         let mut decompressed = Vec::new();
@@ -159,7 +164,7 @@ impl Decompressor {
             None => sizes,
             Some(codec) => {
                 let max_bytes = chunk.records.saturating_mul(MAX_SIZE_BYTES);
-                self.decompress(codec, Parts(sizes), max_bytes, &mut decompressed)?;
+                self.decompress(codec, ByteCursor(sizes), max_bytes, &mut decompressed)?;
                 &decompressed[..]
             }
         };
@@ -179,7 +184,7 @@ impl Decompressor {
     fn decompress(
         &mut self,
         codec: Codec,
-        mut compressed: Parts<'_>,
+        mut compressed: ByteCursor<'_>,
         max_bytes: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), String> {
@@ -216,12 +221,12 @@ impl Decompressor {
 }
 
 /// Reads the sizes of records and appends where each record ends; the first one begins at `start`.
-fn read_ends(chunk: &Chunk, sizes: &[u8], start: u64, ends: &mut Vec<u32>) -> Result<(), String> {
+fn read_ends(chunk: &ArrayRecordChunk, sizes: &[u8], start: u64, ends: &mut Vec<u32>) -> Result<(), String> {
     // Each size takes a byte or more.
     if chunk.records > sizes.len() as u64 {
         return Err(format!("has the sizes of fewer than its {} records", chunk.records));
     }
-    let (mut sizes, mut end) = (Message::new(sizes, 0..sizes.len()), start);
+    let (mut sizes, mut end) = (ProtobufMessage::new(sizes, 0..sizes.len()), start);
     let all = start.saturating_add(chunk.decoded_bytes);
     ends.reserve(chunk.records as usize);
     for record in 0..chunk.records {
@@ -256,11 +261,11 @@ impl Codec {
 }
 
 /// Cuts bytes into parts, from the front.
-struct Parts<'b>(&'b [u8]);
+struct ByteCursor<'b>(&'b [u8]);
 
-impl<'b> Parts<'b> {
+impl<'b> ByteCursor<'b> {
     fn varint(&mut self) -> Option<u64> {
-        let mut message = Message::new(self.0, 0..self.0.len());
+        let mut message = ProtobufMessage::new(self.0, 0..self.0.len());
         let number = message.varint()?;
         self.0 = message.rest();
         Some(number)

@@ -7,7 +7,7 @@ use spdl_types::DType;
 
 use super::{
     END_BYTES, RecordFields,
-    chunk::{Chunk, Decompressor, MAX_SIZE_BYTES, Values},
+    chunk::{ArrayRecordChunk, Decompressor, MAX_SIZE_BYTES, Values},
     index::ArrayRecordIndex,
 };
 use crate::format::{
@@ -196,7 +196,7 @@ fn decode_chunk(
     values: &mut Values,
 ) -> Result<(), String> {
     let (indexed, records) = (index.chunk(number), index.records_of(number));
-    let chunk = Chunk::read(stored, indexed.at)?;
+    let chunk = ArrayRecordChunk::read(stored, indexed.at)?;
     let found = (chunk.records, chunk.decoded_bytes);
     if found != (u64::from(records.end - records.start), indexed.decoded_bytes.into()) {
         return Err(format!("is another one than was indexed: it has {} records of {} bytes", found.0, found.1));

@@ -13,12 +13,12 @@ use bytes::Bytes;
 
 use super::{
     END_BYTES, RecordFields,
-    chunk::{BLOCK_BYTES, Chunk, Decompressor, TRANSPOSED_PROBLEM, Values},
+    chunk::{ArrayRecordChunk, BLOCK_BYTES, Decompressor, TRANSPOSED_PROBLEM, Values},
     index_file,
 };
 use crate::format::{
     MadeIndex,
-    protobuf::{Message, Value},
+    protobuf::{ProtobufMessage, ProtobufValue},
 };
 
 /// Size of the end of a file that states where the footer lies, in bytes.
@@ -44,10 +44,10 @@ pub fn footer_range(last: &Bytes, file_bytes: u64) -> Result<Range<u64>, String>
     }
     let at = file_bytes - LAST_BLOCK_BYTES;
     let wrong = |problem: String| format!("is cut off, or no ArrayRecord file: the chunk in its last 64 KiB {problem}");
-    let chunk = Chunk::read(last.clone(), at).map_err(wrong)?;
+    let chunk = ArrayRecordChunk::read(last.clone(), at).map_err(wrong)?;
     let values = records(&chunk, LAST_BLOCK_BYTES).map_err(wrong)?;
     let first = values.ends.first().map_or(0, |end| *end as usize);
-    let postscript = Numbers::of(&values.bytes[..first]).ok_or_else(|| wrong("is no postscript".to_owned()))?;
+    let postscript = MessageIntegers::of(&values.bytes[..first]).ok_or_else(|| wrong("is no postscript".to_owned()))?;
     if postscript.of_field(2) != MAGIC {
         return Err(wrong("has no postscript of ArrayRecord".to_owned()));
     }
@@ -95,7 +95,7 @@ impl Footer {
     /// What is wrong with the file.
     pub fn parse(stored: Bytes, at: u64) -> Result<Self, String> {
         let wrong = |problem: String| format!("has a footer that {problem}");
-        let chunk = Chunk::read(stored, at).map_err(wrong)?;
+        let chunk = ArrayRecordChunk::read(stored, at).map_err(wrong)?;
         let values = records(&chunk, MAX_FOOTER_BYTES).map_err(wrong)?;
         let mut messages = messages(&values);
         let metadata = messages.next().and_then(Metadata::read).ok_or_else(|| wrong("has no metadata".to_owned()))?;
@@ -122,7 +122,7 @@ impl Footer {
 
     /// Adds a chunk.
     fn chunk(&mut self, message: &[u8]) -> Result<(), String> {
-        let numbers = Numbers::of(message).ok_or("is damaged")?;
+        let numbers = MessageIntegers::of(message).ok_or("is damaged")?;
         let [at, decoded_bytes, records] = [1, 2, 3].map(|field| numbers.of_field(field));
         if self.chunks.last().is_some_and(|before| before.at >= at) || at >= self.end {
             return Err(format!("is at byte {at}, before the one before it or behind the footer"));
@@ -211,7 +211,7 @@ fn too_large(records: u64, bytes: u64) -> String {
 }
 
 /// Reads the records of a chunk that holds metadata and no samples.
-fn records(chunk: &Chunk, max_bytes: u64) -> Result<Values, String> {
+fn records(chunk: &ArrayRecordChunk, max_bytes: u64) -> Result<Values, String> {
     // Each of its messages has two bytes or more.
     if chunk.records == 0 || chunk.records > max_bytes / 2 {
         return Err(format!("has {} records", chunk.records));
@@ -227,13 +227,13 @@ fn messages(values: &Values) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The integers of the first fields of a message; a missing one is 0.
-struct Numbers([u64; 4]);
+struct MessageIntegers([u64; 4]);
 
-impl Numbers {
+impl MessageIntegers {
     fn of(message: &[u8]) -> Option<Self> {
-        let (mut fields, mut numbers) = (Message::new(message, 0..message.len()), [0; 4]);
+        let (mut fields, mut numbers) = (ProtobufMessage::new(message, 0..message.len()), [0; 4]);
         while let Some(field) = fields.next()? {
-            if let (number @ 1..=3, Value::Number(value)) = (field.number, field.value) {
+            if let (number @ 1..=3, ProtobufValue::Number(value)) = (field.number, field.value) {
                 numbers[number as usize] = value;
             }
         }
@@ -256,18 +256,18 @@ struct Metadata {
 
 impl Metadata {
     fn read(message: &[u8]) -> Option<Self> {
-        let mut fields = Message::new(message, 0..message.len());
+        let mut fields = ProtobufMessage::new(message, 0..message.len());
         let mut found = None;
         while let Some(field) = fields.next()? {
-            if let (1, Value::Delimited(metadata)) = (field.number, field.value) {
+            if let (1, ProtobufValue::Delimited(metadata)) = (field.number, field.value) {
                 found = Some(&message[metadata]);
             }
         }
         let metadata = found?;
-        let numbers = Numbers::of(metadata)?;
-        let (mut fields, mut options) = (Message::new(metadata, 0..metadata.len()), String::new());
+        let numbers = MessageIntegers::of(metadata)?;
+        let (mut fields, mut options) = (ProtobufMessage::new(metadata, 0..metadata.len()), String::new());
         while let Some(field) = fields.next()? {
-            if let (4, Value::Delimited(text)) = (field.number, field.value) {
+            if let (4, ProtobufValue::Delimited(text)) = (field.number, field.value) {
                 options = String::from_utf8_lossy(&metadata[text]).into_owned();
             }
         }

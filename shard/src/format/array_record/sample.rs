@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     Footer, RecordFields,
-    chunk::{Chunk, Decompressor, Values},
+    chunk::{ArrayRecordChunk, Decompressor, Values},
 };
 use crate::format::tfrecord::{features, is_example};
 
@@ -56,7 +56,7 @@ pub fn fields_of(footer: &Footer, stored: &Bytes) -> Result<RecordFields, String
         let wrong = |problem: String| format!("is not read: chunk {number} at byte {} {problem}", facts.at);
         let start = (facts.at - footer.chunks[0].at) as usize;
         let stored = stored.get(start..).map(|rest| stored.slice_ref(rest)).unwrap_or_default();
-        let chunk = Chunk::read(stored, facts.at).map_err(wrong)?;
+        let chunk = ArrayRecordChunk::read(stored, facts.at).map_err(wrong)?;
         if chunk.records != u64::from(facts.records) {
             return Err(wrong(format!("has {} records, and the footer has {}", chunk.records, facts.records)));
         }

@@ -25,7 +25,7 @@ impl Compressed {
             hasher.finish().map_err(CompressionError::Checksum)?;
         }
         let mut shard = Vec::new();
-        self.compression.decompress(Pieces::new(pieces), self.shard_bytes, &mut shard)?;
+        self.compression.decompress(PiecesReader::new(pieces), self.shard_bytes, &mut shard)?;
         match shard.len() as u64 {
             bytes if bytes == self.shard_bytes => Ok(shard.into()),
             _ => Err(CompressionError::OtherSize { limit: self.shard_bytes, is_more: false }),
@@ -158,18 +158,18 @@ impl<S: BufRead> Read for GzipMembers<S> {
 }
 
 /// Pieces of bytes, read one after the other.
-struct Pieces<'p> {
+struct PiecesReader<'p> {
     pieces: &'p [Bytes],
     at: usize,
 }
 
-impl<'p> Pieces<'p> {
+impl<'p> PiecesReader<'p> {
     fn new(pieces: &'p [Bytes]) -> Self {
         Self { pieces, at: 0 }
     }
 }
 
-impl Read for Pieces<'_> {
+impl Read for PiecesReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.fill_buf()?.read(out)?;
         self.consume(count);
@@ -177,7 +177,7 @@ impl Read for Pieces<'_> {
     }
 }
 
-impl BufRead for Pieces<'_> {
+impl BufRead for PiecesReader<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while let Some((first, rest)) = self.pieces.split_first() {
             if self.at < first.len() {

@@ -15,7 +15,7 @@ const OUTLINE: &str = "segmentation";
 
 #[derive(Deserialize)]
 struct Document<'t> {
-    images: Vec<Picture>,
+    images: Vec<CocoImage>,
     #[serde(borrow)]
     annotations: Vec<&'t RawValue>,
     #[serde(default)]
@@ -23,7 +23,7 @@ struct Document<'t> {
 }
 
 #[derive(Deserialize)]
-struct Picture {
+struct CocoImage {
     id: Value,
     file_name: String,
     width: Option<u64>,

@@ -14,7 +14,7 @@ use std::{
 use crate::dataset::{LeftOutReason, Listing, field_name, is_picture};
 
 /// A record: the numbers of its files in the listing with the names of their fields, the file that makes it first.
-pub(super) struct FoundRecord {
+pub(super) struct ListedRecord {
     /// Length of the key, with which the path of the first file begins.
     pub(super) key_bytes: usize,
     pub(super) files: Vec<(usize, String)>,
@@ -57,14 +57,14 @@ pub(super) fn group(
     makes_record: impl Fn(&str) -> bool,
     each_alone: bool,
     mut left_out: impl FnMut(&str, LeftOutReason),
-) -> Vec<FoundRecord> {
+) -> Vec<ListedRecord> {
     let stems: HashSet<&str> = neighbours
         .clone()
         .map(|number| files.get(number).name)
         .filter(|path| makes_record(path))
         .filter_map(|path| Some(&path[..last_dot(path)?]))
         .collect();
-    let mut records: Vec<FoundRecord> = Vec::new();
+    let mut records: Vec<ListedRecord> = Vec::new();
     let mut by_stem: HashMap<&str, usize> = HashMap::new();
     let mut others: Vec<(usize, usize)> = Vec::new();
     for number in neighbours {
@@ -84,12 +84,12 @@ pub(super) fn group(
         match twin {
             // Two pictures that differ in the spelling of their extension are two records.
             Some(files) if each_alone || files.iter().any(|(_, other)| *other == field) => {
-                records.push(FoundRecord { key_bytes: path.len(), files: vec![(number, field)] });
+                records.push(ListedRecord { key_bytes: path.len(), files: vec![(number, field)] });
             }
             Some(_) => others.push((number, dot)),
             None => {
                 by_stem.insert(&path[..dot], records.len());
-                records.push(FoundRecord { key_bytes: dot, files: vec![(number, field)] });
+                records.push(ListedRecord { key_bytes: dot, files: vec![(number, field)] });
             }
         }
     }

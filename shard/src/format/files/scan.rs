@@ -12,7 +12,7 @@ use futures::{
 
 use super::{
     build::FileIndexBuilder,
-    records::{FoundRecord, by_folder, group, has_field, is_picture_file, neighbours},
+    records::{ListedRecord, by_folder, group, has_field, is_picture_file, neighbours},
     table::{CLASS_COLUMN, FileTable, RowFields},
 };
 use crate::{
@@ -54,12 +54,12 @@ pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ShardResult, DatasetE
 struct Shards<'s> {
     scan: Scan<'s>,
     files: Listing,
-    labels: Labels<'s>,
+    labels: LabelSource<'s>,
     makes_record: MakesRecord<'s>,
     /// The first file that was not grouped into records so far.
     next_file: usize,
     /// Records that are in no shard so far.
-    pending: VecDeque<FoundRecord>,
+    pending: VecDeque<ListedRecord>,
     number: usize,
     /// The oddities of the folder, which are reported with its first shard.
     odd: DatasetOddities,
@@ -88,7 +88,7 @@ impl MakesRecord<'_> {
 }
 
 /// The source of the values of records.
-enum Labels<'s> {
+enum LabelSource<'s> {
     None,
     /// The first folder of a file's path is its class.
     Folders(BTreeMap<String, String>),
@@ -124,11 +124,11 @@ impl<'s> Shards<'s> {
         let labels = match table {
             Some(table) => {
                 check_rows(table, &files)?;
-                Labels::Table { table, classes: numbers(&scan, table.classes()?)? }
+                LabelSource::Table { table, classes: numbers(&scan, table.classes()?)? }
             }
             None => folders(&scan, &files, &makes_record, &mut odd)?,
         };
-        if let Labels::Folders(classes) | Labels::Table { classes, .. } = &labels {
+        if let LabelSource::Folders(classes) | LabelSource::Table { classes, .. } = &labels {
             odd.classes.extend(classes.keys().cloned());
         }
         scan.meter.expect_bytes(files.iter().map(|file| file.bytes).sum());
@@ -185,7 +185,7 @@ impl<'s> Shards<'s> {
         Err(DatasetError::Nothing { origin: self.scan.from.url().to_owned(), problem })
     }
 
-    fn next_record(&mut self) -> Option<FoundRecord> {
+    fn next_record(&mut self) -> Option<ListedRecord> {
         while self.pending.is_empty() && self.next_file < self.files.len() {
             let neighbours = neighbours(&self.files, self.next_file);
             self.next_file = neighbours.end;
@@ -194,7 +194,7 @@ impl<'s> Shards<'s> {
         self.pending.pop_front()
     }
 
-    fn records(&mut self, neighbours: Range<usize>) -> Vec<FoundRecord> {
+    fn records(&mut self, neighbours: Range<usize>) -> Vec<ListedRecord> {
         let (makes_record, odd) = (&self.makes_record, &mut self.odd);
         let is_one = |path: &str| makes_record.is_one(path);
         let has_rows = matches!(makes_record, MakesRecord::Rows(_));
@@ -221,7 +221,7 @@ impl<'s> Shards<'s> {
     /// Appends a record to the index.
     fn record(
         &mut self,
-        record: &FoundRecord,
+        record: &ListedRecord,
         index: &mut FileIndexBuilder,
     ) -> Result<Result<(), FormatError>, DatasetError> {
         let first = self.files.get(record.files[0].0);
@@ -272,12 +272,12 @@ impl<'s> Shards<'s> {
     /// Returns the values of the record that the file at `path` makes.
     fn values(&self, path: &str) -> Result<RowFields, DatasetError> {
         match &self.labels {
-            Labels::None => Ok(Vec::new()),
-            Labels::Folders(classes) => {
+            LabelSource::None => Ok(Vec::new()),
+            LabelSource::Folders(classes) => {
                 let (folder, _) = path.split_once('/').expect("every file that makes a record lies in a folder");
                 Ok(vec![(LABEL_FIELD.to_owned(), classes[folder].clone())])
             }
-            Labels::Table { table, classes } => {
+            LabelSource::Table { table, classes } => {
                 let row = table.row(path).expect("every record has a row");
                 let mut fields = table.fields(row)?;
                 for (name, value) in &mut fields {
@@ -339,12 +339,12 @@ fn folders<'s>(
     files: &Listing,
     makes_record: &MakesRecord<'_>,
     odd: &mut DatasetOddities,
-) -> Result<Labels<'s>, DatasetError> {
+) -> Result<LabelSource<'s>, DatasetError> {
     let mut found: BTreeSet<String> = BTreeSet::new();
     for file in files.iter().filter(|file| makes_record.is_one(file.name)) {
         let Some((folder, _)) = file.name.split_once('/') else {
             odd.note(|| format!("no labels: `{}` lies in no folder", file.name));
-            return Ok(Labels::None);
+            return Ok(LabelSource::None);
         };
         if !found.contains(folder) {
             found.insert(folder.to_owned());
@@ -353,7 +353,7 @@ fn folders<'s>(
     if scan.classes.is_empty() && scan.options.splits == Splits::One {
         refuse_as_classes(scan.from.url(), found.iter().map(String::as_str))?;
     }
-    Ok(Labels::Folders(numbers(scan, found)?))
+    Ok(LabelSource::Folders(numbers(scan, found)?))
 }
 
 /// Returns the numbers of classes, as decimal text: the fixed ones first, then the `others` in their order.

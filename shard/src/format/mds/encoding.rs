@@ -28,7 +28,7 @@ const ELEMENTS: [(DType, u8, &str); 11] = [
 
 /// How the values of a column are encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub(super) enum MdsEncoding {
     /// The value's bytes are its content: bytes, text, pictures, JSON.
     Plain,
     /// A little-endian number.
@@ -38,14 +38,14 @@ pub(super) enum Encoding {
     /// The pixels of a PIL picture.
     Pil,
     /// Pictures: their number, the size of each, and then their values.
-    List(Element),
+    List(ListElement),
     /// A pickled Python object, which is never read: reading it would run the code in it.
     Pickle,
 }
 
 /// The values in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Element {
+pub(super) enum ListElement {
     /// Files, in a list without a head.
     BareFile,
     /// Files.
@@ -64,7 +64,7 @@ impl fmt::Display for WrongValue {
     }
 }
 
-impl Encoding {
+impl MdsEncoding {
     /// Returns the encoding that MDS calls `name`; `None` if MDS has none of this name.
     pub(super) fn named(name: &str) -> Option<Self> {
         let (kind, settings) = name.split_once(':').map_or((name, None), |(kind, settings)| (kind, Some(settings)));
@@ -73,9 +73,9 @@ impl Encoding {
             ("jpeg", _) => Some(Self::Plain),
             (_, Some(_)) => None,
             ("bytes" | "str" | "str_int" | "str_float" | "str_decimal" | "png" | "json", None) => Some(Self::Plain),
-            ("jpeg_array" | "jpegarray", None) => Some(Self::List(Element::BareFile)),
-            ("list[jpeg]" | "list[png]", None) => Some(Self::List(Element::File)),
-            ("list[pil]", None) => Some(Self::List(Element::Pil)),
+            ("jpeg_array" | "jpegarray", None) => Some(Self::List(ListElement::BareFile)),
+            ("list[jpeg]" | "list[png]", None) => Some(Self::List(ListElement::File)),
+            ("list[pil]", None) => Some(Self::List(ListElement::Pil)),
             ("int", None) => Some(Self::Number(DType::I64)),
             ("pil", None) => Some(Self::Pil),
             ("pkl", None) => Some(Self::Pickle),
@@ -119,7 +119,7 @@ impl Encoding {
     }
 }
 
-impl Element {
+impl ListElement {
     /// Returns the files of a list.
     fn list(self, value: &Bytes) -> Result<Vec<Option<Bytes>>, WrongValue> {
         let cut_off = || WrongValue(format!("is a list of pictures that is cut off after {} bytes", value.len()));
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     fn value(encoding: &str, value: &[u8]) -> Result<FieldValue, String> {
-        let encoding = Encoding::named(encoding).expect("a known encoding");
+        let encoding = MdsEncoding::named(encoding).expect("a known encoding");
         let value = encoding.value(Bytes::copy_from_slice(value));
         value.map_err(|problem| problem.to_string())
     }
@@ -253,12 +253,12 @@ mod tests {
             "ndarray:int16",
             "ndarray:float32:3,4",
         ] {
-            assert!(Encoding::named(name).is_some(), "{name}");
+            assert!(MdsEncoding::named(name).is_some(), "{name}");
         }
         for name in
             ["", "int128", "png:9", "ndarray:int128", "ndarray:int8:0", "ndarray:int8:-1", "ndarray:int8:2,", "PKL"]
         {
-            assert_eq!(Encoding::named(name), None, "{name}");
+            assert_eq!(MdsEncoding::named(name), None, "{name}");
         }
     }
 

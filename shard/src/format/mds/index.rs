@@ -5,7 +5,7 @@ use std::{collections::HashSet, ops::Range};
 use bytes::Bytes;
 use spdl_types::Fingerprint;
 
-use super::encoding::Encoding;
+use super::encoding::MdsEncoding;
 use crate::{
     FormatError,
     envelope::{FileKind, check_expected, section_offsets, u32_at, u64_at, wrong},
@@ -37,7 +37,7 @@ struct MdsColumn {
     name: String,
     /// Size of its values in bytes; `None` if the sample has it.
     bytes: Option<u32>,
-    encoding: Encoding,
+    encoding: MdsEncoding,
 }
 
 impl MdsIndex {
@@ -144,7 +144,7 @@ fn columns_of(entries: &[u8], names: &str, encodings: &str) -> Result<Vec<MdsCol
         if !known.insert(name) {
             return Err(wrong(&format!("it has the column `{}` twice", name.escape_debug())));
         }
-        let read = Encoding::named(encoding);
+        let read = MdsEncoding::named(encoding);
         let encoding = read.ok_or_else(|| wrong(&format!("the encoding `{}` is unknown", encoding.escape_debug())))?;
         columns.push(MdsColumn { name: name.to_owned(), bytes: (bytes > 0).then_some(bytes), encoding });
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::encoding::Encoding;
+use super::encoding::MdsEncoding;
 use crate::{
     format::{Checksum, Compression},
     manifest::is_relative_path,
@@ -113,7 +113,7 @@ impl ShardJson {
             return named("its columns have other numbers of names, encodings and sizes");
         }
         for (name, encoding) in self.column_names.iter().zip(&self.column_encodings) {
-            if Encoding::named(encoding).is_none() {
+            if MdsEncoding::named(encoding).is_none() {
                 return named(&format!(
                     "column `{}` has the encoding `{}`, which is unknown",
                     name.escape_debug(),
@@ -155,7 +155,7 @@ impl ShardJson {
     /// Returns the columns that are never read, because reading them would run code.
     pub(super) fn pickles(&self) -> impl Iterator<Item = &str> {
         let columns = self.column_names.iter().zip(&self.column_encodings);
-        let pickles = columns.filter(|(_, encoding)| Encoding::named(encoding) == Some(Encoding::Pickle));
+        let pickles = columns.filter(|(_, encoding)| MdsEncoding::named(encoding) == Some(MdsEncoding::Pickle));
         pickles.map(|(name, _)| name.as_str())
     }
 }

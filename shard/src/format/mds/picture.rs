@@ -17,14 +17,14 @@ pub(super) fn picture(value: &Bytes) -> Result<Content, WrongValue> {
     let [width, height, mode_bytes] =
         [0, 4, 8].map(|at| u32::from_le_bytes(*head[at..].first_chunk().expect("12 bytes")));
     let (mode, pixels) = rest.split_at_checked(mode_bytes as usize).ok_or_else(cut_off)?;
-    let Some(layout) = Layout::of(mode) else {
+    let Some(layout) = ModeLayout::of(mode) else {
         let mode = mode[..mode.len().min(16)].escape_ascii();
         return Err(WrongValue(format!("is a picture of PIL's mode `{mode}`, which is not read")));
     };
     let row_bytes = match layout {
-        Layout::Bits => u64::from(width).div_ceil(8),
-        Layout::Netpbm { pixel_bytes, .. } => u64::from(width) * pixel_bytes,
-        Layout::Array { element, channels } => u64::from(width) * channels * element.bytes() as u64,
+        ModeLayout::Bits => u64::from(width).div_ceil(8),
+        ModeLayout::Netpbm { pixel_bytes, .. } => u64::from(width) * pixel_bytes,
+        ModeLayout::Array { element, channels } => u64::from(width) * channels * element.bytes() as u64,
     };
     if row_bytes.checked_mul(height.into()) != Some(pixels.len() as u64) {
         let wanted = usize::try_from(row_bytes.saturating_mul(height.into())).unwrap_or(usize::MAX);
@@ -32,17 +32,17 @@ pub(super) fn picture(value: &Bytes) -> Result<Content, WrongValue> {
     }
     let file: Vec<u8> = match layout {
         // In PIL a bit that is set is white, in a bitmap it is black.
-        Layout::Bits => {
+        ModeLayout::Bits => {
             let bits = pixels.iter().map(|byte| !byte);
             format!("P4\n{width} {height}\n").into_bytes().into_iter().chain(bits).collect()
         }
-        Layout::Netpbm { magic: "P7", pixel_bytes, alpha, .. } => {
+        ModeLayout::Netpbm { magic: "P7", pixel_bytes, alpha, .. } => {
             let head = format!(
                 "P7\nWIDTH {width}\nHEIGHT {height}\nDEPTH {pixel_bytes}\nMAXVAL 255\nTUPLTYPE {alpha}\nENDHDR\n"
             );
             [head.as_bytes(), pixels].concat()
         }
-        Layout::Netpbm { magic, max, .. } => {
+        ModeLayout::Netpbm { magic, max, .. } => {
             let mut file = format!("{magic}\n{width} {height}\n{max}\n").into_bytes();
             let start = file.len();
             file.extend_from_slice(pixels);
@@ -51,7 +51,7 @@ pub(super) fn picture(value: &Bytes) -> Result<Content, WrongValue> {
             }
             file
         }
-        Layout::Array { element, channels } => {
+        ModeLayout::Array { element, channels } => {
             let mut shape = vec![height.into(), width.into(), channels];
             shape.truncate(if channels == 1 { 2 } else { 3 });
             return Ok(Array { dtype: element, shape, elements: value.slice_ref(pixels) }.into());
@@ -62,7 +62,7 @@ pub(super) fn picture(value: &Bytes) -> Result<Content, WrongValue> {
 
 /// How a mode lays out its pixels, and the file that they become.
 #[derive(Clone, Copy)]
-enum Layout {
+enum ModeLayout {
     /// One bit a pixel, rows padded to whole bytes.
     Bits,
     Netpbm {
@@ -79,7 +79,7 @@ enum Layout {
     },
 }
 
-impl Layout {
+impl ModeLayout {
     fn of(mode: &[u8]) -> Option<Self> {
         let netpbm = |magic, pixel_bytes, max, alpha| Self::Netpbm { magic, pixel_bytes, max, alpha };
         let array = |element, channels| Self::Array { element, channels };

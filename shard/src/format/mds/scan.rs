@@ -50,7 +50,7 @@ async fn shards(mut scan: Scan<'_>) -> Result<BoxStream<'_, Result<ShardResult, 
     for shard in index.shards.into_iter().filter(|shard| shard.samples > 0) {
         let name = shard.raw_data.basename.clone();
         bytes += shard.raw_data.bytes;
-        sources.push((name, ShardSource::of(shard, listed.as_ref(), scan.from).map_err(wrong)));
+        sources.push((name, MdsShardFile::of(shard, listed.as_ref(), scan.from).map_err(wrong)));
     }
     if sources.is_empty() {
         let problem = format!("`{INDEX_JSON}` lists no shard with samples");
@@ -95,13 +95,13 @@ fn find_index(from: &DatasetStore, found: Vec<&str>) -> Result<(), DatasetError>
 }
 
 /// A shard and the file that it is read from.
-struct ShardSource {
+struct MdsShardFile {
     shard: ShardJson,
     is_compressed: bool,
     etag: Option<String>,
 }
 
-impl ShardSource {
+impl MdsShardFile {
     /// Chooses the file of a shard: the plain one if it is there.
     fn of(
         shard: ShardJson,

@@ -39,7 +39,7 @@ impl Physical {
 
 /// How the pages of a column are compressed. The numbers are Parquet's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Codec {
+pub(super) enum ParquetCodec {
     None = 0,
     Snappy = 1,
     Gzip = 2,
@@ -49,7 +49,7 @@ pub(super) enum Codec {
     Lz4Raw = 7,
 }
 
-impl Codec {
+impl ParquetCodec {
     pub(super) const ALL: [Self; 7] =
         [Self::None, Self::Snappy, Self::Gzip, Self::Brotli, Self::Lz4, Self::Zstd, Self::Lz4Raw];
 
@@ -60,7 +60,7 @@ impl Codec {
 
 /// A column, or the leaf of one, that is a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Column {
+pub(super) struct ParquetColumn {
     /// Name of the field: the path of the leaf, without the parts that only lists have.
     pub(super) name: String,
     pub(super) physical: Physical,
@@ -77,7 +77,7 @@ pub(super) struct Column {
     pub(super) lists: Vec<u16>,
 }
 
-impl Column {
+impl ParquetColumn {
     /// Returns the size of a decoded value in bytes; `None` if values differ in size.
     pub(super) fn width(&self) -> Option<usize> {
         match self.elements {

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::{
-    columns::Codec,
-    index::{Page, Run, Segment},
+    columns::ParquetCodec,
+    index::{Page, PageRun, RowSegment},
 };
 use crate::manifest::BlockFacts;
 
@@ -15,8 +15,8 @@ pub(super) const UNCUT_BYTES: u64 = 256 << 10;
 
 /// The pages of a column of a row group.
 #[derive(Debug)]
-pub(super) struct Chunk {
-    pub(super) codec: Codec,
+pub(super) struct ColumnChunk {
+    pub(super) codec: ParquetCodec,
     pub(super) dictionary: Range<u64>,
     /// Offset of the first page in the file.
     pub(super) at: u64,
@@ -31,7 +31,7 @@ pub(super) struct Chunk {
     pub(super) decoded_bytes: u64,
 }
 
-impl Chunk {
+impl ColumnChunk {
     /// Returns the bytes that the rows take, stored or decoded, whichever is more.
     fn bytes(&self) -> u64 {
         self.decoded_bytes.max(self.pages.last().map_or(0, |page| page.end.into()))
@@ -47,21 +47,21 @@ impl Chunk {
 #[derive(Debug)]
 pub(super) struct RowGroup {
     pub(super) rows: u32,
-    pub(super) chunks: Vec<Chunk>,
+    pub(super) chunks: Vec<ColumnChunk>,
 }
 
 /// The segments of a file, with what belongs to them.
 #[derive(Debug, Default)]
-pub(super) struct Segments {
-    pub(super) segments: Vec<Segment>,
-    pub(super) runs: Vec<Run>,
+pub(super) struct FileSegments {
+    pub(super) segments: Vec<RowSegment>,
+    pub(super) runs: Vec<PageRun>,
     pub(super) pages: Vec<Page>,
     pub(super) records: u32,
     /// Bytes of the shard.
     pub(super) bytes: u64,
 }
 
-impl Segments {
+impl FileSegments {
     /// Adds row group number `number`, cut into segments of about `target_bytes`.
     pub(super) fn add(&mut self, number: u32, group: &RowGroup, target_bytes: u64) -> Result<(), String> {
         let first_row = self.records;
@@ -76,7 +76,7 @@ impl Segments {
 
     fn segment(&mut self, number: u32, group: &RowGroup, first_row: u32, rows: Range<u32>) -> Result<(), String> {
         let start = self.bytes;
-        self.segments.push(Segment { row_group: number, first_row: first_row + rows.start, at: start });
+        self.segments.push(RowSegment { row_group: number, first_row: first_row + rows.start, at: start });
         for chunk in &group.chunks {
             let first = chunk.pages.partition_point(|page| page.first_row <= rows.start) - 1;
             let last = chunk.pages.partition_point(|page| page.first_row < rows.end);
@@ -86,7 +86,7 @@ impl Segments {
             let stored = u64::from(chunk.pages[last - 1].end - before);
             let share = u128::from(chunk.decoded_bytes) * u128::from(rows.end - rows.start);
             let decoded = share.div_ceil(group.rows.into()) as u64;
-            self.runs.push(Run {
+            self.runs.push(PageRun {
                 at: self.bytes,
                 file_at: chunk.at + u64::from(before),
                 dictionary_at: chunk.dictionary.start,
@@ -150,9 +150,9 @@ fn cut_rows(group: &RowGroup, target_bytes: u64) -> Vec<Range<u32>> {
         return Vec::new();
     }
     let whole = 0..group.rows;
-    let bytes: u64 = group.chunks.iter().map(Chunk::bytes).sum();
+    let bytes: u64 = group.chunks.iter().map(ColumnChunk::bytes).sum();
     let largest = group.chunks.iter().max_by_key(|chunk| chunk.bytes());
-    let Some(largest) = largest.filter(|_| group.chunks.iter().all(Chunk::can_be_cut)) else {
+    let Some(largest) = largest.filter(|_| group.chunks.iter().all(ColumnChunk::can_be_cut)) else {
         return vec![whole];
     };
     let stored = largest.pages.last().map_or(1, |page| page.end).max(1);
@@ -177,9 +177,9 @@ fn cut_rows(group: &RowGroup, target_bytes: u64) -> Vec<Range<u32>> {
 mod tests {
     use super::*;
 
-    fn chunk(pages: &[(u32, u32)], dictionary: Range<u64>) -> Chunk {
-        Chunk {
-            codec: Codec::None,
+    fn chunk(pages: &[(u32, u32)], dictionary: Range<u64>) -> ColumnChunk {
+        ColumnChunk {
+            codec: ParquetCodec::None,
             at: dictionary.end,
             dictionary,
             coded_pages: pages.len(),
@@ -189,8 +189,8 @@ mod tests {
         }
     }
 
-    fn cut(groups: &[RowGroup], target_bytes: u64) -> Segments {
-        let mut segments = Segments::default();
+    fn cut(groups: &[RowGroup], target_bytes: u64) -> FileSegments {
+        let mut segments = FileSegments::default();
         for (number, group) in (0..).zip(groups) {
             segments.add(number, group, target_bytes).unwrap();
         }
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!((segments.segments.len(), segments.bytes), (2, 8000));
         let mut huge = chunk(&[(10, 0)], 0..0);
         huge.decoded_bytes = 2 << 30;
-        let error = Segments::default().add(3, &RowGroup { rows: 7, chunks: vec![huge] }, 5000).unwrap_err();
+        let error = FileSegments::default().add(3, &RowGroup { rows: 7, chunks: vec![huge] }, 5000).unwrap_err();
         assert!(error.contains("7 rows in row group 3") && error.contains("write_page_index=True"), "{error}");
     }
 }

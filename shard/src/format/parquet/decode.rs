@@ -19,11 +19,11 @@ use parquet::{
 use spdl_types::DType;
 
 use super::{
-    columns::{Codec, Column, Physical},
-    index::{ParquetIndex, Run},
+    columns::{ParquetCodec, ParquetColumn, Physical},
+    index::{PageRun, ParquetIndex},
     numbers::{decimals, integers, nanoseconds, whole_number},
     pages,
-    values::{ValueData, Values, elements_of},
+    values::{ColumnValues, ValueData, elements_of},
 };
 use crate::format::{Array, Content, DecodedBlock, Decoding, FieldValue, MAX_LIST_FILES, NumberRun, OpenError};
 
@@ -49,16 +49,16 @@ pub(super) struct DecodedRows {
 /// The values of a column, as runs of rows in order.
 #[derive(Debug)]
 struct DecodedColumn {
-    runs: Vec<DecodedRun>,
+    runs: Vec<DecodedPageRun>,
     elements: Option<DType>,
     is_list: bool,
 }
 
 /// The values of neighbouring rows of a column.
 #[derive(Debug)]
-struct DecodedRun {
+struct DecodedPageRun {
     rows: Range<u32>,
-    values: Result<Values, Damage>,
+    values: Result<ColumnValues, Damage>,
 }
 
 #[derive(Debug)]
@@ -70,7 +70,7 @@ struct Damage {
 impl DecodedRows {
     fn of(columns: Vec<DecodedColumn>) -> Self {
         let runs = columns.iter().flat_map(|column| &column.runs);
-        let bytes = runs.filter_map(|run| run.values.as_ref().ok()).map(Values::bytes).sum();
+        let bytes = runs.filter_map(|run| run.values.as_ref().ok()).map(ColumnValues::bytes).sum();
         Self { columns, bytes }
     }
 }
@@ -124,7 +124,7 @@ impl DecodedBlock for DecodedRows {
     }
 }
 
-impl DecodedRun {
+impl DecodedPageRun {
     /// Returns one row alone.
     fn only(&self, row: u32) -> Self {
         let values = match &self.values {
@@ -136,7 +136,7 @@ impl DecodedRun {
 }
 
 impl DecodedColumn {
-    fn run(&self, record: u32) -> Option<&DecodedRun> {
+    fn run(&self, record: u32) -> Option<&DecodedPageRun> {
         let at = self.runs.partition_point(|run| run.rows.end <= record);
         self.runs.get(at).filter(|run| run.rows.contains(&record))
     }
@@ -212,7 +212,7 @@ pub(super) fn decode(
     ranges: &[Range<u64>],
     fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
 ) -> DecodedRows {
-    let column = |column: &Column| DecodedColumn {
+    let column = |column: &ParquetColumn| DecodedColumn {
         runs: Vec::new(),
         elements: column.elements,
         is_list: !column.lists.is_empty(),
@@ -225,7 +225,7 @@ pub(super) fn decode(
 }
 
 /// Returns the runs of neighbouring pages whose bytes are there, with the dictionary that they need.
-fn pages_there(index: &ParquetIndex, run: &Run, is_there: &dyn Fn(&Range<u64>) -> bool) -> Vec<Range<usize>> {
+fn pages_there(index: &ParquetIndex, run: &PageRun, is_there: &dyn Fn(&Range<u64>) -> bool) -> Vec<Range<usize>> {
     let data_at = run.at + u64::from(run.dictionary_bytes);
     if run.dictionary_bytes > 0 && !is_there(&(run.at..data_at)) {
         return Vec::new();
@@ -300,12 +300,12 @@ impl<'i> RunToDecode<'i> {
         let value_bytes = self.pages.column.width().unwrap_or(0) as u64 * claims.values;
         let whole = if claims.are_shortened { self.pages.max_bytes } else { claims.bytes };
         let kept_bytes = whole.max(value_bytes) + PLACE_BYTES * self.pages.rows as u64;
-        let decompressed = if self.pages.codec == Codec::None { 0 } else { claims.bytes };
+        let decompressed = if self.pages.codec == ParquetCodec::None { 0 } else { claims.bytes };
         let joined = if self.is_joined { self.bytes.len() as u64 } else { 0 };
         RunNeeds { kept_bytes, meanwhile_bytes: decompressed + joined + MEANWHILE_BYTES * claims.values }
     }
 
-    fn decode(self) -> DecodedRun {
+    fn decode(self) -> DecodedPageRun {
         // The library is meant to return errors only; a panic is a fault of the library that this file reveals.
         let values = catch_unwind(AssertUnwindSafe(|| self.pages.decode(&self.bytes, self.dictionary_bytes)));
         let values = values.unwrap_or_else(|_| Err("makes the decoder panic".to_owned()));
@@ -313,7 +313,7 @@ impl<'i> RunToDecode<'i> {
             let problem = format!("(row group {}, byte {}): its column {problem}", self.row_group, self.file_at);
             Damage { problem: problem.into(), checksum: crc32c::crc32c(&self.bytes) }
         });
-        DecodedRun { rows: self.rows, values }
+        DecodedPageRun { rows: self.rows, values }
     }
 }
 
@@ -326,8 +326,8 @@ fn joined(dictionary: &Bytes, data: &Bytes) -> Bytes {
 
 /// Pages to decode.
 struct PageJob<'a> {
-    column: &'a Column,
-    codec: Codec,
+    column: &'a ParquetColumn,
+    codec: ParquetCodec,
     /// Rows of the first page that are not wanted.
     skipped: usize,
     rows: usize,
@@ -337,7 +337,7 @@ struct PageJob<'a> {
 
 impl PageJob<'_> {
     /// Decodes the pages in `bytes`, which begin with a dictionary of `dictionary_bytes`.
-    fn decode(&self, bytes: &Bytes, dictionary_bytes: usize) -> Result<Values, String> {
+    fn decode(&self, bytes: &Bytes, dictionary_bytes: usize) -> Result<ColumnValues, String> {
         let claims = pages::check(bytes, self.column, self.max_bytes)?;
         let undecodable = |error: ParquetError| format!("does not decode: {error}");
         let descriptor = Arc::new(descriptor(self.column).map_err(undecodable)?);
@@ -413,7 +413,7 @@ impl PageJob<'_> {
         &self,
         reader: ColumnReaderImpl<T>,
         data: impl Fn(&[T::T]) -> Option<ValueData>,
-    ) -> Result<Values, String> {
+    ) -> Result<ColumnValues, String> {
         self.read_watched(reader, usize::MAX, |_| 0, data)
     }
 
@@ -425,7 +425,7 @@ impl PageJob<'_> {
         rows_at_once: usize,
         mut bytes_of: impl FnMut(&[T::T]) -> u64,
         data: impl Fn(&[T::T]) -> Option<ValueData>,
-    ) -> Result<Values, String> {
+    ) -> Result<ColumnValues, String> {
         let undecodable = |error: ParquetError| format!("does not decode: {error}");
         let skipped = reader.skip_records(self.skipped).map_err(undecodable)?;
         let (mut definitions, mut repetitions, mut values) = (Vec::new(), Vec::new(), Vec::new());
@@ -456,7 +456,7 @@ impl PageJob<'_> {
     }
 }
 
-fn descriptor(column: &Column) -> Result<ColumnDescriptor, ParquetError> {
+fn descriptor(column: &ParquetColumn) -> Result<ColumnDescriptor, ParquetError> {
     let physical = match column.physical {
         Physical::Boolean => Type::BOOLEAN,
         Physical::Int32 => Type::INT32,
@@ -473,14 +473,14 @@ fn descriptor(column: &Column) -> Result<ColumnDescriptor, ParquetError> {
     Ok(ColumnDescriptor::new(Arc::new(leaf), column.max_definition as i16, repetition, path))
 }
 
-fn compression(codec: Codec) -> Compression {
+fn compression(codec: ParquetCodec) -> Compression {
     match codec {
-        Codec::None => Compression::UNCOMPRESSED,
-        Codec::Snappy => Compression::SNAPPY,
-        Codec::Gzip => Compression::GZIP(GzipLevel::default()),
-        Codec::Brotli => Compression::BROTLI(BrotliLevel::default()),
-        Codec::Lz4 => Compression::LZ4,
-        Codec::Zstd => Compression::ZSTD(ZstdLevel::default()),
-        Codec::Lz4Raw => Compression::LZ4_RAW,
+        ParquetCodec::None => Compression::UNCOMPRESSED,
+        ParquetCodec::Snappy => Compression::SNAPPY,
+        ParquetCodec::Gzip => Compression::GZIP(GzipLevel::default()),
+        ParquetCodec::Brotli => Compression::BROTLI(BrotliLevel::default()),
+        ParquetCodec::Lz4 => Compression::LZ4,
+        ParquetCodec::Zstd => Compression::ZSTD(ZstdLevel::default()),
+        ParquetCodec::Lz4Raw => Compression::LZ4_RAW,
     }
 }

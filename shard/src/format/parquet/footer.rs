@@ -19,8 +19,8 @@ use parquet::{
 };
 
 use super::{
-    columns::{Codec, Column},
-    cut::{Chunk, RowGroup, Segments, UNCUT_BYTES},
+    columns::{ParquetCodec, ParquetColumn},
+    cut::{ColumnChunk, FileSegments, RowGroup, UNCUT_BYTES},
     headers::{ChunkPages, PageWalk, UnknownPages},
     index::{Page, ParquetIndex},
     index_file,
@@ -38,7 +38,7 @@ const PLACE_BYTES: u64 = 8;
 
 /// The footer of a file.
 #[derive(Debug)]
-pub struct Footer {
+pub struct ParquetFooter {
     metadata: ParquetMetaData,
     schema: Schema,
     chunks: FooterChunks,
@@ -70,7 +70,7 @@ impl PagesByHeader {
     }
 }
 
-impl Footer {
+impl ParquetFooter {
     /// Reads a footer, without the eight bytes that follow it, of a file of `file_bytes`.
     ///
     /// # Errors
@@ -160,12 +160,12 @@ impl Footer {
         of_rows: RowFacts<'_>,
         block_bytes: u64,
     ) -> Result<MadeIndex, String> {
-        let columns: Vec<Column> = self.schema.columns.iter().map(|(_, column)| column.clone()).collect();
+        let columns: Vec<ParquetColumn> = self.schema.columns.iter().map(|(_, column)| column.clone()).collect();
         if columns.is_empty() {
             let reasons: Vec<_> = self.left_out().take(3).map(|(name, reason)| format!("`{name}`: {reason}")).collect();
             return Err(format!("has no column that can be read ({})", reasons.join("; ")));
         }
-        let mut cut = Segments::default();
+        let mut cut = FileSegments::default();
         for (number, group) in (0..).zip(self.metadata.row_groups()) {
             if group.num_rows() == 0 {
                 continue;
@@ -203,7 +203,7 @@ impl Footer {
     }
 
     /// Returns how many of the file's rows have a value in a column; `None` if the file does not state it.
-    fn rows_with(&self, number: usize, column: &Column, rows: u64) -> Option<u64> {
+    fn rows_with(&self, number: usize, column: &ParquetColumn, rows: u64) -> Option<u64> {
         if column.max_definition == 0 {
             return Some(rows);
         }
@@ -218,7 +218,7 @@ impl Footer {
     fn chunks<'g>(
         &'g self,
         group: &'g RowGroupMetaData,
-    ) -> impl Iterator<Item = (&'g Column, &'g ColumnChunkMetaData)> {
+    ) -> impl Iterator<Item = (&'g ParquetColumn, &'g ColumnChunkMetaData)> {
         self.schema.columns.iter().filter_map(|(number, column)| Some((column, group.columns().get(*number)?)))
     }
 
@@ -250,12 +250,12 @@ impl Footer {
 
     fn chunk(
         &self,
-        column: &Column,
+        column: &ParquetColumn,
         chunk: &ColumnChunkMetaData,
         rows: u32,
         offsets: Option<&[u8]>,
         by_header: &PagesByHeader,
-    ) -> Result<Chunk, String> {
+    ) -> Result<ColumnChunk, String> {
         let range = self.range(chunk)?;
         let codec = codec(chunk.compression_codec())?;
         let decoded_bytes = decoded_bytes(column, chunk, rows);
@@ -266,11 +266,19 @@ impl Footer {
         };
         if let Some(ChunkPages { at, pages, coded }) = by_index().or_else(|| by_header.of(range.start, rows)) {
             let dictionary = range.start..at;
-            return Ok(Chunk { codec, dictionary, at, pages, coded_pages: coded, are_known: true, decoded_bytes });
+            return Ok(ColumnChunk {
+                codec,
+                dictionary,
+                at,
+                pages,
+                coded_pages: coded,
+                are_known: true,
+                decoded_bytes,
+            });
         }
         let pages = vec![Page { end: (range.end - range.start) as u32, first_row: 0 }];
         let at = range.start;
-        Ok(Chunk { codec, dictionary: at..at, at, pages, coded_pages: 1, are_known: false, decoded_bytes })
+        Ok(ColumnChunk { codec, dictionary: at..at, at, pages, coded_pages: 1, are_known: false, decoded_bytes })
     }
 
     /// Returns the bytes of a chunk in the file.
@@ -387,7 +395,7 @@ fn stated_pages(chunk: &ColumnChunkMetaData) -> Option<[usize; 2]> {
 }
 
 /// Returns the bytes that the decoded values take, or a little more.
-fn decoded_bytes(column: &Column, chunk: &ColumnChunkMetaData, rows: u32) -> u64 {
+fn decoded_bytes(column: &ParquetColumn, chunk: &ColumnChunkMetaData, rows: u32) -> u64 {
     let stated = u64::try_from(chunk.uncompressed_size()).unwrap_or(0);
     let values = u64::try_from(chunk.num_values()).unwrap_or(0);
     let places = u64::from(rows) * PLACE_BYTES;
@@ -405,15 +413,15 @@ fn decoded_bytes(column: &Column, chunk: &ColumnChunkMetaData, rows: u32) -> u64
     decoded.max(stated)
 }
 
-fn codec(codec: CompressionCodec) -> Result<Codec, String> {
+fn codec(codec: CompressionCodec) -> Result<ParquetCodec, String> {
     Ok(match codec {
-        CompressionCodec::UNCOMPRESSED => Codec::None,
-        CompressionCodec::SNAPPY => Codec::Snappy,
-        CompressionCodec::GZIP => Codec::Gzip,
-        CompressionCodec::BROTLI => Codec::Brotli,
-        CompressionCodec::LZ4 => Codec::Lz4,
-        CompressionCodec::ZSTD => Codec::Zstd,
-        CompressionCodec::LZ4_RAW => Codec::Lz4Raw,
+        CompressionCodec::UNCOMPRESSED => ParquetCodec::None,
+        CompressionCodec::SNAPPY => ParquetCodec::Snappy,
+        CompressionCodec::GZIP => ParquetCodec::Gzip,
+        CompressionCodec::BROTLI => ParquetCodec::Brotli,
+        CompressionCodec::LZ4 => ParquetCodec::Lz4,
+        CompressionCodec::ZSTD => ParquetCodec::Zstd,
+        CompressionCodec::LZ4_RAW => ParquetCodec::Lz4Raw,
         other => return Err(format!("is compressed with {other:?}, which is not read")),
     })
 }

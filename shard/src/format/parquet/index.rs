@@ -8,7 +8,7 @@ use std::{collections::HashMap, ops::Range};
 
 use bytes::Bytes;
 
-use super::columns::{Codec, Column};
+use super::columns::{ParquetCodec, ParquetColumn};
 use crate::format::{DecodedBlock, Decoding};
 use crate::{
     envelope::text,
@@ -26,19 +26,19 @@ pub(super) struct ParquetIndex {
     pub(super) records: u32,
     /// The place in `bytes` of the prefix of all keys.
     pub(super) prefix: Range<usize>,
-    pub(super) columns: Vec<Column>,
+    pub(super) columns: Vec<ParquetColumn>,
     /// The fields that all records share: names, and the places of their values in `bytes`.
     pub(super) partitions: Vec<(String, Range<usize>)>,
-    pub(super) segments: Vec<Segment>,
+    pub(super) segments: Vec<RowSegment>,
     /// By segment, then by column.
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<PageRun>,
     pub(super) pages: Vec<Page>,
     pub(super) by_name: HashMap<String, u32>,
 }
 
 /// Rows of one row group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(super) struct RowSegment {
     pub(super) row_group: u32,
     pub(super) first_row: u32,
     /// Offset in the shard.
@@ -48,14 +48,14 @@ pub(super) struct Segment {
 /// The pages of one column that hold the rows of a segment. In the shard, the column's dictionary, if there is one,
 /// lies before these pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct PageRun {
     /// Offset in the shard.
     pub(super) at: u64,
     /// Offset of the first page in the file.
     pub(super) file_at: u64,
     pub(super) dictionary_at: u64,
     pub(super) dictionary_bytes: u32,
-    pub(super) codec: Codec,
+    pub(super) codec: ParquetCodec,
     pub(super) first_page: u32,
     pub(super) pages: u32,
 }
@@ -81,16 +81,16 @@ impl ParquetIndex {
         end - self.segments[segment].at
     }
 
-    pub(super) fn run(&self, segment: usize, column: usize) -> &Run {
+    pub(super) fn run(&self, segment: usize, column: usize) -> &PageRun {
         &self.runs[segment * self.columns.len() + column]
     }
 
-    pub(super) fn pages_of(&self, run: &Run) -> &[Page] {
+    pub(super) fn pages_of(&self, run: &PageRun) -> &[Page] {
         &self.pages[run.first_page as usize..][..run.pages as usize]
     }
 
     /// Returns the range of the shard that the run takes.
-    pub(super) fn range(&self, run: &Run) -> Range<u64> {
+    pub(super) fn range(&self, run: &PageRun) -> Range<u64> {
         let pages = self.pages_of(run).last().map_or(0, |page| page.end);
         run.at..run.at + u64::from(run.dictionary_bytes) + u64::from(pages)
     }

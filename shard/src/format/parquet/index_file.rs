@@ -6,8 +6,8 @@ use bytes::Bytes;
 use spdl_types::{DType, Fingerprint};
 
 use super::{
-    columns::{Codec, Column, Physical},
-    index::{Page, ParquetIndex, Run, Segment},
+    columns::{ParquetCodec, ParquetColumn, Physical},
+    index::{Page, PageRun, ParquetIndex, RowSegment},
 };
 use crate::{
     FormatError,
@@ -60,7 +60,7 @@ pub(super) fn write(
         text.push_str(part);
         file.extend((text.len() as u32).to_le_bytes());
     }
-    for Segment { row_group, first_row, at } in &index.segments {
+    for RowSegment { row_group, first_row, at } in &index.segments {
         file.extend(row_group.to_le_bytes());
         file.extend(first_row.to_le_bytes());
         file.extend(at.to_le_bytes());
@@ -165,7 +165,7 @@ impl ParquetIndex {
         if self.segments.is_empty() != (self.records == 0) || self.columns.is_empty() && self.records > 0 {
             return Err(wrong("it has records without columns or rows"));
         }
-        let mut before: Option<Segment> = None;
+        let mut before: Option<RowSegment> = None;
         for number in 0..self.segments.len() {
             let segment = self.segments[number];
             let follows = match before {
@@ -240,7 +240,7 @@ impl Texts<'_> {
     }
 }
 
-fn column(entry: &[u8], texts: &mut Texts<'_>) -> Result<Column, FormatError> {
+fn column(entry: &[u8], texts: &mut Texts<'_>) -> Result<ParquetColumn, FormatError> {
     let name = text(&texts.bytes[texts.next(u32_at(entry, 0))?]).to_owned();
     let elements = match entry[5] {
         NO_ELEMENTS => Some(None),
@@ -262,25 +262,32 @@ fn column(entry: &[u8], texts: &mut Texts<'_>) -> Result<Column, FormatError> {
     else {
         return Err(wrong(&format!("column `{name}` has an unknown type")));
     };
-    let column =
-        Column { physical, length: u32_at(entry, 12), elements, decimal_digits, max_definition: half(6), lists, name };
+    let column = ParquetColumn {
+        physical,
+        length: u32_at(entry, 12),
+        elements,
+        decimal_digits,
+        max_definition: half(6),
+        lists,
+        name,
+    };
     if column.is_consistent() {
         return Ok(column);
     }
     Err(wrong(&format!("the type of column `{}` contradicts itself", column.name)))
 }
 
-fn segment(entry: &[u8]) -> Segment {
-    Segment { row_group: u32_at(entry, 0), first_row: u32_at(entry, 4), at: u64_at(entry, 8) }
+fn segment(entry: &[u8]) -> RowSegment {
+    RowSegment { row_group: u32_at(entry, 0), first_row: u32_at(entry, 4), at: u64_at(entry, 8) }
 }
 
-fn run(entry: &[u8], first_page: u32, pages: usize) -> Result<Run, FormatError> {
+fn run(entry: &[u8], first_page: u32, pages: usize) -> Result<PageRun, FormatError> {
     let end = u32_at(entry, 20);
-    let codec = Codec::of(u32_at(entry, 24)).ok_or_else(|| wrong("it names an unknown compression"))?;
+    let codec = ParquetCodec::of(u32_at(entry, 24)).ok_or_else(|| wrong("it names an unknown compression"))?;
     let Some(count) = end.checked_sub(first_page).filter(|_| end as usize <= pages) else {
         return Err(wrong("its pages are out of order"));
     };
-    Ok(Run {
+    Ok(PageRun {
         at: 0,
         file_at: u64_at(entry, 0),
         dictionary_at: u64_at(entry, 8),

@@ -35,7 +35,7 @@ use crate::{
     dataset::{DatasetError, Scan, ShardResult},
 };
 
-pub use footer::{Footer, MAX_FOOTER_BYTES, PagesByHeader, RowFacts};
+pub use footer::{MAX_FOOTER_BYTES, PagesByHeader, ParquetFooter, RowFacts};
 
 /// Ending of the names of shards.
 pub(crate) const PARQUET_SUFFIX: &str = ".parquet";

@@ -1,7 +1,7 @@
 //! Checks the headers of pages before the pages are decoded: what they claim bounds what decoding allocates.
 
 use super::{
-    columns::{Column, Physical},
+    columns::{ParquetColumn, Physical},
     headers::{DATA_PAGE, DATA_PAGE_V2, DELTA_BYTE_ARRAY, DICTIONARY_PAGE, PageHeader},
 };
 
@@ -22,7 +22,7 @@ pub(super) struct Claims {
 }
 
 /// Checks the headers of the pages that `bytes` consist of. `max_bytes` is the most that all of them decompress to.
-pub(super) fn check(bytes: &[u8], column: &Column, max_bytes: u64) -> Result<Claims, String> {
+pub(super) fn check(bytes: &[u8], column: &ParquetColumn, max_bytes: u64) -> Result<Claims, String> {
     let (mut at, mut claims) = (0, Claims::default());
     while at < bytes.len() {
         let found = PageHeader::read(&bytes[at..]).and_then(|(header, length)| {
@@ -50,7 +50,7 @@ pub(super) fn check(bytes: &[u8], column: &Column, max_bytes: u64) -> Result<Cla
 
 impl PageHeader {
     /// Returns the size of the page when it is decompressed.
-    fn check(&self, column: &Column) -> Result<u64, String> {
+    fn check(&self, column: &ParquetColumn) -> Result<u64, String> {
         let bytes = self.bytes.filter(|bytes| (0..=MAX_PAGE_BYTES).contains(bytes));
         let Some(bytes) = bytes else {
             return Err(format!("of {} bytes; {MAX_PAGE_BYTES} are the most", self.bytes.unwrap_or(-1)));
@@ -74,7 +74,7 @@ impl PageHeader {
 }
 
 /// Returns the least bytes that a value takes in a dictionary.
-fn least_bytes(column: &Column) -> i64 {
+fn least_bytes(column: &ParquetColumn) -> i64 {
     match column.physical {
         Physical::Boolean => 1,
         Physical::Int32 | Physical::Float | Physical::ByteArray => 4,

@@ -8,7 +8,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::{
     PARQUET_SUFFIX,
-    footer::{Footer, MAX_FOOTER_BYTES, PagesByHeader, RowFacts},
+    footer::{MAX_FOOTER_BYTES, PagesByHeader, ParquetFooter, RowFacts},
     headers::{PageWalk, UnknownPages},
 };
 use crate::{
@@ -45,7 +45,7 @@ impl FileIndexer for PageIndexer {
     ) -> Result<MadeIndex, DatasetError> {
         let wrong = |problem: String| file.wrong(problem);
         let footer = footer(file).await?.map_err(wrong)?;
-        let footer = Footer::parse(&footer, file.bytes()).map_err(wrong)?;
+        let footer = ParquetFooter::parse(&footer, file.bytes()).map_err(wrong)?;
         let mut page_index: Vec<(u64, Bytes)> = Vec::new();
         for range in footer.page_index() {
             page_index.push((range.start, file.read(range).await?));

@@ -7,7 +7,7 @@ use parquet::{
 use spdl_types::DType;
 
 use super::columns::{
-    Column, MAX_DECIMAL_BYTES, MAX_DECIMAL_DIGITS, MAX_DEFINITION, MAX_FIXED_BYTES, MAX_LISTS, Physical,
+    MAX_DECIMAL_BYTES, MAX_DECIMAL_DIGITS, MAX_DEFINITION, MAX_FIXED_BYTES, MAX_LISTS, ParquetColumn, Physical,
 };
 
 /// Upper limit of the length of a field's name, in bytes.
@@ -17,7 +17,7 @@ const MAX_NAME_BYTES: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Schema {
     /// Each with its number in the file.
-    pub(super) columns: Vec<(usize, Column)>,
+    pub(super) columns: Vec<(usize, ParquetColumn)>,
     pub(super) left_out: Vec<(String, &'static str)>,
 }
 
@@ -116,7 +116,7 @@ fn is_map(node: &SchemaType) -> bool {
 }
 
 /// Describes the column of a leaf, or returns why the leaf cannot be a field.
-fn column(leaf: &ColumnDescriptor, name: &str, lists: Vec<u16>) -> Result<Column, &'static str> {
+fn column(leaf: &ColumnDescriptor, name: &str, lists: Vec<u16>) -> Result<ParquetColumn, &'static str> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(char::is_control) {
         return Err("it cannot be the name of a field");
     }
@@ -134,7 +134,8 @@ fn column(leaf: &ColumnDescriptor, name: &str, lists: Vec<u16>) -> Result<Column
     if lists.len() > 1 && elements.is_none() {
         return Err("lists of lists of text or bytes are not read");
     }
-    let column = Column { name: name.to_owned(), physical, length, elements, decimal_digits, max_definition, lists };
+    let column =
+        ParquetColumn { name: name.to_owned(), physical, length, elements, decimal_digits, max_definition, lists };
     if column.is_consistent() { Ok(column) } else { Err("its type contradicts itself") }
 }
 

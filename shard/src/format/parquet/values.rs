@@ -8,22 +8,22 @@ use std::{
 use bytes::Bytes;
 use parquet::data_type::ByteArray;
 
-use super::columns::Column;
+use super::columns::ParquetColumn;
 use crate::format::MAX_LIST_FILES;
 
 /// The place of a row without a value: a null, or a list of numbers with a null in it. In a list of bytes, the place of
 /// a null.
-const NULL: Place = (u32::MAX, 0);
+const NULL: ValuePlace = (u32::MAX, 0);
 
 /// The place of a row with a number that the column's type cannot hold.
-const UNFIT: Place = (u32::MAX, 1);
+const UNFIT: ValuePlace = (u32::MAX, 1);
 
 /// Offset and length of a value in the data.
-type Place = (u32, u32);
+type ValuePlace = (u32, u32);
 
 /// The decoded values of some rows of a column.
 #[derive(Debug)]
-pub(super) struct Values {
+pub(super) struct ColumnValues {
     data: Bytes,
     places: Places,
     /// For lists of lists: how many lists each row has. All lists of a row have the same length.
@@ -34,12 +34,12 @@ pub(super) struct Values {
 enum Places {
     /// Every row has a value of this size, in order.
     Dense(usize),
-    ByRow(Vec<Place>),
+    ByRow(Vec<ValuePlace>),
     /// Rows are lists of bytes: for each row the number of its first value and its number of values, and the places of
     /// all values.
     Lists {
-        rows: Vec<Place>,
-        values: Vec<Place>,
+        rows: Vec<ValuePlace>,
+        values: Vec<ValuePlace>,
     },
 }
 
@@ -48,12 +48,12 @@ enum Places {
 pub(super) struct ValueData {
     data: Vec<u8>,
     /// The places of values of different lengths.
-    places: Vec<Place>,
+    places: Vec<ValuePlace>,
     /// The numbers of the values that the column's type cannot hold, in order.
     unfit: Vec<usize>,
 }
 
-impl Values {
+impl ColumnValues {
     /// Returns the bytes that the values take.
     pub(super) fn bytes(&self) -> u64 {
         let places = match &self.places {
@@ -67,7 +67,7 @@ impl Values {
     /// Returns the value of one row alone, copied.
     pub(super) fn only(&self, row: usize) -> Self {
         let mut data = Vec::new();
-        let mut copied = |place: &Place| {
+        let mut copied = |place: &ValuePlace| {
             if [NULL, UNFIT].contains(place) {
                 return *place;
             }
@@ -113,7 +113,7 @@ impl Values {
             (_, count) if count as usize > MAX_LIST_FILES => return Err(count),
             (first, count) => (first as usize, count as usize),
         };
-        let value = |place: &Place| (*place != NULL).then(|| self.data.slice(range_of(*place)));
+        let value = |place: &ValuePlace| (*place != NULL).then(|| self.data.slice(range_of(*place)));
         Ok(Some(values[first..first + count].iter().map(value).collect()))
     }
 
@@ -141,7 +141,7 @@ impl Values {
     }
 }
 
-const fn range_of((start, length): Place) -> Range<usize> {
+const fn range_of((start, length): ValuePlace) -> Range<usize> {
     start as usize..start as usize + length as usize
 }
 
@@ -160,7 +160,7 @@ impl ValueData {
     /// Copies values of different lengths, each value of a dictionary once. `None` if they are longer than 4 GiB.
     pub(super) fn copied(values: &[ByteArray]) -> Option<Self> {
         let mut places = Vec::with_capacity(values.len());
-        let mut known: HashMap<(usize, usize), Place> = HashMap::new();
+        let mut known: HashMap<(usize, usize), ValuePlace> = HashMap::new();
         let (mut distinct, mut end) = (Vec::new(), 0_u32);
         for value in values {
             let value = value.data();
@@ -186,11 +186,11 @@ impl ValueData {
     /// If the levels do not describe these values and rows.
     pub(super) fn into_rows(
         self,
-        column: &Column,
+        column: &ParquetColumn,
         rows: usize,
         definitions: &[i16],
         repetitions: &[i16],
-    ) -> Result<Values, String> {
+    ) -> Result<ColumnValues, String> {
         let Self { data, places, unfit } = self;
         let width = column.width().unwrap_or(0);
         let place = |value: usize| match column.width() {
@@ -204,7 +204,7 @@ impl ValueData {
         let wrong = || format!("has other values than its {rows} rows");
         let max = column.max_definition as i16;
         let mut of_lists = Vec::new();
-        let is_inside = |place: &Place| *place == NULL || range_of(*place).end <= data.len();
+        let is_inside = |place: &ValuePlace| *place == NULL || range_of(*place).end <= data.len();
         let mut by_row = match column.lists[..] {
             [list] if column.elements.is_none() => {
                 let found = byte_lists(rows, definitions, repetitions, [list as i16, max], place).ok_or_else(wrong)?;
@@ -213,7 +213,7 @@ impl ValueData {
                     return Err(wrong());
                 }
                 let places = Places::Lists { rows, values };
-                return Ok(Values { data: data.into(), places, lists: of_lists });
+                return Ok(ColumnValues { data: data.into(), places, lists: of_lists });
             }
             [list] => lists(rows, definitions, repetitions, [list as i16, max], width).ok_or_else(wrong)?,
             [outer, inner, ..] => {
@@ -226,7 +226,7 @@ impl ValueData {
                 if data.len() != rows * width {
                     return Err(wrong());
                 }
-                return Ok(Values { data: data.into(), places: Places::Dense(width), lists: of_lists });
+                return Ok(ColumnValues { data: data.into(), places: Places::Dense(width), lists: of_lists });
             }
             [] if column.max_definition == 0 => (0..rows).map(place).collect::<Option<_>>().ok_or_else(wrong)?,
             [] => {
@@ -238,21 +238,21 @@ impl ValueData {
                     value += 1;
                     place(value - 1)
                 });
-                by_row.collect::<Option<Vec<Place>>>().ok_or_else(wrong)?
+                by_row.collect::<Option<Vec<ValuePlace>>>().ok_or_else(wrong)?
             }
         };
         if by_row.len() != rows || !by_row.iter().all(is_inside) {
             return Err(wrong());
         }
         if !unfit.is_empty() {
-            let is_unfit = |place: &Place| {
+            let is_unfit = |place: &ValuePlace| {
                 let values = range_of(*place);
                 let first = unfit.partition_point(|value| value * width < values.start);
                 *place != NULL && unfit.get(first).is_some_and(|value| value * width < values.end)
             };
             by_row.iter_mut().filter(|place| is_unfit(place)).for_each(|place| *place = UNFIT);
         }
-        Ok(Values { data: data.into(), places: Places::ByRow(by_row), lists: of_lists })
+        Ok(ColumnValues { data: data.into(), places: Places::ByRow(by_row), lists: of_lists })
     }
 }
 
@@ -263,11 +263,11 @@ fn lists(
     repetitions: &[i16],
     [list, max]: [i16; 2],
     width: usize,
-) -> Option<Vec<Place>> {
+) -> Option<Vec<ValuePlace>> {
     if definitions.len() != repetitions.len() {
         return None;
     }
-    let mut by_row: Vec<Place> = Vec::with_capacity(rows);
+    let mut by_row: Vec<ValuePlace> = Vec::with_capacity(rows);
     let mut at = 0_u32;
     for (definition, repetition) in definitions.iter().zip(repetitions) {
         if *repetition == 0 {
@@ -296,12 +296,12 @@ fn byte_lists(
     definitions: &[i16],
     repetitions: &[i16],
     [list, max]: [i16; 2],
-    place: impl Fn(usize) -> Option<Place>,
-) -> Option<(Vec<Place>, Vec<Place>)> {
+    place: impl Fn(usize) -> Option<ValuePlace>,
+) -> Option<(Vec<ValuePlace>, Vec<ValuePlace>)> {
     if definitions.len() != repetitions.len() || u32::try_from(definitions.len()).is_err() {
         return None;
     }
-    let (mut by_row, mut values): (Vec<Place>, Vec<Place>) = (Vec::with_capacity(rows), Vec::new());
+    let (mut by_row, mut values): (Vec<ValuePlace>, Vec<ValuePlace>) = (Vec::with_capacity(rows), Vec::new());
     let mut there = 0;
     for (definition, repetition) in definitions.iter().zip(repetitions) {
         if *repetition == 0 {
@@ -326,7 +326,7 @@ fn byte_lists(
 /// A row of a column of lists of lists.
 #[derive(Clone, Copy, Debug)]
 struct NestedRow {
-    place: Place,
+    place: ValuePlace,
     lists: u32,
     /// Length of the first list, and of the last one so far.
     lengths: [u32; 2],
@@ -345,7 +345,7 @@ impl NestedRow {
         self.lengths[1] = 0;
     }
 
-    fn end(mut self) -> (Place, u32) {
+    fn end(mut self) -> (ValuePlace, u32) {
         self.end_list();
         (if self.is_null { NULL } else { self.place }, self.lists)
     }
@@ -359,7 +359,7 @@ fn nested(
     repetitions: &[i16],
     [outer, inner, max]: [i16; 3],
     width: usize,
-) -> Option<(Vec<Place>, Vec<u32>)> {
+) -> Option<(Vec<ValuePlace>, Vec<u32>)> {
     if definitions.len() != repetitions.len() {
         return None;
     }
@@ -409,9 +409,17 @@ mod tests {
     use super::{super::columns::Physical, *};
 
     /// Levels of `optional group files (LIST) { repeated group list { optional group element { optional binary bytes; } } }`.
-    fn list_column() -> Column {
+    fn list_column() -> ParquetColumn {
         let (name, physical) = ("files.bytes".to_owned(), Physical::ByteArray);
-        Column { name, physical, length: 0, elements: None, decimal_digits: None, max_definition: 4, lists: vec![2] }
+        ParquetColumn {
+            name,
+            physical,
+            length: 0,
+            elements: None,
+            decimal_digits: None,
+            max_definition: 4,
+            lists: vec![2],
+        }
     }
 
     fn data_of(values: &[&'static [u8]]) -> ValueData {
@@ -440,7 +448,7 @@ mod tests {
             assert_eq!((only.list(0).unwrap(), only.get(0)), (lists.list(row).unwrap(), None));
             assert!(only.data.len() <= 2);
         }
-        let column = |physical, elements, max_definition| Column {
+        let column = |physical, elements, max_definition| ParquetColumn {
             name: "a".to_owned(),
             physical,
             length: 0,
@@ -476,7 +484,7 @@ mod tests {
 
     #[test]
     fn a_row_with_a_number_that_its_type_cannot_hold_has_no_value() {
-        let column = |max_definition, lists: &[u16]| Column {
+        let column = |max_definition, lists: &[u16]| ParquetColumn {
             name: "n".to_owned(),
             physical: Physical::Int32,
             length: 0,
@@ -486,7 +494,7 @@ mod tests {
             lists: lists.to_vec(),
         };
         let data = || ValueData::of_numbers(vec![1, 255, 0, 7, 0, 9], vec![2, 4]);
-        let seen = |values: &Values, rows: usize| -> Vec<Result<Option<Bytes>, ()>> {
+        let seen = |values: &ColumnValues, rows: usize| -> Vec<Result<Option<Bytes>, ()>> {
             (0..rows).map(|row| if values.is_unfit(row) { Err(()) } else { Ok(values.get(row)) }).collect()
         };
         let bytes = |bytes: &'static [u8]| Ok(Some(Bytes::from_static(bytes)));

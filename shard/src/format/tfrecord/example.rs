@@ -16,7 +16,7 @@ use spdl_types::DType;
 
 use crate::format::{
     Array, FieldValue, MAX_LIST_FILES,
-    protobuf::{Message, Value},
+    protobuf::{ProtobufMessage, ProtobufValue},
 };
 
 /// Prefix of the names of fields that are lists of features, which no other field has. A list may have the name of a
@@ -114,12 +114,12 @@ fn has_only(
     numbers: std::ops::RangeInclusive<u64>,
     is_right: impl Fn(Range<usize>) -> bool,
 ) -> bool {
-    let mut message = Message::new(bytes, range);
+    let mut message = ProtobufMessage::new(bytes, range);
     while let Some(field) = message.next() {
         match field {
             None => return true,
             Some(field) => match field.value {
-                Value::Delimited(inner) if numbers.contains(&field.number) && is_right(inner.clone()) => {}
+                ProtobufValue::Delimited(inner) if numbers.contains(&field.number) && is_right(inner.clone()) => {}
                 _ => return false,
             },
         }
@@ -130,16 +130,16 @@ fn has_only(
 /// Calls `each` with the name of each field, and where its message lies.
 fn each_field<'e>(example: &'e [u8], mut each: impl FnMut(FieldName<'e>, Range<usize>)) -> Result<(), String> {
     let wrong = || "is no `tf.train.Example`: its message is damaged, or another one".to_owned();
-    let mut message = Message::new(example, 0..example.len());
+    let mut message = ProtobufMessage::new(example, 0..example.len());
     while let Some(field) = message.next().ok_or_else(wrong)? {
         let (of, map) = match (field.number, field.value) {
-            (1, Value::Delimited(features)) => (FieldName::Feature as fn(&'e str) -> FieldName<'e>, features),
-            (2, Value::Delimited(lists)) => (FieldName::List as fn(&'e str) -> FieldName<'e>, lists),
+            (1, ProtobufValue::Delimited(features)) => (FieldName::Feature as fn(&'e str) -> FieldName<'e>, features),
+            (2, ProtobufValue::Delimited(lists)) => (FieldName::List as fn(&'e str) -> FieldName<'e>, lists),
             _ => continue,
         };
-        let mut entries = Message::new(example, map);
+        let mut entries = ProtobufMessage::new(example, map);
         while let Some(entry) = entries.next().ok_or_else(wrong)? {
-            let (1, Value::Delimited(entry)) = (entry.number, entry.value) else { continue };
+            let (1, ProtobufValue::Delimited(entry)) = (entry.number, entry.value) else { continue };
             let (name, value) = entry_of(example, entry).ok_or_else(wrong)?;
             let name = of(name);
             if matches!(name, FieldName::Feature(own) if own.starts_with(OF_LISTS)) {
@@ -154,11 +154,11 @@ fn each_field<'e>(example: &'e [u8], mut each: impl FnMut(FieldName<'e>, Range<u
 /// Reads an entry of a map: its key, and where the message that is its value lies.
 fn entry_of(example: &[u8], entry: Range<usize>) -> Option<(&str, Range<usize>)> {
     let (mut name, mut feature) = ("", entry.end..entry.end);
-    let mut fields = Message::new(example, entry);
+    let mut fields = ProtobufMessage::new(example, entry);
     while let Some(field) = fields.next()? {
         match (field.number, field.value) {
-            (1, Value::Delimited(key)) => name = std::str::from_utf8(&example[key]).ok()?,
-            (2, Value::Delimited(value)) => feature = value,
+            (1, ProtobufValue::Delimited(key)) => name = std::str::from_utf8(&example[key]).ok()?,
+            (2, ProtobufValue::Delimited(value)) => feature = value,
             _ => {}
         }
     }
@@ -166,7 +166,7 @@ fn entry_of(example: &[u8], entry: Range<usize>) -> Option<(&str, Range<usize>)>
 }
 
 /// The values of a feature.
-enum Values {
+enum FeatureValues {
     None,
     Bytes(Vec<Range<usize>>),
     /// Little-endian, four bytes each.
@@ -175,7 +175,7 @@ enum Values {
     Integers(Vec<u8>),
 }
 
-impl Values {
+impl FeatureValues {
     fn count(&self) -> usize {
         match self {
             Self::None => 0,
@@ -197,10 +197,10 @@ pub fn value(name: &str, message: &Bytes) -> Result<FieldValue, String> {
 /// Returns the value of a list of features: the byte strings of all steps, or an array with a row for each.
 fn value_of_list(list: &Bytes) -> Result<FieldValue, String> {
     let damaged = || "is no list of features of `tf.train.SequenceExample`: its message is damaged".to_owned();
-    let (mut steps, mut width, mut all) = (0, 0, Values::None);
-    let mut features = Message::new(list, 0..list.len());
+    let (mut steps, mut width, mut all) = (0, 0, FeatureValues::None);
+    let mut features = ProtobufMessage::new(list, 0..list.len());
     while let Some(field) = features.next().ok_or_else(damaged)? {
-        let (1, Value::Delimited(feature)) = (field.number, field.value) else { continue };
+        let (1, ProtobufValue::Delimited(feature)) = (field.number, field.value) else { continue };
         let step = values(list, feature).ok_or_else(damaged)?;
         let count = step.count();
         if steps == 0 {
@@ -212,11 +212,12 @@ fn value_of_list(list: &Bytes) -> Result<FieldValue, String> {
                 ));
             }
             match (&mut all, step) {
-                (Values::Bytes(all), Values::Bytes(strings)) => all.extend(strings),
-                (Values::Floats(all), Values::Floats(more)) | (Values::Integers(all), Values::Integers(more)) => {
+                (FeatureValues::Bytes(all), FeatureValues::Bytes(strings)) => all.extend(strings),
+                (FeatureValues::Floats(all), FeatureValues::Floats(more))
+                | (FeatureValues::Integers(all), FeatureValues::Integers(more)) => {
                     all.extend(more);
                 }
-                (Values::None, Values::None) => {}
+                (FeatureValues::None, FeatureValues::None) => {}
                 _ => return Err(format!("has values of another kind in step {steps} from 0 than in those before")),
             }
         }
@@ -228,12 +229,12 @@ fn value_of_list(list: &Bytes) -> Result<FieldValue, String> {
         Ok(Array { dtype, shape, elements: elements.into() }.into())
     };
     match all {
-        Values::None if steps > 0 => Err(format!("has {steps} steps without values")),
-        Values::None => Ok(FieldValue::List(Vec::new())),
-        Values::Bytes(_) if width != 1 => Err(format!("has {width} byte strings in each step; one is read")),
-        Values::Bytes(strings) => files(list, strings),
-        Values::Floats(elements) => rows(DType::F32, elements),
-        Values::Integers(elements) => rows(DType::I64, elements),
+        FeatureValues::None if steps > 0 => Err(format!("has {steps} steps without values")),
+        FeatureValues::None => Ok(FieldValue::List(Vec::new())),
+        FeatureValues::Bytes(_) if width != 1 => Err(format!("has {width} byte strings in each step; one is read")),
+        FeatureValues::Bytes(strings) => files(list, strings),
+        FeatureValues::Floats(elements) => rows(DType::F32, elements),
+        FeatureValues::Integers(elements) => rows(DType::I64, elements),
     }
 }
 
@@ -252,13 +253,13 @@ fn value_of_feature(feature: &Bytes) -> Result<FieldValue, String> {
     let values =
         values(feature, 0..feature.len()).ok_or("is no feature of `tf.train.Example`: its message is damaged")?;
     match values {
-        Values::None => Ok(FieldValue::List(Vec::new())),
-        Values::Bytes(strings) => match &strings[..] {
+        FeatureValues::None => Ok(FieldValue::List(Vec::new())),
+        FeatureValues::Bytes(strings) => match &strings[..] {
             [string] => Ok(feature.slice(string.clone()).into()),
             _ => files(feature, strings),
         },
-        Values::Floats(elements) => Ok(list(DType::F32, elements)),
-        Values::Integers(elements) => Ok(list(DType::I64, elements)),
+        FeatureValues::Floats(elements) => Ok(list(DType::F32, elements)),
+        FeatureValues::Integers(elements) => Ok(list(DType::I64, elements)),
     }
 }
 
@@ -268,19 +269,19 @@ fn list(dtype: DType, elements: Vec<u8>) -> FieldValue {
 }
 
 /// Reads the values of the feature whose message lies in `range` of `bytes`.
-fn values(bytes: &[u8], range: Range<usize>) -> Option<Values> {
-    let mut values = Values::None;
-    let mut lists = Message::new(bytes, range);
+fn values(bytes: &[u8], range: Range<usize>) -> Option<FeatureValues> {
+    let mut values = FeatureValues::None;
+    let mut lists = ProtobufMessage::new(bytes, range);
     while let Some(list) = lists.next()? {
-        let Value::Delimited(range) = list.value else { continue };
+        let ProtobufValue::Delimited(range) = list.value else { continue };
         // Lists of one kind are joined; a list of another kind takes their place.
         values = match (list.number, values) {
-            (1, Values::Bytes(strings)) => Values::Bytes(strings),
-            (1, _) => Values::Bytes(Vec::new()),
-            (2, Values::Floats(elements)) => Values::Floats(elements),
-            (2, _) => Values::Floats(Vec::new()),
-            (3, Values::Integers(elements)) => Values::Integers(elements),
-            (3, _) => Values::Integers(Vec::new()),
+            (1, FeatureValues::Bytes(strings)) => FeatureValues::Bytes(strings),
+            (1, _) => FeatureValues::Bytes(Vec::new()),
+            (2, FeatureValues::Floats(elements)) => FeatureValues::Floats(elements),
+            (2, _) => FeatureValues::Floats(Vec::new()),
+            (3, FeatureValues::Integers(elements)) => FeatureValues::Integers(elements),
+            (3, _) => FeatureValues::Integers(Vec::new()),
             (_, values) => values,
         };
         if matches!(list.number, 1..=3) {
@@ -291,19 +292,23 @@ fn values(bytes: &[u8], range: Range<usize>) -> Option<Values> {
 }
 
 /// Adds the values of a list.
-fn add(bytes: &[u8], list: Range<usize>, values: &mut Values) -> Option<()> {
-    let mut fields = Message::new(bytes, list);
+fn add(bytes: &[u8], list: Range<usize>, values: &mut FeatureValues) -> Option<()> {
+    let mut fields = ProtobufMessage::new(bytes, list);
     while let Some(field) = fields.next()? {
         match (field.number, &mut *values, field.value) {
-            (1, Values::Bytes(strings), Value::Delimited(string)) => strings.push(string),
-            (1, Values::Floats(elements), Value::Fixed(element)) => elements.extend_from_slice(&bytes[element]),
-            (1, Values::Floats(elements), Value::Delimited(packed)) => {
+            (1, FeatureValues::Bytes(strings), ProtobufValue::Delimited(string)) => strings.push(string),
+            (1, FeatureValues::Floats(elements), ProtobufValue::Fixed(element)) => {
+                elements.extend_from_slice(&bytes[element])
+            }
+            (1, FeatureValues::Floats(elements), ProtobufValue::Delimited(packed)) => {
                 let packed = &bytes[packed];
                 packed.len().is_multiple_of(4).then(|| elements.extend_from_slice(packed))?;
             }
-            (1, Values::Integers(elements), Value::Number(number)) => elements.extend(number.to_le_bytes()),
-            (1, Values::Integers(elements), Value::Delimited(packed)) => {
-                let mut numbers = Message::new(bytes, packed);
+            (1, FeatureValues::Integers(elements), ProtobufValue::Number(number)) => {
+                elements.extend(number.to_le_bytes())
+            }
+            (1, FeatureValues::Integers(elements), ProtobufValue::Delimited(packed)) => {
+                let mut numbers = ProtobufMessage::new(bytes, packed);
                 while !numbers.is_at_end() {
                     elements.extend(numbers.varint()?.to_le_bytes());
                 }

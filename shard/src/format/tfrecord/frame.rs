@@ -13,7 +13,7 @@ const MAX_RECORD_BYTES: u64 = 1 << 30;
 
 /// Cuts a file that comes in chunks into its records.
 #[derive(Debug, Default)]
-pub struct FrameReader {
+pub struct TfRecordReader {
     /// Offset in the file of the first byte that belongs to no complete record.
     offset: u64,
     /// The bytes of the record that is not complete.
@@ -29,7 +29,7 @@ pub struct WrongFrame {
     pub problem: String,
 }
 
-impl FrameReader {
+impl TfRecordReader {
     /// Reads the next chunk and passes each complete record to `found`: where its data lies in the file, and the data. The
     /// inner error is that of `found`, which ends the reading.
     ///
@@ -138,7 +138,7 @@ mod tests {
     type Records = Vec<(u64, Vec<u8>)>;
 
     fn read(file: &[u8], chunk_bytes: usize) -> Result<(Records, u64), WrongFrame> {
-        let (mut reader, mut found) = (FrameReader::default(), Vec::new());
+        let (mut reader, mut found) = (TfRecordReader::default(), Vec::new());
         for chunk in file.chunks(chunk_bytes) {
             let keep = |at, data: &[u8]| {
                 found.push((at, data.to_vec()));

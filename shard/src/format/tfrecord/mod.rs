@@ -12,7 +12,7 @@ mod scan;
 pub use example::features;
 pub use example::value;
 pub(super) use example::{feature_named, is_example};
-pub use frame::{FrameReader, WrongFrame};
+pub use frame::{TfRecordReader, WrongFrame};
 
 use std::{ops::Range, sync::Arc};
 

@@ -4,7 +4,7 @@ use futures::stream::BoxStream;
 
 use super::{
     example::features,
-    frame::{FrameReader, WrongFrame, begins_with_record},
+    frame::{TfRecordReader, WrongFrame, begins_with_record},
 };
 use crate::{
     FormatError,
@@ -38,7 +38,7 @@ fn compression(_name: &str, first: &[u8]) -> Result<Option<Compression>, String>
 /// Builds a file's index while its bytes pass.
 struct ExampleCatalog {
     shard: String,
-    frames: FrameReader,
+    frames: TfRecordReader,
     index: IndexBuilder,
     blocks: BlockCutter,
     odd: DatasetOddities,
@@ -49,7 +49,7 @@ impl ExampleCatalog {
     fn new(shard: &str, block_bytes: u64, temporary: &TemporaryFolder) -> Self {
         Self {
             shard: shard.to_owned(),
-            frames: FrameReader::default(),
+            frames: TfRecordReader::default(),
             index: IndexBuilder::in_folder(temporary),
             blocks: BlockCutter::new(block_bytes),
             odd: DatasetOddities::default(),
