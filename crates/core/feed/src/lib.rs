@@ -16,7 +16,7 @@ mod slots;
 pub use bad::{BadLedger, BadSampleKind, BadSampleNote, RecordedBad, Remedy, TooManyBad, remedy};
 pub use room::{RankId, RankNeeds, RoomCore, RoomEffect, RoomKey};
 pub use sharing::{
-    Allowed, Decoded, IDLE_AFTER_MS, PartWork, Released, SampleDraw, SampleWork, SharingCore, SharingCounts, SharingId,
-    SharingWorth,
+    Allowed, Decoded, IDLE_AFTER_MS, PartWork, SampleDraw, SampleWork, SharingCore, SharingCounts, SharingId,
+    SharingRelease, SharingWorth,
 };
 pub use slots::{FeedCore, FeedEffect};

@@ -71,14 +71,14 @@ pub struct Allowed {
 /// What the shell has to drop and to wake, best after it has unlocked the core.
 #[derive(Debug)]
 #[must_use = "drop it after unlocking"]
-pub struct Released<V, W> {
+pub struct SharingRelease<V, W> {
     /// Parts that are kept no longer.
     pub values: Vec<V>,
     /// The waiters for samples that are not being decoded any more.
     pub waiters: Vec<W>,
 }
 
-impl<V, W> Default for Released<V, W> {
+impl<V, W> Default for SharingRelease<V, W> {
     fn default() -> Self {
         Self { values: Vec::new(), waiters: Vec::new() }
     }
@@ -98,7 +98,7 @@ pub struct SharingCounts {
 }
 
 #[derive(Debug)]
-struct Member {
+struct SharingFeed {
     session: SessionId,
     source: Fingerprint,
     parts: Vec<Fingerprint>,
@@ -109,7 +109,7 @@ struct Member {
 /// [`begin`](Self::begin) and [`finish`](Self::finish) each of them; in the end [`leave`](Self::leave).
 #[derive(Debug)]
 pub struct SharingCore<V, W> {
-    members: BTreeMap<SharingId, Member>,
+    members: BTreeMap<SharingId, SharingFeed>,
     next_member: u64,
     samples: BTreeMap<(Fingerprint, SampleDraw), Sample<V, W>>,
     worth: BTreeMap<Fingerprint, SharingWorth>,
@@ -129,15 +129,15 @@ impl<V: Clone, W> SharingCore<V, W> {
     pub fn join(&mut self, session: SessionId, source: Fingerprint, parts: Vec<Fingerprint>, now_ms: u64) -> SharingId {
         let id = SharingId(self.next_member);
         self.next_member += 1;
-        self.members.insert(id, Member { session, source, parts, seen_ms: now_ms });
+        self.members.insert(id, SharingFeed { session, source, parts, seen_ms: now_ms });
         self.worth.entry(source).or_default();
         id
     }
 
     /// Removes a feed.
-    pub fn leave(&mut self, id: SharingId) -> Released<V, W> {
-        let mut released = Released::default();
-        let Some(Member { source, .. }) = self.members.remove(&id) else { return released };
+    pub fn leave(&mut self, id: SharingId) -> SharingRelease<V, W> {
+        let mut released = SharingRelease::default();
+        let Some(SharingFeed { source, .. }) = self.members.remove(&id) else { return released };
         // A feed that shares with no other skips this core, so parts would be kept for it for ever.
         let met: BTreeSet<SharingId> = self.members.keys().copied().filter(|member| self.is_met(*member)).collect();
         self.change_all(|members, sample, released| {
@@ -214,12 +214,12 @@ impl<V: Clone, W> SharingCore<V, W> {
     }
 
     /// Notes that a feed is going to decode, by itself, a sample that it has announced.
-    pub fn skip(&mut self, id: SharingId, draw: SampleDraw) -> Released<V, W> {
+    pub fn skip(&mut self, id: SharingId, draw: SampleDraw) -> SharingRelease<V, W> {
         self.resolve(id, draw)
     }
 
     /// Notes that a feed has taken a sample, which took `took_ns` of CPU time.
-    pub fn taken(&mut self, id: SharingId, draw: SampleDraw, took_ns: u64) -> Released<V, W> {
+    pub fn taken(&mut self, id: SharingId, draw: SampleDraw, took_ns: u64) -> SharingRelease<V, W> {
         self.counts.taken += 1;
         let source = self.members[&id].source;
         self.worth.get_mut(&source).expect("it has a member").note_taken(took_ns);
@@ -235,8 +235,8 @@ impl<V: Clone, W> SharingCore<V, W> {
         draw: SampleDraw,
         kept: impl IntoIterator<Item = (usize, V)>,
         Decoded { took_ns, in_part, keep_ns }: Decoded,
-    ) -> Released<V, W> {
-        let mut released = Released::default();
+    ) -> SharingRelease<V, W> {
+        let mut released = SharingRelease::default();
         let member = &self.members[&id];
         let worth = self.worth.get_mut(&member.source).expect("it has a member");
         worth.note_decoded(took_ns, in_part);
@@ -288,7 +288,7 @@ impl<V: Clone, W> SharingCore<V, W> {
     /// Returns whether all of a sample is kept; with `or_soon`, also if the rest is being decoded.
     #[must_use]
     pub fn is_kept(&self, id: SharingId, draw: SampleDraw, or_soon: bool) -> bool {
-        let Member { source, parts, .. } = &self.members[&id];
+        let SharingFeed { source, parts, .. } = &self.members[&id];
         let Some(sample) = self.samples.get(&key_of(*source, draw)) else { return false };
         parts.iter().all(|part| {
             let state = sample.parts.iter().find(|(name, _)| name == part).map(|(_, state)| state);
@@ -298,7 +298,7 @@ impl<V: Clone, W> SharingCore<V, W> {
 
     /// Lets a waiter wait until no other feed decodes the sample. Returns the waiter if none does.
     pub fn wait(&mut self, id: SharingId, draw: SampleDraw, waiter: W) -> Option<W> {
-        let Member { source, parts, .. } = &self.members[&id];
+        let SharingFeed { source, parts, .. } = &self.members[&id];
         match self.samples.get_mut(&key_of(*source, draw)) {
             Some(sample) if parts.iter().any(|part| sample.is_decoding(part)) => {
                 sample.waiters.push(waiter);
@@ -309,7 +309,7 @@ impl<V: Clone, W> SharingCore<V, W> {
     }
 
     /// Gives up what is kept for feeds that are idle, or where keeping does not pay.
-    pub fn sweep(&mut self, now_ms: u64) -> Released<V, W> {
+    pub fn sweep(&mut self, now_ms: u64) -> SharingRelease<V, W> {
         let off: Vec<Fingerprint> =
             self.worth.iter().filter(|(_, worth)| !worth.is_on()).map(|(source, _)| *source).collect();
         self.change_all(|members, sample, released| {
@@ -324,7 +324,7 @@ impl<V: Clone, W> SharingCore<V, W> {
     }
 
     /// Gives up all that is kept.
-    pub fn release_all(&mut self) -> Released<V, W> {
+    pub fn release_all(&mut self) -> SharingRelease<V, W> {
         self.change_all(|_, sample, released| sample.release_kept(released))
     }
 
@@ -352,8 +352,8 @@ impl<V: Clone, W> SharingCore<V, W> {
     }
 
     /// Counts down how often a feed has announced a sample, and gives up the parts that no feed wants any more.
-    fn resolve(&mut self, id: SharingId, draw: SampleDraw) -> Released<V, W> {
-        let mut released = Released::default();
+    fn resolve(&mut self, id: SharingId, draw: SampleDraw) -> SharingRelease<V, W> {
+        let mut released = SharingRelease::default();
         let key = key_of(self.members[&id].source, draw);
         let Some(sample) = self.samples.get_mut(&key) else { return released };
         if let Some(at) = sample.wanted.iter().position(|(member, _)| *member == id) {
@@ -373,9 +373,9 @@ impl<V: Clone, W> SharingCore<V, W> {
     /// Changes all samples by a function that returns how many unused kept parts it gave up.
     fn change_all(
         &mut self,
-        mut change: impl FnMut(&BTreeMap<SharingId, Member>, &mut Sample<V, W>, &mut Released<V, W>) -> u64,
-    ) -> Released<V, W> {
-        let (mut released, mut unused) = (Released::default(), BTreeMap::new());
+        mut change: impl FnMut(&BTreeMap<SharingId, SharingFeed>, &mut Sample<V, W>, &mut SharingRelease<V, W>) -> u64,
+    ) -> SharingRelease<V, W> {
+        let (mut released, mut unused) = (SharingRelease::default(), BTreeMap::new());
         self.samples.retain(|(source, _), sample| {
             *unused.entry(*source).or_insert(0) += change(&self.members, sample, &mut released);
             !sample.is_empty()
@@ -409,13 +409,13 @@ pub struct Decoded {
     pub keep_ns: u64,
 }
 
-impl Member {
+impl SharingFeed {
     const fn is_live(&self, now_ms: u64) -> bool {
         now_ms < self.seen_ms + IDLE_AFTER_MS
     }
 }
 
-impl<V, W> Released<V, W> {
+impl<V, W> SharingRelease<V, W> {
     fn move_to(mut self, other: &mut Self) {
         other.values.append(&mut self.values);
         other.waiters.append(&mut self.waiters);

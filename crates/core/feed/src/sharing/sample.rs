@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use spdl_types::{Fingerprint, SessionId};
 
-use super::{Member, Released, SharingId};
+use super::{SharingFeed, SharingId, SharingRelease};
 
 /// The state of a part that is decoded once.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl<V, W> Sample<V, W> {
     /// Returns whether a feed of another session than `session`, which is not idle, wants a part.
     pub(super) fn is_wanted(
         &self,
-        members: &BTreeMap<SharingId, Member>,
+        members: &BTreeMap<SharingId, SharingFeed>,
         (session, part): (SessionId, &Fingerprint),
         now_ms: u64,
     ) -> bool {
@@ -46,7 +46,7 @@ impl<V, W> Sample<V, W> {
     }
 
     /// Removes the parts that a feed is decoding, and the waiters if none is left.
-    pub(super) fn give_up(&mut self, id: SharingId, released: &mut Released<V, W>) {
+    pub(super) fn give_up(&mut self, id: SharingId, released: &mut SharingRelease<V, W>) {
         self.parts.retain(|(_, state)| !matches!(state, PartState::Decoding(by) if *by == id));
         if self.parts.iter().all(|(_, state)| matches!(state, PartState::Kept { .. })) {
             released.waiters.append(&mut self.waiters);
@@ -54,7 +54,11 @@ impl<V, W> Sample<V, W> {
     }
 
     /// Gives up the kept parts that no feed wants. Returns how many of them were never taken.
-    pub(super) fn prune(&mut self, members: &BTreeMap<SharingId, Member>, released: &mut Released<V, W>) -> u64 {
+    pub(super) fn prune(
+        &mut self,
+        members: &BTreeMap<SharingId, SharingFeed>,
+        released: &mut SharingRelease<V, W>,
+    ) -> u64 {
         let wanted = &self.wanted;
         let is_wanted = |part: &Fingerprint| {
             wanted.iter().filter_map(|(id, _)| members.get(id)).any(|member| member.parts.contains(part))
@@ -63,7 +67,7 @@ impl<V, W> Sample<V, W> {
     }
 
     /// Gives up all kept parts. Returns how many of them were never taken.
-    pub(super) fn release_kept(&mut self, released: &mut Released<V, W>) -> u64 {
+    pub(super) fn release_kept(&mut self, released: &mut SharingRelease<V, W>) -> u64 {
         release(&mut self.parts, |_| true, released)
     }
 
@@ -75,7 +79,7 @@ impl<V, W> Sample<V, W> {
 fn release<V, W>(
     parts: &mut Vec<(Fingerprint, PartState<V>)>,
     is_released: impl Fn(&Fingerprint) -> bool,
-    released: &mut Released<V, W>,
+    released: &mut SharingRelease<V, W>,
 ) -> u64 {
     let mut unused = 0;
     for (part, state) in std::mem::take(parts) {

@@ -33,7 +33,7 @@ fn pair() -> (Core, SharingId, SharingId) {
 }
 
 /// A feed decodes a sample whose parts are worth 100 times its id, and more.
-fn decode(core: &mut Core, id: SharingId, sample: u64) -> Released<u64, u32> {
+fn decode(core: &mut Core, id: SharingId, sample: u64) -> SharingRelease<u64, u32> {
     let SampleWork::Decode(work) = begin(core, id, sample, 0) else { panic!("sample {sample} is kept") };
     let kept = (0..).zip(work).filter(|(_, work)| *work == PartWork::DecodeAndKeep);
     let kept: Vec<_> = kept.map(|(part, _)| (part, 100 * sample + part as u64)).collect();
@@ -192,7 +192,7 @@ struct World {
 }
 
 impl World {
-    fn release(&mut self, released: Released<u64, u32>) {
+    fn release(&mut self, released: SharingRelease<u64, u32>) {
         released.waiters.iter().for_each(|waiter| assert!(self.waiting.remove(waiter), "woken once"));
     }
 
