@@ -37,7 +37,7 @@ struct DeviationLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RankLabels {
+struct SessionRankLabels {
     session: String,
     rank: u32,
 }
@@ -63,14 +63,14 @@ impl EncodeMetric for StageDurations {
     }
 }
 
-type Real = Gauge<f64, AtomicU64>;
+type RealGauge = Gauge<f64, AtomicU64>;
 type RealCounter = Counter<f64, AtomicU64>;
 
 /// Returns all metrics as text. They are built from the statistics on each request, so nothing is counted twice.
 pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Rejections, is_accepted: bool) -> String {
     let mut registry = Registry::default();
     let mut single = |name: &str, help: &str, value: f64| {
-        let gauge = Real::default();
+        let gauge = RealGauge::default();
         gauge.set(value);
         registry.register(name, help, gauge);
     };
@@ -142,7 +142,7 @@ fn sharing(registry: &mut Registry, SharingStats { samples, refused, bytes }: &S
     counter("spdl_worker_shared_columns_unused", help, samples.unused);
     let help = "Samples that were not shared because there was no memory to keep them";
     counter("spdl_worker_shared_samples_refused", help, *refused);
-    let gauge = Real::default();
+    let gauge = RealGauge::default();
     gauge.set(*bytes as f64);
     registry.register("spdl_worker_shared_bytes", "Memory of decoded samples that are kept for other sessions", gauge);
 }
@@ -176,7 +176,7 @@ fn stores(registry: &mut Registry, stats: &StoreStats) {
     first_byte.inc_by(stats.first_byte_ns as f64 / 1e9);
     let help = "Time until the first byte of a reply, over all requests that were answered";
     registry.register("spdl_worker_store_first_byte_seconds", help, first_byte);
-    let gauge = Real::default();
+    let gauge = RealGauge::default();
     gauge.set(stats.outage_ms as f64 / 1e3);
     let help = "How long requests for an object have failed, the longest of all objects";
     registry.register("spdl_worker_store_outage_seconds", help, gauge);
@@ -224,7 +224,7 @@ fn stages(registry: &mut Registry, stages: &[StageStats]) {
     counter("spdl_worker_stage_throttled_seconds", help, &|stage| seconds(stage.throttled_ns));
     counter("spdl_worker_stage_cpu_seconds", "CPU time of decoding", &|stage| seconds(stage.cpu_ns));
     let mut gauge = |name: &str, help: &str, value: &dyn Fn(&StageStats) -> u64| {
-        let family = Family::<StageLabels, Real>::default();
+        let family = Family::<StageLabels, RealGauge>::default();
         for stage in stages {
             family.get_or_create(&StageLabels { stage: stage.stage.to_string() }).set(value(stage) as f64);
         }
@@ -236,9 +236,9 @@ fn stages(registry: &mut Registry, stages: &[StageStats]) {
 
 fn per_rank(registry: &mut Registry, ranks: &[RankStats]) {
     let mut gauge = |name: &str, help: &str, value: &dyn Fn(&RankStats) -> f64| {
-        let family = Family::<RankLabels, Real>::default();
+        let family = Family::<SessionRankLabels, RealGauge>::default();
         for stats in ranks {
-            let labels = RankLabels { session: format!("{:016x}", stats.session.0), rank: stats.rank };
+            let labels = SessionRankLabels { session: format!("{:016x}", stats.session.0), rank: stats.rank };
             family.get_or_create(&labels).set(value(stats));
         }
         registry.register(name, help, family);

@@ -14,7 +14,7 @@ pub(super) struct PreparedCall {
     /// Name of the first column that it returns.
     pub(super) column: String,
     callee: Callee,
-    takes: Vec<Argument>,
+    takes: Vec<CallArgument>,
     /// Numbers of the columns of the job that it returns.
     returns: Vec<usize>,
 }
@@ -27,14 +27,14 @@ enum Callee {
 }
 
 /// An argument of a function.
-enum Argument {
+enum CallArgument {
     /// A value that is decoded for the call, and its size in bytes unless it is ragged.
     Decoded(Box<Prepared>, usize),
     /// The value of this column of the batch.
     InBatch(usize),
 }
 
-impl Argument {
+impl CallArgument {
     fn decoded(prepared: Prepared) -> Self {
         let column = &prepared.column;
         let bytes = column.kind.shape().max_bytes(column.decoded_dtype());
@@ -54,15 +54,15 @@ impl PreparedCall {
             if let Some(transform) = &column.transform {
                 let callee =
                     Function::of_column(column).map_or_else(|| Callee::rust(&transform.function), Callee::Python);
-                let takes = vec![Argument::decoded(prepare(column)?)];
+                let takes = vec![CallArgument::decoded(prepare(column)?)];
                 calls.push(Self { column: name, callee, takes, returns: vec![number] });
                 continue;
             }
             let Some(returned) = column.returned().filter(|returned| returned.number == 0) else { continue };
             let call = &returned.call;
             let argument = |column: &Column| match job.columns.iter().position(|known| known == column) {
-                Some(number) => Ok(Argument::InBatch(number)),
-                None => prepare(column).map(Argument::decoded),
+                Some(number) => Ok(CallArgument::InBatch(number)),
+                None => prepare(column).map(CallArgument::decoded),
             };
             let takes = call.takes().iter().map(argument).collect::<Result<_, _>>()?;
             let place = |name: &str| job.columns.iter().position(|column| column.name == name);
@@ -76,8 +76,8 @@ impl PreparedCall {
     /// Returns the values that are decoded for the call, each with the first column that the call returns.
     pub(super) fn prepared(&self) -> impl Iterator<Item = (&str, &Prepared)> {
         self.takes.iter().filter_map(|argument| match argument {
-            Argument::Decoded(prepared, _) => Some((self.column.as_str(), &**prepared)),
-            Argument::InBatch(_) => None,
+            CallArgument::Decoded(prepared, _) => Some((self.column.as_str(), &**prepared)),
+            CallArgument::InBatch(_) => None,
         })
     }
 }
@@ -135,7 +135,7 @@ impl Decoder {
     /// Writes an argument into the place that `place` returns for its size, and returns the size.
     fn argument<'p>(
         &self,
-        argument: &Argument,
+        argument: &CallArgument,
         key: SampleKey,
         record: &mut SampleRecord<'_>,
         scratch: &mut DecodeScratch,
@@ -144,15 +144,15 @@ impl Decoder {
     ) -> Result<usize, BadSampleProblem> {
         let mut decoded = Bytes::new();
         let value: &[u8] = match argument {
-            Argument::Decoded(prepared, bytes) if !prepared.is_ragged => {
+            CallArgument::Decoded(prepared, bytes) if !prepared.is_ragged => {
                 self.decode_value(prepared, key, record, scratch, &mut FieldTarget::Fixed(place(*bytes)))?;
                 return Ok(*bytes);
             }
-            Argument::Decoded(prepared, _) => {
+            CallArgument::Decoded(prepared, _) => {
                 self.decode_value(prepared, key, record, scratch, &mut FieldTarget::Ragged(&mut decoded))?;
                 &decoded
             }
-            Argument::InBatch(column) => match &targets[*column] {
+            CallArgument::InBatch(column) => match &targets[*column] {
                 FieldTarget::Fixed(value) => value,
                 FieldTarget::Ragged(value) => value,
             },

@@ -58,7 +58,7 @@ pub(super) fn read(file: &[u8], field: &str) -> Result<Vec<CocoAnnotation>, BadS
 struct List(Option<Vec<CocoAnnotation>>);
 
 /// A JSON value, of which only the wanted parts are kept.
-enum Part<L, O> {
+enum JsonPart<L, O> {
     Scalar(Value),
     List(L),
     Object(O),
@@ -97,8 +97,8 @@ struct Four(Option<[f64; 4]>);
 impl KeptList for Four {
     fn read<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
         let (mut numbers, mut count) = ([None; 4], 0);
-        while let Some(part) = list.next_element::<Part<Nothing, Nothing>>()? {
-            if let (Some(place), Part::Scalar(value)) = (numbers.get_mut(count), part) {
+        while let Some(part) = list.next_element::<JsonPart<Nothing, Nothing>>()? {
+            if let (Some(place), JsonPart::Scalar(value)) = (numbers.get_mut(count), part) {
                 *place = value.as_f64();
             }
             count += 1;
@@ -114,8 +114,12 @@ impl KeptList for Four {
 impl KeptList for Vec<CocoAnnotation> {
     fn read<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
         let mut annotations = Self::new();
-        while let Some(part) = list.next_element::<Part<Nothing, CocoAnnotation>>()? {
-            annotations.push(if let Part::Object(annotation) = part { annotation } else { CocoAnnotation::default() });
+        while let Some(part) = list.next_element::<JsonPart<Nothing, CocoAnnotation>>()? {
+            annotations.push(if let JsonPart::Object(annotation) = part {
+                annotation
+            } else {
+                CocoAnnotation::default()
+            });
         }
         Ok(annotations)
     }
@@ -126,9 +130,9 @@ impl KeptObject for CocoAnnotation {
         let mut annotation = Self::default();
         while let Some(key) = object.next_key::<String>()? {
             if key == "bbox" {
-                let bbox: Part<Four, Nothing> = object.next_value()?;
-                annotation.bbox = if let Part::List(Four(numbers)) = bbox { numbers } else { None };
-            } else if let Part::Scalar(value) = object.next_value::<Part<Nothing, Nothing>>()? {
+                let bbox: JsonPart<Four, Nothing> = object.next_value()?;
+                annotation.bbox = if let JsonPart::List(Four(numbers)) = bbox { numbers } else { None };
+            } else if let JsonPart::Scalar(value) = object.next_value::<JsonPart<Nothing, Nothing>>()? {
                 annotation.members.push((key, value));
             }
         }
@@ -141,8 +145,8 @@ impl KeptObject for List {
         let mut annotations = None;
         while let Some(key) = object.next_key::<String>()? {
             if key == "annotations" {
-                let list: Part<Vec<CocoAnnotation>, Nothing> = object.next_value()?;
-                annotations = if let Part::List(list) = list { Some(list) } else { None };
+                let list: JsonPart<Vec<CocoAnnotation>, Nothing> = object.next_value()?;
+                annotations = if let JsonPart::List(list) = list { Some(list) } else { None };
             } else {
                 object.next_value::<IgnoredAny>()?;
             }
@@ -153,15 +157,15 @@ impl KeptObject for List {
 
 impl<'de> Deserialize<'de> for List {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match Part::<Vec<CocoAnnotation>, Self>::deserialize(deserializer)? {
-            Part::List(annotations) => Self(Some(annotations)),
-            Part::Object(list) => list,
-            Part::Scalar(_) => Self(None),
+        Ok(match JsonPart::<Vec<CocoAnnotation>, Self>::deserialize(deserializer)? {
+            JsonPart::List(annotations) => Self(Some(annotations)),
+            JsonPart::Object(list) => list,
+            JsonPart::Scalar(_) => Self(None),
         })
     }
 }
 
-impl<'de, L: KeptList, O: KeptObject> Deserialize<'de> for Part<L, O> {
+impl<'de, L: KeptList, O: KeptObject> Deserialize<'de> for JsonPart<L, O> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(PartVisitor(std::marker::PhantomData))
     }
@@ -170,42 +174,42 @@ impl<'de, L: KeptList, O: KeptObject> Deserialize<'de> for Part<L, O> {
 struct PartVisitor<L, O>(std::marker::PhantomData<(L, O)>);
 
 impl<'de, L: KeptList, O: KeptObject> Visitor<'de> for PartVisitor<L, O> {
-    type Value = Part<L, O>;
+    type Value = JsonPart<L, O>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Part<L, O>, E> {
-        Ok(Part::Scalar(value.into()))
+    fn visit_bool<E>(self, value: bool) -> Result<JsonPart<L, O>, E> {
+        Ok(JsonPart::Scalar(value.into()))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Part<L, O>, E> {
-        Ok(Part::Scalar(value.into()))
+    fn visit_i64<E>(self, value: i64) -> Result<JsonPart<L, O>, E> {
+        Ok(JsonPart::Scalar(value.into()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Part<L, O>, E> {
-        Ok(Part::Scalar(value.into()))
+    fn visit_u64<E>(self, value: u64) -> Result<JsonPart<L, O>, E> {
+        Ok(JsonPart::Scalar(value.into()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Part<L, O>, E> {
-        Ok(Part::Scalar(Number::from_f64(value).map_or(Value::Null, Value::Number)))
+    fn visit_f64<E>(self, value: f64) -> Result<JsonPart<L, O>, E> {
+        Ok(JsonPart::Scalar(Number::from_f64(value).map_or(Value::Null, Value::Number)))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Part<L, O>, E> {
-        Ok(Part::Scalar(value.into()))
+    fn visit_str<E>(self, value: &str) -> Result<JsonPart<L, O>, E> {
+        Ok(JsonPart::Scalar(value.into()))
     }
 
-    fn visit_unit<E>(self) -> Result<Part<L, O>, E> {
-        Ok(Part::Scalar(Value::Null))
+    fn visit_unit<E>(self) -> Result<JsonPart<L, O>, E> {
+        Ok(JsonPart::Scalar(Value::Null))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Part<L, O>, A::Error> {
-        L::read(list).map(Part::List)
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<JsonPart<L, O>, A::Error> {
+        L::read(list).map(JsonPart::List)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Part<L, O>, A::Error> {
-        O::read(object).map(Part::Object)
+    fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<JsonPart<L, O>, A::Error> {
+        O::read(object).map(JsonPart::Object)
     }
 }
 

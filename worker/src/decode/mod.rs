@@ -46,7 +46,7 @@ pub use spdl_pixels::{PictureCounts, PictureLimits};
 use column::{ColumnDecoder, ColumnSample, ColumnSetup, DecodeResources, DecodeScratch};
 pub(crate) use gzip::is_compressed;
 use memory::MemoryPermit;
-pub(crate) use record::RecordFields;
+pub(crate) use record::FieldLookup;
 use record::SampleRecord;
 
 use crate::{
@@ -260,7 +260,7 @@ impl Decoder {
     /// Returns the parts of the scalable picture in `field` of a record that these samples of it need; `None` if any needs all of the picture.
     pub(crate) fn picture_parts<'r>(
         &self,
-        samples: impl IntoIterator<Item = (SampleKey, &'r dyn RecordFields)>,
+        samples: impl IntoIterator<Item = (SampleKey, &'r dyn FieldLookup)>,
         (field, head): (&str, &ScalableHead<'_>),
     ) -> Option<Parts> {
         let mut parts = Parts::default();
@@ -312,7 +312,7 @@ impl Decoder {
     pub(crate) fn decode_record(
         &self,
         key: SampleKey,
-        fields: &dyn RecordFields,
+        fields: &dyn FieldLookup,
         targets: &mut [FieldTarget<'_>],
     ) -> Result<(), BadSampleCause> {
         self.decode_columns(key, fields, targets, |_| true)
@@ -323,7 +323,7 @@ impl Decoder {
     pub(crate) fn decode_columns(
         &self,
         key: SampleKey,
-        fields: &dyn RecordFields,
+        fields: &dyn FieldLookup,
         targets: &mut [FieldTarget<'_>],
         is_wanted: impl Fn(usize) -> bool,
     ) -> Result<(), BadSampleCause> {

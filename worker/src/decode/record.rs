@@ -24,7 +24,7 @@ use super::{
 };
 
 /// The fields of a record.
-pub(crate) trait RecordFields {
+pub(crate) trait FieldLookup {
     /// Returns the value of the field `name`, if the record has it.
     fn value(&self, name: &str) -> Option<FieldValue>;
 
@@ -40,7 +40,7 @@ pub(crate) trait RecordFields {
     }
 }
 
-impl<F: Fn(&str) -> Option<FieldValue>> RecordFields for F {
+impl<F: Fn(&str) -> Option<FieldValue>> FieldLookup for F {
     fn value(&self, name: &str) -> Option<FieldValue> {
         self(name)
     }
@@ -48,7 +48,7 @@ impl<F: Fn(&str) -> Option<FieldValue>> RecordFields for F {
 
 /// One record, from the view of one of its samples.
 pub(crate) struct SampleRecord<'r> {
-    fields: &'r dyn RecordFields,
+    fields: &'r dyn FieldLookup,
     sample: u32,
     annotations: SmallVec<[(String, Annotation); 1]>,
     /// COCO's annotations, by field.
@@ -66,7 +66,7 @@ pub(crate) struct SampleRecord<'r> {
 }
 
 impl<'r> SampleRecord<'r> {
-    pub(crate) fn new(fields: &'r dyn RecordFields, sample: u32) -> Self {
+    pub(crate) fn new(fields: &'r dyn FieldLookup, sample: u32) -> Self {
         Self {
             fields,
             sample,

@@ -28,12 +28,12 @@ pub(crate) struct FeedProgress {
     is_cancelled: AtomicBool,
     /// Sends the numbers of freed slots to the driver.
     to_driver: mpsc::UnboundedSender<u32>,
-    waits: Mutex<Waits>,
+    waits: Mutex<RankWaits>,
     stages: Arc<FeedStages>,
 }
 
 #[derive(Debug)]
-struct Waits {
+struct RankWaits {
     phase: (FeedPhase, Instant),
     /// The wait of each batch, by the batch's sequence number.
     batches: BTreeMap<u64, (Wait, Instant)>,
@@ -86,7 +86,7 @@ impl FeedProgress {
             freed: AtomicU64::new(0),
             is_cancelled: AtomicBool::new(false),
             to_driver,
-            waits: Mutex::new(Waits {
+            waits: Mutex::new(RankWaits {
                 phase: (FeedPhase::Opening, now),
                 batches: BTreeMap::new(),
                 activity: RankActivity::default(),
@@ -113,7 +113,7 @@ impl FeedProgress {
     }
 
     /// Changes the waits, and reports the activity that follows from them to the stages.
-    fn change(&self, change: impl FnOnce(&mut Waits)) {
+    fn change(&self, change: impl FnOnce(&mut RankWaits)) {
         let mut waits = self.waits.lock();
         change(&mut waits);
         let after = match waits.slots {

@@ -72,7 +72,7 @@ struct SchedulerState {
 
 /// The batch that asks for a permit.
 #[derive(Clone, Debug)]
-pub(crate) struct DecodeRequest {
+pub(crate) struct DecodePermitRequest {
     /// Progress of the batch's rank.
     pub(crate) progress: Arc<FeedProgress>,
     pub(crate) sequence: u64,
@@ -163,8 +163,8 @@ impl DecodeScheduler {
     }
 
     /// Waits for a permit to decode `samples` samples of a batch.
-    pub(crate) async fn take(self: &Arc<Self>, request: DecodeRequest, samples: usize) -> DecodePermit {
-        let DecodeRequest { progress, sequence, session, at } = request;
+    pub(crate) async fn take(self: &Arc<Self>, request: DecodePermitRequest, samples: usize) -> DecodePermit {
+        let DecodePermitRequest { progress, sequence, session, at } = request;
         self.wait(session, at, Lead::OfRank { progress, sequence }, samples).await
     }
 
@@ -228,13 +228,13 @@ mod tests {
         Arc::new(progress)
     }
 
-    fn request(progress: &Arc<FeedProgress>, sequence: u64) -> DecodeRequest {
+    fn request(progress: &Arc<FeedProgress>, sequence: u64) -> DecodePermitRequest {
         let at = Position { epoch: 0, offset: 64 * sequence };
-        DecodeRequest { progress: progress.clone(), sequence, session: SessionId(1), at }
+        DecodePermitRequest { progress: progress.clone(), sequence, session: SessionId(1), at }
     }
 
     /// A request of a rank whose trainer can take this many batches before it.
-    fn with_lead(lead: u64) -> DecodeRequest {
+    fn with_lead(lead: u64) -> DecodePermitRequest {
         request(&rank(0), lead)
     }
 
@@ -254,11 +254,11 @@ mod tests {
         assert_eq!(NearestToStarving.choose(&mut []), None);
     }
 
-    async fn order_of(requests: Vec<DecodeRequest>) -> Vec<usize> {
+    async fn order_of(requests: Vec<DecodePermitRequest>) -> Vec<usize> {
         let scheduler = DecodeScheduler::new(NearestToStarving, 1);
         let running = scheduler.take(with_lead(0), 1).await;
         let order = Arc::new(Mutex::new(Vec::new()));
-        let note = |index: usize, request: DecodeRequest| {
+        let note = |index: usize, request: DecodePermitRequest| {
             let (scheduler, order) = (&scheduler, order.clone());
             async move {
                 let _turn = scheduler.take(request, 1).await;
@@ -284,7 +284,7 @@ mod tests {
 
     #[tokio::test]
     async fn sessions_are_served_round_robin_however_far_they_are() {
-        let of = |session, offset| DecodeRequest {
+        let of = |session, offset| DecodePermitRequest {
             session: SessionId(session),
             at: Position { epoch: 0, offset },
             ..with_lead(0)

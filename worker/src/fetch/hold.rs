@@ -17,7 +17,7 @@ use super::{FetchError, Fetcher, KIB, Pieces};
 
 /// A block that is in memory, or on its way there.
 #[derive(Debug)]
-pub(super) struct Load {
+pub(super) struct BlockLoad {
     pub(super) state: watch::Sender<LoadState>,
     pub(super) task: OnceLock<AbortHandle>,
 }
@@ -38,7 +38,7 @@ pub struct BlockHold {
     pub(super) fetcher: Arc<Fetcher>,
     pub(super) key: BlockKey,
     pub(super) id: u64,
-    pub(super) load: Arc<Load>,
+    pub(super) load: Arc<BlockLoad>,
 }
 
 impl Drop for BlockHold {

@@ -26,12 +26,12 @@ pub(crate) struct KeptRanges {
     /// URL of the dataset that is read.
     dataset: Arc<str>,
     disk: Arc<DiskCache>,
-    object: Mutex<Option<KeptObject>>,
+    object: Mutex<Option<KeptStoreObject>>,
 }
 
 /// The object that was asked for last. Its ranges are in use in the cache, as a dataset of their own.
 #[derive(Debug)]
-struct KeptObject {
+struct KeptStoreObject {
     /// As the store describes it.
     meta: ObjectMeta,
     key: Fingerprint,
@@ -40,7 +40,7 @@ struct KeptObject {
     ranges: HashSet<BlockKey>,
 }
 
-impl KeptObject {
+impl KeptStoreObject {
     fn new(dataset: &str, meta: &ObjectMeta, disk: &Arc<DiskCache>) -> Self {
         let ObjectMeta { location, size, e_tag, .. } = meta;
         let name = format!("{dataset}\n{location}\n{size}\n{}", e_tag.as_deref().unwrap_or_default());
@@ -50,7 +50,7 @@ impl KeptObject {
     }
 }
 
-impl Drop for KeptObject {
+impl Drop for KeptStoreObject {
     fn drop(&mut self) {
         self.disk.leave(self.key);
     }
@@ -99,7 +99,7 @@ impl StoreLayer for KeptRanges {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let Some((meta, range, key)) = self.known(location, &options) else {
             let answer = self.inner.get_opts(location, options).await?;
-            *self.object.lock() = Some(KeptObject::new(&self.dataset, &answer.meta, &self.disk));
+            *self.object.lock() = Some(KeptStoreObject::new(&self.dataset, &answer.meta, &self.disk));
             return Ok(answer);
         };
         let (disk, parts) = (self.disk.clone(), [range.clone()]);

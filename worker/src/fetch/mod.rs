@@ -51,7 +51,7 @@ pub(crate) use disk::DiskCache;
 pub use error::FetchError;
 pub use hold::{BlockBytes, BlockHold};
 pub(crate) use hold::{BlockContent, Transit, Wanted};
-use hold::{Guard, Load, LoadState};
+use hold::{BlockLoad, Guard, LoadState};
 pub(crate) use kept::KeptRanges;
 pub(crate) use object::{FetchedBlock, ObjectRead, ShardSource, read_all};
 pub use object::{ShardObject, ShardsBase};
@@ -85,7 +85,7 @@ pub struct Fetcher {
     peers: Peers,
 }
 
-type BlockMemory = MemoryCache<BlockKey, Arc<Load>, FirstCome>;
+type BlockMemory = MemoryCache<BlockKey, Arc<BlockLoad>, FirstCome>;
 
 impl Fetcher {
     /// Creates a fetcher with empty memory, and opens the disk cache with what it holds. If that cannot be used, logs a warning
@@ -148,7 +148,7 @@ impl Fetcher {
             return Some(hold);
         }
         let place = place();
-        let load = Arc::new(Load { state: watch::Sender::new(LoadState::Pending), task: OnceLock::new() });
+        let load = Arc::new(BlockLoad { state: watch::Sender::new(LoadState::Pending), task: OnceLock::new() });
         let id = memory.insert(key, 0, load.clone())?;
         drop(memory);
         let span = place.span();
@@ -198,7 +198,7 @@ impl Fetcher {
     pub fn cached_bytes(&self) -> CachedBytes {
         let memory = {
             let memory = self.memory.lock();
-            let is_loaded = |load: &Arc<Load>| matches!(*load.state.borrow(), LoadState::Ready(_));
+            let is_loaded = |load: &Arc<BlockLoad>| matches!(*load.state.borrow(), LoadState::Ready(_));
             let used_bytes = memory.bytes_of(is_loaded);
             CachedBytes { used_bytes, limit_bytes: memory.budget_bytes(), window_bytes: memory.window_bytes() }
         };
@@ -250,13 +250,13 @@ impl Fetcher {
         }
     }
 
-    async fn load(self: Arc<Self>, place: BlockPlace, id: u64, load: Arc<Load>) {
+    async fn load(self: Arc<Self>, place: BlockPlace, id: u64, load: Arc<BlockLoad>) {
         let route = self.peers.route(&place, Need::Ahead).await;
         // A block that another worker fetches takes no request of this worker's: otherwise two workers could wait for
         // each other.
         let turn = match route.owner {
-            Some(_) => Turn::Peer(self.peers.turn().await),
-            None => Turn::Store(self.ahead().await),
+            Some(_) => ReadPermit::Peer(self.peers.turn().await),
+            None => ReadPermit::Store(self.ahead().await),
         };
         if !self.memory.lock().reserve(id, place.bytes()) {
             load.state.send_replace(LoadState::NoRoom);
@@ -289,7 +289,7 @@ impl Fetcher {
         only: Option<Arc<[u32]>>,
         room_bytes: u64,
         route: &Route,
-        turn: Turn<'_>,
+        turn: ReadPermit<'_>,
     ) -> Result<WholeBlock, FetchError> {
         let decode =
             |ranges, pieces| place.shard.decode(FetchedBlock { key: place.key, ranges, pieces, only, room_bytes });
@@ -322,10 +322,10 @@ impl Fetcher {
         parts: &[Range<u64>],
         wanted: &[Range<u64>],
         route: &Route,
-        turn: Turn<'_>,
+        turn: ReadPermit<'_>,
     ) -> Result<(Pieces, bool), FetchError> {
         let from_store = async {
-            let _ahead = if matches!(turn, Turn::Peer(_)) { Some(self.ahead().await) } else { None };
+            let _ahead = if matches!(turn, ReadPermit::Peer(_)) { Some(self.ahead().await) } else { None };
             Ok((place.shard.read(wanted, &self.requests).await?, true))
         };
         if route.is_empty() {
@@ -401,7 +401,7 @@ impl Fetcher {
         let transit = self.transit(bytes).await;
         let route = self.peers.route(place, Need::Now).await;
         let content = if is_whole {
-            let block = self.whole(place, Some(records), transit.bytes(), &route, Turn::Taken).await?;
+            let block = self.whole(place, Some(records), transit.bytes(), &route, ReadPermit::Taken).await?;
             if block.is_of_store {
                 self.single_use_bytes.fetch_add(bytes, Relaxed);
             }
@@ -410,7 +410,7 @@ impl Fetcher {
             content
         } else {
             let parts = if route.is_empty() { Vec::new() } else { place.shard.parts(place.range.clone()).await? };
-            let (pieces, is_of_store) = self.read(place, &parts, &wanted, &route, Turn::Taken).await?;
+            let (pieces, is_of_store) = self.read(place, &parts, &wanted, &route, ReadPermit::Taken).await?;
             if is_of_store {
                 self.single_use_bytes.fetch_add(bytes, Relaxed);
             }
@@ -460,7 +460,7 @@ impl Fetcher {
 
 /// The reason why a read may be made now, with its permit.
 #[allow(dead_code, reason = "permits are held to be dropped")]
-enum Turn<'f> {
+enum ReadPermit<'f> {
     /// A batch waits for it.
     Taken,
     /// One of the requests to stores that may be made ahead of need.

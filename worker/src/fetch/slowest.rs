@@ -20,7 +20,7 @@ const SLOWER: u64 = 4;
 /// Minimum number of requests for an object, and for all others, before they are compared.
 const LEAST: (u64, u64) = (2, 8);
 
-type Times = HashMap<(Arc<str>, Path), ObjectTime>;
+type TimesByObject = HashMap<(Arc<str>, Path), ObjectTime>;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ObjectTime {
@@ -36,8 +36,8 @@ pub(crate) struct ObjectTimes(Mutex<Spans>);
 struct Spans {
     /// Start of the current span.
     since: Option<Instant>,
-    current: Times,
-    previous: Times,
+    current: TimesByObject,
+    previous: TimesByObject,
 }
 
 impl Spans {

@@ -44,18 +44,18 @@ pub(crate) enum ReadState {
 #[derive(Debug)]
 pub(crate) struct RequestUnits {
     units: UnitGroup,
-    reads: Mutex<Reads>,
+    reads: Mutex<ReadCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Reads {
+struct ReadCounts {
     /// Number of reads by state.
     counts: [usize; 5],
     /// For each unit whether it is taken by a request in flight.
     taken: Vec<bool>,
 }
 
-impl Reads {
+impl ReadCounts {
     /// Takes the first unit that is free.
     fn take_unit(&mut self) -> usize {
         let free = self.taken.iter().position(|taken| !taken).unwrap_or(self.taken.len());
@@ -109,7 +109,7 @@ impl RequestUnits {
         [ReadState::Queued, ReadState::NoMemory, ReadState::Ahead].map(|state| counts[state as usize]).iter().sum()
     }
 
-    fn change<T>(&self, now: Instant, change: impl FnOnce(&mut Reads) -> T) -> T {
+    fn change<T>(&self, now: Instant, change: impl FnOnce(&mut ReadCounts) -> T) -> T {
         let mut reads = self.reads.lock();
         let changed = change(&mut reads);
         let of = |state: ReadState| reads.counts[state as usize];

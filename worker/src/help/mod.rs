@@ -34,7 +34,7 @@ use spdl_types::{Fingerprint, SampleShape};
 use spdl_wire::quic::QuicError;
 use tokio::sync::{Notify, futures::Notified};
 
-use self::pace::Pace;
+use self::pace::HelperPace;
 pub(crate) use self::{
     links::HelperLinks,
     serve::{HelpedJobs, decode, prepare, refuse},
@@ -163,7 +163,7 @@ struct Helping {
 #[derive(Debug)]
 struct Helper {
     address: PeerAddress,
-    pace: Mutex<Pace>,
+    pace: Mutex<HelperPace>,
 }
 
 #[derive(Debug, Default)]

@@ -22,7 +22,7 @@ const WEIGHT: f64 = 0.25;
 
 /// The pace of one helper.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct HelperPace {
     in_flight: u32,
     /// Mean time from a request to its answer, for each of its samples, in seconds.
     sample_s: Option<f64>,
@@ -31,7 +31,7 @@ pub(super) struct Pace {
     excluded: HashSet<Fingerprint>,
 }
 
-impl Pace {
+impl HelperPace {
     /// Returns the time within which an answer with `samples` samples is expected, in seconds; `None` if the helper is not to be asked
     /// now.
     pub(super) fn expected_s(&self, job: Fingerprint, samples: usize, now: Instant) -> Option<f64> {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_helper_is_asked_for_a_few_chunks_at_once_and_not_while_it_is_aside() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut pace, now) = (HelperPace::default(), Instant::now());
         for _ in 0..IN_FLIGHT {
             assert_eq!(pace.expected_s(JOB, 2, now), Some(2.0 * FIRST_S), "it is tried");
             pace.begin();
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn the_time_that_is_expected_follows_the_answers() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut pace, now) = (HelperPace::default(), Instant::now());
         assert_eq!(pace.limit(1), LATE_AFTER + FIRST_AFTER, "nothing is known");
         pace.done(10, Duration::from_millis(1000));
         assert_eq!(pace.expected_s(JOB, 3, now), Some(0.1 * 3.0));

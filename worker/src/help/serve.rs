@@ -24,7 +24,7 @@ use spdl_wire::{frame::FrameError, quic::PeerStream};
 
 use super::ColumnSizes;
 use crate::{
-    decode::{Decoder, FieldTarget, RecordFields, SampleKey},
+    decode::{Decoder, FieldLookup, FieldTarget, SampleKey},
     feed::Resources,
     rust_functions::RustFunctions,
     transform::Lease,
@@ -284,7 +284,7 @@ struct ReceivedFields<'f> {
     content: &'f Bytes,
 }
 
-impl RecordFields for ReceivedFields<'_> {
+impl FieldLookup for ReceivedFields<'_> {
     fn value(&self, name: &str) -> Option<FieldValue> {
         let mut at = 0;
         for field in self.fields {

@@ -16,12 +16,12 @@ use crate::feed::FeedView;
 #[derive(Debug)]
 pub(crate) struct Ranks {
     limit: usize,
-    permits: Mutex<Permits>,
+    permits: Mutex<RankPermits>,
     joined: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Permits {
+struct RankPermits {
     last: u64,
     by_number: BTreeMap<u64, PermitState>,
 }

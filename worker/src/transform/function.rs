@@ -14,8 +14,8 @@ pub(crate) struct Function {
     arguments: Map<String, JsonValue>,
     /// Whether it takes and returns dicts of values. If not, it takes one value and returns one.
     is_by_name: bool,
-    pub(crate) takes: Vec<Value>,
-    pub(crate) returns: Vec<Value>,
+    pub(crate) takes: Vec<FunctionValue>,
+    pub(crate) returns: Vec<FunctionValue>,
     /// The digest of its source, if the job has it.
     #[serde(skip)]
     pub(super) source: Option<SourceDigest>,
@@ -23,7 +23,7 @@ pub(crate) struct Function {
 
 /// The type, the size and the place of an argument or of a returned value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Value {
+pub(crate) struct FunctionValue {
     name: String,
     dtype: DType,
     /// Shape of an array; `None` if its first dimension differs, and for bytes.
@@ -43,9 +43,9 @@ const ALIGNMENT: usize = 64;
 
 /// A list of values that is being laid out.
 #[derive(Default)]
-struct Layout(Vec<Value>);
+struct ValueLayout(Vec<FunctionValue>);
 
-impl Layout {
+impl ValueLayout {
     fn add(mut self, name: &str, dtype: DType, shape: SampleShape) -> Self {
         let small = |bytes: u64| usize::try_from(bytes).expect("a checked job has small samples");
         let bytes = small(shape.max_bytes(dtype));
@@ -58,12 +58,12 @@ impl Layout {
             }
             SampleShape::Bytes { .. } => (None, None, 1),
         };
-        self.0.push(Value { name: name.to_owned(), dtype, shape, row, unit, bytes, at });
+        self.0.push(FunctionValue { name: name.to_owned(), dtype, shape, row, unit, bytes, at });
         self
     }
 }
 
-impl Value {
+impl FunctionValue {
     /// Returns whether a value can have this size.
     pub(crate) fn fits(&self, bytes: usize) -> bool {
         bytes <= self.bytes && if self.shape.is_some() { bytes == self.bytes } else { bytes.is_multiple_of(self.unit) }
@@ -85,8 +85,8 @@ impl Function {
     pub(crate) fn of_column(column: &Column) -> Option<Self> {
         let Transform { function, takes, .. } =
             column.transform.as_ref().filter(|made| made.function.rust().is_none())?;
-        let takes = Layout::default().add(&column.name, *takes, column.kind.shape());
-        let returns = Layout::default().add(&column.name, column.dtype, column.shape());
+        let takes = ValueLayout::default().add(&column.name, *takes, column.kind.shape());
+        let returns = ValueLayout::default().add(&column.name, column.dtype, column.shape());
         Some(Self::new(function, false, takes, returns))
     }
 
@@ -95,15 +95,15 @@ impl Function {
         if call.function.rust().is_some() {
             return None;
         }
-        let takes = |layout: Layout, column: Column| layout.add(&column.name, column.dtype, column.shape());
-        let takes = call.takes().into_iter().fold(Layout::default(), takes);
-        let returns = |layout: Layout, ReturnedValue { name, dtype, shape }: &ReturnedValue| {
+        let takes = |layout: ValueLayout, column: Column| layout.add(&column.name, column.dtype, column.shape());
+        let takes = call.takes().into_iter().fold(ValueLayout::default(), takes);
+        let returns = |layout: ValueLayout, ReturnedValue { name, dtype, shape }: &ReturnedValue| {
             layout.add(name, *dtype, shape.sample_shape())
         };
-        Some(Self::new(&call.function, true, takes, call.returns.iter().fold(Layout::default(), returns)))
+        Some(Self::new(&call.function, true, takes, call.returns.iter().fold(ValueLayout::default(), returns)))
     }
 
-    fn new(function: &Callable, is_by_name: bool, takes: Layout, returns: Layout) -> Self {
+    fn new(function: &Callable, is_by_name: bool, takes: ValueLayout, returns: ValueLayout) -> Self {
         let arguments = function.arguments.values().expect("a checked job has valid arguments");
         let (name, source) = (function.name.clone(), function.source);
         Self { name, arguments, is_by_name, takes: takes.0, returns: returns.0, source }
@@ -111,7 +111,7 @@ impl Function {
 
     /// Returns the size of the larger one of all arguments and all returned values.
     pub(super) fn largest_bytes(&self) -> usize {
-        let end = |values: &[Value]| values.last().map_or(0, |last| last.at + last.bytes);
+        let end = |values: &[FunctionValue]| values.last().map_or(0, |last| last.at + last.bytes);
         end(&self.takes).max(end(&self.returns))
     }
 }

@@ -21,13 +21,13 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// The output of one process and of what it has started. Nothing reads it between calls: a process that prints then
 /// waits once the pipe is full.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct ProcessOutput {
     /// `None` once all writers have closed it, or reading it has failed.
     pipe: Option<PipeReader>,
     limit: Arc<OutputLimit>,
 }
 
-impl Output {
+impl ProcessOutput {
     pub(super) const fn new(pipe: PipeReader, limit: Arc<OutputLimit>) -> Self {
         Self { pipe: Some(pipe), limit }
     }
@@ -73,13 +73,13 @@ impl OutputLimit {
         let taken = self.allowance.lock().take(chunk.len(), Instant::now());
         match taken {
             // Where standard error is closed, nobody reads what functions print.
-            Taken::All => drop(io::stderr().write_all(chunk)),
-            Taken::Nothing { report: Some(left_out_bytes) } => tracing::warn!(
+            PrintDecision::All => drop(io::stderr().write_all(chunk)),
+            PrintDecision::Nothing { report: Some(left_out_bytes) } => tracing::warn!(
                 job = self.job,
                 left_out_bytes,
                 "the functions of the job print more than the log takes, {BURST_BYTES} bytes and then {BYTES_PER_S} per second: the rest is left out",
             ),
-            Taken::Nothing { report: None } => {}
+            PrintDecision::Nothing { report: None } => {}
         }
     }
 }
@@ -94,7 +94,7 @@ struct Allowance {
 
 /// The decision whether a chunk is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
+enum PrintDecision {
     All,
     /// The chunk is left out. `report`: the total of bytes that were left out, whenever that has doubled.
     Nothing {
@@ -103,7 +103,7 @@ enum Taken {
 }
 
 impl Allowance {
-    fn take(&mut self, count: usize, now: Instant) -> Taken {
+    fn take(&mut self, count: usize, now: Instant) -> PrintDecision {
         let since = now.saturating_duration_since(self.at);
         let earned = since.as_secs_f64() * BYTES_PER_S as f64;
         if self.bytes + earned as usize >= BURST_BYTES {
@@ -114,12 +114,12 @@ impl Allowance {
         }
         if let Some(left) = self.bytes.checked_sub(count) {
             self.bytes = left;
-            return Taken::All;
+            return PrintDecision::All;
         }
         let before = self.left_out_bytes;
         self.left_out_bytes += count as u64;
         let report = (before.checked_ilog2() != self.left_out_bytes.checked_ilog2()).then_some(self.left_out_bytes);
-        Taken::Nothing { report }
+        PrintDecision::Nothing { report }
     }
 }
 
@@ -134,8 +134,8 @@ mod tests {
         let (mut printed, mut left_out, mut reports) = (0, 0, Vec::new());
         for millisecond in 0..100_000 {
             match allowance.take(1000, start + Duration::from_millis(millisecond)) {
-                Taken::All => printed += 1000,
-                Taken::Nothing { report } => {
+                PrintDecision::All => printed += 1000,
+                PrintDecision::Nothing { report } => {
                     left_out += 1000;
                     reports.extend(report);
                 }
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(allowance.left_out_bytes, left_out);
         assert!(reports[0] == 1000 && reports.len() < 20, "{reports:?}");
         let later = start + Duration::from_secs(1000);
-        assert_eq!(allowance.take(BURST_BYTES, later), Taken::All);
-        assert!(matches!(allowance.take(1, later), Taken::Nothing { .. }));
+        assert_eq!(allowance.take(BURST_BYTES, later), PrintDecision::All);
+        assert!(matches!(allowance.take(1, later), PrintDecision::Nothing { .. }));
     }
 }

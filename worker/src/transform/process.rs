@@ -24,8 +24,8 @@ use spdl_wire::slab::{Slab, SlotMut};
 
 use super::{
     Function, TransformError, TransformSettings,
-    function::Value,
-    output::{Output, OutputLimit},
+    function::FunctionValue,
+    output::{OutputLimit, ProcessOutput},
 };
 
 const PROGRAM: &str = include_str!("process.py");
@@ -43,10 +43,10 @@ pub(super) struct PoolProcess {
     socket: OwnedFd,
     /// The number of the last request.
     request: u64,
-    output: Output,
+    output: ProcessOutput,
     /// The kernel kills the process and what its functions have started when this is closed, however this process ends.
     _lifeline: PipeWriter,
-    memory: Option<Memory>,
+    memory: Option<MappedMemory>,
     /// The loaded functions, by their number.
     functions: Vec<Loaded>,
 }
@@ -61,7 +61,7 @@ pub(super) struct Loaded {
 
 /// Memory that both processes have mapped: the first slot holds the arguments, the second the returned values.
 #[derive(Debug)]
-struct Memory {
+struct MappedMemory {
     slab: Slab,
     taken: SlotMut,
     returned: SlotMut,
@@ -117,7 +117,7 @@ impl PoolProcess {
             status: None,
             socket,
             request: 0,
-            output: Output::new(output, limit),
+            output: ProcessOutput::new(output, limit),
             _lifeline: lifeline,
             memory: None,
             functions: Vec::new(),
@@ -200,7 +200,7 @@ impl PoolProcess {
             Ok(Err(problem)) => return Err(memory(problem)),
             Err(no_reply) => return Err(memory(self.end_of(&no_reply))),
         }
-        self.memory = Some(Memory { slab, taken: slots.0, returned: slots.1 });
+        self.memory = Some(MappedMemory { slab, taken: slots.0, returned: slots.1 });
         Ok(())
     }
 
@@ -347,7 +347,7 @@ fn counts_of(reply: &[u8], function: &Function) -> Option<Vec<usize>> {
     if words.len() != function.returns.len() || !rest.is_empty() {
         return None;
     }
-    let count = |(word, value): (&[u8; 8], &Value)| {
+    let count = |(word, value): (&[u8; 8], &FunctionValue)| {
         usize::try_from(u64::from_le_bytes(*word)).ok().filter(|count| value.fits(*count))
     };
     words.iter().zip(&function.returns).map(count).collect()

@@ -22,18 +22,18 @@ use crate::decode::{
 };
 
 /// Decodes pictures to pixels of one type and size.
-pub(super) struct ImageDecoder {
+pub(super) struct ImageColumnDecoder {
     picture: FollowedPicture,
     pictures: u32,
     /// The colour that shows through transparent pixels.
     background: Option<[u8; 3]>,
-    pixels: Pixels,
+    pixels: PictureWriter,
     /// Writes pictures of more than 8 bits with their depth, if the column keeps it and `pixels` does not.
     deep: Option<ChannelWriter>,
 }
 
 /// How pictures become pixels, and what writes each of the pictures of a sample.
-enum Pixels {
+enum PictureWriter {
     /// By RGB of 8 bits.
     Rgb {
         writer: PixelWriter,
@@ -64,13 +64,16 @@ pub(super) struct PictureFile<'a> {
     pub(super) beside_bytes: u64,
 }
 
-impl ImageDecoder {
+impl ImageColumnDecoder {
     pub(super) fn new(column: &ImageColumn, setup: &ColumnSetup<'_>) -> Self {
         let dtype = setup.column.decoded_dtype();
         let pixels = if column.is_by_rgb(dtype) {
-            Pixels::Rgb { writer: PixelWriter::new(&spec(column, dtype)), is_gray: column.color == ImageColor::Gray }
+            PictureWriter::Rgb {
+                writer: PixelWriter::new(&spec(column, dtype)),
+                is_gray: column.color == ImageColor::Gray,
+            }
         } else {
-            Pixels::Channels(ChannelWriter::new(spec(column, dtype)))
+            PictureWriter::Channels(ChannelWriter::new(spec(column, dtype)))
         };
         let deep = column.keeps_depth(dtype).then(|| {
             let PictureSpec { format, .. } = spec(column, dtype);
@@ -95,7 +98,7 @@ fn spec(column: &ImageColumn, dtype: DType) -> PictureSpec {
     }
 }
 
-impl ColumnDecoder for ImageDecoder {
+impl ColumnDecoder for ImageColumnDecoder {
     fn fields(&self) -> Vec<&str> {
         self.picture.fields().collect()
     }
@@ -120,12 +123,12 @@ impl ColumnDecoder for ImageDecoder {
     }
 }
 
-impl ImageDecoder {
+impl ImageColumnDecoder {
     /// Returns the number of bytes that a picture has in the batch.
     pub(super) fn bytes(&self) -> usize {
         let each = match &self.pixels {
-            Pixels::Rgb { writer, .. } => writer.bytes(),
-            Pixels::Channels(writer) => writer.bytes(),
+            PictureWriter::Rgb { writer, .. } => writer.bytes(),
+            PictureWriter::Channels(writer) => writer.bytes(),
         };
         each * self.pictures as usize
     }
@@ -155,8 +158,10 @@ impl ImageDecoder {
         let deep = self.deep.as_ref().filter(|_| picture.is_deep());
         let planned = PlannedPicture { field, bytes, picture, plan, resources, beside_bytes };
         match (deep, &self.pixels) {
-            (Some(writer), _) | (None, Pixels::Channels(writer)) => self.write_channels(planned, writer, scratch, out),
-            (None, Pixels::Rgb { writer, is_gray }) => self.write_rgb(planned, (writer, *is_gray), scratch, out),
+            (Some(writer), _) | (None, PictureWriter::Channels(writer)) => {
+                self.write_channels(planned, writer, scratch, out)
+            }
+            (None, PictureWriter::Rgb { writer, is_gray }) => self.write_rgb(planned, (writer, *is_gray), scratch, out),
         }
     }
 

@@ -39,7 +39,7 @@ pub(super) fn decoder(setup: &ColumnSetup<'_>) -> Result<Box<dyn ColumnDecoder>,
     let dtype = setup.column.decoded_dtype();
     Ok(match &setup.column.kind {
         ColumnKind::Image(column) => {
-            let each = image::ImageDecoder::new(column, setup);
+            let each = image::ImageColumnDecoder::new(column, setup);
             match column.list {
                 None => Box::new(each),
                 Some(list) => Box::new(picture_list::PictureListDecoder::new(each, list)),

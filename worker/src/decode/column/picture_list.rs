@@ -7,18 +7,18 @@ use spdl_shard::format::FieldValue;
 
 use super::{
     ColumnDecoder, ColumnSample, FieldTarget,
-    image::{ImageDecoder, PictureFile},
+    image::{ImageColumnDecoder, PictureFile},
 };
 use crate::decode::cause::BadSampleProblem;
 
 /// Decodes lists of pictures, one after the other.
 pub(super) struct PictureListDecoder {
-    each: ImageDecoder,
+    each: ImageColumnDecoder,
     list: PictureList,
 }
 
 impl PictureListDecoder {
-    pub(super) const fn new(each: ImageDecoder, list: PictureList) -> Self {
+    pub(super) const fn new(each: ImageColumnDecoder, list: PictureList) -> Self {
         Self { each, list }
     }
 }

@@ -11,7 +11,7 @@ struct Number {
     is_at_hand: bool,
 }
 
-impl RecordFields for Number {
+impl FieldLookup for Number {
     fn value(&self, _name: &str) -> Option<FieldValue> {
         Some(self.array.clone().into())
     }

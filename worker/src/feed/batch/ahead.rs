@@ -7,7 +7,7 @@ use spdl_feed::SampleDraw;
 use spdl_order::{Item, ItemKind, Step};
 use spdl_types::Position;
 
-use super::{Group, PlannedBatch, decode::shared, items_of, mix::PlannedMixes};
+use super::{PlannedBatch, SampleGroup, decode::shared, items_of, mix::PlannedMixes};
 use crate::{
     feed::{driver::Feed, sharing::SharingMember},
     fetch::WorkingWindow,
@@ -42,7 +42,7 @@ impl PlannedBatches {
         }
         let mut batch = PlannedBatch::plan(&self.feed, step);
         if !self.feed.parts.is_on() {
-            let in_use_until = |group: &Group| self.feed.plan.in_use_until(group[0].at);
+            let in_use_until = |group: &SampleGroup| self.feed.plan.in_use_until(group[0].at);
             self.window.add(batch.groups.iter().map(|group| (group[0].block, in_use_until(group))));
         }
         // The first batch does not wait for whole blocks, as a trainer is waiting for it.

@@ -18,17 +18,17 @@ use super::{
     BatchSample,
     buffer::{BatchBuffer, SamplePlace},
     gather::gather,
-    lend::{Lender, Parking, Queues},
+    lend::{BatchLender, Parking, Queues},
     records::{FetchedGroup, FoundSample},
 };
 use crate::{
-    decode::{BadSampleCause, RecordFields, SampleKey},
+    decode::{BadSampleCause, FieldLookup, SampleKey},
     feed::{
         driver::{Feed, FeedWork},
         journal::{InDecoding, Suspicion},
         room::BatchRoom,
         scheduler::DecodePermit,
-        sharing::{Begun, KeptSample, SharedDecode, SharingMember},
+        sharing::{KeptSample, SampleAction, SharedDecode, SharingMember},
     },
 };
 
@@ -120,7 +120,7 @@ pub(super) fn decode_samples(
     let (shared, own) = (queues.shared.stealer(), queues.own.stealer());
     let (left, idle, span) = (Mutex::new(LeftSamples::default()), Notify::new(), Span::current());
     let copies = copies.stealer();
-    let lender = Lender::new(feed, batch, permit);
+    let lender = BatchLender::new(feed, batch, permit);
     let parking = if lender.is_some() { Parking::open() } else { Parking::default() };
     let threads = OwnThreads {
         feed,
@@ -210,9 +210,9 @@ impl OwnThreads<'_, '_> {
             let took = thread.end_item();
             let stage = &feed.resources.stages.decode;
             match outcome {
-                Outcome::Written(bytes) => stage.item(took, bytes),
-                Outcome::Awaited => left.lock().awaited.push(found.sample),
-                Outcome::Undecoded(sample) => {
+                SampleOutcome::Written(bytes) => stage.item(took, bytes),
+                SampleOutcome::Awaited => left.lock().awaited.push(found.sample),
+                SampleOutcome::Undecoded(sample) => {
                     if !matches!(sample.reason, Reason::Quarantined { .. }) {
                         stage.failure();
                     }
@@ -254,7 +254,7 @@ pub(super) fn thread_index(feed: &Feed) -> usize {
 }
 
 /// The result of decoding one sample.
-enum Outcome {
+enum SampleOutcome {
     /// The sample is in its place; carries the number of bytes of the fields that were read for it.
     Written(u64),
     Undecoded(Box<Undecoded>),
@@ -263,11 +263,16 @@ enum Outcome {
 }
 
 /// Decodes one sample into its place, or copies it if another rank has decoded it.
-fn decode_or_take(feed: &Feed, group: &FetchedGroup, found: &FoundSample, place: &mut SamplePlace<'_>) -> Outcome {
+fn decode_or_take(
+    feed: &Feed,
+    group: &FetchedGroup,
+    found: &FoundSample,
+    place: &mut SamplePlace<'_>,
+) -> SampleOutcome {
     let sample = &found.sample;
     let decode = |place: &mut SamplePlace<'_>, shared| match decode_sample(feed, group, found, place, shared) {
-        Ok(bytes) => Outcome::Written(bytes),
-        Err(undecoded) => Outcome::Undecoded(undecoded),
+        Ok(bytes) => SampleOutcome::Written(bytes),
+        Err(undecoded) => SampleOutcome::Undecoded(undecoded),
     };
     let Some(member) = shared_for(feed, sample) else {
         if let Some(member) = shared(feed) {
@@ -276,12 +281,12 @@ fn decode_or_take(feed: &Feed, group: &FetchedGroup, found: &FoundSample, place:
         return decode(place, None);
     };
     match member.begin(sample.draw(), sample.may_wait) {
-        Begun::Take(kept) => {
+        SampleAction::Take(kept) => {
             place.take(feed, member, sample, &kept);
-            Outcome::Written(0)
+            SampleOutcome::Written(0)
         }
-        Begun::Decode(mut shared) => decode(place, Some(&mut shared)),
-        Begun::Wait => Outcome::Awaited,
+        SampleAction::Decode(mut shared) => decode(place, Some(&mut shared)),
+        SampleAction::Wait => SampleOutcome::Awaited,
     }
 }
 
@@ -358,7 +363,7 @@ impl GroupFields<'_> {
     }
 }
 
-impl RecordFields for GroupFields<'_> {
+impl FieldLookup for GroupFields<'_> {
     fn value(&self, name: &str) -> Option<FieldValue> {
         let value = self.group.field(&self.record, name).unwrap_or_else(|reason| {
             self.wrong.set(Some(reason));

@@ -9,13 +9,13 @@ use spdl_wire::{slab::SlotMut, spans};
 use tracing::Instrument;
 
 use super::{
-    BatchSample, Group, PlannedBatch,
+    BatchSample, PlannedBatch, SampleGroup,
     buffer::BatchBuffer,
     decode::{KeptInBatch, LeftSamples, Samples, decode_samples, shared, shared_for},
     records::{self, FetchedGroup},
 };
 use crate::{
-    feed::{FeedError, driver::Feed, progress::Wait, room::BatchRoom, scheduler::DecodeRequest},
+    feed::{FeedError, driver::Feed, progress::Wait, room::BatchRoom, scheduler::DecodePermitRequest},
     fetch::for_batch,
 };
 
@@ -37,7 +37,7 @@ pub(super) struct Filling {
     room: Option<Arc<BatchRoom>>,
 }
 
-type Decoded = Result<(BatchBuffer, LeftSamples), FeedError>;
+type DecodeResult = Result<(BatchBuffer, LeftSamples), FeedError>;
 
 impl Filling {
     pub(super) fn new(feed: Arc<Feed>, sequence: u64, at: Position, room: Option<Arc<BatchRoom>>) -> Self {
@@ -53,7 +53,7 @@ impl Filling {
         let buffer =
             BatchBuffer::new(&self.feed.layout, slot, self.room.clone(), planned.entries, partners, &planned.invalid);
         let mut idle = Some(buffer);
-        let mut decoding: Option<BoxFuture<'static, Decoded>> = None;
+        let mut decoding: Option<BoxFuture<'static, DecodeResult>> = None;
         loop {
             while let Some(Some(group)) = self.fetching.next().now_or_never() {
                 self.fetched(group?);
@@ -87,7 +87,7 @@ impl Filling {
         }
     }
 
-    pub(super) fn fetch(&mut self, mut group: Group) {
+    pub(super) fn fetch(&mut self, mut group: SampleGroup) {
         if shared(&self.feed).is_some() {
             // Blocks are read only for samples that are not kept.
             let kept = |sample: &BatchSample| shared_for(&self.feed, sample)?.kept(sample.draw());
@@ -112,7 +112,7 @@ impl Filling {
     }
 
     /// Fetches a block again whose bytes were wrong, after a random delay, as the cause may be temporary.
-    pub(super) fn fetch_again(&mut self, group: Group) {
+    pub(super) fn fetch_again(&mut self, group: SampleGroup) {
         let fetches = group.iter().map(|sample| sample.wrong.fetches).max().unwrap_or(1);
         let backoff = self.feed.resources.fetcher.requests().retry().backoff();
         let delay = backoff.full_jitter(fetches + 1, rand::random());
@@ -170,12 +170,12 @@ impl Filling {
     }
 
     /// Decodes the samples that are ready, once the scheduler grants a permit.
-    fn decode(&mut self, mut buffer: BatchBuffer) -> impl Future<Output = Decoded> + Send + 'static {
+    fn decode(&mut self, mut buffer: BatchBuffer) -> impl Future<Output = DecodeResult> + Send + 'static {
         let (groups, kept) = (std::mem::take(&mut self.ready), std::mem::take(&mut self.kept));
         let feed = self.feed.clone();
         let (progress, session) = (feed.progress.clone(), feed.session.id);
         let at = self.at;
-        let request = DecodeRequest { progress, sequence: self.sequence, session, at };
+        let request = DecodePermitRequest { progress, sequence: self.sequence, session, at };
         let samples = groups.iter().map(FetchedGroup::len).sum::<usize>() + kept.len();
         let span = spans::decode(samples);
         let entered = span.clone();

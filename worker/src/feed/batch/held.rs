@@ -8,7 +8,7 @@ use spdl_shard::manifest::Manifest;
 use spdl_types::{Position, SampleId};
 
 use super::{
-    BatchSample, Group, WrongFetches,
+    BatchSample, SampleGroup, WrongFetches,
     buffer::BatchBuffer,
     decode::{Samples, decode_samples},
     records::{self, FetchedGroup},
@@ -17,7 +17,7 @@ use crate::{
     feed::{
         FeedError, FeedRequest, Idle, Resources, SlabKind, SlabReservation,
         driver::{Feed, FeedWork},
-        scheduler::DecodeRequest,
+        scheduler::DecodePermitRequest,
     },
     fetch::BlockHold,
 };
@@ -58,7 +58,7 @@ impl HeldSamples {
     /// [`FeedError::Panicked`] if a decoder panics.
     pub async fn decode(mut self) -> Result<(Self, usize), FeedError> {
         let (progress, session) = (self.feed.progress.clone(), self.feed.session.id);
-        let request = DecodeRequest { progress, sequence: 0, session, at: Position::START };
+        let request = DecodePermitRequest { progress, sequence: 0, session, at: Position::START };
         let samples = self.groups.iter().map(FetchedGroup::len).sum();
         let permit = self.feed.resources.scheduler.take(request, samples).await;
         let job = self.feed.session.job.name.clone();
@@ -73,7 +73,7 @@ impl HeldSamples {
 }
 
 /// Chooses `wanted` samples, or all if there are fewer, from blocks at even distances.
-fn spread(manifest: &Manifest, wanted: u32) -> Vec<Group> {
+fn spread(manifest: &Manifest, wanted: u32) -> Vec<SampleGroup> {
     let all = u64::from(manifest.block_count());
     let per_block = (manifest.samples() / all).max(1);
     let taken = u64::from(wanted).div_ceil(per_block).max(MIN_BLOCKS).min(all);
@@ -90,7 +90,7 @@ fn spread(manifest: &Manifest, wanted: u32) -> Vec<Group> {
             let (id, at, wrong) = (SampleId(first), Position::new(0, first), WrongFetches::default());
             BatchSample { entry, at, id, block: number, flags: 0, attempts: 0, may_wait: true, wrong }
         };
-        let group: Group = (0..share).zip(entries.by_ref()).map(sample).collect();
+        let group: SampleGroup = (0..share).zip(entries.by_ref()).map(sample).collect();
         if !group.is_empty() {
             groups.push(group);
         }
@@ -100,7 +100,7 @@ fn spread(manifest: &Manifest, wanted: u32) -> Vec<Group> {
 
 /// Starts to fetch the blocks of the groups. Drops every group but the first whose block has no room in memory: a group
 /// keeps its bytes, and memory for bytes that are fetched for one use is limited.
-fn hold(feed: &Feed, groups: Vec<Group>) -> (Vec<Group>, Vec<BlockHold>) {
+fn hold(feed: &Feed, groups: Vec<SampleGroup>) -> (Vec<SampleGroup>, Vec<BlockHold>) {
     let (mut kept, mut holds) = (Vec::new(), Vec::new());
     for group in groups {
         let block = group[0].block;

@@ -42,7 +42,7 @@ pub(super) struct Queues<'q> {
 }
 
 /// Samples that one request to a helper contains, and where their columns go.
-struct Chunk<'q> {
+struct LentChunk<'q> {
     samples: Vec<QueuedSample<'q>>,
     stored: Vec<StoredSample>,
     bytes: Vec<Bytes>,
@@ -93,7 +93,7 @@ impl Parking {
 }
 
 /// Lends the samples of one batch to helpers.
-pub(super) struct Lender<'l> {
+pub(super) struct BatchLender<'l> {
     feed: &'l Feed,
     job: &'l LentJob,
     links: &'l dyn AskHelper,
@@ -101,7 +101,7 @@ pub(super) struct Lender<'l> {
     permit: &'l DecodePermit,
 }
 
-impl<'l> Lender<'l> {
+impl<'l> BatchLender<'l> {
     /// Returns the lender of a batch; `None` if the batch is not lent.
     pub(super) fn new(feed: &'l Feed, batch: BatchId, permit: &'l DecodePermit) -> Option<Self> {
         let (job, links) = feed.lent.as_ref().zip(feed.resources.helpers.links())?;
@@ -175,8 +175,8 @@ impl<'l> Lender<'l> {
     }
 
     /// Takes up to `most` samples from the shared queue, and moves those that cannot be lent to the own queue.
-    fn take_chunk<'q>(&self, most: usize, queues: &Queues<'q>) -> Chunk<'q> {
-        let mut chunk = Chunk { samples: Vec::new(), stored: Vec::new(), bytes: Vec::new(), held_bytes: 0 };
+    fn take_chunk<'q>(&self, most: usize, queues: &Queues<'q>) -> LentChunk<'q> {
+        let mut chunk = LentChunk { samples: Vec::new(), stored: Vec::new(), bytes: Vec::new(), held_bytes: 0 };
         let (mut fields, mut columns) = (0, 0);
         while chunk.samples.len() < most && fields.max(columns) < CHUNK_BYTES {
             let Some(mut sample) = queues.shared.pop() else { break };
@@ -241,7 +241,7 @@ impl<'l> Lender<'l> {
     async fn ask<'q>(
         &self,
         turn: HelpTurn<'_>,
-        Chunk { samples, stored, bytes, .. }: Chunk<'q>,
+        LentChunk { samples, stored, bytes, .. }: LentChunk<'q>,
         _room: HelpReservation,
     ) -> Vec<QueuedSample<'q>> {
         let Self { job, links, .. } = self;

@@ -74,7 +74,7 @@ struct BatchSample {
 }
 
 /// Samples of a batch that lie in one block, at least one: mostly one or two, as samples are shuffled.
-type Group = SmallVec<[BatchSample; 2]>;
+type SampleGroup = SmallVec<[BatchSample; 2]>;
 
 impl BatchSample {
     fn new(entry: u32, item: &Item) -> Self {
@@ -127,7 +127,7 @@ impl WrongFetches {
 pub(super) struct PlannedBatch {
     step: Step,
     entries: usize,
-    groups: Vec<Group>,
+    groups: Vec<SampleGroup>,
     /// Entries past the end of the epoch, which hold no sample.
     invalid: Vec<BatchSample>,
     mixes: PlannedMixes,
@@ -142,7 +142,7 @@ impl PlannedBatch {
         let all = (0..).zip(items.iter().chain(&mixes.partners)).map(|(entry, item)| BatchSample::new(entry, item));
         let (invalid, mut samples): (Vec<_>, Vec<_>) = all.partition(|sample| sample.flags & entry_flags::INVALID != 0);
         samples.sort_unstable_by_key(|sample| sample.id);
-        let groups = samples.chunk_by(|a, b| a.block == b.block).map(Group::from).collect();
+        let groups = samples.chunk_by(|a, b| a.block == b.block).map(SampleGroup::from).collect();
         let span = spans::batch(step.from);
         spdl_process::describe_batch(&span, feed.session.id, &feed.session.job.name, feed.rank);
         Self { step, entries: items.len(), groups, invalid, mixes, holds: Vec::new(), span }
@@ -158,7 +158,7 @@ impl PlannedBatch {
         if feed.parts.is_on() {
             return;
         }
-        let prefetch = |group: &Group| {
+        let prefetch = |group: &SampleGroup| {
             let block = group[0].block;
             let member = shared(feed);
             if member.is_some_and(|member| group.iter().all(|sample| member.is_kept(sample.draw(), false))) {

@@ -14,9 +14,9 @@ use bytes::Bytes;
 use spdl_pixels::{PARTS_FROM_BYTES, Parts, ScalableHead};
 use spdl_shard::format::{FieldValue, ShardIndex};
 
-use super::records::{CutField, FoundField, FoundSample};
+use super::records::{CutField, FoundSample, WantedField};
 use crate::{
-    decode::{RecordFields, SampleKey},
+    decode::{FieldLookup, SampleKey},
     feed::{FeedError, dataset::IndexHold, driver::Feed},
     fetch::{BlockBytes, Pieces},
 };
@@ -70,7 +70,7 @@ impl PartReads {
 
 /// A large field, and the parts of it to read.
 struct LargeField<'f> {
-    field: &'f FoundField,
+    field: &'f WantedField,
     /// Its first bytes, which were read.
     first: Bytes,
     /// The parts to read, and their ranges in the field that have not been read yet; `None` if the field is read whole.
@@ -118,11 +118,11 @@ pub(super) async fn fetch(
     feed: &Feed,
     index: &IndexHold,
     samples: &[FoundSample],
-    fields: &[FoundField],
+    fields: &[WantedField],
 ) -> Result<Option<(BlockBytes, Vec<CutField>)>, FeedError> {
     let index = index.index();
     let is_wrong = samples.iter().any(|found| found.sample.wrong.fetches > 0);
-    let is_large = |field: &&FoundField| field.bytes() >= LARGE_BYTES;
+    let is_large = |field: &&WantedField| field.bytes() >= LARGE_BYTES;
     if !feed.parts.is_on() || is_wrong {
         return Ok(None);
     }
@@ -130,7 +130,7 @@ pub(super) async fn fetch(
     let note = |field_bytes, read_bytes| {
         feed.parts.note(samples.len(), (field_bytes, read_bytes), &feed.session.job.name);
     };
-    let mut fields: Vec<&FoundField> = fields.iter().filter(|field| !field.range.is_empty()).collect();
+    let mut fields: Vec<&WantedField> = fields.iter().filter(|field| !field.range.is_empty()).collect();
     // Samples of one record have the same fields.
     fields.sort_unstable_by_key(|field| (field.range.start, field.nth));
     fields.dedup();
@@ -145,13 +145,13 @@ pub(super) async fn fetch(
     let field_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
     // Reserves memory for all of it now, as the reads below may not wait for more.
     let mut transit = fetcher.transit(field_bytes).await;
-    let first_bytes = |field: &FoundField| (field.bytes() / HEAD_SHARE).clamp(HEAD_BYTES.start, HEAD_BYTES.end);
-    let of_first = |field: &&FoundField| match is_large(field) {
+    let first_bytes = |field: &WantedField| (field.bytes() / HEAD_SHARE).clamp(HEAD_BYTES.start, HEAD_BYTES.end);
+    let of_first = |field: &&WantedField| match is_large(field) {
         true => field.range.start..field.range.start + first_bytes(field),
         false => field.range.clone(),
     };
     let first = fetcher.read_ranges(&place, fields.iter().map(of_first).collect(), GAP_BYTES).await?;
-    let (large, small): (Vec<&FoundField>, Vec<_>) = fields.into_iter().partition(is_large);
+    let (large, small): (Vec<&WantedField>, Vec<_>) = fields.into_iter().partition(is_large);
     let mut large: Vec<LargeField<'_>> =
         large.into_iter().map(|field| plan(feed, index, samples, (field, of_first(&field)), &first)).collect();
     let wanted = large.iter().flat_map(LargeField::wanted).collect();
@@ -192,7 +192,7 @@ fn plan<'f>(
     feed: &Feed,
     index: &dyn ShardIndex,
     samples: &[FoundSample],
-    (field, of_first): (&'f FoundField, Range<u64>),
+    (field, of_first): (&'f WantedField, Range<u64>),
     read: &Pieces,
 ) -> LargeField<'f> {
     let first = read.slice(of_first).expect("what was asked for has been read");
@@ -204,7 +204,7 @@ fn plan<'f>(
     let of_record = of_record.map(|found| {
         let (epoch, id) = (found.sample.at.epoch, found.sample.id);
         let key = SampleKey { epoch, id, sample_in_record: found.sample_in_record };
-        (key, &others as &dyn RecordFields)
+        (key, &others as &dyn FieldLookup)
     });
     // A picture whose head cannot be read is read whole, and decoding reports what is wrong.
     let Some(head) = planned.head(feed) else { return planned };
@@ -228,7 +228,7 @@ struct ReadFields<'r> {
     read: &'r Pieces,
 }
 
-impl RecordFields for ReadFields<'_> {
+impl FieldLookup for ReadFields<'_> {
     fn value(&self, name: &str) -> Option<FieldValue> {
         let record = self.index.record(self.record);
         let field = record.field(name)?;

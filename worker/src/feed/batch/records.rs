@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use spdl_shard::format::{FieldValue, KEY_NAME, NumberRun, OpenError, Record, SHARD_NAME, ShardIndex};
 use spdl_types::DType;
 
-use super::{BatchSample, Group, decode::Reason, parts};
+use super::{BatchSample, SampleGroup, decode::Reason, parts};
 use crate::{
     feed::{FeedError, dataset::IndexHold, driver::Feed},
     fetch::{BlockBytes, Wanted},
@@ -40,13 +40,13 @@ pub(super) struct CutField {
 
 /// A field that the columns may read, and its bytes in the shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FoundField {
+pub(super) struct WantedField {
     pub(super) record: u32,
     pub(super) nth: u32,
     pub(super) range: Range<u64>,
 }
 
-impl FoundField {
+impl WantedField {
     pub(super) fn bytes(&self) -> u64 {
         self.range.end - self.range.start
     }
@@ -66,7 +66,7 @@ pub(super) struct FoundSample {
 
 /// Returns the group with its bytes if both block and index are in memory, and the group alone otherwise.
 #[allow(clippy::result_large_err, reason = "the caller goes on with the group, which a box would allocate for")]
-pub(super) fn in_memory(feed: &Feed, group: Group) -> Result<FetchedGroup, Group> {
+pub(super) fn in_memory(feed: &Feed, group: SampleGroup) -> Result<FetchedGroup, SampleGroup> {
     let block = group[0].block;
     let found = || {
         let index = feed.dataset.index_in_memory(feed.dataset.block(block).shard)?;
@@ -82,7 +82,7 @@ pub(super) fn in_memory(feed: &Feed, group: Group) -> Result<FetchedGroup, Group
 }
 
 /// Fetches the records of a group.
-pub(super) async fn fetch(feed: Arc<Feed>, group: Group) -> Result<FetchedGroup, FeedError> {
+pub(super) async fn fetch(feed: Arc<Feed>, group: SampleGroup) -> Result<FetchedGroup, FeedError> {
     let block = group[0].block;
     let index = feed.dataset.index(feed.dataset.block(block).shard).await?;
     let mut fields = Vec::new();
@@ -101,8 +101,8 @@ pub(super) async fn fetch(feed: Arc<Feed>, group: Group) -> Result<FetchedGroup,
 
 /// Finds the records of a group in a decoded block. The size of the first sample's fields stands for all, as the fields
 /// of all records are much alike.
-fn find_decoded(feed: &Feed, index: &IndexHold, group: &Group) -> Result<SmallVec<[FoundSample; 2]>, FeedError> {
-    let first: Group = group.iter().take(1).copied().collect();
+fn find_decoded(feed: &Feed, index: &IndexHold, group: &SampleGroup) -> Result<SmallVec<[FoundSample; 2]>, FeedError> {
+    let first: SampleGroup = group.iter().take(1).copied().collect();
     let first = find(feed, index, &first, |_| ())?;
     let bytes = first.first().map_or(0, |found| found.bytes);
     group.iter().map(|sample| Ok(FoundSample { bytes, ..locate(feed, index.index(), sample)? })).collect()
@@ -123,8 +123,8 @@ fn locate(feed: &Feed, index: &dyn ShardIndex, sample: &BatchSample) -> Result<F
 fn find(
     feed: &Feed,
     index: &IndexHold,
-    group: &Group,
-    mut wanted: impl FnMut(FoundField),
+    group: &SampleGroup,
+    mut wanted: impl FnMut(WantedField),
 ) -> Result<SmallVec<[FoundSample; 2]>, FeedError> {
     let block = group[0].block;
     let facts = feed.dataset.block(block);
@@ -141,7 +141,7 @@ fn find(
             if start < facts.offset || end > facts.offset + facts.bytes {
                 return Err(FeedError::Span { shard: shard(), block, start, end });
             }
-            wanted(FoundField { record: sample.record, nth, range: start..end });
+            wanted(WantedField { record: sample.record, nth, range: start..end });
         }
         found.push(sample);
     }

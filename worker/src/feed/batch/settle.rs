@@ -9,7 +9,7 @@ use spdl_shard::format::ObjectRole;
 use spdl_types::BadSample;
 
 use super::{
-    BatchSample, Group,
+    BatchSample, SampleGroup,
     decode::{Reason, Undecoded},
     filling::Filling,
 };
@@ -21,7 +21,7 @@ impl Filling {
         if let Some(error) = self.feed.decoder.failure().filter(|_| !undecoded.is_empty()) {
             return Err(error.clone().into());
         }
-        let mut wrong: BTreeMap<u32, Group> = BTreeMap::new();
+        let mut wrong: BTreeMap<u32, SampleGroup> = BTreeMap::new();
         for sample in undecoded {
             match self.remedy(sample)? {
                 Some(Retry::Bytes(sample)) => wrong.entry(sample.block).or_default().push(sample),

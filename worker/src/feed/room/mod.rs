@@ -30,7 +30,7 @@ const HELP_PART: u64 = 4;
 #[derive(Debug)]
 pub(super) struct SlotMemory {
     bytes: u64,
-    state: Mutex<MemoryState>,
+    state: Mutex<SlotMemoryState>,
     /// Whether slots and the memory that is lent to decoding need the memory of shared samples.
     is_short: AtomicBool,
     becomes_short: Notify,
@@ -38,7 +38,7 @@ pub(super) struct SlotMemory {
 }
 
 #[derive(Debug)]
-struct MemoryState {
+struct SlotMemoryState {
     core: RoomCore,
     lent_bytes: u64,
     /// For samples that are decoded for other workers.
@@ -94,7 +94,7 @@ pub(super) struct NoRoom {
 impl SlotMemory {
     /// Creates the account of `bytes`, of which slots take at most `slab_bytes`.
     pub(super) fn new(bytes: u64, slab_bytes: u64, fetcher: Arc<Fetcher>) -> Self {
-        let state = MemoryState {
+        let state = SlotMemoryState {
             core: RoomCore::new(slab_bytes),
             lent_bytes: 0,
             help_bytes: 0,
@@ -163,7 +163,7 @@ impl SlotMemory {
         })
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut MemoryState) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut SlotMemoryState) -> T) -> T {
         let mut state = self.state.lock();
         let outcome = change(&mut state);
         state.carry_out();
@@ -180,7 +180,7 @@ impl SlotMemory {
     }
 }
 
-impl MemoryState {
+impl SlotMemoryState {
     /// Returns the bytes that cached blocks do not get.
     fn beside_cache_bytes(&self) -> u64 {
         self.core.expected_bytes() + self.lent_bytes + self.help_bytes + self.shared_bytes

@@ -172,7 +172,7 @@ pub(super) struct SharingMember {
 pub(super) struct KeptSample(Vec<Arc<KeptPart>>);
 
 /// What a feed does about a sample.
-pub(super) enum Begun<'m> {
+pub(super) enum SampleAction<'m> {
     Take(KeptSample),
     Decode(SharedDecode<'m>),
     Wait,
@@ -228,7 +228,7 @@ impl SharingMember {
     }
 
     /// Returns how the feed gets the sample that it has come to: it takes, decodes or awaits it.
-    pub(super) fn begin(&self, draw: SampleDraw, may_wait: bool) -> Begun<'_> {
+    pub(super) fn begin(&self, draw: SampleDraw, may_wait: bool) -> SampleAction<'_> {
         let now_ms = self.sharing.now_ms();
         self.sharing.sweep(now_ms);
         let memory = &self.sharing.memory;
@@ -238,11 +238,11 @@ impl SharingMember {
         }
         let allowed = Allowed { may_wait: may_wait && may_keep, may_keep };
         match self.sharing.core.lock().begin(self.id, draw, allowed, now_ms) {
-            SampleWork::Take(values) => Begun::Take(KeptSample(values)),
-            SampleWork::Wait => Begun::Wait,
+            SampleWork::Take(values) => SampleAction::Take(KeptSample(values)),
+            SampleWork::Wait => SampleAction::Wait,
             SampleWork::Decode(work) => {
                 let (started, kept, decoded) = (Instant::now(), Vec::new(), Decoded::default());
-                Begun::Decode(SharedDecode { member: self, draw, work, started, kept, decoded })
+                SampleAction::Decode(SharedDecode { member: self, draw, work, started, kept, decoded })
             }
         }
     }
@@ -253,9 +253,9 @@ impl SharingMember {
             return None;
         }
         match self.begin(draw, true) {
-            Begun::Take(kept) => Some(kept),
+            SampleAction::Take(kept) => Some(kept),
             // It was given up meanwhile; the feed comes to it again.
-            Begun::Decode(SharedDecode { .. }) | Begun::Wait => None,
+            SampleAction::Decode(SharedDecode { .. }) | SampleAction::Wait => None,
         }
     }
 

@@ -80,7 +80,7 @@ pub(super) struct TemporaryFile {
 
 /// What the folder was found to hold.
 #[derive(Default)]
-struct Found {
+struct FolderContents {
     /// Blocks, their bytes and when they were written.
     blocks: Vec<(BlockKey, u64, SystemTime)>,
     /// Bytes of the files that are being written.
@@ -341,7 +341,7 @@ impl LockedFolder<'_> {
 
     /// Counts what the folder holds and removes files that no process writes or uses any more. Returns the blocks, in
     /// the order in which they came.
-    fn recount(&mut self) -> io::Result<Found> {
+    fn recount(&mut self) -> io::Result<FolderContents> {
         let found = self.find()?;
         let state = &mut *self.state;
         state.dataset_bytes.clear();
@@ -382,8 +382,8 @@ impl LockedFolder<'_> {
     }
 
     /// Looks through the folder and removes files that nobody writes any more.
-    fn find(&self) -> io::Result<Found> {
-        let mut found = Found::default();
+    fn find(&self) -> io::Result<FolderContents> {
+        let mut found = FolderContents::default();
         for entry in fs::read_dir(&self.folder.directory)? {
             let entry = entry?;
             let name = entry.file_name();

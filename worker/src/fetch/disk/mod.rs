@@ -41,18 +41,18 @@ pub(crate) struct DiskCache {
     folder: CacheFolder,
     /// How often each block was discarded as wrong. A block fetched before its last discard is not written.
     discards: Mutex<HashMap<BlockKey, u32>>,
-    pause: Mutex<Pause>,
+    pause: Mutex<WritePause>,
     faults: AtomicU64,
 }
 
 /// The time during which nothing is written.
 #[derive(Debug, Default)]
-struct Pause {
+struct WritePause {
     since: Option<Instant>,
     failures: u32,
 }
 
-impl Pause {
+impl WritePause {
     fn is_on(&self) -> bool {
         self.since.is_some_and(|since| since.elapsed() < PAUSES.limit(self.failures))
     }
@@ -169,7 +169,7 @@ impl DiskCache {
             self.try_write(key, parts, pieces, discards)
         });
         match written {
-            Ok(()) => *self.pause.lock() = Pause::default(),
+            Ok(()) => *self.pause.lock() = WritePause::default(),
             Err(error) => {
                 self.faults.fetch_add(1, Ordering::Relaxed);
                 let mut pause = self.pause.lock();

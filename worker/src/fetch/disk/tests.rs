@@ -282,7 +282,7 @@ fn a_folder_that_vanishes_comes_back_and_one_that_cannot_be_is_done_without() {
     fs::remove_file(&folder).unwrap();
     write(&cache, key(2));
     assert!(!folder.exists(), "nothing is tried until the pause is over");
-    *cache.pause.lock() = Pause::default();
+    *cache.pause.lock() = WritePause::default();
     write(&cache, key(2));
     assert!(has(&cache, key(2)));
     let file = directory.path().join("file");

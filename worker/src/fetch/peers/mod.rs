@@ -77,24 +77,24 @@ pub(crate) struct Peers {
     is_coordinated: AtomicBool,
     /// This worker, and its connections to others; without them it asks none and waits for none.
     links: OnceLock<(WorkerId, Box<dyn AskPeer>)>,
-    sources: watch::Sender<Vec<Source>>,
+    sources: watch::Sender<Vec<SessionBlockSource>>,
     /// Blocks whose fetched bytes were wrong: only the store is asked for them.
     wrong: Mutex<HashSet<BlockKey>>,
     asking: Semaphore,
     sending: Semaphore,
-    counts: Counts,
+    counts: PeerCounts,
 }
 
 /// The blocks of a dataset that ranks of a session read.
 #[derive(Clone, Debug)]
-struct Source {
+struct SessionBlockSource {
     session: SessionId,
     dataset: Fingerprint,
     blocks: Weak<dyn BlockSource>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct PeerCounts {
     received_blocks: AtomicU64,
     received_bytes: AtomicU64,
     sent_blocks: AtomicU64,
@@ -156,7 +156,7 @@ impl Default for Peers {
             wrong: Mutex::default(),
             asking: Semaphore::new(ASKED_AT_ONCE),
             sending: Semaphore::new(SENT_AT_ONCE),
-            counts: Counts::default(),
+            counts: PeerCounts::default(),
         }
     }
 }
@@ -197,7 +197,7 @@ impl Peers {
 
     /// Adds the blocks of a dataset that a rank of a session reads, for others to ask for, as long as `blocks` exists.
     pub(crate) fn add_source(&self, session: SessionId, dataset: Fingerprint, blocks: &Arc<dyn BlockSource>) {
-        let source = Source { session, dataset, blocks: Arc::downgrade(blocks) };
+        let source = SessionBlockSource { session, dataset, blocks: Arc::downgrade(blocks) };
         self.sources.send_modify(|sources| {
             sources.retain(|source| source.blocks.strong_count() > 0);
             sources.push(source);
@@ -296,7 +296,7 @@ impl Peers {
     /// that is about to attach.
     async fn place_of_owner(&self, session: SessionId, key: BlockKey, patience: Duration) -> Option<BlockPlace> {
         let (me, _) = self.links.get()?;
-        let find = |sources: &Vec<Source>| {
+        let find = |sources: &Vec<SessionBlockSource>| {
             let mut fitting =
                 sources.iter().filter(|source| source.session == session && source.dataset == key.dataset);
             fitting.find_map(|source| source.blocks.upgrade())
@@ -316,7 +316,8 @@ impl Peers {
 
     /// Returns what was counted since the start.
     pub(crate) fn stats(&self) -> PeerStats {
-        let Counts { received_blocks, received_bytes, sent_blocks, sent_bytes, misses, failures, late } = &self.counts;
+        let PeerCounts { received_blocks, received_bytes, sent_blocks, sent_bytes, misses, failures, late } =
+            &self.counts;
         PeerStats {
             received_blocks: received_blocks.load(Relaxed),
             received_bytes: received_bytes.load(Relaxed),

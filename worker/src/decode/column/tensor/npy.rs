@@ -69,7 +69,7 @@ pub(super) fn read_header(source: &mut impl Read) -> Result<NpyHeader, String> {
     }
     let mut text = vec![0; length];
     source.read_exact(&mut text).map_err(cut)?;
-    Literal(&text).header().ok_or_else(|| {
+    NpyLiteral(&text).header().ok_or_else(|| {
         let text = quoted(&text).replace("\\'", "'");
         format!("its header is not NumPy's: {text}")
     })
@@ -104,9 +104,9 @@ impl NpyElement {
 }
 
 /// The Python literal of a header: only what NumPy writes there.
-struct Literal<'a>(&'a [u8]);
+struct NpyLiteral<'a>(&'a [u8]);
 
-impl<'a> Literal<'a> {
+impl<'a> NpyLiteral<'a> {
     fn header(mut self) -> Option<NpyHeader> {
         let (mut element, mut is_fortran, mut shape) = (None, None, None);
         self.expect(b'{')?;
