@@ -36,7 +36,7 @@ pub use self::{dataset::DatasetLimits, http::AccessError};
 use self::{
     driver::Driver,
     election::{Election, LeaseHolder},
-    http::Access,
+    http::StatusAccess,
     leadership::Leadership,
 };
 use crate::state::{
@@ -186,7 +186,7 @@ impl Server {
     /// [`StartError`].
     pub async fn start(settings: CoordinatorSettings) -> Result<Self, StartError> {
         StoreOptions::from_env().check().map_err(|error| StartError::Store(Box::new(error)))?;
-        let access = Access::new(settings.http, settings.http_token.as_deref())?;
+        let access = StatusAccess::new(settings.http, settings.http_token.as_deref())?;
         // Opened first: its lock prevents two coordinators from using one directory.
         let mut embedded = match &settings.state {
             StateLocation::Directory(directory) => Some(EmbeddedState::open(directory)?),

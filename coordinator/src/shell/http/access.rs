@@ -52,14 +52,14 @@ impl AccessError {
 
 /// Who may read the status.
 #[derive(Clone)]
-pub(crate) enum Access {
+pub(crate) enum StatusAccess {
     /// Everyone on this machine: the address is a loopback address.
     Local,
     /// Everyone who sends this token.
     Token(Arc<str>),
 }
 
-impl Access {
+impl StatusAccess {
     /// Decides who may read what is served at `address`.
     pub(crate) fn new(address: SocketAddr, token_file: Option<&Path>) -> Result<Self, AccessError> {
         match token_file {
@@ -70,12 +70,12 @@ impl Access {
     }
 
     /// Returns why a request with these headers is not answered.
-    fn refusal(&self, headers: &HeaderMap) -> Option<Refusal> {
+    fn refusal(&self, headers: &HeaderMap) -> Option<AccessRefusal> {
         match self {
-            Self::Local => (!is_addressed_locally(headers)).then_some(Refusal::Host),
+            Self::Local => (!is_addressed_locally(headers)).then_some(AccessRefusal::Host),
             Self::Token(token) => match headers.get(AUTHORIZATION) {
-                None => Some(Refusal::NoToken),
-                Some(sent) => (!is_token(sent.as_bytes(), token)).then_some(Refusal::WrongToken),
+                None => Some(AccessRefusal::NoToken),
+                Some(sent) => (!is_token(sent.as_bytes(), token)).then_some(AccessRefusal::WrongToken),
             },
         }
     }
@@ -115,13 +115,13 @@ fn is_addressed_locally(headers: &HeaderMap) -> bool {
 
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
+enum AccessRefusal {
     Host,
     NoToken,
     WrongToken,
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for AccessRefusal {
     fn into_response(self) -> Response {
         match self {
             Self::Host => {
@@ -139,14 +139,14 @@ impl IntoResponse for Refusal {
 
 /// Answers a request only if its sender may read the status. A wrong token is counted and logged.
 pub(crate) async fn check(
-    State((access, rejections)): State<(Access, Arc<Rejections>)>,
+    State((access, rejections)): State<(StatusAccess, Arc<Rejections>)>,
     request: Request,
     next: Next,
 ) -> Response {
     match access.refusal(request.headers()) {
         None => next.run(request).await,
         Some(refusal) => {
-            if refusal == Refusal::WrongToken {
+            if refusal == AccessRefusal::WrongToken {
                 rejections.note(RejectionCause::Token, || "a request over HTTP had a wrong token".to_owned());
             }
             refusal.into_response()
@@ -168,39 +168,39 @@ mod tests {
 
     #[test]
     fn only_the_whole_token_is_the_token() {
-        let access = Access::Token(TOKEN.into());
+        let access = StatusAccess::Token(TOKEN.into());
         let refusal = |sent: &str| access.refusal(&headers(AUTHORIZATION, sent));
         assert_eq!(refusal(&format!("Bearer {TOKEN}")), None);
         assert_eq!(refusal(&format!("bearer {TOKEN}")), None);
         for wrong in ["", "Bearer", "Bearer ", TOKEN, "Basic 0123456789abcdef", "Bearer 0123456789abcdeF"] {
-            assert_eq!(refusal(wrong), Some(Refusal::WrongToken), "`{wrong}`");
+            assert_eq!(refusal(wrong), Some(AccessRefusal::WrongToken), "`{wrong}`");
         }
         for wrong in [format!("Bearer {TOKEN}0"), format!("Bearer {}", &TOKEN[1..]), format!("Bearer  {TOKEN}")] {
-            assert_eq!(refusal(&wrong), Some(Refusal::WrongToken), "`{wrong}`");
+            assert_eq!(refusal(&wrong), Some(AccessRefusal::WrongToken), "`{wrong}`");
         }
-        assert_eq!(access.refusal(&HeaderMap::new()), Some(Refusal::NoToken));
+        assert_eq!(access.refusal(&HeaderMap::new()), Some(AccessRefusal::NoToken));
     }
 
     #[test]
     fn without_a_token_a_page_of_another_site_reads_nothing_under_its_own_name() {
-        let refusal = |host: &str| Access::Local.refusal(&headers(HOST, host));
+        let refusal = |host: &str| StatusAccess::Local.refusal(&headers(HOST, host));
         for ours in ["localhost", "LOCALHOST:7401", "127.0.0.1:7401", "127.0.0.1", "[::1]:7401", "[::1]"] {
             assert_eq!(refusal(ours), None, "`{ours}`");
         }
         for theirs in ["evil.example", "evil.example:7401", "localhost.evil.example:7401", "", "127.0.0.1.evil.example"]
         {
-            assert_eq!(refusal(theirs), Some(Refusal::Host), "`{theirs}`");
+            assert_eq!(refusal(theirs), Some(AccessRefusal::Host), "`{theirs}`");
         }
-        assert_eq!(Access::Local.refusal(&HeaderMap::new()), None, "no browser leaves it out");
+        assert_eq!(StatusAccess::Local.refusal(&HeaderMap::new()), None, "no browser leaves it out");
     }
 
     #[test]
     fn an_address_that_others_reach_needs_a_token() {
         for local in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-            assert!(Access::new(local.parse().unwrap(), None).is_ok(), "{local}");
+            assert!(StatusAccess::new(local.parse().unwrap(), None).is_ok(), "{local}");
         }
         for open in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1", "[::ffff:10.0.0.1]:1"] {
-            let error = Access::new(open.parse().unwrap(), None).err().unwrap();
+            let error = StatusAccess::new(open.parse().unwrap(), None).err().unwrap();
             assert!(error.to_string().contains(open) && error.hint().contains("--http-token-file"), "{error}");
         }
     }

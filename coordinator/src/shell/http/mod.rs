@@ -26,8 +26,8 @@ use serde::{Deserialize, Serialize};
 use spdl_control::coordinator::{EventPage, HistoryPage, HistoryQuery};
 use spdl_types::{SessionId, WorkerId};
 
-pub(crate) use self::access::Access;
 pub use self::access::AccessError;
+pub(crate) use self::access::StatusAccess;
 use super::{driver::Driver, leadership::Leadership, metrics};
 
 /// The page loads its own files and asks this server for JSON. It runs no script from a string, whatever it shows.
@@ -43,7 +43,7 @@ struct HttpState {
 
 /// Makes the routes. Everyone may read the probes, `/metrics` and the page, which has no data of its own; `access`
 /// decides who may read `/status`, `/history` and `/events`.
-pub(crate) fn router(leadership: Arc<Leadership>, stopping: Arc<AtomicBool>, access: Access) -> Router {
+pub(crate) fn router(leadership: Arc<Leadership>, stopping: Arc<AtomicBool>, access: StatusAccess) -> Router {
     let check = from_fn_with_state((access, Arc::clone(leadership.rejections())), access::check);
     let data = Router::new()
         .route("/status", get(status))

@@ -42,16 +42,16 @@ pub(super) struct KnownKeys {
 
 /// How a value is stored at its key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum StoredValue<'a> {
+pub(super) enum EtcdValue<'a> {
     Whole(&'a [u8]),
     Parts { made: &'a str, count: usize },
 }
 
 /// Parses the value at a key; returns `None` if it names parts in an invalid way.
-pub(super) fn stored(value: &[u8]) -> Option<StoredValue<'_>> {
-    let Some(text) = value.strip_prefix(SPLIT.as_bytes()) else { return Some(StoredValue::Whole(value)) };
+pub(super) fn stored(value: &[u8]) -> Option<EtcdValue<'_>> {
+    let Some(text) = value.strip_prefix(SPLIT.as_bytes()) else { return Some(EtcdValue::Whole(value)) };
     let (made, count) = std::str::from_utf8(text).ok()?.split_once(':')?;
-    Some(StoredValue::Parts { made, count: count.parse().ok()? })
+    Some(EtcdValue::Parts { made, count: count.parse().ok()? })
 }
 
 /// Packs changes into transactions.
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(transactions.len(), 3);
         assert!(transactions.iter().all(|steps| steps.iter().map(TxnOp::bytes).sum::<usize>() <= MAX_BYTES));
         let TxnOp::Put { value, .. } = &transactions[2][0] else { panic!("{transactions:?}") };
-        assert_eq!(stored(value), Some(StoredValue::Parts { made: "m-0", count: 2 }));
+        assert_eq!(stored(value), Some(EtcdValue::Parts { made: "m-0", count: 2 }));
         assert!(known.split.contains("p/jobs/a"));
         let shorter = pack(&mut known, &[job("a", None)]);
         assert!(matches!(&shorter.concat()[..], [TxnOp::Put { .. }, TxnOp::DeleteRange { .. }]), "{shorter:?}");
@@ -322,9 +322,9 @@ mod tests {
 
     #[test]
     fn what_lies_at_a_key_is_whole_or_in_parts_or_neither() {
-        assert_eq!(stored(b"{}"), Some(StoredValue::Whole(b"{}")));
-        assert_eq!(stored(b""), Some(StoredValue::Whole(b"")));
-        assert_eq!(stored(b"split:a:7"), Some(StoredValue::Parts { made: "a", count: 7 }));
+        assert_eq!(stored(b"{}"), Some(EtcdValue::Whole(b"{}")));
+        assert_eq!(stored(b""), Some(EtcdValue::Whole(b"")));
+        assert_eq!(stored(b"split:a:7"), Some(EtcdValue::Parts { made: "a", count: 7 }));
         for wrong in ["split:", "split:a", "split:a:x", "split:a:-1"] {
             assert_eq!(stored(wrong.as_bytes()), None, "{wrong}");
         }

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 
 pub use self::gateway::EtcdError;
 use self::{
-    batch::{KnownKeys, StoredValue, WriteBatch, stored},
+    batch::{EtcdValue, KnownKeys, WriteBatch, stored},
     gateway::{KeyValue, Unchanged},
     keys::end_of,
 };
@@ -197,8 +197,8 @@ impl EtcdState {
         known: &mut KnownKeys,
     ) -> Result<Vec<u8>, StateStoreError> {
         let (made, count) = match stored(&value) {
-            Some(StoredValue::Whole(_)) => return Ok(value),
-            Some(StoredValue::Parts { made, count }) => (made, count),
+            Some(EtcdValue::Whole(_)) => return Ok(value),
+            Some(EtcdValue::Parts { made, count }) => (made, count),
             None => return Err(self.damaged(name, "its parts are not named".to_owned())),
         };
         let parts = self.folder(&self.keys.parts_made(&key, made), LARGE_PAGE).await?;
