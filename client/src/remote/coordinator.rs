@@ -24,7 +24,7 @@ use tokio::sync::{
     oneshot,
 };
 
-use super::{DriverInput, Measuring};
+use super::{DriverInput, MeasuredResult};
 use crate::{ClientError, WaitClock};
 
 /// How long an answer may take.
@@ -35,7 +35,7 @@ pub(super) enum Question {
     /// The session's core.
     OfSession(ToCoordinator),
     /// The trainer, which requests the measurements of its rank.
-    OfTrainer(ToCoordinator, oneshot::Sender<Measuring>),
+    OfTrainer(ToCoordinator, oneshot::Sender<MeasuredResult>),
 }
 
 /// The stages of a trainer: the slots that receive batches, and the trainer's steps.
@@ -105,7 +105,7 @@ pub(super) async fn ask_all(
 }
 
 /// Reads the answer to the trainer's question.
-fn measured(answer: Result<FromCoordinator, String>) -> Measuring {
+fn measured(answer: Result<FromCoordinator, String>) -> MeasuredResult {
     match answer {
         Ok(FromCoordinator::Measured(measured)) => Ok(measured.map(|measured| *measured)),
         Ok(FromCoordinator::Refused(refusal)) => Err(ClientError::Undiagnosed { cause: refusal.to_string() }),

@@ -75,7 +75,7 @@ enum DriverInput {
     /// The trainer asks why there is no batch.
     Explain(oneshot::Sender<Explanation>),
     /// The trainer requests the measurements of the rank.
-    Measure(oneshot::Sender<Measuring>),
+    Measure(oneshot::Sender<MeasuredResult>),
     /// The trainer closes the session. The answer comes when the coordinator has been notified.
     Close(Option<oneshot::Sender<()>>),
 }
@@ -90,7 +90,7 @@ struct Explanation {
 type Joining = Result<(Box<Session>, StartReason), ClientError>;
 
 /// The measurements of the rank, or why they are not known.
-type Measuring = Result<Option<Measured>, ClientError>;
+type MeasuredResult = Result<Option<Measured>, ClientError>;
 
 /// A message to the trainer.
 enum TrainerMessage {
