@@ -76,7 +76,7 @@ impl HomeListener {
     ) -> Self {
         let (requests, arrived) = mpsc::channel(MAX_PENDING);
         let rejections = Arc::<Rejections>::default();
-        let arrivals = Arrivals { requests, joins: Joins::default(), rejections: Arc::clone(&rejections) };
+        let arrivals = FirstMessageRouter { requests, joins: Joins::default(), rejections: Arc::clone(&rejections) };
         let mut tasks = JoinSet::new();
         if let Some(listener) = local {
             tasks.spawn(listen_local(listener, arrivals.clone()));
@@ -102,13 +102,13 @@ impl HomeListener {
 
 /// The destinations of clients' first messages.
 #[derive(Clone)]
-struct Arrivals {
+struct FirstMessageRouter {
     requests: mpsc::Sender<AttachRequest>,
     joins: Joins,
     rejections: Arc<Rejections>,
 }
 
-async fn listen_local(listener: LocalListener, arrivals: Arrivals) {
+async fn listen_local(listener: LocalListener, arrivals: FirstMessageRouter) {
     let mut pending = PendingConnections::new(AT_ONCE, MAX_PENDING_LOCAL);
     let failures = LogLimit::new(LOG_PERIOD);
     loop {
@@ -146,7 +146,7 @@ async fn listen_local(listener: LocalListener, arrivals: Arrivals) {
     }
 }
 
-async fn listen_quic(endpoint: Endpoint, peers: Option<mpsc::Sender<Connection>>, arrivals: Arrivals) {
+async fn listen_quic(endpoint: Endpoint, peers: Option<mpsc::Sender<Connection>>, arrivals: FirstMessageRouter) {
     let mut pending = PendingConnections::new(AT_ONCE, MAX_PENDING);
     loop {
         let incoming = tokio::select! {
@@ -196,7 +196,7 @@ async fn open_control(
     }))
 }
 
-impl Arrivals {
+impl FirstMessageRouter {
     /// Reads the first message, and passes the request or the connection on; a peer that sends anything else gets an error.
     async fn arrive(&self, mut control: Control, refusal: Option<String>) {
         let (cause, problem) = match refusal {

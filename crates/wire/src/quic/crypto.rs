@@ -24,15 +24,15 @@ const RENEWAL_PERIOD: Duration = Duration::from_secs(5);
 const LATE: Duration = Duration::from_secs(24 * 3600);
 
 /// The TLS of an endpoint.
-pub(super) struct Tls(RwLock<Configs>);
+pub(super) struct Tls(RwLock<QuicConfigs>);
 
 /// The configurations for connections that begin now.
-struct Configs {
+struct QuicConfigs {
     client: Arc<QuicClientConfig>,
     server: Arc<QuicServerConfig>,
 }
 
-impl Configs {
+impl QuicConfigs {
     fn of(identity: &Identity) -> Self {
         let client = QuicClientConfig::try_from(identity.client_config()).expect("TLS 1.3 with AES-128-GCM");
         let server = QuicServerConfig::try_from(identity.server_config()).expect("TLS 1.3 with AES-128-GCM");
@@ -43,7 +43,7 @@ impl Configs {
 impl Tls {
     /// Makes the TLS of an endpoint. A task of this runtime takes over renewed certificates until the endpoint is gone.
     pub(super) fn of(identity: &Identity) -> Arc<Self> {
-        let tls = Arc::new(Self(RwLock::new(Configs::of(identity))));
+        let tls = Arc::new(Self(RwLock::new(QuicConfigs::of(identity))));
         if identity.is_renewable() {
             tokio::spawn(renew(Arc::downgrade(&tls), identity.clone()));
         }
@@ -95,7 +95,7 @@ async fn renew(tls: Weak<Tls>, mut identity: Identity) {
         match result {
             Ok(Some(renewed)) => {
                 let Some(tls) = tls.upgrade() else { return };
-                *tls.0.write() = Configs::of(&renewed);
+                *tls.0.write() = QuicConfigs::of(&renewed);
                 identity = renewed;
                 (reported, is_late) = (None, false);
                 let hours = left(&identity).as_secs() / 3600;
