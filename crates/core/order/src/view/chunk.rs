@@ -15,7 +15,7 @@ const HINT_SAMPLES: usize = 64;
 const HEAD_BYTES: usize = 3;
 
 /// A bit for each sample of a chunk.
-pub(super) type Bits = [u64; WORDS];
+pub(super) type ChunkBitmap = [u64; WORDS];
 
 /// The samples of a chunk that are in the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) struct Run {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dense {
-    words: Bits,
+    words: ChunkBitmap,
     /// Samples of the chunk before each group of words.
     before: [u16; GROUPS],
     /// The group that holds each 64th sample: where the search for those that follow it begins.
@@ -47,7 +47,7 @@ pub(super) struct Dense {
 
 impl Chunk {
     /// Creates the chunk with these samples, in the form that takes the fewest bytes.
-    pub(super) fn of(bits: &Bits) -> Self {
+    pub(super) fn of(bits: &ChunkBitmap) -> Self {
         let count: u32 = bits.iter().map(|word| word.count_ones()).sum();
         let mut runs = 0;
         let mut carry = 0;
@@ -57,10 +57,10 @@ impl Chunk {
             carry = word >> 63;
         }
         let [as_runs, as_sparse] = [4 * runs as usize, 2 * count as usize];
-        if as_runs <= as_sparse.min(size_of::<Bits>()) {
+        if as_runs <= as_sparse.min(size_of::<ChunkBitmap>()) {
             return Self::Runs(runs_of(bits, runs as usize));
         }
-        if as_sparse <= size_of::<Bits>() {
+        if as_sparse <= size_of::<ChunkBitmap>() {
             return Self::Sparse(places(bits).collect());
         }
         let mut sum = 0_usize;
@@ -140,7 +140,7 @@ impl Chunk {
             + match self {
                 Self::Runs(runs) => 4 * runs.len(),
                 Self::Sparse(places) => 2 * places.len(),
-                Self::Dense(_) => size_of::<Bits>(),
+                Self::Dense(_) => size_of::<ChunkBitmap>(),
             }
     }
 
@@ -155,7 +155,7 @@ impl Chunk {
         };
         let head = take(HEAD_BYTES)?;
         let count = usize::from(u16::from_le_bytes([head[1], head[2]]));
-        let mut bits: Bits = [0; WORDS];
+        let mut bits: ChunkBitmap = [0; WORDS];
         let numbers = |values: &[u8]| -> Vec<u16> {
             values.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect()
         };
@@ -167,7 +167,7 @@ impl Chunk {
             }
             1 => numbers(take(2 * count)?).into_iter().for_each(|place| set(&mut bits, place, place)),
             2 => {
-                let words = take(size_of::<Bits>())?;
+                let words = take(size_of::<ChunkBitmap>())?;
                 for (word, bytes) in bits.iter_mut().zip(words.as_chunks().0) {
                     *word = u64::from_le_bytes(*bytes);
                 }
@@ -243,21 +243,21 @@ const fn select_in_word(word: u64, nth: u32) -> u32 {
 }
 
 /// Sets the bits from `first` to `last`.
-fn set(bits: &mut Bits, first: u16, last: u16) {
+fn set(bits: &mut ChunkBitmap, first: u16, last: u16) {
     for place in first..=last {
         bits[usize::from(place) / 64] |= 1 << (place % 64);
     }
 }
 
 /// Iterates over the places of the bits that are set.
-pub(super) fn places(bits: &Bits) -> impl Iterator<Item = u16> + '_ {
+pub(super) fn places(bits: &ChunkBitmap) -> impl Iterator<Item = u16> + '_ {
     bits.iter().enumerate().flat_map(|(number, &word)| {
         std::iter::successors((word != 0).then_some(word), |word| Some(word & (word - 1)).filter(|rest| *rest != 0))
             .map(move |word| (number * 64) as u16 + word.trailing_zeros() as u16)
     })
 }
 
-fn runs_of(bits: &Bits, count: usize) -> Box<[Run]> {
+fn runs_of(bits: &ChunkBitmap, count: usize) -> Box<[Run]> {
     let mut runs: Vec<Run> = Vec::with_capacity(count);
     for (before, place) in places(bits).enumerate() {
         match runs.last_mut() {

@@ -2,7 +2,7 @@
 
 use super::{
     MAX_VIEW_BYTES, SetError,
-    chunk::{Bits, CHUNK_SAMPLES, Chunk},
+    chunk::{CHUNK_SAMPLES, Chunk, ChunkBitmap},
 };
 use spdl_types::{Fingerprint, SampleId};
 
@@ -163,7 +163,7 @@ impl std::fmt::Debug for SampleSet {
 #[derive(Debug)]
 pub struct SampleSetBuilder {
     chunks: Vec<Chunk>,
-    bits: Box<Bits>,
+    bits: Box<ChunkBitmap>,
     samples: u64,
     /// The lowest id that may follow.
     next: u64,

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use super::{
-    parse::{Literal, Node, Operand},
-    token::Comparison,
+    parse::{ExpressionNode, Literal, Operand},
+    token::ComparisonOperator,
 };
 
 /// Upper limit of the characters of a text that an error repeats.
@@ -32,22 +32,22 @@ pub enum Value<'v> {
 }
 
 /// The evaluation of an expression for one record.
-pub(super) struct Operation<'e, 'v> {
+pub(super) struct ExpressionEvaluation<'e, 'v> {
     pub(super) names: &'e [(String, usize)],
     pub(super) value: &'e dyn Fn(usize) -> Value<'v>,
 }
 
 /// The place in the text, and what is wrong there.
-type Wrong = (usize, String);
+type EvaluationProblem = (usize, String);
 
-impl<'v> Operation<'_, 'v> {
+impl<'v> ExpressionEvaluation<'_, 'v> {
     /// Returns whether a part of the expression is true; `None` if that depends on a missing value.
-    pub(super) fn truth(&self, node: &Node) -> Result<Option<bool>, Wrong> {
+    pub(super) fn truth(&self, node: &ExpressionNode) -> Result<Option<bool>, EvaluationProblem> {
         match node {
-            Node::And(parts) => self.any(parts, false),
-            Node::Or(parts) => self.any(parts, true),
-            Node::Not(part) => Ok(self.truth(part)?.map(|truth| !truth)),
-            Node::Compare(comparison, [left, right], at) => {
+            ExpressionNode::And(parts) => self.any(parts, false),
+            ExpressionNode::Or(parts) => self.any(parts, true),
+            ExpressionNode::Not(part) => Ok(self.truth(part)?.map(|truth| !truth)),
+            ExpressionNode::Compare(comparison, [left, right], at) => {
                 let [a, b] = [left, right].map(|operand| self.of(operand));
                 let ordering = match compare(a, b) {
                     Ok(ordering) => ordering,
@@ -55,17 +55,17 @@ impl<'v> Operation<'_, 'v> {
                 };
                 Ok(ordering.map(|ordering| match (comparison, ordering) {
                     // NaN is neither less than, nor greater than, nor equal to a number.
-                    (Comparison::NotEqual, None) => true,
+                    (ComparisonOperator::NotEqual, None) => true,
                     (_, None) => false,
-                    (Comparison::Equal, Some(ordering)) => ordering.is_eq(),
-                    (Comparison::NotEqual, Some(ordering)) => ordering.is_ne(),
-                    (Comparison::Less, Some(ordering)) => ordering.is_lt(),
-                    (Comparison::LessOrEqual, Some(ordering)) => ordering.is_le(),
-                    (Comparison::Greater, Some(ordering)) => ordering.is_gt(),
-                    (Comparison::GreaterOrEqual, Some(ordering)) => ordering.is_ge(),
+                    (ComparisonOperator::Equal, Some(ordering)) => ordering.is_eq(),
+                    (ComparisonOperator::NotEqual, Some(ordering)) => ordering.is_ne(),
+                    (ComparisonOperator::Less, Some(ordering)) => ordering.is_lt(),
+                    (ComparisonOperator::LessOrEqual, Some(ordering)) => ordering.is_le(),
+                    (ComparisonOperator::Greater, Some(ordering)) => ordering.is_gt(),
+                    (ComparisonOperator::GreaterOrEqual, Some(ordering)) => ordering.is_ge(),
                 }))
             }
-            Node::In(operand, list, at) => {
+            ExpressionNode::In(operand, list, at) => {
                 let value = self.of(operand);
                 for literal in list {
                     match compare(value, literal.value()) {
@@ -80,8 +80,8 @@ impl<'v> Operation<'_, 'v> {
                 }
                 Ok(if value == Value::Null { None } else { Some(false) })
             }
-            Node::IsNull(operand) => Ok(Some(self.of(operand) == Value::Null)),
-            Node::Is(operand, at) => match self.of(operand) {
+            ExpressionNode::IsNull(operand) => Ok(Some(self.of(operand) == Value::Null)),
+            ExpressionNode::Is(operand, at) => match self.of(operand) {
                 Value::Null => Ok(None),
                 Value::Bool(truth) => Ok(Some(truth)),
                 Value::Untyped(text) if truth_of(text).is_some() => Ok(truth_of(text)),
@@ -92,7 +92,7 @@ impl<'v> Operation<'_, 'v> {
 
     /// Returns `wanted` if any part has this value; otherwise its opposite, or `None` if the value of a part is
     /// unknown.
-    fn any(&self, parts: &[Node], wanted: bool) -> Result<Option<bool>, Wrong> {
+    fn any(&self, parts: &[ExpressionNode], wanted: bool) -> Result<Option<bool>, EvaluationProblem> {
         let mut unknown = false;
         for part in parts {
             match self.truth(part)? {

@@ -24,8 +24,8 @@ pub use evaluate::Value;
 
 use std::fmt;
 
-use evaluate::Operation;
-use parse::Node;
+use evaluate::ExpressionEvaluation;
+use parse::ExpressionNode;
 
 /// Upper limit of the bytes of an expression.
 const MAX_BYTES: usize = 64 << 10;
@@ -38,7 +38,7 @@ pub struct Expression {
     text: String,
     /// Each name once, with its first place in the text.
     names: Vec<(String, usize)>,
-    root: Node,
+    root: ExpressionNode,
 }
 
 /// What is wrong with an expression, and where.
@@ -100,7 +100,7 @@ impl Expression {
     /// # Errors
     /// If a field's value has another type than what it is compared with.
     pub fn evaluate<'v>(&self, value: &dyn Fn(usize) -> Value<'v>) -> Result<bool, ExpressionError> {
-        let operation = Operation { names: &self.names, value };
+        let operation = ExpressionEvaluation { names: &self.names, value };
         match operation.truth(&self.root) {
             Ok(truth) => Ok(truth == Some(true)),
             Err((at, problem)) => Err(error_at(&self.text, at, problem)),

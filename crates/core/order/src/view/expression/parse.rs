@@ -2,7 +2,7 @@
 
 use super::{
     ExpressionError, error_at,
-    token::{Comparison, Token, tokens},
+    token::{ComparisonOperator, Token, tokens},
 };
 
 /// The most parentheses and negations inside each other.
@@ -10,19 +10,19 @@ const MAX_DEPTH: u32 = 100;
 
 /// A part of an expression that is true, false, or neither.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node {
-    And(Vec<Node>),
-    Or(Vec<Node>),
-    Not(Box<Node>),
+pub(super) enum ExpressionNode {
+    And(Vec<ExpressionNode>),
+    Or(Vec<ExpressionNode>),
+    Not(Box<ExpressionNode>),
     /// The comparison stands at this place in the text.
-    Compare(Comparison, [Operand; 2], usize),
+    Compare(ComparisonOperator, [Operand; 2], usize),
     In(Operand, Vec<Literal>, usize),
     IsNull(Operand),
     /// An operand that is true or false by itself.
     Is(Operand, usize),
 }
 
-impl Node {
+impl ExpressionNode {
     /// Returns whether a value of this name is compared, or taken as true or false.
     pub(super) fn compares(&self, name: usize) -> bool {
         let is_name = |operand: &Operand| *operand == Operand::Field(name);
@@ -79,13 +79,13 @@ pub(super) enum Literal {
 
 /// A parsed part: a truth value, or an operand of a comparison. An expression in parentheses is a truth value, so it
 /// cannot be compared.
-enum Part {
-    Node(Node),
+enum ParsedPart {
+    Node(ExpressionNode),
     Operand(Operand),
 }
 
 /// Parses an expression; returns it with its names and their places.
-pub(super) fn parse(text: &str) -> Result<(Node, Vec<(String, usize)>), ExpressionError> {
+pub(super) fn parse(text: &str) -> Result<(ExpressionNode, Vec<(String, usize)>), ExpressionError> {
     let mut parser = Parser { text, tokens: tokens(text)?, next: 0, depth: 0, names: Vec::new() };
     let root = parser.or()?;
     match parser.peek() {
@@ -123,27 +123,27 @@ impl Parser<'_> {
         is_next
     }
 
-    fn or(&mut self) -> Result<Node, ExpressionError> {
+    fn or(&mut self) -> Result<ExpressionNode, ExpressionError> {
         let mut parts = vec![self.and()?];
         while self.skip(&Token::Word("or")) {
             parts.push(self.and()?);
         }
-        Ok(if parts.len() == 1 { parts.remove(0) } else { Node::Or(parts) })
+        Ok(if parts.len() == 1 { parts.remove(0) } else { ExpressionNode::Or(parts) })
     }
 
-    fn and(&mut self) -> Result<Node, ExpressionError> {
+    fn and(&mut self) -> Result<ExpressionNode, ExpressionError> {
         let mut parts = vec![self.not()?];
         while self.skip(&Token::Word("and")) {
             parts.push(self.not()?);
         }
-        Ok(if parts.len() == 1 { parts.remove(0) } else { Node::And(parts) })
+        Ok(if parts.len() == 1 { parts.remove(0) } else { ExpressionNode::And(parts) })
     }
 
-    fn not(&mut self) -> Result<Node, ExpressionError> {
+    fn not(&mut self) -> Result<ExpressionNode, ExpressionError> {
         if !self.skip(&Token::Word("not")) {
             return self.comparison();
         }
-        self.nested(|parser| Ok(Node::Not(Box::new(parser.not()?))))
+        self.nested(|parser| Ok(ExpressionNode::Not(Box::new(parser.not()?))))
     }
 
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T, ExpressionError>) -> Result<T, ExpressionError> {
@@ -156,10 +156,10 @@ impl Parser<'_> {
         parsed
     }
 
-    fn comparison(&mut self) -> Result<Node, ExpressionError> {
+    fn comparison(&mut self) -> Result<ExpressionNode, ExpressionError> {
         let start = self.place();
         let operand = match self.part()? {
-            Part::Node(node) => {
+            ParsedPart::Node(node) => {
                 return match self.peek() {
                     Token::Comparison(_) | Token::Word("in" | "is") => {
                         Err(self.error("what is in parentheses is true or false and cannot be compared"))
@@ -167,21 +167,21 @@ impl Parser<'_> {
                     _ => Ok(node),
                 };
             }
-            Part::Operand(operand) => operand,
+            ParsedPart::Operand(operand) => operand,
         };
         let at = self.place();
         match *self.peek() {
             Token::Comparison(comparison) => {
                 self.next += 1;
                 let right_at = self.place();
-                let Part::Operand(right) = self.part()? else {
+                let ParsedPart::Operand(right) = self.part()? else {
                     return Err(error_at(self.text, right_at, "a number, a text in quotes or a name is expected"));
                 };
                 if let [Operand::Literal(left), Operand::Literal(other)] = [&operand, &right] {
                     let problem = format!("{} and {} are no fields", left.shown(), other.shown());
                     return Err(error_at(self.text, start, problem));
                 }
-                Ok(Node::Compare(comparison, [operand, right], at))
+                Ok(ExpressionNode::Compare(comparison, [operand, right], at))
             }
             Token::Word("is") => {
                 self.next += 1;
@@ -189,8 +189,8 @@ impl Parser<'_> {
                 if !self.skip(&Token::Word("null")) {
                     return Err(self.error("`null` is expected after `is`; write == to compare"));
                 }
-                let node = Node::IsNull(operand);
-                Ok(if is_not { Node::Not(Box::new(node)) } else { node })
+                let node = ExpressionNode::IsNull(operand);
+                Ok(if is_not { ExpressionNode::Not(Box::new(node)) } else { node })
             }
             Token::Word("in") => {
                 self.next += 1;
@@ -198,16 +198,16 @@ impl Parser<'_> {
             }
             Token::Word("not") if self.tokens[self.next + 1].0 == Token::Word("in") => {
                 self.next += 2;
-                Ok(Node::Not(Box::new(self.list(operand, at)?)))
+                Ok(ExpressionNode::Not(Box::new(self.list(operand, at)?)))
             }
             _ if matches!(operand, Operand::Field(_) | Operand::Literal(Literal::Bool(_))) => {
-                Ok(Node::Is(operand, start))
+                Ok(ExpressionNode::Is(operand, start))
             }
             _ => Err(self.error("a comparison is expected, such as == or <")),
         }
     }
 
-    fn part(&mut self) -> Result<Part, ExpressionError> {
+    fn part(&mut self) -> Result<ParsedPart, ExpressionError> {
         let (token, at) = self.tokens[self.next].clone();
         let literal = match token {
             Token::Open => {
@@ -216,7 +216,7 @@ impl Parser<'_> {
                 if !self.skip(&Token::Close) {
                     return Err(self.error("a closing parenthesis is expected"));
                 }
-                return Ok(Part::Node(node));
+                return Ok(ParsedPart::Node(node));
             }
             Token::Name(name) => {
                 self.next += 1;
@@ -225,7 +225,7 @@ impl Parser<'_> {
                     self.names.push((name, at));
                     self.names.len() - 1
                 });
-                return Ok(Part::Operand(Operand::Field(number)));
+                return Ok(ParsedPart::Operand(Operand::Field(number)));
             }
             token => Literal::of(&token),
         };
@@ -235,10 +235,10 @@ impl Parser<'_> {
             None => return Err(self.error("a number, a text in quotes or a name is expected")),
         };
         self.next += 1;
-        Ok(Part::Operand(Operand::Literal(literal)))
+        Ok(ParsedPart::Operand(Operand::Literal(literal)))
     }
 
-    fn list(&mut self, operand: Operand, at: usize) -> Result<Node, ExpressionError> {
+    fn list(&mut self, operand: Operand, at: usize) -> Result<ExpressionNode, ExpressionError> {
         if !self.skip(&Token::OpenList) {
             return Err(self.error("a list is expected, such as ['train', 'test']"));
         }
@@ -257,7 +257,7 @@ impl Parser<'_> {
             self.next += 1;
             list.push(literal);
         }
-        Ok(Node::In(operand, list, at))
+        Ok(ExpressionNode::In(operand, list, at))
     }
 }
 

@@ -4,7 +4,7 @@ use super::{ExpressionError, error_at};
 
 /// How two operands are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(super) enum ComparisonOperator {
     Equal,
     NotEqual,
     Less,
@@ -19,7 +19,7 @@ pub(super) enum Token {
     Text(String),
     Int(i128),
     Float(f64),
-    Comparison(Comparison),
+    Comparison(ComparisonOperator),
     Open,
     Close,
     OpenList,
@@ -33,14 +33,14 @@ pub(super) enum Token {
 const WORDS: [&str; 8] = ["and", "or", "not", "in", "is", "null", "true", "false"];
 
 const SYMBOLS: [(&str, Token); 13] = [
-    ("==", Token::Comparison(Comparison::Equal)),
-    ("!=", Token::Comparison(Comparison::NotEqual)),
-    ("<>", Token::Comparison(Comparison::NotEqual)),
-    ("<=", Token::Comparison(Comparison::LessOrEqual)),
-    (">=", Token::Comparison(Comparison::GreaterOrEqual)),
-    ("<", Token::Comparison(Comparison::Less)),
-    (">", Token::Comparison(Comparison::Greater)),
-    ("=", Token::Comparison(Comparison::Equal)),
+    ("==", Token::Comparison(ComparisonOperator::Equal)),
+    ("!=", Token::Comparison(ComparisonOperator::NotEqual)),
+    ("<>", Token::Comparison(ComparisonOperator::NotEqual)),
+    ("<=", Token::Comparison(ComparisonOperator::LessOrEqual)),
+    (">=", Token::Comparison(ComparisonOperator::GreaterOrEqual)),
+    ("<", Token::Comparison(ComparisonOperator::Less)),
+    (">", Token::Comparison(ComparisonOperator::Greater)),
+    ("=", Token::Comparison(ComparisonOperator::Equal)),
     ("(", Token::Open),
     (")", Token::Close),
     ("[", Token::OpenList),
