@@ -63,7 +63,7 @@ const fn is_zero(number: &u64) -> bool {
 
 /// The decisions that are drawn from a record's key, each by a hash of its own.
 #[derive(Clone, Copy)]
-enum Draw {
+enum ViewDraw {
     Fraction = 1,
     Fold = 2,
 }
@@ -125,11 +125,11 @@ impl ViewFile {
         // The fraction of the hashes below the bound. A fraction of 1.0 keeps all of them, as no number of 64 bits is
         // above it.
         let in_fraction = self.fraction.is_none_or(|fraction| {
-            fraction >= 1.0 || (draw(Draw::Fraction) as f64) < fraction * (u64::MAX as f64 + 1.0)
+            fraction >= 1.0 || (draw(ViewDraw::Fraction) as f64) < fraction * (u64::MAX as f64 + 1.0)
         });
         in_fraction
             && self.folds.is_none_or(|folds| {
-                let fold = ((u128::from(draw(Draw::Fold)) * u128::from(folds)) >> 64) as u32;
+                let fold = ((u128::from(draw(ViewDraw::Fold)) * u128::from(folds)) >> 64) as u32;
                 self.fold.is_none_or(|kept| kept == fold) && self.except_fold != Some(fold)
             })
     }
