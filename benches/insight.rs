@@ -9,7 +9,7 @@ mod arguments;
 use std::time::{Duration, Instant};
 
 use spdl_client::{Client, Settings};
-use spdl_insight::{Change, Diagnosis};
+use spdl_insight::{Diagnosis, ResourceChange};
 use spdl_testkit::{
     processes::{self, Cluster},
     proxy::FaultScript,
@@ -48,7 +48,7 @@ struct Sweep {
     points: Vec<Resources>,
     value: fn(&Resources) -> f64,
     /// The change from one value to another, for a pipeline that was measured.
-    change: fn(&Measured, from: f64, to: f64) -> Change,
+    change: fn(&Measured, from: f64, to: f64) -> ResourceChange,
 }
 
 /// The measurements of a pipeline.
@@ -63,7 +63,7 @@ fn sweeps() -> [Sweep; 5] {
             name: "cores",
             points: [0.5, 1.0, 1.5, 2.0].map(|cores| Resources { cores, ..BASE }).to_vec(),
             value: |at| at.cores,
-            change: |_, from, to| Change { cores: to - from, ..Change::default() },
+            change: |_, from, to| ResourceChange { cores: to - from, ..ResourceChange::default() },
         },
         Sweep {
             name: "latency, ms",
@@ -72,26 +72,29 @@ fn sweeps() -> [Sweep; 5] {
             // The network and the store have a latency of their own.
             change: |before, from, to| {
                 let first_byte_ms = before.first_byte_ms();
-                Change { latency: (first_byte_ms + to - from) / first_byte_ms, ..Change::default() }
+                ResourceChange { latency: (first_byte_ms + to - from) / first_byte_ms, ..ResourceChange::default() }
             },
         },
         Sweep {
             name: "store, MB/s",
             points: [4, 8, 16, 32].map(|megabytes_per_s| Resources { megabytes_per_s, ..REMOTE }).to_vec(),
             value: |at| at.megabytes_per_s as f64,
-            change: |_, from, to| Change { bandwidth: to / from, ..Change::default() },
+            change: |_, from, to| ResourceChange { bandwidth: to / from, ..ResourceChange::default() },
         },
         Sweep {
             name: "memory, MiB",
             points: [16, 32, 48, 64].map(|memory_mib| Resources { megabytes_per_s: 16, memory_mib, ..REMOTE }).to_vec(),
             value: |at| at.memory_mib as f64,
-            change: |_, from, to| Change { memory_bytes: (to - from) * MIB as f64 * CACHE, ..Change::default() },
+            change: |_, from, to| ResourceChange {
+                memory_bytes: (to - from) * MIB as f64 * CACHE,
+                ..ResourceChange::default()
+            },
         },
         Sweep {
             name: "step, ms",
             points: [400, 200, 100, 50].map(|step_ms| Resources { step_ms, ..BASE }).to_vec(),
             value: |at| at.step_ms as f64,
-            change: |_, from, to| Change { step: to / from, ..Change::default() },
+            change: |_, from, to| ResourceChange { step: to / from, ..ResourceChange::default() },
         },
     ]
 }

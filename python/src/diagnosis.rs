@@ -1,7 +1,7 @@
 //! What limits a loader, as Python classes.
 
 use pyo3::prelude::*;
-use spdl_insight::{self as insight, Change, Diagnosis, Limit, Term};
+use spdl_insight::{self as insight, Diagnosis, Limit, ResourceChange, Term};
 
 use crate::errors::ErrorKind;
 
@@ -98,7 +98,7 @@ impl NativeDiagnosis {
         slots: f64,
         step: f64,
     ) -> PyResult<Prediction> {
-        let change = Change {
+        let change = ResourceChange {
             workers,
             cores,
             call,

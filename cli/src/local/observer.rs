@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Instant};
 use parking_lot::Mutex;
 use spdl_client::{Progress, WaitClock};
 use spdl_control::messages::RankStats;
-use spdl_insight::{Measured, Presence, RankWindow, Transport, WorkerHistory, WorkerTotals, recent::RecentEvents};
+use spdl_insight::{
+    Measured, Presence, RankWindow, Transport, WorkerTotals, WorkerTotalsHistory, recent::RecentEvents,
+};
 use spdl_types::{Position, StageStats};
 use spdl_worker::feed::{FeedRequest, FeedView, Resources};
 
@@ -30,14 +32,14 @@ struct Observed {
     view: FeedView,
     noted_ms: Option<u64>,
     position: Position,
-    worker: WorkerHistory,
+    worker: WorkerTotalsHistory,
     /// The samples that the trainer took and the milliseconds that it waited, a few seconds ago.
     rank: RecentEvents<(u64, u64)>,
 }
 
 impl Observed {
     fn new(view: FeedView, position: Position) -> Self {
-        Self { view, noted_ms: None, position, worker: WorkerHistory::default(), rank: RecentEvents::default() }
+        Self { view, noted_ms: None, position, worker: WorkerTotalsHistory::default(), rank: RecentEvents::default() }
     }
 }
 

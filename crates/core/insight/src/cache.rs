@@ -1,10 +1,10 @@
 //! Predicts how many bytes a cache of another size leaves to the store.
 
-use super::{Change, WorkerWindow};
+use super::{ResourceChange, WorkerWindow};
 
 /// Returns the factor of the bytes from the store under a change, for a rank that gets `part` times as much of the
 /// cache.
-pub(super) fn fetched_factor(worker: &WorkerWindow, change: &Change, part: f64) -> f64 {
+pub(super) fn fetched_factor(worker: &WorkerWindow, change: &ResourceChange, part: f64) -> f64 {
     let limit_bytes = worker.cache.limit_bytes as f64;
     let before = missed(worker, limit_bytes);
     let more = if before > 0.0 { missed(worker, part * (limit_bytes + change.memory_bytes)) / before } else { 1.0 };

@@ -35,7 +35,7 @@ pub struct Diagnosis {
 
 /// A change of the measured resources. The default changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Change {
+pub struct ResourceChange {
     /// Factor of the number of workers that are homes of the session's ranks. Each has the budgets, the cache and the
     /// requests in flight of the home; ranks that share a home are spread over more of them.
     pub workers: f64,
@@ -63,7 +63,7 @@ pub struct Change {
     pub step: f64,
 }
 
-impl Default for Change {
+impl Default for ResourceChange {
     fn default() -> Self {
         Self {
             workers: 1.0,
@@ -150,14 +150,14 @@ impl Diagnosis {
 
     /// Predicts the rate in samples per second under a change.
     #[must_use]
-    pub fn what_if(&self, change: &Change) -> f64 {
+    pub fn what_if(&self, change: &ResourceChange) -> f64 {
         self.predict(change).samples_per_s
     }
 
     /// Predicts the rate, and the fraction of its time that the trainer waits, under a change. Nothing is predicted for
     /// a rank that took no sample.
     #[must_use]
-    pub fn predict(&self, change: &Change) -> Prediction {
+    pub fn predict(&self, change: &ResourceChange) -> Prediction {
         let Some(worker) = self.worker.as_ref().filter(|_| !self.terms.is_empty()) else {
             return Prediction::default();
         };
@@ -180,7 +180,7 @@ fn together(rates: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Returns the factor by which a rank's part of its home changes when another number of ranks shares the home.
-fn part_of_home(rank: &RankWindow, worker: &WorkerWindow, change: &Change) -> f64 {
+fn part_of_home(rank: &RankWindow, worker: &WorkerWindow, change: &ResourceChange) -> f64 {
     let slots = worker.stage(&Stage::HandOver).map_or(0.0, StageRate::units);
     let ranks = (slots / f64::from(rank.slots.max(1))).round().max(1.0);
     // A rank has one home. After the change, the ranks of the fullest home wait longest.
@@ -189,7 +189,7 @@ fn part_of_home(rank: &RankWindow, worker: &WorkerWindow, change: &Change) -> f6
 
 /// Returns the factor by which a change moves the term of a resource, if the rank gets `part` times as much of its
 /// home.
-fn factor(worker: &WorkerWindow, resource: Limit, change: &Change, part: f64) -> f64 {
+fn factor(worker: &WorkerWindow, resource: Limit, change: &ResourceChange, part: f64) -> f64 {
     let cores = (worker.cores + change.cores).max(0.0);
     match resource {
         Limit::Trainer => 1.0 / change.step,
@@ -206,7 +206,7 @@ fn factor(worker: &WorkerWindow, resource: Limit, change: &Change, part: f64) ->
 }
 
 /// Returns the factor by which the requests per second of a store grow when its latency is the limit.
-fn request_factor(worker: &WorkerWindow, change: &Change, part: f64) -> f64 {
+fn request_factor(worker: &WorkerWindow, change: &ResourceChange, part: f64) -> f64 {
     let request_s = worker.request_s();
     let first_byte_s = worker.first_byte_s().min(request_s);
     let changed_s = first_byte_s * change.latency + (request_s - first_byte_s) / change.bandwidth;
@@ -216,7 +216,7 @@ fn request_factor(worker: &WorkerWindow, change: &Change, part: f64) -> f64 {
 
 /// Returns the factor by which the requests in flight for a rank grow: up to as many as are possible, or, where that is
 /// not the limit, as many as reading ahead asks for.
-fn in_flight_factor(worker: &WorkerWindow, change: &Change, part: f64) -> f64 {
+fn in_flight_factor(worker: &WorkerWindow, change: &ResourceChange, part: f64) -> f64 {
     let units = worker.stage(&Stage::Fetch).map_or(0.0, StageRate::units);
     // Requests in flight get a share of the memory.
     let memory = 1.0 + change.memory_bytes / (worker.cache.limit_bytes as f64).max(1.0);

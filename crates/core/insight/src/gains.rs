@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Diagnosis};
+use super::{Diagnosis, ResourceChange};
 
 /// Something to improve by a factor of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Remedy {
+pub enum LimitRemedy {
     /// Twice the cores of each home.
     Cores,
     /// Functions of the user's in half the time.
@@ -26,7 +26,7 @@ pub enum Remedy {
     Step,
 }
 
-impl Remedy {
+impl LimitRemedy {
     /// Every remedy.
     pub const ALL: [Self; 7] =
         [Self::Cores, Self::Functions, Self::Requests, Self::Latency, Self::Bandwidth, Self::Cache, Self::Step];
@@ -45,21 +45,23 @@ impl Remedy {
         }
     }
 
-    fn change(self, diagnosis: &Diagnosis) -> Change {
-        let change = Change::default();
+    fn change(self, diagnosis: &Diagnosis) -> ResourceChange {
+        let change = ResourceChange::default();
         match self {
-            Self::Cores => Change { cores: diagnosis.worker.as_ref().map_or(0.0, |worker| worker.cores), ..change },
-            Self::Functions => Change { call: 0.5, ..change },
-            Self::Requests => Change { requests: 2.0, ..change },
-            Self::Latency => Change { latency: 0.5, ..change },
-            Self::Bandwidth => Change { bandwidth: 2.0, ..change },
-            Self::Cache => Change { fetched: 0.5, ..change },
-            Self::Step => Change { step: 0.5, ..change },
+            Self::Cores => {
+                ResourceChange { cores: diagnosis.worker.as_ref().map_or(0.0, |worker| worker.cores), ..change }
+            }
+            Self::Functions => ResourceChange { call: 0.5, ..change },
+            Self::Requests => ResourceChange { requests: 2.0, ..change },
+            Self::Latency => ResourceChange { latency: 0.5, ..change },
+            Self::Bandwidth => ResourceChange { bandwidth: 2.0, ..change },
+            Self::Cache => ResourceChange { fetched: 0.5, ..change },
+            Self::Step => ResourceChange { step: 0.5, ..change },
         }
     }
 }
 
-impl fmt::Display for Remedy {
+impl fmt::Display for LimitRemedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -69,17 +71,17 @@ impl fmt::Display for Remedy {
 /// nothing. The ranks of a session take their steps together, so the slowest sets the rate. Empty if a rank took no
 /// sample.
 #[must_use]
-pub fn session_gains(diagnoses: &[Diagnosis]) -> BTreeMap<Remedy, f64> {
+pub fn session_gains(diagnoses: &[Diagnosis]) -> BTreeMap<LimitRemedy, f64> {
     let slowest = |rate: &dyn Fn(&Diagnosis) -> f64| diagnoses.iter().map(rate).min_by(f64::total_cmp).unwrap_or(0.0);
-    let rate = slowest(&|diagnosis| diagnosis.what_if(&Change::default()));
+    let rate = slowest(&|diagnosis| diagnosis.what_if(&ResourceChange::default()));
     if rate <= 0.0 {
         return BTreeMap::new();
     }
-    let gain = |remedy: Remedy| {
+    let gain = |remedy: LimitRemedy| {
         let changed = slowest(&|diagnosis| diagnosis.what_if(&remedy.change(diagnosis)));
         (remedy, (changed / rate * 1e3).round() / 1e3)
     };
-    Remedy::ALL.into_iter().map(gain).collect()
+    LimitRemedy::ALL.into_iter().map(gain).collect()
 }
 
 #[cfg(test)]
@@ -98,10 +100,16 @@ mod tests {
     fn twice_the_cores_help_a_session_as_far_as_its_slowest_rank_goes() {
         let slow = Simulation { cpu_s: 0.003, ..Simulation::default() };
         let gains = session_gains(&[diagnosis(Simulation::default()), diagnosis(slow)]);
-        assert_eq!(gains.keys().copied().collect::<Vec<_>>(), Remedy::ALL);
+        assert_eq!(gains.keys().copied().collect::<Vec<_>>(), LimitRemedy::ALL);
         // The slow rank needs 48 ms for a batch whose step takes 30 ms.
-        assert!((1.4..1.8).contains(&gains[&Remedy::Cores]), "{gains:?}");
-        for nothing in [Remedy::Functions, Remedy::Latency, Remedy::Bandwidth, Remedy::Cache, Remedy::Step] {
+        assert!((1.4..1.8).contains(&gains[&LimitRemedy::Cores]), "{gains:?}");
+        for nothing in [
+            LimitRemedy::Functions,
+            LimitRemedy::Latency,
+            LimitRemedy::Bandwidth,
+            LimitRemedy::Cache,
+            LimitRemedy::Step,
+        ] {
             assert!((1.0..1.05).contains(&gains[&nothing]), "{nothing}: {gains:?}");
         }
     }
@@ -109,8 +117,8 @@ mod tests {
     #[test]
     fn where_the_trainer_sets_the_pace_only_shorter_steps_help() {
         let gains = session_gains(&[diagnosis(Simulation::default())]);
-        let helps: Vec<Remedy> = Remedy::ALL.into_iter().filter(|remedy| gains[remedy] > 1.05).collect();
-        assert_eq!(helps, [Remedy::Step], "{gains:?}");
+        let helps: Vec<LimitRemedy> = LimitRemedy::ALL.into_iter().filter(|remedy| gains[remedy] > 1.05).collect();
+        assert_eq!(helps, [LimitRemedy::Step], "{gains:?}");
     }
 
     #[test]

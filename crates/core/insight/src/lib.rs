@@ -1,10 +1,10 @@
 //! What limits a rank, what limits it next, and what a change would give: turns the measurements of some seconds into
 //! one sentence. No I/O and no clock; nothing here knows why a pipeline is slow except from these figures.
 //!
-//! - [`WorkerWindow`] and [`RankWindow`] hold the measurements; a [`WorkerHistory`] makes the first from totals.
+//! - [`WorkerWindow`] and [`RankWindow`] hold the measurements; a [`WorkerTotalsHistory`] makes the first from totals.
 //! - A [`Term`] is the rate in samples per second that one resource allows the rank. The smallest term is the rank's
 //!   [`Limit`], or the cause why that resource is short, and the next one bounds what any remedy gives.
-//! - A [`Change`] describes other resources, for a prediction of the rate.
+//! - A [`ResourceChange`] describes other resources, for a prediction of the rate.
 //! - [`session_gains`] predicts the rate for twice as much of each resource.
 //! - A [`CoreDemand`] adds up the cores that ranks need to not wait for CPU.
 //! - [`diagnose`] finds all of that for one rank, and [`Diagnosis::verdict`] returns it as one sentence.
@@ -34,10 +34,10 @@ mod tests;
 
 pub use counts::{CacheStats, SlowObject, Stall, StoreStats, Transport};
 pub use demand::{CORES_USED, CoreDemand};
-pub use diagnosis::{Change, Diagnosis, Prediction, diagnose};
-pub use gains::{Remedy, session_gains};
+pub use diagnosis::{Diagnosis, Prediction, ResourceChange, diagnose};
+pub use gains::{LimitRemedy, session_gains};
 pub use limit::Limit;
 pub use session::session_verdict;
 pub use terms::Term;
 pub use verdict::CORES_KEPT;
-pub use window::{Measured, Presence, RankWindow, WorkerHistory, WorkerTotals, WorkerWindow};
+pub use window::{Measured, Presence, RankWindow, WorkerTotals, WorkerTotalsHistory, WorkerWindow};

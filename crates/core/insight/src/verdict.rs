@@ -1,7 +1,7 @@
 //! The diagnosis as one sentence: a subject, numbers, and what would help.
 
 use super::{
-    Change, Diagnosis, Limit, Presence, Term, WorkerWindow,
+    Diagnosis, Limit, Presence, ResourceChange, Term, WorkerWindow,
     diagnosis::{NEGLIGIBLE_WAIT, STANDSTILL_WAIT},
     words::{means, subject, then},
 };
@@ -97,11 +97,11 @@ impl Diagnosis {
     fn no_remedy(&self, worker: &WorkerWindow) -> String {
         let is_of_cpu = self.terms.first().is_some_and(|term| term.limit == Limit::Cpu);
         let (text, change) = if is_of_cpu {
-            ("a larger cache", Change { fetched: 0.5, ..Change::default() })
+            ("a larger cache", ResourceChange { fetched: 0.5, ..ResourceChange::default() })
         } else {
-            ("more cores", Change { cores: worker.cores, ..Change::default() })
+            ("more cores", ResourceChange { cores: worker.cores, ..ResourceChange::default() })
         };
-        if self.what_if(&change) <= self.what_if(&Change::default()) * (1.0 + NO_GAIN) {
+        if self.what_if(&change) <= self.what_if(&ResourceChange::default()) * (1.0 + NO_GAIN) {
             format!("; {text} would give nothing")
         } else {
             String::new()

@@ -126,14 +126,14 @@ pub struct WorkerTotals<'t> {
 
 /// Keeps earlier totals of a worker, for its window.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct WorkerHistory {
+pub struct WorkerTotalsHistory {
     /// The stages.
     pub stages: StageHistory,
     /// The store, the bytes in the caches and the CPU time a few seconds ago.
     recent: RecentEvents<(StoreStats, u64, u64)>,
 }
 
-impl WorkerHistory {
+impl WorkerTotalsHistory {
     /// Records the totals of `at_ms`, by the worker's clock.
     pub fn note(&mut self, at_ms: u64, totals: &WorkerTotals<'_>) {
         self.stages.note(at_ms, &totals.stages.to_vec());

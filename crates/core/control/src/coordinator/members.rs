@@ -6,7 +6,7 @@ use crate::{
     peers::PeerStats,
 };
 use spdl_insight::{
-    CacheStats, SlowObject, StoreStats, WorkerHistory, WorkerTotals, WorkerWindow, tuning::TuningStatus,
+    CacheStats, SlowObject, StoreStats, WorkerTotals, WorkerTotalsHistory, WorkerWindow, tuning::TuningStatus,
 };
 use spdl_types::{
     SessionId, StageStats, WorkerId,
@@ -35,7 +35,7 @@ pub(super) struct WorkerRecord {
     /// The time of `stages`, by the worker's clock.
     pub(super) uptime_ms: u64,
     /// Earlier statistics.
-    pub(super) history: WorkerHistory,
+    pub(super) history: WorkerTotalsHistory,
     pub(super) cpu_ns: u64,
     pub(super) store: StoreStats,
     pub(super) peers: PeerStats,

@@ -9,7 +9,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use spdl_insight::{
-    CacheStats, CoreDemand, Diagnosis, Limit, Remedy, SlowObject, Stall, StoreStats, Term, Transport,
+    CacheStats, CoreDemand, Diagnosis, Limit, LimitRemedy, SlowObject, Stall, StoreStats, Term, Transport,
     rates::{StageWindow, WINDOWS_MS},
     session_gains, session_verdict,
     tuning::{TunedValue, TuningChange},
@@ -144,7 +144,7 @@ pub struct SessionStatus {
     pub verdict: Option<String>,
     /// The factor by which its rate would rise with each remedy; empty until it is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub gains: BTreeMap<Remedy, f64>,
+    pub gains: BTreeMap<LimitRemedy, f64>,
     pub ranks: Vec<RankStatus>,
 }
 

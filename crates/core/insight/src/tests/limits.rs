@@ -4,7 +4,7 @@ use spdl_types::Stage;
 
 use super::{PLANTED, diagnosis, planted};
 use crate::{
-    CacheStats, Change, Limit, RankWindow, SlowObject, Transport, WorkerWindow, diagnose, rates::StageRate,
+    CacheStats, Limit, RankWindow, ResourceChange, SlowObject, Transport, WorkerWindow, diagnose, rates::StageRate,
     simulation::Simulation,
 };
 
@@ -71,7 +71,7 @@ fn a_cache_that_is_filling_is_told_from_one_that_is_full_or_too_small() {
         text.contains("is filling (400 of 800 MB, 8 s to go), and the store gives 50.0 MB/s; a full cache"),
         "{text}"
     );
-    let half = found.what_if(&Change { fetched: 0.5, ..Change::default() });
+    let half = found.what_if(&ResourceChange { fetched: 0.5, ..ResourceChange::default() });
     let factor = half / found.samples_per_s();
     assert!((1.5..=2.0).contains(&factor), "{factor}: the store is the resource, then the trainer");
     let others =
@@ -166,7 +166,7 @@ fn a_network_that_is_busy_all_the_time_is_the_limit() {
         text.contains("the network takes 2.0 MB/s from worker `node-0` and no more; a faster network or"),
         "{text}"
     );
-    let faster = found.what_if(&Change { network: 1.5, ..Change::default() });
+    let faster = found.what_if(&ResourceChange { network: 1.5, ..ResourceChange::default() });
     let factor = faster / found.samples_per_s();
     assert!((1.2..=1.5).contains(&factor), "{factor}");
 }

@@ -3,10 +3,10 @@
 use spdl_types::Stage;
 
 use super::{PLANTED, diagnosis, draw, planted};
-use crate::{CacheStats, Change, Diagnosis, Limit, diagnose, rates::StageRate, simulation::Simulation};
+use crate::{CacheStats, Diagnosis, Limit, ResourceChange, diagnose, rates::StageRate, simulation::Simulation};
 
 /// Checks predictions: their median error is at most 10 %, and the worst 25 %.
-fn check_predictions(cases: impl Iterator<Item = (Simulation, Simulation, Change)>) {
+fn check_predictions(cases: impl Iterator<Item = (Simulation, Simulation, ResourceChange)>) {
     let mut errors: Vec<(f64, String)> = cases
         .enumerate()
         .map(|(seed, (before, after, change))| {
@@ -23,7 +23,7 @@ fn check_predictions(cases: impl Iterator<Item = (Simulation, Simulation, Change
     assert!(errors[errors.len() / 2].0 <= 0.1, "{}", errors[errors.len() / 2].1);
 }
 
-fn everywhere(change: impl Fn(&Simulation, u64) -> (Simulation, Change)) {
+fn everywhere(change: impl Fn(&Simulation, u64) -> (Simulation, ResourceChange)) {
     check_predictions(PLANTED.into_iter().flat_map(|limit| {
         let change = &change;
         (0..20).map(move |seed| {
@@ -36,14 +36,14 @@ fn everywhere(change: impl Fn(&Simulation, u64) -> (Simulation, Change)) {
 
 #[test]
 fn nothing_changes_without_a_change() {
-    everywhere(|before, _| (*before, Change::default()));
+    everywhere(|before, _| (*before, ResourceChange::default()));
 }
 
 #[test]
 fn more_and_fewer_cores_are_predicted() {
     everywhere(|before, seed| {
         let cores = draw(seed, before.cores / 2.0, before.cores * 2.0);
-        (Simulation { cores, ..*before }, Change { cores: cores - before.cores, ..Change::default() })
+        (Simulation { cores, ..*before }, ResourceChange { cores: cores - before.cores, ..ResourceChange::default() })
     });
 }
 
@@ -74,7 +74,8 @@ fn more_workers_help_ranks_that_share_one() {
             let before = planted(limit, seed * 1000);
             let after =
                 Simulation { cores: 2.0 * before.cores, requests_in_flight: 2 * before.requests_in_flight, ..before };
-            let predicted = shared_home(&before, 4, seed).what_if(&Change { workers: 2.0, ..Change::default() });
+            let predicted =
+                shared_home(&before, 4, seed).what_if(&ResourceChange { workers: 2.0, ..ResourceChange::default() });
             errors.push((predicted / diagnosis(&after, seed).samples_per_s() - 1.0).abs());
         }
     }
@@ -87,7 +88,8 @@ fn a_rank_has_one_home_however_many_workers_there_are() {
     let cpu = planted(Limit::Cpu, 0);
     let gain = |ranks, workers| {
         let found = shared_home(&cpu, ranks, 0);
-        found.what_if(&Change { workers, ..Change::default() }) / found.what_if(&Change::default())
+        found.what_if(&ResourceChange { workers, ..ResourceChange::default() })
+            / found.what_if(&ResourceChange::default())
     };
     assert_eq!([gain(1, 2.0), gain(1, 8.0), gain(4, 1.0)], [1.0; 3]);
     assert_eq!(gain(4, 4.0), gain(4, 16.0), "more workers than ranks are of no use");
@@ -99,7 +101,7 @@ fn a_rank_has_one_home_however_many_workers_there_are() {
 fn a_faster_and_a_slower_trainer_is_predicted() {
     everywhere(|before, seed| {
         let step = draw(seed, 0.5, 2.0);
-        (Simulation { step_s: before.step_s * step, ..*before }, Change { step, ..Change::default() })
+        (Simulation { step_s: before.step_s * step, ..*before }, ResourceChange { step, ..ResourceChange::default() })
     });
 }
 
@@ -107,7 +109,10 @@ fn a_faster_and_a_slower_trainer_is_predicted() {
 fn another_latency_of_the_store_is_predicted() {
     everywhere(|before, seed| {
         let latency = draw(seed, 0.5, 2.0);
-        (Simulation { latency_s: before.latency_s * latency, ..*before }, Change { latency, ..Change::default() })
+        (
+            Simulation { latency_s: before.latency_s * latency, ..*before },
+            ResourceChange { latency, ..ResourceChange::default() },
+        )
     });
 }
 
@@ -115,7 +120,10 @@ fn another_latency_of_the_store_is_predicted() {
 fn another_bandwidth_of_the_store_is_predicted() {
     everywhere(|before, seed| {
         let bandwidth = draw(seed, 0.5, 2.0);
-        (Simulation { bandwidth: before.bandwidth * bandwidth, ..*before }, Change { bandwidth, ..Change::default() })
+        (
+            Simulation { bandwidth: before.bandwidth * bandwidth, ..*before },
+            ResourceChange { bandwidth, ..ResourceChange::default() },
+        )
     });
 }
 
@@ -124,7 +132,7 @@ fn more_of_the_bytes_from_the_cache_is_predicted() {
     everywhere(|before, seed| {
         let requests = draw(seed, before.requests as f64 / 4.0, before.requests as f64).max(1.0) as usize;
         let fetched = requests as f64 / before.requests as f64;
-        (Simulation { requests, ..*before }, Change { fetched, ..Change::default() })
+        (Simulation { requests, ..*before }, ResourceChange { fetched, ..ResourceChange::default() })
     });
 }
 
@@ -133,7 +141,7 @@ fn more_requests_in_flight_are_predicted() {
     everywhere(|before, seed| {
         let requests_in_flight = draw(seed, 16.0, 64.0) as usize;
         let requests = requests_in_flight as f64 / before.requests_in_flight as f64;
-        (Simulation { requests_in_flight, ..*before }, Change { requests, ..Change::default() })
+        (Simulation { requests_in_flight, ..*before }, ResourceChange { requests, ..ResourceChange::default() })
     });
 }
 
@@ -148,9 +156,13 @@ fn where_memory_bounds_the_requests_in_flight_more_memory_is_the_remedy() {
     assert_eq!(found.limit(), Some(Limit::StoreLatency));
     let text = found.verdict();
     assert!(text.contains("8.0 are in flight); more memory would give"), "{text}");
-    let rate = found.what_if(&Change::default());
-    assert_eq!(found.what_if(&Change { requests: 2.0, ..Change::default() }), rate, "there is no memory for more");
-    let more = found.what_if(&Change { memory_bytes: 12_800_000.0, ..Change::default() });
+    let rate = found.what_if(&ResourceChange::default());
+    assert_eq!(
+        found.what_if(&ResourceChange { requests: 2.0, ..ResourceChange::default() }),
+        rate,
+        "there is no memory for more"
+    );
+    let more = found.what_if(&ResourceChange { memory_bytes: 12_800_000.0, ..ResourceChange::default() });
     assert!((more / rate - 2.0).abs() < 0.05, "{more} {rate}");
 }
 
@@ -158,7 +170,7 @@ fn where_memory_bounds_the_requests_in_flight_more_memory_is_the_remedy() {
 fn blocks_that_are_kept_take_no_room_of_those_that_are_used_once() {
     let (rank, mut worker) = Simulation::default().run(1);
     worker.cache = CacheStats { limit_bytes: 12_800_000, transit_bytes: 1_200_000, ..CacheStats::default() };
-    let slower = Change { latency: 20.0, ..Change::default() };
+    let slower = ResourceChange { latency: 20.0, ..ResourceChange::default() };
     let predicted = |single_use: f64| {
         let mut worker = worker.clone();
         worker.store.single_use_bytes = (worker.store.requests as f64 * 100e3 * single_use) as u64;
@@ -171,7 +183,7 @@ fn blocks_that_are_kept_take_no_room_of_those_that_are_used_once() {
 fn a_faster_function_is_predicted() {
     everywhere(|before, seed| {
         let call = draw(seed, 0.5, 2.0);
-        (Simulation { call_s: before.call_s * call, ..*before }, Change { call, ..Change::default() })
+        (Simulation { call_s: before.call_s * call, ..*before }, ResourceChange { call, ..ResourceChange::default() })
     });
 }
 
@@ -179,8 +191,12 @@ fn a_faster_function_is_predicted() {
 fn more_requests_give_nothing_where_reading_ahead_asks_for_no_more() {
     let (rank, mut worker) = Simulation { latency_s: 0.2, ..Simulation::default() }.run(1);
     let found = diagnose(rank.clone(), Some(worker.clone()));
-    let gain = |found: &Diagnosis, change: Change| found.what_if(&change) / found.what_if(&Change::default());
-    let (requests, ahead) = (Change { requests: 1.5, ..Change::default() }, Change { ahead: 1.5, ..Change::default() });
+    let gain =
+        |found: &Diagnosis, change: ResourceChange| found.what_if(&change) / found.what_if(&ResourceChange::default());
+    let (requests, ahead) = (
+        ResourceChange { requests: 1.5, ..ResourceChange::default() },
+        ResourceChange { ahead: 1.5, ..ResourceChange::default() },
+    );
     assert!(gain(&found, requests) > 1.4 && gain(&found, ahead) < 1.01, "{found:?}");
     let fetch = worker.stages.iter_mut().find(|stage| stage.stage == Stage::Fetch).unwrap();
     let idle = fetch.busy * 0.75;
@@ -193,9 +209,9 @@ fn more_requests_give_nothing_where_reading_ahead_asks_for_no_more() {
 #[test]
 fn a_prediction_has_the_wait_that_is_left() {
     let found = diagnosis(&Simulation { cores: 0.5, ..Simulation::default() }, 1);
-    let waiting = |change: Change| found.predict(&change).waiting;
-    assert!((waiting(Change::default()) - found.rank.waiting()).abs() < 0.02);
-    assert!(waiting(Change { cores: 0.2, ..Change::default() }) < found.rank.waiting());
-    assert!(waiting(Change { cores: 4.0, ..Change::default() }) < 0.01);
-    assert!(waiting(Change { step: 10.0, ..Change::default() }) < 0.01);
+    let waiting = |change: ResourceChange| found.predict(&change).waiting;
+    assert!((waiting(ResourceChange::default()) - found.rank.waiting()).abs() < 0.02);
+    assert!(waiting(ResourceChange { cores: 0.2, ..ResourceChange::default() }) < found.rank.waiting());
+    assert!(waiting(ResourceChange { cores: 4.0, ..ResourceChange::default() }) < 0.01);
+    assert!(waiting(ResourceChange { step: 10.0, ..ResourceChange::default() }) < 0.01);
 }

@@ -4,7 +4,7 @@ use spdl_types::Stage;
 
 use super::diagnosis;
 use crate::{
-    Change, Diagnosis, Limit, Presence, RankWindow, Stall, WorkerWindow, diagnose, session_verdict,
+    Diagnosis, Limit, Presence, RankWindow, ResourceChange, Stall, WorkerWindow, diagnose, session_verdict,
     simulation::Simulation,
 };
 
@@ -64,7 +64,7 @@ fn a_rank_that_gets_nothing_is_told_why_and_never_that_it_sets_the_pace() {
         "rank 0 has got no sample in 4 s: the store gives worker `node-0` 1.0 MB/s and no more"
     );
     let homeless = diagnose(rank, None::<WorkerWindow>);
-    assert_eq!((homeless.limit(), homeless.what_if(&Change::default())), (Some(Limit::NoWorker), 0.0));
+    assert_eq!((homeless.limit(), homeless.what_if(&ResourceChange::default())), (Some(Limit::NoWorker), 0.0));
     assert_eq!(homeless.verdict(), "rank 0 has no home: no worker serves it");
 }
 
@@ -105,7 +105,7 @@ fn a_rank_that_takes_no_part_comes_before_those_that_wait() {
         let number = u32::from(presence != Presence::Alive);
         diagnose(RankWindow { rank: number, presence, ..rank }, Some(worker))
     });
-    assert_eq!((ranks[1].limit(), ranks[1].what_if(&Change::default())), (Some(Limit::Silent), 0.0));
+    assert_eq!((ranks[1].limit(), ranks[1].what_if(&ResourceChange::default())), (Some(Limit::Silent), 0.0));
     let silent = "nothing was heard of rank 1 for 7 s: its process is stopped, hangs or is cut off";
     assert_eq!(session_verdict(&ranks).unwrap(), format!("{silent}; 1 of 2 ranks are like that"));
     let by = "session 9 (process 7 on b)".to_owned();

@@ -10,7 +10,7 @@
 //! link or the consumer is the limit, so a doubling that gives nothing ends it. Small steps up and down follow, for stores
 //! that get slower when they are asked for too much at once.
 
-mod measured;
+mod measurements;
 mod rates;
 mod search;
 mod settings;

@@ -132,14 +132,14 @@ pub(super) struct Course {
 }
 
 /// A store that is read with a tuner.
-pub(super) struct Simulation {
+pub(super) struct TuningSimulation {
     pub(super) tuner: Tuner,
     now_ms: u64,
     draws: u64,
     rests: [f64; 2],
 }
 
-impl Simulation {
+impl TuningSimulation {
     pub(super) fn new(tuner: Tuner, seed: u64) -> Self {
         Self { tuner, now_ms: 0, draws: seed << 32, rests: [0.0; 2] }
     }

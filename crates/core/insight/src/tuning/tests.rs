@@ -4,15 +4,15 @@ use proptest::prelude::*;
 
 use super::{
     SHOWN_CHANGES, Setting, Tunable, Tuner, TuningSettings,
-    simulation::{Course, SimulatedStore, Simulation},
+    simulation::{Course, SimulatedStore, TuningSimulation},
 };
 
-fn simulation(seed: u64) -> Simulation {
-    Simulation::new(Tuner::new(&TuningSettings::default()), seed)
+fn simulation(seed: u64) -> TuningSimulation {
+    TuningSimulation::new(Tuner::new(&TuningSettings::default()), seed)
 }
 
 /// Runs a store for 90 s, until the values are settled, and then for another 90 s. Returns the course of the latter.
-fn settled(store: &SimulatedStore, seed: u64) -> (Simulation, Course) {
+fn settled(store: &SimulatedStore, seed: u64) -> (TuningSimulation, Course) {
     let mut simulation = simulation(seed);
     simulation.run(store, 90);
     let course = simulation.run(store, 90);
@@ -116,12 +116,12 @@ fn an_outage_is_no_reason_for_a_change() {
 #[test]
 fn what_is_pinned_stays_and_the_rest_is_tuned() {
     let pinned = TuningSettings { requests: Setting::Pinned(40), read_ahead: Setting::Auto };
-    let mut simulation = Simulation::new(Tuner::new(&pinned), 1);
+    let mut simulation = TuningSimulation::new(Tuner::new(&pinned), 1);
     let course = simulation.run(&SimulatedStore { requests_per_step: 0.5, ..slow() }, 300);
     assert!(course.changes.iter().all(|change| change.value == Tunable::ReadAhead), "{course:?}");
     assert!(simulation.tuner.current(Tunable::ReadAhead) >= 64 && simulation.tuner.current(Tunable::Requests) == 40);
     let all = TuningSettings { requests: Setting::Pinned(1), read_ahead: Setting::Pinned(1) };
-    assert_eq!(Simulation::new(Tuner::new(&all), 1).run(&slow(), 300).changes, []);
+    assert_eq!(TuningSimulation::new(Tuner::new(&all), 1).run(&slow(), 300).changes, []);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{
     SHOWN_CHANGES, Setting, Tunable, TunedValue, TuningChange, TuningSettings, TuningStatus,
-    measured::{Measured, Objective},
+    measurements::{Objective, TuningMeasurements},
     rates::{Comparison, Mean},
     search::{Search, TrialKind},
 };
@@ -68,7 +68,7 @@ pub struct Tuner {
     now_ms: u64,
     values: [TunedValue; Tunable::ALL.len()],
     /// Since the last change, and after what was in flight then.
-    measured: Measured,
+    measured: TuningMeasurements,
     settling: Option<Settling>,
     /// Whether any sample was decoded.
     has_begun: bool,
@@ -122,7 +122,7 @@ impl Tuner {
         Self {
             now_ms: 0,
             values: Tunable::ALL.map(value),
-            measured: Measured::default(),
+            measured: TuningMeasurements::default(),
             settling: None,
             has_begun: false,
             trial: None,
@@ -345,7 +345,7 @@ impl Tuner {
         let at_ms = self.now_ms;
         let from = std::mem::replace(&mut self.values[value as usize].current, to);
         self.settle(SETTLED * self.measured.in_flight());
-        self.measured = Measured::default();
+        self.measured = TuningMeasurements::default();
         let change = TuningChange { value, from, to, reason, at_ms };
         self.shown.push_back(change.clone());
         if self.shown.len() > SHOWN_CHANGES {

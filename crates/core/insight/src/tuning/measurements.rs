@@ -57,7 +57,7 @@ impl Objective {
 
 /// The measurements since the last change; those of long ago count for less.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Measured {
+pub(super) struct TuningMeasurements {
     delivered: Rates,
     decoded: Rates,
     seconds: f64,
@@ -68,7 +68,7 @@ pub(super) struct Measured {
     refusals: f64,
 }
 
-impl Measured {
+impl TuningMeasurements {
     pub(super) fn add(&mut self, interval: &Interval) {
         let kept = (-interval.seconds / MEMORY_S).exp();
         let fade = |sum: &mut f64, added: f64| *sum = *sum * kept + added;
