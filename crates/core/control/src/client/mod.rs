@@ -6,7 +6,7 @@
 
 mod coordinator;
 mod error;
-mod link;
+mod home_link;
 mod note;
 mod receive_window;
 mod wait_reason;
@@ -24,7 +24,7 @@ use spdl_types::{Fingerprint, NodeId, Position, backoff::Backoff, mix::splitmix6
 
 use coordinator::Membership;
 pub use error::RankError;
-use link::Link;
+use home_link::HomeLink;
 pub use note::{LinkFailure, SessionNote};
 use receive_window::ExpectedStream;
 pub use wait_reason::WaitReason;
@@ -314,7 +314,7 @@ pub struct SessionCore {
     membership: Membership,
     /// Set by the first join.
     stream: Option<ExpectedStream>,
-    link: Link,
+    link: HomeLink,
     /// Links that were left while the trainer still held some of their slots.
     left_behind: BTreeMap<LinkId, receive_window::ReceiveWindow>,
     progress: Progress,
@@ -331,7 +331,7 @@ impl SessionCore {
             phase: SessionPhase::Running,
             membership: Membership::new(now_ms),
             stream: None,
-            link: Link::new(now_ms),
+            link: HomeLink::new(now_ms),
             left_behind: BTreeMap::new(),
             progress: Progress::default(),
             effects: VecDeque::new(),

@@ -44,11 +44,11 @@ pub struct Lending {
     pub helpers: BTreeMap<WorkerId, Vec<WorkerId>>,
 }
 
-type Helpers = BTreeMap<WorkerId, Vec<WorkerId>>;
+type HelperAssignment = BTreeMap<WorkerId, Vec<WorkerId>>;
 
 /// What a rank waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Wait {
+enum WaitCause {
     Nothing,
     /// For something other than CPU, or for helpers that are too slow.
     Otherwise,
@@ -62,7 +62,7 @@ struct Load {
     /// The cores that its ranks need; `None` if the need of one of them is not known.
     needed: Option<f64>,
     /// What its ranks wait for: the highest value of any rank.
-    wait: Wait,
+    wait: WaitCause,
     /// Whether it may help.
     is_helper: bool,
     /// Whether it may be helped.
@@ -105,7 +105,7 @@ impl CoordinatorCore {
         }
         self.lending.looked_ms = Some(self.now_ms);
         let has_helpers = self.workers.values().any(|worker| worker.help.is_helper);
-        let after = if has_helpers { lend(&self.loads(), &self.lending.helpers) } else { Helpers::new() };
+        let after = if has_helpers { lend(&self.loads(), &self.lending.helpers) } else { HelperAssignment::new() };
         let before = std::mem::replace(&mut self.lending.helpers, after);
         let changed = |id: &WorkerId| before.get(id) != self.lending.helpers.get(id);
         let homes: BTreeSet<WorkerId> = before.keys().chain(self.lending.helpers.keys()).copied().collect();
@@ -121,7 +121,7 @@ impl CoordinatorCore {
         let load = |worker: &WorkerRecord| Load {
             cores: worker.cores,
             needed: Some(0.0),
-            wait: Wait::Nothing,
+            wait: WaitCause::Nothing,
             is_helper: worker.help.is_helper
                 && (!worker.draining || mutated(Mutation::LendDraining))
                 && worker.cores.is_finite(),
@@ -145,9 +145,9 @@ impl CoordinatorCore {
                 let needed = diagnosis.and_then(|diagnosis| diagnosis.cores_needed());
                 load.needed = load.needed.zip(needed).map(|(sum, needed)| sum + needed);
                 load.wait = load.wait.max(match diagnosis {
-                    Some(diagnosis) if diagnosis.waits_for_cpu() => Wait::Cpu,
-                    Some(diagnosis) if diagnosis.is_waiting() => Wait::Otherwise,
-                    _ => Wait::Nothing,
+                    Some(diagnosis) if diagnosis.waits_for_cpu() => WaitCause::Cpu,
+                    Some(diagnosis) if diagnosis.is_waiting() => WaitCause::Otherwise,
+                    _ => WaitCause::Nothing,
                 });
             }
         }
@@ -156,7 +156,7 @@ impl CoordinatorCore {
 }
 
 /// Chooses the helpers of all homes; `before` are their current helpers.
-fn lend(loads: &BTreeMap<WorkerId, Load>, before: &Helpers) -> Helpers {
+fn lend(loads: &BTreeMap<WorkerId, Load>, before: &HelperAssignment) -> HelperAssignment {
     let lacks = |id: &WorkerId, load: &Load| {
         let is_helped = before.contains_key(id);
         if !load.is_helped {
@@ -165,12 +165,13 @@ fn lend(loads: &BTreeMap<WorkerId, Load>, before: &Helpers) -> Helpers {
         let Some(needed) = load.needed else {
             // While its need is not known, a home keeps its helpers. If it has none and a rank waits for CPU without
             // having got a sample, it needs at least twice its cores.
-            let first = (load.wait == Wait::Cpu).then_some(load.cores.max(LEAST_CORES));
+            let first = (load.wait == WaitCause::Cpu).then_some(load.cores.max(LEAST_CORES));
             return if is_helped { Some(f64::INFINITY) } else { first };
         };
         let part = (needed - load.cores) / load.cores.max(LEAST_CORES);
-        let is_kept = is_helped && (part > KEPT_FROM || load.wait > Wait::Nothing || mutated(Mutation::KeepHelpers));
-        let is_short = is_kept || part > LENT_FROM && load.wait == Wait::Cpu;
+        let is_kept =
+            is_helped && (part > KEPT_FROM || load.wait > WaitCause::Nothing || mutated(Mutation::KeepHelpers));
+        let is_short = is_kept || part > LENT_FROM && load.wait == WaitCause::Cpu;
         is_short.then(|| (needed - load.cores).max(LEAST_CORES))
     };
     let mut homes: Vec<(WorkerId, f64)> = loads.iter().filter_map(|(id, load)| Some((*id, lacks(id, load)?))).collect();
@@ -182,12 +183,12 @@ fn lend(loads: &BTreeMap<WorkerId, Load>, before: &Helpers) -> Helpers {
         .filter(|(id, load)| load.is_helper && !is_home(id))
         .map(|(id, load)| (*id, Lender { spare: spare(load), homes: 0, is_known: load.needed.is_some() }))
         .collect();
-    let mut helpers = Helpers::new();
+    let mut helpers = HelperAssignment::new();
     for (home, lacking) in &mut homes {
         for helper in before.get(home).into_iter().flatten() {
             let Some(lender) = lenders.get_mut(helper).filter(|lender| lender.can_go_on()) else { continue };
             // While the home's threads wait for helpers, it seems to need no more cores than it got.
-            if *lacking > 0.0 || loads[home].wait > Wait::Nothing {
+            if *lacking > 0.0 || loads[home].wait > WaitCause::Nothing {
                 *lacking -= lender.take(*lacking);
                 helpers.entry(*home).or_default().push(*helper);
             }
@@ -256,7 +257,7 @@ mod tests {
         Load {
             cores,
             needed: Some(needed),
-            wait: if needed > cores { Wait::Cpu } else { Wait::Nothing },
+            wait: if needed > cores { WaitCause::Cpu } else { WaitCause::Nothing },
             is_helper: true,
             is_helped: true,
         }
@@ -279,26 +280,26 @@ mod tests {
 
     #[test]
     fn who_does_not_wait_or_lacks_little_gets_none_and_who_has_helpers_keeps_them() {
-        let calm = Load { wait: Wait::Nothing, ..load(1.0, 1.5) };
+        let calm = Load { wait: WaitCause::Nothing, ..load(1.0, 1.5) };
         assert_eq!(lent(&[calm, load(2.0, 0.0)], &[]), []);
         assert_eq!(lent(&[load(1.0, 1.02), load(2.0, 0.0)], &[]), []);
         assert_eq!(lent(&[calm, load(2.0, 0.0)], &[(1, &[2])]), [(1, vec![2])], "it waits no more because of them");
-        let hardly = Load { wait: Wait::Nothing, ..load(1.0, 0.9) };
+        let hardly = Load { wait: WaitCause::Nothing, ..load(1.0, 0.9) };
         assert_eq!(lent(&[hardly, load(2.0, 0.0)], &[(1, &[2])]), [(1, vec![2])]);
-        let enough = Load { wait: Wait::Nothing, ..load(1.0, 0.8) };
+        let enough = Load { wait: WaitCause::Nothing, ..load(1.0, 0.8) };
         assert_eq!(lent(&[enough, load(2.0, 0.0)], &[(1, &[2])]), []);
         let unknown = Load { needed: None, ..load(1.0, 0.0) };
         assert_eq!(lent(&[unknown, load(2.0, 0.0)], &[(1, &[2])]), [(1, vec![2])]);
         assert_eq!(lent(&[unknown, load(2.0, 0.0)], &[]), []);
-        let waiting = Load { wait: Wait::Otherwise, ..load(1.0, 1.2) };
+        let waiting = Load { wait: WaitCause::Otherwise, ..load(1.0, 1.2) };
         let three = [waiting, load(1.0, 0.0), load(1.0, 0.0)];
         assert_eq!(lent(&three, &[(1, &[2, 3])]), [(1, vec![2, 3])], "while it waits, it loses none");
         assert_eq!(
-            lent(&[Load { wait: Wait::Nothing, ..waiting }, three[1], three[2]], &[(1, &[2, 3])]),
+            lent(&[Load { wait: WaitCause::Nothing, ..waiting }, three[1], three[2]], &[(1, &[2, 3])]),
             [(1, vec![2])]
         );
         assert_eq!(lent(&three, &[]), [], "cores may not be what it waits for");
-        let starving = Load { wait: Wait::Cpu, ..unknown };
+        let starving = Load { wait: WaitCause::Cpu, ..unknown };
         assert_eq!(lent(&[starving, load(2.0, 0.0), load(2.0, 0.0)], &[]), [(1, vec![2])], "it gets no sample at all");
     }
 

@@ -58,7 +58,7 @@ pub use status::{
 };
 
 use self::{
-    events::Events, history::History, jobs::JobState, load::Watch, members::WorkerRecord, session::SessionState,
+    events::Events, history::ClusterHistory, jobs::JobState, load::Watch, members::WorkerRecord, session::SessionState,
     trace::TraceState,
 };
 
@@ -118,7 +118,7 @@ pub struct CoordinatorCore {
     /// Counts the changes of ranks' homes.
     home_changes: u64,
     lending: Lending,
-    history: History,
+    history: ClusterHistory,
     events: Events,
     last_trace: u64,
     trace: Option<TraceState>,
@@ -142,7 +142,7 @@ impl CoordinatorCore {
             watch: Watch::default(),
             home_changes: 0,
             lending: Lending::default(),
-            history: History::default(),
+            history: ClusterHistory::default(),
             events: Events::default(),
             last_trace: 0,
             trace: None,

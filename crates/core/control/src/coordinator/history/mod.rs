@@ -43,7 +43,7 @@ type WorkerPoint = [[u8; 4]; STAGES];
 
 /// The history of ranks and workers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct History {
+pub(super) struct ClusterHistory {
     ranks: Room<(SessionId, u32), RankTotals, RankPoint>,
     workers: Room<WorkerId, StageTimes, WorkerPoint>,
 }
@@ -81,7 +81,7 @@ impl<K: Ord + Copy, T: Clone, P: Copy> Room<K, T, P> {
     }
 }
 
-impl History {
+impl ClusterHistory {
     /// Records how far a rank of a session is and how long it has waited. The job has `epoch_samples` samples.
     pub(super) fn note_rank(&mut self, now_ms: u64, session: &SessionState, rank: u32, epoch_samples: u64) {
         let Some(series) = self.ranks.of((session.id, rank), MAX_RANKS, now_ms) else { return };

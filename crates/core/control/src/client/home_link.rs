@@ -15,8 +15,8 @@ use super::{
 
 /// The state of the rank's link to its home.
 #[derive(Debug)]
-pub(super) struct Link {
-    state: LinkState,
+pub(super) struct HomeLink {
+    state: HomeLinkState,
     next_id: u64,
     /// The home that the coordinator named last.
     pub(super) home: Option<Home>,
@@ -33,16 +33,16 @@ pub(super) struct Link {
 }
 
 #[derive(Debug)]
-enum LinkState {
+enum HomeLinkState {
     Idle { retry_at_ms: u64 },
     Attaching { id: LinkId, home: Home, way: HomeTransport, give_up_ms: u64 },
     Attached { id: LinkId, home: Home, way: HomeTransport, receive_window: ReceiveWindow },
 }
 
-impl Link {
+impl HomeLink {
     pub(super) const fn new(now_ms: u64) -> Self {
         Self {
-            state: LinkState::Idle { retry_at_ms: now_ms },
+            state: HomeLinkState::Idle { retry_at_ms: now_ms },
             next_id: 0,
             home: None,
             no_worker: false,
@@ -59,36 +59,36 @@ impl Link {
 
     pub(super) const fn attached(&self) -> Option<(&Home, Transport)> {
         match &self.state {
-            LinkState::Attached { home, way, .. } => Some((home, way.transport())),
+            HomeLinkState::Attached { home, way, .. } => Some((home, way.transport())),
             _ => None,
         }
     }
 
     pub(super) const fn attached_id(&self) -> Option<LinkId> {
         match &self.state {
-            LinkState::Attached { id, .. } => Some(*id),
+            HomeLinkState::Attached { id, .. } => Some(*id),
             _ => None,
         }
     }
 
     pub(super) fn held(&self) -> usize {
         match &self.state {
-            LinkState::Attached { receive_window, .. } => receive_window.held(),
+            HomeLinkState::Attached { receive_window, .. } => receive_window.held(),
             _ => 0,
         }
     }
 
     pub(super) fn free(&mut self, link: LinkId, slot: u32) -> bool {
         match &mut self.state {
-            LinkState::Attached { id, receive_window, .. } if *id == link => receive_window.free(slot),
+            HomeLinkState::Attached { id, receive_window, .. } if *id == link => receive_window.free(slot),
             _ => false,
         }
     }
 
     fn current(&self) -> Option<(LinkId, &Home, &HomeTransport)> {
         match &self.state {
-            LinkState::Idle { .. } => None,
-            LinkState::Attaching { id, home, way, .. } | LinkState::Attached { id, home, way, .. } => {
+            HomeLinkState::Idle { .. } => None,
+            HomeLinkState::Attaching { id, home, way, .. } | HomeLinkState::Attached { id, home, way, .. } => {
                 Some((*id, home, way))
             }
         }
@@ -98,8 +98,8 @@ impl Link {
 impl SessionCore {
     pub(super) fn link_wake_ms(&self) -> Option<u64> {
         match &self.link.state {
-            LinkState::Idle { retry_at_ms } if self.may_attach() => Some(*retry_at_ms),
-            LinkState::Attaching { give_up_ms, .. } => Some(*give_up_ms),
+            HomeLinkState::Idle { retry_at_ms } if self.may_attach() => Some(*retry_at_ms),
+            HomeLinkState::Attaching { give_up_ms, .. } => Some(*give_up_ms),
             _ => None,
         }
     }
@@ -114,13 +114,13 @@ impl SessionCore {
     /// Returns whether no batch can arrive until the trainer drops one.
     pub(super) fn is_out_of_slots(&self) -> bool {
         match &self.link.state {
-            LinkState::Attached { receive_window, .. } => receive_window.is_full(),
+            HomeLinkState::Attached { receive_window, .. } => receive_window.is_full(),
             _ => self.slots_held() as u64 >= u64::from(self.join_request.slots),
         }
     }
 
     pub(super) fn try_attach(&mut self, now_ms: u64) {
-        let LinkState::Idle { retry_at_ms } = self.link.state else { return };
+        let HomeLinkState::Idle { retry_at_ms } = self.link.state else { return };
         let (Some(home), Some(stream)) = (&self.link.home, &self.stream) else { return };
         if now_ms < retry_at_ms || !self.may_attach() {
             return;
@@ -135,7 +135,7 @@ impl SessionCore {
         let id = LinkId(self.link.next_id);
         self.link.next_id += 1;
         let give_up_ms = now_ms.saturating_add(self.timing.attach_timeout_ms);
-        self.link.state = LinkState::Attaching { id, home: home.clone(), way: way.clone(), give_up_ms };
+        self.link.state = HomeLinkState::Attaching { id, home: home.clone(), way: way.clone(), give_up_ms };
         self.effects.push_back(SessionEffect::Attach { link: id, home, way, from, slots });
     }
 
@@ -161,8 +161,8 @@ impl SessionCore {
     pub(super) fn detach(&mut self) {
         let Some((id, ..)) = self.link.current() else { return };
         self.effects.push_back(SessionEffect::Detach { link: id });
-        let idle = LinkState::Idle { retry_at_ms: 0 };
-        if let LinkState::Attached { receive_window, .. } = std::mem::replace(&mut self.link.state, idle)
+        let idle = HomeLinkState::Idle { retry_at_ms: 0 };
+        if let HomeLinkState::Attached { receive_window, .. } = std::mem::replace(&mut self.link.state, idle)
             && receive_window.held() > 0
             && !mutated(Mutation::ForgetLeftSlots)
         {
@@ -186,7 +186,7 @@ impl SessionCore {
             self.detach();
         }
         // Try a new home at once, unless several homes have failed in a row.
-        if let LinkState::Idle { retry_at_ms } = &mut self.link.state
+        if let HomeLinkState::Idle { retry_at_ms } = &mut self.link.state
             && self.link.failures <= 1
         {
             *retry_at_ms = now_ms;
@@ -194,7 +194,7 @@ impl SessionCore {
     }
 
     pub(super) fn link_timeout(&mut self, now_ms: u64) {
-        let LinkState::Attaching { home, give_up_ms, .. } = &self.link.state else { return };
+        let HomeLinkState::Attaching { home, give_up_ms, .. } = &self.link.state else { return };
         if now_ms >= *give_up_ms {
             let home = home.clone();
             self.on_lost(now_ms, &home, LinkFailure::Silent { waited_ms: self.timing.attach_timeout_ms });
@@ -242,22 +242,22 @@ impl SessionCore {
     }
 
     fn on_attached(&mut self, now_ms: u64, slots: u32) {
-        let idle = LinkState::Idle { retry_at_ms: now_ms };
+        let idle = HomeLinkState::Idle { retry_at_ms: now_ms };
         match std::mem::replace(&mut self.link.state, idle) {
-            LinkState::Attaching { id, home, way, .. } => {
+            HomeLinkState::Attaching { id, home, way, .. } => {
                 self.link.unreachable = None;
-                self.link.state = LinkState::Attached { id, home, way, receive_window: ReceiveWindow::new(slots) };
+                self.link.state = HomeLinkState::Attached { id, home, way, receive_window: ReceiveWindow::new(slots) };
             }
-            LinkState::Attached { id, home, way, receive_window } => {
-                self.link.state = LinkState::Attached { id, home: home.clone(), way, receive_window };
+            HomeLinkState::Attached { id, home, way, receive_window } => {
+                self.link.state = HomeLinkState::Attached { id, home: home.clone(), way, receive_window };
                 self.lost(now_ms, &home, LinkFailure::Violation("it attached the rank twice".to_owned()));
             }
-            LinkState::Idle { .. } => {}
+            HomeLinkState::Idle { .. } => {}
         }
     }
 
     fn on_arrival(&mut self, now_ms: u64, home: &Home, sequence: u64, arrival: Arrival) {
-        let LinkState::Attached { id, receive_window, .. } = &mut self.link.state else {
+        let HomeLinkState::Attached { id, receive_window, .. } = &mut self.link.state else {
             let cause = "it sent a batch before it attached the rank".to_owned();
             return self.lost(now_ms, home, LinkFailure::Violation(cause));
         };
@@ -293,7 +293,7 @@ impl SessionCore {
     }
 
     fn on_lost(&mut self, now_ms: u64, home: &Home, cause: LinkFailure) {
-        let tried_local = matches!(&self.link.state, LinkState::Attaching { way: HomeTransport::Local { .. }, .. })
+        let tried_local = matches!(&self.link.state, HomeLinkState::Attaching { way: HomeTransport::Local { .. }, .. })
             && self.join_request.transports == AllowedTransports::Auto;
         if !tried_local {
             return self.lost(now_ms, home, cause);
@@ -302,7 +302,7 @@ impl SessionCore {
         self.effects.push_back(SessionEffect::Log(note));
         self.detach();
         self.link.avoid_local = true;
-        self.link.state = LinkState::Idle { retry_at_ms: now_ms };
+        self.link.state = HomeLinkState::Idle { retry_at_ms: now_ms };
     }
 
     /// Handles a home that does not serve the rank: reports it to the coordinator at once, and retries after a pause.
@@ -317,7 +317,7 @@ impl SessionCore {
             self.effects.push_back(SessionEffect::Log(SessionNote::HomeLost { home, cause }));
         }
         let retry_at_ms = now_ms.saturating_add(self.backoff_ms(self.link.failures));
-        self.link.state = LinkState::Idle { retry_at_ms };
+        self.link.state = HomeLinkState::Idle { retry_at_ms };
         self.ask();
     }
 }
