@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use crate::{
-    engine::{Engine, Locked, Step},
-    link::{Link, Message, NoItem, Taken},
-    state::{Count, State},
+    engine::{Engine, Locked, ThreadStage},
+    link::{Link, LinkMessage, NoItem, TakenMessage},
+    pipeline_state::{Count, PipelineState},
     sync::{Mutex, lock},
 };
 
@@ -22,13 +22,13 @@ pub(crate) struct Aggregate<T> {
     pub(crate) list: Mutex<Vec<T>>,
 }
 
-impl<T: Send> Step for Aggregate<T> {
+impl<T: Send> ThreadStage for Aggregate<T> {
     fn step<'e>(&self, _: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
         let mut list = lock(&self.list);
         let (error, is_last) = self.collect(&mut list, &mut state);
         let has_ended = state.stages[stage].has_rest && !is_last && state.links[self.input.id].has_ended();
         state.change(stage).has_rest = false;
-        let message: Option<Message<Vec<T>>> = match error {
+        let message: Option<LinkMessage<Vec<T>>> = match error {
             Some(error) => Some(Err(error)),
             None if list.len() == self.count || has_ended => Some(Ok(std::mem::take(&mut *list))),
             None => None,
@@ -49,9 +49,9 @@ impl<T: Send> Step for Aggregate<T> {
 impl<T> Aggregate<T> {
     /// Takes items until the list is full, no item is ready, or an item of the branch gives no more. Returns the error
     /// that came in the place of an item, and whether an item of the branch has no more for the list.
-    fn collect(&self, list: &mut Vec<T>, state: &mut State) -> (Option<NoItem>, bool) {
+    fn collect(&self, list: &mut Vec<T>, state: &mut PipelineState) -> (Option<NoItem>, bool) {
         while list.len() < self.count && state.links[self.input.id].ready > 0 {
-            let Taken { message, is_last } = self.input.take(state);
+            let TakenMessage { message, is_last } = self.input.take(state);
             match message {
                 Ok(item) => {
                     if list.capacity() == 0 {

@@ -5,12 +5,12 @@ use std::{collections::HashSet, sync::Arc, time::Instant};
 use futures::stream::AbortHandle;
 
 use crate::{
-    engine::{Engine, Step, Worker},
+    engine::{Engine, StageExecutor, ThreadStage},
     error::BuildError,
     link::Link,
-    numbers::{Crew, Kind, LinkState, StageState},
+    numbers::{Crew, LinkState, StageKind, StageState},
     op::OutputOrder,
-    state::State,
+    pipeline_state::PipelineState,
 };
 
 /// The parts of a pipeline before it starts.
@@ -18,7 +18,7 @@ pub(crate) struct Assembly {
     now: Instant,
     pub(crate) stages: Vec<StageState>,
     links: Vec<LinkState>,
-    workers: Vec<Worker>,
+    workers: Vec<StageExecutor>,
     /// What takes the steps of each stage.
     served_by: Vec<ServedBy>,
     /// The handles that end streams while the pipeline waits for them.
@@ -99,7 +99,7 @@ impl Assembly {
     }
 
     /// Adds a stage behind the links `inputs` and returns its number.
-    pub(crate) fn stage(&mut self, name: &str, kind: Kind, limit: usize, depth: usize, inputs: &[usize]) -> usize {
+    pub(crate) fn stage(&mut self, name: &str, kind: StageKind, limit: usize, depth: usize, inputs: &[usize]) -> usize {
         let number = self.stages.len();
         let mut stage = StageState::new(name.to_owned(), kind, limit, depth, self.now);
         stage.inputs = inputs.to_vec();
@@ -118,13 +118,13 @@ impl Assembly {
         Arc::new(Link::new(number, order))
     }
 
-    pub(crate) fn serve(&mut self, by: ServedBy, worker: Worker) {
+    pub(crate) fn serve(&mut self, by: ServedBy, worker: StageExecutor) {
         self.served_by.push(by);
         self.workers.push(worker);
     }
 
-    pub(crate) fn serve_by_thread(&mut self, by: ServedBy, step: impl Step + 'static) {
-        self.serve(by, Worker::Thread(Box::new(step)));
+    pub(crate) fn serve_by_thread(&mut self, by: ServedBy, step: impl ThreadStage + 'static) {
+        self.serve(by, StageExecutor::Thread(Box::new(step)));
     }
 
     /// Returns the engine, whose crews have the given sizes. The sink is the last stage.
@@ -140,7 +140,7 @@ impl Assembly {
         if let Some(problem) = self.problem {
             return Err(problem);
         }
-        let mut state = State::new(self.stages, self.links, self.now);
+        let mut state = PipelineState::new(self.stages, self.links, self.now);
         let mut pool = Crew { size: threads, is_pool: true, ..Crew::default() };
         for (stage, by) in self.served_by.into_iter().enumerate().rev() {
             let crew = |size| Crew { stages: vec![stage], size, ..Crew::default() };

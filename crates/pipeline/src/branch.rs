@@ -6,12 +6,12 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     assembly::{Assembly, BranchRule, ServedBy},
     builder::{PipelineBuilder, Stages, add_pipe},
-    engine::{Engine, Locked, Step},
+    engine::{Engine, Locked, ThreadStage},
     error::{BuildError, PipelineError},
-    link::{Link, Message, NoItem, Taken},
-    numbers::{Dealt, Kind, Reads},
+    link::{Link, LinkMessage, NoItem, TakenMessage},
+    numbers::{Dealt, Reads, StageKind},
     op::{Op, OutputOrder},
-    state::{Count, State},
+    pipeline_state::{Count, PipelineState},
     sync::{Mutex, lock},
 };
 
@@ -83,9 +83,9 @@ impl<T: Send + 'static> Stages<T> {
             let reads = if order == OutputOrder::Input { Reads::Dealt } else { Reads::Any };
             assembly.check_branch(&name, order, true);
             let deal_name = format!("{name}-deal");
-            let deal = assembly.stage(&deal_name, Kind::Deal, 1, 1, &[input.id]);
+            let deal = assembly.stage(&deal_name, StageKind::Deal, 1, 1, &[input.id]);
             let outputs: Vec<_> = branches.iter().map(|_| assembly.link(deal, OutputOrder::Input)).collect();
-            let step = Deal { name: name.clone(), input, outputs: outputs.clone(), held: Mutex::new(None) };
+            let step = BranchRouter { name: name.clone(), input, outputs: outputs.clone(), held: Mutex::new(None) };
             assembly.serve_by_thread(ServedBy::Neighbours, step);
             let rule = (order == OutputOrder::Input).then_some(BranchRule::InOrder);
             let results = branches.into_iter().zip(outputs);
@@ -114,17 +114,18 @@ impl<T: Send + 'static> Stages<T> {
         self.then(move |assembly, input| {
             let copy = Op::cpu(|item: T| Ok::<_, std::convert::Infallible>((item.clone(), item)));
             let (input, _) = add_pipe(assembly, name.clone(), copy, 1, input);
-            let deal = assembly.stage(&format!("{name}-deal"), Kind::Inline, 1, 1, &[input.id]);
+            let deal = assembly.stage(&format!("{name}-deal"), StageKind::Inline, 1, 1, &[input.id]);
             let outputs = (assembly.link(deal, OutputOrder::Input), assembly.link(deal, OutputOrder::Input));
             assembly.serve_by_thread(ServedBy::Neighbours, DealBoth { input, outputs: outputs.clone() });
             let rule = Some(BranchRule::OneInOrder);
             let first = add_branch(assembly, &name, rule, Box::new(first), outputs.0);
             let second = add_branch(assembly, &name, rule, Box::new(second), outputs.1);
-            let stage = assembly.stage(&format!("{name}-join"), Kind::Inline, 1, 1, &[first.id, second.id]);
+            let stage = assembly.stage(&format!("{name}-join"), StageKind::Inline, 1, 1, &[first.id, second.id]);
             assembly.stages[stage].reads = Reads::All;
             assembly.stages[deal].merge = Some(stage);
             let output = assembly.link(stage, OutputOrder::Input);
-            assembly.serve_by_thread(ServedBy::Neighbours, Join { inputs: (first, second), output: output.clone() });
+            assembly
+                .serve_by_thread(ServedBy::Neighbours, JoinBoth { inputs: (first, second), output: output.clone() });
             output
         })
     }
@@ -157,7 +158,7 @@ fn add_merge<T: Send + 'static>(
         assembly.fail(BuildError::NothingToMerge { stage: name.to_owned() });
     }
     let ids: Vec<usize> = inputs.iter().map(|input| input.id).collect();
-    let stage = assembly.stage(name, Kind::Inline, 1, 1, &ids);
+    let stage = assembly.stage(name, StageKind::Inline, 1, 1, &ids);
     assembly.stages[stage].reads = reads;
     let output = assembly.link(stage, OutputOrder::Input);
     assembly.serve_by_thread(ServedBy::Neighbours, Merge { inputs, output: output.clone() });
@@ -165,14 +166,14 @@ fn add_merge<T: Send + 'static>(
 }
 
 /// Deals each item to the branch whose number comes with it. It holds the item while that branch has no room.
-struct Deal<T> {
+struct BranchRouter<T> {
     name: String,
     input: Arc<Link<(usize, T)>>,
     outputs: Vec<Arc<Link<T>>>,
-    held: Mutex<Option<(usize, Taken<T>)>>,
+    held: Mutex<Option<(usize, TakenMessage<T>)>>,
 }
 
-impl<T: Send + 'static> Step for Deal<T> {
+impl<T: Send + 'static> ThreadStage for BranchRouter<T> {
     fn step<'e>(&self, _: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
         if let Some((branch, held)) = lock(&self.held).take() {
             let numbers = state.change(stage);
@@ -180,7 +181,7 @@ impl<T: Send + 'static> Step for Deal<T> {
             self.deal(stage, &mut state, branch, held);
             return state;
         }
-        let Taken { message, is_last } = self.input.take(&mut state);
+        let TakenMessage { message, is_last } = self.input.take(&mut state);
         // A message without an item goes to the first branch, and waits for room there like any other.
         let (branch, message) = match message {
             Ok((branch, item)) if branch < self.outputs.len() => (branch, Ok(item)),
@@ -190,7 +191,7 @@ impl<T: Send + 'static> Step for Deal<T> {
             }
             Err(none) => (0, Err(none)),
         };
-        let taken = Taken { message, is_last };
+        let taken = TakenMessage { message, is_last };
         let link = self.outputs[branch].id;
         if state.link_has_room(link) {
             self.deal(stage, &mut state, branch, taken);
@@ -203,8 +204,14 @@ impl<T: Send + 'static> Step for Deal<T> {
     }
 }
 
-impl<T> Deal<T> {
-    fn deal(&self, stage: usize, state: &mut State, branch: usize, Taken { message, is_last }: Taken<T>) {
+impl<T> BranchRouter<T> {
+    fn deal(
+        &self,
+        stage: usize,
+        state: &mut PipelineState,
+        branch: usize,
+        TakenMessage { message, is_last }: TakenMessage<T>,
+    ) {
         let merge = state.stages[stage].merge;
         if let Some(merge) = merge {
             state.change(merge).dealt.push_back(Dealt { branch, is_last });
@@ -221,7 +228,13 @@ impl<T> Deal<T> {
 }
 
 /// Passes a message on unchanged.
-pub(crate) fn pass_on<T>(stage: usize, state: &mut State, output: &Link<T>, is_last: bool, message: Message<T>) {
+pub(crate) fn pass_on<T>(
+    stage: usize,
+    state: &mut PipelineState,
+    output: &Link<T>,
+    is_last: bool,
+    message: LinkMessage<T>,
+) {
     match &message {
         Ok(_) => state.count(stage, Count::Item(0), Duration::ZERO),
         Err(NoItem::Failed(_)) => state.halt(stage),
@@ -238,10 +251,10 @@ struct Merge<T> {
     output: Arc<Link<T>>,
 }
 
-impl<T: Send> Step for Merge<T> {
+impl<T: Send> ThreadStage for Merge<T> {
     fn step<'e>(&self, _: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
         let input = state.next_input(stage);
-        let Taken { message, is_last } = self.inputs[input].take(&mut state);
+        let TakenMessage { message, is_last } = self.inputs[input].take(&mut state);
         let ended = if is_last { state.change(stage).dealt.pop_front() } else { None };
         pass_on(stage, &mut state, &self.output, ended.is_some_and(|dealt| dealt.is_last), message);
         state
@@ -254,9 +267,9 @@ struct DealBoth<T> {
     outputs: (Arc<Link<T>>, Arc<Link<T>>),
 }
 
-impl<T: Send + 'static> Step for DealBoth<T> {
+impl<T: Send + 'static> ThreadStage for DealBoth<T> {
     fn step<'e>(&self, _: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
-        let Taken { message, is_last } = self.input.take(&mut state);
+        let TakenMessage { message, is_last } = self.input.take(&mut state);
         let (first, second) = match message {
             Ok((first, second)) => (Ok(first), Ok(second)),
             Err(none) => (Err(none), Err(NoItem::LeftOut)),
@@ -270,12 +283,12 @@ impl<T: Send + 'static> Step for DealBoth<T> {
 }
 
 /// Joins the results that two branches give for an item.
-struct Join<A, B> {
+struct JoinBoth<A, B> {
     inputs: (Arc<Link<A>>, Arc<Link<B>>),
     output: Arc<Link<(A, B)>>,
 }
 
-impl<A: Send + 'static, B: Send + 'static> Step for Join<A, B> {
+impl<A: Send + 'static, B: Send + 'static> ThreadStage for JoinBoth<A, B> {
     fn step<'e>(&self, _: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
         let first = self.inputs.0.take(&mut state).message;
         let second = self.inputs.1.take(&mut state).message;

@@ -8,12 +8,12 @@ use crate::{
     Pipeline,
     aggregate::Aggregate,
     assembly::{Assembly, ServedBy},
-    engine::Worker,
+    engine::StageExecutor,
     error::BuildError,
     followed::Followed,
     link::Link,
     many::{ManyPipe, OpenItems},
-    numbers::Kind,
+    numbers::StageKind,
     op::{Op, OpWork, OutputOrder, Threads},
     pipe::{AsyncPipe, OnePipe, Pipe},
     source::{IteratorSource, StreamSource},
@@ -54,7 +54,7 @@ impl PipelineBuilder {
         Stages::from_source(move |assembly, output| {
             let (source, abort) = StreamSource::new(items, output);
             assembly.aborts.push(abort);
-            assembly.serve(ServedBy::Tasks(1), Worker::Task(Arc::new(source)));
+            assembly.serve(ServedBy::Tasks(1), StageExecutor::Task(Arc::new(source)));
         })
     }
 }
@@ -66,7 +66,7 @@ impl<T: Send + 'static> Stages<T> {
 
     fn from_source(source: impl FnOnce(&mut Assembly, Arc<Link<T>>) + Send + 'static) -> Self {
         Self::new(move |assembly| {
-            let stage = assembly.stage(&assembly.unused("source"), Kind::Source, 1, 0, &[]);
+            let stage = assembly.stage(&assembly.unused("source"), StageKind::Source, 1, 0, &[]);
             let output = assembly.link(stage, OutputOrder::Input);
             source(assembly, output.clone());
             output
@@ -112,7 +112,7 @@ impl<T: Send + 'static> Stages<T> {
             let name = assembly.unused("aggregate");
             assembly.check(|| format!("`count` of stage `{name}`"), count);
             assembly.check_branch(&name, OutputOrder::Input, false);
-            let stage = assembly.stage(&name, Kind::Inline, 1, 1, &[input.id]);
+            let stage = assembly.stage(&name, StageKind::Inline, 1, 1, &[input.id]);
             let output = assembly.link(stage, OutputOrder::Input);
             let list = Mutex::new(Vec::new());
             let aggregate = Aggregate { count, keeps_rest, input, output: output.clone(), list };
@@ -127,7 +127,7 @@ impl<T: Send + 'static> Stages<T> {
         let name = name.to_owned();
         self.then(move |assembly, input| {
             assembly.check_branch(&name, OutputOrder::Input, false);
-            let stage = assembly.stage(&name, Kind::Inline, 1, 1, &[input.id]);
+            let stage = assembly.stage(&name, StageKind::Inline, 1, 1, &[input.id]);
             assembly.stages[stage].has_rest = true;
             let output = assembly.link(stage, OutputOrder::Input);
             let last = Mutex::new(Some(last));
@@ -165,10 +165,10 @@ pub(crate) fn add_pipe<T: Send + 'static, U: Send + 'static>(
     input: Arc<Link<T>>,
 ) -> (Arc<Link<U>>, usize) {
     let Op { work, order, failures: policy, bytes, memo } = op;
-    let kind = if matches!(work, OpWork::Many(..)) { Kind::Many } else { Kind::One };
+    let kind = if matches!(work, OpWork::Many(..)) { StageKind::Many } else { StageKind::One };
     assembly.check(|| format!("`concurrency` of stage `{name}`"), concurrency);
-    assembly.check_branch(&name, order, kind == Kind::One);
-    if kind == Kind::Many && memo.is_some() {
+    assembly.check_branch(&name, order, kind == StageKind::One);
+    if kind == StageKind::Many && memo.is_some() {
         assembly.fail(BuildError::CacheOfMany { stage: name.clone() });
     }
     let stage = assembly.stage(&name, kind, concurrency, concurrency, &[input.id]);
@@ -185,7 +185,10 @@ pub(crate) fn add_pipe<T: Send + 'static, U: Send + 'static>(
             assembly.serve_by_thread(served_by(threads), ManyPipe { pipe, f, order, open });
         }
         OpWork::Asynchronous(f, spawner) => {
-            assembly.serve(ServedBy::Tasks(concurrency), Worker::Task(Arc::new(AsyncPipe { pipe, f, spawner, memo })));
+            assembly.serve(
+                ServedBy::Tasks(concurrency),
+                StageExecutor::Task(Arc::new(AsyncPipe { pipe, f, spawner, memo })),
+            );
         }
     }
     (output, stage)
@@ -208,8 +211,8 @@ impl<T: Send + 'static> PipelinePlan<T> {
         let output = (self.stages.assemble)(&mut assembly);
         assembly.check(|| "`buffer` of the sink".to_owned(), self.buffer);
         assembly.check(|| "`threads`".to_owned(), threads);
-        assembly.stage("sink", Kind::Sink, 1, self.buffer, &[output.id]);
-        assembly.serve(ServedBy::Consumer, Worker::Consumer);
+        assembly.stage("sink", StageKind::Sink, 1, self.buffer, &[output.id]);
+        assembly.serve(ServedBy::Consumer, StageExecutor::Consumer);
         let aborts = std::mem::take(&mut assembly.aborts);
         Pipeline::start(assembly.engine(threads)?, output, aborts)
     }

@@ -15,11 +15,11 @@ use futures::future::BoxFuture;
 
 use crate::{
     op::Spawner,
-    state::State,
+    pipeline_state::PipelineState,
     sync::{Condvar, Mutex, MutexGuard, lock, thread},
 };
 
-pub(crate) type Locked<'e> = MutexGuard<'e, State>;
+pub(crate) type Locked<'e> = MutexGuard<'e, PipelineState>;
 
 /// How often a thread or task without work looks again before it sleeps. Waking a thread that sleeps takes several microseconds, in which a
 /// quick operation has its next item.
@@ -27,17 +27,17 @@ const LOOKS_BEFORE_SLEEP: usize = if cfg!(shuttle) { 1 } else { 16 };
 
 /// A running pipeline, shared by its threads and tasks.
 pub(crate) struct Engine {
-    state: Mutex<State>,
+    state: Mutex<PipelineState>,
     /// For each crew, what its threads wait for.
     signals: Vec<Condvar>,
     /// The stages from source to sink.
-    stages: Vec<Worker>,
+    stages: Vec<StageExecutor>,
 }
 
 /// What takes the steps of a stage.
-pub(crate) enum Worker {
+pub(crate) enum StageExecutor {
     /// A thread; for an inline stage, a thread of one of its neighbours.
-    Thread(Box<dyn Step>),
+    Thread(Box<dyn ThreadStage>),
     /// Tasks on the event loop.
     Task(Arc<dyn Task>),
     /// The consumer.
@@ -54,7 +54,7 @@ enum Pause {
 }
 
 /// A stage whose steps are taken by threads.
-pub(crate) trait Step: Send + Sync {
+pub(crate) trait ThreadStage: Send + Sync {
     /// Takes a step of the stage, which is runnable, and returns with the state locked as on entry.
     fn step<'e>(&self, engine: &'e Engine, stage: usize, state: Locked<'e>) -> Locked<'e>;
 }
@@ -71,7 +71,7 @@ pub(crate) trait Task: Send + Sync {
 }
 
 impl Engine {
-    pub(crate) fn new(state: State, stages: Vec<Worker>) -> Arc<Self> {
+    pub(crate) fn new(state: PipelineState, stages: Vec<StageExecutor>) -> Arc<Self> {
         let signals = state.crews.iter().map(|_| Condvar::new()).collect();
         Arc::new(Self { state: Mutex::new(state), signals, stages })
     }
@@ -104,7 +104,7 @@ impl Engine {
     pub(crate) fn settle<'e>(&'e self, mut state: Locked<'e>) -> Locked<'e> {
         loop {
             while let Some(stage) = state.inline.iter().copied().find(|stage| state.is_runnable(*stage)) {
-                if let Worker::Thread(inline) = &self.stages[stage] {
+                if let StageExecutor::Thread(inline) = &self.stages[stage] {
                     state = inline.step(self, stage, state);
                 }
             }
@@ -114,7 +114,7 @@ impl Engine {
         }
     }
 
-    fn wake(&self, state: &mut State) {
+    fn wake(&self, state: &mut PipelineState) {
         for crew in 0..state.crews.len() {
             if state.has_ended {
                 self.signals[crew].notify_all();
@@ -140,7 +140,9 @@ impl Engine {
             match state.runnable_in(crew) {
                 _ if state.has_ended => return self.release(state),
                 Some(stage) => {
-                    let Worker::Thread(worker) = &self.stages[stage] else { unreachable!("threads serve such stages") };
+                    let StageExecutor::Thread(worker) = &self.stages[stage] else {
+                        unreachable!("threads serve such stages")
+                    };
                     state = worker.step(self, stage, state);
                 }
                 None => state = self.wait(crew, state, None).0,
@@ -156,7 +158,7 @@ impl Engine {
         mut state: Locked<'e>,
         deadline: Option<Instant>,
     ) -> (Locked<'e>, bool) {
-        let is_over = |state: &State| state.has_ended || state.runnable_in(crew).is_some();
+        let is_over = |state: &PipelineState| state.has_ended || state.runnable_in(crew).is_some();
         if state.crews[crew].searching == 0 {
             state.crews[crew].searching += 1;
             for _ in 0..LOOKS_BEFORE_SLEEP {
@@ -227,7 +229,7 @@ impl Engine {
     /// Returns the stage if tasks take its steps.
     pub(crate) fn task(&self, stage: usize) -> Option<&Arc<dyn Task>> {
         match &self.stages[stage] {
-            Worker::Task(task) => Some(task),
+            StageExecutor::Task(task) => Some(task),
             _ => None,
         }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::{
     branch::pass_on,
-    engine::{Engine, Locked, Step},
-    link::{Link, NoItem, Taken},
+    engine::{Engine, Locked, ThreadStage},
+    link::{Link, NoItem, TakenMessage},
     sync::{Mutex, lock},
 };
 
@@ -16,14 +16,14 @@ pub(crate) struct Followed<T> {
     pub(crate) last: Mutex<Option<T>>,
 }
 
-impl<T: Send> Step for Followed<T> {
+impl<T: Send> ThreadStage for Followed<T> {
     fn step<'e>(&self, _: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
-        let Taken { message, is_last } = if state.links[self.input.id].ready > 0 {
+        let TakenMessage { message, is_last } = if state.links[self.input.id].ready > 0 {
             self.input.take(&mut state)
         } else {
             state.change(stage).has_rest = false;
             let last = lock(&self.last).take().expect("the end of the input is reached once");
-            Taken { message: Ok(last), is_last: false }
+            TakenMessage { message: Ok(last), is_last: false }
         };
         if matches!(message, Err(NoItem::Failed(_))) {
             state.change(stage).has_rest = false;

@@ -16,9 +16,9 @@
 //! Every queue is bounded, so a slow stage blocks the stages before it and memory stays bounded. Dropping a pipeline
 //! stops it. A panic of an operation is a failure of its item.
 //!
-//! How it runs: one lock guards all numbers (`state.rs`, `numbers.rs`) and queues (`link.rs`). A thread takes a step of the stage nearest to
-//! the sink that has an item and room for the result, runs the operation without the lock, and places the result
-//! (`engine.rs`). So no item needs a task, a channel or an allocation.
+//! How it runs: one lock guards all numbers (`pipeline_state.rs`, `numbers.rs`) and queues (`link.rs`). A thread
+//! takes a step of the stage nearest to the sink that has an item and room for the result, runs the operation without
+//! the lock, and places the result (`engine.rs`). So no item needs a task, a channel or an allocation.
 //!
 //! ```
 //! use std::{io, time::Duration};
@@ -49,8 +49,8 @@ mod memo;
 mod numbers;
 mod op;
 mod pipe;
+mod pipeline_state;
 mod source;
-mod state;
 mod sync;
 
 #[cfg(test)]
@@ -65,13 +65,13 @@ use tokio::runtime::Runtime;
 pub use branch::Branches;
 pub use builder::{PipelineBuilder, PipelinePlan, Stages};
 pub use error::{BuildError, ConcurrencyError, OpError, PipelineError};
-pub use memo::{Cache, CacheStats};
+pub use memo::{Cache, ResultCacheStats};
 pub use op::{Op, OutputOrder};
 
 use engine::{Engine, deadline_in};
 use link::{Link, NoItem};
-use numbers::Kind;
-use state::{Count, State};
+use numbers::StageKind;
+use pipeline_state::{Count, PipelineState};
 use sync::{Mutex, lock, thread};
 
 /// A running pipeline. Dropping it stops it: running operations finish on their threads, no new ones start, and the
@@ -207,11 +207,11 @@ impl<T: Send + 'static> Pipeline<T> {
 }
 
 /// Returns a timeout error that names the stage nearest to the sink that is working, as all later stages wait for it.
-fn timed_out(state: &State, waited: Duration) -> PipelineError {
+fn timed_out(state: &PipelineState, waited: Duration) -> PipelineError {
     let source = &state.stages[0];
     let stuck = state.stages.iter().rev().find(|stage| stage.running > 0).unwrap_or(source);
     let doing = match (stuck.kind, stuck.running) {
-        (Kind::Source, _) => "has no next item yet".to_owned(),
+        (StageKind::Source, _) => "has no next item yet".to_owned(),
         (_, 1) => "is working on 1 item".to_owned(),
         (_, count) => format!("is working on {count} items"),
     };

@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 use crate::{
     error::PipelineError,
     op::OutputOrder,
-    state::State,
+    pipeline_state::PipelineState,
     sync::{Mutex, lock},
 };
 
 /// A message of a link: an item, or what has taken its place.
-pub(crate) type Message<T> = Result<T, NoItem>;
+pub(crate) type LinkMessage<T> = Result<T, NoItem>;
 
 /// What takes the place of an item.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ impl From<PipelineError> for NoItem {
 }
 
 /// A message as it is taken from a link.
-pub(crate) struct Taken<T> {
-    pub(crate) message: Message<T>,
+pub(crate) struct TakenMessage<T> {
+    pub(crate) message: LinkMessage<T>,
     /// Whether it is the last one that an item of the branch gives. Only branches whose results are put back in order mark it.
     pub(crate) is_last: bool,
 }
@@ -43,16 +43,17 @@ pub(crate) struct Slot {
     pub(crate) is_last: bool,
 }
 
-/// A link's typed half; its numbers are in the [`State`]. It is only locked while the state is, so this never waits.
+/// A link's typed half; its numbers are in the [`PipelineState`]. It is only locked while the state is, so this
+/// never waits.
 pub(crate) struct Link<T> {
     pub(crate) id: usize,
-    queue: Mutex<Queue<T>>,
+    queue: Mutex<LinkQueue<T>>,
 }
 
-struct Queue<T> {
+struct LinkQueue<T> {
     order: OutputOrder,
     /// Messages that can be taken.
-    ready: VecDeque<Taken<T>>,
+    ready: VecDeque<TakenMessage<T>>,
     /// Reserved slots from number `first` on; used where results leave in the order of their inputs.
     slots: VecDeque<Reserved<T>>,
     first: u64,
@@ -62,7 +63,7 @@ struct Queue<T> {
 
 enum Reserved<T> {
     Empty,
-    Filled(Taken<T>),
+    Filled(TakenMessage<T>),
     /// The item was left out.
     Hole,
 }
@@ -70,11 +71,11 @@ enum Reserved<T> {
 impl<T> Link<T> {
     pub(crate) fn new(id: usize, order: OutputOrder) -> Self {
         let (ready, slots) = (VecDeque::new(), VecDeque::new());
-        Self { id, queue: Mutex::new(Queue { order, ready, slots, first: 0, reserved: 0 }) }
+        Self { id, queue: Mutex::new(LinkQueue { order, ready, slots, first: 0, reserved: 0 }) }
     }
 
     /// Reserves the next slot, for a message that is or is not the last of an item of the branch.
-    pub(crate) fn reserve(&self, state: &mut State, is_last: bool) -> Slot {
+    pub(crate) fn reserve(&self, state: &mut PipelineState, is_last: bool) -> Slot {
         let number = self.change(state, |queue| match queue.order {
             OutputOrder::Completion => {
                 queue.reserved += 1;
@@ -89,18 +90,18 @@ impl<T> Link<T> {
     }
 
     /// Places a message in its slot, or gives up the slot.
-    pub(crate) fn place(&self, state: &mut State, slot: Slot, message: Option<Message<T>>) {
+    pub(crate) fn place(&self, state: &mut PipelineState, slot: Slot, message: Option<LinkMessage<T>>) {
         let message = message.or_else(|| slot.is_last.then_some(Err(NoItem::LeftOut)));
-        let taken = message.map(|message| Taken { message, is_last: slot.is_last });
+        let taken = message.map(|message| TakenMessage { message, is_last: slot.is_last });
         self.change(state, |queue| queue.place(slot.number, taken));
     }
 
     /// Takes the next message. There must be one that is ready.
-    pub(crate) fn take(&self, state: &mut State) -> Taken<T> {
+    pub(crate) fn take(&self, state: &mut PipelineState) -> TakenMessage<T> {
         self.change(state, |queue| queue.ready.pop_front().expect("the state counts the messages that are ready"))
     }
 
-    fn change<R>(&self, state: &mut State, change: impl FnOnce(&mut Queue<T>) -> R) -> R {
+    fn change<R>(&self, state: &mut PipelineState, change: impl FnOnce(&mut LinkQueue<T>) -> R) -> R {
         let mut queue = lock(&self.queue);
         let result = change(&mut queue);
         state.link_changed(self.id, queue.ready.len() + queue.slots.len() + queue.reserved, queue.ready.len());
@@ -108,8 +109,8 @@ impl<T> Link<T> {
     }
 }
 
-impl<T> Queue<T> {
-    fn place(&mut self, number: u64, message: Option<Taken<T>>) {
+impl<T> LinkQueue<T> {
+    fn place(&mut self, number: u64, message: Option<TakenMessage<T>>) {
         if self.order == OutputOrder::Completion {
             self.reserved -= 1;
             self.ready.extend(message);

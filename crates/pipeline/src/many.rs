@@ -7,11 +7,11 @@ use std::{
 };
 
 use crate::{
-    engine::{Engine, Locked, Step},
-    link::{Message, NoItem, Taken},
+    engine::{Engine, Locked, ThreadStage},
+    link::{LinkMessage, NoItem, TakenMessage},
     op::{OutputOrder, Results, ThreadFn},
     pipe::{Outcome, Pipe},
-    state::{Count, State},
+    pipeline_state::{Count, PipelineState},
     sync::{Mutex, lock},
 };
 
@@ -40,14 +40,14 @@ struct OpenItem<U> {
     /// `None` while a thread works on it.
     rest: Option<Rest<U>>,
     /// Results that were made before the item was the first.
-    ahead: VecDeque<Message<U>>,
+    ahead: VecDeque<LinkMessage<U>>,
 }
 
 /// The results that an item still gives.
 enum Rest<U> {
     Results(Results<U>),
     /// A last message: of an operation that failed, or of a message without an item. It has been counted already.
-    Last(Message<U>),
+    Last(LinkMessage<U>),
     /// Nothing beyond the results that were made ahead.
     Nothing,
 }
@@ -97,7 +97,7 @@ impl<U> OpenItems<U> {
     }
 
     /// Adds a result that was made ahead, and parks the item.
-    fn add_ahead(&mut self, number: u64, message: Option<Message<U>>, rest: Option<Rest<U>>) {
+    fn add_ahead(&mut self, number: u64, message: Option<LinkMessage<U>>, rest: Option<Rest<U>>) {
         self.running_ahead -= 1;
         let at = self.at(number);
         let item = &mut self.items[at];
@@ -107,7 +107,7 @@ impl<U> OpenItems<U> {
     }
 
     /// Takes a result of the first item that was made ahead.
-    fn take_made(&mut self) -> Option<Message<U>> {
+    fn take_made(&mut self) -> Option<LinkMessage<U>> {
         self.items.first_mut().and_then(|item| item.ahead.pop_front())
     }
 
@@ -137,7 +137,7 @@ impl<U> OpenItems<U> {
     }
 }
 
-impl<T: Send, U: Send> Step for ManyPipe<T, U> {
+impl<T: Send, U: Send> ThreadStage for ManyPipe<T, U> {
     fn step<'e>(&self, engine: &'e Engine, stage: usize, state: Locked<'e>) -> Locked<'e> {
         if state.stages[stage].parked > 0 && state.has_room(stage) {
             self.give(engine, stage, state)
@@ -152,7 +152,7 @@ impl<T: Send, U: Send> Step for ManyPipe<T, U> {
 impl<T: Send, U: Send> ManyPipe<T, U> {
     /// Takes an item and calls the operation on it.
     fn start<'e>(&self, engine: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
-        let Taken { message, is_last } = self.pipe.input.take(&mut state);
+        let TakenMessage { message, is_last } = self.pipe.input.take(&mut state);
         let item = match message {
             Ok(item) => item,
             Err(none) => {
@@ -224,7 +224,7 @@ impl<T: Send, U: Send> ManyPipe<T, U> {
         stage: usize,
         mut state: Locked<'e>,
         results: Results<U>,
-    ) -> (Locked<'e>, Option<Message<U>>, Option<Rest<U>>) {
+    ) -> (Locked<'e>, Option<LinkMessage<U>>, Option<Rest<U>>) {
         state.change(stage).running += 1;
         let begun = state.now;
         engine.release(state);
@@ -251,14 +251,14 @@ impl<T: Send, U: Send> ManyPipe<T, U> {
     }
 
     /// Parks an item, or ends it.
-    fn set(&self, stage: usize, state: &mut State, number: u64, rest: Option<Rest<U>>) {
+    fn set(&self, stage: usize, state: &mut PipelineState, number: u64, rest: Option<Rest<U>>) {
         if rest.is_none() {
             state.change(stage).open -= 1;
         }
         self.change(stage, state, |open| open.set(number, rest));
     }
 
-    fn change<R>(&self, stage: usize, state: &mut State, change: impl FnOnce(&mut OpenItems<U>) -> R) -> R {
+    fn change<R>(&self, stage: usize, state: &mut PipelineState, change: impl FnOnce(&mut OpenItems<U>) -> R) -> R {
         let mut open = lock(&self.open);
         let result = change(&mut open);
         let ended = open.remove_ended();

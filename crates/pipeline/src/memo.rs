@@ -17,20 +17,20 @@ use crate::{
 
 /// Results of an operation by their keys, for [`Op::cached`](crate::Op::cached). Once it is full, the least recently used
 /// results make room. Clones share the results, so that pipelines can, one after the other or at once.
-pub struct Cache<K, V>(Arc<Mutex<Kept<K, V>>>);
+pub struct Cache<K, V>(Arc<Mutex<KeptResults<K, V>>>);
 
-struct Kept<K, V> {
+struct KeptResults<K, V> {
     /// Each value with its size.
     values: LruCache<K, (V, u64)>,
     size: fn(&V) -> u64,
     limit: u64,
-    stats: CacheStats,
+    stats: ResultCacheStats,
 }
 
 /// What a [`Cache`] has done and holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct CacheStats {
+pub struct ResultCacheStats {
     /// Items whose result was in the cache, or was in the making for another item.
     pub hits: u64,
     /// Items that the operation ran for.
@@ -69,14 +69,14 @@ impl<K: Hash + Eq, V> Cache<K, V> {
 
     fn new(limit: u64, size: fn(&V) -> u64) -> Self {
         let values = LruCache::unbounded();
-        Self(Arc::new(Mutex::new(Kept { values, size, limit, stats: CacheStats::default() })))
+        Self(Arc::new(Mutex::new(KeptResults { values, size, limit, stats: ResultCacheStats::default() })))
     }
 
     /// Returns what the cache has done and holds.
     #[must_use]
-    pub fn stats(&self) -> CacheStats {
+    pub fn stats(&self) -> ResultCacheStats {
         let kept = lock(&self.0);
-        CacheStats { items: kept.values.len() as u64, ..kept.stats }
+        ResultCacheStats { items: kept.values.len() as u64, ..kept.stats }
     }
 
     /// Keeps a value, if there can be room for it.
@@ -107,7 +107,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A stage's side of a cache.
 pub(crate) trait Memo<T, U>: Send + Sync {
     /// Asks for the result for an item, which is to be placed in `slot`.
-    fn ask(&self, item: T, slot: Slot) -> Answer<T, U>;
+    fn ask(&self, item: T, slot: Slot) -> MemoAnswer<T, U>;
     /// Keeps the result of a run. Returns the slots of the items that have waited for it.
     fn succeeded(&self, run: u64, value: &U) -> Vec<Slot>;
     /// Ends a run without a result, unless an item waits for it: it has to run the operation, under the same number.
@@ -115,7 +115,7 @@ pub(crate) trait Memo<T, U>: Send + Sync {
     fn copy(&self, value: &U) -> U;
 }
 
-pub(crate) enum Answer<T, U> {
+pub(crate) enum MemoAnswer<T, U> {
     /// The result was kept.
     Kept(U),
     /// The operation has to run for the item. The number names the run.
@@ -161,25 +161,25 @@ where
     K: Hash + Eq + Send,
     U: Clone + Send,
 {
-    fn ask(&self, item: T, slot: Slot) -> Answer<T, U> {
+    fn ask(&self, item: T, slot: Slot) -> MemoAnswer<T, U> {
         let key = (self.key)(&item);
         let mut runs = lock(&self.runs);
         let mut kept = lock(&self.cache.0);
         if let Some((value, _)) = kept.values.get(&key) {
             let value = value.clone();
             kept.stats.hits += 1;
-            return Answer::Kept(value);
+            return MemoAnswer::Kept(value);
         }
         if let Some(run) = runs.running.iter_mut().find(|run| run.key == key) {
             kept.stats.hits += 1;
             run.waiting.push((slot, item));
-            return Answer::Shared;
+            return MemoAnswer::Shared;
         }
         kept.stats.misses += 1;
         let number = runs.next_number;
         runs.next_number += 1;
         runs.running.push(Running { number, key, waiting: Vec::new() });
-        Answer::Run(number, item)
+        MemoAnswer::Run(number, item)
     }
 
     fn succeeded(&self, run: u64, value: &U) -> Vec<Slot> {

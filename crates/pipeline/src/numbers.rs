@@ -9,7 +9,7 @@ use spdl_accounting::{UnitTimes, with_times};
 /// A stage's numbers.
 pub(crate) struct StageState {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: StageKind,
     /// Whether the limit can be changed.
     pub(crate) is_pipe: bool,
     /// Number of items that the stage may work on at once: its units.
@@ -52,7 +52,7 @@ pub(crate) struct StageState {
 
 /// The kinds of stages that the scheduler distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum StageKind {
     Source,
     /// One result per item.
     One,
@@ -127,7 +127,7 @@ impl LinkState {
 }
 
 impl StageState {
-    pub(crate) fn new(name: String, kind: Kind, limit: usize, depth: usize, now: Instant) -> Self {
+    pub(crate) fn new(name: String, kind: StageKind, limit: usize, depth: usize, now: Instant) -> Self {
         Self {
             name,
             kind,

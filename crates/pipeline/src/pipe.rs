@@ -15,12 +15,12 @@ use std::{
 use futures::future::BoxFuture;
 
 use crate::{
-    engine::{Engine, Locked, Step, Task},
+    engine::{Engine, Locked, Task, ThreadStage},
     error::{OpError, PipelineError},
-    link::{Link, Message, NoItem, Slot, Taken},
-    memo::{Answer, Memo},
+    link::{Link, LinkMessage, NoItem, Slot, TakenMessage},
+    memo::{Memo, MemoAnswer},
     op::{AsyncCall, AsyncFn, FailurePolicy, Spawner, ThreadFn},
-    state::{Count, State},
+    pipeline_state::{Count, PipelineState},
 };
 
 /// The parts that all pipes have.
@@ -35,14 +35,14 @@ pub(crate) struct Pipe<T, U> {
 
 /// The end of a step: what leaves the stage in the item's place, and what is counted.
 pub(crate) struct Outcome<U> {
-    pub(crate) message: Option<Message<U>>,
+    pub(crate) message: Option<LinkMessage<U>>,
     pub(crate) count: Count,
 }
 
 impl<T, U> Pipe<T, U> {
     /// Takes an item and reserves a slot for its result. Returns `None` if the message has no item; it is passed on.
-    fn begin(&self, stage: usize, state: &mut State) -> Option<(Slot, T)> {
-        let Taken { message, is_last } = self.input.take(state);
+    fn begin(&self, stage: usize, state: &mut PipelineState) -> Option<(Slot, T)> {
+        let TakenMessage { message, is_last } = self.input.take(state);
         let slot = self.output.reserve(state, is_last);
         match message {
             Ok(item) => {
@@ -58,7 +58,7 @@ impl<T, U> Pipe<T, U> {
         }
     }
 
-    pub(crate) fn place(&self, stage: usize, state: &mut State, slot: Slot, message: Option<Message<U>>) {
+    pub(crate) fn place(&self, stage: usize, state: &mut PipelineState, slot: Slot, message: Option<LinkMessage<U>>) {
         if matches!(message, Some(Err(NoItem::Failed(_)))) {
             state.halt(stage);
         }
@@ -140,7 +140,7 @@ impl<T, U> Pipe<T, U> {
 }
 
 /// A run of an operation whose result is kept.
-struct Run<T> {
+struct MemoizedRun<T> {
     number: u64,
     slot: Slot,
     begun: Instant,
@@ -157,15 +157,17 @@ impl<T, U> Pipe<T, U> {
         begun: Instant,
         slot: Slot,
         item: T,
-    ) -> (Locked<'e>, Option<Run<T>>) {
+    ) -> (Locked<'e>, Option<MemoizedRun<T>>) {
         let result = match catch_unwind(AssertUnwindSafe(|| memo.ask(item, slot))) {
-            Ok(Answer::Run(number, item)) => return (engine.lock(), Some(Run { number, slot, begun, item })),
-            Ok(Answer::Shared) => {
+            Ok(MemoAnswer::Run(number, item)) => {
+                return (engine.lock(), Some(MemoizedRun { number, slot, begun, item }));
+            }
+            Ok(MemoAnswer::Shared) => {
                 let mut state = engine.lock();
                 state.change(stage).running -= 1;
                 return (engine.settle(state), None);
             }
-            Ok(Answer::Kept(value)) => Ok(Some(value)),
+            Ok(MemoAnswer::Kept(value)) => Ok(Some(value)),
             Err(payload) => Err(self.panicked(&*payload)),
         };
         (self.end(engine, stage, slot, begun, self.outcome(result)), None)
@@ -180,11 +182,11 @@ impl<T, U> Pipe<T, U> {
         memo: &dyn Memo<T, U>,
         (number, slot, begun): (u64, Slot, Instant),
         result: Result<Option<U>, PipelineError>,
-    ) -> (Locked<'e>, Option<Run<T>>) {
+    ) -> (Locked<'e>, Option<MemoizedRun<T>>) {
         let Ok(Some(value)) = &result else {
             let next = memo.failed(number);
             let mut state = self.end(engine, stage, slot, begun, self.outcome(result));
-            let run = next.map(|(slot, item)| Run { number, slot, begun: state.now, item });
+            let run = next.map(|(slot, item)| MemoizedRun { number, slot, begun: state.now, item });
             state.change(stage).running += usize::from(run.is_some());
             return (state, run);
         };
@@ -208,7 +210,7 @@ pub(crate) struct OnePipe<T, U> {
     pub(crate) memo: Option<Box<dyn Memo<T, U>>>,
 }
 
-impl<T: Send, U: Send> Step for OnePipe<T, U> {
+impl<T: Send, U: Send> ThreadStage for OnePipe<T, U> {
     fn step<'e>(&self, engine: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
         let Some((slot, item)) = self.pipe.begin(stage, &mut state) else { return engine.settle(state) };
         let begun = state.now;
@@ -219,7 +221,7 @@ impl<T: Send, U: Send> Step for OnePipe<T, U> {
             return self.pipe.end(engine, stage, slot, begun, outcome);
         };
         let (mut state, mut run) = self.pipe.ask(engine, stage, &**memo, begun, slot, item);
-        while let Some(Run { number, slot, begun, item }) = run {
+        while let Some(MemoizedRun { number, slot, begun, item }) = run {
             engine.release(state);
             let result = self.pipe.call(item, &*self.f);
             (state, run) = self.pipe.end_run(engine, stage, &**memo, (number, slot, begun), result);
@@ -263,7 +265,7 @@ impl<T: Send + 'static, U: Send + 'static> Task for AsyncPipe<T, U> {
                     run
                 };
                 let mut run = unlocked(self.pipe.ask(&engine, stage, &**memo, begun, slot, item));
-                while let Some(Run { number, slot, begun, item }) = run {
+                while let Some(MemoizedRun { number, slot, begun, item }) = run {
                     let result = self.pipe.call_async(item, &mut *call).await;
                     run = unlocked(self.pipe.end_run(&engine, stage, &**memo, (number, slot, begun), result));
                 }

@@ -10,10 +10,10 @@ use std::{
 use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream::AbortHandle};
 
 use crate::{
-    engine::{Engine, Locked, Step, Task},
+    engine::{Engine, Locked, Task, ThreadStage},
     error::PipelineError,
-    link::{Link, Message, Slot},
-    state::{Count, State},
+    link::{Link, LinkMessage, Slot},
+    pipeline_state::{Count, PipelineState},
     sync::{Mutex, lock},
 };
 
@@ -29,7 +29,7 @@ impl<I: Iterator> IteratorSource<I> {
     }
 }
 
-impl<I: Iterator<Item: Send> + Send> Step for IteratorSource<I> {
+impl<I: Iterator<Item: Send> + Send> ThreadStage for IteratorSource<I> {
     fn step<'e>(&self, engine: &'e Engine, stage: usize, mut state: Locked<'e>) -> Locked<'e> {
         let slot = begin(stage, &mut state, &self.output);
         let begun = state.now;
@@ -81,7 +81,7 @@ impl<T: Send + 'static> Task for StreamSource<T> {
 }
 
 /// Reserves a slot for the next item, and returns it.
-fn begin<T>(stage: usize, state: &mut State, output: &Link<T>) -> Slot {
+fn begin<T>(stage: usize, state: &mut PipelineState, output: &Link<T>) -> Slot {
     let slot = output.reserve(state, false);
     state.change(stage).running = 1;
     slot
@@ -99,7 +99,7 @@ fn finish<'e, T>(
     let ended = Instant::now();
     let mut state = engine.lock_at(ended);
     state.change(stage).running = 0;
-    let message: Option<Message<T>> = match item {
+    let message: Option<LinkMessage<T>> = match item {
         Ok(Some(item)) => {
             state.count(stage, Count::Item(0), ended - begun);
             Some(Ok(item))

@@ -10,10 +10,10 @@ use std::{
 use spdl_accounting::UnitState;
 use spdl_types::StageStats;
 
-use crate::numbers::{Crew, Kind, LinkState, Reads, StageState};
+use crate::numbers::{Crew, LinkState, Reads, StageKind, StageState};
 
 /// All numbers of a running pipeline, under its one lock.
-pub(crate) struct State {
+pub(crate) struct PipelineState {
     pub(crate) stages: Vec<StageState>,
     pub(crate) links: Vec<LinkState>,
     pub(crate) crews: Vec<Crew>,
@@ -40,7 +40,7 @@ pub(crate) enum Count {
     Nothing,
 }
 
-impl State {
+impl PipelineState {
     pub(crate) fn new(stages: Vec<StageState>, links: Vec<LinkState>, now: Instant) -> Self {
         let (crews, inline) = (Vec::new(), Vec::new());
         let discarded = Vec::new();
@@ -59,7 +59,7 @@ impl State {
         stage.accounted_until = self.now;
         let idle = stage.limit.max(stage.open).saturating_sub(stage.running);
         stage.times.add(UnitState::Busy, elapsed, stage.running);
-        if stage.kind == Kind::Sink && ready > 0 || !has_room {
+        if stage.kind == StageKind::Sink && ready > 0 || !has_room {
             stage.times.add(UnitState::Output, elapsed, idle);
         } else {
             let held_back = idle.min(ready + stage.parked + stage.ahead);
@@ -115,7 +115,7 @@ impl State {
     pub(crate) fn has_room(&self, stage: usize) -> bool {
         let StageState { kind, outputs, target, .. } = &self.stages[stage];
         match kind {
-            Kind::Deal => target.is_none_or(|link| self.link_has_room(link)),
+            StageKind::Deal => target.is_none_or(|link| self.link_has_room(link)),
             _ => outputs.iter().all(|link| self.link_has_room(*link)),
         }
     }
@@ -176,10 +176,10 @@ impl State {
             return false;
         }
         let has_room = self.has_room(at);
-        if stage.kind == Kind::Source {
+        if stage.kind == StageKind::Source {
             return has_room && stage.running == 0 && !stage.is_exhausted;
         }
-        let takes_without_room = matches!(stage.kind, Kind::Many | Kind::Deal);
+        let takes_without_room = matches!(stage.kind, StageKind::Many | StageKind::Deal);
         stage.parked > 0 && has_room
             || (has_room || takes_without_room) && self.can_start(at)
             || stage.ahead > 0 && stage.running < stage.limit
@@ -255,7 +255,8 @@ impl State {
         for at in 0..if self.is_closing { self.stages.len() } else { 0 } {
             let stage = &self.stages[at];
             let is_idle = stage.running == 0 && stage.open == 0 && !stage.has_rest;
-            let has_input = if stage.kind == Kind::Source { !stage.is_exhausted } else { !self.inputs_have_ended(at) };
+            let has_input =
+                if stage.kind == StageKind::Source { !stage.is_exhausted } else { !self.inputs_have_ended(at) };
             if stage.is_finished || !is_idle || has_input {
                 continue;
             }
@@ -265,7 +266,7 @@ impl State {
                 let link = self.stages[at].outputs[output];
                 self.links[link].is_closed = true;
             }
-            if self.stages[at].kind == Kind::Sink {
+            if self.stages[at].kind == StageKind::Sink {
                 self.end();
             }
         }
