@@ -74,7 +74,7 @@ impl CodeEntry {
 
 /// The kind of symbols that a table is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
+enum SymbolClass {
     Dc,
     Ac,
     /// AC coefficients of a first scan of a progressive picture, where blocks end in runs.
@@ -87,7 +87,7 @@ enum Class {
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
     fast: [CodeEntry; 1 << LOOKUP_BITS],
-    class: Class,
+    class: SymbolClass,
     /// For each code length: one past the last code, aligned to 16 bits; and the offset from a code to its symbol.
     limits: [u32; 17],
     offsets: [i32; 17],
@@ -113,25 +113,25 @@ pub(crate) struct Skip(Box<[u16; 1 << SKIP_BITS]>);
 impl Lookup {
     /// Builds a table for DC coefficients.
     pub(crate) fn dc(spec: HuffmanSpec<'_>) -> Result<Self, Error> {
-        Self::new(spec, Class::Dc)
+        Self::new(spec, SymbolClass::Dc)
     }
 
     /// Builds a table for AC coefficients.
     pub(crate) fn ac(spec: HuffmanSpec<'_>) -> Result<Self, Error> {
-        Self::new(spec, Class::Ac)
+        Self::new(spec, SymbolClass::Ac)
     }
 
     /// Builds a table for AC coefficients of a progressive picture's first scans.
     pub(crate) fn ac_first(spec: HuffmanSpec<'_>) -> Result<Self, Error> {
-        Self::new(spec, Class::AcFirst)
+        Self::new(spec, SymbolClass::AcFirst)
     }
 
     /// Builds a table for AC coefficients of a progressive picture's refinement scans.
     pub(crate) fn ac_refinement(spec: HuffmanSpec<'_>) -> Result<Self, Error> {
-        Self::new(spec, Class::AcRefinement)
+        Self::new(spec, SymbolClass::AcRefinement)
     }
 
-    fn new(spec: HuffmanSpec<'_>, class: Class) -> Result<Self, Error> {
+    fn new(spec: HuffmanSpec<'_>, class: SymbolClass) -> Result<Self, Error> {
         const BROKEN: Error = Error::Corrupt("a Huffman table with too many codes");
         let mut table = Self {
             fast: [CodeEntry::NONE; 1 << LOOKUP_BITS],
@@ -194,7 +194,7 @@ pub(crate) const PAIR_SYMBOLS_BITS: u32 = PAIR_BITS + VALUE_BITS;
 /// Length of the longest code with its value.
 pub(crate) const SYMBOL_BITS: u32 = 16 + VALUE_BITS;
 
-impl Class {
+impl SymbolClass {
     fn entry(self, length: u32, symbol: u8) -> CodeEntry {
         let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
         match self {
@@ -219,7 +219,7 @@ fn singles<const SIZE: usize>(spec: HuffmanSpec<'_>) -> [CodeEntry; SIZE] {
     for (length, count) in (1..=bits).zip(spec.counts) {
         for &symbol in &spec.symbols[first..first + usize::from(*count)] {
             let at = (code << (bits - length)) as usize;
-            table[at..at + (1 << (bits - length))].fill(Class::Ac.entry(length, symbol));
+            table[at..at + (1 << (bits - length))].fill(SymbolClass::Ac.entry(length, symbol));
             code += 1;
         }
         first += usize::from(*count);

@@ -9,7 +9,7 @@ use crate::{
     output::{Output, OutputLayout},
     plan::{CropPlan, PictureRequest, points},
     progressive::{Coefficients, Kept},
-    scalable::{Layout, ScalableMemory},
+    scalable::{PackedLayout, ScalableMemory},
     scan::{ScanState, Tables},
     taps::Axis,
     vector::VectorKernel,
@@ -120,7 +120,7 @@ impl Scratch {
     /// Decodes the pixels of a request from a packed picture.
     pub(crate) fn render_scalable(
         &mut self,
-        layout: &Layout<'_>,
+        layout: &PackedLayout<'_>,
         request: &PictureRequest,
         output: &mut impl Output,
     ) -> Result<(), Error> {
@@ -272,7 +272,7 @@ impl<O: Output> RowWork for JpegRender<'_, '_, O> {
 
 /// The work of [`Scratch::render_scalable`], compiled for each kind of processor.
 struct ScalableRender<'w, 'b, O> {
-    layout: &'w Layout<'b>,
+    layout: &'w PackedLayout<'b>,
     request: &'w PictureRequest,
     scratch: &'w mut Scratch,
     output: &'w mut O,

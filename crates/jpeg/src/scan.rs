@@ -28,7 +28,7 @@ pub(crate) struct Tables<'t> {
 
 /// One block of an MCU.
 #[derive(Clone, Copy)]
-struct Part<'t> {
+struct McuBlock<'t> {
     component: usize,
     tables: Tables<'t>,
     points: u32,
@@ -50,7 +50,7 @@ pub(crate) struct ScanState<'s, 'b> {
     interval: u32,
     scan_at: usize,
     segments: Option<SegmentTable<'b>>,
-    parts: [Part<'s>; BLOCKS],
+    parts: [McuBlock<'s>; BLOCKS],
     part_count: usize,
     order: &'s ScanOrder,
 }
@@ -64,7 +64,7 @@ impl<'s, 'b> ScanState<'s, 'b> {
         order: &'s ScanOrder,
         window: &'s mut Window,
     ) -> Self {
-        let none = Part { component: 0, tables: tables[0], points: 8, step: 0, at: [0; 2] };
+        let none = McuBlock { component: 0, tables: tables[0], points: 8, step: 0, at: [0; 2] };
         let (mut parts, mut part_count) = ([none; BLOCKS], 0);
         for (component, (plane, tables)) in plan.planes.iter().zip(tables).enumerate().take(jpeg.component_count) {
             let samples = (plane.points * plane.blocks[0]) as usize;
@@ -72,7 +72,7 @@ impl<'s, 'b> ScanState<'s, 'b> {
             for down in 0..plane.blocks[1] {
                 for across in 0..plane.blocks[0] {
                     parts[part_count] =
-                        Part { component, tables: *tables, points: plane.points, step, at: [across, down] };
+                        McuBlock { component, tables: *tables, points: plane.points, step, at: [across, down] };
                     part_count += 1;
                 }
             }
@@ -273,7 +273,7 @@ fn wanted(points: u32) -> usize {
 #[inline(always)]
 fn transform<K: SimdKernel>(
     kernel: K,
-    parts: &[Part<'_>],
+    parts: &[McuBlock<'_>],
     blocks: &[BitBlock; BLOCKS],
     places: &[CoefficientPlace; BLOCKS],
     samples: &mut [u8],
@@ -299,7 +299,7 @@ fn transform<K: SimdKernel>(
 #[inline(always)]
 fn pair<K: SimdKernel>(
     kernel: K,
-    parts: &[Part<'_>],
+    parts: &[McuBlock<'_>],
     blocks: &[BitBlock; BLOCKS],
     places: &[CoefficientPlace; BLOCKS],
     pair: [usize; 2],

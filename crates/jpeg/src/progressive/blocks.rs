@@ -11,7 +11,7 @@ const BITS_BEHIND_SYMBOL: u32 = 39;
 
 /// A band of AC coefficients of one scan.
 #[derive(Clone, Copy)]
-pub(super) struct Band<'t> {
+pub(super) struct AcBand<'t> {
     pub(super) table: &'t Lookup,
     /// The zigzag indices of the first and the last coefficient.
     pub(super) first: usize,
@@ -74,7 +74,7 @@ impl Bits {
     pub(super) fn first_block(
         &mut self,
         window: &[u8],
-        band: Band<'_>,
+        band: AcBand<'_>,
         nonzero: &mut u64,
         ended: &mut u32,
         sink: &mut impl Sink,
@@ -106,7 +106,7 @@ impl Bits {
     pub(super) fn refined_block(
         &mut self,
         window: &[u8],
-        band: Band<'_>,
+        band: AcBand<'_>,
         nonzero: &mut u64,
         ended: &mut u32,
         sink: &mut impl Sink,

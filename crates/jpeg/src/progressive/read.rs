@@ -1,7 +1,7 @@
 //! Reads the scans of a progressive picture into coefficients.
 
 use super::{
-    blocks::{Band, Dropped, KeptBlock},
+    blocks::{AcBand, Dropped, KeptBlock},
     coefficients::{Coefficients, ComponentStore, Kept},
     scans::{ProgressiveScan, ScanKind, needed},
 };
@@ -92,7 +92,7 @@ impl RowWork for ReadScan<'_, '_> {
         let first = usize::from(scan.components()[0]);
         match scan.kind() {
             kind @ (ScanKind::DcFirst | ScanKind::DcRefinement) => {
-                let parts = Parts::of(jpeg, scan)?;
+                let parts = DcMcu::of(jpeg, scan)?;
                 if kind == ScanKind::DcFirst {
                     segment.read(&grid, FirstDc { parts, coefficients, low, last: [0; 3] })
                 } else {
@@ -102,7 +102,7 @@ impl RowWork for ReadScan<'_, '_> {
             kind @ (ScanKind::AcFirst | ScanKind::AcRefinement) => {
                 let spec = scan.tables[0].expect("each scan of AC coefficients has a table");
                 let [band_first, band_last] = scan.band();
-                let band = |table| Band { table, first: band_first, last: band_last, set: scan.band_set(), low };
+                let band = |table| AcBand { table, first: band_first, last: band_last, set: scan.band_set(), low };
                 if kind == ScanKind::AcFirst {
                     let table = Lookup::ac_first(spec)?;
                     segment.read(&grid, Ac::<false> { band: band(&table), component: first, coefficients, ended: 0 })
@@ -182,7 +182,7 @@ impl ScanSegment<'_, '_> {
 
 /// One block of an MCU of a DC scan.
 #[derive(Clone, Copy)]
-struct Part {
+struct DcMcuBlock {
     component: usize,
     /// The number of blocks from one MCU to the next, and the block's position in its MCU.
     step: [u32; 2],
@@ -192,15 +192,15 @@ struct Part {
 }
 
 /// The blocks of an MCU, with their tables.
-struct Parts {
-    parts: [Part; 6],
+struct DcMcu {
+    parts: [DcMcuBlock; 6],
     count: usize,
     tables: [Option<Box<Lookup>>; 3],
 }
 
-impl Parts {
+impl DcMcu {
     fn of(jpeg: &Jpeg<'_>, scan: &ProgressiveScan<'_>) -> Result<Self, Error> {
-        let none = Part { component: 0, step: [1; 2], at: [0; 2], table: 0 };
+        let none = DcMcuBlock { component: 0, step: [1; 2], at: [0; 2], table: 0 };
         let mut parts = Self { parts: [none; 6], count: 0, tables: [const { None }; 3] };
         let is_single = scan.components().len() == 1;
         for (table, component) in scan.components().iter().enumerate() {
@@ -211,7 +211,7 @@ impl Parts {
             let step = if is_single { [1; 2] } else { jpeg.components[component].sampling };
             for down in 0..step[1] {
                 for across in 0..step[0] {
-                    parts.parts[parts.count] = Part { component, step, at: [across, down], table };
+                    parts.parts[parts.count] = DcMcuBlock { component, step, at: [across, down], table };
                     parts.count += 1;
                 }
             }
@@ -220,12 +220,12 @@ impl Parts {
     }
 
     #[inline(always)]
-    fn all(&self) -> &[Part] {
+    fn all(&self) -> &[DcMcuBlock] {
         &self.parts[..self.count]
     }
 }
 
-impl Part {
+impl DcMcuBlock {
     /// Returns where the DC coefficient of the block is stored.
     #[inline(always)]
     fn value_at(&self, coefficients: &Coefficients, mcu: [u32; 2]) -> usize {
@@ -235,7 +235,7 @@ impl Part {
 }
 
 struct FirstDc<'c> {
-    parts: Parts,
+    parts: DcMcu,
     coefficients: &'c mut Coefficients,
     low: u8,
     last: [i32; 3],
@@ -272,7 +272,7 @@ impl ReadMcus for FirstDc<'_> {
 }
 
 struct RefinedDc<'c> {
-    parts: Parts,
+    parts: DcMcu,
     coefficients: &'c mut Coefficients,
     low: u8,
 }
@@ -305,7 +305,7 @@ impl ReadMcus for RefinedDc<'_> {
 
 /// A scan of AC coefficients.
 struct Ac<'c, const IS_REFINEMENT: bool> {
-    band: Band<'c>,
+    band: AcBand<'c>,
     component: usize,
     coefficients: &'c mut Coefficients,
     /// The number of blocks from here on that have no new coefficients.

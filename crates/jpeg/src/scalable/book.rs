@@ -19,7 +19,7 @@ const MOST: usize = 16;
 
 /// The symbols that a code is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CodeKind {
     /// The bits of a difference of DC coefficients.
     Dc,
     /// The bits of the first or the second coefficient of the low band.
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
     High,
 }
 
-impl Kind {
+impl CodeKind {
     const ALL: [(Self, &str); 5] =
         [(Self::Dc, "dc"), (Self::Low, "low"), (Self::Last, "last"), (Self::Middle, "middle"), (Self::High, "high")];
 
@@ -148,7 +148,7 @@ pub(crate) struct LongEntry {
 /// All codes.
 #[derive(Debug)]
 pub(crate) struct Book {
-    codes: Vec<(Kind, Code)>,
+    codes: Vec<(CodeKind, Code)>,
     pub(crate) dc: Box<[DcTable; MOST]>,
     /// The tables of the low band's first two coefficients, and of its last.
     pub(crate) low: [Box<[LowTable; MOST]>; 2],
@@ -178,11 +178,11 @@ impl Book {
             let (kind, code) = read_line(line);
             let at = book.count(kind);
             match kind {
-                Kind::Dc => fill_dc(&mut book.dc[at], &code),
-                Kind::Low => fill_low(&mut book.low[0][at], kind, &code),
-                Kind::Last => fill_low(&mut book.low[1][at], kind, &code),
-                Kind::Middle | Kind::High => {
-                    let at = at + if kind == Kind::High { MOST } else { 0 };
+                CodeKind::Dc => fill_dc(&mut book.dc[at], &code),
+                CodeKind::Low => fill_low(&mut book.low[0][at], kind, &code),
+                CodeKind::Last => fill_low(&mut book.low[1][at], kind, &code),
+                CodeKind::Middle | CodeKind::High => {
+                    let at = at + if kind == CodeKind::High { MOST } else { 0 };
                     fill_long(&mut book.long[at << LONG_BITS..][..1 << LONG_BITS], &code);
                     book.escapes[at] = u32::from(code.lengths[usize::from(ESCAPE)]);
                 }
@@ -193,11 +193,11 @@ impl Book {
     }
 
     /// The codes of a kind, in order.
-    pub(crate) fn codes(&self, kind: Kind) -> impl Iterator<Item = &Code> {
+    pub(crate) fn codes(&self, kind: CodeKind) -> impl Iterator<Item = &Code> {
         self.codes.iter().filter(move |(of, _)| *of == kind).map(|(_, code)| code)
     }
 
-    pub(crate) fn count(&self, kind: Kind) -> usize {
+    pub(crate) fn count(&self, kind: CodeKind) -> usize {
         self.codes(kind).count()
     }
 
@@ -207,11 +207,11 @@ impl Book {
     }
 }
 
-fn read_line(line: &str) -> (Kind, Code) {
+fn read_line(line: &str) -> (CodeKind, Code) {
     let mut words = line.split(' ');
     let mut word = || words.next().expect("three words");
     let name = word();
-    let (kind, _) = Kind::ALL.into_iter().find(|(_, of)| *of == name).expect("the name of a kind");
+    let (kind, _) = CodeKind::ALL.into_iter().find(|(_, of)| *of == name).expect("the name of a kind");
     let bytes = |hex: &str| -> Vec<u8> {
         let pairs = hex.as_bytes().as_chunks::<2>().0.iter();
         let digit = |byte: u8| char::from(byte).to_digit(16).expect("a hexadecimal digit") as u8;
@@ -247,9 +247,9 @@ fn fill_dc(table: &mut DcTable, code: &Code) {
     }
 }
 
-fn fill_low(table: &mut LowTable, kind: Kind, code: &Code) {
+fn fill_low(table: &mut LowTable, kind: CodeKind, code: &Code) {
     for (symbol, length, range) in ranges(code, SHORT_BITS) {
-        let (size, further) = if kind == Kind::Last { (symbol >> 2, symbol & 3) } else { (symbol, 0) };
+        let (size, further) = if kind == CodeKind::Last { (symbol >> 2, symbol & 3) } else { (symbol, 0) };
         for index in range {
             table[index] = LowEntry::new(length, u32::from(size), u32::from(further), index);
         }
@@ -316,7 +316,7 @@ impl Symbol {
     }
 }
 
-impl Kind {
+impl CodeKind {
     /// Returns the number of bits of a symbol without a code: the escape, and the symbol itself.
     pub(crate) fn escaped_bits(self, code: &Code) -> u32 {
         if self.is_long() { u32::from(code.lengths[usize::from(ESCAPE)]) + 8 } else { u32::MAX >> 8 }

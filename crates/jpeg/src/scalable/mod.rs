@@ -11,8 +11,8 @@
 mod bands;
 mod book;
 mod decode;
-mod layout;
 mod pack;
+mod packed_layout;
 mod parts;
 mod picture;
 mod restore;
@@ -20,9 +20,9 @@ mod streams;
 mod tiles;
 
 pub(crate) use decode::ScalableMemory;
-pub(crate) use layout::Layout;
-pub use layout::PARTS_FROM_BYTES;
 pub use pack::{pack, pack_bytes};
+pub use packed_layout::PARTS_FROM_BYTES;
+pub(crate) use packed_layout::PackedLayout;
 pub use parts::{Parts, PictureHead};
 pub use picture::ScalablePicture;
 pub use restore::restore;

@@ -7,9 +7,9 @@ use super::{
         PARTS, SECOND_SLOT, SLOTS, THIRD_SLOT, VALUE_BITS, ZEROS, bits_of, high_context, low_context, middle_context,
         part, places, values_of,
     },
-    book::{BOOK, Code, Kind},
+    book::{BOOK, Code, CodeKind},
     decode::{Planes, has_planes, planes_of},
-    layout::{Contents, Padding},
+    packed_layout::{Contents, ScanPadding},
     restore::{NOT_RESTORABLE, ScanEncoder},
     tiles::{MOST_SIDE, TileBlocks, Tiles, classes},
 };
@@ -53,11 +53,11 @@ pub fn pack(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
     scan.finish();
     let tail = bytes.strip_prefix(&out[..]).ok_or(NOT_RESTORABLE)?;
     let padding = if pads.iter().all(|(pad, mask)| pad == mask) {
-        Padding::Ones
+        ScanPadding::Ones
     } else if pads.iter().all(|(pad, _)| *pad == 0) {
-        Padding::Zeros
+        ScanPadding::Zeros
     } else {
-        Padding::Listed(pads.iter().map(|(pad, _)| *pad).collect())
+        ScanPadding::Listed(pads.iter().map(|(pad, _)| *pad).collect())
     };
     let header = &bytes[..jpeg.scan_at];
     let standard = standard::segments(jpeg.component_count);
@@ -137,11 +137,11 @@ fn choose_codes(jpeg: &Jpeg<'_>, planes: &Planes, tiles: &Tiles) -> Result<[[u8;
             })?;
         }
     }
-    Ok(counts.each_ref().map(|counts| std::array::from_fn(|slot| best_code(&counts[slot], Kind::of(slot)))))
+    Ok(counts.each_ref().map(|counts| std::array::from_fn(|slot| best_code(&counts[slot], CodeKind::of(slot)))))
 }
 
 /// Returns the code of a kind that takes the fewest bits for these symbols.
-fn best_code(counts: &[u32; 256], kind: Kind) -> u8 {
+fn best_code(counts: &[u32; 256], kind: CodeKind) -> u8 {
     let present: Vec<(usize, u64)> =
         counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(at, count)| (at, u64::from(*count))).collect();
     let bits = |code: &Code| -> u64 {
@@ -256,7 +256,7 @@ fn write_streams(
     codes: &[[u8; SLOTS]; 2],
 ) -> Result<Vec<Vec<Vec<u8>>>, Error> {
     let codes_of = |codes: &[u8; SLOTS]| -> [&Code; SLOTS] {
-        std::array::from_fn(|slot| BOOK.codes(Kind::of(slot)).nth(usize::from(codes[slot])).expect("in the book"))
+        std::array::from_fn(|slot| BOOK.codes(CodeKind::of(slot)).nth(usize::from(codes[slot])).expect("in the book"))
     };
     let (codes, classes) = (codes.each_ref().map(codes_of), classes(jpeg));
     let mut parts = vec![Vec::with_capacity(tiles.count()); PARTS.len()];
@@ -265,7 +265,7 @@ fn write_streams(
             let mut writers: [BitStream; 4] = Default::default();
             tile_symbols(jpeg, planes, tiles, (tile, *class), |slot, symbol, value| {
                 let (writer, code) =
-                    (&mut writers[Kind::of(slot).band() as usize], codes[*class as usize][slot % SLOTS]);
+                    (&mut writers[CodeKind::of(slot).band() as usize], codes[*class as usize][slot % SLOTS]);
                 let length = u32::from(code.lengths[usize::from(symbol)]);
                 if length > 0 {
                     writer.put(u32::from(code.bits[usize::from(symbol)]), length);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{ScalablePicture, bands::PARTS, decode::is_needed, layout::Layout};
+use super::{ScalablePicture, bands::PARTS, decode::is_needed, packed_layout::PackedLayout};
 use crate::{Error, Limits, PictureRequest, plan::CropPlan};
 
 /// Which parts of a packed picture a request needs.
@@ -28,7 +28,7 @@ impl Parts {
 /// The head of a packed picture, from which parts of the picture are planned and cut.
 #[derive(Clone, Debug)]
 pub struct PictureHead<'b> {
-    layout: Layout<'b>,
+    layout: PackedLayout<'b>,
 }
 
 impl<'b> PictureHead<'b> {
@@ -42,7 +42,7 @@ impl<'b> PictureHead<'b> {
         if !ScalablePicture::is_packed(first) {
             return Ok(None);
         }
-        let layout = Layout::read_beginning(first, total, limits)?;
+        let layout = PackedLayout::read_beginning(first, total, limits)?;
         Ok(layout.has_checksums()?.then_some(Self { layout }))
     }
 

@@ -5,14 +5,14 @@ use std::ops::Range;
 use super::{
     bands::PARTS,
     decode::{ScalableMemory, is_needed},
-    layout::{LAST_VERSION, Layout, MAGIC, VERSION},
+    packed_layout::{LAST_VERSION, MAGIC, PackedLayout, VERSION},
 };
 use crate::{Deviations, Error, Limits, Output, PictureRequest, Scratch, plan::CropPlan};
 
 /// A packed picture whose head has been read.
 #[derive(Clone, Debug)]
 pub struct ScalablePicture<'b> {
-    layout: Layout<'b>,
+    layout: PackedLayout<'b>,
 }
 
 impl<'b> ScalablePicture<'b> {
@@ -28,7 +28,7 @@ impl<'b> ScalablePicture<'b> {
     /// # Errors
     /// Returns an error when the bytes are not a packed picture, when its head is broken, or when it exceeds the limits.
     pub fn open(bytes: &'b [u8], limits: Limits) -> Result<Self, Error> {
-        Ok(Self { layout: Layout::read(bytes, limits)? })
+        Ok(Self { layout: PackedLayout::read(bytes, limits)? })
     }
 
     /// Returns width and height in pixels, each at least 1.
@@ -112,7 +112,7 @@ impl<'b> ScalablePicture<'b> {
         Ok(ranges)
     }
 
-    pub(crate) const fn layout(&self) -> &Layout<'b> {
+    pub(crate) const fn layout(&self) -> &PackedLayout<'b> {
         &self.layout
     }
 }

@@ -4,7 +4,7 @@ use super::{
     ScalablePicture,
     bands::{bits_of, values_of},
     decode::{PlaneRows, Planes, planes_of},
-    layout::Padding,
+    packed_layout::ScanPadding,
     tiles::MOST_SIDE,
 };
 use crate::{
@@ -31,9 +31,9 @@ pub fn restore(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
     out.reserve(bytes.len() + bytes.len() / 4);
     let mut scan = ScanEncoder::new(&jpeg, &mut out, |_, _| {
         let bits = match &padding {
-            Padding::Ones => 0xff,
-            Padding::Zeros => 0,
-            Padding::Listed(list) => list.get(segment).copied().unwrap_or(0xff),
+            ScanPadding::Ones => 0xff,
+            ScanPadding::Zeros => 0,
+            ScanPadding::Listed(list) => list.get(segment).copied().unwrap_or(0xff),
         };
         segment += 1;
         bits

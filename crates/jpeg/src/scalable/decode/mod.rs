@@ -11,10 +11,10 @@ use self::{places::BandPlaces, transform::Quants};
 use super::{
     bands::{Band, Class, HIGH, HIGH_SLOT, MIDDLE, MIDDLE_SLOT, SLOTS, high_context, middle_context, part},
     book::{BOOK, Book},
-    layout::{Layout, StreamCursor},
+    packed_layout::{PackedLayout, StreamCursor},
     streams::{
-        BLOCKS, BlockFacts, BlockSpec, COEFFICIENTS, DcStreams, LongStreams, LowStreams, LowTables, OFFSETS, StreamSet,
-        StreamSpec,
+        BLOCKS, BlockSpec, COEFFICIENTS, DcStreams, LongStreams, LowBandFacts, LowStreams, LowTables, OFFSETS,
+        StreamSet, StreamSpec,
     },
     tiles::{TileBlocks, classes},
 };
@@ -33,7 +33,7 @@ pub(crate) const fn is_needed(band: Band, points: u32) -> bool {
 #[derive(Debug)]
 pub(crate) struct ScalableMemory {
     coefficients: Box<[i16; COEFFICIENTS]>,
-    facts: Box<[BlockFacts; BLOCKS]>,
+    facts: Box<[LowBandFacts; BLOCKS]>,
     specs: Box<[BlockSpec; BLOCKS]>,
     low: Box<LowTables>,
     streams: Vec<StreamSpec>,
@@ -63,7 +63,7 @@ impl Default for ScalableMemory {
         let of_side = |side: u8| [false, true].map(|transposed| BandPlaces::new(side, transposed));
         Self {
             coefficients: vec![0; COEFFICIENTS].try_into().expect("as many"),
-            facts: vec![BlockFacts::default(); BLOCKS].try_into().expect("as many"),
+            facts: vec![LowBandFacts::default(); BLOCKS].try_into().expect("as many"),
             specs: vec![BlockSpec::default(); BLOCKS].try_into().expect("as many"),
             low: Box::default(),
             streams: Vec::new(),
@@ -85,7 +85,7 @@ impl ScalableMemory {
     pub(crate) fn decode<K: SimdKernel>(
         &mut self,
         kernel: K,
-        layout: &Layout<'_>,
+        layout: &PackedLayout<'_>,
         plan: &CropPlan,
         transposed: bool,
         samples: &mut [u8],
@@ -105,7 +105,7 @@ impl ScalableMemory {
     fn decode_mcus<K: SimdKernel>(
         &mut self,
         kernel: K,
-        (layout, mcus, points, transposed): (&Layout<'_>, [(u32, u32); 2], [u32; 2], bool),
+        (layout, mcus, points, transposed): (&PackedLayout<'_>, [(u32, u32); 2], [u32; 2], bool),
         cursors: &mut [StreamCursor; 8],
         mut use_group: impl FnMut(&Self, &Group),
     ) -> Result<(), Error> {
@@ -134,7 +134,7 @@ impl ScalableMemory {
     #[inline(always)]
     fn add_tile(
         &mut self,
-        layout: &Layout<'_>,
+        layout: &PackedLayout<'_>,
         tile: [u32; 2],
         bottom: u32,
         points: [u32; 2],
@@ -177,7 +177,7 @@ impl ScalableMemory {
     fn decode_groups<K: SimdKernel>(
         &mut self,
         kernel: K,
-        layout: &Layout<'_>,
+        layout: &PackedLayout<'_>,
         points: [u32; 2],
         transposed: bool,
         cursors: &mut [StreamCursor; 8],
@@ -223,7 +223,7 @@ impl ScalableMemory {
 #[inline(always)]
 fn collect(
     streams: &mut Vec<StreamSpec>,
-    layout: &Layout<'_>,
+    layout: &PackedLayout<'_>,
     groups: &[Group],
     in_classes: (usize, usize),
     band: Band,
@@ -257,7 +257,7 @@ fn collect(
 #[inline(always)]
 fn describe(
     codes: &[[u8; SLOTS]; 2],
-    facts: &[BlockFacts; BLOCKS],
+    facts: &[LowBandFacts; BLOCKS],
     coefficients: &[i16; COEFFICIENTS],
     specs: &mut [BlockSpec; BLOCKS],
     streams: &mut [StreamSpec],

@@ -5,7 +5,7 @@ use crate::{
     Error,
     header::Jpeg,
     kernel::Portable,
-    scalable::layout::{Layout, StreamCursor},
+    scalable::packed_layout::{PackedLayout, StreamCursor},
 };
 
 /// All coefficients of a picture: for each component its blocks, row by row, of whole MCUs.
@@ -19,7 +19,7 @@ pub(crate) fn planes_of(jpeg: &Jpeg<'_>, rows: u32) -> Planes {
 
 /// Decodes all coefficients, one row of tiles after the other.
 pub(crate) struct PlaneRows<'l, 'b> {
-    layout: &'l Layout<'b>,
+    layout: &'l PackedLayout<'b>,
     memory: ScalableMemory,
     cursors: [StreamCursor; 8],
     /// The first row of MCUs that was not decoded yet.
@@ -27,7 +27,7 @@ pub(crate) struct PlaneRows<'l, 'b> {
 }
 
 impl<'l, 'b> PlaneRows<'l, 'b> {
-    pub(crate) fn new(layout: &'l Layout<'b>) -> Self {
+    pub(crate) fn new(layout: &'l PackedLayout<'b>) -> Self {
         let cursors = std::array::from_fn(|part| layout.cursor(part));
         Self { layout, memory: ScalableMemory::default(), cursors, next: 0 }
     }
@@ -75,7 +75,7 @@ impl<'l, 'b> PlaneRows<'l, 'b> {
 }
 
 /// Returns whether a packed picture has these coefficients.
-pub(crate) fn has_planes(layout: &Layout<'_>, planes: &Planes) -> Result<bool, Error> {
+pub(crate) fn has_planes(layout: &PackedLayout<'_>, planes: &Planes) -> Result<bool, Error> {
     let (mut rows, mut is_same) = (PlaneRows::new(layout), true);
     let jpeg = &layout.jpeg;
     loop {

@@ -1,7 +1,7 @@
 //! Decodes the low band.
 
 use super::{
-    BLOCKS, BlockFacts, COEFFICIENTS, StreamDecoder, StreamSet, StreamSpec, StreamState, WORD_BITS, run, top, value,
+    BLOCKS, COEFFICIENTS, LowBandFacts, StreamDecoder, StreamSet, StreamSpec, StreamState, WORD_BITS, run, top, value,
     word_at,
 };
 use crate::{
@@ -57,7 +57,7 @@ pub(crate) struct LowStreams<'s> {
     pub(crate) tables: &'s LowTables,
     /// The places of the band's coefficients.
     pub(crate) places: [u8; 3],
-    pub(crate) facts: &'s mut [BlockFacts; BLOCKS],
+    pub(crate) facts: &'s mut [LowBandFacts; BLOCKS],
 }
 
 impl RowWork for LowStreams<'_> {
@@ -75,7 +75,7 @@ struct LowDecoder<'s> {
     coefficients: &'s mut [i16; COEFFICIENTS],
     tables: &'s [LowTable; 2 * CLASS_TABLES],
     places: [u8; 3],
-    facts: &'s mut [BlockFacts; BLOCKS],
+    facts: &'s mut [LowBandFacts; BLOCKS],
 }
 
 #[derive(Clone, Copy)]
@@ -150,7 +150,7 @@ impl StreamDecoder for LowDecoder<'_> {
         let (mut bits, _) = self.next(data, state, word, state.first_table, first);
         bits += self.next(data, state, word, state.first_table + SECOND_TABLE + low_context(bits), second).0;
         let (size, further) = self.next(data, state, word, state.first_table + THIRD_TABLE + low_context(bits), third);
-        self.facts[state.block as usize % BLOCKS] = BlockFacts::new(bits + size, further);
+        self.facts[state.block as usize % BLOCKS] = LowBandFacts::new(bits + size, further);
         state.block += 1;
         state.offset = state.offset.wrapping_add(state.step);
     }

@@ -53,9 +53,9 @@ pub(crate) struct StreamSpec {
 /// The facts about a block that the low band stores. Bits 0..6 are the bits of its values, bit 6 is set if there is a
 /// high band, bit 7 if there is a middle band.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct BlockFacts(u8);
+pub(crate) struct LowBandFacts(u8);
 
-impl BlockFacts {
+impl LowBandFacts {
     #[inline(always)]
     fn new(bits: u32, further: u32) -> Self {
         Self((bits.min(63) | further << 6) as u8)

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::{
     bands::{PARTS, SLOTS},
-    book::{BOOK, Kind},
+    book::{BOOK, CodeKind},
     tiles::{MOST_SIDE, TileBlocks, Tiles, classes},
 };
 use crate::{error::Error, header::Jpeg, limits::Limits, standard};
@@ -32,7 +32,7 @@ pub const PARTS_FROM_BYTES: usize = if cfg!(fuzzing) { 0 } else { 128 << 10 };
 /// The bits of the flags.
 mod flags {
     pub(super) const CUT_TABLES: u8 = 1;
-    /// Two bits encode the `Padding`.
+    /// Two bits encode the `ScanPadding`.
     pub(super) const PADDING_SHIFT: u32 = 1;
     pub(super) const PADDING: u8 = 3 << PADDING_SHIFT;
     pub(super) const CHECKSUMS: u8 = 1 << 3;
@@ -42,7 +42,7 @@ mod flags {
 
 /// The bits that fill up the last byte of the scan or of a restart segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Padding {
+pub(crate) enum ScanPadding {
     Ones,
     Zeros,
     /// For each segment a byte with these bits.
@@ -62,7 +62,7 @@ pub(crate) struct Part {
 
 /// A packed picture whose head has been read and checked.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout<'b> {
+pub(crate) struct PackedLayout<'b> {
     /// All bytes of the picture, or the first ones with the whole head.
     pub(crate) bytes: &'b [u8],
     pub(crate) jpeg: Jpeg<'b>,
@@ -82,7 +82,7 @@ pub(crate) struct Layout<'b> {
     codes_at: usize,
     /// Where the standard's Huffman tables were cut from the header.
     cut_at: Option<usize>,
-    /// The `Padding`: 0 for ones, 1 for zeros, 2 for a list.
+    /// The `ScanPadding`: 0 for ones, 1 for zeros, 2 for a list.
     padding: u8,
     list: Range<usize>,
     tail: Range<usize>,
@@ -90,7 +90,7 @@ pub(crate) struct Layout<'b> {
 
 const BROKEN: Error = Error::Corrupt("the head of a packed picture with impossible numbers");
 
-impl<'b> Layout<'b> {
+impl<'b> PackedLayout<'b> {
     pub(crate) fn read(bytes: &'b [u8], limits: Limits) -> Result<Self, Error> {
         Self::read_beginning(bytes, bytes.len(), limits)
     }
@@ -126,7 +126,7 @@ impl<'b> Layout<'b> {
             let written = bytes.get(at..at + CODES_BYTES).ok_or(Error::Truncated)?;
             for (slot, code) in codes.iter_mut().enumerate() {
                 *code = written[slot / 2] >> (slot % 2 * 4) & 15;
-                if usize::from(*code) >= BOOK.count(Kind::of(slot)) {
+                if usize::from(*code) >= BOOK.count(CodeKind::of(slot)) {
                     return Err(Error::Corrupt("a code that is not in the book"));
                 }
             }
@@ -219,11 +219,11 @@ impl<'b> Layout<'b> {
         &self.bytes[self.tail.clone()]
     }
 
-    pub(crate) fn padding(&self) -> Padding {
+    pub(crate) fn padding(&self) -> ScanPadding {
         match self.padding {
-            0 => Padding::Ones,
-            1 => Padding::Zeros,
-            _ => Padding::Listed(self.bytes[self.list.clone()].to_vec()),
+            0 => ScanPadding::Ones,
+            1 => ScanPadding::Zeros,
+            _ => ScanPadding::Listed(self.bytes[self.list.clone()].to_vec()),
         }
     }
 
@@ -316,12 +316,12 @@ pub(crate) struct StreamCursor {
 
 impl StreamCursor {
     /// Returns where the stream of a tile is. Tiles must be looked up in order.
-    pub(crate) fn find(&mut self, layout: &Layout<'_>, tile: usize) -> Result<Range<usize>, Error> {
+    pub(crate) fn find(&mut self, layout: &PackedLayout<'_>, tile: usize) -> Result<Range<usize>, Error> {
         self.find_run(layout, tile..tile + 1)
     }
 
     /// Returns where the streams of consecutive tiles are. Tiles must be looked up in order.
-    pub(crate) fn find_run(&mut self, layout: &Layout<'_>, tiles: Range<usize>) -> Result<Range<usize>, Error> {
+    pub(crate) fn find_run(&mut self, layout: &PackedLayout<'_>, tiles: Range<usize>) -> Result<Range<usize>, Error> {
         while self.tile < tiles.start {
             self.at += layout.length(&self.part, self.tile);
             self.tile += 1;
@@ -364,17 +364,17 @@ pub(crate) struct Contents<'c> {
     /// The streams of each tile, for each part that the picture has, in order.
     pub(crate) parts: Vec<Vec<Vec<u8>>>,
     pub(crate) tail: &'c [u8],
-    pub(crate) padding: &'c Padding,
+    pub(crate) padding: &'c ScanPadding,
 }
 
 impl Contents<'_> {
     /// Writes the picture; returns `None` when a length is too large for its field.
     pub(crate) fn write(&self) -> Option<Vec<u8>> {
-        let list: &[u8] = if let Padding::Listed(list) = self.padding { list } else { &[] };
+        let list: &[u8] = if let ScanPadding::Listed(list) = self.padding { list } else { &[] };
         let padding = match self.padding {
-            Padding::Ones => 0,
-            Padding::Zeros => 1,
-            Padding::Listed(_) => 2,
+            ScanPadding::Ones => 0,
+            ScanPadding::Zeros => 1,
+            ScanPadding::Listed(_) => 2,
         };
         let streams_bytes = self.parts.iter().flatten().map(Vec::len).sum::<usize>();
         let has_checksums = streams_bytes >= PARTS_FROM_BYTES;
