@@ -25,29 +25,29 @@ impl CallMemory {
 /// The memory of one value, which begins at a multiple of 64.
 #[derive(Debug, Default)]
 pub struct ValueMemory {
-    blocks: Vec<Block>,
+    blocks: Vec<CacheLine>,
     /// Number of bytes of the value; `None` if it is not set.
     used: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
-struct Block([u8; 64]);
+struct CacheLine([u8; 64]);
 
 impl ValueMemory {
     /// Forgets the value, and the memory of a large one.
     fn clear(&mut self) {
         self.used = None;
-        if self.blocks.len() * size_of::<Block>() > KEPT_BYTES {
+        if self.blocks.len() * size_of::<CacheLine>() > KEPT_BYTES {
             self.blocks = Vec::new();
         }
     }
 
     /// Sets the value to `bytes` bytes with arbitrary content, and returns them.
     pub fn use_bytes(&mut self, bytes: usize) -> &mut [u8] {
-        let blocks = bytes.div_ceil(size_of::<Block>());
+        let blocks = bytes.div_ceil(size_of::<CacheLine>());
         if self.blocks.len() < blocks {
-            self.blocks = vec![Block::zeroed(); blocks];
+            self.blocks = vec![CacheLine::zeroed(); blocks];
         }
         self.used = Some(bytes);
         &mut bytemuck::cast_slice_mut(&mut self.blocks)[..bytes]

@@ -15,10 +15,10 @@ use crate::{
 
 /// The functions that a worker has.
 #[derive(Clone, Debug, Default)]
-pub struct FunctionRegistry(Vec<Entry>);
+pub struct FunctionRegistry(Vec<RegisteredFunction>);
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct RegisteredFunction {
     function: RustFunction<'static>,
     prepare: fn(&FunctionSetup) -> Result<Box<dyn CallSample>, FunctionProblem>,
 }
@@ -79,7 +79,7 @@ impl FunctionRegistry {
         let text = function.to_string();
         assert!(RustFunction::parse(&text).is_some(), "`{text}` is not the name of a function: use `module::function`");
         assert!(self.find(function).is_none(), "`{text}` is registered twice");
-        self.0.push(Entry { function, prepare: |setup| Ok(Box::new(F::prepare(setup)?)) });
+        self.0.push(RegisteredFunction { function, prepare: |setup| Ok(Box::new(F::prepare(setup)?)) });
         self
     }
 
@@ -89,7 +89,7 @@ impl FunctionRegistry {
         self.0.iter().map(|entry| entry.function.to_string()).collect()
     }
 
-    fn find(&self, function: RustFunction<'_>) -> Option<&Entry> {
+    fn find(&self, function: RustFunction<'_>) -> Option<&RegisteredFunction> {
         self.0.iter().find(|entry| entry.function == function)
     }
 
