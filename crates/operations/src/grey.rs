@@ -2,7 +2,7 @@
 
 use super::{
     MixedChain, PixelOp,
-    pass::Pass,
+    pixel_pass::PixelPass,
     planes::{BLOCK, ChangeBlock, Ways, each_block},
     wide::{level, whole_level, wide},
 };
@@ -25,8 +25,8 @@ fn greys([reds, greens, blues]: &[[u8; BLOCK]; 3]) -> [u8; BLOCK] {
 
 wide! {
     /// Makes the channels equal.
-    pub(super) fn grayscale(pass: &mut Pass<'_>) {
-        each_block(pass, &Grayscale);
+    pub(super) fn grayscale(pass: &mut PixelPass<'_>) {
+        each_block(pass, &ToGrayscale);
     }
 }
 
@@ -67,14 +67,14 @@ pub(super) fn mean(rgb: &[u8]) -> f32 {
 
 wide! {
     /// Blends the values with the grey ones.
-    pub(super) fn saturate(pass: &mut Pass<'_>, own: f32, other: f32) {
+    pub(super) fn saturate(pass: &mut PixelPass<'_>, own: f32, other: f32) {
         each_block(pass, &Saturate { own, other });
     }
 }
 
-struct Grayscale;
+struct ToGrayscale;
 
-impl ChangeBlock for Grayscale {
+impl ChangeBlock for ToGrayscale {
     #[inline(always)]
     fn change(&self, planes: &mut [[u8; BLOCK]; 3]) {
         *planes = [greys(planes); 3];

@@ -1,7 +1,7 @@
 //! Turns the hue.
 
 use super::{
-    pass::Pass,
+    pixel_pass::PixelPass,
     planes::{BLOCK, ChangeBlock, each_block},
     wide::{level, wide, within},
 };
@@ -11,7 +11,7 @@ const SCALE: f32 = 255.999 / 255.0;
 
 wide! {
     /// Turns the hue of each pixel by a part of the circle, -0.5 to 0.5.
-    pub(super) fn turn(pass: &mut Pass<'_>, turn: f32) {
+    pub(super) fn turn(pass: &mut PixelPass<'_>, turn: f32) {
         // In sixths of the circle, and never negative.
         let turn = if turn < 0.0 { turn * 6.0 + 6.0 } else { turn * 6.0 };
         each_block(pass, &Turn(turn));
@@ -53,14 +53,14 @@ impl ChangeBlock for Turn {
 
 #[cfg(test)]
 mod tests {
-    use crate::pass::Pass;
+    use crate::pixel_pass::PixelPass;
 
     #[test]
     fn a_third_of_the_circle_moves_the_channels_on() {
         let mut rgb = vec![200, 10, 10, 10, 200, 10, 10, 10, 200, 9, 9, 9];
-        super::turn(&mut Pass::in_place(&mut rgb), 1.0 / 3.0);
+        super::turn(&mut PixelPass::in_place(&mut rgb), 1.0 / 3.0);
         assert_eq!(rgb, [10, 200, 10, 10, 10, 200, 200, 10, 10, 9, 9, 9]);
-        super::turn(&mut Pass::in_place(&mut rgb), -1.0 / 3.0);
+        super::turn(&mut PixelPass::in_place(&mut rgb), -1.0 / 3.0);
         assert_eq!(rgb, [200, 10, 10, 10, 200, 10, 10, 10, 200, 9, 9, 9]);
     }
 }

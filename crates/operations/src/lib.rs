@@ -15,7 +15,7 @@ mod lookup;
 mod mirror;
 mod mix;
 mod pad;
-mod pass;
+mod pixel_pass;
 mod place;
 mod planes;
 mod points;
@@ -29,9 +29,9 @@ use std::{borrow::Cow, mem};
 pub use channels::{channel_memory_bytes, run_on_channels};
 pub use grey::without_colors;
 pub use indices::{IndexPicture, index_memory_bytes};
-pub use mix::{MixedValues, Taken, mix};
+pub use mix::{MixShare, MixedValues, mix};
 pub use pad::PadWith;
-use pass::{Pass, write_across};
+use pixel_pass::{PixelPass, write_across};
 use points::ValueTables;
 use spdl_pixels::{ResamplePlan, Resampler};
 pub use views::View;
@@ -145,9 +145,9 @@ impl RgbPicture<'_> {
     }
 
     /// Changes owned pixels in place, and writes changed copies of borrowed ones to `result`.
-    fn change(&mut self, result: &mut Vec<u8>, change: impl FnOnce(&mut Pass<'_>)) {
+    fn change(&mut self, result: &mut Vec<u8>, change: impl FnOnce(&mut PixelPass<'_>)) {
         match &mut self.pixels {
-            Cow::Owned(own) => change(&mut Pass::in_place(own)),
+            Cow::Owned(own) => change(&mut PixelPass::in_place(own)),
             Cow::Borrowed(theirs) => {
                 write_across(theirs, result, change);
                 self.take(result, self.size);

@@ -18,7 +18,7 @@ pub struct MixedValues {
 
 /// What a sample takes of another one.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Taken {
+pub enum MixShare {
     /// Nothing.
     Nothing,
     /// A sum, in which the sample's own values have this weight `w`, and the other sample's have `1 - w`.
@@ -36,7 +36,7 @@ pub enum Taken {
 ///
 /// # Panics
 /// If the samples differ in length, do not consist of whole planes, or a part lies outside a plane.
-pub fn mix(of: MixedValues, [first, second]: [&mut [u8]; 2], taken: &[Taken; 2], kept: &mut Vec<u8>) {
+pub fn mix(of: MixedValues, [first, second]: [&mut [u8]; 2], taken: &[MixShare; 2], kept: &mut Vec<u8>) {
     assert_eq!(first.len(), second.len(), "bytes of two samples");
     let row_bytes = of.row_values * of.dtype.bytes();
     assert!(first.len().is_multiple_of(row_bytes * of.rows), "{} bytes in planes of {of:?}", first.len());
@@ -51,11 +51,11 @@ pub fn mix(of: MixedValues, [first, second]: [&mut [u8]; 2], taken: &[Taken; 2],
 }
 
 impl MixedValues {
-    fn take(&self, row: usize, own: &mut [u8], other: &[u8], taken: &Taken) {
+    fn take(&self, row: usize, own: &mut [u8], other: &[u8], taken: &MixShare) {
         match taken {
-            Taken::Nothing => {}
-            Taken::Sum(weight) => sum(self.dtype, own, other, *weight),
-            Taken::Part { rows, values } => {
+            MixShare::Nothing => {}
+            MixShare::Sum(weight) => sum(self.dtype, own, other, *weight),
+            MixShare::Part { rows, values } => {
                 if (rows[0]..rows[1]).contains(&row) {
                     let [start, end] = values.map(|value| value * self.dtype.bytes());
                     own[start..end].copy_from_slice(&other[start..end]);
@@ -137,7 +137,7 @@ mod tests {
     fn mixed<const N: usize>(
         dtype: DType,
         write: impl Fn(f64) -> [u8; N],
-        taken: [Taken; 2],
+        taken: [MixShare; 2],
     ) -> [[Vec<[u8; N]>; 2]; 2] {
         let of = MixedValues { dtype, row_values: 300, rows: 3 };
         let values = |step: usize| (0..1800).map(|at| write((at * step % 251) as f64)).collect::<Vec<_>>();
@@ -151,7 +151,7 @@ mod tests {
     fn sums_are_those_of_torchvision_s_mixup() {
         // `output = inpt.roll(1, 0).mul_(1.0 - lam).add_(inpt.mul(lam))`
         let lam = [0.25_f32, 52_429.0 / 65_536.0];
-        let taken = lam.map(Taken::Sum);
+        let taken = lam.map(MixShare::Sum);
         let [before, after] = mixed(DType::F32, |value| ((value as f32) / 251.0).to_le_bytes(), taken.clone());
         for at in 0..1800 {
             let [a, b] = [0, 1].map(|sample| f32::from_le_bytes(before[sample][at]));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn parts_are_those_of_the_other_sample_before_it_was_mixed() {
-        let part = |rows, values| Taken::Part { rows, values };
+        let part = |rows, values| MixShare::Part { rows, values };
         for dtype in [DType::U8, DType::F32] {
             let taken = [part([0, 2], [10, 200]), part([1, 3], [100, 300])];
             let bytes = |value: f64| [value as u8; 4];
@@ -210,13 +210,14 @@ mod tests {
 
     #[test]
     fn what_takes_nothing_stays_and_whole_weights_change_nothing() {
-        for taken in
-            [[Taken::Nothing, Taken::Sum(1.0)], [Taken::Sum(1.0), Taken::Part { rows: [1, 1], values: [0, 300] }]]
-        {
+        for taken in [
+            [MixShare::Nothing, MixShare::Sum(1.0)],
+            [MixShare::Sum(1.0), MixShare::Part { rows: [1, 1], values: [0, 300] }],
+        ] {
             let [before, after] = mixed(DType::U8, |value| [value as u8], taken);
             assert!(before == after);
         }
-        let [before, after] = mixed(DType::U8, |value| [value as u8], [Taken::Sum(0.0), Taken::Nothing]);
+        let [before, after] = mixed(DType::U8, |value| [value as u8], [MixShare::Sum(0.0), MixShare::Nothing]);
         assert!(after[0] == before[1] && after[1] == before[1]);
     }
 }

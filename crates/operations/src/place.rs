@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use spdl_pixels::{AxisSpan, ResamplePlan};
 
-use super::{RgbPicture, mirror::mirror, pass::write_all};
+use super::{RgbPicture, mirror::mirror, pixel_pass::write_all};
 
 const BLACK: MaybeUninit<u8> = MaybeUninit::new(0);
 

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::pass::Pass;
+use super::pixel_pass::PixelPass;
 
 /// Pixels of a block.
 pub(super) const BLOCK: usize = 256;
@@ -18,19 +18,19 @@ pub(super) trait ChangeBlock {
 
 /// Changes all blocks of a picture. The last block is padded.
 #[inline(always)]
-pub(super) fn each_block(pass: &mut Pass<'_>, change: &impl ChangeBlock) {
+pub(super) fn each_block(pass: &mut PixelPass<'_>, change: &impl ChangeBlock) {
     each_whole_block(pass, change);
     let rest = pass.count();
     if rest > 0 {
         let mut last = [0; BYTES];
         last[..rest].copy_from_slice(pass.values());
-        each_whole_block(&mut Pass::in_place(&mut last), change);
+        each_whole_block(&mut PixelPass::in_place(&mut last), change);
         pass.finish(&last[..rest]);
     }
 }
 
 #[inline(always)]
-fn each_whole_block(pass: &mut Pass<'_>, change: &impl ChangeBlock) {
+fn each_whole_block(pass: &mut PixelPass<'_>, change: &impl ChangeBlock) {
     let ways = Ways::detect();
     let mut planes = [[0; BLOCK]; 3];
     while let Some(mut block) = pass.block::<BYTES>() {
@@ -205,7 +205,7 @@ mod vbmi {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pass::{write_across, write_all};
+    use crate::pixel_pass::{write_across, write_all};
 
     #[test]
     fn channels_are_taken_apart_and_put_together() {
@@ -244,7 +244,7 @@ mod tests {
             let mut across = Vec::new();
             write_across(&rgb, &mut across, |pass| each_block(pass, &Increment));
             assert_eq!(across, expected);
-            each_block(&mut Pass::in_place(&mut rgb), &Increment);
+            each_block(&mut PixelPass::in_place(&mut rgb), &Increment);
             assert_eq!(rgb, expected);
         }
     }

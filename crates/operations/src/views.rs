@@ -1,6 +1,6 @@
 //! Cuts several parts out of a picture.
 
-use super::{RgbPicture, mirror::mirror, pass::write_all};
+use super::{RgbPicture, mirror::mirror, pixel_pass::write_all};
 
 /// A part of a picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -62,8 +62,12 @@ pub(super) fn warp(picture: &RgbPicture<'_>, warp: &Warp, out: &mut Vec<u8>) {
     let [width, height] = warp.size.map(|side| side as usize);
     out.clear();
     out.resize(width * height * 3, 0);
-    let source =
-        Source { rgb: &picture.pixels, width: picture.size[0] as i32, height: picture.size[1] as i32, fill: warp.fill };
+    let source = WarpSource {
+        rgb: &picture.pixels,
+        width: picture.size[0] as i32,
+        height: picture.size[1] as i32,
+        fill: warp.fill,
+    };
     for (y, row) in out.chunks_exact_mut(width * 3).enumerate() {
         for (run, pixels) in row.as_chunks_mut::<3>().0.chunks_mut(RUN).enumerate() {
             let first = [(run * RUN) as f32 + 0.5, y as f32 + 0.5];
@@ -94,14 +98,14 @@ pub(super) fn warp_indices((values, size): (&[u16], [u32; 2]), warp: &Warp, out:
 }
 
 /// A picture, and the colour beyond its border.
-struct Source<'p> {
+struct WarpSource<'p> {
     rgb: &'p [u8],
     width: i32,
     height: i32,
     fill: Option<[u8; 3]>,
 }
 
-impl Source<'_> {
+impl WarpSource<'_> {
     #[inline(always)]
     fn contains(&self, x: i32, y: i32) -> bool {
         (x as u32) < self.width as u32 && (y as u32) < self.height as u32
@@ -188,7 +192,7 @@ wide! {
 
 /// Copies the nearest pixels. This function has no vector instructions, because the compiler would use them to gather
 /// the pixels, which takes longer.
-fn nearest(source: &Source<'_>, factors: &[f32; 8], first: [f32; 2], out: &mut [[u8; 3]]) {
+fn nearest(source: &WarpSource<'_>, factors: &[f32; 8], first: [f32; 2], out: &mut [[u8; 3]]) {
     let mut pixels = [0; RUN];
     nearest_pixels([source.width, source.height], factors, first, &mut pixels);
     let fill = source.fill.unwrap_or_default();
@@ -208,7 +212,7 @@ fn nearest(source: &Source<'_>, factors: &[f32; 8], first: [f32; 2], out: &mut [
 }
 
 wide! {
-    fn bilinear(source: &Source<'_>, factors: &[f32; 8], first: [f32; 2], out: &mut [[u8; 3]]) {
+    fn bilinear(source: &WarpSource<'_>, factors: &[f32; 8], first: [f32; 2], out: &mut [[u8; 3]]) {
         let [columns, rows] = find_places(factors, first);
         let (lefts, tops) = (columns.map(|place| bounded(place).floor()), rows.map(|place| bounded(place).floor()));
         let (mut rights, mut belows) = ([0.0; RUN], [0.0; RUN]);
@@ -258,7 +262,7 @@ wide! {
 
 /// Reads the four pixels around each place, if all are there. It is a function of its own for the same reason as [`nearest`].
 #[inline(never)]
-fn find_taps(source: &Source<'_>, offsets: &[u32], taps: &mut [[u32; RUN]; 4]) {
+fn find_taps(source: &WarpSource<'_>, offsets: &[u32], taps: &mut [[u32; RUN]; 4]) {
     let row_bytes = source.width as usize * 3;
     for (at, offset) in offsets.iter().enumerate() {
         let offset = *offset as usize;

@@ -11,7 +11,7 @@ const GROUP: usize = 16;
 const RUN: usize = 4 * GROUP;
 
 /// Sixteen values.
-type Group = [uint16x8_t; 2];
+type VectorPair = [uint16x8_t; 2];
 
 /// Returns whether the weights beside the middle are below half. An instruction that has the upper half of a product takes
 /// signed numbers.
@@ -29,7 +29,7 @@ fn load_bytes<const N: usize>(bytes: &[u8], at: usize) -> [uint8x16_t; N] {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn load<const N: usize>(values: &[u16], at: usize) -> [Group; N] {
+fn load<const N: usize>(values: &[u16], at: usize) -> [VectorPair; N] {
     let (groups, _) = values[at..at + N * GROUP].as_chunks::<GROUP>();
     std::array::from_fn(|n| {
         let (halves, _) = groups[n].as_chunks::<8>();

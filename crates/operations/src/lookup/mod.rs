@@ -7,10 +7,10 @@ mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use super::pass::Pass;
+use super::pixel_pass::PixelPass;
 
 /// Replaces each value by its entry in the table.
-pub(super) fn map_all(table: &[u8; 256], pass: &mut Pass<'_>) {
+pub(super) fn map_all(table: &[u8; 256], pass: &mut PixelPass<'_>) {
     map_one_by_one([table; 3], &mut pass.take_to_line());
     #[cfg(target_arch = "x86_64")]
     {
@@ -32,7 +32,7 @@ pub(super) fn map_all(table: &[u8; 256], pass: &mut Pass<'_>) {
 }
 
 /// Replaces each value by its entry in its channel's table.
-pub(super) fn map_each([red, green, blue]: &[[u8; 256]; 3], pass: &mut Pass<'_>) {
+pub(super) fn map_each([red, green, blue]: &[[u8; 256]; 3], pass: &mut PixelPass<'_>) {
     let mut head = pass.take_to_line();
     // The line may begin with any channel.
     let tables = match head.count() % 3 {
@@ -60,7 +60,7 @@ pub(super) fn has_vbmi() -> bool {
 }
 
 /// Looks up the values that are left, with the tables in turn.
-fn map_one_by_one(tables: [&[u8; 256]; 3], pass: &mut Pass<'_>) {
+fn map_one_by_one(tables: [&[u8; 256]; 3], pass: &mut PixelPass<'_>) {
     while let Some(mut pixel) = pass.block::<3>() {
         let [first, second, third] = *pixel.values();
         let found = [(0, first), (1, second), (2, third)].map(|(table, value)| tables[table][usize::from(value)]);
@@ -76,7 +76,7 @@ fn map_one_by_one(tables: [&[u8; 256]; 3], pass: &mut Pass<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pass::write_across;
+    use crate::pixel_pass::write_across;
 
     #[test]
     fn all_ways_give_what_the_table_has() {
@@ -88,9 +88,9 @@ mod tests {
                 rgb.iter().enumerate().map(|(at, value)| tables[at % 3][usize::from(*value)]).collect()
             };
             let [red, green, blue] = &tables;
-            let check = |change: &dyn Fn(&mut Pass<'_>), expected: &[u8]| {
+            let check = |change: &dyn Fn(&mut PixelPass<'_>), expected: &[u8]| {
                 let mut changed = rgb.clone();
-                let mut pass = Pass::in_place(&mut changed);
+                let mut pass = PixelPass::in_place(&mut changed);
                 change(&mut pass);
                 assert_eq!(pass.count(), 0);
                 assert_eq!(changed, expected, "{pixels} in place");
@@ -114,7 +114,7 @@ mod tests {
         let mut memory = vec![0; 1000];
         for start in 0..64 {
             memory.fill(100);
-            map_each(&tables, &mut Pass::in_place(&mut memory[start..]));
+            map_each(&tables, &mut PixelPass::in_place(&mut memory[start..]));
             assert!(memory[..start].iter().all(|value| *value == 100));
             let is_right = |(at, value): (usize, &u8)| usize::from(*value) == 101 + at % 3;
             assert!(memory[start..].iter().enumerate().all(is_right), "{start}");

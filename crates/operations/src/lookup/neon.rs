@@ -2,12 +2,12 @@
 
 use std::arch::aarch64::*;
 
-use super::Pass;
+use super::PixelPass;
 use crate::planes::{BLOCK, ChangeBlock, each_block};
 
 /// Looks values up, 64 at a time, as long as so many are left.
 #[target_feature(enable = "neon")]
-pub(super) fn map_all(table: &[u8; 256], pass: &mut Pass<'_>) {
+pub(super) fn map_all(table: &[u8; 256], pass: &mut PixelPass<'_>) {
     let parts = load(table);
     while let Some(mut block) = pass.block::<64>() {
         for at in 0..4 {
@@ -20,18 +20,18 @@ pub(super) fn map_all(table: &[u8; 256], pass: &mut Pass<'_>) {
 }
 
 /// Looks all values up, each channel by itself: the registers have room for one table.
-pub(super) fn map_each(tables: [&[u8; 256]; 3], pass: &mut Pass<'_>) {
-    each_block(pass, &Tables(tables));
+pub(super) fn map_each(tables: [&[u8; 256]; 3], pass: &mut PixelPass<'_>) {
+    each_block(pass, &ChannelTables(tables));
 }
 
-struct Tables<'t>([&'t [u8; 256]; 3]);
+struct ChannelTables<'t>([&'t [u8; 256]; 3]);
 
-impl ChangeBlock for Tables<'_> {
+impl ChangeBlock for ChannelTables<'_> {
     #[inline(always)]
     fn change(&self, planes: &mut [[u8; BLOCK]; 3]) {
         for (table, plane) in self.0.into_iter().zip(planes) {
             // SAFETY: every processor of this kind has these instructions.
-            unsafe { map_all(table, &mut Pass::in_place(plane)) };
+            unsafe { map_all(table, &mut PixelPass::in_place(plane)) };
         }
     }
 }

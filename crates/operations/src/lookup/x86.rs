@@ -2,13 +2,13 @@
 
 use std::arch::x86_64::*;
 
-use super::{Pass, map_one_by_one};
+use super::{PixelPass, map_one_by_one};
 
 /// Bytes of three vectors, whose first one is of the first channel.
 const PERIOD: usize = 3 * 64;
 
 #[target_feature(enable = "avx2")]
-pub(super) fn map_all_avx2(table: &[u8; 256], pass: &mut Pass<'_>) {
+pub(super) fn map_all_avx2(table: &[u8; 256], pass: &mut PixelPass<'_>) {
     // A shuffle looks up 16 values, and gives 0 for negative ones. So 16 is subtracted from all values before the next
     // part of the table, and each part has the differences from the part before.
     let parts: [__m256i; 16] = std::array::from_fn(|part| {
@@ -36,7 +36,7 @@ pub(super) fn map_all_avx2(table: &[u8; 256], pass: &mut Pass<'_>) {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-pub(super) fn map_all_vbmi(table: &[u8; 256], pass: &mut Pass<'_>) {
+pub(super) fn map_all_vbmi(table: &[u8; 256], pass: &mut PixelPass<'_>) {
     let parts = load(table);
     while let Some(mut block) = pass.block::<64>() {
         // SAFETY: 64 bytes are read from an array of as many.
@@ -48,7 +48,7 @@ pub(super) fn map_all_vbmi(table: &[u8; 256], pass: &mut Pass<'_>) {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-pub(super) fn map_each_vbmi(tables: [&[u8; 256]; 3], pass: &mut Pass<'_>) {
+pub(super) fn map_each_vbmi(tables: [&[u8; 256]; 3], pass: &mut PixelPass<'_>) {
     let parts = tables.map(|table| load(table));
     // Bit 0 of the masks is the first byte of a vector.
     let every_third = (0..64).step_by(3).fold(0_u64, |mask, at| mask | 1 << at);

@@ -37,7 +37,7 @@ fn one_by_one(from: &[u8], to: &mut [MaybeUninit<u8>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pass::write_all;
+    use crate::pixel_pass::write_all;
 
     fn mirrored(row: &[u8], mirror: impl Fn(&[u8], &mut [MaybeUninit<u8>])) -> Vec<u8> {
         let mut mirrored = Vec::new();

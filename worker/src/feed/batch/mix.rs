@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crossbeam_deque::Worker;
 use spdl_job::{ColumnKind, Job, layout::entry_flags};
-use spdl_operations::{MixedValues, Taken, mix};
+use spdl_operations::{MixShare, MixedValues, mix};
 use spdl_order::{Item, ItemKind, MixMethod, MixParams, WHOLE_WEIGHT};
 use spdl_types::{BatchId, ImageLayout, Position};
 use tracing::Span;
@@ -130,15 +130,15 @@ impl Mixer {
 
 impl MixedColumn {
     /// Returns the part of its partner that a sample takes, in pictures of this height and width.
-    fn taken(&self, method: Option<MixMethod>, size: [u32; 2]) -> Taken {
+    fn taken(&self, method: Option<MixMethod>, size: [u32; 2]) -> MixShare {
         let cut = match method {
-            None => return Taken::Nothing,
-            Some(MixMethod::Mixup(own)) => return Taken::Sum(own as f32 / WHOLE_WEIGHT as f32),
+            None => return MixShare::Nothing,
+            Some(MixMethod::Mixup(own)) => return MixShare::Sum(own as f32 / WHOLE_WEIGHT as f32),
             Some(MixMethod::Cutmix(cut)) => cut.area(size),
         };
-        let Some(pixel_values) = self.pixel_values else { return Taken::Sum(cut.share_left(size)) };
+        let Some(pixel_values) = self.pixel_values else { return MixShare::Sum(cut.share_left(size)) };
         let values = cut.columns.map(|column| (column * pixel_values) as usize);
-        Taken::Part { rows: cut.rows.map(|row| row as usize), values }
+        MixShare::Part { rows: cut.rows.map(|row| row as usize), values }
     }
 }
 

@@ -8,14 +8,14 @@ const LINE_BYTES: usize = 64;
 
 /// The values that are not yet read, and the place of their results.
 #[derive(Debug)]
-pub(super) struct Pass<'v> {
+pub(super) struct PixelPass<'v> {
     from: *const u8,
     to: *mut u8,
     count: usize,
     place: PhantomData<&'v mut [u8]>,
 }
 
-impl<'v> Pass<'v> {
+impl<'v> PixelPass<'v> {
     /// Creates a pass that changes values in place.
     pub(super) const fn in_place(values: &'v mut [u8]) -> Self {
         let place = values.as_mut_ptr();
@@ -35,10 +35,10 @@ impl<'v> Pass<'v> {
 
     /// Takes the next `N` values; `None` if fewer are left.
     #[inline(always)]
-    pub(super) fn block<const N: usize>(&mut self) -> Option<Block<'v, N>> {
+    pub(super) fn block<const N: usize>(&mut self) -> Option<PassChunk<'v, N>> {
         (self.count >= N).then(|| {
             let head = self.take(N);
-            Block { from: head.from.cast(), to: head.to.cast(), place: PhantomData }
+            PassChunk { from: head.from.cast(), to: head.to.cast(), place: PhantomData }
         })
     }
 
@@ -73,13 +73,13 @@ impl<'v> Pass<'v> {
 }
 
 /// `N` values and the place of their results.
-pub(super) struct Block<'v, const N: usize> {
+pub(super) struct PassChunk<'v, const N: usize> {
     from: *const [u8; N],
     to: *mut [MaybeUninit<u8>; N],
     place: PhantomData<&'v mut [u8]>,
 }
 
-impl<const N: usize> Block<'_, N> {
+impl<const N: usize> PassChunk<'_, N> {
     /// Returns the values, or in a pass in place the results that were already written.
     #[inline(always)]
     pub(super) const fn values(&self) -> &[u8; N] {
@@ -113,9 +113,9 @@ pub(super) fn write_all(out: &mut Vec<u8>, bytes: usize, write: impl FnOnce(&mut
 }
 
 /// Replaces the content of `out` by the results of `from`. `change` must take and write all values of the pass.
-pub(super) fn write_across(from: &[u8], out: &mut Vec<u8>, change: impl FnOnce(&mut Pass<'_>)) {
+pub(super) fn write_across(from: &[u8], out: &mut Vec<u8>, change: impl FnOnce(&mut PixelPass<'_>)) {
     write_all(out, from.len(), |to| {
-        let mut pass = Pass::across(from, to);
+        let mut pass = PixelPass::across(from, to);
         change(&mut pass);
         assert_eq!(pass.count, 0, "values that are left");
     });
