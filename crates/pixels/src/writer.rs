@@ -126,7 +126,7 @@ impl PixelWriter {
             self.blacken(out);
         }
         match self.color {
-            ImageColor::Rgb => self.write_as::<3, Rgb>(rgb, frame, out),
+            ImageColor::Rgb => self.write_as::<3, RgbChannels>(rgb, frame, out),
             ImageColor::Bgr => self.write_as::<3, Bgr>(rgb, frame, out),
             ImageColor::Gray => self.write_as::<1, Luma>(rgb, frame, out),
             color @ (ImageColor::Rgba | ImageColor::GrayAlpha) => panic!("{color:?} is not made of RGB"),
@@ -172,7 +172,7 @@ impl PixelWriter {
             }
             ImageLayout::Nchw => {
                 let plane_elements = elements.len() / 3;
-                picture.render_to(&mut Planes {
+                picture.render_to(&mut PlanarOutput {
                     elements: &mut elements[start..],
                     row_elements,
                     plane_elements,
@@ -250,11 +250,11 @@ trait Channels<const C: usize> {
     fn value(rgb: &[u8], at: usize, channel: usize) -> u8;
 }
 
-struct Rgb;
+struct RgbChannels;
 struct Bgr;
 struct Luma;
 
-impl Channels<3> for Rgb {
+impl Channels<3> for RgbChannels {
     #[inline(always)]
     fn pixel(rgb: [u8; 3]) -> [u8; 3] {
         rgb
@@ -318,14 +318,14 @@ impl<const N: usize, E: Fn(usize, u8) -> [u8; N]> Output for Pixels<'_, N, E> {
 }
 
 /// An output for planar channels.
-struct Planes<'o, const N: usize, E> {
+struct PlanarOutput<'o, const N: usize, E> {
     elements: &'o mut [[u8; N]],
     row_elements: usize,
     plane_elements: usize,
     encode: E,
 }
 
-impl<const N: usize, E: Fn(usize, u8) -> [u8; N]> Output for Planes<'_, N, E> {
+impl<const N: usize, E: Fn(usize, u8) -> [u8; N]> Output for PlanarOutput<'_, N, E> {
     const LAYOUT: OutputLayout = OutputLayout::Planar;
 
     #[inline(always)]

@@ -8,7 +8,7 @@ mod writer;
 use spdl_types::{ImageColor, ImageDepth};
 
 pub(crate) use convert::{RawPicture, RawSample};
-use taps::{Taps, taps};
+use taps::{PixelTaps, taps};
 pub use writer::ChannelWriter;
 
 use crate::{Frame, Orientation, ResamplePlan, resize::Filter, span::AxisSpan};
@@ -148,7 +148,7 @@ pub(crate) fn resample(
         if is_weighted {
             row.chunks_exact_mut(channels).for_each(|pixel| multiply(pixel, format.full()));
         }
-        for (pixel, Taps { first, weights }) in narrow.chunks_exact_mut(channels).zip(&columns) {
+        for (pixel, PixelTaps { first, weights }) in narrow.chunks_exact_mut(channels).zip(&columns) {
             for (from, weight) in row[first * channels..].chunks_exact(channels).zip(weights) {
                 pixel.iter_mut().zip(from).for_each(|(sum, value)| *sum += value * weight);
             }

@@ -6,18 +6,19 @@ use crate::{AxisSpan, resize::Filter, span::within};
 
 /// The pixels along one axis that make one pixel of the result: those from `first` on, with these weights, which add up
 /// to 1.
-pub(super) struct Taps {
+pub(super) struct PixelTaps {
     pub(super) first: usize,
     pub(super) weights: Vec<f32>,
 }
 
 /// Returns the taps of all pixels that a span shows. A span that shows each pixel as it is has one tap of weight 1 for each.
-pub(super) fn taps(span: AxisSpan, filter: Filter) -> Vec<Taps> {
+pub(super) fn taps(span: AxisSpan, filter: Filter) -> Vec<PixelTaps> {
     let side = span.readable.1 - span.readable.0;
     let (from, extent) = within(span, side);
     let scale = extent / f64::from(span.pixels);
     let start = span.readable.0 as usize;
-    let single = |at: f64| Taps { first: start + (at.max(0.0) as usize).min(side as usize - 1), weights: vec![1.0] };
+    let single =
+        |at: f64| PixelTaps { first: start + (at.max(0.0) as usize).min(side as usize - 1), weights: vec![1.0] };
     if extent == f64::from(span.pixels) && from == from.round() {
         return (0..span.pixels).map(|at| single(from + f64::from(at))).collect();
     }
@@ -38,7 +39,7 @@ pub(super) fn taps(span: AxisSpan, filter: Filter) -> Vec<Taps> {
             return single(center);
         }
         let weights = weights.into_iter().map(|weight| (weight / sum) as f32).collect();
-        Taps { first: start + first as usize, weights }
+        PixelTaps { first: start + first as usize, weights }
     };
     (0..span.pixels).map(of).collect()
 }
@@ -96,7 +97,7 @@ mod tests {
             ] {
                 let all = taps(span, filter);
                 assert_eq!(all.len(), span.pixels as usize);
-                for Taps { first, weights } in all {
+                for PixelTaps { first, weights } in all {
                     let (least, most) = (span.readable.0 as usize, span.readable.1 as usize);
                     assert!(first >= least && first + weights.len() <= most, "{filter:?} {span:?} {first}");
                     let sum: f32 = weights.iter().sum();
