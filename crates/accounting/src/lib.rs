@@ -13,7 +13,7 @@ use std::{
 
 use spdl_types::{Stage, StageStats, histogram::DurationHistogram};
 
-pub use units::{Interval, Recording, StageUnits, UnitGroup, UnitState, UnitTimes};
+pub use units::{Recording, StageUnits, UnitGroup, UnitInterval, UnitState, UnitTimes};
 
 /// The counters of one stage, shared by all its units.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use spdl_types::BatchId;
 use crate::nanoseconds;
 
 use self::recorder::Recorder;
-pub use self::recorder::{Interval, Recording};
+pub use self::recorder::{Recording, UnitInterval};
 
 /// What a unit does with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl UnitTimes {
 
 /// The units of one owner, and the time that they have spent. It has no clock: each change comes with its time.
 #[derive(Debug)]
-struct Ledger {
+struct UnitLedger {
     /// Number of units by state.
     counts: [u32; TIMED + 1],
     /// The state that idle units count as.
@@ -86,7 +86,7 @@ struct Ledger {
     recording: Option<(Arc<Mutex<Recorder>>, Instant)>,
 }
 
-impl Ledger {
+impl UnitLedger {
     /// Changes the states of units at `now`, and records the interval that this ends for a single unit.
     fn change(&mut self, now: Instant, change: impl FnOnce(&mut Self)) {
         self.account(now);
@@ -112,7 +112,7 @@ impl Ledger {
 
     fn end_interval(&mut self, (state, batch): (UnitState, Option<BatchId>), now: Instant) {
         let Some((recorder, since)) = &mut self.recording else { return };
-        recorder.lock().push(Interval { unit: self.first_unit, state, start: *since, end: now, batch });
+        recorder.lock().push(UnitInterval { unit: self.first_unit, state, start: *since, end: now, batch });
         *since = now.max(*since);
     }
 
@@ -150,7 +150,7 @@ pub struct StageUnits(Mutex<Groups>);
 #[derive(Debug)]
 struct Groups {
     idle_as: UnitState,
-    current: Vec<Weak<Mutex<Ledger>>>,
+    current: Vec<Weak<Mutex<UnitLedger>>>,
     /// The time of the groups that are gone.
     past: UnitTimes,
     /// Number of units that there ever were.
@@ -170,7 +170,7 @@ impl StageUnits {
     #[must_use]
     pub fn group(self: &Arc<Self>, units: u32, now: Instant) -> UnitGroup {
         let mut groups = self.0.lock();
-        let ledger = Arc::new(Mutex::new(Ledger {
+        let ledger = Arc::new(Mutex::new(UnitLedger {
             counts: [0, 0, 0, 0, units],
             idle_as: groups.idle_as,
             times: UnitTimes::default(),
@@ -241,7 +241,7 @@ impl StageUnits {
 #[derive(Debug)]
 pub struct UnitGroup {
     stage: Arc<StageUnits>,
-    ledger: Arc<Mutex<Ledger>>,
+    ledger: Arc<Mutex<UnitLedger>>,
 }
 
 impl UnitGroup {
@@ -265,11 +265,11 @@ impl UnitGroup {
     /// Adds an interval to the recording, if there is one: of the group's unit number `interval.unit`, counted from 0.
     /// The part of it before the recording began is cut off. Only for groups of several units; a group of one unit
     /// records by itself.
-    pub fn add_interval(&self, interval: Interval) {
+    pub fn add_interval(&self, interval: UnitInterval) {
         let ledger = self.ledger.lock();
         if let Some((recorder, since)) = &ledger.recording {
             let unit = ledger.first_unit.saturating_add(interval.unit);
-            recorder.lock().push(Interval { unit, start: interval.start.max(*since), ..interval });
+            recorder.lock().push(UnitInterval { unit, start: interval.start.max(*since), ..interval });
         }
     }
 

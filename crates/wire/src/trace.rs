@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use spdl_accounting::{Interval, Recording, UnitState};
+use spdl_accounting::{Recording, UnitInterval, UnitState};
 use spdl_control::{
     messages::{FromCoordinator, ToCoordinator},
     trace::{
@@ -143,7 +143,7 @@ impl<R: Recorded> Tracer<R> {
         (spans, lost)
     }
 
-    fn span(&self, interval: &Interval, clock: &ClockOffset) -> Option<UnitSpan> {
+    fn span(&self, interval: &UnitInterval, clock: &ClockOffset) -> Option<UnitSpan> {
         let state = match interval.state {
             UnitState::Busy => SpanState::Busy,
             UnitState::Input => SpanState::Input,

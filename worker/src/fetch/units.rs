@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use spdl_accounting::{Interval, StageCounters, UnitGroup, UnitState};
+use spdl_accounting::{StageCounters, UnitGroup, UnitInterval, UnitState};
 use spdl_types::BatchId;
 
 tokio::task_local! {
@@ -99,7 +99,7 @@ impl RequestUnits {
         if *state == ReadState::InFlight {
             let unit = u32::try_from(*unit).unwrap_or(u32::MAX);
             let (state, batch) = (UnitState::Busy, *batch);
-            self.units.add_interval(Interval { unit, state, start: *began, end: now, batch });
+            self.units.add_interval(UnitInterval { unit, state, start: *began, end: now, batch });
         }
     }
 

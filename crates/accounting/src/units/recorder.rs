@@ -8,7 +8,7 @@ use super::UnitState;
 
 /// A time for which a unit was in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interval {
+pub struct UnitInterval {
     /// The unit's number. It is unique among all units that the stage ever had, and ascends with their creation.
     pub unit: u32,
     /// The state; never [`UnitState::Idle`], which is recorded as the state that idle units count as.
@@ -25,7 +25,7 @@ pub struct Interval {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
     /// The last intervals, in the order of their ends.
-    pub intervals: Vec<Interval>,
+    pub intervals: Vec<UnitInterval>,
     /// Number of earlier intervals, for which there was no room.
     pub lost: u64,
 }
@@ -33,7 +33,7 @@ pub struct Recording {
 /// Keeps the last intervals.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    intervals: VecDeque<Interval>,
+    intervals: VecDeque<UnitInterval>,
     capacity: usize,
     lost: u64,
 }
@@ -44,7 +44,7 @@ impl Recorder {
     }
 
     /// Adds an interval, unless it is empty.
-    pub(super) fn push(&mut self, interval: Interval) {
+    pub(super) fn push(&mut self, interval: UnitInterval) {
         if interval.end <= interval.start {
             return;
         }

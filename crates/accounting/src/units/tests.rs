@@ -153,7 +153,7 @@ fn the_intervals_of_a_unit_follow_one_another_and_add_up_to_its_times() {
         let Recording { intervals, lost } = stage.take_recording(now).unwrap();
         let mut recorded = UnitTimes::default();
         for unit in 0..2 {
-            let of_unit: Vec<&Interval> = intervals.iter().filter(|interval| interval.unit == unit).collect();
+            let of_unit: Vec<&UnitInterval> = intervals.iter().filter(|interval| interval.unit == unit).collect();
             let ends = [of_unit[0].start, of_unit.last().unwrap().end];
             assert_eq!(ends, [start, now], "seed {seed}");
             assert!(of_unit.windows(2).all(|pair| pair[0].end == pair[1].start), "seed {seed}: {of_unit:?}");
@@ -173,7 +173,7 @@ fn a_recording_has_the_batch_of_each_interval_and_begins_and_ends_in_the_middle_
     thread.shift(1, UnitState::Idle, UnitState::Busy, start);
     stage.record(10, at(5));
     requests.set([(UnitState::Busy, 2)], at(6));
-    let request = Interval { unit: 2, state: UnitState::Busy, start: at(1), end: at(8), batch: Some(batch(9)) };
+    let request = UnitInterval { unit: 2, state: UnitState::Busy, start: at(1), end: at(8), batch: Some(batch(9)) };
     requests.add_interval(request);
     thread.shift(1, UnitState::Busy, UnitState::Idle, at(10));
     stage.set_idle(UnitState::Output, at(20));

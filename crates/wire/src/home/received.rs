@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use spdl_accounting::{Interval, StageCounters, UnitGroup, UnitState};
+use spdl_accounting::{StageCounters, UnitGroup, UnitInterval, UnitState};
 
 #[derive(Debug)]
 pub(super) struct ReceivedSlots {
@@ -54,7 +54,7 @@ impl ReceivedSlots {
     pub(super) fn hold_received(&self, slot: u32, start: Instant, bytes: u64) {
         let end = Instant::now();
         self.stage.item(end.saturating_duration_since(start), bytes);
-        self.units.add_interval(Interval { unit: slot, state: UnitState::Busy, start, end, batch: None });
+        self.units.add_interval(UnitInterval { unit: slot, state: UnitState::Busy, start, end, batch: None });
         self.change(|counts| counts.held += 1);
     }
 

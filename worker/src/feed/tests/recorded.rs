@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use spdl_accounting::{Interval, UnitState};
+use spdl_accounting::{UnitInterval, UnitState};
 use spdl_types::{BatchId, Position, SessionId, Stage};
 use spdl_wire::trace::Recorded;
 
@@ -23,7 +23,7 @@ async fn fetches_decoding_and_slots_carry_the_name_of_their_batch() {
         (0..SAMPLES / 12).map(|step| batch(session.id, Position::new(0, 12 * step))).collect();
     let of = |stage: Stage, state: UnitState| {
         let found = recordings.iter().find(|(known, _)| *known == stage).expect("the stage has units");
-        let intervals: Vec<Interval> = found.1.intervals.clone();
+        let intervals: Vec<UnitInterval> = found.1.intervals.clone();
         intervals.into_iter().filter(move |interval| interval.state == state).collect::<Vec<_>>()
     };
     let decoded = of(Stage::Decode, UnitState::Busy);
@@ -36,7 +36,7 @@ async fn fetches_decoding_and_slots_carry_the_name_of_their_batch() {
     let named: BTreeSet<BatchId> = fetched.iter().filter_map(|interval| interval.batch).collect();
     assert!(!named.is_empty() && named.is_subset(&batches), "{fetched:?}");
     for batch in named {
-        let first = |intervals: &[Interval]| {
+        let first = |intervals: &[UnitInterval]| {
             intervals.iter().filter(|interval| interval.batch == Some(batch)).map(|interval| interval.start).min()
         };
         assert!(first(&fetched) < first(&handed), "{batch:?}");

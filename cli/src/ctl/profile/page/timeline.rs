@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write, time::Instant};
 
-use spdl_accounting::{Interval, Recording, UnitState};
+use spdl_accounting::{Recording, UnitInterval, UnitState};
 use spdl_types::Stage;
 
 use super::{
@@ -43,7 +43,7 @@ pub(super) fn section(measurements: &[Measurement]) -> String {
 
 /// Draws a row for each unit of a stage that did not only wait for input.
 fn rows(timeline: &Timeline, stage: &Stage, recording: &Recording) -> String {
-    let mut units: BTreeMap<u32, Vec<&Interval>> = BTreeMap::new();
+    let mut units: BTreeMap<u32, Vec<&UnitInterval>> = BTreeMap::new();
     recording.intervals.iter().for_each(|interval| units.entry(interval.unit).or_default().push(interval));
     let all = units.len();
     units.retain(|_, intervals| intervals.iter().any(|interval| interval.state != UnitState::Input));
@@ -84,7 +84,7 @@ const fn unit_name(stage: &Stage) -> &'static str {
 }
 
 /// Returns the shares of a unit's time, in percent.
-fn shares(timeline: &Timeline, intervals: &[&Interval]) -> String {
+fn shares(timeline: &Timeline, intervals: &[&UnitInterval]) -> String {
     let whole = (timeline.end - timeline.begin).as_secs_f64();
     let share = |(state, name): (UnitState, &str)| {
         let of_state = intervals.iter().filter(|interval| interval.state == state);
@@ -97,7 +97,7 @@ fn shares(timeline: &Timeline, intervals: &[&Interval]) -> String {
 }
 
 /// Draws the intervals of a unit: a path for each state.
-fn paths(timeline: &Timeline, intervals: &[&Interval]) -> String {
+fn paths(timeline: &Timeline, intervals: &[&UnitInterval]) -> String {
     let whole = (timeline.end - timeline.begin).as_secs_f64();
     let at = |time: Instant| time.saturating_duration_since(timeline.begin).as_secs_f64() / whole * WIDTH;
     let path = |(state, class)| {
@@ -123,7 +123,7 @@ mod tests {
     fn a_row_has_the_intervals_of_its_unit_and_their_shares() {
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
-        let interval = |unit, state, from, to| Interval { unit, state, start: at(from), end: at(to), batch: None };
+        let interval = |unit, state, from, to| UnitInterval { unit, state, start: at(from), end: at(to), batch: None };
         let intervals = vec![
             interval(7, UnitState::Busy, 0, 500),
             interval(8, UnitState::Input, 0, 1_000),
