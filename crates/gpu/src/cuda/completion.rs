@@ -19,9 +19,9 @@ use std::{
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::{
+    batch_storage::{ReturnedBuffer, Unrecorded},
     copy_stream::Buffer,
     driver::is_exiting,
-    held::{ReturnedBuffer, Unrecorded},
     pending_copy::PendingCopy,
 };
 use crate::DeviceError;
@@ -31,7 +31,7 @@ use crate::DeviceError;
 const CAPTURE_POLL: Duration = Duration::from_millis(5);
 
 /// Work for the thread, which does it in order.
-pub(super) enum Job {
+pub(super) enum CompletionRequest {
     /// Waits for the copy with this number, and frees its slot.
     Copy(u64, PendingCopy),
     /// Returns a buffer when the work that still uses it is recorded or done.
@@ -55,24 +55,24 @@ pub(super) enum Completion {
 /// The loader's side of the thread. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Completions {
-    jobs: Sender<Job>,
+    requests: Sender<CompletionRequest>,
     held_back: Arc<AtomicUsize>,
 }
 
 impl Completions {
     /// Starts the thread; returns its reports, too.
     pub(super) fn start() -> io::Result<(Self, UnboundedReceiver<Completion>)> {
-        let (jobs, to_do) = mpsc::channel();
+        let (requests, to_do) = mpsc::channel();
         let (reports, reported) = unbounded_channel();
         let held_back = Arc::new(AtomicUsize::new(0));
-        let thread = CompletionThread { jobs: to_do, reports, held_back: held_back.clone(), waiting: Vec::new() };
+        let thread = CompletionThread { requests: to_do, reports, held_back: held_back.clone(), waiting: Vec::new() };
         thread::Builder::new().name("spdl-copies".into()).spawn(move || thread.run())?;
-        Ok((Self { jobs, held_back }, reported))
+        Ok((Self { requests, held_back }, reported))
     }
 
-    pub(super) fn send(&self, job: Job) {
+    pub(super) fn send(&self, request: CompletionRequest) {
         // The thread lives as long as this.
-        let _ = self.jobs.send(job);
+        let _ = self.requests.send(request);
     }
 
     /// Returns how many buffers wait for the end of a capture.
@@ -82,7 +82,7 @@ impl Completions {
 }
 
 struct CompletionThread {
-    jobs: Receiver<Job>,
+    requests: Receiver<CompletionRequest>,
     reports: UnboundedSender<Completion>,
     held_back: Arc<AtomicUsize>,
     /// Buffers of batches that were dropped during a capture.
@@ -92,13 +92,13 @@ struct CompletionThread {
 impl CompletionThread {
     fn run(mut self) {
         loop {
-            let job = if self.waiting.is_empty() {
-                self.jobs.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            let request = if self.waiting.is_empty() {
+                self.requests.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
-                self.jobs.recv_timeout(CAPTURE_POLL)
+                self.requests.recv_timeout(CAPTURE_POLL)
             };
-            match job {
-                Ok(job) => self.work(job),
+            match request {
+                Ok(request) => self.work(request),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) if self.waiting.is_empty() => return,
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(CAPTURE_POLL),
@@ -115,15 +115,15 @@ impl CompletionThread {
         }
     }
 
-    fn work(&mut self, job: Job) {
-        match job {
-            Job::Copy(number, copy) => {
+    fn work(&mut self, request: CompletionRequest) {
+        match request {
+            CompletionRequest::Copy(number, copy) => {
                 let _ = self.reports.send(Completion::Copied(number, copy.finish()));
             }
-            Job::Release(returned, Unrecorded::Capturing) => self.waiting.push(returned),
-            Job::Release(returned, Unrecorded::Failed(error)) => self.wait_for_uses(returned, error),
-            Job::Free(buffer) => drop(buffer),
-            Job::Drop(unused) => drop(unused),
+            CompletionRequest::Release(returned, Unrecorded::Capturing) => self.waiting.push(returned),
+            CompletionRequest::Release(returned, Unrecorded::Failed(error)) => self.wait_for_uses(returned, error),
+            CompletionRequest::Free(buffer) => drop(buffer),
+            CompletionRequest::Drop(unused) => drop(unused),
         }
     }
 

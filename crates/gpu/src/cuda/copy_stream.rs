@@ -14,9 +14,9 @@ use spdl_client::Batch;
 use spdl_job::layout::Layout;
 
 use super::{
-    completion::Job,
+    batch_storage::{BufferReturn, CopiedBatch, DeviceBatchStorage},
+    completion::CompletionRequest,
     driver::{Argument, Context, CudaEvent, DeviceMemory, HostMemory, Kernel, LockedMemory, Stream},
-    held::{BufferReturn, CopiedBatch, Held},
     kernel,
     page_locks::LockedPages,
     pending_copy::PendingCopy,
@@ -251,13 +251,13 @@ impl CopyStream {
             Ok(made) => made,
             Err(error) => {
                 // The copies queued before the error still read the slot and write to the buffer.
-                back.completions.send(Job::Copy(number, pending));
-                back.completions.send(Job::Free(buffer));
+                back.completions.send(CompletionRequest::Copy(number, pending));
+                back.completions.send(CompletionRequest::Free(buffer));
                 return Err(error);
             }
         };
         let copied = self.batch(pending.batch(), &made, buffer, back);
-        back.completions.send(Job::Copy(number, pending));
+        back.completions.send(CompletionRequest::Copy(number, pending));
         Ok(copied)
     }
 
@@ -296,7 +296,7 @@ impl CopyStream {
     /// Describes the batch whose copy into `buffer` is queued.
     fn batch(&self, batch: &Batch, made: &[usize], buffer: Buffer, back: &BufferReturn) -> CopiedBatch {
         let start = buffer.memory.address();
-        let held = Held::new(self.context.clone(), buffer, back.clone());
+        let held = DeviceBatchStorage::new(self.context.clone(), buffer, back.clone());
         let storage: Storage = held.clone();
         let columns = batch.layout().columns().iter().enumerate().map(|(index, column)| {
             let made_of = self.normalise.iter().zip(made).find(|(each, _)| each.from.index == index);

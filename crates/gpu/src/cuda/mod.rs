@@ -2,12 +2,12 @@
 //!
 //! [`driver`] calls the driver, [`page_locks`] locks the pages of slots, [`copy_stream`] queues copies and kernels on
 //! streams, [`pending_copy`] keeps a slot until its copy is done, [`completion`] is the thread that waits for that,
-//! [`held`] is a batch that the trainer has, and [`prefetcher`] decides when to start copies.
+//! [`batch_storage`] is a batch that the trainer has, and [`prefetcher`] decides when to start copies.
 
+mod batch_storage;
 mod completion;
 mod copy_stream;
 mod driver;
-mod held;
 mod kernel;
 mod launch;
 mod page_locks;

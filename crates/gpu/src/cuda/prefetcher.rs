@@ -17,10 +17,10 @@ use tokio::{
 use tracing::Instrument;
 
 use super::{
-    completion::{Completion, Completions, Job},
+    batch_storage::{BufferReturn, CopiedBatch},
+    completion::{Completion, CompletionRequest, Completions},
     copy_stream::{Buffer, CopyStream},
     driver::Context,
-    held::{BufferReturn, CopiedBatch},
     page_locks::{LockedPages, PageLocks},
 };
 use crate::{DeviceBatch, DeviceError, DeviceOptions, outstanding::OutstandingBatches};
@@ -386,11 +386,11 @@ impl<S> Drop for PrefetchTask<S> {
                 Completion::Copied(..) | Completion::Abandoned(_) => None,
             });
         for buffer in self.free.drain(..).chain(returned).chain(released) {
-            completions.send(Job::Free(buffer));
+            completions.send(CompletionRequest::Free(buffer));
         }
         // Unlocking memory takes time, too. The thread drops this after the copies that it got before.
         let unused = (self.copy_stream.clone(), self.page_locks.take());
-        completions.send(Job::Drop(Box::new(unused)));
+        completions.send(CompletionRequest::Drop(Box::new(unused)));
     }
 }
 

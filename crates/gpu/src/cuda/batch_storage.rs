@@ -10,7 +10,7 @@ use spdl_wire::slab::Slab;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
-    completion::{Completions, Job},
+    completion::{CompletionRequest, Completions},
     copy_stream::Buffer,
     driver::{Context, CudaEvent},
 };
@@ -19,7 +19,7 @@ use crate::{BatchPlacement, DeviceBatch, DeviceError, StreamHandle, outstanding:
 /// A batch on the device that the trainer does not have yet.
 pub(crate) struct CopiedBatch {
     pub(super) batch: DeviceBatch,
-    pub(super) held: Arc<Held>,
+    pub(super) held: Arc<DeviceBatchStorage>,
 }
 
 impl CopiedBatch {
@@ -40,16 +40,16 @@ pub(super) struct BufferReturn {
 }
 
 /// A batch on the device. It keeps its buffer until the last of its tensors is dropped.
-pub(super) struct Held {
+pub(super) struct DeviceBatchStorage {
     context: Arc<Context>,
     /// `None` only while this is being dropped.
     buffer: Option<Buffer>,
-    uses: Mutex<Vec<Use>>,
+    uses: Mutex<Vec<StreamUse>>,
     back: BufferReturn,
     hold: Mutex<Option<BatchHold>>,
 }
 
-impl Held {
+impl DeviceBatchStorage {
     pub(super) fn new(context: Arc<Context>, buffer: Buffer, back: BufferReturn) -> Arc<Self> {
         let (uses, hold) = (Mutex::default(), Mutex::default());
         Arc::new(Self { context, buffer: Some(buffer), uses, back, hold })
@@ -61,14 +61,14 @@ impl Held {
 }
 
 /// A stream of the trainer that waits for the batch, and the event to record on it when the batch is dropped.
-pub(super) struct Use {
+pub(super) struct StreamUse {
     stream: StreamHandle,
     /// The thread whose default stream it is. The handle is the same for all threads.
     thread: Option<ThreadId>,
     released: CudaEvent,
 }
 
-impl Use {
+impl StreamUse {
     fn is_of(&self, stream: StreamHandle, thread: Option<ThreadId>) -> bool {
         self.stream == stream && self.thread == thread
     }
@@ -88,7 +88,7 @@ fn thread_of(stream: StreamHandle) -> Option<ThreadId> {
     (stream == StreamHandle::PER_THREAD).then(|| thread::current().id())
 }
 
-impl BatchStorage for Held {
+impl BatchStorage for DeviceBatchStorage {
     fn placement(&self) -> BatchPlacement {
         self.context.placement()
     }
@@ -106,7 +106,7 @@ impl BatchStorage for Held {
         }
         let released = CudaEvent::new(&self.context)?;
         self.context.make_wait(stream, self.buffer().ready())?;
-        uses.push(Use { stream, thread, released });
+        uses.push(StreamUse { stream, thread, released });
         Ok(())
     }
 
@@ -122,19 +122,19 @@ impl BatchStorage for Held {
 
 /// Runs on the trainer's thread, which may hold a lock that the whole program needs, so it does not wait for the
 /// device.
-impl Drop for Held {
+impl Drop for DeviceBatchStorage {
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
         let uses = std::mem::take(self.uses.get_mut());
         let mut returned = ReturnedBuffer { context: self.context.clone(), buffer, uses };
-        let job = match returned.record_releases() {
+        let request = match returned.record_releases() {
             Ok(()) => match self.back.to_task.send(returned.buffer) {
                 Ok(()) => return,
-                Err(error) => Job::Free(error.0),
+                Err(error) => CompletionRequest::Free(error.0),
             },
-            Err(reason) => Job::Release(returned, reason),
+            Err(reason) => CompletionRequest::Release(returned, reason),
         };
-        self.back.completions.send(job);
+        self.back.completions.send(request);
     }
 }
 
@@ -142,7 +142,7 @@ impl Drop for Held {
 pub(super) struct ReturnedBuffer {
     context: Arc<Context>,
     buffer: Buffer,
-    uses: Vec<Use>,
+    uses: Vec<StreamUse>,
 }
 
 /// Why a release is not recorded.
@@ -165,7 +165,10 @@ impl ReturnedBuffer {
         self.each_use(|context, each| context.synchronise(each.release_stream()))
     }
 
-    fn each_use(&mut self, release: impl Fn(&Context, &Use) -> Result<(), DeviceError>) -> Result<(), Unrecorded> {
+    fn each_use(
+        &mut self,
+        release: impl Fn(&Context, &StreamUse) -> Result<(), DeviceError>,
+    ) -> Result<(), Unrecorded> {
         while let Some(each) = self.uses.last() {
             let stream = each.release_stream();
             let released = self.context.is_capturing(stream).and_then(|is_capturing| {
