@@ -1,9 +1,9 @@
 //! The reader of command lines that the benchmarks and the long tests share.
 
-use spdl_testkit::arguments::Arguments;
+use spdl_testkit::arguments::TestArguments;
 
-fn arguments(text: &str) -> Arguments {
-    Arguments::new(text.split_whitespace().map(str::to_owned))
+fn arguments(text: &str) -> TestArguments {
+    TestArguments::new(text.split_whitespace().map(str::to_owned))
 }
 
 #[test]

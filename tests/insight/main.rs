@@ -7,7 +7,7 @@ mod cases;
 use std::{collections::BTreeMap, process::ExitCode, time::Duration};
 
 use serde::Serialize;
-use spdl_testkit::{arguments::Arguments, processes::set_limit, skipped};
+use spdl_testkit::{arguments::TestArguments, processes::set_limit, skipped};
 use spdl_types::mix::splitmix64;
 
 use bench::{Bench, Outcome};
@@ -36,7 +36,7 @@ struct Options {
 
 impl Options {
     fn from_args() -> Result<Self, String> {
-        let mut args = Arguments::of_process();
+        let mut args = TestArguments::of_process();
         let case: Option<String> = args.value("--case", "NAME")?;
         let repeats = args.value("--repeats", "N")?.unwrap_or(1);
         let sample: Option<usize> = args.value("--sample", "N")?;

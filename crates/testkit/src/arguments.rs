@@ -4,13 +4,13 @@ use std::{fmt::Display, str::FromStr};
 
 /// The arguments that no reader has taken yet.
 #[derive(Debug)]
-pub struct Arguments {
+pub struct TestArguments {
     left: Vec<String>,
     /// The flags that readers have asked for, for the error.
     known: Vec<String>,
 }
 
-impl Arguments {
+impl TestArguments {
     /// Takes the arguments of this process.
     #[must_use]
     pub fn of_process() -> Self {

@@ -70,7 +70,7 @@ struct HubState {
 }
 
 /// An answer: its status, its headers, and its body.
-type Answer = (u16, Vec<String>, Vec<u8>);
+type HubResponse = (u16, Vec<String>, Vec<u8>);
 
 impl HubServer {
     /// Starts a Hub with an empty repository.
@@ -196,13 +196,13 @@ fn serve(stream: TcpStream, is_behind: bool, state: &Mutex<HubState>) {
     }
 }
 
-fn error(status: u16, code: &str) -> Answer {
+fn error(status: u16, code: &str) -> HubResponse {
     (status, vec![format!("X-Error-Code: {code}")], format!("{{\"error\":\"{code}\"}}").into_bytes())
 }
 
 impl HubState {
     /// Answers a request to the Hub itself.
-    fn answer(&mut self, request: &str, authorization: Option<&str>) -> Answer {
+    fn answer(&mut self, request: &str, authorization: Option<&str>) -> HubResponse {
         if self.busy_until.is_some_and(|until| Instant::now() < until) {
             return (425, Vec::new(), Vec::new());
         }
@@ -254,7 +254,7 @@ impl HubState {
     }
 
     /// Returns a page of the list of files.
-    fn page(&self, path: &str, revision: &str, folder: &str, query: &str) -> Answer {
+    fn page(&self, path: &str, revision: &str, folder: &str, query: &str) -> HubResponse {
         let Some(root) = self.path(revision, "") else { return error(404, "RevisionNotFound") };
         if !root.join(folder).is_dir() {
             return error(404, "EntryNotFound");
@@ -293,7 +293,7 @@ impl HubState {
     }
 
     /// Answers a request to the server behind the Hub, which takes no token.
-    fn file(&mut self, request: &str, range: Option<&str>) -> Answer {
+    fn file(&mut self, request: &str, range: Option<&str>) -> HubResponse {
         let path = request.split_once(' ').and_then(|(method, path)| (method == "GET").then_some(path));
         let file = path.and_then(|path| path.strip_prefix('/')?.split_once('/'));
         let Some(path) = file.and_then(|(commit, file)| self.path(commit, &decoded(file))) else {

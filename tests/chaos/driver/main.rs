@@ -17,7 +17,7 @@ use launch::{Ended, LaunchParams};
 use serde::Serialize;
 use serde_json::Value;
 use spdl_testkit::{
-    arguments::Arguments,
+    arguments::TestArguments,
     processes::{Cluster, TestDataset, ctl, run, set_limit, sum, undisturbed},
 };
 use surroundings::Surroundings;
@@ -47,7 +47,7 @@ struct Options {
 
 impl Options {
     fn from_args() -> Result<Self, String> {
-        let mut args = Arguments::of_process();
+        let mut args = TestArguments::of_process();
         let seconds = args.value("--seconds", "N")?.unwrap_or(120);
         let seed = args.value("--seed", "S")?.unwrap_or(1);
         let json = args.flag("--json");
