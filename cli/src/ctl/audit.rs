@@ -18,7 +18,7 @@ use spdl_types::{Position, SampleId};
 use spdl_wire::quic::QuicSettings;
 
 use super::{
-    CtlError, Outcome,
+    CtlError, CtlResult,
     coordinator::Connection,
     job_file::{self, OpenJob},
     output::outln,
@@ -120,7 +120,7 @@ impl PlannedDelivery {
 }
 
 /// Runs `audit`.
-pub(crate) fn run(args: &AuditArgs) -> Outcome {
+pub(crate) fn run(args: &AuditArgs) -> CtlResult {
     let runtime = super::runtime()?;
     let (Some(path), None) = (&args.job, &args.run) else {
         let (Some(run), Some(coord), Some(certs)) = (&args.run, args.coord.clone(), args.certs.clone()) else {

@@ -9,7 +9,7 @@ use std::{
 use spdl_control::Role;
 use spdl_wire::certs::{ClusterCa, LEAF_VALIDITY};
 
-use super::{CtlError, Outcome, output::outln, report};
+use super::{CtlError, CtlResult, output::outln, report};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -40,7 +40,7 @@ pub(crate) struct CertArgs {
 }
 
 /// Runs `cert`.
-pub(crate) fn run(args: &CertArgs) -> Outcome {
+pub(crate) fn run(args: &CertArgs) -> CtlResult {
     let ca = ClusterCa::open_or_create(&args.ca)?;
     ca.issue(args.role, &args.name, &args.sans, DAY * args.days)?.write(&args.out)?;
     if args.json {

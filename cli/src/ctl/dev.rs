@@ -29,7 +29,7 @@ use spdl_wire::local::MAX_PATH_BYTES;
 use tokio::sync::mpsc;
 
 use super::{
-    CtlError, Outcome,
+    CtlError, CtlResult,
     interrupt::Interrupt,
     job, job_file,
     output::{outln, warn},
@@ -127,7 +127,7 @@ struct DevReady {
 }
 
 /// Runs `dev`.
-pub(crate) fn run(args: DevArgs) -> Outcome {
+pub(crate) fn run(args: DevArgs) -> CtlResult {
     match args.action {
         DevAction::Up { place, servers } => up(&place.path()?, &servers)?,
         DevAction::Status { place, json } => return status(&place.path()?, json),
@@ -328,7 +328,7 @@ async fn start(folder: &Path, servers: &DevServers, cluster: &mut Option<LocalCl
     Ok(text)
 }
 
-fn status(folder: &Path, json: bool) -> Outcome {
+fn status(folder: &Path, json: bool) -> CtlResult {
     if !matches!(lock::take_existing(folder)?, LockState::Held) {
         let log = folder.join(LOG);
         let why = if log.exists() {

@@ -10,7 +10,7 @@ use spdl_shard::{
 };
 use spdl_types::size::parse_bytes;
 
-use super::{Outcome, allocator, class_args::ClassArgs, interrupt, pack, progress::ProgressLine};
+use super::{CtlResult, allocator, class_args::ClassArgs, interrupt, pack, progress::ProgressLine};
 
 /// Arguments of `index`.
 #[derive(Debug, clap::Args)]
@@ -75,7 +75,7 @@ pub(crate) struct IndexArgs {
 }
 
 /// Runs `index`.
-pub(crate) fn run(args: IndexArgs) -> Outcome {
+pub(crate) fn run(args: IndexArgs) -> CtlResult {
     allocator::return_large_buffers();
     let table = args.table.as_deref().map(FileTable::read).transpose()?;
     let options = IndexOptions {

@@ -21,7 +21,7 @@ use spdl_types::SampleShape;
 use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
 
 use super::{
-    CtlError, Outcome,
+    CtlError, CtlResult,
     coordinator::Connection,
     job_file,
     output::{self, outln},
@@ -87,7 +87,7 @@ enum JobAction {
 }
 
 /// Runs `job`.
-pub(crate) fn run(args: JobArgs) -> Outcome {
+pub(crate) fn run(args: JobArgs) -> CtlResult {
     super::runtime()?.block_on(async {
         match args.action {
             JobAction::Submit { file, python, connection, json } => {

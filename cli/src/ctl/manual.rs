@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::{CtlCli, CtlError, Outcome, output};
+use super::{CtlCli, CtlError, CtlResult, output};
 
 /// Arguments of `completions`.
 #[derive(Debug, clap::Args)]
@@ -22,7 +22,7 @@ pub(crate) struct ManArgs {
 }
 
 /// Runs `completions`.
-pub(crate) fn completions(args: &CompletionArgs) -> Outcome {
+pub(crate) fn completions(args: &CompletionArgs) -> CtlResult {
     // Write into memory first: the generator panics when it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut CtlCli::command(), "spdl-ctl", &mut script);
@@ -31,7 +31,7 @@ pub(crate) fn completions(args: &CompletionArgs) -> Outcome {
 }
 
 /// Runs `man`.
-pub(crate) fn man(args: &ManArgs) -> Outcome {
+pub(crate) fn man(args: &ManArgs) -> CtlResult {
     let failed = |source| CtlError::WriteFile { path: args.folder.clone(), source };
     std::fs::create_dir_all(&args.folder).map_err(failed)?;
     clap_mangen::generate_to(CtlCli::command(), &args.folder).map_err(failed)?;

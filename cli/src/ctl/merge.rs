@@ -7,7 +7,7 @@ use spdl_shard::{
     store::{DatasetStore, StoreOptions},
 };
 
-use super::{Outcome, pack, runtime};
+use super::{CtlResult, pack, runtime};
 
 /// Arguments of `merge`.
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,7 @@ pub(crate) struct MergeArgs {
 }
 
 /// Runs `merge`.
-pub(crate) fn run(args: &MergeArgs) -> Outcome {
+pub(crate) fn run(args: &MergeArgs) -> CtlResult {
     let store = DatasetStore::open_with(&args.dataset, &StoreOptions::from_env())?;
     let report = runtime()?.block_on(merge(&store))?;
     pack::print(&report, args.json)?;

@@ -50,7 +50,7 @@ use spdl_functions::FunctionRegistry;
 pub(crate) use error::CtlError;
 
 /// The result of a subcommand: its exit code, or an error to print on standard error.
-pub(crate) type Outcome = Result<ExitCode, CtlError>;
+pub(crate) type CtlResult = Result<ExitCode, CtlError>;
 
 /// A distributed data loader for multi-node training: packs datasets, runs and inspects the cluster, and proves what
 /// was delivered.
@@ -194,7 +194,7 @@ fn fail(error: &CtlError) -> ExitCode {
 
 impl CtlCommand {
     /// Runs the subcommand.
-    pub(crate) fn run(self, verbose: u8) -> Outcome {
+    pub(crate) fn run(self, verbose: u8) -> CtlResult {
         match self {
             Self::Demo(args) => demo::run(&args),
             Self::Dev(args) => dev::run(args),

@@ -12,7 +12,7 @@ use spdl_shard::{
 use spdl_types::size::parse_bytes;
 
 use super::{
-    CtlError, Outcome, allocator,
+    CtlError, CtlResult, allocator,
     class_args::ClassArgs,
     interrupt::{self, Interrupt},
     output::outln,
@@ -86,7 +86,7 @@ pub(crate) struct PackArgs {
 }
 
 /// Runs `pack`.
-pub(crate) fn run(args: PackArgs) -> Outcome {
+pub(crate) fn run(args: PackArgs) -> CtlResult {
     allocator::return_large_buffers();
     let source = PackSource::open(&args.source)?;
     let options = PackOptions {

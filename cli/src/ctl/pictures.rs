@@ -9,7 +9,7 @@ use std::{
 use crate::pictures::write_image_folder_while;
 use indicatif::ProgressBar;
 
-use super::{CtlError, Outcome, interrupt::Interrupt, progress};
+use super::{CtlError, CtlResult, interrupt::Interrupt, progress};
 
 /// Arguments of `pictures`.
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub(crate) struct PicturesArgs {
 }
 
 /// Runs `pictures`.
-pub(crate) fn run(args: &PicturesArgs) -> Outcome {
+pub(crate) fn run(args: &PicturesArgs) -> CtlResult {
     let bar = progress::samples_bar(args.quiet, args.count, "making pictures");
     write(&args.folder, args.count, args.seed, &bar, &Interrupt::listen()?)?;
     bar.finish();

@@ -7,7 +7,7 @@ use spdl_order::{BatchParams, ItemKind, OrderParams, Step};
 use spdl_types::Position;
 
 use super::{
-    CtlError, Outcome,
+    CtlError, CtlResult,
     costs::{Costs, NodeRanks},
     job_file::{self, JobFileArg, OpenJob},
     output::outln,
@@ -80,11 +80,11 @@ struct PlanReport {
 }
 
 /// Runs `plan`.
-pub(crate) fn run(args: &PlanArgs) -> Outcome {
+pub(crate) fn run(args: &PlanArgs) -> CtlResult {
     super::runtime()?.block_on(plan(args))
 }
 
-async fn plan(args: &PlanArgs) -> Outcome {
+async fn plan(args: &PlanArgs) -> CtlResult {
     let open = job_file::open(&args.job.job).await?;
     let batches = open.batches(args.global_batch);
     let ranks = ranks(args.rank, args.world, &batches)?;

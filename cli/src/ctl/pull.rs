@@ -11,7 +11,7 @@ use spdl_client::{Builder, Client, Settings, StartFrom, State};
 use spdl_control::client::AllowedTransports;
 
 use super::{
-    CtlError, Outcome,
+    CtlError, CtlResult,
     interrupt::{self, Interrupt},
     progress::ProgressLine,
     report,
@@ -92,7 +92,7 @@ pub(crate) struct PullArgs {
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(1_000);
 
 /// Runs `pull`. When interrupted, it reports the statistics so far and fails.
-pub(crate) fn run(args: PullArgs) -> Outcome {
+pub(crate) fn run(args: PullArgs) -> CtlResult {
     interrupt::run(async |mut interrupt| {
         let report = pull(&args, &mut interrupt).await?;
         if args.json {

@@ -13,7 +13,7 @@ use spdl_control::{
 };
 
 use super::{
-    CtlError, Outcome,
+    CtlError, CtlResult,
     coordinator::Connection,
     output::outln,
     report, status,
@@ -63,7 +63,7 @@ struct RunLine<'a> {
 }
 
 /// Runs `run`.
-pub(crate) fn run(args: RunArgs) -> Outcome {
+pub(crate) fn run(args: RunArgs) -> CtlResult {
     let runtime = super::runtime()?;
     match args.action {
         RunCommand::List { connection, json } => {

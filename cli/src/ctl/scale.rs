@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use spdl_control::coordinator::Status;
 
-use super::{CtlError, Outcome, coordinator::Connection, output::outln, report, status, table::wrapped};
+use super::{CtlError, CtlResult, coordinator::Connection, output::outln, report, status, table::wrapped};
 
 /// Arguments of `scale`.
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,7 @@ struct Decision {
 }
 
 /// Runs `scale`.
-pub(crate) fn run(args: &ScaleArgs) -> Outcome {
+pub(crate) fn run(args: &ScaleArgs) -> CtlResult {
     let (_, status) = super::runtime()?.block_on(status::ask(&args.connection))?;
     let decision = Decision::of(&status, args)?;
     if args.json {

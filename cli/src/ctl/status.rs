@@ -16,7 +16,7 @@ use spdl_insight::{
 use spdl_types::{Position, Stage, StageStats};
 
 use super::{
-    CtlError, Outcome,
+    CtlError, CtlResult,
     coordinator::Connection,
     output::outln,
     report,
@@ -47,7 +47,7 @@ pub(crate) fn read(reply: FromCoordinator) -> Result<(String, Status), CtlError>
 }
 
 /// Runs `status`; with `details`, also shows stages, stores and sessions that are over.
-pub(crate) fn run(args: &StatusArgs, details: bool) -> Outcome {
+pub(crate) fn run(args: &StatusArgs, details: bool) -> CtlResult {
     let (text, status) = super::runtime()?.block_on(ask(&args.connection))?;
     if args.json {
         outln!("{text}")?;

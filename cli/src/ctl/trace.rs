@@ -17,8 +17,8 @@ use spdl_control::{
     trace::{MAX_TRACE_MS, TracePart, TraceProgress, TraceSource},
 };
 
-use self::chrome::Written;
-use super::{CtlError, Outcome, coordinator::Connection, output::outln, report, status};
+use self::chrome::TraceCounts;
+use super::{CtlError, CtlResult, coordinator::Connection, output::outln, report, status};
 
 /// How long processes may take to send their recordings: they send them after the reply to a heartbeat.
 const GRACE: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ struct Summary<'a> {
     seconds: u64,
     processes: usize,
     #[serde(flatten)]
-    written: &'a Written,
+    written: &'a TraceCounts,
     /// By how much the clock of a process may differ from the coordinator's, at worst.
     clock_accuracy_us: u64,
     /// Number of intervals that were lost for lack of room.
@@ -67,7 +67,7 @@ struct Summary<'a> {
 }
 
 /// Runs `trace`.
-pub(crate) fn run(args: &TraceArgs) -> Outcome {
+pub(crate) fn run(args: &TraceArgs) -> CtlResult {
     // Created first, so that a file that cannot be written is an error before the recording.
     let write_error = |source| CtlError::WriteFile { path: args.out.clone(), source };
     let file = File::create(&args.out).map_err(write_error)?;

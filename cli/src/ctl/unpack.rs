@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use spdl_shard::{dataset::unpack_until, store::DatasetStore};
 
-use super::{CtlError, Outcome, allocator, interrupt, output::outln, progress::ProgressLine, report};
+use super::{CtlError, CtlResult, allocator, interrupt, output::outln, progress::ProgressLine, report};
 
 /// Arguments of `unpack`.
 #[derive(Debug, clap::Args)]
@@ -21,7 +21,7 @@ pub(crate) struct UnpackArgs {
 }
 
 /// Runs `unpack`.
-pub(crate) fn run(args: &UnpackArgs) -> Outcome {
+pub(crate) fn run(args: &UnpackArgs) -> CtlResult {
     allocator::return_large_buffers();
     let done = interrupt::run(|mut interrupt| async move {
         let store = DatasetStore::open(&args.dataset)?;

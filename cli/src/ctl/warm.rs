@@ -17,7 +17,7 @@ use spdl_worker::{
 };
 
 use super::{
-    CtlError, Outcome, interrupt,
+    CtlError, CtlResult, interrupt,
     job_file::{self, JobFileArg},
     output::outln,
     progress::samples_bar,
@@ -81,7 +81,7 @@ struct Warmed {
 }
 
 /// Runs `warm`.
-pub(crate) fn run(args: &WarmArgs) -> Outcome {
+pub(crate) fn run(args: &WarmArgs) -> CtlResult {
     let warmed = interrupt::run_or_drop(warm(args))?;
     if args.json {
         report::json(&warmed)?;

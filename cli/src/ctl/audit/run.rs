@@ -14,7 +14,7 @@ use spdl_types::{Position, SampleId};
 
 use super::PlannedDelivery;
 use crate::ctl::{
-    CtlError, Outcome,
+    CtlError, CtlResult,
     coordinator::Connection,
     job,
     job_file::{self, OpenJob},
@@ -76,7 +76,7 @@ struct RankVerdict {
 }
 
 /// Audits a run; `name` is a run, or JOB/RUN, as in [`run::find`].
-pub(super) async fn audit(name: &str, connection: &Connection, json: bool) -> Outcome {
+pub(super) async fn audit(name: &str, connection: &Connection, json: bool) -> CtlResult {
     let known = ask(name, connection).await?;
     let open = job_file::open_frozen(known.job.clone()).await?;
     let mut verdict = compare(&open, &known);

@@ -15,7 +15,7 @@ use spdl_shard::dataset::{PackOptions, PackSource};
 use spdl_types::Position;
 
 use super::{
-    CtlError, Outcome,
+    CtlError, CtlResult,
     interrupt::Interrupt,
     job, job_file,
     output::outln,
@@ -68,13 +68,13 @@ struct DemoReport {
 }
 
 /// Runs `demo`.
-pub(crate) fn run(args: &DemoArgs) -> Outcome {
+pub(crate) fn run(args: &DemoArgs) -> CtlResult {
     // One thread: children that end with their parent end with the thread that started them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CtlError::Runtime)?;
     runtime.block_on(demo(args, Interrupt::listen()?))
 }
 
-async fn demo(args: &DemoArgs, mut interrupt: Interrupt) -> Outcome {
+async fn demo(args: &DemoArgs, mut interrupt: Interrupt) -> CtlResult {
     let folder = tempfile::Builder::new().prefix("spdl-demo-").tempdir().map_err(CtlError::Runtime)?;
     make_dataset(args, folder.path(), &interrupt).await?;
     let mut cluster = None;

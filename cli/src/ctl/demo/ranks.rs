@@ -35,14 +35,14 @@ enum RankLine {
 
 /// How far a rank is.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RankProgress {
+pub(super) struct DemoRankProgress {
     samples: u64,
     home: Option<String>,
     is_done: bool,
 }
 
 /// How far each rank is.
-pub(super) type RanksProgress = watch::Sender<[RankProgress; WORLD as usize]>;
+pub(super) type RanksProgress = watch::Sender<[DemoRankProgress; WORLD as usize]>;
 
 /// Runs all ranks to the end, draws their bars and publishes how far they are.
 pub(super) async fn run(
@@ -81,9 +81,9 @@ pub(super) async fn kill(
     ranks: &RanksProgress,
 ) -> Result<Option<Failover>, CtlError> {
     let show = |text: String| bars.println(text).map_err(CtlError::Runtime);
-    let is_at = |rank: &RankProgress| !rank.is_done && rank.home.as_deref() == Some(worker);
+    let is_at = |rank: &DemoRankProgress| !rank.is_done && rank.home.as_deref() == Some(worker);
     let mut progress = ranks.subscribe();
-    let pulled = |ranks: &[RankProgress; WORLD as usize]| ranks.iter().map(|rank| rank.samples).sum::<u64>();
+    let pulled = |ranks: &[DemoRankProgress; WORLD as usize]| ranks.iter().map(|rank| rank.samples).sum::<u64>();
     let (at_samples, served) = {
         let now = progress.wait_for(|ranks| pulled(ranks) >= at_samples).await.expect("the sender is here");
         (pulled(&now), (0..now.len()).filter(|rank| is_at(&now[*rank])).collect::<Vec<_>>())
@@ -94,7 +94,7 @@ pub(super) async fn kill(
     cluster.kill(worker)?;
     let killed = Instant::now();
     show(format!("{worker} was killed (SIGKILL) after {at_samples} samples"))?;
-    let has_moved = |ranks: &[RankProgress; WORLD as usize]| served.iter().all(|rank| !is_at(&ranks[*rank]));
+    let has_moved = |ranks: &[DemoRankProgress; WORLD as usize]| served.iter().all(|rank| !is_at(&ranks[*rank]));
     drop(progress.wait_for(|ranks| has_moved(ranks)).await.expect("the sender is here"));
     let seconds = killed.elapsed().as_secs_f64();
     show(format!("the ranks that it served go on at another worker after {seconds:.1} s"))?;
@@ -137,7 +137,7 @@ async fn pull(
         {
             RankLine::Progress { progress, home } => {
                 bar.set_position(progress);
-                let now = RankProgress { samples: progress, home, is_done: false };
+                let now = DemoRankProgress { samples: progress, home, is_done: false };
                 ranks.send_modify(|ranks| ranks[rank as usize] = now);
             }
             RankLine::Report(last) => report = Some(*last),
@@ -146,7 +146,7 @@ async fn pull(
     child.wait().await.map_err(|error| failed(error.to_string()))?;
     bar.finish();
     let report = report.ok_or_else(|| failed("it ended without a report; see its messages above".to_owned()))?;
-    let done = RankProgress { samples: report.samples, home: None, is_done: true };
+    let done = DemoRankProgress { samples: report.samples, home: None, is_done: true };
     ranks.send_modify(|ranks| ranks[rank as usize] = done);
     Ok(report)
 }

@@ -132,14 +132,14 @@ impl FileId {
 }
 
 /// A process of a cluster.
-pub(super) struct Holder {
+pub(super) struct LockHolder {
     pub(super) pid: Pid,
     /// Refers to this process, and to no later one with its number.
     process: OwnedFd,
     parent: Option<Pid>,
 }
 
-impl Holder {
+impl LockHolder {
     /// Asks the process to end.
     pub(super) fn ask_to_end(&self) {
         // Fails only when the process is gone already.
@@ -149,7 +149,7 @@ impl Holder {
 
 /// Returns the processes of the cluster that has a folder's lock, as far as this process can see them. Leaves out
 /// processes that another of them has started, because that one ends them.
-pub(super) fn holders(folder: &Path) -> Result<Vec<Holder>, CtlError> {
+pub(super) fn holders(folder: &Path) -> Result<Vec<LockHolder>, CtlError> {
     let path = path(folder);
     let lock = match fs::metadata(&path) {
         Ok(found) => FileId::of(&found),
@@ -158,10 +158,10 @@ pub(super) fn holders(folder: &Path) -> Result<Vec<Holder>, CtlError> {
     };
     let processes = fs::read_dir("/proc").map_err(|source| CtlError::ReadFile { path: "/proc".into(), source })?;
     let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
-    let all: Vec<Holder> = pids
+    let all: Vec<LockHolder> = pids
         .filter_map(|pid| {
             let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-            holds(pid, lock).then(|| Holder { pid, process, parent: parent(pid) })
+            holds(pid, lock).then(|| LockHolder { pid, process, parent: parent(pid) })
         })
         .collect();
     let pids: Vec<Pid> = all.iter().map(|holder| holder.pid).collect();

@@ -50,7 +50,7 @@ const NAME: &str = "this machine";
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Part {
+pub(super) enum ProfiledPart {
     /// The whole pipeline on one core.
     Serial,
     /// The whole pipeline on all cores.
@@ -67,7 +67,7 @@ pub(super) enum Part {
     Operation,
 }
 
-impl Part {
+impl ProfiledPart {
     /// The parts that are pipelines, in the order in which they are measured.
     pub(super) const PIPELINES: [Self; 4] = [Self::Serial, Self::Parallel, Self::Fetch, Self::Cached];
 
@@ -87,7 +87,7 @@ impl Part {
 /// The figures of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Measurement {
-    pub(super) part: Part,
+    pub(super) part: ProfiledPart,
     /// The part's name, or that of the column or the operations.
     pub(super) name: String,
     /// The column that was decoded, if only one was.
@@ -186,13 +186,13 @@ type StartFeed = fn(&Arc<Resources>, FeedRequest) -> Result<RankFeed, FeedError>
 
 impl Profiler {
     /// Measures a part that is a pipeline, from the beginning of the stream on.
-    pub(super) async fn pipeline(&self, part: Part) -> Result<(Measurement, Diagnosis), CtlError> {
-        let cores = if part == Part::Serial { self.cores.min(1.0) } else { self.cores };
+    pub(super) async fn pipeline(&self, part: ProfiledPart) -> Result<(Measurement, Diagnosis), CtlError> {
+        let cores = if part == ProfiledPart::Serial { self.cores.min(1.0) } else { self.cores };
         let resources = self.resources(cores)?;
         let once = Job { epochs: self.cold_epochs(), ..self.job.clone() };
         let readings = match part {
-            Part::Fetch => self.run(&resources, once, RankFeed::start_fetching, None).await?,
-            Part::Cached => {
+            ProfiledPart::Fetch => self.run(&resources, once, RankFeed::start_fetching, None).await?,
+            ProfiledPart::Cached => {
                 let held = self.fill_cache(&resources, once).await?;
                 let again = Job { epochs: MANY_EPOCHS, ..self.job.clone() };
                 let readings = self.run(&resources, again, RankFeed::start, held).await?;
@@ -211,7 +211,7 @@ impl Profiler {
     pub(super) async fn decode(
         &self,
         resources: &Arc<Resources>,
-        part: Part,
+        part: ProfiledPart,
         name: String,
         job: &Job,
     ) -> Result<Measurement, CtlError> {
@@ -229,7 +229,7 @@ impl Profiler {
             (held, _) = held.decode().await.map_err(feed_error)?;
         }
         let readings = Readings { opened: None, before, after: Reading::of(resources), recorded: None };
-        let column = Some(job.columns[0].name.clone()).filter(|_| part != Part::Decode);
+        let column = Some(job.columns[0].name.clone()).filter(|_| part != ProfiledPart::Decode);
         Ok(Measurement { column, ..readings.found(part, name, resources).0 })
     }
 
@@ -262,7 +262,7 @@ impl Profiler {
     /// Fetches blocks into memory: all of an epoch if they fit. Otherwise returns the number of batches whose blocks
     /// were fetched.
     async fn fill_cache(&self, resources: &Arc<Resources>, job: Job) -> Result<Option<u64>, CtlError> {
-        let is_full = |taken: &Taken| {
+        let is_full = |taken: &TakenBatches| {
             taken.since.elapsed() > 2 * self.seconds
                 || resources.memory_bytes().1 as f64 > FILLED * self.memory_bytes as f64
         };
@@ -285,7 +285,7 @@ impl Profiler {
         let work = async {
             let mut begun: Option<Reading> = None;
             loop {
-                let ends = |taken: &Taken| {
+                let ends = |taken: &TakenBatches| {
                     let begun = begun.get_or_insert_with(|| Reading::of(resources));
                     begun.at.elapsed() >= self.seconds || extent.is_some_and(|extent| taken.batches >= extent)
                 };
@@ -319,17 +319,17 @@ impl Profiler {
         resources: &Arc<Resources>,
         job: Job,
         start: StartFeed,
-        mut ends: impl FnMut(&Taken) -> bool,
-    ) -> Result<Taken, CtlError> {
+        mut ends: impl FnMut(&TakenBatches) -> bool,
+    ) -> Result<TakenBatches, CtlError> {
         let session = self.session(job);
         let request =
             FeedRequest { session, rank: 0, from: Position::START, slots: self.slots, slab: SlabKind::Private };
         let mut feed = start(resources, request).map_err(feed_error)?;
-        let mut taken = Taken { since: Instant::now(), batches: 0, is_over: false };
+        let mut taken = TakenBatches { since: Instant::now(), batches: 0, is_over: false };
         loop {
             if let Ok(event) = tokio::time::timeout(TICK, feed.next()).await {
                 let FeedEvent::Filled { slot, used_bytes, .. } = event.map_err(feed_error)? else {
-                    return Ok(Taken { is_over: true, ..taken });
+                    return Ok(TakenBatches { is_over: true, ..taken });
                 };
                 self.batch_bytes.fetch_max(used_bytes, Ordering::Relaxed);
                 feed.free(slot).map_err(feed_error)?;
@@ -351,7 +351,7 @@ impl Profiler {
 }
 
 /// The batches that were taken of a feed.
-struct Taken {
+struct TakenBatches {
     since: Instant,
     batches: u64,
     /// Whether the stream has ended.
@@ -374,7 +374,7 @@ struct Readings {
 
 impl Readings {
     /// Computes the measurement, and the diagnosis of a trainer that takes samples at once.
-    fn found(&self, part: Part, name: String, resources: &Resources) -> (Measurement, Diagnosis) {
+    fn found(&self, part: ProfiledPart, name: String, resources: &Resources) -> (Measurement, Diagnosis) {
         let Self { before, after, .. } = self;
         let opened = self.opened.as_ref().unwrap_or(before);
         let seconds = (after.at - before.at).as_secs_f64();
@@ -382,7 +382,7 @@ impl Readings {
         let samples = decode(|decode| decode.items);
         let cpu_s = (after.cpu - before.cpu).as_secs_f64();
         let diagnosis = self.diagnosis(samples, cpu_s, resources.budget().cores);
-        let is_pipeline = Part::PIPELINES.contains(&part);
+        let is_pipeline = ProfiledPart::PIPELINES.contains(&part);
         let is_of_decoding = |limit: &Limit| is_pipeline || OF_DECODING.contains(limit);
         let measurement = Measurement {
             part,

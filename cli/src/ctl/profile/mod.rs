@@ -25,7 +25,7 @@ use spdl_types::{Position, size::parse_bytes};
 use spdl_worker::{feed::DEFAULT_SLOTS, size::parse_cores, transform::TransformSettings};
 
 use super::{
-    CtlError, Outcome,
+    CtlError, CtlResult,
     costs::{Costs, NodeRanks},
     interrupt,
     job_file::{self, JobFileArg, OpenJob},
@@ -33,7 +33,7 @@ use super::{
     progress::steps_bar,
 };
 use advice::{Advice, Facts};
-use measure::{Measurement, Part, Profiler};
+use measure::{Measurement, ProfiledPart, Profiler};
 
 /// Arguments of `profile`.
 #[derive(Debug, clap::Args)]
@@ -116,7 +116,7 @@ struct Profile {
 }
 
 /// Runs `profile`.
-pub(crate) fn run(args: &ProfileArgs) -> Outcome {
+pub(crate) fn run(args: &ProfileArgs) -> CtlResult {
     let (cores, memory_bytes) = (cores(args)?, memory(args)?);
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -188,11 +188,11 @@ async fn profile(args: &ProfileArgs, cores: f64, memory_bytes: u64) -> Result<Pr
         batch_bytes: AtomicU64::new(0),
     };
     let variants = variants::of(&open.job);
-    let bar = steps_bar(args.json, Part::PIPELINES.len() as u64 + 1 + variants.len() as u64);
+    let bar = steps_bar(args.json, ProfiledPart::PIPELINES.len() as u64 + 1 + variants.len() as u64);
     let (measurements, parallel) = measure_all(&profiler, variants, &bar).await?;
     bar.finish_and_clear();
     let rate = |part| measurements.iter().find(|found| found.part == part).map_or(0.0, |found| found.samples_per_s);
-    let speed_up = rate(Part::Parallel) / rate(Part::Serial).max(f64::MIN_POSITIVE);
+    let speed_up = rate(ProfiledPart::Parallel) / rate(ProfiledPart::Serial).max(f64::MIN_POSITIVE);
     let advice = Advice::new(&facts(args, &open, &profiler, &measurements), |window| order_costs(&open, nodes, window));
     Ok(Profile {
         job: open.job.name.clone(),
@@ -218,19 +218,19 @@ async fn measure_all(
 ) -> Result<(Vec<Measurement>, Diagnosis), CtlError> {
     let mut measurements = Vec::new();
     let mut whole = None;
-    for part in Part::PIPELINES {
+    for part in ProfiledPart::PIPELINES {
         bar.set_message(part.name());
         let (measurement, diagnosis) = profiler.pipeline(part).await?;
         measurements.push(measurement);
-        if part == Part::Parallel {
+        if part == ProfiledPart::Parallel {
             whole = Some(diagnosis);
         }
         bar.inc(1);
     }
-    bar.set_message(Part::Decode.name());
+    bar.set_message(ProfiledPart::Decode.name());
     let resources = profiler.resources(profiler.cores)?;
-    let name = Part::Decode.name().to_owned();
-    measurements.push(profiler.decode(&resources, Part::Decode, name, &profiler.job).await?);
+    let name = ProfiledPart::Decode.name().to_owned();
+    measurements.push(profiler.decode(&resources, ProfiledPart::Decode, name, &profiler.job).await?);
     bar.inc(1);
     for variant in variants {
         bar.set_message(variant.name.clone());
@@ -251,7 +251,8 @@ fn order_costs(open: &OpenJob, nodes: u32, window: u64) -> Costs {
 
 fn facts(args: &ProfileArgs, open: &OpenJob, profiler: &Profiler, measurements: &[Measurement]) -> Facts {
     let find = |part| measurements.iter().find(|found| found.part == part).expect("it was measured");
-    let (parallel, decode, fetch) = (find(Part::Parallel), find(Part::Decode), find(Part::Fetch));
+    let (parallel, decode, fetch) =
+        (find(ProfiledPart::Parallel), find(ProfiledPart::Decode), find(ProfiledPart::Fetch));
     let share = f64::from(open.job.global_batch) / f64::from(profiler.nodes);
     let wanted = args.rate.or_else(|| args.step_ms.map(|step_ms| share / (step_ms / 1e3)));
     Facts {

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::{
     Profile,
-    measure::{Measurement, Part},
+    measure::{Measurement, ProfiledPart},
     report,
 };
 use crate::ctl::report::{bytes, count, grouped};
@@ -59,8 +59,8 @@ fn table(measurements: &[Measurement]) -> String {
     table.push_str("</tr></thead><tbody>");
     for found in measurements {
         let class = match found.part {
-            Part::Column => "column",
-            Part::Operation => "operation",
+            ProfiledPart::Column => "column",
+            ProfiledPart::Operation => "operation",
             _ => "part",
         };
         let [name, cells @ ..] = report::cells(found);

@@ -3,7 +3,7 @@
 use super::{
     Profile,
     advice::Advice,
-    measure::{Measurement, Part},
+    measure::{Measurement, ProfiledPart},
 };
 use crate::ctl::{
     CtlError,
@@ -50,7 +50,7 @@ pub(super) fn verdict(profile: &Profile) -> String {
 /// Describes the speed-up with all cores.
 pub(super) fn speed_up(profile: &Profile) -> String {
     let Profile { cores: all, speed_up, measurements, .. } = profile;
-    let serial = measurements.iter().find(|found| found.part == Part::Serial).map_or(1.0, |found| found.cores);
+    let serial = measurements.iter().find(|found| found.part == ProfiledPart::Serial).map_or(1.0, |found| found.cores);
     format!("{} give {speed_up:.2} times the samples of {}", cores(*all), cores(serial))
 }
 
@@ -59,7 +59,7 @@ const QUIET: f64 = 0.85;
 
 /// Warns that other processes used the machine, so that the rates are lower than they could be.
 pub(super) fn crowded(profile: &Profile) -> Option<String> {
-    let parallel = profile.measurements.iter().find(|found| found.part == Part::Parallel)?;
+    let parallel = profile.measurements.iter().find(|found| found.part == ProfiledPart::Parallel)?;
     let share = parallel.core_share().filter(|share| *share < QUIET)?;
     Some(format!(
         "note: other processes use this machine: decoding threads had a core for {:.0} % of their work, so that rates are \
@@ -84,12 +84,12 @@ fn table(measurements: &[Measurement]) -> Vec<String> {
 /// Returns the name of a measurement, and its figures.
 pub(super) fn cells(found: &Measurement) -> [String; 5] {
     let indent = match found.part {
-        Part::Column => "  ",
-        Part::Operation => "    ",
+        ProfiledPart::Column => "  ",
+        ProfiledPart::Operation => "    ",
         _ => "",
     };
     let cores = match found.part {
-        Part::Serial | Part::Parallel => format!(", {}", cores(found.cores)),
+        ProfiledPart::Serial | ProfiledPart::Parallel => format!(", {}", cores(found.cores)),
         _ => String::new(),
     };
     let from_store = found.store_bytes_per_s() as u64;

@@ -2,12 +2,12 @@
 
 use spdl_job::{CenterCrop, Column, ColumnKind, FunctionCall, ImageColumn, ImageKeys, ImageOp, Job, Kind, Size};
 
-use super::measure::Part;
+use super::measure::ProfiledPart;
 
 /// Columns to measure together, usually one.
 #[derive(Debug)]
 pub(super) struct Variant {
-    pub(super) part: Part,
+    pub(super) part: ProfiledPart,
     pub(super) name: String,
     pub(super) columns: Vec<Column>,
 }
@@ -28,23 +28,23 @@ fn of_call(call: &FunctionCall, columns: &[Column]) -> Variant {
     let is_returned = |column: &&Column| column.returned().is_some_and(|returned| returned.call == *call);
     let columns: Vec<Column> = columns.iter().filter(is_returned).cloned().collect();
     let name = columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
-    Variant { part: Part::Column, name, columns }
+    Variant { part: ProfiledPart::Column, name, columns }
 }
 
 fn of_column(column: &Column) -> Vec<Variant> {
-    let whole = Variant { part: Part::Column, name: column.name.clone(), columns: vec![column.clone()] };
+    let whole = Variant { part: ProfiledPart::Column, name: column.name.clone(), columns: vec![column.clone()] };
     let mut variants = vec![whole];
     let plain = Column { transform: None, dtype: column.decoded_dtype(), ..column.clone() };
     if let Some(transform) = &column.transform {
         let name = format!("without {}", transform.function);
-        variants.push(Variant { part: Part::Operation, name, columns: vec![plain.clone()] });
+        variants.push(Variant { part: ProfiledPart::Operation, name, columns: vec![plain.clone()] });
     }
     if let ColumnKind::Image(image) = &column.kind {
         for kind in operations(image) {
             let names: Vec<&str> = kind.ops.iter().map(ImageOp::name).collect();
             let name = names.join(" + ");
             let columns = vec![Column { kind: ColumnKind::Image(kind), ..plain.clone() }];
-            variants.push(Variant { part: Part::Operation, name, columns });
+            variants.push(Variant { part: ProfiledPart::Operation, name, columns });
         }
     }
     variants

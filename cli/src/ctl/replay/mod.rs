@@ -9,7 +9,7 @@ use spdl_types::{Position, size::parse_bytes};
 use spdl_worker::{budget::Budget, transform::TransformSettings};
 
 use super::{
-    CtlError, Outcome, interrupt,
+    CtlError, CtlResult, interrupt,
     job_file::{self, JobFileArg},
     machine,
     output::outln,
@@ -65,11 +65,11 @@ pub(crate) struct ReplayArgs {
 }
 
 /// Runs `replay`.
-pub(crate) fn run(args: &ReplayArgs) -> Outcome {
+pub(crate) fn run(args: &ReplayArgs) -> CtlResult {
     interrupt::run_or_drop(replay(args))
 }
 
-async fn replay(args: &ReplayArgs) -> Outcome {
+async fn replay(args: &ReplayArgs) -> CtlResult {
     let file = job_file::read(&args.job.job)?;
     let mut builder = local::builder(file).rank(args.rank, args.world).start(args.from);
     if let Some(global_batch) = args.global_batch {

@@ -21,19 +21,19 @@ pub(super) enum Ink {
 
 /// A text of one look.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct TextSpan {
     pub(super) text: String,
     pub(super) ink: Ink,
 }
 
 /// A line of a frame.
-pub(super) type Line = Vec<Span>;
+pub(super) type Line = Vec<TextSpan>;
 
 /// Makes a span. Characters that a terminal would take for a command or a change of the writing direction become `?`,
 /// because names and keys come from other people.
-pub(super) fn span(ink: Ink, text: impl AsRef<str>) -> Span {
+pub(super) fn span(ink: Ink, text: impl AsRef<str>) -> TextSpan {
     let text = text.as_ref().chars().map(|letter| if is_command(letter) { '?' } else { letter }).collect();
-    Span { text, ink }
+    TextSpan { text, ink }
 }
 
 /// Returns the text of a line.
@@ -44,7 +44,7 @@ pub(super) fn text_of(line: &Line) -> String {
 /// Cuts off what is beyond `width` characters.
 pub(super) fn cut(line: Line, width: usize) -> Line {
     let mut left = width;
-    let cut = |mut span: Span| {
+    let cut = |mut span: TextSpan| {
         span.text = span.text.chars().take(left).collect();
         left -= span.text.chars().count();
         span

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 /// A key that `top` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum TopKey {
     Quit,
     Help,
     /// Shows all ranks, or those that wait most.
@@ -25,35 +25,35 @@ pub(super) enum Key {
 }
 
 /// The keys and what a terminal sends for them. Longer sequences come before those that they begin with.
-const SEQUENCES: [(&[u8], Key); 24] = [
-    (b"\x1b[Z", Key::PreviousSession),
-    (b"\x1b[A", Key::Up),
-    (b"\x1b[B", Key::Down),
-    (b"\x1b[C", Key::NextSession),
-    (b"\x1b[D", Key::PreviousSession),
-    (b"\x1bOA", Key::Up),
-    (b"\x1bOB", Key::Down),
-    (b"\x1bOC", Key::NextSession),
-    (b"\x1bOD", Key::PreviousSession),
-    (b"\x1b[5~", Key::PageUp),
-    (b"\x1b[6~", Key::PageDown),
-    (b"\x1b", Key::Escape),
-    (b"\t", Key::NextSession),
-    (b"q", Key::Quit),
-    (b"Q", Key::Quit),
-    (b"?", Key::Help),
-    (b"h", Key::Help),
-    (b"a", Key::AllRanks),
-    (b"n", Key::NextSession),
-    (b"p", Key::PreviousSession),
-    (b"k", Key::Up),
-    (b"j", Key::Down),
-    (b" ", Key::PageDown),
-    (b"b", Key::PageUp),
+const SEQUENCES: [(&[u8], TopKey); 24] = [
+    (b"\x1b[Z", TopKey::PreviousSession),
+    (b"\x1b[A", TopKey::Up),
+    (b"\x1b[B", TopKey::Down),
+    (b"\x1b[C", TopKey::NextSession),
+    (b"\x1b[D", TopKey::PreviousSession),
+    (b"\x1bOA", TopKey::Up),
+    (b"\x1bOB", TopKey::Down),
+    (b"\x1bOC", TopKey::NextSession),
+    (b"\x1bOD", TopKey::PreviousSession),
+    (b"\x1b[5~", TopKey::PageUp),
+    (b"\x1b[6~", TopKey::PageDown),
+    (b"\x1b", TopKey::Escape),
+    (b"\t", TopKey::NextSession),
+    (b"q", TopKey::Quit),
+    (b"Q", TopKey::Quit),
+    (b"?", TopKey::Help),
+    (b"h", TopKey::Help),
+    (b"a", TopKey::AllRanks),
+    (b"n", TopKey::NextSession),
+    (b"p", TopKey::PreviousSession),
+    (b"k", TopKey::Up),
+    (b"j", TopKey::Down),
+    (b" ", TopKey::PageDown),
+    (b"b", TopKey::PageUp),
 ];
 
 /// Reads the keys of standard input on a thread of its own, which lives as long as the process.
-pub(super) fn listen() -> io::Result<mpsc::UnboundedReceiver<Key>> {
+pub(super) fn listen() -> io::Result<mpsc::UnboundedReceiver<TopKey>> {
     let (sender, keys) = mpsc::unbounded_channel();
     let read = move || {
         let mut bytes = [0; 64];
@@ -69,13 +69,13 @@ pub(super) fn listen() -> io::Result<mpsc::UnboundedReceiver<Key>> {
 }
 
 /// Finds the keys in what a terminal sent at once.
-fn parse(mut bytes: &[u8]) -> Vec<Key> {
+fn parse(mut bytes: &[u8]) -> Vec<TopKey> {
     let mut keys = Vec::new();
     while !bytes.is_empty() {
         let found = SEQUENCES.iter().find(|(sequence, _)| bytes.starts_with(sequence));
         let is_unknown_sequence = bytes.starts_with(b"\x1b[") || bytes.starts_with(b"\x1bO");
         match found {
-            Some((_, Key::Escape)) if is_unknown_sequence => bytes = after_sequence(bytes),
+            Some((_, TopKey::Escape)) if is_unknown_sequence => bytes = after_sequence(bytes),
             Some((sequence, key)) => {
                 keys.push(*key);
                 bytes = &bytes[sequence.len()..];
@@ -98,14 +98,14 @@ mod tests {
 
     #[test]
     fn keys_are_found_whatever_they_come_with() {
-        assert_eq!(parse(b"q"), [Key::Quit]);
+        assert_eq!(parse(b"q"), [TopKey::Quit]);
         assert_eq!(
             parse(b"\x1b[A\x1bOB\t\x1b[Z?"),
-            [Key::Up, Key::Down, Key::NextSession, Key::PreviousSession, Key::Help]
+            [TopKey::Up, TopKey::Down, TopKey::NextSession, TopKey::PreviousSession, TopKey::Help]
         );
-        assert_eq!(parse(b"\x1b[6~\x1b[15~x\x1b[1;5Cj"), [Key::PageDown, Key::Down], "unknown keys do nothing");
-        assert_eq!(parse(b"\x1b"), [Key::Escape]);
+        assert_eq!(parse(b"\x1b[6~\x1b[15~x\x1b[1;5Cj"), [TopKey::PageDown, TopKey::Down], "unknown keys do nothing");
+        assert_eq!(parse(b"\x1b"), [TopKey::Escape]);
         assert_eq!(parse(b"\x1b["), []);
-        assert_eq!(parse(&[0xff, 0x00, b'a']), [Key::AllRanks]);
+        assert_eq!(parse(&[0xff, 0x00, b'a']), [TopKey::AllRanks]);
     }
 }

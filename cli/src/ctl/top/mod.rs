@@ -21,11 +21,11 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::{CtlError, Outcome, coordinator::Connection, interrupt, output::outln, status};
+use super::{CtlError, CtlResult, coordinator::Connection, interrupt, output::outln, status};
 use ink::{Glyphs, text_of};
-use keys::Key;
+use keys::TopKey;
 use terminal::Terminal;
-use view::{Report, View};
+use view::{Report, TopView};
 
 /// How long the coordinator may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,7 +60,7 @@ fn parse_interval(text: &str) -> Result<f64, String> {
 }
 
 /// Runs `top`.
-pub(crate) fn run(args: &TopArgs) -> Outcome {
+pub(crate) fn run(args: &TopArgs) -> CtlResult {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
     let glyphs = Glyphs::of_locale(&locale.unwrap_or_default().to_string_lossy());
@@ -71,13 +71,13 @@ pub(crate) fn run(args: &TopArgs) -> Outcome {
         return Err(CtlError::NoTerminal);
     }
     let has_colours = set("NO_COLOR").is_none();
-    interrupt::run(|interrupt| live(args, View::new(args.session, glyphs), has_colours, interrupt))
+    interrupt::run(|interrupt| live(args, TopView::new(args.session, glyphs), has_colours, interrupt))
 }
 
 /// Prints one frame, as wide as the terminal and as high as it needs to be.
-fn once(args: &TopArgs, glyphs: Glyphs) -> Outcome {
+fn once(args: &TopArgs, glyphs: Glyphs) -> CtlResult {
     let (_, status) = super::runtime()?.block_on(status::ask(&args.connection))?;
-    let mut view = View::new(args.session, glyphs);
+    let mut view = TopView::new(args.session, glyphs);
     view.take(Report { status: Ok(status), at: Instant::now() });
     if let Some(session) = args.session.filter(|session| !view.has_session(*session)) {
         return Err(CtlError::NoSession { session });
@@ -88,7 +88,7 @@ fn once(args: &TopArgs, glyphs: Glyphs) -> Outcome {
 }
 
 /// Shows frames until the user quits.
-async fn live(args: &TopArgs, mut view: View, has_colours: bool, mut interrupt: interrupt::Interrupt) -> Outcome {
+async fn live(args: &TopArgs, mut view: TopView, has_colours: bool, mut interrupt: interrupt::Interrupt) -> CtlResult {
     let client = args.connection.open()?;
     let mut terminal = Terminal::enter(has_colours).map_err(CtlError::Output)?;
     let mut resized = signal(SignalKind::window_change()).map_err(CtlError::Runtime)?;
@@ -102,7 +102,7 @@ async fn live(args: &TopArgs, mut view: View, has_colours: bool, mut interrupt: 
         tokio::select! {
             Some(report) = reports.recv() => view.take(report),
             Some(key) = keys.recv() => match key {
-                Key::Quit => break,
+                TopKey::Quit => break,
                 key => view.press(key),
             },
             Some(()) = resized.recv() => terminal.forget(),

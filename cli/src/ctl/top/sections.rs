@@ -22,7 +22,7 @@ const NAME_WIDTH: usize = 16;
 
 /// Which ranks are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rows {
+pub(super) enum ShownRanks {
     All,
     /// The ranks that wait most, if not all have room.
     Most,

@@ -14,21 +14,21 @@ const DISABLED: u8 = 0;
 
 /// The size of a terminal, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct TerminalSize {
     pub(super) width: usize,
     pub(super) height: usize,
 }
 
-impl Default for Size {
+impl Default for TerminalSize {
     fn default() -> Self {
         Self { width: 80, height: 24 }
     }
 }
 
 /// Returns the size of the terminal on standard output; `None` if there is no terminal, or its size is unknown.
-pub(super) fn size() -> Option<Size> {
+pub(super) fn size() -> Option<TerminalSize> {
     let size = tcgetwinsize(io::stdout()).ok()?;
-    let size = Size { width: size.ws_col.into(), height: size.ws_row.into() };
+    let size = TerminalSize { width: size.ws_col.into(), height: size.ws_row.into() };
     (size.width > 0 && size.height > 0).then_some(size)
 }
 

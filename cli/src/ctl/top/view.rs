@@ -7,9 +7,9 @@ use spdl_control::coordinator::{SessionStatus, Status};
 
 use super::{
     ink::{Glyphs, Ink, Line, cut, span},
-    keys::Key,
-    sections::{self, Rows},
-    terminal::Size,
+    keys::TopKey,
+    sections::{self, ShownRanks},
+    terminal::TerminalSize,
     waits::WaitHistory,
 };
 use crate::ctl::{report, status::is_live};
@@ -26,7 +26,7 @@ pub(super) struct Report {
 
 /// The state of the view.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct TopView {
     glyphs: Glyphs,
     status: Option<(Status, Instant)>,
     /// Why the newest request got no answer.
@@ -34,14 +34,14 @@ pub(super) struct View {
     waits: WaitHistory,
     /// The session that the user has chosen.
     session: Option<u64>,
-    rows: Rows,
+    rows: ShownRanks,
     scroll: usize,
     /// Lines of the body in the last frame, and how many of them were seen.
     body: (usize, usize),
     shows_help: bool,
 }
 
-impl View {
+impl TopView {
     pub(super) fn new(session: Option<u64>, glyphs: Glyphs) -> Self {
         Self {
             glyphs,
@@ -49,7 +49,7 @@ impl View {
             problem: None,
             waits: WaitHistory::default(),
             session,
-            rows: Rows::Most,
+            rows: ShownRanks::Most,
             scroll: 0,
             body: (0, 0),
             shows_help: false,
@@ -69,19 +69,21 @@ impl View {
     }
 
     /// Carries out a key.
-    pub(super) fn press(&mut self, key: Key) {
+    pub(super) fn press(&mut self, key: TopKey) {
         let page = self.body.1.saturating_sub(KEPT_LINES).max(1);
         match key {
-            Key::Help => self.shows_help = !self.shows_help,
-            Key::Escape => self.shows_help = false,
-            Key::AllRanks => self.rows = if self.rows == Rows::All { Rows::Most } else { Rows::All },
-            Key::NextSession => self.choose(1),
-            Key::PreviousSession => self.choose(-1),
-            Key::Up => self.scroll = self.scroll.saturating_sub(1),
-            Key::Down => self.scroll += 1,
-            Key::PageUp => self.scroll = self.scroll.saturating_sub(page),
-            Key::PageDown => self.scroll += page,
-            Key::Quit => {}
+            TopKey::Help => self.shows_help = !self.shows_help,
+            TopKey::Escape => self.shows_help = false,
+            TopKey::AllRanks => {
+                self.rows = if self.rows == ShownRanks::All { ShownRanks::Most } else { ShownRanks::All }
+            }
+            TopKey::NextSession => self.choose(1),
+            TopKey::PreviousSession => self.choose(-1),
+            TopKey::Up => self.scroll = self.scroll.saturating_sub(1),
+            TopKey::Down => self.scroll += 1,
+            TopKey::PageUp => self.scroll = self.scroll.saturating_sub(page),
+            TopKey::PageDown => self.scroll += page,
+            TopKey::Quit => {}
         }
         self.scroll = self.scroll.min(self.body.0.saturating_sub(self.body.1));
     }
@@ -121,8 +123,8 @@ impl View {
     }
 
     /// Returns a frame of at most the terminal's size.
-    pub(super) fn frame(&mut self, size: Size, now: Instant) -> Vec<Line> {
-        let Size { width, height } = size;
+    pub(super) fn frame(&mut self, size: TerminalSize, now: Instant) -> Vec<Line> {
+        let TerminalSize { width, height } = size;
         let mut lines = self.head(width, now);
         let room = height.saturating_sub(lines.len() + 1);
         let body = if self.shows_help { help(&self.glyphs, width) } else { self.body(width, self.rows, room) };
@@ -138,7 +140,7 @@ impl View {
     /// Returns a frame with everything, whatever the height of the terminal.
     pub(super) fn whole(&self, width: usize) -> Vec<Line> {
         let mut lines = self.head(width, Instant::now());
-        lines.extend(self.body(width, Rows::All, 0));
+        lines.extend(self.body(width, ShownRanks::All, 0));
         lines.into_iter().map(|line| cut(line, width)).collect()
     }
 
@@ -162,7 +164,7 @@ impl View {
         lines
     }
 
-    fn body(&self, width: usize, rows: Rows, room: usize) -> Vec<Line> {
+    fn body(&self, width: usize, rows: ShownRanks, room: usize) -> Vec<Line> {
         let Some((status, _)) = &self.status else { return Vec::new() };
         let session = self.shown();
         let mut lines: Vec<Line> = sections::problems(status, width);
@@ -174,9 +176,9 @@ impl View {
         if let Some(session) = session {
             let rest = room.saturating_sub(lines.len() + workers.len() + 2);
             let most = match rows {
-                Rows::All => usize::MAX,
+                ShownRanks::All => usize::MAX,
                 // At least half of the room that is left, because then not all workers fit anyway.
-                Rows::Most => rest.max(room.saturating_sub(lines.len()) / 2),
+                ShownRanks::Most => rest.max(room.saturating_sub(lines.len()) / 2),
             };
             lines.push(Vec::new());
             lines.extend(sections::ranks(session, &self.waits, &self.glyphs, width, most));

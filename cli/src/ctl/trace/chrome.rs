@@ -18,7 +18,7 @@ mod tests;
 
 /// What was written.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Written {
+pub(super) struct TraceCounts {
     /// Number of intervals.
     pub(super) intervals: u64,
     /// Number of batches that were followed from one stage to another.
@@ -43,10 +43,10 @@ struct Slice {
 type Batches = BTreeMap<BatchId, [Vec<Slice>; PATH]>;
 
 /// Writes the parts of a trace.
-pub(super) fn write(parts: &[TracePart], out: impl Write) -> io::Result<Written> {
-    let mut events = Events { out, is_first: true };
+pub(super) fn write(parts: &[TracePart], out: impl Write) -> io::Result<TraceCounts> {
+    let mut events = TraceEventWriter { out, is_first: true };
     events.out.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
-    let mut written = Written::default();
+    let mut written = TraceCounts::default();
     let mut batches = Batches::new();
     let begin_us = all_spans(parts).map(|span| span.start_us).min().unwrap_or(0);
     for (process, (source, parts)) in (1..).zip(by_source(parts)) {
@@ -161,12 +161,12 @@ fn path(slices: &[Vec<Slice>; PATH]) -> Vec<Slice> {
 }
 
 /// The events of a file.
-struct Events<W> {
+struct TraceEventWriter<W> {
     out: W,
     is_first: bool,
 }
 
-impl<W: Write> Events<W> {
+impl<W: Write> TraceEventWriter<W> {
     fn event(&mut self, event: &Value) -> io::Result<()> {
         self.out.write_all(if std::mem::take(&mut self.is_first) { b"\n" } else { b",\n" })?;
         serde_json::to_writer(&mut self.out, event)?;

@@ -16,14 +16,17 @@ fn with_verdict(mut session: Value, verdict: &str) -> Value {
     session
 }
 
-fn view(sessions: &[Value], workers: &[Value]) -> View {
-    let mut view = View::new(None, Glyphs::of_locale("C.UTF-8"));
+fn view(sessions: &[Value], workers: &[Value]) -> TopView {
+    let mut view = TopView::new(None, Glyphs::of_locale("C.UTF-8"));
     view.take(Report { status: Ok(status(sessions, workers)), at: Instant::now() });
     view
 }
 
-fn shown(view: &mut View, width: usize, height: usize) -> Vec<String> {
-    view.frame(Size { width, height }, Instant::now()).iter().map(|line| text_of(line).trim_end().to_owned()).collect()
+fn shown(view: &mut TopView, width: usize, height: usize) -> Vec<String> {
+    view.frame(TerminalSize { width, height }, Instant::now())
+        .iter()
+        .map(|line| text_of(line).trim_end().to_owned())
+        .collect()
 }
 
 fn line<'a>(lines: &'a [String], start: &str) -> &'a str {
@@ -58,7 +61,7 @@ fn a_frame_fits_every_terminal() {
     let mut view = view(&[with_verdict(session(2, &ranks), &"word ".repeat(90))], &workers);
     view.take(Report { status: Err("no answer ".repeat(9)), at: Instant::now() });
     for (width, height) in [(80, 24), (200, 50), (40, 12), (7, 3), (1, 1)] {
-        for key in [Key::Help, Key::Escape, Key::AllRanks, Key::PageDown, Key::PageDown, Key::Up] {
+        for key in [TopKey::Help, TopKey::Escape, TopKey::AllRanks, TopKey::PageDown, TopKey::PageDown, TopKey::Up] {
             let lines = shown(&mut view, width, height);
             assert_eq!(lines.len(), height, "{lines:#?}");
             assert!(lines.iter().all(|line| line.chars().count() <= width), "{width} columns: {lines:#?}");
@@ -77,21 +80,21 @@ fn of_many_ranks_those_that_wait_most_are_shown_and_all_of_them_on_request() {
         line(&few, "and ").ends_with("ranks that wait less")
             && !few.iter().any(|line| line.starts_with("     0  alive"))
     );
-    view.press(Key::AllRanks);
+    view.press(TopKey::AllRanks);
     assert!(line(&shown(&mut view, 80, 24), "0  alive").contains(" 0 %"));
     (0..20).for_each(|_| {
         shown(&mut view, 80, 24);
-        view.press(Key::PageDown);
+        view.press(TopKey::PageDown);
     });
     let end = shown(&mut view, 80, 24);
     assert!(line(&end, "99  alive").contains("99 %") && line(&end, "decode").contains('█'), "{end:#?}");
-    view.press(Key::Down);
+    view.press(TopKey::Down);
     assert_eq!(shown(&mut view, 80, 24), end, "there is nothing further down");
 }
 
 #[test]
 fn a_coordinator_that_does_not_answer_is_said_and_the_view_goes_on() {
-    let mut view = View::new(None, Glyphs::of_locale(""));
+    let mut view = TopView::new(None, Glyphs::of_locale(""));
     assert_eq!(shown(&mut view, 80, 5)[0], "asking the coordinator");
     let refused = || Report { status: Err("connection refused".to_owned()), at: Instant::now() };
     view.take(refused());
@@ -100,7 +103,7 @@ fn a_coordinator_that_does_not_answer_is_said_and_the_view_goes_on() {
     view.take(good());
     view.take(refused());
     let later = Instant::now() + Duration::from_secs(70);
-    let lines: Vec<String> = view.frame(Size { width: 80, height: 9 }, later).iter().map(text_of).collect();
+    let lines: Vec<String> = view.frame(TerminalSize { width: 80, height: 9 }, later).iter().map(text_of).collect();
     assert_eq!(lines[1], "the coordinator does not answer for 1 min 10 s; what follows is from then:");
     assert!(line(&lines, "worker node-0").contains("ready"));
     view.take(good());
@@ -113,13 +116,13 @@ fn a_session_that_was_chosen_stays_shown() {
         numbers.iter().map(|number| session(*number, &[rank(0, 0.0), rank(1, 0.0)])).collect()
     };
     let mut view = view(&sessions(&[2, 3, 5]), &[]);
-    let title = |view: &mut View| shown(view, 80, 24)[1][..9].to_owned();
+    let title = |view: &mut TopView| shown(view, 80, 24)[1][..9].to_owned();
     assert_eq!(title(&mut view), "session 5", "the newest");
-    view.press(Key::NextSession);
+    view.press(TopKey::NextSession);
     assert_eq!(title(&mut view), "session 2");
     view.take(Report { status: Ok(status(&sessions(&[2, 3, 5, 6]), &[])), at: Instant::now() });
     assert_eq!(title(&mut view), "session 2");
-    view.press(Key::PreviousSession);
+    view.press(TopKey::PreviousSession);
     assert_eq!(title(&mut view), "session 6");
     view.take(Report { status: Ok(status(&sessions(&[2]), &[])), at: Instant::now() });
     assert_eq!(title(&mut view), "session 2", "the other one is gone");
@@ -128,7 +131,7 @@ fn a_session_that_was_chosen_stays_shown() {
 
 #[test]
 fn waits_become_points_with_each_heartbeat() {
-    let mut view = View::new(None, Glyphs::of_locale("C.UTF-8"));
+    let mut view = TopView::new(None, Glyphs::of_locale("C.UTF-8"));
     for (uptime_ms, waited_ms) in
         [(10_000, 0), (10_500, 0), (12_000, 1_000), (13_000, 2_000), (13_000, 2_000), (2_000, 0)]
     {

@@ -24,7 +24,7 @@ fn part(source: TraceSource, stages: Vec<(Stage, Vec<UnitSpan>)>) -> TracePart {
 }
 
 /// Writes parts and returns the events.
-fn events(parts: &[TracePart]) -> (Written, Vec<Value>) {
+fn events(parts: &[TracePart]) -> (TraceCounts, Vec<Value>) {
     let mut text = Vec::new();
     let written = write(parts, &mut text).unwrap();
     let file: Value = serde_json::from_slice(&text).unwrap();
@@ -65,7 +65,7 @@ fn a_batch_is_followed_from_its_last_fetch_to_the_step() {
         )],
     );
     let (written, events) = events(&[worker, rank]);
-    assert_eq!(written, Written { intervals: 8, batches: 1 });
+    assert_eq!(written, TraceCounts { intervals: 8, batches: 1 });
     let arrows: Vec<(&str, u64, u64)> = ["s", "t", "f"]
         .into_iter()
         .flat_map(|phase| with_phase(&events, phase).into_iter().map(move |event| (phase, event)))
@@ -86,7 +86,7 @@ fn slots_are_numbered_within_their_rank_and_a_batch_of_one_stage_has_no_arrow() 
     let slots = [(3, 0, 0), (4, 1, 0), (7, 0, 64), (9, 1, 64)];
     let spans = slots.map(|(unit, rank, offset)| span(unit, SpanState::Output, 5, 6, Some(batch(rank, offset))));
     let (written, events) = events(&[part(TraceSource::Worker(WorkerId(1)), vec![(Stage::HandOver, spans.to_vec())])]);
-    assert_eq!(written, Written { intervals: 4, batches: 0 });
+    assert_eq!(written, TraceCounts { intervals: 4, batches: 0 });
     let named = with_phase(&events, "M").into_iter().filter(|event| event["name"] == "thread_name");
     let names: Vec<&str> = named.map(|event| event["args"]["name"].as_str().unwrap()).collect();
     let expected = ["rank 0 slot 0", "rank 1 slot 0", "rank 0 slot 1", "rank 1 slot 1"];
@@ -113,5 +113,5 @@ fn an_arrow_never_leads_back_in_time() {
 
 #[test]
 fn a_trace_of_nothing_is_a_file_without_events() {
-    assert_eq!(events(&[]), (Written::default(), Vec::new()));
+    assert_eq!(events(&[]), (TraceCounts::default(), Vec::new()));
 }
