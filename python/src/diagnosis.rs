@@ -20,15 +20,15 @@ impl From<Term> for DiagnosisTerm {
 }
 
 /// What a rank would get under a change.
-#[pyclass(frozen, get_all, module = "spdl_cluster._native")]
+#[pyclass(frozen, get_all, module = "spdl_cluster._native", name = "Prediction")]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Prediction {
+pub(crate) struct DiagnosisPrediction {
     samples_per_s: f64,
     /// The fraction of its time that the trainer would wait.
     waiting: f64,
 }
 
-impl From<insight::Prediction> for Prediction {
+impl From<insight::Prediction> for DiagnosisPrediction {
     fn from(insight::Prediction { samples_per_s, waiting }: insight::Prediction) -> Self {
         Self { samples_per_s, waiting }
     }
@@ -97,7 +97,7 @@ impl NativeDiagnosis {
         network: f64,
         slots: f64,
         step: f64,
-    ) -> PyResult<Prediction> {
+    ) -> PyResult<DiagnosisPrediction> {
         let change = ResourceChange {
             workers,
             cores,

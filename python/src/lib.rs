@@ -25,7 +25,7 @@ mod _native {
     #[pymodule_export]
     use crate::datasets::{NativeWriter, index, merge_parts, pack};
     #[pymodule_export]
-    use crate::diagnosis::{DiagnosisTerm, NativeDiagnosis, Prediction};
+    use crate::diagnosis::{DiagnosisPrediction, DiagnosisTerm, NativeDiagnosis};
     #[pymodule_export]
     use crate::job::job_text;
     #[pymodule_export]
@@ -35,7 +35,7 @@ mod _native {
     #[pymodule_export]
     use crate::pictures::pack_pictures;
     #[pymodule_export]
-    use crate::pipeline::{LoopTasks, NativeArray, NativeOp, NativePipeline, Reply, Transform};
+    use crate::pipeline::{ArrayTransform, LoopTasks, NativeArray, NativeOp, NativePipeline, Reply};
     #[pymodule_export]
     use crate::values::{ColumnType, LoaderFacts, LoaderStart, PipelineStageStats, SlabMemory, StreamPosition};
 

@@ -31,10 +31,10 @@ const MAX_WAITING: usize = 1024;
 static LEVEL: AtomicU8 = AtomicU8::new(WARNING);
 const WARNING: u8 = 30;
 
-static QUEUE: LazyLock<Queue> = LazyLock::new(Queue::default);
+static QUEUE: LazyLock<LogQueue> = LazyLock::new(LogQueue::default);
 
 #[derive(Default)]
-struct Queue {
+struct LogQueue {
     waiting: Mutex<WaitingLine>,
     changed: Condvar,
 }
@@ -117,7 +117,7 @@ const fn python_level(level: Level) -> u8 {
     }
 }
 
-impl Queue {
+impl LogQueue {
     fn push(&self, line: LogLine) {
         let mut waiting = self.waiting.lock();
         let is_alive = waiting.thread.as_ref().is_some_and(|(process, _)| *process == std::process::id());

@@ -26,7 +26,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(100);
 pub(super) const END: Duration = Duration::from_secs(5);
 
 /// The progress of work: `(shards, records, bytes, total records, total bytes)`.
-type Progress = (u64, u64, u64, Option<u64>, Option<u64>);
+type WorkProgress = (u64, u64, u64, Option<u64>, Option<u64>);
 
 /// Runs work on another thread. Meanwhile shows its progress and handles signals. The first interruption stops the
 /// work, which then gets some seconds to remove the files that it wrote. The second returns at once.
@@ -58,7 +58,7 @@ where
     let show = || -> PyResult<()> {
         let Some(on_progress) = &on_progress else { return Ok(()) };
         let DatasetProgress { shards, records, bytes, total_records, total_bytes } = *at.lock();
-        let progress: Progress = (shards, records, bytes, total_records, total_bytes);
+        let progress: WorkProgress = (shards, records, bytes, total_records, total_bytes);
         on_progress.call1(py, progress).map(drop)
     };
     loop {

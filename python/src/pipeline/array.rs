@@ -10,7 +10,7 @@ use crate::{dlpack, tensor_view::TensorView};
 
 /// An array in memory of its own.
 #[derive(Debug)]
-pub(crate) struct Array {
+pub(crate) struct OwnedArray {
     dtype: DType,
     shape: Vec<i64>,
     elements: Elements,
@@ -25,7 +25,7 @@ enum Elements {
     Bytes(Vec<u8>),
 }
 
-impl Array {
+impl OwnedArray {
     /// Makes an array of zeros.
     pub(crate) fn zeros(dtype: DType, shape: &[usize]) -> Self {
         let bytes = shape.iter().product::<usize>() * dtype.bytes();
@@ -118,7 +118,7 @@ impl Array {
 #[pyclass(frozen, module = "spdl_cluster._native")]
 pub(crate) struct NativeArray {
     /// Keeps the elements alive, which only consumers touch.
-    owner: Arc<Array>,
+    owner: Arc<OwnedArray>,
     view: TensorView,
 }
 

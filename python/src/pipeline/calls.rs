@@ -18,7 +18,7 @@ use spdl_types::Position;
 
 use super::{
     SourceFailure,
-    item::{Held, Item, Value, attached},
+    item::{Held, ItemValue, PipelineItem, attached},
     marks::{Marks, Tracker},
 };
 
@@ -109,7 +109,7 @@ pub(crate) struct Call {
 }
 
 /// Results of one item, each passed on by itself.
-pub(crate) type Results = Box<dyn Iterator<Item = PyResult<Item>> + Send>;
+pub(crate) type ItemResults = Box<dyn Iterator<Item = PyResult<PipelineItem>> + Send>;
 
 impl Call {
     pub(crate) fn new(op: Py<PyAny>, limit: Arc<FailureLimit>) -> Self {
@@ -117,25 +117,25 @@ impl Call {
     }
 
     /// Calls a function. Its result is left out if it is `None`.
-    pub(crate) fn function(&self, item: Item) -> PyResult<Option<Item>> {
+    pub(crate) fn function(&self, item: PipelineItem) -> PyResult<Option<PipelineItem>> {
         self.limit.begin();
-        let Item { value, marks } = item;
+        let PipelineItem { value, marks } = item;
         let result = attached(|py| {
             let argument = value.into_object(py)?;
             Ok(Some(self.op.get().bind(py).call1((argument,))?).filter(|result| !result.is_none()).map(Bound::unbind))
         });
-        self.made(result.map(|object| object.map(Value::of)), marks)
+        self.made(result.map(|object| object.map(ItemValue::of)), marks)
     }
 
     /// Calls a function that returns the number of one of `count` paths for the item.
-    pub(crate) fn route(&self, item: Item, count: usize) -> PyResult<(usize, Item)> {
+    pub(crate) fn route(&self, item: PipelineItem, count: usize) -> PyResult<(usize, PipelineItem)> {
         self.limit.begin();
-        let Item { value, marks } = item;
+        let PipelineItem { value, marks } = item;
         let routed = attached(|py| {
             let argument = value.into_object(py)?;
             let path = self.op.get().bind(py).call1((&argument,))?;
             match path.extract::<usize>() {
-                Ok(path) if path < count => Ok((path, Value::of(argument.unbind()))),
+                Ok(path) if path < count => Ok((path, ItemValue::of(argument.unbind()))),
                 _ => {
                     let text = format!("the router returned {}, not the number of one of {count} paths", path.repr()?);
                     Err(PyValueError::new_err(text))
@@ -143,7 +143,7 @@ impl Call {
             }
         });
         match routed {
-            Ok((path, value)) => Ok((path, Item { value, marks })),
+            Ok((path, value)) => Ok((path, PipelineItem { value, marks })),
             Err(error) => {
                 self.limit.leave_out(marks);
                 Err(error)
@@ -152,9 +152,9 @@ impl Call {
     }
 
     /// Calls a generator function, or any function whose result is iterated.
-    pub(crate) fn generator(&self, item: Item) -> PyResult<Generated> {
+    pub(crate) fn generator(&self, item: PipelineItem) -> PyResult<Generated> {
         self.limit.begin();
-        let Item { value, marks } = item;
+        let PipelineItem { value, marks } = item;
         let iterator = attached(|py| {
             let argument = value.into_object(py)?;
             Ok(self.op.get().bind(py).call1((argument,))?.try_iter()?.unbind())
@@ -171,9 +171,9 @@ impl Call {
     }
 
     /// Calls an operation that answers later, through the `Reply` that it gets as an argument.
-    pub(crate) async fn deferred(self: Arc<Self>, item: Item) -> PyResult<Vec<Item>> {
+    pub(crate) async fn deferred(self: Arc<Self>, item: PipelineItem) -> PyResult<Vec<PipelineItem>> {
         self.limit.begin();
-        let Item { value, marks } = item;
+        let PipelineItem { value, marks } = item;
         let (sender, receiver) = oneshot::channel();
         let asked = attached(|py| {
             let argument = value.into_object(py)?;
@@ -185,7 +185,9 @@ impl Call {
         };
         match answer {
             Ok(objects) => {
-                let items = objects.into_iter().map(|object| Item { value: Value::of(object), marks: marks.share() });
+                let items = objects
+                    .into_iter()
+                    .map(|object| PipelineItem { value: ItemValue::of(object), marks: marks.share() });
                 let items = items.collect();
                 marks.settle();
                 Ok(items)
@@ -198,13 +200,13 @@ impl Call {
     }
 
     /// Calls an operation that answers later with one result, or `None`.
-    pub(crate) async fn deferred_one(self: Arc<Self>, item: Item) -> PyResult<Option<Item>> {
+    pub(crate) async fn deferred_one(self: Arc<Self>, item: PipelineItem) -> PyResult<Option<PipelineItem>> {
         Ok(self.deferred(item).await?.pop())
     }
 
-    fn made(&self, value: PyResult<Option<Value>>, marks: Marks) -> PyResult<Option<Item>> {
+    fn made(&self, value: PyResult<Option<ItemValue>>, marks: Marks) -> PyResult<Option<PipelineItem>> {
         match value {
-            Ok(Some(value)) => Ok(Some(Item { value, marks })),
+            Ok(Some(value)) => Ok(Some(PipelineItem { value, marks })),
             Ok(None) => {
                 marks.settle();
                 Ok(None)
@@ -231,13 +233,16 @@ impl Aggregator {
 
     /// Calls the aggregator with an item, or without one at the end. A result gets the marks of the items before this
     /// one, because the aggregator may have kept this item for the next result.
-    pub(crate) fn accumulate(&self, Item { value, marks }: Item) -> PyResult<std::option::IntoIter<PyResult<Item>>> {
+    pub(crate) fn accumulate(
+        &self,
+        PipelineItem { value, marks }: PipelineItem,
+    ) -> PyResult<std::option::IntoIter<PyResult<PipelineItem>>> {
         self.call.limit.begin();
-        let is_end = matches!(value, Value::End);
+        let is_end = matches!(value, ItemValue::End);
         let result = attached(|py| {
             let op = self.call.op.get().bind(py);
             let result = if is_end { op.call0() } else { op.call1((value.into_object(py)?,)) }?;
-            Ok(Some(result).filter(|result| !result.is_none()).map(|result| Value::of(result.unbind())))
+            Ok(Some(result).filter(|result| !result.is_none()).map(|result| ItemValue::of(result.unbind())))
         });
         let mut kept = self.kept.lock();
         let made = match result {
@@ -252,7 +257,7 @@ impl Aggregator {
         drop(kept);
         let covered = Marks::of(covered.into_iter());
         match made {
-            Some(value) => Ok(Some(Ok(Item { value, marks: covered })).into_iter()),
+            Some(value) => Ok(Some(Ok(PipelineItem { value, marks: covered })).into_iter()),
             None => {
                 covered.settle();
                 Ok(None.into_iter())
@@ -262,14 +267,15 @@ impl Aggregator {
 }
 
 /// Splits a list, or iterates over any other object, into its items.
-pub(crate) fn disaggregate(item: Item) -> PyResult<Results> {
+pub(crate) fn disaggregate(item: PipelineItem) -> PyResult<ItemResults> {
     match item {
-        Item { value: Value::List(values), marks } => {
-            let items: Vec<_> = values.into_iter().map(|value| Ok(Item { value, marks: marks.share() })).collect();
+        PipelineItem { value: ItemValue::List(values), marks } => {
+            let items: Vec<_> =
+                values.into_iter().map(|value| Ok(PipelineItem { value, marks: marks.share() })).collect();
             marks.settle();
             Ok(Box::new(items.into_iter()))
         }
-        Item { value, marks } => {
+        PipelineItem { value, marks } => {
             let iterator = attached(|py| Ok(value.into_object(py)?.try_iter()?.unbind()))?;
             let limit = FailureLimit::new(MaxFailures::Count(0));
             Ok(Box::new(Generated { iterator: Held::new(iterator), marks: Some(marks), limit }))
@@ -278,7 +284,7 @@ pub(crate) fn disaggregate(item: Item) -> PyResult<Results> {
 }
 
 /// Passes on the results of an operation that answered.
-pub(crate) fn results(items: Vec<Item>) -> PyResult<impl Iterator<Item = PyResult<Item>> + Send> {
+pub(crate) fn results(items: Vec<PipelineItem>) -> PyResult<impl Iterator<Item = PyResult<PipelineItem>> + Send> {
     Ok(items.into_iter().map(Ok))
 }
 
@@ -291,13 +297,13 @@ pub(crate) struct Generated {
 }
 
 impl Iterator for Generated {
-    type Item = PyResult<Item>;
+    type Item = PyResult<PipelineItem>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let marks = self.marks.take()?;
         match attached(|py| next_object(self.iterator.get(), py)) {
             Ok(Some(object)) => {
-                let item = Item { value: Value::of(object), marks: marks.share() };
+                let item = PipelineItem { value: ItemValue::of(object), marks: marks.share() };
                 self.marks = Some(marks);
                 Some(Ok(item))
             }
@@ -321,14 +327,14 @@ fn next_object(iterator: &Py<PyIterator>, py: Python<'_>) -> PyResult<Option<Py<
 }
 
 /// The results of an operation that answers later.
-type Answer = PyResult<Vec<Py<PyAny>>>;
+type DeferredResults = PyResult<Vec<Py<PyAny>>>;
 
 /// Where an operation that answers later puts its result. Only the first answer counts.
 #[pyclass(frozen, module = "spdl_cluster._native")]
-pub(crate) struct Reply(Mutex<Option<oneshot::Sender<Answer>>>);
+pub(crate) struct Reply(Mutex<Option<oneshot::Sender<DeferredResults>>>);
 
 impl Reply {
-    fn answer(&self, answer: Answer) {
+    fn answer(&self, answer: DeferredResults) {
         if let Some(sender) = self.0.lock().take() {
             // The receiver is gone once the pipeline has stopped.
             let _ = sender.send(answer);
@@ -355,7 +361,7 @@ impl Reply {
 }
 
 /// Iterates over an object of Python's as the source of a pipeline.
-pub(crate) struct Source {
+pub(crate) struct PythonSource {
     pub(crate) iterator: Held<PyIterator>,
     /// Counts the batches of a loader; `None` for other sources.
     pub(crate) tracker: Option<Arc<Tracker>>,
@@ -363,10 +369,10 @@ pub(crate) struct Source {
     pub(crate) failure: SourceFailure,
 }
 
-impl Iterator for Source {
-    type Item = Item;
+impl Iterator for PythonSource {
+    type Item = PipelineItem;
 
-    fn next(&mut self) -> Option<Item> {
+    fn next(&mut self) -> Option<PipelineItem> {
         let next = attached(|py| {
             let Some(object) = self.iterator.get().bind(py).clone().next().transpose()? else { return Ok(None) };
             let marks = match &self.tracker {
@@ -376,7 +382,7 @@ impl Iterator for Source {
                 }
                 None => Marks::None,
             };
-            Ok(Some(Item { value: Value::of(object.unbind()), marks }))
+            Ok(Some(PipelineItem { value: ItemValue::of(object.unbind()), marks }))
         });
         next.unwrap_or_else(|error| {
             *self.failure.lock() = Some(error);

@@ -8,31 +8,31 @@ use pyo3::{
     types::{PyBytes, PyList, PyString},
 };
 
-use super::{array::Array, marks::Marks};
+use super::{array::OwnedArray, marks::Marks};
 
 /// An item between two stages.
-pub(crate) struct Item {
-    pub(crate) value: Value,
+pub(crate) struct PipelineItem {
+    pub(crate) value: ItemValue,
     pub(crate) marks: Marks,
 }
 
 /// The value of an item.
-pub(crate) enum Value {
+pub(crate) enum ItemValue {
     /// An object of Python.
     Object(Held<PyAny>),
     /// A list that a stage `aggregate` made.
-    List(Vec<Value>),
+    List(Vec<ItemValue>),
     /// Text that a native operation reads.
     Text(String),
     /// An object that was downloaded.
     Bytes(Bytes),
     /// An array that a native operation made.
-    Array(Array),
+    Array(OwnedArray),
     /// The end of the items, for a stage that has to know it.
     End,
 }
 
-impl Value {
+impl ItemValue {
     /// Makes the value of an object.
     pub(crate) fn of(object: Py<PyAny>) -> Self {
         Self::Object(Held::new(object))
@@ -85,10 +85,10 @@ impl<T> Drop for Held<T> {
     }
 }
 
-impl From<Vec<Self>> for Item {
+impl From<Vec<Self>> for PipelineItem {
     fn from(items: Vec<Self>) -> Self {
         let (values, marks): (_, Vec<_>) = items.into_iter().map(|item| (item.value, item.marks)).unzip();
-        Self { value: Value::List(values), marks: Marks::of(marks.into_iter()) }
+        Self { value: ItemValue::List(values), marks: Marks::of(marks.into_iter()) }
     }
 }
 

@@ -26,14 +26,14 @@ pub(crate) use array::NativeArray;
 pub(crate) use calls::Reply;
 pub(crate) use native::NativeOp;
 pub(crate) use tasks::LoopTasks;
-pub(crate) use transform::Transform;
+pub(crate) use transform::ArrayTransform;
 
 use crate::{
     errors::ErrorKind,
     values::{PipelineStageStats, StreamPosition},
 };
 use calls::{Call, FailureLimit, MaxFailures};
-use item::{Item, Value};
+use item::{ItemValue, PipelineItem};
 use marks::{Marks, Tracker};
 
 /// Longest wait without a check of signals.
@@ -89,19 +89,19 @@ impl MaxFailuresField {
 }
 
 /// The failure limits that can end a pipeline, by the name of the stage.
-type Limits = Arc<[(String, Arc<FailureLimit>)]>;
+type FailureLimits = Arc<[(String, Arc<FailureLimit>)]>;
 
 /// The exception that ended a source.
 type SourceFailure = Arc<Mutex<Option<PyErr>>>;
 
 /// The stages so far: the last one returns items or lists.
 enum Chain {
-    Items(Stages<Item>),
-    Lists(Stages<Vec<Item>>),
+    Items(Stages<PipelineItem>),
+    Lists(Stages<Vec<PipelineItem>>),
 }
 
 impl Chain {
-    fn then(self, stage: StageFields, limits: &Limits) -> Self {
+    fn then(self, stage: StageFields, limits: &FailureLimits) -> Self {
         let limit = limits.iter().find(|(name, _)| *name == stage.name).expect("each stage has a limit").1.clone();
         match (self, stage.kind.as_str()) {
             (Self::Items(stages), "aggregate") => Self::Lists(aggregate(stages, &stage)),
@@ -116,17 +116,17 @@ impl Chain {
     }
 
     /// Returns the stages; if they end with lists, a stage `name` makes items of these.
-    fn into_items(self, name: &str) -> Stages<Item> {
+    fn into_items(self, name: &str) -> Stages<PipelineItem> {
         match self {
             Self::Items(stages) => stages,
             Self::Lists(stages) => {
-                let items = Op::cpu(|list: Vec<Item>| Ok::<Item, PyErr>(list.into()));
+                let items = Op::cpu(|list: Vec<PipelineItem>| Ok::<PipelineItem, PyErr>(list.into()));
                 stages.pipe(name, items, 1)
             }
         }
     }
 
-    fn start(self, buffer: usize, threads: usize) -> Result<Box<dyn Running>, BuildError> {
+    fn start(self, buffer: usize, threads: usize) -> Result<Box<dyn RunningPipeline>, BuildError> {
         Ok(match self {
             Self::Items(stages) => Box::new(stages.sink(buffer).build(threads)?),
             Self::Lists(stages) => Box::new(stages.sink(buffer).build(threads)?),
@@ -140,24 +140,24 @@ fn pass_on(name: &str) -> String {
 }
 
 /// Adds a stage that collects items with an aggregator of Python's.
-fn aggregator(stages: Stages<Item>, stage: StageFields, limit: Arc<FailureLimit>) -> Stages<Item> {
+fn aggregator(stages: Stages<PipelineItem>, stage: StageFields, limit: Arc<FailureLimit>) -> Stages<PipelineItem> {
     let StageFields { name, op, .. } = stage;
     let call = calls::Aggregator::new(op.expect("a stage that calls has an operation"), limit.clone());
-    let op = Op::cpu_many(move |item: Item| call.accumulate(item));
-    let end = Item { value: Value::End, marks: Marks::None };
+    let op = Op::cpu_many(move |item: PipelineItem| call.accumulate(item));
+    let end = PipelineItem { value: ItemValue::End, marks: Marks::None };
     stages.followed_by(&format!("{name}{END}"), end).pipe(&name, limit.apply(op), 1)
 }
 
-fn aggregate(stages: Stages<Item>, stage: &StageFields) -> Stages<Vec<Item>> {
+fn aggregate(stages: Stages<PipelineItem>, stage: &StageFields) -> Stages<Vec<PipelineItem>> {
     if stage.drop_last { stages.aggregate_full(stage.count) } else { stages.aggregate(stage.count) }
 }
 
 /// Adds a stage that works on items one by one.
-fn pipe<T: Into<Item> + Send + 'static>(
+fn pipe<T: Into<PipelineItem> + Send + 'static>(
     stages: Stages<T>,
     stage: StageFields,
     limit: Arc<FailureLimit>,
-) -> Stages<Item> {
+) -> Stages<PipelineItem> {
     let StageFields { kind, name, op, native, tasks, count, is_ordered, .. } = stage;
     let order = if is_ordered { OutputOrder::Input } else { OutputOrder::Completion };
     let call = || Arc::new(Call::new(op.expect("a stage that calls has an operation"), limit.clone()));
@@ -192,8 +192,8 @@ fn pipe<T: Into<Item> + Send + 'static>(
         "native" => {
             let (work, limit) = (native.expect("a native stage has an operation").get().0.clone(), limit.clone());
             let begun = limit.clone();
-            let made = move |result: Result<Value, String>, marks: Marks| match result {
-                Ok(value) => Ok(Item { value, marks }),
+            let made = move |result: Result<ItemValue, String>, marks: Marks| match result {
+                Ok(value) => Ok(PipelineItem { value, marks }),
                 Err(problem) => {
                     limit.leave_out(marks);
                     Err(problem)
@@ -202,13 +202,13 @@ fn pipe<T: Into<Item> + Send + 'static>(
             if work.is_asynchronous() {
                 Op::asynchronous(move |item: T| {
                     begun.begin();
-                    let (work, made, Item { value, marks }) = (work.clone(), made.clone(), item.into());
+                    let (work, made, PipelineItem { value, marks }) = (work.clone(), made.clone(), item.into());
                     async move { made(work.run_later(value).await, marks) }
                 })
             } else {
                 Op::cpu(move |item: T| {
                     begun.begin();
-                    let Item { value, marks } = item.into();
+                    let PipelineItem { value, marks } = item.into();
                     made(work.run(value), marks)
                 })
             }
@@ -219,16 +219,16 @@ fn pipe<T: Into<Item> + Send + 'static>(
 }
 
 /// A pipeline of the engine whose last stage returns items or lists.
-trait Running: Send {
-    fn next(&self, timeout: Duration) -> Option<Result<Item, PipelineError>>;
+trait RunningPipeline: Send {
+    fn next(&self, timeout: Duration) -> Option<Result<PipelineItem, PipelineError>>;
     fn stats(&self) -> Vec<PipelineStageStats>;
     fn set_concurrency(&self, stage: &str, concurrency: usize) -> Result<(), ConcurrencyError>;
     fn drain(&self);
     fn stop(self: Box<Self>);
 }
 
-impl<T: Into<Item> + Send + 'static> Running for Pipeline<T> {
-    fn next(&self, timeout: Duration) -> Option<Result<Item, PipelineError>> {
+impl<T: Into<PipelineItem> + Send + 'static> RunningPipeline for Pipeline<T> {
+    fn next(&self, timeout: Duration) -> Option<Result<PipelineItem, PipelineError>> {
         self.iter(timeout).next().map(|item| item.map(Into::into))
     }
 
@@ -253,14 +253,14 @@ impl<T: Into<Item> + Send + 'static> Running for Pipeline<T> {
 #[pyclass(frozen, module = "spdl_cluster._native")]
 pub(crate) struct NativePipeline {
     /// `None` once it has stopped. Lock it only while detached from Python.
-    running: Mutex<Option<Box<dyn Running>>>,
+    running: Mutex<Option<Box<dyn RunningPipeline>>>,
     /// The thread that stops the pipeline, and what it sends when it has. Lock it only while detached from Python.
     stopping: Mutex<Option<(mpsc::Receiver<()>, JoinHandle<()>)>>,
     tracker: Option<Arc<Tracker>>,
     source_failure: SourceFailure,
     /// Names of the stages that only pass on what other stages take or make.
     hidden: Vec<String>,
-    limits: Limits,
+    limits: FailureLimits,
     process: u32,
 }
 
@@ -291,7 +291,7 @@ impl NativePipeline {
         let mut limits = Vec::new();
         paths::add_limits(&stages, &mut limits);
         source.add_limits(&mut limits);
-        let limits = Limits::from(limits);
+        let limits = FailureLimits::from(limits);
         let mut names: Vec<String> = limits.iter().map(|(name, _)| name.clone()).collect();
         source.add_names(paths::SOURCES, &mut names);
         let hidden = names.iter().flat_map(|name| HIDDEN.map(|end| format!("{name}{end}"))).collect();
@@ -310,12 +310,12 @@ impl NativePipeline {
     /// Returns the next item and waits for it up to `timeout` seconds. Raises `EOFError` at the end.
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         self.check_process(py)?;
-        let wait = Wait::new(timeout);
+        let wait = SlicedWait::new(timeout);
         loop {
             match py.detach(|| self.running.lock().as_ref().map(|running| running.next(wait.slice()))) {
                 None => return Err(ErrorKind::Closed.error(py, "the pipeline has stopped", None)),
                 Some(None) => return Err(self.end(py)),
-                Some(Some(Ok(Item { value, marks }))) => {
+                Some(Some(Ok(PipelineItem { value, marks }))) => {
                     let object = value.into_object(py)?;
                     marks.settle();
                     return Ok(object.unbind());
@@ -380,7 +380,7 @@ impl NativePipeline {
     /// Waits up to `timeout` seconds until the operations and the source of a pipeline that stops have returned.
     fn wait_stopped(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         self.check_process(py)?;
-        let wait = Wait::new(timeout);
+        let wait = SlicedWait::new(timeout);
         let has_stopped = py.detach(|| {
             let mut stopping = self.stopping.lock();
             let Some((stopped, _)) = &*stopping else { return Ok(true) };
@@ -407,12 +407,12 @@ impl NativePipeline {
 
 /// A wait of the caller, in slices between which signals are handled.
 #[derive(Clone, Copy)]
-struct Wait {
+struct SlicedWait {
     since: Instant,
     limit: Option<Duration>,
 }
 
-impl Wait {
+impl SlicedWait {
     /// Starts a wait of up to `timeout` seconds, or an endless one if that is infinite or more than a duration can
     /// hold.
     fn new(timeout: Option<f64>) -> Self {

@@ -14,9 +14,9 @@ use spdl_types::{DType, ImageLayout, Normalise};
 use spdl_worker::decode::read_numpy;
 
 use super::{
-    array::Array,
+    array::OwnedArray,
     download::{self, Downloader},
-    item::{Value, attached},
+    item::{ItemValue, attached},
     pictures::{PictureNormaliser, PictureResizer},
 };
 use crate::errors::ErrorKind;
@@ -107,9 +107,9 @@ impl NativeOp {
     fn __call__<'py>(&self, py: Python<'py>, item: Py<PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let result = py.detach(|| {
             if self.0.is_asynchronous() {
-                download::runtime()?.block_on(self.0.run_later(Value::of(item)))
+                download::runtime()?.block_on(self.0.run_later(ItemValue::of(item)))
             } else {
-                self.0.run(Value::of(item))
+                self.0.run(ItemValue::of(item))
             }
         });
         result.map_err(|problem| ErrorKind::Data.error(py, &problem, None))?.into_object(py)
@@ -139,37 +139,39 @@ impl Work {
     }
 
     /// Runs an operation that computes.
-    pub(crate) fn run(&self, value: Value) -> Result<Value, Problem> {
+    pub(crate) fn run(&self, value: ItemValue) -> Result<ItemValue, Problem> {
         match (self, opened(value)?) {
-            (Self::Collate, Value::List(values)) => {
+            (Self::Collate, ItemValue::List(values)) => {
                 let arrays = values.into_iter().map(|value| match value {
-                    Value::Array(array) => Ok(array),
+                    ItemValue::Array(array) => Ok(array),
                     _ => Err(
                         "`collate` takes lists of arrays that native operations made; use numpy's `stack` for others",
                     ),
                 });
-                Array::stacked(&arrays.collect::<Result<Vec<_>, _>>()?).map(Value::Array)
+                OwnedArray::stacked(&arrays.collect::<Result<Vec<_>, _>>()?).map(ItemValue::Array)
             }
             (Self::Collate, _) => Err("`collate` takes lists; put `aggregate` in front of it".to_owned()),
-            (work, Value::List(values)) => {
-                Ok(Value::List(values.into_iter().map(|value| work.run(value)).collect::<Result<_, _>>()?))
+            (work, ItemValue::List(values)) => {
+                Ok(ItemValue::List(values.into_iter().map(|value| work.run(value)).collect::<Result<_, _>>()?))
             }
-            (Self::DecodeImage(decoder), Value::Bytes(bytes)) => decoder.decode(&bytes).map(Value::Array),
+            (Self::DecodeImage(decoder), ItemValue::Bytes(bytes)) => decoder.decode(&bytes).map(ItemValue::Array),
             (Self::DecodeImage(_), _) => {
                 Err("`decode_image` takes the bytes of a picture, or a list of them".to_owned())
             }
-            (Self::DecodeTensor { array, max_bytes }, Value::Bytes(file)) => {
+            (Self::DecodeTensor { array, max_bytes }, ItemValue::Bytes(file)) => {
                 let read = read_numpy(&file, array.as_deref(), *max_bytes);
                 let read =
                     read.map_err(|problem| format!("a tensor of {} bytes cannot be read: {problem}", file.len()))?;
                 let shape: Vec<usize> = read.shape.iter().map(|side| *side as usize).collect();
-                Ok(Value::Array(Array::of_bytes(read.dtype, &shape, &read.elements)))
+                Ok(ItemValue::Array(OwnedArray::of_bytes(read.dtype, &shape, &read.elements)))
             }
             (Self::DecodeTensor { .. }, _) => {
                 Err("`decode_tensor` takes the bytes of a .npy or .npz file, or a list of them".to_owned())
             }
-            (Self::Resize(resizer), Value::Array(picture)) => resizer.resize(&picture).map(Value::Array),
-            (Self::Normalise(normaliser), Value::Array(picture)) => normaliser.normalise(&picture).map(Value::Array),
+            (Self::Resize(resizer), ItemValue::Array(picture)) => resizer.resize(&picture).map(ItemValue::Array),
+            (Self::Normalise(normaliser), ItemValue::Array(picture)) => {
+                normaliser.normalise(&picture).map(ItemValue::Array)
+            }
             (Self::Resize(_), _) => Err("`resize` takes decoded pictures, or a list of them".to_owned()),
             (Self::Normalise(_), _) => Err("`normalise` takes decoded pictures, or a list of them".to_owned()),
             (Self::Download(_), _) => unreachable!("it runs asynchronously"),
@@ -177,16 +179,16 @@ impl Work {
     }
 
     /// Runs an operation that mostly waits.
-    pub(crate) async fn run_later(&self, value: Value) -> Result<Value, Problem> {
+    pub(crate) async fn run_later(&self, value: ItemValue) -> Result<ItemValue, Problem> {
         let Self::Download(downloader) = self else { unreachable!("it computes") };
         match opened(value)? {
-            Value::Text(url) => Ok(Value::Bytes(downloader.read(&url).await?)),
-            Value::List(urls) => {
+            ItemValue::Text(url) => Ok(ItemValue::Bytes(downloader.read(&url).await?)),
+            ItemValue::List(urls) => {
                 let objects = stream::iter(urls).map(async |url| match url {
-                    Value::Text(url) => Ok(Value::Bytes(downloader.read(&url).await?)),
+                    ItemValue::Text(url) => Ok(ItemValue::Bytes(downloader.read(&url).await?)),
                     _ => Err("`download` takes URLs and paths as text".to_owned()),
                 });
-                Ok(Value::List(objects.buffered(DOWNLOADS_AT_ONCE).try_collect().await?))
+                Ok(ItemValue::List(objects.buffered(DOWNLOADS_AT_ONCE).try_collect().await?))
             }
             _ => Err("`download` takes URLs and paths as text, or lists of them".to_owned()),
         }
@@ -194,30 +196,30 @@ impl Work {
 }
 
 /// Takes text, bytes and lists out of their Python objects, without a copy of bytes.
-fn opened(value: Value) -> Result<Value, Problem> {
+fn opened(value: ItemValue) -> Result<ItemValue, Problem> {
     match value {
-        Value::Object(object) => attached(|py| read(object.get().bind(py))).map_err(|error| error.to_string()),
-        Value::List(values) => Ok(Value::List(values.into_iter().map(opened).collect::<Result<_, _>>()?)),
+        ItemValue::Object(object) => attached(|py| read(object.get().bind(py))).map_err(|error| error.to_string()),
+        ItemValue::List(values) => Ok(ItemValue::List(values.into_iter().map(opened).collect::<Result<_, _>>()?)),
         value => Ok(value),
     }
 }
 
-fn read(object: &Bound<'_, PyAny>) -> PyResult<Value> {
+fn read(object: &Bound<'_, PyAny>) -> PyResult<ItemValue> {
     if let Ok(text) = object.extract::<PyBackedStr>() {
-        return Ok(Value::Text(text.to_string()));
+        return Ok(ItemValue::Text(text.to_string()));
     }
     if let Ok(bytes) = object.extract::<PyBackedBytes>() {
-        return Ok(Value::Bytes(Bytes::from_owner(bytes)));
+        return Ok(ItemValue::Bytes(Bytes::from_owner(bytes)));
     }
     if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-        return Ok(Value::List(object.try_iter()?.map(|item| read(&item?)).collect::<PyResult<_>>()?));
+        return Ok(ItemValue::List(object.try_iter()?.map(|item| read(&item?)).collect::<PyResult<_>>()?));
     }
     if object.hasattr("__array_interface__")? && object.getattr("dtype")?.getattr("name")?.eq("uint8")? {
         let shape: Vec<usize> = object.getattr("shape")?.extract()?;
         let bytes: PyBackedBytes = object.call_method0("tobytes")?.extract()?;
-        return Ok(Value::Array(Array::of_bytes(DType::U8, &shape, &bytes)));
+        return Ok(ItemValue::Array(OwnedArray::of_bytes(DType::U8, &shape, &bytes)));
     }
-    Ok(Value::of(object.clone().unbind()))
+    Ok(ItemValue::of(object.clone().unbind()))
 }
 
 /// How a picture becomes an array.
@@ -237,7 +239,7 @@ thread_local! {
 }
 
 impl ImageDecoder {
-    fn decode(&self, bytes: &[u8]) -> Result<Array, Problem> {
+    fn decode(&self, bytes: &[u8]) -> Result<OwnedArray, Problem> {
         let problem = |error| format!("a picture of {} bytes cannot be decoded: {error}", bytes.len());
         let picture = spdl_pixels::open(bytes, PictureLimits::default()).map_err(problem)?;
         let [width, height] = picture.seen();
@@ -248,7 +250,7 @@ impl ImageDecoder {
         let spans = [span(width, crop_width, columns), span(height, crop_height, rows)];
         let stored = picture.orientation.stored(spans, picture.stored);
         let frame = Frame { place: [0, 0], pixels: [columns, rows], orientation: picture.orientation };
-        let mut array = Array::zeros(self.dtype, &shape(self.layout, size));
+        let mut array = OwnedArray::zeros(self.dtype, &shape(self.layout, size));
         SCRATCH
             .with_borrow_mut(|scratch| {
                 picture.render(stored, (&writer, &frame), (scratch, KEPT_BYTES), array.bytes_mut())

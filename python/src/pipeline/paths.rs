@@ -6,9 +6,9 @@ use pyo3::prelude::*;
 use spdl_pipeline::{Branches, Op, OutputOrder, Pipeline, Stages};
 
 use super::{
-    Chain, LISTS, Limits, MERGE, SourceFailure, StageFields,
-    calls::{Call, FailureLimit, Source},
-    item::{Held, Item},
+    Chain, FailureLimits, LISTS, MERGE, SourceFailure, StageFields,
+    calls::{Call, FailureLimit, PythonSource},
+    item::{Held, PipelineItem},
     marks::Tracker,
 };
 
@@ -52,11 +52,11 @@ impl SourceFields {
         name: &str,
         tracker: Option<&Arc<Tracker>>,
         failure: &SourceFailure,
-        limits: &Limits,
+        limits: &FailureLimits,
     ) -> PyResult<Chain> {
         if self.merged.is_empty() {
             let iterator = Held::new(self.source.bind(py).try_iter()?.unbind());
-            let source = Source { iterator, tracker: tracker.cloned(), failure: failure.clone() };
+            let source = PythonSource { iterator, tracker: tracker.cloned(), failure: failure.clone() };
             return Ok(Chain::Items(Pipeline::builder().source(source)));
         }
         let merged = self.merged.into_iter().enumerate().map(|(number, (source, stages))| {
@@ -77,23 +77,23 @@ pub(crate) fn add_limits(stages: &[StageFields], limits: &mut Vec<(String, Arc<F
 }
 
 /// Adds stages whose last one has to return items.
-fn then_all(chain: Chain, stages: Vec<StageFields>, limits: &Limits) -> Stages<Item> {
+fn then_all(chain: Chain, stages: Vec<StageFields>, limits: &FailureLimits) -> Stages<PipelineItem> {
     let name = stages.last().map(|stage| format!("{}{LISTS}", stage.name)).unwrap_or_default();
     stages.into_iter().fold(chain, |chain, stage| chain.then(stage, limits)).into_items(&name)
 }
 
 /// Adds a stage that routes items to paths.
 pub(crate) fn route(
-    stages: Stages<Item>,
+    stages: Stages<PipelineItem>,
     stage: StageFields,
     limit: &Arc<FailureLimit>,
-    limits: &Limits,
-) -> Stages<Item> {
+    limits: &FailureLimits,
+) -> Stages<PipelineItem> {
     let StageFields { name, op, is_ordered, paths, .. } = stage;
     let order = if is_ordered { OutputOrder::Input } else { OutputOrder::Completion };
     let count = paths.len();
     let call = Call::new(op.expect("a router is a callable"), limit.clone());
-    let router = limit.apply(Op::cpu(move |item: Item| call.route(item, count)));
+    let router = limit.apply(Op::cpu(move |item: PipelineItem| call.route(item, count)));
     let branches = paths.into_iter().fold(Branches::new().order(order), |branches, path| {
         let limits = limits.clone();
         branches.branch(move |stages| then_all(Chain::Items(stages), path, &limits))

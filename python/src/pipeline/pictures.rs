@@ -9,7 +9,7 @@ use spdl_pixels::{
 use spdl_types::{DType, ImageLayout, Normalise};
 
 use super::{
-    array::Array,
+    array::OwnedArray,
     native::{KEPT_BYTES, Problem, shape, shown_part, spec},
 };
 
@@ -34,14 +34,14 @@ thread_local! {
 }
 
 impl PictureResizer {
-    pub(crate) fn resize(&self, picture: &Array) -> Result<Array, Problem> {
+    pub(crate) fn resize(&self, picture: &OwnedArray) -> Result<OwnedArray, Problem> {
         let [height, width] = sides(picture, "resize")?;
         let [rows, columns] = self.size;
         let [crop_width, crop_height] = shown_part([width, height], self.size, self.crops_centre);
         let [left, top] = [(width - crop_width) / 2, (height - crop_height) / 2];
         let readable = [(left, left + crop_width), (top, top + crop_height)];
         let area = Area { left: 0.0, top: 0.0, width: crop_width.into(), height: crop_height.into() };
-        let mut resized = Array::zeros(DType::U8, &[rows as usize, columns as usize, 3]);
+        let mut resized = OwnedArray::zeros(DType::U8, &[rows as usize, columns as usize, 3]);
         let source = Picture { pixels: picture.bytes(), width, height };
         RESIZER.with_borrow_mut(|resizer| {
             resizer.resize(source, readable, area, Filter::Bilinear, resized.bytes_mut(), [columns, rows]);
@@ -52,10 +52,10 @@ impl PictureResizer {
 }
 
 impl PictureNormaliser {
-    pub(crate) fn normalise(&self, picture: &Array) -> Result<Array, Problem> {
+    pub(crate) fn normalise(&self, picture: &OwnedArray) -> Result<OwnedArray, Problem> {
         let [height, width] = sides(picture, "normalise")?;
         let frame = Frame { place: [0, 0], pixels: [width, height], orientation: Orientation::default() };
-        let mut made = Array::zeros(self.dtype, &shape(self.layout, [height, width]));
+        let mut made = OwnedArray::zeros(self.dtype, &shape(self.layout, [height, width]));
         let spec = spec([width, height], self.dtype, self.layout, self.normalise);
         PixelWriter::new(&spec).write(picture.bytes(), &frame, made.bytes_mut());
         Ok(made)
@@ -63,7 +63,7 @@ impl PictureNormaliser {
 }
 
 /// Returns height and width of a decoded picture.
-fn sides(picture: &Array, operation: &str) -> Result<[u32; 2], Problem> {
+fn sides(picture: &OwnedArray, operation: &str) -> Result<[u32; 2], Problem> {
     let sides = match *picture.shape() {
         [height, width, 3] if picture.dtype() == DType::U8 => u32::try_from(height).ok().zip(u32::try_from(width).ok()),
         _ => None,

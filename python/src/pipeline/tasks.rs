@@ -32,22 +32,22 @@ pub(crate) struct LoopTasks {
 }
 
 struct Shared {
-    queue: Mutex<Queue>,
+    queue: Mutex<LoopQueue>,
     /// The socket that gets a byte to make the loop call `run`.
     signal: UnixStream,
 }
 
 #[derive(Default)]
-struct Queue {
+struct LoopQueue {
     /// The tasks that were woken.
-    ready: VecDeque<Arc<Task>>,
-    all: Vec<Arc<Task>>,
+    ready: VecDeque<Arc<SpawnedTask>>,
+    all: Vec<Arc<SpawnedTask>>,
     /// Whether `run` has been asked for or runs, so that it sees the tasks that are woken.
     is_awake: bool,
     is_closed: bool,
 }
 
-struct Task {
+struct SpawnedTask {
     shared: Weak<Shared>,
     /// `None` once it has ended, and while it is polled.
     future: Mutex<Option<FutureObj<'static, ()>>>,
@@ -58,7 +58,7 @@ struct Task {
 impl LoopTasks {
     /// Returns a spawner, which adds tasks.
     pub(crate) fn spawner(&self) -> Arc<dyn Spawn + Send + Sync> {
-        Arc::new(Spawner(self.shared.clone()))
+        Arc::new(LoopSpawner(self.shared.clone()))
     }
 }
 
@@ -106,7 +106,7 @@ impl LoopTasks {
 
 impl Shared {
     /// Takes a task that was woken. If there is none, the next task that is woken signals the loop.
-    fn next(&self) -> Option<Arc<Task>> {
+    fn next(&self) -> Option<Arc<SpawnedTask>> {
         let mut queue = self.queue.lock();
         let task = queue.ready.pop_front();
         queue.is_awake = task.is_some();
@@ -118,7 +118,7 @@ impl Shared {
         let _ = (&self.signal).write(&[0]);
     }
 
-    fn wake(&self, task: Arc<Task>) {
+    fn wake(&self, task: Arc<SpawnedTask>) {
         let mut queue = self.queue.lock();
         if queue.is_closed {
             return;
@@ -133,12 +133,12 @@ impl Shared {
 }
 
 /// Adds tasks to a loop.
-struct Spawner(Arc<Shared>);
+struct LoopSpawner(Arc<Shared>);
 
-impl Spawn for Spawner {
+impl Spawn for LoopSpawner {
     fn spawn_obj(&self, future: FutureObj<'static, ()>) -> Result<(), SpawnError> {
         let future = Mutex::new(Some(future));
-        let task = Arc::new(Task { shared: Arc::downgrade(&self.0), future, is_ready: AtomicBool::new(true) });
+        let task = Arc::new(SpawnedTask { shared: Arc::downgrade(&self.0), future, is_ready: AtomicBool::new(true) });
         let mut queue = self.0.queue.lock();
         if queue.is_closed {
             return Err(SpawnError::shutdown());
@@ -150,7 +150,7 @@ impl Spawn for Spawner {
     }
 }
 
-impl Task {
+impl SpawnedTask {
     fn poll(self: Arc<Self>) {
         // From here on, a wake makes the task ready again.
         self.is_ready.store(false, Ordering::Release);
@@ -162,7 +162,7 @@ impl Task {
     }
 }
 
-impl Wake for Task {
+impl Wake for SpawnedTask {
     fn wake(self: Arc<Self>) {
         if !self.is_ready.swap(true, Ordering::AcqRel)
             && let Some(shared) = self.shared.upgrade()

@@ -18,12 +18,12 @@ use spdl_operations::{OperationScratch, RgbPicture};
 use spdl_pixels::PictureLimits;
 use spdl_worker::decode::PictureOps;
 
-use super::{array::Array, native::KEPT_BYTES};
+use super::{array::OwnedArray, native::KEPT_BYTES};
 use crate::{errors::ErrorKind, job};
 
 /// The operations of an `image` column of a job, on arrays; `transform` makes it.
-#[pyclass(frozen, module = "spdl_cluster.ops")]
-pub(crate) struct Transform(PictureOps);
+#[pyclass(frozen, module = "spdl_cluster.ops", name = "Transform")]
+pub(crate) struct ArrayTransform(PictureOps);
 
 thread_local! {
     /// Buffers of the thread.
@@ -31,7 +31,7 @@ thread_local! {
 }
 
 #[pymethods]
-impl Transform {
+impl ArrayTransform {
     /// Not for callers: use `transform`.
     #[new]
     fn new(py: Python<'_>, ops: &Bound<'_, PyAny>, seed: u64) -> PyResult<Self> {
@@ -63,8 +63,8 @@ impl Transform {
                 let [width, height] = picture.size.map(|side| side as usize);
                 let pixels = picture.pixels.into_owned();
                 Ok(match self.0.pictures() as usize {
-                    1 => Array::of_u8(&[height, width, 3], pixels),
-                    pictures => Array::of_u8(&[pictures, height / pictures, width, 3], pixels),
+                    1 => OwnedArray::of_u8(&[height, width, 3], pixels),
+                    pictures => OwnedArray::of_u8(&[pictures, height / pictures, width, 3], pixels),
                 })
             })
         });
@@ -95,14 +95,14 @@ struct ArrayStruct {
 const IS_DENSE: c_int = 1;
 
 /// The bytes of an array.
-enum Pixels<'py> {
+enum ArrayBytes<'py> {
     /// The address and the length of the array's memory, and the capsule that keeps it alive.
     Shared(usize, usize, #[expect(dead_code, reason = "it is only kept")] Bound<'py, PyCapsule>),
     /// A copy, if the array has gaps.
     Copied(PyBackedBytes),
 }
 
-impl Pixels<'_> {
+impl ArrayBytes<'_> {
     /// Returns the address and the number of the bytes.
     fn place(&self) -> (usize, usize) {
         match self {
@@ -113,7 +113,7 @@ impl Pixels<'_> {
 }
 
 /// Returns the bytes of a picture, and its height and width.
-fn pixels<'py>(image: &Bound<'py, PyAny>) -> PyResult<(Pixels<'py>, [u32; 2])> {
+fn pixels<'py>(image: &Bound<'py, PyAny>) -> PyResult<(ArrayBytes<'py>, [u32; 2])> {
     let wrong = |found: String| {
         let problem = "`transform` takes pictures as bytes with the shape [height, width, 3]";
         Err(ErrorKind::Data.error(image.py(), &format!("{problem}, and this is {found}"), None))
@@ -152,9 +152,9 @@ fn pixels<'py>(image: &Bound<'py, PyAny>) -> PyResult<(Pixels<'py>, [u32; 2])> {
     };
     let bytes = height as usize * width as usize * 3;
     let pixels = if found.flags & IS_DENSE != 0 {
-        Pixels::Shared(found.data.expose_provenance(), bytes, capsule)
+        ArrayBytes::Shared(found.data.expose_provenance(), bytes, capsule)
     } else {
-        Pixels::Copied(array.call_method0("tobytes")?.extract()?)
+        ArrayBytes::Copied(array.call_method0("tobytes")?.extract()?)
     };
     if pixels.place().1 != bytes {
         return wrong(format!("{} bytes", pixels.place().1));
