@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::codec::{self, CodecError, MAX_MESSAGE_BYTES};
 use spdl_control::{
     help::HelpReply,
-    messages::{FromCoordinator, FromHome, PROTOCOL_VERSION, ToCoordinator, ToHome},
-    peers::{BlockReply, PeerRequest},
+    messages::{FromCoordinator, FromHome, PROTOCOL_VERSION, PeerRequest, ToCoordinator, ToHome},
+    peers::BlockReply,
 };
 
 /// The first bytes of every frame.

@@ -10,7 +10,7 @@ use futures::FutureExt;
 use spdl_control::{
     help::{DecodeRequest, HelpJob, HelpReply, HelpReport, HelperList, StoredField, StoredSample, StoredValue},
     messages::*,
-    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerRequest, PeerStats, Readers, SessionReaders},
+    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerStats, Readers, SessionReaders},
     trace::*,
 };
 use spdl_insight::{

@@ -9,7 +9,8 @@ use quinn::{Connection, Endpoint};
 use spdl_control::{
     Role,
     help::{DecodeRequest, HelpReply, MAX_BYTES},
-    peers::{PeerAddress, PeerRequest},
+    messages::PeerRequest,
+    peers::PeerAddress,
 };
 use spdl_types::WorkerId;
 use spdl_wire::quic::{self, CONNECT_TIMEOUT, QuicError};

@@ -19,7 +19,11 @@ use std::{
 use heartbeats::Heartbeats;
 use quinn::{Connection, Endpoint};
 use ranks::Ranks;
-use spdl_control::{Role, coordinators::Addresses, messages::Home, peers::PeerRequest};
+use spdl_control::{
+    Role,
+    coordinators::Addresses,
+    messages::{Home, PeerRequest},
+};
 use spdl_types::{NodeId, WorkerId};
 use spdl_wire::{
     certs::Identity,

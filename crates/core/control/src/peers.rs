@@ -5,7 +5,6 @@ use std::{net::SocketAddr, ops::Range};
 
 use serde::{Deserialize, Serialize};
 
-use crate::help::{DecodeRequest, HelpJob};
 use spdl_order::Plan;
 use spdl_types::{Fingerprint, SessionId, WorkerId};
 
@@ -91,17 +90,6 @@ impl SessionReaders {
     pub fn is_complete(&self) -> bool {
         self.now.homes.iter().all(Option::is_some)
     }
-}
-
-/// A request of a worker to another one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum PeerRequest {
-    /// Requests bytes of a block. The reply is a [`BlockReply`].
-    Block(BlockRequest),
-    /// Asks the worker to prepare to decode samples of a job. The reply is a [`HelpReply`](crate::help::HelpReply).
-    Job(Box<HelpJob>),
-    /// Asks the worker to decode samples. The reply is a [`HelpReply`](crate::help::HelpReply).
-    Decode(DecodeRequest),
 }
 
 /// A request for bytes of a block.

@@ -9,11 +9,9 @@ use super::{
     Limit, Measured, Presence, RankWindow, Term, WorkerWindow,
     cache::fetched_factor,
     cause::{cause, is_saturated},
-    terms::{terms, used_up},
+    terms::{NEGLIGIBLE_WAIT, terms, used_up},
 };
 
-/// The fraction of its time below which a trainer's wait is negligible.
-pub(super) const NEGLIGIBLE_WAIT: f64 = 0.02;
 /// A trainer that took no sample and waited for less than this part of the time did not ask for one.
 pub(super) const STANDSTILL_WAIT: f64 = 0.5;
 

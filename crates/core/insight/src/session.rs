@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Diagnosis, Presence, diagnosis::NEGLIGIBLE_WAIT};
+use super::{Diagnosis, Presence, terms::NEGLIGIBLE_WAIT};
 
 /// Returns one sentence on what limits the ranks of a session: the verdict on the rank that is worst off, how many
 /// ranks wait, and whether that is the fault of one worker or chance. Returns `None` if nothing was measured.

@@ -5,8 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::Transport;
 use spdl_types::Stage;
 
-use super::{Limit, RankWindow, WorkerWindow, diagnosis::NEGLIGIBLE_WAIT, window::share};
+use super::{Limit, RankWindow, WorkerWindow, window::share};
 
+/// The fraction of its time below which a trainer's wait is negligible.
+pub(super) const NEGLIGIBLE_WAIT: f64 = 0.02;
 /// Fraction of their time that decoding threads wait for bytes above which the store is the limit: where it is not,
 /// blocks are there before they are needed.
 const STARVING: f64 = 0.1;

@@ -2,7 +2,8 @@
 
 use super::{
     Diagnosis, Limit, Presence, ResourceChange, Term, WorkerWindow,
-    diagnosis::{NEGLIGIBLE_WAIT, STANDSTILL_WAIT},
+    diagnosis::STANDSTILL_WAIT,
+    terms::NEGLIGIBLE_WAIT,
     words::{means, subject, then},
 };
 

@@ -15,7 +15,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::operation::step;
+use super::operation::ImageOp;
 
 /// Length of the longest text that an error repeats, in characters.
 const MAX_SHOWN: usize = 60;
@@ -150,7 +150,7 @@ impl Wrong {
             }
             (_, [Segment::Map { key: step }]) => {
                 places.push(place.to_owned());
-                let expects = step::expects(step);
+                let expects = ImageOp::expects(step);
                 match self {
                     Self::Expects { found, .. } => format!("{expects}, not {found}"),
                     Self::Missing(key) => format!("{expects}; `{key}` is missing"),

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{Close, QuicError, REQUEST_TIMEOUT};
 use crate::frame::{self, FrameError, Message};
-use spdl_control::peers::PeerRequest;
+use spdl_control::messages::PeerRequest;
 
 /// Sends a request, and the bytes that follow it, to the worker at the other end of `connection`. Dropping the result cancels
 /// the request.

@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use quinn::{Connection, Endpoint};
 use spdl_control::{
     Role,
-    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerRequest},
+    messages::PeerRequest,
+    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap},
 };
 use spdl_types::WorkerId;
 use spdl_wire::quic::{self, CONNECT_TIMEOUT, QuicError};

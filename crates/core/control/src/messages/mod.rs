@@ -1,17 +1,19 @@
 //! The messages between processes. Plain data; the codec encodes it and limits its size.
 //!
-//! There are two protocols: with the coordinator (request and reply, each pair on its own stream: [`ToCoordinator`],
-//! [`FromCoordinator`]), and between a client and its home (one ordered channel each way, beside the batches
-//! themselves: [`ToHome`], [`FromHome`]).
+//! There are three conversations: with the coordinator (request and reply, each pair on its own stream: [`ToCoordinator`],
+//! [`FromCoordinator`]), between a client and its home (one ordered channel each way, beside the batches
+//! themselves: [`ToHome`], [`FromHome`]), and between workers ([`PeerRequest`]).
 
 mod coordinator;
 mod home;
+mod peer;
 mod rank;
 mod refusal;
 mod worker;
 
 pub use coordinator::{BAD_SAMPLES_PAGE, FromCoordinator, ToCoordinator};
 pub use home::{FromHome, ToHome};
+pub use peer::PeerRequest;
 pub use rank::{Join, RankHeartbeat, Session};
 pub use refusal::Refusal;
 pub use worker::{Home, RankStats, WorkerHeartbeat};

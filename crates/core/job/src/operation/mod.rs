@@ -122,6 +122,13 @@ operations! {
     trivial_augment_wide::TrivialAugmentWide,
 }
 
+impl ImageOp {
+    /// Describes the value that the operation `name` expects.
+    pub(crate) fn expects(name: &str) -> String {
+        format!("{name} expects {}", Self::example(name).unwrap_or("a table"))
+    }
+}
+
 /// Checks a list of operations.
 ///
 /// # Errors

@@ -16,11 +16,6 @@ use serde::{
 use super::ImageOp;
 use crate::{JobError, reader};
 
-/// Describes the value that the step `name` expects.
-pub(crate) fn expects(name: &str) -> String {
-    format!("{name} expects {}", ImageOp::example(name).unwrap_or("a table"))
-}
-
 /// Reads a list of steps.
 pub(crate) fn read_all<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ImageOp>, D::Error> {
     let steps = Vec::<StepFile>::deserialize(deserializer)?;
@@ -94,7 +89,7 @@ impl<'de, E: Error> VariantAccess<'de> for StepName<'_, E> {
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, E> {
         let no_keys = MapDeserializer::<_, E>::new(iter::empty::<(&str, u32)>());
-        seed.deserialize(no_keys).map_err(|_| E::custom(expects(self.0)))
+        seed.deserialize(no_keys).map_err(|_| E::custom(ImageOp::expects(self.0)))
     }
 
     fn unit_variant(self) -> Result<(), E> {

@@ -8,7 +8,7 @@ use spdl_control::{
         DecodeRequest, HelpJob, HelpReply, HelpReport, HelpStats, HelperList, StoredField, StoredSample, StoredValue,
     },
     messages::*,
-    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerRequest, PeerStats, Readers, SessionReaders},
+    peers::{BlockReply, BlockRequest, PeerAddress, PeerMap, PeerStats, Readers, SessionReaders},
     trace::*,
 };
 use spdl_insight::{
