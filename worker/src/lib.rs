@@ -8,7 +8,6 @@ pub mod feed;
 pub mod fetch;
 mod help;
 mod http;
-mod lock;
 mod metrics;
 mod rust_functions;
 pub mod serve;

@@ -19,6 +19,7 @@ use super::{
     tables::{self, TableReader},
 };
 use spdl_control::coordinator::{Change, Durable};
+use spdl_process::lock::patiently;
 
 /// Memory for cached pages.
 const CACHE_BYTES: usize = 8 << 20;
@@ -235,7 +236,8 @@ fn try_out(path: &Path) -> Result<Dump, StateStoreError> {
 }
 
 fn open_database(path: &Path) -> Result<Database, StateStoreError> {
-    let opened = guarded(|| Database::builder().set_cache_size(CACHE_BYTES).open(path));
+    let open = || Database::builder().set_cache_size(CACHE_BYTES).open(path);
+    let opened = guarded(|| patiently(open, |error| matches!(error, DatabaseError::DatabaseAlreadyOpen)));
     opened.map_err(|cause| damaged(path, cause))?.map_err(|error| match error {
         DatabaseError::DatabaseAlreadyOpen => StateStoreError::Locked { path: path.to_owned() },
         other => {

@@ -34,7 +34,7 @@ impl Folder {
             |source: io::Error| StateStoreError::Io { path: file.clone(), action: "opened", source: source.into() };
         fs::create_dir_all(path).map_err(io)?;
         let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&file).map_err(io)?;
-        match lock.try_lock() {
+        match spdl_process::lock::lock(&lock) {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(StateStoreError::Locked { path: path.join(DATABASE) }),
             Err(TryLockError::Error(error)) => Err(io(error)),

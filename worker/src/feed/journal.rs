@@ -16,9 +16,8 @@ use std::{
 
 use parking_lot::Mutex;
 use spdl_feed::cache::BlockKey;
+use spdl_process::lock::lock;
 use spdl_types::{Fingerprint, SampleId};
-
-use crate::lock::lock;
 
 /// Number of deaths in a row after which a sample or a block is quarantined. After its first death it is decoded alone: either it
 /// is cleared, or the next death cannot be caused by another one.

@@ -455,7 +455,7 @@ fn open_for_lock(path: &Path) -> io::Result<fs::File> {
 
 /// Locks a file that others hold for a moment only.
 fn lock_file(file: &fs::File) -> io::Result<()> {
-    crate::lock::lock(file).map_err(|error| match error {
+    spdl_process::lock::lock(file).map_err(|error| match error {
         TryLockError::WouldBlock => io::Error::new(io::ErrorKind::WouldBlock, "another process holds its lock"),
         TryLockError::Error(error) => error,
     })

@@ -1,4 +1,4 @@
-//! Locks of files that one worker uses at a time.
+//! Locks of files that one process uses at a time.
 
 use std::{
     fs::{File, TryLockError},
@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Maximum wait for a lock whose holder may be about to end: a worker that is being replaced, or the last tasks of a
-/// loader of this process.
+/// Maximum wait for a lock whose holder may be about to end: a process that is being replaced or was just killed, a child that has not yet become
+/// another program, or the last tasks of a loader of this process.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 /// How often the lock is tried.
 const PERIOD: Duration = Duration::from_millis(5);
@@ -16,19 +16,31 @@ const PERIOD: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// [`TryLockError::WouldBlock`] if another open file still has the lock after the wait.
-pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
+pub fn lock(file: &File) -> Result<(), TryLockError> {
+    patiently(|| file.try_lock(), |error| matches!(error, TryLockError::WouldBlock))
+}
+
+/// Tries `take` until it succeeds, and waits for a holder that is about to end while its error `is_held`.
+///
+/// # Errors
+/// That of the last try.
+pub fn patiently<T, E>(take: impl FnMut() -> Result<T, E>, is_held: impl Fn(&E) -> bool) -> Result<T, E> {
     let begun = Instant::now();
-    lock_while(file, || {
+    take_while(take, is_held, || {
         thread::sleep(PERIOD);
         begun.elapsed() < MAX_WAIT
     })
 }
 
-/// Tries to lock the file until it is locked or `wait` returns `false`.
-fn lock_while(file: &File, mut wait: impl FnMut() -> bool) -> Result<(), TryLockError> {
+/// Tries `take` until its outcome is not that something is held, or `wait` returns `false`.
+fn take_while<T, E>(
+    mut take: impl FnMut() -> Result<T, E>,
+    is_held: impl Fn(&E) -> bool,
+    mut wait: impl FnMut() -> bool,
+) -> Result<T, E> {
     loop {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) if wait() => {}
+        match take() {
+            Err(error) if is_held(&error) && wait() => {}
             outcome => return outcome,
         }
     }
@@ -54,7 +66,7 @@ mod tests {
             }
             true
         };
-        lock_while(&second, end).unwrap();
+        take_while(|| second.try_lock(), |error| matches!(error, TryLockError::WouldBlock), end).unwrap();
         assert_eq!((waits, holder.is_none()), (3, true));
         assert!(matches!(lock(&open()), Err(TryLockError::WouldBlock)));
     }
