@@ -13,6 +13,7 @@ mod otlp;
 mod peers;
 mod ragged_memory;
 mod rust_function;
+mod rust_trainer;
 mod same_stream;
 mod scale;
 mod sharing;

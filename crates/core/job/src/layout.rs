@@ -123,6 +123,12 @@ impl Entry {
     pub const fn is_delivery(&self) -> bool {
         self.flags & (entry_flags::INVALID | entry_flags::PADDING) == 0
     }
+
+    /// Whether the entry is a sample to learn from or to count: a delivery that is not masked.
+    #[must_use]
+    pub const fn is_valid(&self) -> bool {
+        self.is_delivery() && self.flags & entry_flags::MASKED == 0
+    }
 }
 
 /// The place of a column's values, in bytes from the header.
