@@ -32,17 +32,15 @@
 //! assert_eq!(functions.names(), ["pictures::upside_down@1"]);
 //! ```
 
-mod draw;
 mod element;
 mod function;
 mod memory;
 mod registry;
 mod value;
 
-pub use draw::Draw;
 pub use element::ValueElement;
 pub use function::{FunctionProblem, FunctionSetup, SampleFunction};
 pub use memory::{CallMemory, ValueMemory};
 pub use registry::{CallKey, FunctionRegistry, FunctionRegistryError, PreparedFunction};
-pub use spdl_types::{DType, SampleShape};
+pub use spdl_types::{DType, Draw, SampleShape};
 pub use value::{Returned, Taken, TakenValue, ValueType};

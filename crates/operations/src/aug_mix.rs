@@ -1,7 +1,9 @@
 //! Mixes a picture with the results of several chains of operations on it.
 
+use spdl_canvas::MixedChain;
+
 use super::{
-    MixedChain, OperationScratch, RgbPicture, run,
+    OperationScratch, RgbPicture, run,
     wide::{level, wide},
 };
 

@@ -1,8 +1,9 @@
 //! Moves the pixels of a picture of floats. Operations on values do not work on them.
 
+use spdl_canvas::{PadWith, PixelOp, View};
 use spdl_pixels::{ChannelFormat, ChannelPicture};
 
-use super::{PadWith, PixelOp, View};
+use super::pad::place;
 
 /// Applies operations that only move pixels, in order.
 ///
@@ -42,10 +43,10 @@ fn padded(picture: &ChannelPicture, [left, top, ..]: [u32; 4], with: PadWith, si
     let format = picture.format;
     let (channels, [width, height]) = (format.channels(), picture.size.map(|side| side as usize));
     let fill = if let PadWith::Constant(color) = with { format.of_rgb(color) } else { [0.0; 4] };
-    let columns: Vec<Option<usize>> = (0..size[0] as usize).map(|x| with.place(x, left, width)).collect();
+    let columns: Vec<Option<usize>> = (0..size[0] as usize).map(|x| place(with, x, left, width)).collect();
     let mut result = ChannelPicture::new(format, size);
     for (y, row) in result.values.chunks_exact_mut(size[0] as usize * channels).enumerate() {
-        let from = with.place(y, top, height).map(|y| &picture.values[y * width * channels..][..width * channels]);
+        let from = place(with, y, top, height).map(|y| &picture.values[y * width * channels..][..width * channels]);
         for (pixel, column) in row.chunks_exact_mut(channels).zip(&columns) {
             let source = from.zip(*column).map_or(&fill[..channels], |(from, x)| &from[x * channels..][..channels]);
             pixel.copy_from_slice(source);
@@ -76,7 +77,7 @@ fn cut(picture: &ChannelPicture, views: &[View], [width, height]: [u32; 2], size
 
 #[cfg(test)]
 mod tests {
-    use spdl_pixels::{AxisSpan, ResamplePlan, resize::Filter};
+    use spdl_canvas::{AxisSpan, Filter, ResamplePlan};
     use spdl_types::{ImageColor, ImageDepth};
 
     use super::*;

@@ -1,7 +1,8 @@
 //! The grey picture, with channels weighted as in torchvision, and the operation that blends with it.
 
+use spdl_canvas::{MixedChain, PixelOp};
+
 use super::{
-    MixedChain, PixelOp,
     pixel_pass::PixelPass,
     planes::{BLOCK, ChangeBlock, Ways, each_block},
     wide::{level, whole_level, wide},

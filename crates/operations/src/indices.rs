@@ -3,9 +3,9 @@
 
 use std::mem;
 
-use spdl_pixels::{AxisSpan, ResamplePlan};
+use spdl_canvas::{AxisSpan, PixelOp, ResamplePlan};
 
-use super::{PixelOp, pad, warp};
+use super::{pad, warp};
 
 /// A picture with a number for each pixel.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,10 +100,10 @@ fn places(span: AxisSpan, reversed: bool) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use spdl_pixels::resize::Filter;
+    use spdl_canvas::{Filter, PadWith, Sampling, Warp};
 
     use super::*;
-    use crate::{PadWith, RgbPicture, Sampling, Warp};
+    use crate::RgbPicture;
 
     /// A picture of different numbers, and the same as grey pixels.
     fn pictures() -> (IndexPicture, RgbPicture<'static>) {

@@ -30,12 +30,10 @@ pub use channels::{channel_memory_bytes, run_on_channels};
 pub use grey::without_colors;
 pub use indices::{IndexPicture, index_memory_bytes};
 pub use mix::{MixShare, MixedValues, mix};
-pub use pad::PadWith;
 use pixel_pass::{PixelPass, write_across};
 use points::ValueTables;
-use spdl_pixels::{ResamplePlan, Resampler};
-pub use views::View;
-pub use warp::{Sampling, Warp};
+use spdl_canvas::PixelOp;
+use spdl_pixels::Resampler;
 
 /// An RGB picture of one byte per channel.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,79 +43,6 @@ pub struct RgbPicture<'p> {
     pub pixels: Cow<'p, [u8]>,
     /// Width and height.
     pub size: [u32; 2],
-}
-
-/// An operation on a picture, with all of its parameters.
-#[derive(Clone, Debug, PartialEq)]
-pub enum PixelOp {
-    /// Multiplies the values.
-    Brightness(f32),
-    /// Blends with the mean of the grey picture; a factor of 0 gives that mean.
-    Contrast(f32),
-    /// Blends with the grey picture; a factor of 0 gives that picture.
-    Saturation(f32),
-    /// Turns the hue by a part of the circle, -0.5 to 0.5.
-    Hue(f32),
-    /// Makes the channels equal.
-    Grayscale,
-    /// Subtracts the values from 255.
-    Invert,
-    /// Keeps the highest bits of the values.
-    Posterize(u32),
-    /// Inverts the values that are at least this.
-    Solarize(f32),
-    /// Stretches each channel to 0..=255.
-    Autocontrast,
-    /// Equalizes the histogram of each channel.
-    Equalize,
-    /// Blends with a smoothed picture; a factor of 0 gives that picture.
-    Sharpness(f32),
-    /// Blurs with a symmetric kernel, whose weights are given from its middle on.
-    Blur(Vec<f32>),
-    /// Paints a rectangle.
-    Erase {
-        /// First column and row.
-        place: [u32; 2],
-        /// Width and height.
-        size: [u32; 2],
-        /// Colour of the rectangle.
-        color: [u8; 3],
-    },
-    /// Pads the picture.
-    Pad {
-        /// Pixels on the left, top, right and bottom.
-        sides: [u32; 4],
-        /// What is added.
-        with: PadWith,
-    },
-    /// Rotates, shears and distorts.
-    Warp(Warp),
-    /// Crops, resizes, pads with black and mirrors.
-    Resample(ResamplePlan),
-    /// Cuts out parts, which lie one below the other in the result.
-    Views {
-        /// The parts, all inside of the picture.
-        views: Vec<View>,
-        /// Width and height of each part.
-        size: [u32; 2],
-    },
-    /// Adds up the weighted values of the picture and of the results of chains of operations on it. The weights are not
-    /// negative, and add up to about 1.
-    Mix {
-        /// The weight of the picture.
-        own: f32,
-        /// The chains.
-        chains: Vec<MixedChain>,
-    },
-}
-
-/// Operations whose result is mixed with the picture that they begin with. They keep its size.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MixedChain {
-    /// The weight of the result.
-    pub weight: f32,
-    /// The operations, in order.
-    pub ops: Vec<PixelOp>,
 }
 
 /// Buffers that are reused for the next picture.
@@ -180,32 +105,15 @@ impl OperationScratch {
     }
 }
 
-impl PixelOp {
-    /// Returns the width and height after the operation.
-    #[must_use]
-    pub const fn output_size(&self, before: [u32; 2]) -> [u32; 2] {
-        match self {
-            Self::Resample(plan) => plan.size,
-            Self::Warp(warp) => warp.size,
-            Self::Views { views, size: [width, height] } => [*width, height.saturating_mul(views.len() as u32)],
-            Self::Pad { sides: [left, top, right, bottom], .. } => [
-                before[0].saturating_add(*left).saturating_add(*right),
-                before[1].saturating_add(*top).saturating_add(*bottom),
-            ],
-            _ => before,
-        }
-    }
-
-    /// Returns the operation as a table of values, if the table is the same for every picture.
-    fn table(&self) -> Option<[u8; 256]> {
-        Some(match *self {
-            Self::Brightness(factor) => points::brightness(factor),
-            Self::Invert => points::invert(),
-            Self::Posterize(bits) => points::posterize(bits),
-            Self::Solarize(threshold) => points::solarize(threshold),
-            _ => return None,
-        })
-    }
+/// Returns the operation as a table of values, if the table is the same for every picture.
+fn table(op: &PixelOp) -> Option<[u8; 256]> {
+    Some(match *op {
+        PixelOp::Brightness(factor) => points::brightness(factor),
+        PixelOp::Invert => points::invert(),
+        PixelOp::Posterize(bits) => points::posterize(bits),
+        PixelOp::Solarize(threshold) => points::solarize(threshold),
+        _ => return None,
+    })
 }
 
 /// Returns an upper bound of the bytes that [`run`] uses for a picture of this size, including the picture and the result.
@@ -217,7 +125,7 @@ pub fn memory_bytes(size: [u32; 2], ops: &[PixelOp]) -> u64 {
     for op in ops {
         let after = op.output_size(before);
         let more = match op {
-            PixelOp::Resample(plan) => bytes(after) + plan.scratch_bytes(before),
+            PixelOp::Resample(plan) => bytes(after) + Resampler::apply_bytes(plan, before),
             PixelOp::Sharpness(_) | PixelOp::Pad { .. } | PixelOp::Views { .. } | PixelOp::Warp(_) => bytes(after),
             PixelOp::Mix { chains, .. } => {
                 let chain = chains.iter().map(|chain| memory_bytes(before, &chain.ops)).max();
@@ -236,7 +144,7 @@ pub fn memory_bytes(size: [u32; 2], ops: &[PixelOp]) -> u64 {
 pub fn run(ops: &[PixelOp], picture: &mut RgbPicture<'_>, scratch: &mut OperationScratch) {
     let mut tables = ValueTables::default();
     for op in ops {
-        if let Some(table) = op.table() {
+        if let Some(table) = table(op) {
             tables.then(&table);
             continue;
         }
@@ -294,7 +202,7 @@ pub fn run(ops: &[PixelOp], picture: &mut RgbPicture<'_>, scratch: &mut Operatio
             }
             PixelOp::Resample(plan) => {
                 if !place::place(picture, plan, result) {
-                    plan.resample(&picture.pixels, picture.size, &mut scratch.resampler, result);
+                    scratch.resampler.apply(plan, &picture.pixels, picture.size, result);
                 }
                 picture.take(result, size);
             }

@@ -1,31 +1,18 @@
 //! Pads a picture.
 
+use spdl_canvas::PadWith;
+
 use super::{RgbPicture, blur::reflected};
 
-/// What lies beyond the border.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PadWith {
-    /// One colour.
-    Constant([u8; 3]),
-    /// The pixel of the border.
-    Edge,
-    /// The reflection at the pixels of the border, which are not repeated.
-    Reflect,
-    /// The reflection at the border, whose pixels are repeated.
-    Symmetric,
-}
-
-impl PadWith {
-    /// Returns which pixel of a row of `size` pixels is at `at` in the padded row; `None` for the constant colour.
-    pub(super) fn place(self, at: usize, before: u32, size: usize) -> Option<usize> {
-        let at = at as isize - before as isize;
-        match self {
-            _ if (0..size as isize).contains(&at) => Some(at as usize),
-            Self::Constant(_) => None,
-            Self::Edge => Some(at.clamp(0, size as isize - 1) as usize),
-            Self::Reflect => Some(reflected(at, size)),
-            Self::Symmetric => Some(symmetric(at, size)),
-        }
+/// Returns which pixel of a row of `size` pixels is at `at` in the padded row; `None` for the constant colour.
+pub(super) fn place(with: PadWith, at: usize, before: u32, size: usize) -> Option<usize> {
+    let at = at as isize - before as isize;
+    match with {
+        _ if (0..size as isize).contains(&at) => Some(at as usize),
+        PadWith::Constant(_) => None,
+        PadWith::Edge => Some(at.clamp(0, size as isize - 1) as usize),
+        PadWith::Reflect => Some(reflected(at, size)),
+        PadWith::Symmetric => Some(symmetric(at, size)),
     }
 }
 
@@ -39,11 +26,11 @@ pub(super) fn pad_indices(
 ) {
     let [out_width, out_height] = [left + width + right, top + height + bottom].map(|side| side as usize);
     let [width, height] = [width, height].map(|side| side as usize);
-    let columns: Vec<Option<usize>> = (0..out_width).map(|x| with.place(x, left, width)).collect();
+    let columns: Vec<Option<usize>> = (0..out_width).map(|x| place(with, x, left, width)).collect();
     out.clear();
     out.resize(out_width * out_height, beyond);
     for (y, row) in out.chunks_exact_mut(out_width).enumerate() {
-        let Some(y) = with.place(y, top, height) else { continue };
+        let Some(y) = place(with, y, top, height) else { continue };
         let from = &values[y * width..][..width];
         for (value, column) in row.iter_mut().zip(&columns) {
             *value = column.map_or(beyond, |column| from[column]);
@@ -54,18 +41,17 @@ pub(super) fn pad_indices(
 /// Pads a picture by so many pixels on its left, top, right and bottom, and writes the result to `out`.
 pub(super) fn pad(picture: &RgbPicture<'_>, [left, top, right, bottom]: [u32; 4], with: PadWith, out: &mut Vec<u8>) {
     let [width, height] = picture.size.map(|side| side as usize);
-    let place = |at: usize, before: u32, size: usize| with.place(at, before, size);
     let fill = if let PadWith::Constant(color) = with { color } else { [0; 3] };
     let out_width = width + left as usize + right as usize;
     let out_height = height + top as usize + bottom as usize;
     let outside: Vec<Option<usize>> =
-        (0..left as usize).chain(left as usize + width..out_width).map(|x| place(x, left, width)).collect();
+        (0..left as usize).chain(left as usize + width..out_width).map(|x| place(with, x, left, width)).collect();
     let (before, after) = outside.split_at(left as usize);
     let blank = fill.repeat(if matches!(with, PadWith::Constant(_)) { out_width } else { 0 });
     out.clear();
     out.reserve(out_width * out_height * 3);
     for y in 0..out_height {
-        let Some(y) = place(y, top, height) else {
+        let Some(y) = place(with, y, top, height) else {
             out.extend_from_slice(&blank);
             continue;
         };

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use spdl_pixels::{AxisSpan, ResamplePlan};
+use spdl_canvas::{AxisSpan, ResamplePlan};
 
 use super::{RgbPicture, mirror::mirror, pixel_pass::write_all};
 
@@ -54,7 +54,8 @@ fn first(span: AxisSpan) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use spdl_pixels::{Resampler, resize::Filter};
+    use spdl_canvas::Filter;
+    use spdl_pixels::Resampler;
 
     use super::*;
 
@@ -90,7 +91,7 @@ mod tests {
                 };
                 let (mut placed, mut resampled) = (vec![9; 5000], Vec::new());
                 assert!(place(&picture, &plan, &mut placed));
-                plan.resample(&picture.pixels, picture.size, &mut Resampler::default(), &mut resampled);
+                Resampler::default().apply(&plan, &picture.pixels, picture.size, &mut resampled);
                 assert!(placed == resampled, "{plan:?}");
             }
         }

@@ -1,17 +1,8 @@
 //! Cuts several parts out of a picture.
 
-use super::{RgbPicture, mirror::mirror, pixel_pass::write_all};
+use spdl_canvas::View;
 
-/// A part of a picture.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct View {
-    /// First column and row.
-    pub place: [u32; 2],
-    /// Whether left and right are exchanged.
-    pub mirrored: bool,
-    /// Whether top and bottom are exchanged.
-    pub flipped: bool,
-}
+use super::{RgbPicture, mirror::mirror, pixel_pass::write_all};
 
 /// Writes parts of a picture, which are inside of it and have this width and height, one after the other.
 pub(super) fn cut(picture: &RgbPicture<'_>, views: &[View], size: [u32; 2], out: &mut Vec<u8>) {

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use image::RgbImage;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use rayon::prelude::*;
-use spdl_pixels::resize::{Area, Filter, Picture, Resizer};
+use spdl_canvas::Filter;
+use spdl_pixels::resize::{Area, Picture, Resizer};
 
 use draw::Draws;
 

@@ -1,6 +1,6 @@
 //! Decodes pictures, crops and resizes them, and writes their pixels into a sample's place.
 //!
-//! [`open`] reads the header, from which the caller plans the crop: an [`AxisSpan`] for each axis, and a [`Frame`]. Then
+//! [`open`] reads the header, from which the caller plans the crop: an [`AxisSpan`](spdl_canvas::AxisSpan) for each axis, and a [`Frame`]. Then
 //! [`OpenPicture::render`] decodes what the plan needs, and a [`PixelWriter`] converts it to the column's type and layout.
 //! The result depends on the bytes and the plan alone, never on the machine's vector instructions or on earlier pictures.
 //!
@@ -11,7 +11,6 @@ mod channels;
 mod luma;
 mod orientation;
 mod picture;
-mod plan;
 pub mod resize;
 mod span;
 mod writer;
@@ -23,7 +22,5 @@ pub use picture::{
     IndexPng, OpenPicture, PackedPicture, PictureCounts, PictureError, PictureLimits, PictureScratch, Resampler,
     ScalableHead, open,
 };
-pub use plan::ResamplePlan;
-pub use span::AxisSpan;
 pub use spdl_jpeg::scalable::{PARTS_FROM_BYTES, Parts};
 pub use writer::{Frame, PictureSpec, PixelWriter};

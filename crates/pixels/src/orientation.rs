@@ -1,8 +1,9 @@
 //! The eight orientations of a stored picture, as EXIF numbers them.
 
 use image::metadata::Orientation as ExifOrientation;
+use spdl_canvas::{AxisSpan, ResamplePlan};
 
-use crate::AxisSpan;
+use crate::Frame;
 
 /// The transformation that turns a stored picture upright: the axes are exchanged first, then read from their ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +56,18 @@ impl Orientation {
             self.rows_reversed = !self.rows_reversed;
         }
         self
+    }
+
+    /// Returns the spans of a plan in the picture as stored, and where their pixels are in the result; `None` if the result is black.
+    #[must_use]
+    pub fn frame(self, plan: &ResamplePlan, stored: [u32; 2]) -> Option<([AxisSpan; 2], Frame)> {
+        let (x, y) = (plan.x?, plan.y?);
+        let spans = self.stored([x, y], stored);
+        let orientation = if plan.mirrored { self.mirrored() } else { self };
+        let orientation = if plan.flipped { orientation.flipped() } else { orientation };
+        let left = if plan.mirrored { x.size - x.place - x.pixels } else { x.place };
+        let top = if plan.flipped { y.size - y.place - y.pixels } else { y.place };
+        Some((spans, Frame { place: [left, top], pixels: [x.pixels, y.pixels], orientation }))
     }
 
     /// Converts a plan for the upright picture (horizontal, vertical) into one for the stored picture, whose width and

@@ -6,6 +6,7 @@ use fast_image_resize::{
     images::{TypedCroppedImage, TypedImage, TypedImageRef},
     pixels::U8x3,
 };
+use spdl_canvas::Filter;
 
 /// The pixels of a picture, row by row.
 #[derive(Clone, Copy, Debug)]
@@ -31,64 +32,16 @@ pub struct Area {
     pub height: f64,
 }
 
-/// How pixels are weighted, as in PIL. Where the picture becomes smaller, the filter's support grows with the scale.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Filter {
-    /// Takes the pixel at the middle of each pixel of the result, without weights.
-    Nearest,
-    /// Weights all pixels in the area of a pixel of the result equally.
-    Box,
-    /// A triangle, called bilinear in PIL.
-    #[default]
-    Bilinear,
-    /// A triangle over the four nearest pixels, however much smaller the picture becomes.
-    PlainBilinear,
-    /// A cosine window with the support of a triangle.
-    Hamming,
-    /// A cubic spline, called bicubic in PIL; sharper.
-    CatmullRom,
-    /// A sinc over three pixels on each side, called Lanczos in PIL; the sharpest.
-    Lanczos3,
-}
-
-impl Filter {
-    /// All filters.
-    pub const ALL: [Self; 7] = [
-        Self::Nearest,
-        Self::Box,
-        Self::Bilinear,
-        Self::PlainBilinear,
-        Self::Hamming,
-        Self::CatmullRom,
-        Self::Lanczos3,
-    ];
-
-    const fn algorithm(self) -> ResizeAlg {
-        match self {
-            Self::Nearest => ResizeAlg::Nearest,
-            Self::Box => ResizeAlg::Convolution(FilterType::Box),
-            Self::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
-            Self::PlainBilinear => ResizeAlg::Interpolation(FilterType::Bilinear),
-            Self::Hamming => ResizeAlg::Convolution(FilterType::Hamming),
-            Self::CatmullRom => ResizeAlg::Convolution(FilterType::CatmullRom),
-            Self::Lanczos3 => ResizeAlg::Convolution(FilterType::Lanczos3),
-        }
-    }
-
-    /// Returns whether the filter has negative weights. Its values can exceed the range and are cut off, so the result
-    /// depends on which axis is resized first.
-    pub(crate) const fn overshoots(self) -> bool {
-        matches!(self, Self::CatmullRom | Self::Lanczos3)
-    }
-
-    /// Returns half the width of the filter's support, in pixels of the larger of the picture and the result; at least
-    /// 1.
-    pub(crate) const fn support(self) -> u64 {
-        match self {
-            Self::Nearest | Self::Box | Self::Bilinear | Self::PlainBilinear | Self::Hamming => 1,
-            Self::CatmullRom => 2,
-            Self::Lanczos3 => 3,
-        }
+/// Returns the name that a filter has in `fast_image_resize`.
+const fn algorithm(filter: Filter) -> ResizeAlg {
+    match filter {
+        Filter::Nearest => ResizeAlg::Nearest,
+        Filter::Box => ResizeAlg::Convolution(FilterType::Box),
+        Filter::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
+        Filter::PlainBilinear => ResizeAlg::Interpolation(FilterType::Bilinear),
+        Filter::Hamming => ResizeAlg::Convolution(FilterType::Hamming),
+        Filter::CatmullRom => ResizeAlg::Convolution(FilterType::CatmullRom),
+        Filter::Lanczos3 => ResizeAlg::Convolution(FilterType::Lanczos3),
     }
 }
 
@@ -128,7 +81,7 @@ impl Resizer {
         let mut target = TypedImage::<U8x3>::from_buffer(width, height, out)
             .unwrap_or_else(|error| panic!("{width}x{height}: {error}"));
         let options = ResizeOptions::new()
-            .resize_alg(filter.algorithm())
+            .resize_alg(algorithm(filter))
             .crop(area.left, area.top, area.width, area.height)
             .use_alpha(false);
         self.0

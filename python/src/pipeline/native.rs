@@ -9,7 +9,8 @@ use pyo3::{
     pybacked::{PyBackedBytes, PyBackedStr},
     types::{PyList, PyTuple},
 };
-use spdl_pixels::{AxisSpan, ChannelFormat, Frame, PictureLimits, PictureScratch, PictureSpec, PixelWriter};
+use spdl_canvas::AxisSpan;
+use spdl_pixels::{ChannelFormat, Frame, PictureLimits, PictureScratch, PictureSpec, PixelWriter};
 use spdl_types::{DType, ImageLayout, Normalise};
 use spdl_worker::decode::read_numpy;
 

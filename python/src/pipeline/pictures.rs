@@ -2,9 +2,10 @@
 
 use std::cell::RefCell;
 
+use spdl_canvas::Filter;
 use spdl_pixels::{
     Frame, Orientation, PixelWriter,
-    resize::{Area, Filter, Picture, Resizer},
+    resize::{Area, Picture, Resizer},
 };
 use spdl_types::{DType, ImageLayout, Normalise};
 

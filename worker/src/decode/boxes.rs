@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use spdl_canvas::MovedBox;
 use spdl_job::{BoxFormat, BoxStorage, BoxesColumn, Column};
 use spdl_pixels::PictureLimits;
 use spdl_shard::format::{Array, Content};
@@ -11,7 +12,6 @@ use super::{
     cause::reason,
     column::read_numpy,
     followed::{FollowedPicture, FollowedPlan},
-    geometry::MovedBox,
     number::float_of,
     record::SampleRecord,
 };

@@ -1,7 +1,7 @@
 //! The errors of a sample whose bytes are right but cannot be decoded.
 
 use spdl_feed::BadSampleKind;
-use spdl_job::PictureList;
+use spdl_job::{OperationProblem, PictureList};
 use spdl_pixels::{PictureError, PictureLimits};
 use spdl_shard::format::NotOneValue;
 
@@ -44,15 +44,16 @@ impl BadSampleCause {
             BadSampleProblem::Missing { fields, .. } => {
                 return format!("column `{column}`: {of_list}record has no field {fields}");
             }
-            BadSampleProblem::Empty { .. } | BadSampleProblem::BoxEmpty { .. } => {
+            BadSampleProblem::Empty { .. } | BadSampleProblem::Operation(OperationProblem::BoxEmpty { .. }) => {
                 return format!("column `{column}`: {of_list}{problem}");
             }
             BadSampleProblem::Function { function, .. } => {
                 return format!("column `{column}`: function `{function}` fails");
             }
-            BadSampleProblem::TooSmall { operation, .. } => {
+            BadSampleProblem::Operation(OperationProblem::TooSmall { operation, .. }) => {
                 return format!("column `{column}`: {of_list}a picture is smaller than `{operation}`");
             }
+            BadSampleProblem::Operation(problem) => return format!("column `{column}`: {of_list}{problem}"),
             BadSampleProblem::Null { field } => (field, "is null"),
             BadSampleProblem::NotOneValue { field, .. } => (field, "is a list, and the column takes one value"),
             BadSampleProblem::PictureCount { field, .. } => (field, "has another number of pictures than the column"),
@@ -126,10 +127,8 @@ pub enum BadSampleProblem {
         "field `{field}` is a picture of {width}x{height}; the limits are {side_pixels} a side and {pixels} in all"
     )]
     TooLarge { field: String, width: u32, height: u32, side_pixels: u32, pixels: u64 },
-    #[error(
-        "a picture of {width}x{height} is smaller than the {columns}x{rows} of `{operation}`; resize or pad it before"
-    )]
-    TooSmall { width: u32, height: u32, columns: u32, rows: u32, operation: &'static str },
+    #[error(transparent)]
+    Operation(#[from] OperationProblem),
     #[error("field `{field}` is a picture that operations make {width}x{height}; the limit is {pixels} pixels")]
     GrowsTooLarge { field: String, width: u32, height: u32, pixels: u64 },
     #[error(
@@ -165,8 +164,6 @@ pub enum BadSampleProblem {
     Annotation { field: String, reason: String },
     #[error("field `{field}` has {boxes} boxes; the sample is number {index} from 0")]
     BoxMissing { field: String, index: u32, boxes: usize },
-    #[error("field `{field}` has a box that leaves nothing of the picture")]
-    BoxEmpty { field: String },
     #[error("field `{field}` has a box of class `{class}`, which the dataset does not list")]
     ClassUnknown { field: String, class: String },
     #[error("function `{function}` {problem}")]

@@ -2,16 +2,11 @@
 
 use std::rc::Rc;
 
-use spdl_functions::Draw;
-use spdl_job::{Column, ColumnKind, ImageOp};
+use spdl_job::{Column, ColumnKind, ImageOp, PicturePlan};
 use spdl_pixels::{PictureError, PictureLimits};
+use spdl_types::Draw;
 
-use super::{
-    SampleKey,
-    cause::BadSampleProblem,
-    operation::{self, PicturePlan},
-    record::SampleRecord,
-};
+use super::{SampleKey, cause::BadSampleProblem, record::SampleRecord};
 
 /// An `image` column that other columns follow.
 pub(super) struct FollowedPicture {
@@ -95,7 +90,10 @@ impl FollowedPicture {
         record: &mut SampleRecord<'_>,
     ) -> Result<Rc<FollowedPlan>, BadSampleProblem> {
         let mut draw = Draw::of_part(seed, key.epoch, key.id.0, part);
-        let plan = operation::plan(size, &self.ops, &mut draw, &mut |field| record.pixel_box(field))?;
+        let mut no_box = None;
+        let mut box_of = |field: &str| record.pixel_box(field).map_err(|problem| no_box = Some(problem)).ok();
+        let planned = PicturePlan::new(size, &self.ops, &mut draw, &mut box_of);
+        let plan = planned.map_err(|problem| no_box.unwrap_or_else(|| problem.into()))?;
         Ok(Rc::new(FollowedPlan { size, plan }))
     }
 }

@@ -11,12 +11,9 @@ mod cause;
 mod coco;
 mod column;
 mod followed;
-mod geometry;
 mod gzip;
-mod matrix;
 mod memory;
 mod number;
-mod operation;
 mod picture_ops;
 mod record;
 

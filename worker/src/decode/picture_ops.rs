@@ -1,13 +1,11 @@
 //! The operations of an `image` column on pictures that are decoded already.
 
-use spdl_functions::Draw;
-use spdl_job::ImageOp;
-use spdl_operations::{OperationScratch, PixelOp, RgbPicture};
+use spdl_canvas::PixelOp;
+use spdl_job::{ImageOp, OperationProblem, PicturePlan};
+use spdl_operations::{OperationScratch, RgbPicture};
+use spdl_types::Draw;
 
-use super::{
-    BadSampleProblem, PictureLimits,
-    operation::{self, PicturePlan},
-};
+use super::{BadSampleProblem, PictureLimits};
 
 /// The operations of an `image` column, without the column.
 #[derive(Clone, Debug)]
@@ -46,9 +44,13 @@ impl PictureOps {
         let [width, height] = picture.size;
         assert_eq!(picture.pixels.len(), width as usize * height as usize * 3, "bytes of {width}x{height} pixels");
         let mut draw = Draw::new(self.seed, epoch, id);
-        let mut no_box =
-            |field: &str| Err(BadSampleProblem::Missing { fields: format!("`{field}`"), there: Vec::new() });
-        let plan = operation::plan(picture.size, &self.ops, &mut draw, &mut no_box)?;
+        let planned = PicturePlan::new(picture.size, &self.ops, &mut draw, &mut |_| None);
+        let plan = planned.map_err(|problem| match problem {
+            OperationProblem::NoBox { field } => {
+                BadSampleProblem::Missing { fields: format!("`{field}`"), there: Vec::new() }
+            }
+            problem => problem.into(),
+        })?;
         if let Some([width, height]) = plan.too_large(limits.pixels) {
             let (field, pixels) = ("picture".to_owned(), limits.pixels);
             return Err(BadSampleProblem::GrowsTooLarge { field, width, height, pixels });

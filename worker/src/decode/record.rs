@@ -8,6 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use smallvec::SmallVec;
+use spdl_canvas::PixelBox;
 use spdl_shard::{
     format::{Content, FieldValue},
     voc::{Annotation, VocObject},
@@ -19,7 +20,6 @@ use super::{
     cause::{BadSampleProblem, reason},
     coco::{self, CocoAnnotation},
     followed::FollowedPlan,
-    geometry::PixelBox,
     gzip::{CompressedField, is_compressed},
 };
 

@@ -38,10 +38,11 @@ pub use function::{FunctionFile, ReturnedFile};
 pub use mix::{Mix, MixFile};
 pub use operation::{
     AugMix, CenterCrop, ColorJitter, CropBox, Fill, FiveCrop, GaussianBlur, Grayscale, ImageOp, Interpolation,
-    Letterbox, NumberOrRange, Operation, Pad, Padding, PaddingMode, RandAugment, RandomAdjustSharpness, RandomAffine,
-    RandomApply, RandomAutocontrast, RandomChoice, RandomCrop, RandomEqualize, RandomErasing, RandomFlip,
-    RandomGrayscale, RandomInvert, RandomPerspective, RandomPosterize, RandomResizedCrop, RandomRotation,
-    RandomSolarize, RandomVerticalFlip, Resize, TenCrop, TrivialAugmentWide, WarpInterpolation,
+    Letterbox, NumberOrRange, Operation, OperationProblem, Pad, Padding, PaddingMode, PicturePlan, PicturePlanner,
+    RandAugment, RandomAdjustSharpness, RandomAffine, RandomApply, RandomAutocontrast, RandomChoice, RandomCrop,
+    RandomEqualize, RandomErasing, RandomFlip, RandomGrayscale, RandomInvert, RandomPerspective, RandomPosterize,
+    RandomResizedCrop, RandomRotation, RandomSolarize, RandomVerticalFlip, Resize, TenCrop, TrivialAugmentWide,
+    WarpInterpolation,
 };
 pub use redact::{redact, secret_in};
 pub use schema::job_file_schema;

@@ -5,7 +5,7 @@
 //! - The [`Stage`]s of a pipeline, and what they count.
 //! - The [`Fingerprint`] of content, and how 128-bit digests are written ([`hex128`]).
 //! - Arithmetic with one result on every machine: the hash mixer ([`mix`]), [`elementary`] functions, the pauses of a
-//!   [`backoff`].
+//!   [`backoff`], the random numbers of a sample ([`Draw`]).
 //! - Sizes as people write them ([`size`]).
 //!
 //! CI checks that no dependency of this crate is a runtime, opens sockets
@@ -15,6 +15,7 @@ pub mod backoff;
 mod bad_sample;
 mod batch_id;
 mod channels;
+mod draw;
 mod dtype;
 pub mod elementary;
 mod fingerprint;
@@ -35,6 +36,7 @@ mod stage_stats;
 pub use bad_sample::BadSample;
 pub use batch_id::BatchId;
 pub use channels::{ImageColor, ImageDepth};
+pub use draw::Draw;
 pub use dtype::DType;
 pub use fingerprint::Fingerprint;
 pub use ids::{NodeId, SessionId, WorkerId};

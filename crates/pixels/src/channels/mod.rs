@@ -5,13 +5,14 @@ mod convert;
 mod taps;
 mod writer;
 
+use spdl_canvas::{AxisSpan, Filter, ResamplePlan};
 use spdl_types::{ImageColor, ImageDepth};
 
 pub(crate) use convert::{RawPicture, RawSample};
 use taps::{PixelTaps, taps};
 pub use writer::ChannelWriter;
 
-use crate::{Frame, Orientation, ResamplePlan, resize::Filter, span::AxisSpan};
+use crate::{Frame, Orientation};
 
 /// The channels of pictures, and what their values mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl ChannelPicture {
     #[must_use]
     pub fn resampled(&self, plan: &ResamplePlan) -> Self {
         let mut result = Self::new(self.format, plan.size);
-        let Some((spans, frame)) = plan.frame(Orientation::default(), self.size) else { return result };
+        let Some((spans, frame)) = Orientation::default().frame(plan, self.size) else { return result };
         let row_values = self.size[0] as usize * self.format.channels();
         let rows = |at: usize, row: &mut [f32]| row.copy_from_slice(&self.values[at * row_values..][..row_values]);
         let resampled = resample(rows, self.format, self.size[0], spans, plan.filter);

@@ -2,7 +2,9 @@
 
 use spdl_types::elementary::sin_cos;
 
-use crate::{AxisSpan, resize::Filter, span::within};
+use spdl_canvas::{AxisSpan, Filter};
+
+use crate::span::within;
 
 /// The pixels along one axis that make one pixel of the result: those from `first` on, with these weights, which add up
 /// to 1.

@@ -1,12 +1,10 @@
 //! Decodes JPEGs and scalable pictures with the crop decoder, which decodes no more than the plan needs.
 
+use spdl_canvas::AxisSpan;
 use spdl_jpeg::{Axis, Deviations, Error, Jpeg, Limits, Output, PictureRequest, Scratch, scalable::ScalablePicture};
 
 use super::{Orientation, PictureError, PictureLimits, Upright, exif::upright, other};
-use crate::{
-    AxisSpan,
-    writer::{Frame, PixelWriter, RenderTo},
-};
+use crate::writer::{Frame, PixelWriter, RenderTo};
 
 /// Size, orientation and deviations of a picture, and the picture.
 type Opened<'b> = ([u32; 2], Upright, Deviations, CropPicture<'b>);

@@ -5,7 +5,9 @@ use std::ops::Range;
 use spdl_jpeg::scalable::{Parts, PictureHead};
 
 use super::{Orientation, PictureError, PictureLimits, checked_size, crop, exif::upright, guarded};
-use crate::{AxisSpan, Frame};
+use spdl_canvas::AxisSpan;
+
+use crate::Frame;
 
 /// A scalable picture of which only the first bytes have been read.
 pub struct ScalableHead<'b> {

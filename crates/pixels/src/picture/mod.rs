@@ -30,12 +30,12 @@ pub use head::ScalableHead;
 pub use indices::IndexPng;
 pub use packed::PackedPicture;
 pub use resample::Resampler;
+use spdl_canvas::{AxisSpan, Filter};
 use spdl_jpeg::Deviations;
 
 use crate::{
-    AxisSpan, ChannelFormat, ChannelPicture, Frame, Orientation, PixelWriter,
+    ChannelFormat, ChannelPicture, Frame, Orientation, PixelWriter,
     channels::{self, RawPicture},
-    resize::Filter,
 };
 
 /// The limits on pictures that are decoded: a few bytes of a hostile picture can claim gigabytes.

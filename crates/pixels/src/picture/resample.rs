@@ -1,9 +1,11 @@
 //! Crops and resizes in one pass. The default filter is antialiased bilinear as in PIL: the triangle's support grows
 //! with the scale.
 
+use spdl_canvas::{AxisSpan, Filter, ResamplePlan};
+
 use crate::{
-    AxisSpan,
-    resize::{Area, Filter, Picture, Resizer},
+    Orientation, PixelWriter,
+    resize::{Area, Picture, Resizer},
     span::within,
 };
 
@@ -16,8 +18,31 @@ pub struct Resampler {
 }
 
 impl Resampler {
+    /// Applies a plan to a decoded picture, RGB of this width and height, and writes the result to `out`.
+    pub fn apply(&mut self, plan: &ResamplePlan, rgb: &[u8], size: [u32; 2], out: &mut Vec<u8>) {
+        let writer = PixelWriter::of_rgb(plan.size);
+        out.clear();
+        out.resize(writer.bytes(), 0);
+        let Some(([x, y], frame)) = Orientation::default().frame(plan, size) else { return };
+        if writer.takes_as_is(&frame) {
+            self.resample(rgb, size, (x, y), plan.filter, out);
+            return;
+        }
+        let mut resampled = vec![0; x.pixels as usize * y.pixels as usize * 3];
+        self.resample(rgb, size, (x, y), plan.filter, &mut resampled);
+        writer.write(&resampled, &frame, out);
+    }
+
+    /// Returns the bytes that [`apply`](Self::apply) takes for a picture of this width and height besides the picture
+    /// and the result.
+    #[must_use]
+    pub fn apply_bytes(plan: &ResamplePlan, size: [u32; 2]) -> u64 {
+        let (Some(x), Some(y)) = (plan.x, plan.y) else { return 0 };
+        Self::scratch_bytes(size, [x, y], plan.filter) + u64::from(x.pixels) * u64::from(y.pixels) * 3
+    }
+
     /// Writes `y.pixels` rows of `x.pixels` RGB pixels to `out`, from a picture of `width` x `height` RGB pixels.
-    pub(crate) fn resample(
+    pub(super) fn resample(
         &mut self,
         pixels: &[u8],
         [width, height]: [u32; 2],
@@ -69,7 +94,7 @@ impl Resampler {
     }
 
     /// Returns the bytes that [`resample`](Self::resample) uses in addition to the picture and the result.
-    pub(crate) fn scratch_bytes([width, height]: [u32; 2], [x, y]: [AxisSpan; 2], filter: Filter) -> u64 {
+    pub(super) fn scratch_bytes([width, height]: [u32; 2], [x, y]: [AxisSpan; 2], filter: Filter) -> u64 {
         let weights = |span: AxisSpan| {
             let of_support = span.extent.max(f64::from(span.pixels)) * 2.0 * filter.support() as f64;
             (of_support + 3.0 * f64::from(span.pixels)) as u64 * 10

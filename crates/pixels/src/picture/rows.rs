@@ -3,7 +3,9 @@
 //! picture.
 
 use super::{PictureError, Resampler};
-use crate::{AxisSpan, span::within};
+use spdl_canvas::AxisSpan;
+
+use crate::span::within;
 
 /// A picture that is decoded from top to bottom.
 pub(super) trait Rows {
@@ -137,7 +139,9 @@ fn taps(y: AxisSpan) -> RowTaps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{picture::resample::tests::span, resize::Filter};
+    use spdl_canvas::Filter;
+
+    use crate::picture::resample::tests::span;
 
     struct Whole<'p>(std::slice::ChunksExact<'p, u8>);
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use spdl_job::ImageColumn;
+use spdl_job::{ImageColumn, PicturePlan};
 use spdl_operations::{channel_memory_bytes, run_on_channels, without_colors};
 use spdl_pixels::{
     ChannelFormat, ChannelPicture, ChannelWriter, Frame, OpenPicture, Orientation, Parts, PictureError, PictureSpec,
@@ -17,7 +17,6 @@ use crate::decode::{
     cause::BadSampleProblem,
     followed::{FollowedPicture, FollowedPlan},
     memory::{MemoryPermit, NeverFits},
-    operation::PicturePlan,
     record::SampleRecord,
 };
 
@@ -111,7 +110,7 @@ impl ColumnDecoder for ImageColumnDecoder {
     ) -> Option<Parts> {
         // If planning fails, the sample is bad, and the picture is read whole.
         let followed = self.picture.plan_of_size(head.seen(), of, record).ok()?;
-        let visible = followed.plan.decode.frame(head.orientation, head.stored);
+        let visible = head.orientation.frame(&followed.plan.decode, head.stored);
         Some(visible.map_or_else(Parts::default, |(spans, frame)| head.parts(spans, &frame)))
     }
 
@@ -175,7 +174,7 @@ impl ImageColumnDecoder {
         assert_eq!(out.len(), writer.bytes() * self.pictures as usize, "bytes of a sample's place");
         let PicturePlan { decode, then, .. } = planned.plan;
         let kept_bytes = planned.resources.memory.kept_bytes();
-        let visible = decode.frame(planned.picture.orientation, planned.picture.stored);
+        let visible = planned.picture.orientation.frame(decode, planned.picture.stored);
         if then.is_empty() {
             let Some((stored, frame)) = visible else {
                 writer.blacken(out);
@@ -230,7 +229,7 @@ impl ImageColumnDecoder {
         planned.check_size()?;
         let (format, PicturePlan { decode, then, .. }) = (writer.format(), planned.plan);
         let (field, bytes, limits) = (planned.field, planned.bytes, planned.resources.limits);
-        let visible = decode.frame(planned.picture.orientation, planned.picture.stored);
+        let visible = planned.picture.orientation.frame(decode, planned.picture.stored);
         let decode_bytes =
             visible.map_or(0, |(stored, frame)| planned.picture.channel_memory_bytes(stored, (format, &frame)));
         let _permit = planned.take_memory(decode_bytes + channel_memory_bytes(format, decode.size, then))?;

@@ -1,11 +1,10 @@
 //! What random operations draw: it never changes, and it has the right distribution.
 
-use spdl_functions::Draw;
-use spdl_job::{ColumnKind, ImageOp};
-use spdl_operations::PixelOp;
+use spdl_canvas::PixelOp;
+use spdl_job::{ColumnKind, ImageOp, PicturePlan};
+use spdl_types::Draw;
 
-use super::{super::operation, plan_numbers::PlanNumbers, *};
-use crate::decode::operation::PicturePlan;
+use super::{plan_numbers::PlanNumbers, *};
 
 const SAMPLES: u64 = 24_000;
 
@@ -22,7 +21,7 @@ fn plans(ops: &str) -> impl Iterator<Item = PicturePlan> {
     let ops = ops_of(&job(&[&image_column(&format!("{{ resize = [30, 40] }}, {ops}"), "")]));
     (0..SAMPLES).map(move |id| {
         let mut no_box = |field: &str| panic!("no box in {field}");
-        operation::plan([40, 30], &ops, &mut Draw::new(17, 1, id), &mut no_box).unwrap()
+        PicturePlan::new([40, 30], &ops, &mut Draw::new(17, 1, id), &mut no_box).unwrap()
     })
 }
 
@@ -271,7 +270,7 @@ fn a_job_and_operations_on_decoded_pictures_give_the_same() {
         let run = |job: &Job| decode(job, key(id), &[("jpg", CAT)]).unwrap().remove(0);
         let decoded = run(&plain);
         let mut draw = Draw::new(17, 1, id);
-        let plan = operation::plan([240, 160], &ops_of(&jittered), &mut draw, &mut |_| panic!("no box")).unwrap();
+        let plan = PicturePlan::new([240, 160], &ops_of(&jittered), &mut draw, &mut |_| panic!("no box")).unwrap();
         let mut picture = spdl_operations::RgbPicture { pixels: decoded.as_slice().into(), size: [48, 64] };
         spdl_operations::run(&plan.then, &mut picture, &mut Default::default());
         let ours = run(&jittered);

@@ -64,7 +64,7 @@ fn bytes_changed_at_random_never_panic() {
     let inputs: Vec<Vec<u8>> = inputs.chain(formats.map(|format| encoded(&cat, format))).collect();
     for (number, input) in inputs.iter().enumerate() {
         for id in 0..40 {
-            let mut draw = spdl_functions::Draw::new(id, 0, number as u64);
+            let mut draw = spdl_types::Draw::new(id, 0, number as u64);
             let mut bytes = input.clone();
             for _ in 0..=draw.below(6) {
                 let at = draw.below(bytes.len() as u32) as usize;

@@ -1,5 +1,8 @@
 //! Compares cropping and resizing with plain reference implementations.
 
+use spdl_job::{ImageColumn, PicturePlan};
+use spdl_types::Draw;
+
 use super::*;
 
 /// Resizes with antialiased bilinear filtering in `f64`, pixel by pixel: what PIL computes, without its integers.
@@ -65,20 +68,19 @@ fn resize_then_center_crop_is_cutting_the_resized_picture() {
 
 #[test]
 fn random_resized_crop_is_resizing_the_cut_out_rectangle() {
-    use super::super::operation::random_resized_crop;
-    use spdl_functions::Draw;
+    let column = image_column("{ random_resized_crop = { size = 96 } }, { random_flip = {} }", "");
+    let job = job(&[&column]);
     for id in 0..20 {
-        let mut draw = Draw::new(17, 1, id);
-        let rect = random_resized_crop([240, 160], [0.08, 1.0], [0.75, 4.0 / 3.0], &mut draw);
-        let flipped = draw.unit() < 0.5;
-        let cut = seen(CAT, [160, 240]).crop_imm(rect.left, rect.top, rect.width, rect.height);
-        let cut = if flipped { cut.fliph() } else { cut }.to_rgb8();
-        let size = [f64::from(rect.width), f64::from(rect.height)];
+        let ColumnKind::Image(ImageColumn { ops, .. }) = &job.columns[0].kind else { panic!("{:?}", job.columns) };
+        let plan = PicturePlan::new([240, 160], ops, &mut Draw::new(17, 1, id), &mut |_| None).unwrap().decode;
+        let [(left, right), (top, bottom)] = [plan.x, plan.y].map(|span| span.unwrap().readable);
+        let cut = seen(CAT, [160, 240]).crop_imm(left, top, right - left, bottom - top);
+        let cut = if plan.mirrored { cut.fliph() } else { cut }.to_rgb8();
+        let size = [right - left, bottom - top].map(f64::from);
         let expected = plain_resize(&cut, [0.0, 0.0, size[0], size[1]], [96, 96]);
-        let column = image_column("{ random_resized_crop = { size = 96 } }, { random_flip = {} }", "");
-        let ours = decode(&job(&[&column]), key(id), &[("jpg", CAT)]).unwrap().remove(0);
+        let ours = decode(&job, key(id), &[("jpg", CAT)]).unwrap().remove(0);
         let ratio = psnr(&ours, &expected);
-        assert!(ratio > 50.0, "sample {id}, {rect:?}: {ratio} dB");
+        assert!(ratio > 50.0, "sample {id}, {plan:?}: {ratio} dB");
     }
 }
 

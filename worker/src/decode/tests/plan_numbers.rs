@@ -1,10 +1,8 @@
 //! Plans as lists of numbers: they show what was drawn, and no names of the code.
 
-use spdl_operations::{MixedChain, PadWith, PixelOp, Sampling, View};
-use spdl_pixels::{ResamplePlan, resize::Filter};
+use spdl_canvas::{Filter, MixedChain, PadWith, PixelOp, ResamplePlan, Sampling, View};
+use spdl_job::PicturePlan;
 use spdl_types::Fingerprint;
-
-use crate::decode::operation::PicturePlan;
 
 /// The numbers of plans, in an order that never changes, whatever the code calls them.
 #[derive(Default)]

@@ -89,7 +89,7 @@ fn what_is_wrong_with_a_scalable_picture_is_a_bad_sample() {
     huge[frame + 5..frame + 9].copy_from_slice(&[0xff; 4]);
     assert!(error_of(&huge).contains("is a picture of 65535x65535; the limits are 16384 a side"));
     for id in 0..200 {
-        let (mut draw, mut bytes) = (spdl_functions::Draw::new(id, 0, 0), whole.clone());
+        let (mut draw, mut bytes) = (spdl_types::Draw::new(id, 0, 0), whole.clone());
         for _ in 0..=draw.below(6) {
             let at = 5 + draw.below(bytes.len() as u32 - 5) as usize;
             bytes[at] = draw.below(256) as u8;

@@ -1,14 +1,18 @@
 //! The operation `aug_mix`.
 
 use serde::{Deserialize, Serialize};
+use spdl_canvas::{MixedChain, PixelOp};
 
-use super::{Fill, Operation, WarpInterpolation};
+use super::{
+    Fill, Operation, OperationProblem, PicturePlanner, WarpInterpolation,
+    augment::{Augmentation, Space},
+    dirichlet::dirichlet,
+};
 use crate::KeyProblem;
 
 /// Mixes the picture with those that `mixture_width` random chains of operations make of it (Hendrycks et al., ICLR
 /// 2020; torchvision's operations).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AugMix {
     /// The greatest strength of an operation.
@@ -60,6 +64,11 @@ const fn all_ops() -> bool {
     true
 }
 
+/// Number of strengths; `severity` limits which of them are drawn.
+const BINS: u32 = 10;
+/// Maximum number of operations of a chain whose length is drawn.
+const MOST_DRAWN: u32 = 3;
+
 impl Operation for AugMix {
     const NAME: &'static str = "aug_mix";
     const KEYS: &'static [&'static str] =
@@ -80,6 +89,38 @@ impl Operation for AugMix {
         if !(1e-3..=1e3).contains(&alpha) {
             return Err(("alpha", format!("is {alpha}, not in 0.001..1000")));
         }
+        Ok(())
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        let alpha = f64::from(self.alpha);
+        // In torchvision's order: the share of the picture, those of the chains, and then the chains.
+        let of_picture = dirichlet(planner.draw, alpha, 2);
+        let of_chains = dirichlet(planner.draw, alpha, self.mixture_width);
+        let [width, height] = planner.size().map(|side| f64::from(side) / 3.0);
+        let space = Space {
+            shear: 0.3,
+            translate: [width, height],
+            rotate: 30.0,
+            factor: 0.9,
+            posterize: [4.0, 4.0],
+            bins: BINS,
+        };
+        let choices = Augmentation::of_mixes(self.all_ops);
+        let mut chains = Vec::new();
+        for share in of_chains {
+            let depth = u32::try_from(self.chain_depth).unwrap_or_else(|_| 1 + planner.draw.below(MOST_DRAWN));
+            let ops = planner.aside(|planner| {
+                for _ in 0..depth {
+                    let which = Augmentation::draw(choices, planner);
+                    let bin = which.has_magnitude().then(|| planner.draw.below(self.severity));
+                    space.apply(which, bin, planner, self.interpolation, self.fill);
+                }
+            });
+            // As floats, because that is how torchvision multiplies them.
+            chains.push(MixedChain { weight: share as f32 * of_picture[1] as f32, ops });
+        }
+        planner.change(PixelOp::Mix { own: of_picture[0] as f32, chains });
         Ok(())
     }
 }

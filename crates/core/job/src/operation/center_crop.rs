@@ -2,12 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Operation, kind::check_size};
+use super::{Operation, OperationProblem, PicturePlanner, kind::check_size};
 use crate::{KeyProblem, Size};
 
 /// Cuts out the middle. A smaller picture is padded with zeros.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CenterCrop {
     /// Size of the result.
@@ -29,5 +28,10 @@ impl Operation for CenterCrop {
 
     fn check(&self) -> Result<(), KeyProblem> {
         check_size(self.size)
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        planner.canvas().center(self.size.height_width());
+        Ok(())
     }
 }

@@ -1,13 +1,13 @@
 //! The operation `color_jitter`.
 
 use serde::{Deserialize, Serialize};
+use spdl_canvas::PixelOp;
 
-use super::{NumberOrRange, Operation};
+use super::{NumberOrRange, Operation, OperationProblem, PicturePlanner};
 use crate::KeyProblem;
 
 /// Changes brightness, contrast, saturation and hue by random factors, in random order.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ColorJitter {
     /// The range of the factor of the brightness, 0 to 1000: 0 gives black, and 1 changes nothing. A number `n` is `[1
@@ -62,6 +62,26 @@ impl Operation for ColorJitter {
             if !(-0.5 <= low && low <= high && high <= 0.5) {
                 return Err(("hue", format!("is {hue}; give a number in 0..0.5, or [low, high] in -0.5..0.5")));
             }
+        }
+        Ok(())
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        // First the order, then the factors in the order of the keys, as torchvision draws them.
+        let mut order = [0, 1, 2, 3];
+        for left in (1..order.len()).rev() {
+            order.swap(left, planner.draw.below(left as u32 + 1) as usize);
+        }
+        let draw = &mut planner.draw;
+        let factors = self.ranges().map(|range| range.map(|[low, high]| draw.between(low.into(), high.into()) as f32));
+        for which in order {
+            let Some(factor) = factors[which] else { continue };
+            planner.change(match which {
+                0 => PixelOp::Brightness(factor),
+                1 => PixelOp::Contrast(factor),
+                2 => PixelOp::Saturation(factor),
+                _ => PixelOp::Hue(factor),
+            });
         }
         Ok(())
     }

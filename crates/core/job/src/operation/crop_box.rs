@@ -2,12 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Operation;
+use super::{Operation, OperationProblem, PicturePlanner};
 use crate::KeyProblem;
 
 /// Crops to the sample's bounding box, as its Pascal VOC annotation gives it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CropBox {
     /// The field that holds the annotation.
@@ -44,5 +43,9 @@ impl Operation for CropBox {
             return Ok(());
         }
         Err((Self::NAME, format!("has margin = {}, not in 0..10", self.margin)))
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        planner.crop_box(&self.field, self.margin)
     }
 }

@@ -2,10 +2,10 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{ImageOp, NumberOrRange};
+use super::{ImageOp, NumberOrRange, OperationProblem, PicturePlanner};
 use crate::{KeyProblem, Size, check::MAX_SIDE};
 
-/// An operation on a picture, as a job file describes it. The worker's file of the same name plans it.
+/// An operation on a picture: its keys in a job file, and how it is planned.
 pub trait Operation: Serialize + DeserializeOwned {
     /// Its name in a job file.
     const NAME: &'static str;
@@ -40,6 +40,12 @@ pub trait Operation: Serialize + DeserializeOwned {
     fn check(&self) -> Result<(), KeyProblem> {
         Ok(())
     }
+
+    /// Makes the operation's draws and adds its steps to the plan of a picture.
+    ///
+    /// # Errors
+    /// Why it cannot be done on the picture.
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem>;
 }
 
 /// Checks the size of an operation's result.
@@ -110,3 +116,41 @@ pub(super) fn check_magnitude(bins: u32) -> Result<(), KeyProblem> {
     }
     Err(("num_magnitude_bins", format!("is {bins}, not in 2..=1000")))
 }
+
+/// Defines an operation whose only key is its probability: its name, whether it only moves pixels, and what it adds to the plan
+/// of a picture where it happens.
+macro_rules! random_op {
+    ($(#[$doc:meta])* $Op:ident = $name:literal, only_moves = $only_moves:literal, |$planner:ident| $step:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct $Op {
+            /// Probability.
+            #[serde(default = "crate::operation::kind::half")]
+            #[schemars(range(min = 0, max = 1))]
+            pub p: f32,
+        }
+
+        impl $crate::Operation for $Op {
+            const NAME: &'static str = $name;
+            const KEYS: &'static [&'static str] = &["p"];
+            const EXAMPLE: &'static str = "{ p = 0.5 }";
+
+            fn only_moves(&self) -> bool {
+                $only_moves
+            }
+
+            fn check(&self) -> Result<(), $crate::KeyProblem> {
+                $crate::operation::kind::check_probability(Self::NAME, self.p)
+            }
+
+            fn plan(&self, $planner: &mut $crate::PicturePlanner<'_>) -> Result<(), $crate::OperationProblem> {
+                if $planner.happens(self.p) {
+                    $step;
+                }
+                Ok(())
+            }
+        }
+    };
+}
+pub(super) use random_op;

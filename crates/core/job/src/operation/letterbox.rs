@@ -2,12 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fill, Interpolation, Operation, kind::check_size, sampling::{antialias, is_default, is_default_antialias}};
+use super::{
+    Fill, Interpolation, Operation, OperationProblem, PaddingMode, PicturePlanner,
+    kind::check_size,
+    sampling::{antialias, is_default, is_default_antialias},
+};
 use crate::{KeyProblem, Size};
 
 /// Resizes the picture so that it fits into `size`, and pads what is left, half on each side.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Letterbox {
     /// Size of the result.
@@ -45,5 +48,18 @@ impl Operation for Letterbox {
     fn check(&self) -> Result<(), KeyProblem> {
         self.interpolation.check(self.antialias)?;
         check_size(self.size)
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        let [rows, columns] = self.size.height_width();
+        let [width, height] = planner.size();
+        let scale = (f64::from(rows) / f64::from(height)).min(f64::from(columns) / f64::from(width));
+        let shown = |side: u32, most: u32| ((f64::from(side) * scale).round() as u32).clamp(1, most);
+        let [shown_width, shown_height] = [shown(width, columns), shown(height, rows)];
+        planner.resize([shown_height, shown_width], self.interpolation, self.antialias, self.full_decode);
+        let (across, down) = (columns - shown_width, rows - shown_height);
+        let sides = [across / 2, down / 2, across - across / 2, down - down / 2];
+        planner.pad(sides, self.fill, PaddingMode::Constant);
+        Ok(())
     }
 }

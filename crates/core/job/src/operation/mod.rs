@@ -1,10 +1,18 @@
-//! The operations from a decoded picture to the pixels of the batch: their keys, checks and sizes. Each has a file here,
-//! and one of the same name in the worker, which plans it; the table below lists them.
+//! The operations from a decoded picture to the pixels of the batch: their keys, checks, draws and plans. Each has a file
+//! here, and the table below lists them.
+//!
+//! An operation makes its draws and adds its steps to the plan before the picture is decoded, so every column that follows the
+//! same draws, whatever it holds, is changed alike. Steps that only move pixels become one resampling, which decoding does;
+//! what changes values comes after it, on the decoded picture.
 
+mod affine;
+mod augment;
+mod dirichlet;
 mod fill;
 mod kind;
 mod number_or_range;
 mod padding;
+mod planner;
 mod sampling;
 pub(super) mod step;
 
@@ -14,6 +22,7 @@ pub use fill::Fill;
 pub use kind::Operation;
 pub use number_or_range::NumberOrRange;
 pub use padding::{Padding, PaddingMode};
+pub use planner::{OperationProblem, PicturePlan, PicturePlanner};
 pub use sampling::{Interpolation, WarpInterpolation};
 
 use super::KeyProblem;
@@ -70,6 +79,11 @@ macro_rules! operations {
             /// Returns the key that is wrong, and what is wrong with it.
             pub(super) fn check(&self) -> Result<(), KeyProblem> {
                 match self { $(Self::$Op(op) => op.check(),)* }
+            }
+
+            /// Adds the steps of the operation to the plan.
+            fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+                match self { $(Self::$Op(op) => op.plan(planner),)* }
             }
 
             /// Returns an example of the value of the operation `name`.
@@ -145,18 +159,4 @@ pub(super) fn check_all(ops: &[ImageOp]) -> Result<(), (usize, KeyProblem)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_operation_is_written_by_the_name_that_it_has_in_a_job_file() {
-        for (name, _) in ImageOp::CATALOG {
-            let example: toml::Table =
-                toml::from_str(&format!("ops = [{{ {name} = {} }}]", ImageOp::example(name).unwrap())).unwrap();
-            let ops = ImageOp::read_list(example["ops"].clone(), "a test").unwrap();
-            let text = serde_json::to_string(&ops).unwrap();
-            assert!(text.starts_with(&format!("[{{\"{name}\":{{")), "{name}: {text}");
-            assert_eq!(serde_json::from_str::<Vec<ImageOp>>(&text).unwrap(), ops);
-        }
-    }
-}
+mod tests;

@@ -2,12 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fill, Operation, Padding, PaddingMode};
+use super::{Fill, Operation, OperationProblem, Padding, PaddingMode, PicturePlanner};
 use crate::KeyProblem;
 
 /// Adds pixels around the picture.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pad {
     /// The pixels to add.
@@ -36,5 +35,10 @@ impl Operation for Pad {
     fn check(&self) -> Result<(), KeyProblem> {
         self.padding_mode.check(self.fill)?;
         self.padding.check()
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        planner.pad(self.padding.sides(), self.fill, self.padding_mode);
+        Ok(())
     }
 }

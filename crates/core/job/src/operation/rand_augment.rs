@@ -2,13 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fill, Operation, WarpInterpolation, kind::check_magnitude};
+use super::{
+    Fill, Operation, OperationProblem, PicturePlanner, WarpInterpolation,
+    augment::{ALL, Augmentation, Space},
+    kind::check_magnitude,
+};
 use crate::KeyProblem;
 
 /// Applies `num_ops` of 14 operations, drawn anew each, all of strength `magnitude` (Cubuk et al., NeurIPS 2020;
 /// torchvision's operations).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandAugment {
     /// The number of operations, which are applied one after the other.
@@ -57,6 +60,24 @@ impl Operation for RandAugment {
         if self.magnitude >= self.num_magnitude_bins {
             let problem = format!("is {}, not below `num_magnitude_bins`, {}", self.magnitude, self.num_magnitude_bins);
             return Err(("magnitude", problem));
+        }
+        Ok(())
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        for _ in 0..self.num_ops {
+            let which = Augmentation::draw(ALL, planner);
+            let [width, height] = planner.size().map(|side| 150.0 / 331.0 * f64::from(side));
+            let space = Space {
+                shear: 0.3,
+                translate: [width, height],
+                rotate: 30.0,
+                factor: 0.9,
+                posterize: [8.0, 4.0],
+                bins: self.num_magnitude_bins,
+            };
+            let bin = which.has_magnitude().then_some(self.magnitude);
+            space.apply(which, bin, planner, self.interpolation, self.fill);
         }
         Ok(())
     }

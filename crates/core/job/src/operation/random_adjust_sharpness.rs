@@ -1,13 +1,16 @@
 //! The operation `random_adjust_sharpness`.
 
 use serde::{Deserialize, Serialize};
+use spdl_canvas::PixelOp;
 
-use super::{Operation, kind::{check_probability, half}};
+use super::{
+    Operation, OperationProblem, PicturePlanner,
+    kind::{check_probability, half},
+};
 use crate::KeyProblem;
 
 /// Sharpens or smooths the picture.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomAdjustSharpness {
     /// 0 smooths, 1 changes nothing, 2 sharpens.
@@ -29,5 +32,12 @@ impl Operation for RandomAdjustSharpness {
             return Err(("sharpness_factor", format!("is {}, not in 0..1000", self.sharpness_factor)));
         }
         check_probability(Self::NAME, self.p)
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        if planner.happens(self.p) {
+            planner.change(PixelOp::Sharpness(self.sharpness_factor));
+        }
+        Ok(())
     }
 }

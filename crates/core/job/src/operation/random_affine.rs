@@ -2,12 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fill, NumberOrRange, Operation, WarpInterpolation, kind::check_degrees};
+use super::{
+    Fill, NumberOrRange, Operation, OperationProblem, PicturePlanner, WarpInterpolation,
+    affine::{Affine, warp},
+    kind::check_degrees,
+};
 use crate::KeyProblem;
 
 /// Rotates, moves, scales and shears round the middle, by random amounts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomAffine {
     /// The range of the angle in degrees, clockwise, -3600 to 3600. A number `n` is `[-n, n]`.
@@ -52,5 +55,29 @@ impl Operation for RandomAffine {
             }
         }
         check_degrees("degrees", self.degrees)
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        let draw = &mut planner.draw;
+        let mut between = |[low, high]: [f32; 2]| draw.between(low.into(), high.into());
+        let angle = between(self.degrees.around(0.0, f32::NEG_INFINITY));
+        let mut affine = Affine { angle, ..Affine::default() };
+        let size = planner.size();
+        let draw = &mut planner.draw;
+        if let Some(shares) = self.translate {
+            for ((move_by, share), side) in affine.translate.iter_mut().zip(shares).zip(size) {
+                let farthest = f64::from(share) * f64::from(side);
+                *move_by = draw.between(-farthest, farthest).round_ties_even();
+            }
+        }
+        if let Some([low, high]) = self.scale {
+            affine.scale = draw.between(low.into(), high.into());
+        }
+        if let Some(shear) = self.shear {
+            let [low, high] = shear.around(0.0, f32::NEG_INFINITY);
+            affine.shear[0] = draw.between(low.into(), high.into());
+        }
+        planner.change(warp(affine.inverse(), size, size, self.interpolation, Some(self.fill.0)));
+        Ok(())
     }
 }

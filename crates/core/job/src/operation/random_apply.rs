@@ -3,15 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ImageOp, Operation,
+    ImageOp, Operation, OperationProblem, PicturePlanner,
     kind::{check_nested, check_probability, half},
     step,
 };
 use crate::KeyProblem;
 
 /// Applies all `transforms` or none of them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomApply {
     /// The operations, in order, nested up to 4 deep; not `crop_box`, `five_crop` and `ten_crop`.
@@ -41,5 +40,9 @@ impl Operation for RandomApply {
     fn check(&self) -> Result<(), KeyProblem> {
         check_nested(&self.transforms)?;
         check_probability(Self::NAME, self.p)
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        if planner.happens(self.p) { planner.add(&self.transforms) } else { Ok(()) }
     }
 }

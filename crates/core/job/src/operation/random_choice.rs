@@ -2,12 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ImageOp, Operation, kind::check_nested, step};
+use super::{ImageOp, Operation, OperationProblem, PicturePlanner, kind::check_nested, step};
 use crate::KeyProblem;
 
 /// Applies one of the `transforms`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomChoice {
     /// The operations, nested up to 4 deep; not `crop_box`, `five_crop` and `ten_crop`.
@@ -44,5 +43,36 @@ impl Operation for RandomChoice {
             return Err(("p", format!("is {p:?}; give numbers from 0 on, not all 0")));
         }
         Ok(())
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        let chosen = match &self.p {
+            None => planner.draw.below(self.transforms.len() as u32) as usize,
+            Some(p) => weighted(p, planner.draw.unit()),
+        };
+        planner.add(&self.transforms[chosen..=chosen])
+    }
+}
+
+/// Returns the number of the part in which a share of the whole, 0 to 1, lies.
+fn weighted(parts: &[f32], share: f64) -> usize {
+    let wanted = share * parts.iter().map(|part| f64::from(*part)).sum::<f64>();
+    let mut sum = 0.0;
+    let found = parts.iter().position(|part| {
+        sum += f64::from(*part);
+        wanted < sum
+    });
+    found.or_else(|| parts.iter().rposition(|part| *part > 0.0)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::weighted;
+
+    #[test]
+    fn a_part_of_nothing_is_never_chosen() {
+        let parts = [0.0, 1.0, 0.0, 3.0, 0.0];
+        let chosen = [0.0, 0.2499, 0.25, 0.999_999, 1.0].map(|share| weighted(&parts, share));
+        assert_eq!(chosen, [1, 1, 3, 3, 3]);
     }
 }

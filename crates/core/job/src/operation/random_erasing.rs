@@ -1,16 +1,20 @@
 //! The operation `random_erasing`.
 
 use serde::{Deserialize, Serialize};
+use spdl_canvas::{PixelOp, Rectangle};
+use spdl_types::{
+    Draw,
+    elementary::{exp, ln},
+};
 
 use super::{
-    Fill, Operation,
+    Fill, Operation, OperationProblem, PicturePlanner,
     kind::{check_probability, half},
 };
 use crate::KeyProblem;
 
 /// Paints a random rectangle (Zhong et al., AAAI 2020; torchvision's sampling).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomErasing {
     /// Probability.
@@ -36,6 +40,9 @@ const fn ratio() -> [f32; 2] {
     [0.3, 3.3]
 }
 
+/// Number of tries before nothing is erased.
+const ATTEMPTS: u32 = 10;
+
 impl Operation for RandomErasing {
     const NAME: &'static str = "random_erasing";
     const KEYS: &'static [&'static str] = &["p", "scale", "ratio", "value"];
@@ -51,4 +58,38 @@ impl Operation for RandomErasing {
         }
         check_probability(Self::NAME, *p)
     }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        if planner.happens(self.p)
+            && let Some(rectangle) = rectangle(planner.size(), self.scale, self.ratio, planner.draw)
+        {
+            let Rectangle { left, top, width, height } = rectangle;
+            planner.change(PixelOp::Erase { place: [left, top], size: [width, height], color: self.value.0 });
+        }
+        Ok(())
+    }
+}
+
+/// Draws a rectangle that is smaller than `width` x `height` in both directions.
+fn rectangle(
+    [width, height]: [u32; 2],
+    [least, most]: [f32; 2],
+    ratio: [f32; 2],
+    draw: &mut Draw,
+) -> Option<Rectangle> {
+    let area = f64::from(width) * f64::from(height);
+    let [low, high] = ratio.map(|ratio| ln(ratio.into()));
+    for _ in 0..ATTEMPTS {
+        let wanted = area * draw.between(least.into(), most.into());
+        let aspect = exp(draw.between(low, high));
+        let rows = (wanted * aspect).sqrt().round_ties_even();
+        let columns = (wanted / aspect).sqrt().round_ties_even();
+        if rows < f64::from(height) && columns < f64::from(width) {
+            let (rows, columns) = (rows as u32, columns as u32);
+            let top = draw.below(height - rows + 1);
+            let left = draw.below(width - columns + 1);
+            return Some(Rectangle { left, top, width: columns, height: rows });
+        }
+    }
+    None
 }

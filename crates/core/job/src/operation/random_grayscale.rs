@@ -1,13 +1,13 @@
 //! The operation `random_grayscale`.
 
 use serde::{Deserialize, Serialize};
+use spdl_canvas::PixelOp;
 
-use super::{Operation, kind::check_probability};
+use super::{Operation, OperationProblem, PicturePlanner, kind::check_probability};
 use crate::KeyProblem;
 
 /// Makes the picture grey; it still has three channels, which are equal.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomGrayscale {
     /// Probability.
@@ -27,5 +27,12 @@ impl Operation for RandomGrayscale {
 
     fn check(&self) -> Result<(), KeyProblem> {
         check_probability(Self::NAME, self.p)
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        if planner.happens(self.p) {
+            planner.change(PixelOp::Grayscale);
+        }
+        Ok(())
     }
 }

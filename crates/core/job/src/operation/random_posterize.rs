@@ -1,13 +1,16 @@
 //! The operation `random_posterize`.
 
 use serde::{Deserialize, Serialize};
+use spdl_canvas::PixelOp;
 
-use super::{Operation, kind::{check_probability, half}};
+use super::{
+    Operation, OperationProblem, PicturePlanner,
+    kind::{check_probability, half},
+};
 use crate::KeyProblem;
 
 /// Keeps the highest `bits` of each value.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomPosterize {
     /// The number of bits to keep.
@@ -29,5 +32,12 @@ impl Operation for RandomPosterize {
             return Err(("bits", format!("is {}, not in 0..=8", self.bits)));
         }
         check_probability(Self::NAME, self.p)
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        if planner.happens(self.p) {
+            planner.change(PixelOp::Posterize(self.bits));
+        }
+        Ok(())
     }
 }

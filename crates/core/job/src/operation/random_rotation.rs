@@ -2,12 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fill, NumberOrRange, Operation, WarpInterpolation, kind::check_degrees};
+use super::{Fill, NumberOrRange, Operation, OperationProblem, PicturePlanner, WarpInterpolation, kind::check_degrees};
 use crate::KeyProblem;
 
 /// Rotates round the middle by a random angle, counter-clockwise.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomRotation {
     /// The range of the angle in degrees, counter-clockwise, -3600 to 3600. A number `n` is `[-n, n]`.
@@ -34,5 +33,12 @@ impl Operation for RandomRotation {
 
     fn check(&self) -> Result<(), KeyProblem> {
         check_degrees("degrees", self.degrees)
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        let [low, high] = self.degrees.around(0.0, f32::NEG_INFINITY);
+        let angle = planner.draw.between(low.into(), high.into());
+        planner.rotate(angle, self.expand, self.interpolation, Some(self.fill.0));
+        Ok(())
     }
 }

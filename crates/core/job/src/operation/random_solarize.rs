@@ -1,13 +1,16 @@
 //! The operation `random_solarize`.
 
 use serde::{Deserialize, Serialize};
+use spdl_canvas::PixelOp;
 
-use super::{Operation, kind::{check_probability, half}};
+use super::{
+    Operation, OperationProblem, PicturePlanner,
+    kind::{check_probability, half},
+};
 use crate::KeyProblem;
 
 /// Inverts all values of at least `threshold`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomSolarize {
     /// The lowest value that is inverted.
@@ -29,5 +32,12 @@ impl Operation for RandomSolarize {
             return Err(("threshold", format!("is {}, not in 0..255", self.threshold)));
         }
         check_probability(Self::NAME, self.p)
+    }
+
+    fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
+        if planner.happens(self.p) {
+            planner.change(PixelOp::Solarize(self.threshold));
+        }
+        Ok(())
     }
 }

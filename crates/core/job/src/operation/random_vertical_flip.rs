@@ -1,31 +1,8 @@
 //! The operation `random_vertical_flip`.
 
-use serde::{Deserialize, Serialize};
+use super::kind::random_op;
 
-use super::{Operation, kind::{check_probability, half}};
-use crate::KeyProblem;
-
-/// Mirrors top to bottom.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RandomVerticalFlip {
-    /// Probability.
-    #[serde(default = "half")]
-    #[schemars(range(min = 0, max = 1))]
-    pub p: f32,
-}
-
-impl Operation for RandomVerticalFlip {
-    const NAME: &'static str = "random_vertical_flip";
-    const KEYS: &'static [&'static str] = &["p"];
-    const EXAMPLE: &'static str = "{ p = 0.5 }";
-
-    fn only_moves(&self) -> bool {
-        true
-    }
-
-    fn check(&self) -> Result<(), KeyProblem> {
-        check_probability(Self::NAME, self.p)
-    }
+random_op! {
+    /// Mirrors top to bottom.
+    RandomVerticalFlip = "random_vertical_flip", only_moves = true, |planner| planner.canvas().flip()
 }

@@ -1,7 +1,7 @@
 //! Random numbers that depend only on (seed, epoch, sample id), for the operations of columns and for functions in Rust. All
 //! arithmetic is implemented here, so that results do not depend on a library's version.
 
-use spdl_types::mix::splitmix64;
+use crate::mix::splitmix64;
 
 /// The random generator of one sample in one epoch: xoshiro256++ (Blackman, Vigna, 2019). Its numbers never change.
 #[derive(Clone, Debug)]

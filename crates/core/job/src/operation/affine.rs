@@ -1,8 +1,9 @@
 //! The matrices of affine changes, as torchvision defines them.
 
-use spdl_job::WarpInterpolation;
-use spdl_operations::{PixelOp, Sampling, Warp};
+use spdl_canvas::{PixelOp, Sampling, Warp};
 use spdl_types::elementary::sin_cos;
+
+use super::WarpInterpolation;
 
 /// A change round the middle of the picture: a rotation, clockwise, of a picture that is sheared and scaled; then a move.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,41 +2,69 @@
 
 use std::{iter, mem};
 
-use smallvec::SmallVec;
-use spdl_functions::Draw;
-use spdl_job::{Fill, ImageOp, Interpolation, PaddingMode, WarpInterpolation};
-use spdl_operations::{PadWith, PixelOp};
-use spdl_pixels::{ResamplePlan, resize::Filter};
+use spdl_canvas::{Canvas, Filter, Matrix, MovedBox, PadWith, PixelBox, PixelOp, ResamplePlan};
+use spdl_types::Draw;
 
-use super::affine::{Affine, warp};
-use crate::decode::{
-    cause::BadSampleProblem,
-    geometry::{Canvas, MovedBox, PixelBox},
-    matrix::Matrix,
+use super::{
+    Fill, ImageOp, Interpolation, PaddingMode, WarpInterpolation,
+    affine::{Affine, warp},
 };
 
-/// Returns the sample's bounding box in the annotation in a field.
-pub(in crate::decode) type BoxOf<'a> = &'a mut dyn FnMut(&str) -> Result<PixelBox, BadSampleProblem>;
+/// Why operations have no plan for a picture.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum OperationProblem {
+    #[error(
+        "a picture of {width}x{height} is smaller than the {columns}x{rows} of `{operation}`; resize or pad it before"
+    )]
+    TooSmall { width: u32, height: u32, columns: u32, rows: u32, operation: &'static str },
+    #[error("field `{field}` has a box that leaves nothing of the picture")]
+    BoxEmpty { field: String },
+    #[error("there is no box in field `{field}`")]
+    NoBox { field: String },
+}
+
+/// Returns the sample's bounding box in the annotation in a field, if there is one.
+type BoxOf<'a> = &'a mut dyn FnMut(&str) -> Option<PixelBox>;
 
 /// The plan of how a picture is decoded and changed.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::decode) struct PicturePlan {
+pub struct PicturePlan {
     /// The part that is decoded, and its size.
-    pub(in crate::decode) decode: ResamplePlan,
+    pub decode: ResamplePlan,
     /// What is done with the decoded pixels.
-    pub(in crate::decode) then: Vec<PixelOp>,
+    pub then: Vec<PixelOp>,
     /// The geometry of `decode`, and of each resampling in `then`.
-    canvases: SmallVec<[Canvas; 1]>,
+    canvases: Vec<Canvas>,
 }
 
 impl PicturePlan {
+    /// Plans operations for a picture that is `width` x `height` pixels when upright, both at least 1. `box_of` returns the
+    /// sample's bounding box in the annotation in a field, if there is one.
+    ///
+    /// # Errors
+    /// [`OperationProblem`] if an operation cannot be done on the picture.
+    pub fn new(
+        size: [u32; 2],
+        ops: &[ImageOp],
+        draw: &mut Draw,
+        box_of: &mut dyn FnMut(&str) -> Option<PixelBox>,
+    ) -> Result<Self, OperationProblem> {
+        let mut planner = PicturePlanner::new(size, draw, box_of);
+        planner.add(ops)?;
+        Ok(planner.finish())
+    }
+
     /// Returns the width and height of the result.
-    pub(in crate::decode) fn size(&self) -> [u32; 2] {
+    #[must_use]
+    pub fn size(&self) -> [u32; 2] {
         self.then.iter().fold(self.decode.size, |size, op| op.output_size(size))
     }
 
     /// Returns where a box of the picture is in the result; `None` if nothing of it is left.
-    pub(in crate::decode) fn moved(&self, moved: MovedBox) -> Option<MovedBox> {
+    #[must_use]
+    pub fn moved(&self, moved: MovedBox) -> Option<MovedBox> {
         let mut canvases = self.canvases.iter();
         let mut next = |moved: MovedBox| canvases.next().expect("a canvas for each resampling").moved(moved);
         let mut moved = next(moved)?;
@@ -62,7 +90,8 @@ impl PicturePlan {
 
     /// Returns the matrix from places in the result to places in the upright picture. It does not cover pixels that
     /// padding reflects.
-    pub(in crate::decode) fn to_picture(&self) -> Matrix {
+    #[must_use]
+    pub fn to_picture(&self) -> Matrix {
         let mut canvases = self.canvases.iter();
         let mut next = || canvases.next().expect("a canvas for each resampling").matrix();
         let first = next();
@@ -81,7 +110,8 @@ impl PicturePlan {
     }
 
     /// Returns the first size of the decoded picture that has more than `pixels` pixels.
-    pub(in crate::decode) fn too_large(&self, pixels: u64) -> Option<[u32; 2]> {
+    #[must_use]
+    pub fn too_large(&self, pixels: u64) -> Option<[u32; 2]> {
         let mut size = self.decode.size;
         let sizes = self.then.iter().map(|op| {
             size = op.output_size(size);
@@ -93,25 +123,25 @@ impl PicturePlan {
 }
 
 /// Collects the steps of operations.
-pub(in crate::decode) struct Planner<'a> {
+pub struct PicturePlanner<'a> {
     pub(super) draw: &'a mut Draw,
     box_of: BoxOf<'a>,
     /// What decoding does, once a step has changed values.
     decode: Option<ResamplePlan>,
     then: Vec<PixelOp>,
-    canvases: SmallVec<[Canvas; 1]>,
+    canvases: Vec<Canvas>,
     /// The geometry since the last step that changed values.
     canvas: Canvas,
 }
 
-impl<'a> Planner<'a> {
+impl<'a> PicturePlanner<'a> {
     pub(super) fn new(size: [u32; 2], draw: &'a mut Draw, box_of: BoxOf<'a>) -> Self {
-        Self { draw, box_of, decode: None, then: Vec::new(), canvases: SmallVec::new(), canvas: Canvas::new(size) }
+        Self { draw, box_of, decode: None, then: Vec::new(), canvases: Vec::new(), canvas: Canvas::new(size) }
     }
 
     /// Adds the steps of operations.
-    pub(super) fn add(&mut self, ops: &[ImageOp]) -> Result<(), BadSampleProblem> {
-        ops.iter().try_for_each(|op| super::plan_one(op, self))
+    pub(super) fn add(&mut self, ops: &[ImageOp]) -> Result<(), OperationProblem> {
+        ops.iter().try_for_each(|op| op.plan(self))
     }
 
     /// Returns the width and height of the picture after the steps so far, both at least 1.
@@ -125,10 +155,10 @@ impl<'a> Planner<'a> {
     }
 
     /// Cuts out the sample's bounding box, widened on each side by `margin` of its size.
-    pub(super) fn crop_box(&mut self, field: &str, margin: f32) -> Result<(), BadSampleProblem> {
-        let edges = (self.box_of)(field)?;
+    pub(super) fn crop_box(&mut self, field: &str, margin: f32) -> Result<(), OperationProblem> {
+        let edges = (self.box_of)(field).ok_or_else(|| OperationProblem::NoBox { field: field.to_owned() })?;
         let cut = self.canvas.crop_box(edges, margin);
-        cut.ok_or_else(|| BadSampleProblem::BoxEmpty { field: field.to_owned() })
+        cut.ok_or_else(|| OperationProblem::BoxEmpty { field: field.to_owned() })
     }
 
     /// Resizes to this height and width: while decoding if the weights are those of decoding, and otherwise, or if

@@ -1,9 +1,8 @@
 //! The operations that `rand_augment`, `trivial_augment_wide` and `aug_mix` choose from, in torchvision's order.
 
-use spdl_job::{Fill, WarpInterpolation};
-use spdl_operations::PixelOp;
+use spdl_canvas::PixelOp;
 
-use super::{Planner, affine::warp};
+use super::{Fill, PicturePlanner, WarpInterpolation, affine::warp};
 
 /// An operation to choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +78,7 @@ pub(super) struct Space {
 
 impl Augmentation {
     /// Draws one of these.
-    pub(super) fn draw(choices: &[Self], planner: &mut Planner<'_>) -> Self {
+    pub(super) fn draw(choices: &[Self], planner: &mut PicturePlanner<'_>) -> Self {
         choices[planner.draw.below(choices.len() as u32) as usize]
     }
 
@@ -100,7 +99,7 @@ impl Space {
         &self,
         which: Augmentation,
         bin: Option<u32>,
-        planner: &mut Planner<'_>,
+        planner: &mut PicturePlanner<'_>,
         interpolation: WarpInterpolation,
         fill: Option<Fill>,
     ) {

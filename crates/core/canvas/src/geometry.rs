@@ -2,22 +2,24 @@
 //! before the picture is decoded. All steps are separable, so a plan is two [`AxisSpan`] values. However many steps there
 //! are, pixels are resampled once, and only from the part of the picture that is needed.
 
-use spdl_pixels::{AxisSpan, ResamplePlan, resize::Filter};
-
-use super::matrix::Matrix;
+use super::{AxisSpan, Filter, Matrix, ResamplePlan};
 
 /// A rectangle in whole pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rectangle {
-    pub(crate) left: u32,
-    pub(crate) top: u32,
-    pub(crate) width: u32,
-    pub(crate) height: u32,
+pub struct Rectangle {
+    /// First column.
+    pub left: u32,
+    /// First row.
+    pub top: u32,
+    /// Number of columns.
+    pub width: u32,
+    /// Number of rows.
+    pub height: u32,
 }
 
 /// One dimension of the canvas that the steps work on, and its mapping to the picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ImageAxis {
+struct ImageAxis {
     /// Size of the canvas in pixels.
     size: u32,
     /// Position in the picture where the canvas begins; negative if padding was added there.
@@ -124,24 +126,27 @@ impl ImageAxis {
 }
 
 /// A sample's bounding box, in pixels of the upright picture: left, top, right, bottom.
-pub(crate) type PixelBox = [f32; 4];
+pub type PixelBox = [f32; 4];
 
 /// A box on its way to its place in the result.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct MovedBox {
+pub struct MovedBox {
     /// Left, top, right and bottom.
-    pub(crate) edges: [f64; 4],
+    pub edges: [f64; 4],
     /// The share of its area that is left.
-    pub(crate) visible: f64,
+    pub visible: f64,
 }
 
 impl MovedBox {
-    pub(crate) const fn new(edges: [f64; 4]) -> Self {
+    /// A box that is all visible.
+    #[must_use]
+    pub const fn new(edges: [f64; 4]) -> Self {
         Self { edges, visible: 1.0 }
     }
 
     /// Clips the box to a rectangle, after it was moved to `edges`; `None` if nothing is left.
-    pub(crate) fn clipped(self, edges: [f64; 4], bounds: [f64; 4]) -> Option<Self> {
+    #[must_use]
+    pub fn clipped(self, edges: [f64; 4], bounds: [f64; 4]) -> Option<Self> {
         let [left, top] = [0, 1].map(|at| edges[at].max(bounds[at]));
         let [right, bottom] = [2, 3].map(|at| edges[at].min(bounds[at]));
         let area = (edges[2] - edges[0]) * (edges[3] - edges[1]);
@@ -154,7 +159,7 @@ impl MovedBox {
 
 /// The canvas that steps work on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Canvas {
+pub struct Canvas {
     x: ImageAxis,
     y: ImageAxis,
     mirrored: bool,
@@ -163,17 +168,20 @@ pub(crate) struct Canvas {
 
 impl Canvas {
     /// Makes a canvas that shows a whole picture of this width and height.
-    pub(crate) fn new([width, height]: [u32; 2]) -> Self {
+    #[must_use]
+    pub fn new([width, height]: [u32; 2]) -> Self {
         Self { x: ImageAxis::whole(width), y: ImageAxis::whole(height), mirrored: false, flipped: false }
     }
 
     /// Returns its width and height.
-    pub(crate) const fn size(&self) -> [u32; 2] {
+    #[must_use]
+    pub const fn size(&self) -> [u32; 2] {
         [self.x.size, self.y.size]
     }
 
     /// Returns where a box of the picture is on the canvas as it is seen; `None` if nothing of it is visible.
-    pub(crate) fn moved(&self, moved: MovedBox) -> Option<MovedBox> {
+    #[must_use]
+    pub fn moved(&self, moved: MovedBox) -> Option<MovedBox> {
         let [left, top, right, bottom] = moved.edges;
         let ((left, right), across) = self.x.moved((left, right), self.mirrored);
         let ((top, bottom), down) = self.y.moved((top, bottom), self.flipped);
@@ -181,14 +189,16 @@ impl Canvas {
     }
 
     /// Returns the matrix from places on the canvas as it is seen to places in the picture.
-    pub(crate) fn matrix(&self) -> Matrix {
+    #[must_use]
+    pub fn matrix(&self) -> Matrix {
         let ([across, left], [down, top]) =
             (self.x.scale_and_origin(self.mirrored), self.y.scale_and_origin(self.flipped));
         Matrix::scaled_and_moved([across, down], [left, top])
     }
 
     /// Returns where the pixels of the canvas come from.
-    pub(crate) fn plan(&self) -> ResamplePlan {
+    #[must_use]
+    pub fn plan(&self) -> ResamplePlan {
         let Self { x, y, mirrored, flipped } = self;
         ResamplePlan {
             x: x.span(),
@@ -201,43 +211,43 @@ impl Canvas {
     }
 
     /// Cuts a rectangle out of the canvas as it is seen.
-    pub(crate) fn crop(&mut self, crop: Rectangle) {
+    pub fn crop(&mut self, crop: Rectangle) {
         let place = |at: u32, size: u32, of: u32, reversed: bool| if reversed { of - at - size } else { at };
         self.x.crop(place(crop.left, crop.width, self.x.size, self.mirrored), crop.width);
         self.y.crop(place(crop.top, crop.height, self.y.size, self.flipped), crop.height);
     }
 
     /// Cuts the middle out, of this height and width; what the canvas lacks is padding.
-    pub(crate) fn center(&mut self, [height, width]: [u32; 2]) {
+    pub fn center(&mut self, [height, width]: [u32; 2]) {
         self.x.center(width, self.mirrored);
         self.y.center(height, self.flipped);
     }
 
     /// Pads by this many pixels on the left, top, right and bottom of the canvas as it is seen.
-    pub(crate) fn pad(&mut self, [left, top, right, bottom]: [u32; 4]) {
+    pub fn pad(&mut self, [left, top, right, bottom]: [u32; 4]) {
         self.x.pad(if self.mirrored { right } else { left }, self.x.size + left + right);
         self.y.pad(if self.flipped { bottom } else { top }, self.y.size + top + bottom);
     }
 
     /// Mirrors top to bottom.
-    pub(crate) const fn flip(&mut self) {
+    pub const fn flip(&mut self) {
         self.flipped = !self.flipped;
     }
 
     /// Mirrors left to right.
-    pub(crate) const fn mirror(&mut self) {
+    pub const fn mirror(&mut self) {
         self.mirrored = !self.mirrored;
     }
 
     /// Resizes to this height and width.
-    pub(crate) const fn resize(&mut self, [height, width]: [u32; 2]) {
+    pub const fn resize(&mut self, [height, width]: [u32; 2]) {
         self.x.resize(width);
         self.y.resize(height);
     }
 
     /// Crops to a box that is widened on each side by `margin` of its size, rounded outwards and clipped to the canvas.
     /// Returns `None` if nothing is left.
-    pub(crate) fn crop_box(&mut self, [left, top, right, bottom]: PixelBox, margin: f32) -> Option<()> {
+    pub fn crop_box(&mut self, [left, top, right, bottom]: PixelBox, margin: f32) -> Option<()> {
         for (axis, low, high) in [(&mut self.x, left, right), (&mut self.y, top, bottom)] {
             let (low, high) = (f64::from(low), f64::from(high));
             let wider = (high - low) * f64::from(margin);

@@ -1,8 +1,10 @@
 //! Draws from the symmetric Dirichlet distribution; with two shares it is the beta distribution. The logarithm and the
 //! exponential are ours, so the draws are the same on every machine.
 
-use spdl_functions::Draw;
-use spdl_types::elementary::{exp, ln};
+use spdl_types::{
+    Draw,
+    elementary::{exp, ln},
+};
 
 /// Draws `count` shares that add up to 1; the parameter of each is `alpha`.
 pub(super) fn dirichlet(draw: &mut Draw, alpha: f64, count: u32) -> Vec<f64> {
