@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ColumnKind, Kind, NoKeys};
-use spdl_types::{SampleShape, DType};
 use crate::KeyProblem;
+use spdl_types::DType;
 
 /// The class number of the sample's bounding box, by the dataset's class list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,13 +25,5 @@ impl Kind for BoxClassColumn {
 
     fn dtypes(&self) -> &'static [DType] {
         &[DType::I64, DType::I32]
-    }
-
-    fn shape(&self) -> SampleShape {
-        SampleShape::Fixed(Vec::new())
-    }
-
-    fn check(&self, _: DType) -> Result<(), KeyProblem> {
-        Ok(())
     }
 }

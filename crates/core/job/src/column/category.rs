@@ -5,16 +5,15 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{ColumnKind, Kind, KindKeys, kind::no_names};
-use spdl_types::{SampleShape, DType};
 use crate::KeyProblem;
+use spdl_types::DType;
 
 /// Upper limits of the number of names, and of the bytes of one.
 const MAX_NAMES: usize = 100_000;
 const MAX_NAME_BYTES: usize = 1_024;
 
 /// The keys of a `category` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CategoryKeys {
     /// For category: the names, whose numbers are 0, 1, 2 and so on: 1 to 100000 of them. A sample with another name is
     /// a bad sample. Default: the dataset's classes.
@@ -47,10 +46,6 @@ impl Kind for CategoryColumn {
 
     fn dtypes(&self) -> &'static [DType] {
         &[DType::I64, DType::I32]
-    }
-
-    fn shape(&self) -> SampleShape {
-        SampleShape::Fixed(Vec::new())
     }
 
     fn check(&self, _: DType) -> Result<(), KeyProblem> {

@@ -2,13 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ColumnKind, Kind, KindKeys, kind::followed_picture};
-use spdl_types::{SampleShape, DType};
+use super::{
+    ColumnKind, Kind, KindKeys,
+    kind::{followed_picture, image_name},
+};
 use crate::KeyProblem;
+use spdl_types::{DType, SampleShape};
 
 /// The keys of a `geometry` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GeometryKeys {
     /// For geometry: the name of the `image` column that it is of. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,9 +34,7 @@ impl Kind for GeometryColumn {
     type Keys = GeometryKeys;
 
     fn read(keys: &GeometryKeys) -> Result<Self, KeyProblem> {
-        let follows = keys.follows.clone();
-        let problem = || ("follows", "is missing; write the name of the image column that it is of".to_owned());
-        Ok(Self { follows: follows.ok_or_else(problem)? })
+        Ok(Self { follows: image_name(keys.follows.as_ref())? })
     }
 
     fn follows(&self) -> Option<&str> {
@@ -52,17 +52,13 @@ impl Kind for GeometryColumn {
     fn shape(&self) -> SampleShape {
         SampleShape::Fixed(vec![3, 3])
     }
-
-    fn check(&self, _: DType) -> Result<(), KeyProblem> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use spdl_types::Fingerprint;
-    use spdl_order::DatasetFacts;
     use crate::{Job, JobError, JobFile};
+    use spdl_order::DatasetFacts;
+    use spdl_types::Fingerprint;
 
     fn job(geometry: &str) -> Result<Job, JobError> {
         let text = format!(
@@ -87,7 +83,10 @@ mod tests {
     fn what_they_cannot_follow_is_named() {
         for (keys, expected) in [
             ("", "column `geometry`: `follows` is missing; write the name of the image column"),
-            ("follows = \"size\"", "`follows` is `size`, a column of decode = \"image_size\"; it has to be of decode = \"image\""),
+            (
+                "follows = \"size\"",
+                "`follows` is `size`, a column of decode = \"image_size\"; it has to be of decode = \"image\"",
+            ),
             ("follows = \"image\"\ndtype = \"i64\"", "`dtype` cannot be i64 for decode = \"geometry\""),
         ] {
             let error = job(keys).unwrap_err().to_string();

@@ -2,13 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ColumnKind, Kind, KindKeys, kind::followed_image};
-use spdl_types::{SampleShape, DType};
+use super::{
+    ColumnKind, Kind, KindKeys,
+    kind::{followed_image, image_name},
+};
 use crate::KeyProblem;
+use spdl_types::{DType, SampleShape};
 
 /// The keys of an `image_size` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ImageSizeKeys {
     /// For image_size: the name of the `image` column that it is of. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,9 +34,7 @@ impl Kind for ImageSizeColumn {
     type Keys = ImageSizeKeys;
 
     fn read(keys: &ImageSizeKeys) -> Result<Self, KeyProblem> {
-        let follows = keys.follows.clone();
-        let problem = || ("follows", "is missing; write the name of the image column that it is of".to_owned());
-        Ok(Self { follows: follows.ok_or_else(problem)? })
+        Ok(Self { follows: image_name(keys.follows.as_ref())? })
     }
 
     fn follows(&self) -> Option<&str> {
@@ -51,9 +51,5 @@ impl Kind for ImageSizeColumn {
 
     fn shape(&self) -> SampleShape {
         SampleShape::Fixed(vec![2])
-    }
-
-    fn check(&self, _: DType) -> Result<(), KeyProblem> {
-        Ok(())
     }
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Kind, NoKeys};
-use spdl_types::{SampleShape, DType};
 use crate::KeyProblem;
+use spdl_types::DType;
 
 /// A decimal integer in text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,13 +21,5 @@ impl Kind for IntColumn {
 
     fn dtypes(&self) -> &'static [DType] {
         &[DType::I64, DType::I32]
-    }
-
-    fn shape(&self) -> SampleShape {
-        SampleShape::Fixed(Vec::new())
-    }
-
-    fn check(&self, _: DType) -> Result<(), KeyProblem> {
-        Ok(())
     }
 }

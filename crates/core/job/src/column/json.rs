@@ -3,12 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Kind, KindKeys};
-use spdl_types::{SampleShape, DType};
 use crate::KeyProblem;
+use spdl_types::DType;
 
 /// The keys of a `json` column in a job file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[derive(schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct JsonKeys {
     /// For json: the keys from the root to the number, separated by dots, such as `camera.exposure`. An index in a list
     /// is a number. Required.
@@ -38,10 +37,6 @@ impl Kind for JsonColumn {
 
     fn dtypes(&self) -> &'static [DType] {
         &[DType::F64, DType::F32, DType::I64, DType::I32]
-    }
-
-    fn shape(&self) -> SampleShape {
-        SampleShape::Fixed(Vec::new())
     }
 
     fn check(&self, _: DType) -> Result<(), KeyProblem> {

@@ -46,14 +46,18 @@ pub trait Kind: Serialize + DeserializeOwned {
     /// Returns the types that the elements can have, the default first.
     fn dtypes(&self) -> &'static [DType];
 
-    /// Returns the shape of one sample.
-    fn shape(&self) -> SampleShape;
+    /// Returns the shape of one sample. Most kinds hold a number.
+    fn shape(&self) -> SampleShape {
+        SampleShape::Fixed(Vec::new())
+    }
 
     /// Checks all values, for elements of one of [`dtypes`](Self::dtypes).
     ///
     /// # Errors
     /// The key that is wrong, and what is wrong with it.
-    fn check(&self, dtype: DType) -> Result<(), KeyProblem>;
+    fn check(&self, _dtype: DType) -> Result<(), KeyProblem> {
+        Ok(())
+    }
 }
 
 /// Returns the `image` column `name`, which a column follows.
@@ -85,6 +89,15 @@ pub(super) fn followed_picture<'c>(name: &str, followed: &'c ColumnKind) -> Resu
         return Err(("follows", problem));
     }
     Ok(image)
+}
+
+/// Returns the name of the `image` column that a column is of.
+///
+/// # Errors
+/// The problem of a column that names none.
+pub(super) fn image_name(follows: Option<&String>) -> Result<String, KeyProblem> {
+    let problem = || ("follows", "is missing; write the name of the image column that it is of".to_owned());
+    follows.cloned().ok_or_else(problem)
 }
 
 /// Returns the problem of a column that looks names up where there are none.
