@@ -5,12 +5,13 @@ from __future__ import annotations
 import operator
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ._native import DlpackColumn, NativeBatch, StreamPosition
 from .errors import SettingError
-from .tensors import Tensors
+from .tensors import Tensors, choose
 
 _BITS = NativeBatch.flag_bits()
 _NO_SAMPLE = _BITS["invalid"] | _BITS["padding"] | _BITS["masked"]
@@ -111,7 +112,7 @@ class Batch(dict[str, Any]):
 
     __slots__ = ("_made_of", "_tensors")
 
-    _made_of: NativeBatch | None
+    _made_of: NativeBatch | Dealt | None
     _tensors: Tensors | None
 
     def __init__(self, columns: Mapping[str, Any] | None = None) -> None:
@@ -214,7 +215,7 @@ class Batch(dict[str, Any]):
         # A batch that is pickled for another process becomes a dict of copied tensors.
         return dict, (dict(self),)
 
-    def _source(self) -> NativeBatch:
+    def _source(self) -> Any:
         if self._made_of is None:
             raise AttributeError(
                 "only a batch that comes from a loader has `valid`, `ids`, `position` and so on; this one was made from tensors, as Lightning and Accelerate do "
@@ -226,6 +227,29 @@ class Batch(dict[str, Any]):
     def _tensor(self, column: DlpackColumn) -> Any:
         assert self._tensors is not None, "set together with the source"
         return self._tensors.of_column(column)
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """What a batch is made of whose samples the ranks have exchanged: tensors of its own."""
+
+    position: Position
+    next_position: Position
+    samples: int
+    ids: Any
+    epochs: Any
+    offsets: Any
+    flags: Any
+
+    def batch(self, columns: Mapping[str, Any]) -> Batch:
+        """Makes the batch with these columns."""
+        batch = Batch(columns)
+        batch._made_of = self
+        batch._tensors = choose("dlpack", "cpu")
+        return batch
+
+    def wait_on(self, stream: Any) -> None:
+        """Does nothing: the tensors are torch's."""
 
 
 def of_native(native: NativeBatch, tensors: Tensors) -> Batch:

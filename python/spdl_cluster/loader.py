@@ -330,7 +330,7 @@ class Epoch:
     """The batches from a loader's position to the end of its epoch. After a timeout or Ctrl-C it can be used
     further."""
 
-    __slots__ = ("_loader", "_loop", "_has_batch", "_is_over", "_accelerate", "end_of_dataloader", "remainder", "__weakref__")
+    __slots__ = ("_loader", "_loop", "_has_batch", "_is_over", "_accelerate", "_lacks_share", "end_of_dataloader", "remainder", "__weakref__")
 
     #: For Accelerate: whether the newest batch is the last one, and how many of its samples count.
     end_of_dataloader: bool
@@ -342,6 +342,8 @@ class Epoch:
         self._has_batch = False
         self._is_over = False
         self._accelerate: Any = None
+        #: Whether the other ranks have one more batch, of which they give this rank a part.
+        self._lacks_share = False
         self.end_of_dataloader = False
         self.remainder = -1
 
@@ -363,6 +365,9 @@ class Epoch:
                 "a newer `for` over this loader has begun the dataset again, so that this one has no batches any more",
                 "make two loaders where two loops are to go on side by side",
             )
+        if self._lacks_share:
+            self._is_over = self.end_of_dataloader = True
+            return self._dealt(None)
         native = loader._native.next() if self._has_batch else loader._first()
         if native is None:
             self._is_over = True
@@ -371,9 +376,26 @@ class Epoch:
         self._is_over = self.end_of_dataloader = native.ends_epoch
         if self._is_over:
             loader._warn_of_masked()
-        if self._accelerate is not None:
-            self.remainder = accelerate.remainder(loader._native.facts, native.position.offset)
-        return of_native(native, loader._tensors or loader._choose())
+        batch = of_native(native, loader._tensors or loader._choose())
+        if self._accelerate is None:
+            return batch
+        facts, offset = loader._native.facts, native.position.offset
+        self.remainder = accelerate.remainder(facts, offset)
+        if not accelerate.is_uneven(facts, loader.world):
+            return batch
+        if facts.samples - offset < facts.global_batch:
+            return self._dealt(batch)
+        # Its epoch is over, and the last samples of the dataset are not in it.
+        self._lacks_share = self._is_over
+        self._is_over = self.end_of_dataloader = False
+        return batch
+
+    def _dealt(self, batch: Batch | None) -> Batch:
+        """Returns this rank's share of the last batch, as large as those of the others."""
+        loader = self._loader
+        facts = loader._native.facts
+        self.remainder = facts.samples % facts.global_batch
+        return accelerate.deal_evenly(batch, facts, loader.rank, loader.world, loader.device, loader.position)
 
     def _end(self) -> StopIteration:
         if self._accelerate is not None:

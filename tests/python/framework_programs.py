@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import spdl_cluster
@@ -97,7 +96,7 @@ def lightning(dataset: str) -> dict[str, Any]:
     return {"seen": found["seen"], "right": found["accuracy"] * found["seen"], "loss": found["loss"], "fitted": fitted}
 
 
-def transformers(dataset: str) -> dict[str, Any]:
+def transformers(dataset: str, **keys: Any) -> dict[str, Any]:
     """Evaluates with `Trainer.evaluate`."""
     from transformers import EvalPrediction, Trainer, TrainingArguments
 
@@ -109,51 +108,69 @@ def transformers(dataset: str) -> dict[str, Any]:
         right = (predictions.predictions.argmax(1) == predictions.label_ids).sum()
         return {"seen": len(predictions.label_ids), "right": float(right)}
 
-    with spdl_cluster.local(job(dataset, **padded())) as loader:
+    with spdl_cluster.local(job(dataset, **keys)) as loader:
+        size = loader.global_batch // loader.world
         arguments = TrainingArguments(
-            output_dir=os.path.join(os.getcwd(), "trainer"), per_device_eval_batch_size=64 // loader.world, report_to=[], use_cpu=True, disable_tqdm=True
+            output_dir=os.path.join(os.getcwd(), "trainer"), per_device_eval_batch_size=size, report_to=[], use_cpu=True, disable_tqdm=True
         )
         trainer = OurTrainer(model=Network(), args=arguments, compute_metrics=metrics)
         found = [trainer.evaluate() for _ in range(2)]
     return {name: found[1][f"eval_{name}"] for name in ("seen", "right", "loss")}
 
 
-def accelerate(dataset: str) -> dict[str, Any]:
-    """Evaluates with `prepare` and `gather_for_metrics`."""
+def accelerate(dataset: str, **keys: Any) -> dict[str, Any]:
+    """Evaluates twice with `prepare` and `gather_for_metrics`."""
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
-    with spdl_cluster.local(job(dataset, **padded())) as loader:
+    with spdl_cluster.local(job(dataset, **keys)) as loader:
         model, loader = accelerator.prepare(Network(), loader)
         model.eval()
-        seen = right = 0
-        loss = 0.0
-        for batch in loader:
-            with torch.no_grad():
-                logits = model(batch["pixel_values"])["logits"]
-            logits, labels = accelerator.gather_for_metrics((logits, batch["labels"]))
-            seen += len(labels)
-            right += int((logits.argmax(1) == labels).sum())
-            loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
+        for _ in range(2):
+            seen = right = 0
+            loss = 0.0
+            ids: list[int] = []
+            counted = 0
+            for batch in loader:
+                with torch.no_grad():
+                    logits = model(batch["pixel_values"])["logits"]
+                logits, labels, numbers = accelerator.gather_for_metrics((logits, batch["labels"], batch.ids.clone()))
+                seen += len(labels)
+                right += int((logits.argmax(1) == labels).sum())
+                loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
+                ids += numbers.tolist()
+                counted += int(accelerator.reduce(batch.valid.sum()))
+                assert len(batch["labels"]) == batch.samples == len(batch.valid)
+            assert ids == list(range(seen)) and counted == seen and loader.position == (1, 0), ids
     return {"seen": seen, "right": right, "loss": loss / seen}
 
 
-def uneven(dataset: str) -> dict[str, Any]:
-    """Evaluates with Accelerate, on ranks that have shares of two sizes."""
+def transformers_one_left(dataset: str) -> dict[str, Any]:
+    """Evaluates in batches of 66, of which the last has one sample: none for the first of two ranks."""
+    return transformers(dataset, global_batch=66)
+
+
+def accelerate_one_left(dataset: str) -> dict[str, Any]:
+    """Evaluates in batches of 66, of which the last has one sample: none for the first of two ranks."""
+    return accelerate(dataset, global_batch=66)
+
+
+def accelerate_padded(dataset: str) -> dict[str, Any]:
+    """Evaluates in full batches, where the first samples fill up the last one."""
+    return accelerate(dataset, epoch_end="pad")
+
+
+def alone(dataset: str) -> dict[str, Any]:
+    """Begins an evaluation with Accelerate as one of two ranks that torch knows nothing of."""
     from accelerate import Accelerator
 
     Accelerator(cpu=True)
-    with spdl_cluster.local(job(dataset)) as loader:
+    with spdl_cluster.local(job(dataset), rank=0, world=2) as loader:
         try:
-            list(loader)
+            next(iter(loader))
         except spdl_cluster.SettingError as error:
             return {"error": str(error)}
     return {}
-
-
-def padded() -> Mapping[str, Any]:
-    """Returns what a job needs where Accelerate gathers from several ranks: shares of one size."""
-    return {"epoch_end": "pad"} if int(os.environ.get("WORLD_SIZE", "1")) > 1 else {}
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Trainings in frameworks that are killed and go on: `resume_programs.py NAME DATASET FOLDER EVERY KILL_AFTER`.
 
-Each trains three epochs, saves a checkpoint into `FOLDER` after `EVERY` steps, goes on from the last one that is there, and writes the epoch and the
-ids of each step into `FOLDER/trace.jsonl`. It kills itself in the step after `KILL_AFTER`, if that is above 0.
+Each trains three epochs, saves a checkpoint into `FOLDER` after `EVERY` steps, goes on from the last one that is there, and writes the number and the
+ids of each step into `FOLDER/trace-RANK.jsonl`. It kills itself in the step after `KILL_AFTER`, if that is above 0.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import spdl_cluster
 import torch
+import torch.distributed
 from framework_programs import Network, job
 from torch import nn
 
@@ -25,13 +26,16 @@ class Trace:
     """What was trained on, step by step."""
 
     def __init__(self, folder: pathlib.Path, kill_after: int) -> None:
-        self.file = open(folder / "trace.jsonl", "a", buffering=1)
+        self.file = open(folder / f"trace-{os.environ.get('RANK', '0')}.jsonl", "a", buffering=1)
         self.kill_after = kill_after
 
     def write(self, step: int, ids: list[int]) -> None:
         """Writes the ids of a step, counted from 1."""
         self.file.write(json.dumps([step, ids]) + "\n")
         if self.kill_after and step > self.kill_after:
+            if torch.distributed.is_initialized():
+                # All ranks have saved their parts of the checkpoint, and written this step.
+                torch.distributed.barrier()
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -104,7 +108,10 @@ def fit(data: Any, folder: pathlib.Path, every: int, trace: Trace, L: Any, Model
     when: dict[str, Any] = {"every_n_train_steps": every} if every % 6 else {"every_n_epochs": every // 6}
     keep = ModelCheckpoint(dirpath=folder / "checkpoints", filename="{step}", save_top_k=-1, **when)
     saved = sorted((folder / "checkpoints").glob("*.ckpt"), key=lambda path: int(path.stem.split("=")[1]))
-    trainer = L.Trainer(max_epochs=EPOCHS, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False, callbacks=[keep])
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    strategy = "ddp" if world > 1 else "auto"
+    trainer = L.Trainer(max_epochs=EPOCHS, accelerator="cpu", devices=world, strategy=strategy, callbacks=[keep], **quiet)
     trainer.fit(Module(), datamodule=data, ckpt_path=saved[-1] if saved else None, weights_only=False)
 
 

@@ -42,12 +42,15 @@ def right(uneven_dataset: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("framework", ["lightning", "transformers", "accelerate"])
+@pytest.mark.parametrize(
+    "program", ["lightning", "transformers", "transformers_one_left", "accelerate", "accelerate_one_left", "accelerate_padded"]
+)
 def test_an_evaluation_counts_every_sample_once(
-    framework: str, world: int, uneven_dataset: pathlib.Path, right: dict[str, float], tmp_path: pathlib.Path
+    program: str, world: int, uneven_dataset: pathlib.Path, right: dict[str, float], tmp_path: pathlib.Path
 ) -> None:
+    framework = program.split("_")[0]
     pytest.importorskip(framework, reason=ABSENT)
-    for found in run(framework, world, uneven_dataset, tmp_path / framework):
+    for found in run(program, world, uneven_dataset, tmp_path / program):
         assert round(found["seen"], 3) == UNEVEN_PICTURES
         assert round(found["right"], 3) == right["right"]
         # Lightning weighs the means of batches by what it takes for their sizes, and Trainer one rank's mean by the entries of both.
@@ -56,8 +59,8 @@ def test_an_evaluation_counts_every_sample_once(
         assert found.get("fitted", UNEVEN_PICTURES) == UNEVEN_PICTURES
 
 
-def test_accelerate_gets_shares_of_one_size_or_an_error_before_the_first_batch(uneven_dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_ranks_that_cannot_exchange_samples_get_an_error_before_the_first_batch(uneven_dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("accelerate", reason=ABSENT)
-    for found in run("uneven", 2, uneven_dataset, tmp_path / "uneven"):
-        assert "the last batch of job `evaluation` has 7 samples, of which 2 ranks get shares of two sizes" in found["error"]
-        assert '`epoch_end = "pad"`' in found["error"]
+    [found] = run("alone", 1, uneven_dataset, tmp_path / "alone")
+    assert "the last batch of job `evaluation` has 7 samples, of which 2 ranks get shares of two sizes" in found["error"]
+    assert '`epoch_end = "pad"`' in found["error"]

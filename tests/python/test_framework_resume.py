@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+import torchrun
 from conftest import LIMIT_S
 
 pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
@@ -18,50 +19,72 @@ PROGRAMS = pathlib.Path(__file__).with_name("resume_programs.py")
 ABSENT = os.environ.get("SPDL_TEST_NO_FRAMEWORKS", "it is not installed")
 #: Of the samples of `uneven_dataset` in batches of 32, in three epochs.
 STEPS = 18
+#: The number and the ids of each step that a rank has begun.
+Steps = list[tuple[int, list[int]]]
 
 
-def run(program: str, dataset: pathlib.Path, folder: pathlib.Path, every: int, kill_after: int = 0) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end or until it kills itself."""
-    command = [sys.executable, PROGRAMS, program, dataset, folder, every, kill_after]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S, env=environment)
+def run(
+    program: str, dataset: pathlib.Path, folder: pathlib.Path, every: int, kill_after: int = 0, world: int = 1
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program on some ranks, to its end or until it kills itself."""
+    arguments = [program, dataset, folder, every, kill_after]
+    if world == 1:
+        command = [sys.executable, PROGRAMS, *arguments]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S, env=environment)
+    else:
+        process = torchrun.torchrun(PROGRAMS, world, *arguments)
+        try:
+            output, errors = process.communicate(timeout=LIMIT_S)
+        finally:
+            torchrun.kill(process)
+        done = subprocess.CompletedProcess(process.args, process.returncode, output, errors)
     if kill_after:
-        assert done.returncode == -signal.SIGKILL, f"{done.stdout}\n{done.stderr}"
+        # torchrun ends with 1 when a rank does not end well.
+        assert done.returncode == (-signal.SIGKILL if world == 1 else 1), f"{done.stdout}\n{done.stderr}"
     return done
 
 
-def steps(folder: pathlib.Path) -> list[tuple[int, list[int]]]:
-    """Returns the number and the ids of each step that was begun."""
-    return [tuple(json.loads(line)) for line in (folder / "trace.jsonl").read_text().splitlines()]
+def steps(folder: pathlib.Path, world: int = 1) -> list[Steps]:
+    """Returns the steps of each rank."""
+    traces = [(folder / f"trace-{rank}.jsonl").read_text() for rank in range(world)]
+    return [[tuple(json.loads(line)) for line in trace.splitlines()] for trace in traces]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(uneven_dataset: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, list[int]]]:
-    """Returns the steps of a training that is not disturbed."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    done = run("plain", uneven_dataset, folder, STEPS)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    found = steps(folder)
-    assert [step for step, _ in found] == list(range(1, STEPS + 1))
-    # The order of each epoch is another one.
-    assert len({tuple(ids) for _, ids in found}) == STEPS
+def undisturbed(uneven_dataset: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Steps]]:
+    """Returns the steps of a training that is not disturbed, on one rank and on two."""
+    found = {}
+    for world in (1, 2):
+        folder = tmp_path_factory.mktemp("undisturbed")
+        done = run("plain", uneven_dataset, folder, STEPS, world=world)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        found[world] = steps(folder, world)
+        for trained in found[world]:
+            assert [step for step, _ in trained] == list(range(1, STEPS + 1))
+            # The order of each epoch is another one.
+            assert len({tuple(ids) for _, ids in trained}) == STEPS
+    [alone] = found[1]
+    for (_, all_ids), (_, first), (_, second) in zip(alone, *found[2], strict=True):
+        assert sorted(all_ids) == sorted(first + second)
     return found
 
 
+@pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("every", [6, 4], ids=["after an epoch", "in its middle"])
 @pytest.mark.parametrize("program", ["lightning", "lightning_without_state", "transformers", "accelerate"])
 def test_a_training_that_is_killed_goes_on_with_the_same_samples(
-    program: str, every: int, uneven_dataset: pathlib.Path, undisturbed: list[tuple[int, list[int]]], tmp_path: pathlib.Path
+    program: str, every: int, world: int, uneven_dataset: pathlib.Path, undisturbed: dict[int, list[Steps]], tmp_path: pathlib.Path
 ) -> None:
     pytest.importorskip(program.split("_")[0], reason=ABSENT)
     # It dies in the step after the second checkpoint: at the end of an epoch, 12, or in the middle of one, 8.
     saved = 2 * every
-    run(program, uneven_dataset, tmp_path / "killed", every, kill_after=saved)
-    done = run(program, uneven_dataset, tmp_path / "killed", every)
+    run(program, uneven_dataset, tmp_path / "killed", every, kill_after=saved, world=world)
+    done = run(program, uneven_dataset, tmp_path / "killed", every, world=world)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    trained = steps(tmp_path / "killed")
-    assert trained[: saved + 1] == undisturbed[: saved + 1]
-    assert trained[saved + 1 :] == undisturbed[saved:]
+    for trained, expected in zip(steps(tmp_path / "killed", world), undisturbed[world], strict=True):
+        assert trained[: saved + 1] == expected[: saved + 1]
+        assert trained[saved + 1 :] == expected[saved:]
 
 
 def test_a_trainer_that_would_skip_batches_says_which_argument_it_needs(uneven_dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
