@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -128,7 +129,7 @@ def local(
     epochs: int | None = None,
     timeout: float | None = None,
     slots: int | None = None,
-    cores: float | None = None,
+    cores: float | str | None = None,
     memory_bytes: int | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
     cache_bytes: int | None = None,
@@ -152,8 +153,8 @@ def local(
     epochs: number of epochs, if it differs from the job's.
     timeout: seconds that waiting for a batch may take. Default 60.
     slots: batches that can be filled, waiting or held by the caller. Default 4. More take more memory.
-    cores: processor cores for decoding, a number above 0, not a percentage. Default 40 % of the node's, shared by the
-        ranks on it (`LOCAL_WORLD_SIZE`). More cores make the trainer's own work on the CPU slower.
+    cores: processor cores for decoding: a number above 0, or `"60%"` of those of this node, shared by the ranks on it
+        (`LOCAL_WORLD_SIZE`). Default `"40%"`. More cores make the trainer's own work on the CPU slower.
     memory_bytes: bytes for slots and cached data. Default 1 GiB. More leave less for the trainer.
     cache_dir: folder that caches data of a remote store. Ranks and workers of a node can share one, and it outlives them.
         Default: none, data is not cached on disk.
@@ -164,8 +165,6 @@ def local(
         longer is a bad one. Default 30. With a longer one, a function that hangs delays its batch longer.
     global_batch, repeat, tensors, log_every, device, device_options: as for `connect`.
     """
-    if cores is not None and cores > (there := len(os.sched_getaffinity(0))):
-        warnings.warn(f"cores={cores} is more than the {there} of this machine; it is a number of cores, not percent", stacklevel=3)
     ranks = environment.Ranks(rank, world)
     native = NativeLoader.local(
         functions.plain(job),
@@ -177,7 +176,7 @@ def local(
         timeout=timeout,
         global_batch=global_batch,
         sharers=environment.local_world(),
-        cores=cores,
+        cores=_core_count(cores),
         memory_bytes=memory_bytes,
         cache_dir=None if cache_dir is None else os.fspath(cache_dir),
         cache_bytes=cache_bytes,
@@ -190,6 +189,19 @@ def local(
         device_options=devices.checked(device_options),
     )
     return _made(native, ranks, tensors, repeat, state, start is not None)
+
+
+def _core_count(cores: float | str | None) -> float | None:
+    """Returns the number of cores for this rank."""
+    there = len(os.sched_getaffinity(0))
+    if isinstance(cores, str):
+        share = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", cores.strip())
+        if share is None or not 0 < float(share[1]) <= 100:
+            raise SettingError(f"`cores` is {cores!r}, neither a number nor a share of the node's cores", 'give `cores=4`, or `cores="40%"`')
+        return there * float(share[1]) / 100 / environment.local_world()
+    if cores is not None and cores > there:
+        warnings.warn(f'cores={cores} is more than the {there} of this machine; a share of them is `cores="40%"`', stacklevel=4)
+    return cores
 
 
 def _made(

@@ -16,7 +16,7 @@ import numpy
 import pytest
 import spdl_cluster
 from conftest import LIMIT_S, PICTURES, MakeJob, add, ctl_json
-from spdl_cluster import insight
+from spdl_cluster import insight, opening
 
 JobFile = Callable[[dict[str, Any]], pathlib.Path]
 
@@ -368,7 +368,7 @@ def test_a_relative_dataset_is_relative_to_its_job_file(job: MakeJob, dataset: p
 def test_cores_that_make_no_sense_are_refused_or_explained(job: MakeJob) -> None:
     with pytest.raises(spdl_cluster.SettingError, match="`cores` is 0: give a number of cores above 0"):
         spdl_cluster.local(job(), cores=0).next()
-    with pytest.warns(UserWarning, match="cores=100000 is more than the .* it is a number of cores, not percent"):
+    with pytest.warns(UserWarning, match="cores=100000 is more than the .* a share of them is"):
         spdl_cluster.local(job(), cores=100_000)
 
 
@@ -376,3 +376,15 @@ def test_a_batch_that_the_samples_never_fill_is_refused(job: MakeJob) -> None:
     for loader in (spdl_cluster.local(job(global_batch=PICTURES + 1)), spdl_cluster.local(job(), global_batch=PICTURES + 1)):
         with pytest.raises(spdl_cluster.SettingError, match="never fill it"):
             loader.next()
+
+
+def test_cores_are_a_number_or_a_share_of_the_node(job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = len(os.sched_getaffinity(0))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert opening._core_count("50%") == there / 4
+    assert opening._core_count(" 12.5 % ") == there / 16
+    with spdl_cluster.local(job(), cores="100%") as loader:
+        assert loader.next() is not None
+    for wrong in ("0%", "101%", "40", "many", "-1%"):
+        with pytest.raises(spdl_cluster.SettingError, match=f"`cores` is '{wrong}', neither a number nor a share"):
+            spdl_cluster.local(job(), cores=wrong)
