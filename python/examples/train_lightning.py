@@ -55,7 +55,7 @@ class Module(lightning.LightningModule):
         self.validated: list[tuple[int, int]] = []
 
     def on_before_batch_transfer(self, batch: spdl_cluster.Batch, index: int) -> Any:
-        """Records the batch's samples now, because after the transfer a batch is a plain dict of tensors."""
+        """Records the batch's samples."""
         if self.trainer.training:
             self.trained += zip(batch.epochs.tolist(), batch.ids.tolist())
         elif not self.trainer.sanity_checking:

@@ -91,7 +91,7 @@ def deal_evenly(batch: Batch | None, facts: LoaderFacts, rank: int, world: int, 
     entries = {name: columns.pop(key) for name, key in _ENTRY.items()}
     entries["flags"][max(0, samples - first) :] |= NativeBatch.flag_bits()["padding"]
     position = Position(next_position.epoch - 1, facts.samples - samples)
-    return Dealt(position, next_position, size, **entries).batch(columns)
+    return Dealt(position, next_position, size, **entries).batch(columns, device)
 
 
 def _rows(column: Any) -> list[Any]:

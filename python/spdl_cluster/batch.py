@@ -7,11 +7,11 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ._native import DlpackColumn, NativeBatch, StreamPosition
 from .errors import SettingError
-from .tensors import Tensors, choose
+from .tensors import Tensors
 
 _BITS = NativeBatch.flag_bits()
 _NO_SAMPLE = _BITS["invalid"] | _BITS["padding"] | _BITS["masked"]
@@ -106,8 +106,8 @@ class Batch(dict[str, Any]):
     On a GPU, the memory is reused only after all work that was enqueued before its release on the stream that was
     current when the batch came. Announce use on any other stream with `wait_on`.
 
-    A copy that other code makes (on another device, or with `dict(batch)`) has only the tensors; `position`, `ids` and
-    so on belong to the original batch.
+    `batch.to(device)` is a batch, too. A copy that other code makes, as with `dict(batch)`, has only the tensors; `position`, `ids`
+    and so on belong to the original batch.
     """
 
     __slots__ = ("_made_of", "_tensors")
@@ -134,6 +134,23 @@ class Batch(dict[str, Any]):
     def samples(self) -> int:
         """The number of entries."""
         return self._source().samples
+
+    def to(self, device: Any, non_blocking: bool = False) -> Batch:
+        """Copies the columns to a device; those that are there already share this batch's memory. `ids`, `valid`, `position` and
+        so on come along; `receipt`, `slab`, `slot` and `content_digest()` stay with this batch. The columns must be torch's.
+
+        With `device=` of `connect` and `local`, the loader makes the copies ahead of need.
+        """
+        columns = {}
+        for name, column in self.items():
+            if not hasattr(column, "to"):
+                raise SettingError(f"column `{name}` is no tensor of torch, and only these go to a device", 'give `tensors="torch"` to the loader')
+            columns[name] = column.to(device, non_blocking=non_blocking)
+        if self._made_of is None:
+            return Batch(columns)
+        # Copies, which hold no memory of this batch. They follow to the device when they are asked for.
+        entries = {name: getattr(self, name).clone() for name in ("ids", "epochs", "offsets", "flags")}
+        return Dealt(self.position, self.next_position, self.samples, **entries).batch(columns, device)
 
     def wait_on(self, stream: Any) -> None:
         """Allows use of the batch on `stream`: work that is enqueued there from now on waits for the batch, and when
@@ -215,14 +232,14 @@ class Batch(dict[str, Any]):
         # A batch that is pickled for another process becomes a dict of copied tensors.
         return dict, (dict(self),)
 
-    def _source(self) -> Any:
+    def _source(self) -> NativeBatch:
         if self._made_of is None:
             raise AttributeError(
-                "only a batch that comes from a loader has `valid`, `ids`, `position` and so on; this one was made from tensors, as Lightning and Accelerate do "
-                "on the way to a device. Take what you need before: in Lightning with `def on_before_batch_transfer(self, batch, dataloader_idx): "
-                'return {**batch, "valid": batch.valid}`'
+                "only a batch that comes from a loader has `valid`, `ids`, `position` and so on; this one was made from tensors, as some frameworks do "
+                "on the way to a device. Take what you need before; `batch.to(device)` keeps it"
             )
-        return self._made_of
+        # `Dealt` has what its own tensors need.
+        return cast(NativeBatch, self._made_of)
 
     def _tensor(self, column: DlpackColumn) -> Any:
         assert self._tensors is not None, "set together with the source"
@@ -231,7 +248,7 @@ class Batch(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Dealt:
-    """What a batch is made of whose samples the ranks have exchanged: tensors of its own."""
+    """What a batch is made of that is no longer the loader's: tensors of its own."""
 
     position: Position
     next_position: Position
@@ -241,11 +258,15 @@ class Dealt:
     offsets: Any
     flags: Any
 
-    def batch(self, columns: Mapping[str, Any]) -> Batch:
-        """Makes the batch with these columns."""
+    def batch(self, columns: Mapping[str, Any], device: Any) -> Batch:
+        """Makes the batch with these columns, which are on the device."""
+
+        def on_device(entries: Any) -> Any:
+            return entries.to(device)
+
         batch = Batch(columns)
         batch._made_of = self
-        batch._tensors = choose("dlpack", "cpu")
+        batch._tensors = Tensors("torch", on_device, on_device, False)
         return batch
 
     def wait_on(self, stream: Any) -> None:

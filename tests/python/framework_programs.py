@@ -75,7 +75,8 @@ def lightning(dataset: str) -> dict[str, Any]:
         def validation_step(self, batch: Any, index: int) -> None:
             logits = self.network(batch["pixel_values"])["logits"]
             self.accuracy(logits, batch["labels"])
-            self.seen(len(batch["labels"]))
+            # Lightning has copied the batch to its device.
+            self.seen(int(batch.valid.sum()))
             self.log("accuracy", self.accuracy)
             self.log("seen", self.seen)
             self.log("loss", nn.functional.cross_entropy(logits, batch["labels"]), sync_dist=True, on_epoch=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import subprocess
 import weakref
@@ -189,3 +190,20 @@ def test_a_tensor_outlives_the_loader_and_the_interpreter_ends_well(job: MakeJob
     output, errors = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, output.strip()) == (0, "3"), errors
     assert isinstance(process, subprocess.Popen)
+
+
+def test_a_batch_that_is_copied_to_a_device_keeps_what_it_knows(job: MakeJob) -> None:
+    torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
+    with spdl_cluster.local(job(), tensors="torch") as loader:
+        batch = loader.next()
+        there = batch.to("meta", non_blocking=True)
+        assert type(there) is spdl_cluster.Batch and list(there) == list(batch)
+        assert {str(column.device) for column in there.values()} == {"meta"} == {str(there.ids.device), str(there.valid.device)}
+        same = batch.to(torch.device("cpu"))
+        assert all(torch.equal(same[name], column) and same[name].data_ptr() == column.data_ptr() for name, column in batch.items())
+        assert same.ids.tolist() == batch.ids.tolist() and same.valid.all()
+        assert (same.position, same.next_position, same.samples) == (batch.position, batch.next_position, batch.samples)
+        # Its entries are copies, and it can be copied again.
+        assert same.to("cpu").epochs.tolist() == batch.epochs.tolist()
+    with spdl_cluster.local(job(), tensors="numpy") as loader, pytest.raises(spdl_cluster.SettingError, match="is no tensor of torch"):
+        loader.next().to("cpu")
