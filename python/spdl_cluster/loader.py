@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import difflib
 import json
 import operator
 import warnings
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 from . import accelerate, environment, insight, misuse, tensors
 from ._native import NativeBatch, NativeLoader
@@ -44,12 +45,20 @@ class Loader:
     """
 
     def __init__(
-        self, native: NativeLoader, ranks: environment.Ranks, kind: tensors.Kind, repeat: bool | None, has_start: bool = False
+        self,
+        native: NativeLoader,
+        ranks: environment.Ranks,
+        kind: tensors.Kind,
+        repeat: bool | None,
+        has_start: bool = False,
+        tuples: tuple[str, ...] | None = None,
     ) -> None:
         """Not for callers: use `connect` or `local`."""
         self._native = native
         self._ranks = ranks
         self._kind = kind
+        #: The columns that a `for` gives in place of a batch.
+        self._tuples = tuples
         #: Whether there is always another `for`; `None` if the job decides.
         self._repeat = repeat
         #: Whether the launch says where to start: then `set_epoch` does not.
@@ -276,6 +285,12 @@ class Loader:
 
     def _choose(self) -> tensors.Tensors:
         facts, world = self._native.facts, self.world
+        columns = [column.name for column in facts.columns]
+        for name in self._tuples or ():
+            if name not in columns:
+                meant = difflib.get_close_matches(name, columns, 1)
+                hint = f"did you mean `{meant[0]}`?" if meant else f"its columns are {', '.join(f'`{column}`' for column in columns)}"
+                raise SettingError(f"`tuples` has `{name}`, and job `{facts.job}` has no such column", hint)
         self._tensors = tensors.choose(self._kind, self.device, facts.columns)
         if facts.global_batch % world and not facts.is_in_order and self.rank == 0:
             fewer = facts.global_batch // world
@@ -351,6 +366,14 @@ class Epoch:
         return self
 
     def __next__(self) -> Batch:
+        batch = self._next()
+        names = self._loader._tuples
+        if names is None:
+            return batch
+        # Who asks for tuples unpacks them, and a type checker lets a batch be unpacked.
+        return cast(Batch, tuple(batch[name] for name in names))
+
+    def _next(self) -> Batch:
         if self._is_over:
             raise self._end()
         loader = self._loader

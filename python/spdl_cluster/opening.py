@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from . import control, environment, functions, log, misuse, tensors
@@ -40,6 +40,7 @@ def connect(
     global_batch: int | None = None,
     repeat: bool | None = None,
     tensors: tensors.Kind = "auto",
+    tuples: Sequence[str] | None = None,
     log_every: float | None = None,
     device: Any = None,
     device_options: DeviceOptions | None = None,
@@ -79,6 +80,8 @@ def connect(
         `shuffle = false` in which every sample comes (`epoch_end` is `partial`, its default there, `exact` or `pad`).
     tensors: `"torch"`, `"numpy"`, `"dlpack"`, or `"auto"`: torch if the program has imported it when the first batch
         comes, else numpy.
+    tuples: columns that a `for` gives as a tuple in place of a batch: with `tuples=("image", "label")`, `for image, label in loader`.
+        `loader.next()` gives the batch. Default: none.
     log_every: seconds after each of which a line goes to a logger below `spdl_cluster`, at level INFO: the samples per
         second and what limits them. Default: none.
     device: where tensors are: `None` or `"cpu"`, `"cuda:1"`, 1, a `torch.device`. `"cuda"` is torch's current device if
@@ -115,7 +118,7 @@ def connect(
         device=environment.device_name(device),
         device_options=devices.checked(device_options),
     )
-    return _made(native, ranks, tensors, repeat, state, start is not None or environment.has_start())
+    return _made(native, ranks, tensors, repeat, state, start is not None or environment.has_start(), tuples)
 
 
 @misuse.explained
@@ -139,6 +142,7 @@ def local(
     global_batch: int | None = None,
     repeat: bool | None = None,
     tensors: tensors.Kind = "auto",
+    tuples: Sequence[str] | None = None,
     log_every: float | None = None,
     device: Any = None,
     device_options: DeviceOptions | None = None,
@@ -163,7 +167,7 @@ def local(
     read_ahead: steps whose data is fetched ahead, 1 to 512. Default: tuned by what is measured.
     transform_timeout: seconds that a function of the job (`transform`) may take for a sample; a sample that takes
         longer is a bad one. Default 30. With a longer one, a function that hangs delays its batch longer.
-    global_batch, repeat, tensors, log_every, device, device_options: as for `connect`.
+    global_batch, repeat, tensors, tuples, log_every, device, device_options: as for `connect`.
     """
     ranks = environment.Ranks(rank, world)
     native = NativeLoader.local(
@@ -188,7 +192,7 @@ def local(
         device=environment.device_name(device),
         device_options=devices.checked(device_options),
     )
-    return _made(native, ranks, tensors, repeat, state, start is not None)
+    return _made(native, ranks, tensors, repeat, state, start is not None, tuples)
 
 
 def _core_count(cores: float | str | None) -> float | None:
@@ -211,10 +215,13 @@ def _made(
     repeat: bool | None,
     state: Mapping[str, Any] | str | bytes | None,
     has_start: bool,
+    tuples: Sequence[str] | None,
 ) -> Loader:
     environment.refuse_function_process()
     log.follow()
-    loader = Loader(native, ranks, kind, repeat, has_start)
+    if isinstance(tuples, str):
+        raise SettingError(f"`tuples` is the text `{tuples}`, not the names of columns", f"one column is `({tuples!r},)`")
+    loader = Loader(native, ranks, kind, repeat, has_start, None if tuples is None else tuple(tuples))
     if kind != "auto":
         # A kind that the caller named must be available: raise the error now rather than at the first batch.
         tensors.choose(kind, loader.device)

@@ -388,3 +388,20 @@ def test_cores_are_a_number_or_a_share_of_the_node(job: MakeJob, monkeypatch: py
     for wrong in ("0%", "101%", "40", "many", "-1%"):
         with pytest.raises(spdl_cluster.SettingError, match=f"`cores` is '{wrong}', neither a number nor a share"):
             spdl_cluster.local(job(), cores=wrong)
+
+
+def test_a_for_gives_tuples_of_the_columns_that_are_asked_for(job: MakeJob) -> None:
+    with spdl_cluster.local(job(), tensors="numpy", tuples=("label", "image")) as loader, spdl_cluster.local(job(), tensors="numpy") as batches:
+        count = 0
+        for (label, image), batch in zip(loader, batches, strict=True):
+            assert numpy.array_equal(label, batch["label"]) and numpy.array_equal(image, batch["image"])
+            count += 1
+        assert count == len(loader)
+    with spdl_cluster.local(job(), tensors="numpy", tuples=["label"]) as loader:
+        batch = loader.next()
+        assert batch is not None and batch.samples == len(batch["label"])
+    for names, hint in ((["imag"], "did you mean `image`"), (["x"], "its columns are `image`, `label`")):
+        with spdl_cluster.local(job(), tuples=names) as loader, pytest.raises(spdl_cluster.SettingError, match=hint):
+            next(iter(loader))
+    with pytest.raises(spdl_cluster.SettingError, match="`tuples` is the text `label`, not the names of columns"):
+        spdl_cluster.local(job(), tuples="label")
