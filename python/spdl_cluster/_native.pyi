@@ -195,6 +195,7 @@ class NativeLoader:
         slots: int | None,
         timeout: float | None,
         global_batch: int | None,
+        seed: int | None,
         sharers: int,
         cores: float | None,
         memory_bytes: int | None,

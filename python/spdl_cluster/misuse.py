@@ -28,7 +28,7 @@ _INSTEAD = {
     "sampler": _SAMPLER,
     "batch_sampler": _SAMPLER,
     "generator": "`seed` is a key of the job",
-    "seed": "`seed` is a key of the job",
+    "seed": "`seed` is a key of the job, which `local` can set for a run",
     "epochs": "`epochs` is a key of the job",
     "dataset": "the dataset is the job's: `connect(job=NAME)`, or `local(JOB_FILE)`. To go on in the middle of an epoch, Hugging Face's `Trainer` needs "
     "`ignore_data_skip=True` in its arguments, and `spdl_cluster.transformers.ResumeLoader()` among its callbacks",

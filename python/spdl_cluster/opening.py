@@ -140,6 +140,7 @@ def local(
     read_ahead: int | None = None,
     transform_timeout: float | None = None,
     global_batch: int | None = None,
+    seed: int | None = None,
     repeat: bool | None = None,
     tensors: tensors.Kind = "auto",
     tuples: Sequence[str] | None = None,
@@ -167,6 +168,7 @@ def local(
     read_ahead: steps whose data is fetched ahead, 1 to 512. Default: tuned by what is measured.
     transform_timeout: seconds that a function of the job (`transform`) may take for a sample; a sample that takes
         longer is a bad one. Default 30. With a longer one, a function that hangs delays its batch longer.
+    seed: the seed of this run, if it differs from the job's. A state belongs to the seed that it was saved with.
     global_batch, repeat, tensors, tuples, log_every, device, device_options: as for `connect`.
     """
     ranks = environment.Ranks(rank, world)
@@ -179,6 +181,7 @@ def local(
         slots=slots,
         timeout=timeout,
         global_batch=global_batch,
+        seed=seed,
         sharers=environment.local_world(),
         cores=_core_count(cores),
         memory_bytes=memory_bytes,

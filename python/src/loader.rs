@@ -217,7 +217,7 @@ impl NativeLoader {
     /// Makes the loader of a rank whose pipeline runs in this process. `ranks()` returns rank and world when the loader
     /// is opened. `sharers` processes share the node's default budget of cores.
     #[staticmethod]
-    #[pyo3(signature = (job, ranks, *, start, epochs, endless, slots, timeout, global_batch, sharers, cores, memory_bytes, cache_dir, cache_bytes, requests, read_ahead, transform_timeout, program, log_every, device, device_options))]
+    #[pyo3(signature = (job, ranks, *, start, epochs, endless, slots, timeout, global_batch, seed, sharers, cores, memory_bytes, cache_dir, cache_bytes, requests, read_ahead, transform_timeout, program, log_every, device, device_options))]
     #[allow(clippy::too_many_arguments, reason = "named in Python, and all are optional there")]
     fn local(
         job: &Bound<'_, PyAny>,
@@ -228,6 +228,7 @@ impl NativeLoader {
         slots: Option<u32>,
         timeout: Option<f64>,
         global_batch: Option<u32>,
+        seed: Option<u64>,
         sharers: u32,
         cores: Option<f64>,
         memory_bytes: Option<u64>,
@@ -254,6 +255,7 @@ impl NativeLoader {
             slots,
             timeout,
             global_batch,
+            seed,
             sharers,
             cores,
             memory_bytes,

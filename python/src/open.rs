@@ -305,6 +305,8 @@ pub(crate) struct ProcessOptions {
     pub(crate) slots: Option<u32>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) global_batch: Option<u32>,
+    /// The job's seed for this run.
+    pub(crate) seed: Option<u64>,
     /// Processes that share this node's budget.
     pub(crate) sharers: u32,
     pub(crate) cores: Option<f64>,
@@ -316,7 +318,8 @@ pub(crate) struct ProcessOptions {
 
 impl ProcessOptions {
     /// Returns the job's name and its pipeline.
-    pub(crate) fn source(self, job: JobFile) -> Result<(String, BatchSource), ClientError> {
+    pub(crate) fn source(self, mut job: JobFile) -> Result<(String, BatchSource), ClientError> {
+        job.seed = self.seed.unwrap_or(job.seed);
         let name = job.name.clone();
         let mut budget = Budget::default();
         budget.cores = self.cores.unwrap_or(budget.cores / f64::from(self.sharers.max(1)));

@@ -405,3 +405,18 @@ def test_a_for_gives_tuples_of_the_columns_that_are_asked_for(job: MakeJob) -> N
             next(iter(loader))
     with pytest.raises(spdl_cluster.SettingError, match="`tuples` is the text `label`, not the names of columns"):
         spdl_cluster.local(job(), tuples="label")
+
+
+def test_a_seed_of_a_run_is_as_that_of_a_job(job: MakeJob) -> None:
+    def found(made: dict[str, Any], seed: int | None) -> tuple[list[int], dict[str, Any]]:
+        with spdl_cluster.local(made, seed=seed) as loader:
+            return ids(loader), loader.state_dict()
+
+    of_job, state = found(job(seed=9), None)
+    assert found(job(), 9) == (of_job, state)
+    assert found(job(), None)[0] != of_job
+    assert ids(spdl_cluster.local(job(epochs=2), seed=9, state=found(job(epochs=2), 9)[1])) != of_job
+    with spdl_cluster.local(job(), state=state) as loader, pytest.raises(spdl_cluster.StateError):
+        loader.next()
+    with pytest.raises(OverflowError):
+        spdl_cluster.local(job(), seed=-1)
