@@ -8,6 +8,9 @@ use spdl_testkit::{
 
 use super::fixture::{FeedSettings, StorageFixture};
 
+/// The least that S3 takes for a part that is not the last one.
+const PART_BYTES: usize = 5 << 20;
+
 impl StorageFixture {
     /// Indexes the dataset on the server, so that the manifest has the store's etags.
     async fn with_etags(&self) {
@@ -20,6 +23,40 @@ impl StorageFixture {
         let manifest = self.server.client().get(&self.server.key("set/.spdl/manifest.spdl")).await.unwrap();
         let local = self.folder.path().join("dataset/.spdl/manifest.spdl");
         std::fs::write(local, manifest.bytes().await.unwrap()).unwrap();
+    }
+
+    /// Uploads a changed copy of a shard in parts, as `aws s3 cp` does with large files, and returns its etag: it is computed from those
+    /// of the parts and ends with their number.
+    async fn upload_in_parts(&self, shard: &str, change: fn(&mut Vec<u8>)) -> String {
+        let (client, key) = (self.server.client(), self.server.key(&format!("set/{shard}")));
+        let mut bytes = std::fs::read(self.folder.path().join("dataset").join(shard)).unwrap();
+        change(&mut bytes);
+        let mut upload = client.put_multipart(&key).await.unwrap();
+        for part in bytes.chunks(PART_BYTES) {
+            upload.put_part(part.to_vec().into()).await.unwrap();
+        }
+        upload.complete().await.unwrap();
+        let etag = client.head(&key).await.unwrap().e_tag.expect("the server gives etags");
+        let parts = bytes.len().div_ceil(PART_BYTES);
+        assert!(etag.trim_matches('"').ends_with(&format!("-{parts}")), "{etag}");
+        etag
+    }
+
+    /// Returns the error of a run in which the store fails for a shard and, when it works again, has replaced it.
+    async fn error_when<R: Future>(&self, shard: &str, replace: impl FnOnce() -> R) -> String {
+        self.proxy.order(shard, 1, 1 << 40, RequestFault::Status(503, None));
+        let mut fed = self.feed(&self.url, 1, &FeedSettings::default()).await;
+        while !fed.feed.stall().is_some_and(|stall| stall.waiting_for.contains("have failed for")) {
+            tokio::select! {
+                next = fed.next() => assert!(next.unwrap(), "the end came without the shard"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        replace().await;
+        self.proxy.forget_orders();
+        let error = fed.rest().await.unwrap_err();
+        assert!(!error.is_retryable(), "{error}");
+        error.to_string()
     }
 
     /// Replaces a shard on the server by a changed copy.
@@ -51,20 +88,33 @@ async fn a_shard_of_the_same_size_with_another_etag_and_other_bytes_is_refused_i
     fixture.with_etags().await;
     assert_eq!(fixture.run(1, &FeedSettings::default()).await.unwrap().batches, fixture.undisturbed(1).await);
     let shard = fixture.shards().remove(2);
-    // The store fails for the shard; when it works again, the shard has been replaced.
-    fixture.proxy.order(&shard, 1, 1 << 40, RequestFault::Status(503, None));
-    let mut fed = fixture.feed(&fixture.url, 1, &FeedSettings::default()).await;
-    while !fed.feed.stall().is_some_and(|stall| stall.waiting_for.contains("have failed for")) {
-        tokio::select! {
-            next = fed.next() => assert!(next.unwrap(), "the end came without the shard"),
-            () = tokio::task::yield_now() => {}
-        }
-    }
-    fixture.replace(&shard, |bytes| other_bytes(bytes)).await;
-    fixture.proxy.forget_orders();
-    let error = fed.rest().await.unwrap_err();
+    let error = fixture.error_when(&shard, || fixture.replace(&shard, |bytes| other_bytes(bytes))).await;
     for part in [&format!("shard `{shard}` changed"), "etag", "and checksum", "copy it again"] {
-        assert!(error.to_string().contains(part) && !error.is_retryable(), "{error}");
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_was_uploaded_in_parts_is_refused_by_name_when_another_one_is() {
+    // Two shards of 6 MB, each in two parts.
+    let fixture = StorageFixture::new(560, 280).await;
+    let shards = fixture.shards();
+    let mut etags = Vec::new();
+    for shard in &shards {
+        etags.push(fixture.upload_in_parts(shard, |_| {}).await);
+    }
+    fixture.with_etags().await;
+    assert_eq!(fixture.run(1, &FeedSettings::default()).await.unwrap().batches, fixture.undisturbed(1).await);
+    let found = run(ctl().arg("verify").arg(&fixture.url).arg("--json")).json();
+    assert_eq!((&found["faults"], &found["other_etags"]), (&serde_json::json!([]), &0.into()), "{found}");
+
+    let shard = &shards[1];
+    let error = fixture.error_when(shard, || fixture.upload_in_parts(shard, |bytes| other_bytes(bytes))).await;
+    let other =
+        fixture.server.client().head(&fixture.server.key(&format!("set/{shard}"))).await.unwrap().e_tag.unwrap();
+    assert_ne!(other, etags[1]);
+    for part in [&format!("shard `{shard}` changed"), etags[1].trim_matches('"'), other.trim_matches('"')] {
+        assert!(error.contains(part), "{error}");
     }
 }
 
@@ -72,7 +122,7 @@ async fn a_shard_of_the_same_size_with_another_etag_and_other_bytes_is_refused_i
 async fn a_copied_dataset_whose_etags_are_others_delivers_the_same_samples() {
     let fixture = StorageFixture::new(24, 6).await;
     fixture.with_etags().await;
-    // A multipart copy, as `aws s3 cp` makes it: its etag is computed from those of the parts.
+    // A multipart copy of one part.
     for shard in fixture.shards() {
         let (client, key) = (fixture.server.client(), fixture.server.key(&format!("set/{shard}")));
         let before = client.head(&key).await.unwrap().e_tag;
