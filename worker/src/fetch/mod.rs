@@ -326,7 +326,9 @@ impl Fetcher {
     ) -> Result<(Pieces, bool), FetchError> {
         let from_store = async {
             let _ahead = if matches!(turn, ReadPermit::Peer(_)) { Some(self.ahead().await) } else { None };
-            Ok((place.shard.read(wanted, &self.requests).await?, true))
+            let pieces = place.shard.read(wanted, &self.requests).await?;
+            self.peers.forget_sender(&place.key);
+            Ok((pieces, true))
         };
         if route.is_empty() {
             return from_store.await;

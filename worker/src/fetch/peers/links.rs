@@ -72,6 +72,10 @@ impl AskPeer for PeerLinks {
         self.links.lock().get(&worker).is_none_or(|link| !link.is_aside())
     }
 
+    fn put_aside(&self, worker: WorkerId) {
+        self.link(worker).put_aside();
+    }
+
     fn keep(&self, map: &PeerMap) {
         self.links.lock().retain(|worker, _| map.workers.iter().any(|peer| peer.worker == *worker));
     }
@@ -101,6 +105,9 @@ impl AskPeer for PeerLinks {
                     () = tokio::time::sleep_until(until.into()) => {}
                 }
                 if *deadline.lock() <= Instant::now() {
+                    if !link.is_aside() {
+                        tracing::warn!(address = %peer.quic, "a worker does not answer for a block in time; it is asked for nothing for a while");
+                    }
                     link.put_aside();
                     late.notify_one();
                     break asking.await;

@@ -8,7 +8,7 @@ mod links;
 mod serve;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fmt,
     ops::Range,
     sync::{
@@ -44,11 +44,16 @@ const ASKED_AT_ONCE: usize = 32;
 const SENT_AT_ONCE: usize = 16;
 /// Maximum number of blocks that are remembered because their bytes were wrong.
 const MAX_WRONG: usize = 10_000;
+/// Maximum number of blocks of which the sender is remembered.
+const MAX_SENDERS: usize = 10_000;
 
 /// Asks other workers for blocks.
 pub(crate) trait AskPeer: fmt::Debug + Send + Sync {
     /// Returns whether the worker was neither late nor out of reach lately.
     fn is_usable(&self, worker: WorkerId) -> bool;
+
+    /// Asks the worker for nothing for a while.
+    fn put_aside(&self, worker: WorkerId);
 
     /// Forgets the workers that are not in the map.
     fn keep(&self, map: &PeerMap);
@@ -80,6 +85,8 @@ pub(crate) struct Peers {
     sources: watch::Sender<Vec<SessionBlockSource>>,
     /// Blocks whose fetched bytes were wrong: only the store is asked for them.
     wrong: Mutex<HashSet<BlockKey>>,
+    /// The workers that sent blocks, in case their bytes are wrong.
+    senders: Mutex<HashMap<BlockKey, PeerAddress>>,
     asking: Semaphore,
     sending: Semaphore,
     counts: PeerCounts,
@@ -154,6 +161,7 @@ impl Default for Peers {
             links: OnceLock::new(),
             sources: watch::Sender::default(),
             wrong: Mutex::default(),
+            senders: Mutex::default(),
             asking: Semaphore::new(ASKED_AT_ONCE),
             sending: Semaphore::new(SENT_AT_ONCE),
             counts: PeerCounts::default(),
@@ -259,6 +267,7 @@ impl Peers {
             request.is_for_owner &= Some(*peer) == route.owner;
             match links.ask(*peer, &request, late).await {
                 Ok(Some(bytes)) => {
+                    self.note_sender(place.key, *peer);
                     count(&self.counts.received_blocks);
                     self.counts.received_bytes.fetch_add(bytes.len() as u64, Relaxed);
                     return Some(cut(&bytes, wanted));
@@ -266,7 +275,11 @@ impl Peers {
                 Ok(None) => drop(count(&self.counts.misses)),
                 Err(error) => {
                     count(&self.counts.failures);
-                    tracing::debug!(peer = %peer.quic, block = place.key.block, %error, "a peer gives no block");
+                    let block = place.key.block;
+                    match error {
+                        QuicError::Protocol { .. } => tracing::warn!(block, %error, "a worker answers what none may"),
+                        error => tracing::debug!(peer = %peer.quic, block, %error, "a peer gives no block"),
+                    }
                 }
             }
         }
@@ -283,10 +296,30 @@ impl Peers {
         self.counts.sent_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Notes that the bytes of a block were wrong, wherever they came from: from now on the store is asked for it.
+    /// Remembers who sent a block. When there are too many, it forgets those of before: their samples were decoded long ago.
+    fn note_sender(&self, key: BlockKey, peer: PeerAddress) {
+        let mut senders = self.senders.lock();
+        if senders.len() >= MAX_SENDERS {
+            senders.clear();
+        }
+        senders.insert(key, peer);
+    }
+
+    /// Notes that the store has given a block.
+    pub(super) fn forget_sender(&self, key: &BlockKey) {
+        self.senders.lock().remove(key);
+    }
+
+    /// Notes that the bytes of a block were wrong, wherever they came from: from now on the store is asked for it. A worker that sent
+    /// them is named and put aside.
     pub(super) fn note_wrong(&self, key: BlockKey) {
+        let Some((_, links)) = self.links.get() else { return };
+        if let Some(peer) = self.senders.lock().remove(&key) {
+            tracing::warn!(address = %peer.quic, block = key.block, "a worker sent wrong bytes of a block");
+            links.put_aside(peer.worker);
+        }
         let mut wrong = self.wrong.lock();
-        if self.is_started() && wrong.len() < MAX_WRONG {
+        if wrong.len() < MAX_WRONG {
             wrong.insert(key);
         }
     }

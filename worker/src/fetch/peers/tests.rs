@@ -36,11 +36,16 @@ struct FakePeers {
     behaviour: Behaviour,
     /// The workers that were asked, and whether as owners.
     asked: Arc<Mutex<Vec<(WorkerId, bool)>>>,
+    put_aside: Arc<Mutex<Vec<WorkerId>>>,
 }
 
 impl AskPeer for FakePeers {
     fn is_usable(&self, _: WorkerId) -> bool {
         true
+    }
+
+    fn put_aside(&self, worker: WorkerId) {
+        self.put_aside.lock().push(worker);
     }
 
     fn keep(&self, _: &PeerMap) {}
@@ -80,6 +85,7 @@ struct PeersFixture {
     fetcher: Arc<Fetcher>,
     plan: Plan,
     asked: Arc<Mutex<Vec<(WorkerId, bool)>>>,
+    put_aside: Arc<Mutex<Vec<WorkerId>>>,
 }
 
 fn map() -> PeerMap {
@@ -97,14 +103,15 @@ impl PeersFixture {
     async fn new(behaviour: Behaviour) -> Self {
         let data = fixture(BLOCKS.into()).await;
         let fetcher = data.fetcher(100 * BLOCK, None);
-        let asked = Arc::<Mutex<Vec<_>>>::default();
-        let peers = FakePeers { content: data.content.clone(), behaviour, asked: asked.clone() };
+        let (asked, put_aside) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<Vec<_>>>::default());
+        let content = data.content.clone();
+        let peers = FakePeers { content, behaviour, asked: asked.clone(), put_aside: put_aside.clone() };
         fetcher.peers().start(ME, Box::new(peers));
         fetcher.peers().set_coordinated(true);
         fetcher.peers().set_map(map());
         let order = OrderParams { version: 1, lanes: 4, window: 10, shuffle: true };
         let plan = Plan::new(&[10; BLOCKS as usize], 5, order).unwrap();
-        Self { data, fetcher, plan, asked }
+        Self { data, fetcher, plan, asked, put_aside }
     }
 
     /// Returns a block that rank `rank` owns.
@@ -201,7 +208,11 @@ async fn wrong_bytes_of_a_peer_are_fetched_from_the_store() {
     fixture.asked.lock().clear();
     // The checksums of the records have shown it.
     fixture.fetcher.discard(&place.key);
+    assert_eq!(*fixture.put_aside.lock(), [OTHER]);
     assert_eq!(fixture.fetch(&place).await, (1, vec![]));
+    // What the store gives is no worker's fault.
+    fixture.fetcher.discard(&place.key);
+    assert_eq!(*fixture.put_aside.lock(), [OTHER]);
 }
 
 /// Shortest and longest time for which a rank that attaches is waited for.
