@@ -7,6 +7,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod ctl;
+mod fields;
 pub mod local;
 
 pub use ctl::main;

@@ -43,6 +43,7 @@ use spdl_worker::{
     transform::TransformSettings,
 };
 
+use crate::fields;
 use observer::Observer;
 
 /// Default time that a call waits for a batch.
@@ -254,6 +255,9 @@ impl LocalBuilder {
         };
         let resources = Resources::with_access("in-process", self.budget, access)?;
         let mut job = resources.find_sources(self.job).await.freeze(&facts)?;
+        if let Some(error) = fields::missing(&store, &manifest, &job).await? {
+            return Err(error.into());
+        }
         let endless = (self.is_endless && !job.is_evaluation()).then_some(ENDLESS_EPOCHS);
         if let Some(epochs) = self.epochs.or(endless) {
             job.epochs = epochs;

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Column, Job, JobError, OrderFile, is_name};
+use super::{
+    Column, Job, JobError, OrderFile, is_name,
+    reader::{meant, shown},
+};
 use spdl_order::MAX_GLOBAL_BATCH;
 use spdl_types::DType;
 
@@ -20,6 +23,18 @@ const MAX_DELIVERED: u64 = 1 << 62;
 /// Returns the error for a key of `job` with an invalid value.
 pub(super) fn wrong(job: &str, key: impl Into<String>, problem: impl Into<String>) -> JobError {
     JobError::Key { job: job.to_owned(), key: key.into(), problem: problem.into() }
+}
+
+/// Returns the error of a column of `job` whose field is in no record; `names` are the fields that records have.
+#[must_use]
+pub fn no_such_field(job: &str, column: &Column, names: &[&str]) -> JobError {
+    let from = column.from.iter().map(|name| format!("`{}`", shown(name))).collect::<Vec<_>>().join(" or ");
+    let meant = meant(column.from.first().map_or("", String::as_str), names, "its fields are");
+    wrong(
+        job,
+        format!("column `{}`: `from`", column.name),
+        format!("is {from}, which no record of the dataset has{meant}"),
+    )
 }
 
 /// Checks the shape of one sample, with elements of type `dtype`.

@@ -24,7 +24,7 @@ mod transform;
 mod view;
 
 pub use callable::{Arguments, ArgumentsFile, Callable};
-pub use check::MAX_COLUMNS;
+pub use check::{MAX_COLUMNS, no_such_field};
 pub use column::{
     BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxLabelsKeys, BoxStorage, BoxesColumn, BoxesKeys,
     BytesColumn, BytesKeys, CategoryColumn, CategoryKeys, Column, ColumnFile, ColumnKind, DecodeFile, FloatColumn,

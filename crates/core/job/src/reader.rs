@@ -210,7 +210,7 @@ fn dotted(path: &[Segment]) -> String {
 }
 
 /// Suggests the known name closest to `name`, or lists all known names.
-fn meant(name: &str, known: &[&str], all: &str) -> String {
+pub(super) fn meant(name: &str, known: &[&str], all: &str) -> String {
     let distance = |other: &&&str| strsim::osa_distance(name, other);
     match known.iter().min_by_key(distance).filter(|nearest| distance(nearest) <= MAX_TYPOS) {
         Some(nearest) => format!("; did you mean `{nearest}`?"),
