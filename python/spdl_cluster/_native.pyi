@@ -449,6 +449,7 @@ def pack(
     crop_ready: bool,
     scalable: bool,
     force: bool,
+    exist_ok: bool,
     part: str | None,
     on_progress: Callable[[int, int, int, int | None, int | None], object] | None,
 ) -> str: ...

@@ -58,7 +58,7 @@ class DatasetReport:
     bytes: int
     #: The names of the classes, in the order of their numbers; the first hundred.
     class_names: list[str]
-    #: The fields, and the number of records that have each.
+    #: The fields, and the number of records that have each. Empty if the dataset was there before.
     fields: dict[str, int]
     #: Those of the fields of which the number is the most that it can be: Parquet without statistics, ArrayRecord.
     uncounted_fields: list[str]
@@ -124,6 +124,7 @@ def pack(
     crop_ready: bool = ...,
     scalable: bool = ...,
     force: bool = ...,
+    exist_ok: bool = ...,
     part: None = ...,
     progress: bool = ...,
 ) -> DatasetReport: ...
@@ -148,6 +149,7 @@ def pack(
     crop_ready: bool = ...,
     scalable: bool = ...,
     force: Literal[False] = ...,
+    exist_ok: Literal[False] = ...,
     part: str,
     progress: bool = ...,
 ) -> PartReport: ...
@@ -171,6 +173,7 @@ def pack(
     crop_ready: bool = False,
     scalable: bool = False,
     force: bool = False,
+    exist_ok: bool = False,
     part: str | None = None,
     progress: bool = True,
 ) -> DatasetReport | PartReport:
@@ -193,6 +196,7 @@ def pack(
     crop_ready: rewrite JPEGs without loss, so that random crops of them decode faster. They become about 1 % larger.
     scalable: pack JPEGs as scalable pictures, some 5 % smaller, of which workers read what a crop's area and scale need; `unpack` gives back the same files.
     force: replace the dataset that is there, once this one is complete, and remove what a killed `pack` has left.
+    exist_ok: if a dataset is there, pack nothing and return its report, whatever it was made of; the report knows nothing of fields then.
     part: `"I/N"` packs only part I of N, from 0, on any machine; `merge` makes the dataset of them.
     progress: show a bar, of `tqdm` if it is installed, or else lines on standard error.
 
@@ -218,6 +222,7 @@ def pack(
             crop_ready=crop_ready,
             scalable=scalable,
             force=force,
+            exist_ok=exist_ok,
             part=part,
             on_progress=show,
         )

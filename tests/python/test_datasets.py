@@ -51,6 +51,13 @@ def test_a_pack_is_that_of_the_command(source: pathlib.Path, tmp_path: pathlib.P
     assert report.class_names == told["class_names"] and report.bytes == told["bytes"] and report.skipped_files == 0
     with pytest.raises(spdl_cluster.DataError, match="`force=True`"):
         spdl_cluster.pack(source, tmp_path / "b", progress=False)
+    before = files(tmp_path / "b")
+    there = spdl_cluster.pack(source, tmp_path / "b", exist_ok=True, progress=False)
+    assert (there.samples, there.fingerprint, there.class_names, there.bytes) == (60, report.fingerprint, report.class_names, report.bytes)
+    assert there.fields == {} and ctl_json("pack", source, tmp_path / "b", "--exist-ok")["records"] == 60 and files(tmp_path / "b") == before
+    assert spdl_cluster.pack(source, tmp_path / "new", exist_ok=True, progress=False).records == 60
+    with pytest.raises(spdl_cluster.SettingError, match="`exist_ok` and `force` are both given"):
+        spdl_cluster.pack(source, tmp_path / "b", exist_ok=True, force=True)
     assert spdl_cluster.pack(source, tmp_path / "b", force=True, progress=False).records == 60
 
 

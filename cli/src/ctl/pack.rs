@@ -76,9 +76,12 @@ pub(crate) struct PackArgs {
     /// killed `pack` has left.
     #[arg(long)]
     force: bool,
+    /// Packs nothing if a dataset is there, and prints its report, whatever it was made of.
+    #[arg(long, conflicts_with = "force")]
+    exist_ok: bool,
     /// Packs only part I of N, from 0 to N-1, on any machine. A part that was killed goes on after its last whole shard.
     /// When all parts are packed, `spdl-ctl merge` makes the dataset of them.
-    #[arg(long, value_name = "I/N", conflicts_with = "force")]
+    #[arg(long, value_name = "I/N", conflicts_with_all = ["force", "exist_ok"])]
     part: Option<PackPart>,
     /// Prints the report as one line of JSON, and no progress bar.
     #[arg(long)]
@@ -119,6 +122,11 @@ pub(crate) fn run(args: PackArgs) -> CtlResult {
         return Ok(ExitCode::SUCCESS);
     }
     let report = interrupt::run(|interrupt| async {
+        if args.exist_ok
+            && let Some(there) = DatasetReport::of_existing(&args.dataset).await
+        {
+            return Ok(there);
+        }
         let options = PackOptions { classes: classes.order().await?, ..options };
         write(&args.dataset, &options, args.json, interrupt).await
     })?;

@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use serde::Serialize;
 use spdl_shard::{
     dataset::{
-        Annotations, ClassOrder, DatasetError, FieldChoice, IndexOptions, Jpegs, NewFolders, OldMetadata, Overwrite,
-        PackOptions, PackOrder, PackPart, PackSource, ShardList, Splits, index_until, merge, pack_part_until,
-        pack_until,
+        Annotations, ClassOrder, DatasetError, DatasetReport, FieldChoice, IndexOptions, Jpegs, NewFolders,
+        OldMetadata, Overwrite, PackOptions, PackOrder, PackPart, PackSource, ShardList, Splits, index_until, merge,
+        pack_part_until, pack_until,
     },
     format::{files::FileTable, format_called, format_names},
     store::{DatasetStore, StoreError, StoreOptions},
@@ -57,7 +57,7 @@ async fn class_order(given: Option<(String, Vec<String>)>) -> Result<ClassOrder,
 /// Packs a source and returns the report as JSON. Takes what `spdl-ctl pack` takes.
 #[pyfunction]
 #[pyo3(signature = (source, dataset, *, name, fields, annotations, annotations_beside, classes, all_splits, seed, no_shuffle, shard_size,
-    records_per_shard, block_size, crop_ready, scalable, force, part, on_progress))]
+    records_per_shard, block_size, crop_ready, scalable, force, exist_ok, part, on_progress))]
 #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "keyword arguments of Python")]
 pub(crate) fn pack(
     py: Python<'_>,
@@ -77,12 +77,17 @@ pub(crate) fn pack(
     crop_ready: bool,
     scalable: bool,
     force: bool,
+    exist_ok: bool,
     part: Option<String>,
     on_progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let setting = |problem: String| ErrorKind::Setting.error(py, &problem, None);
     if annotations.is_some() && annotations_beside {
         return Err(setting("`annotations` and `annotations_beside` are both given".to_owned()));
+    }
+    if exist_ok && (force || part.is_some()) {
+        let other = if force { "force" } else { "part" };
+        return Err(setting(format!("`exist_ok` and `{other}` are both given: one keeps what is there")));
     }
     if part.is_some() && force {
         return Err(setting("`part` and `force` are both given: a part replaces nothing".to_owned()));
@@ -106,6 +111,9 @@ pub(crate) fn pack(
         ..PackOptions::new(PackSource::open(&source).map_err(of_store)?)
     };
     run(py, on_progress, async move |stop, progress| {
+        if exist_ok && let Some(there) = DatasetReport::of_existing(&dataset).await {
+            return Ok(json(&there));
+        }
         let folders = NewFolders::of(&dataset);
         let options = PackOptions { classes: class_order(classes).await?, ..options };
         let store = DatasetStore::create_with(&dataset, &StoreOptions::from_env())?;

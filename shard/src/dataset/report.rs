@@ -17,6 +17,7 @@ use super::{
 use crate::{
     index::Segments,
     manifest::Manifest,
+    store::DatasetStore,
     tar::{OddMembers, TarAnomaly},
 };
 use spdl_types::{Fingerprint, StageStats};
@@ -90,6 +91,17 @@ pub struct DatasetReport {
     pub jpegs_as_they_are: BTreeMap<JpegAsItIs, u64>,
     /// The first hundred oddities, each with the name of what is odd.
     pub notes: Vec<String>,
+}
+
+impl DatasetReport {
+    /// Returns the report about a dataset that was made before, with what its manifest knows: nothing about fields and oddities. `None` if
+    /// there is no dataset that can be read.
+    pub async fn of_existing(dataset: &str) -> Option<Self> {
+        let store = DatasetStore::open(dataset).ok()?;
+        let manifest = store.manifest().await.ok()?;
+        let bytes = manifest.shards().map(|shard| shard.bytes).sum();
+        Some(DatasetTally { bytes, ..DatasetTally::default() }.report(store.url(), &manifest))
+    }
 }
 
 /// A shard that was left out of a dataset.
