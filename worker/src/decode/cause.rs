@@ -24,14 +24,26 @@ impl BadSampleCause {
     /// Returns the kind of the fault, without the details of this sample, so that equal faults of several samples have equal
     /// kinds. `has_good`: whether the feed has decoded any good sample.
     pub(crate) fn kind(&self, has_good: bool) -> BadSampleKind {
-        let question = match &self.problem {
-            BadSampleProblem::Missing { fields, there } if !has_good => {
-                let there = its_fields(there);
-                Some(format!("no sample so far has {fields}: check `from` of column `{}`{there}", self.column))
-            }
-            _ => None,
-        };
+        let question = if has_good { None } else { self.question() };
         BadSampleKind::new(self.kind_text(), question)
+    }
+
+    /// Returns the question that the user is asked if all samples are like this one: whether a key of the column is wrong.
+    fn question(&self) -> Option<String> {
+        let column = &self.column;
+        match &self.problem {
+            BadSampleProblem::Missing { fields, there } => {
+                let there = its_fields(there);
+                Some(format!("no sample so far has {fields}: check `from` of column `{column}`{there}"))
+            }
+            BadSampleProblem::NoNumberAt { field, path, found } => Some(format!(
+                "field `{field}` of no sample so far has a number at `{path}`: check `path` of column `{column}`; there is {found}"
+            )),
+            BadSampleProblem::NameUnknown { field, name } => Some(format!(
+                "field `{field}` of no sample so far has a name that column `{column}` lists: check `names`, or the dataset's classes; it has \"{name}\""
+            )),
+            _ => None,
+        }
     }
 
     fn kind_text(&self) -> String {
@@ -225,6 +237,24 @@ mod tests {
         let text = "column `caption`: record has no field `nofield`".to_owned();
         assert_eq!(cause.kind(false), BadSampleKind::new(text.clone(), Some(question.to_owned())));
         assert_eq!(cause.kind(true), BadSampleKind::new(text, None));
+    }
+
+    #[test]
+    fn a_path_or_names_that_fit_no_sample_are_questions() {
+        let question = |problem| {
+            let cause = BadSampleCause { column: "label".into(), problem };
+            assert_eq!(cause.kind(true), BadSampleKind::new(cause.kind_text(), None));
+            cause.question()
+        };
+        let path = BadSampleProblem::NoNumberAt { field: "json".into(), path: "a.b".into(), found: "a text".into() };
+        let asked = question(path).unwrap();
+        assert!(asked.contains("at `a.b`: check `path` of column `label`; there is a text"), "{asked}");
+        let asked = question(BadSampleProblem::NameUnknown { field: "cls".into(), name: "cat".into() }).unwrap();
+        assert!(
+            asked.contains("column `label` lists: check `names`, or the dataset's classes; it has \"cat\""),
+            "{asked}"
+        );
+        assert_eq!(question(BadSampleProblem::Empty { field: "cls".into() }), None);
     }
 
     #[test]
