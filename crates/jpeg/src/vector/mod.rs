@@ -1,5 +1,92 @@
 //! The kernel with vector instructions: a module for each kind of processor. Nothing else depends on the kind.
 
+/// Implements the methods of [`SimdKernel`](crate::kernel::SimdKernel) that only call a function in the kernel's module, which is
+/// compiled for the kernel's instructions.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! vector_methods {
+    () => {
+        #[inline(always)]
+        fn next_marker(self, raw: &[u8], at: usize) -> Option<usize> {
+            // SAFETY: `self` is the proof that the processor has these instructions.
+            unsafe { find_marker(raw, at) }
+        }
+
+        #[inline(always)]
+        fn quarter_four(self, blocks: &[i16; 16], quant: &[i16; 4], out: &mut [u8], places: [CoefficientPlace; 4]) {
+            // SAFETY: `self` is the proof that the processor has these instructions.
+            unsafe { quarter_four(blocks, quant, out, places) }
+        }
+
+        #[inline(always)]
+        fn across(
+            self,
+            plane: &[u8],
+            from: usize,
+            stride: usize,
+            firsts: &[u32; STRIP],
+            pairs: &[[i16; 2]],
+            out: &mut [Strip; STRIP],
+        ) {
+            // SAFETY: `self` is the proof that the processor has these instructions.
+            unsafe { across(plane, from, stride, firsts, pairs, out) }
+        }
+
+        #[inline(always)]
+        fn down(self, tile: &[Strip], firsts: &[u32], pairs: &[[i16; 2]], out: &mut [Strip]) {
+            // SAFETY: `self` is the proof that the processor has these instructions.
+            unsafe { down(tile, firsts, pairs, out) }
+        }
+
+        #[inline(always)]
+        fn colour(self, values: [&Strip; 3], interleaved: bool) -> [u8; 3 * STRIP] {
+            // SAFETY: `self` is the proof that the processor has these instructions.
+            unsafe { colour(values, interleaved) }
+        }
+
+        #[inline(always)]
+        fn grey(self, luma: &Strip, interleaved: bool) -> [u8; 3 * STRIP] {
+            // SAFETY: `self` is the proof that the processor has these instructions.
+            unsafe { grey(luma, interleaved) }
+        }
+    };
+}
+
+/// Defines the weighted sums of a kernel, `across` and `down`, by its `across_of` and `down_of`: the usual numbers of pairs of weights are
+/// known where the loops over them are compiled.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! sums_by_pairs {
+    ($feature:literal) => {
+        #[target_feature(enable = $feature)]
+        pub(super) fn across(
+            plane: &[u8],
+            from: usize,
+            stride: usize,
+            firsts: &[u32; STRIP],
+            pairs: &[[i16; 2]],
+            out: &mut [Strip; STRIP],
+        ) {
+            match pairs.len() / STRIP {
+                1 => across_of(plane, from, stride, firsts, pairs.as_chunks::<1>().0, out),
+                2 => across_of(plane, from, stride, firsts, pairs.as_chunks::<2>().0, out),
+                3 => across_of(plane, from, stride, firsts, pairs.as_chunks::<3>().0, out),
+                4 => across_of(plane, from, stride, firsts, pairs.as_chunks::<4>().0, out),
+                count => across_of(plane, from, stride, firsts, pairs.chunks_exact(count.max(1)), out),
+            }
+        }
+
+        #[target_feature(enable = $feature)]
+        pub(super) fn down(tile: &[Strip], firsts: &[u32], pairs: &[[i16; 2]], out: &mut [Strip]) {
+            match pairs.len() / out.len().max(1) {
+                1 => down_of(tile, firsts, pairs.as_chunks::<1>().0, out),
+                2 => down_of(tile, firsts, pairs.as_chunks::<2>().0, out),
+                3 => down_of(tile, firsts, pairs.as_chunks::<3>().0, out),
+                4 => down_of(tile, firsts, pairs.as_chunks::<4>().0, out),
+                count => down_of(tile, firsts, pairs.chunks_exact(count.max(1)), out),
+            }
+        }
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "aarch64")]

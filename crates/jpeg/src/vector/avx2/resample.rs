@@ -5,24 +5,7 @@ use std::arch::x86_64::*;
 use super::{factors, load, store, transpose};
 use crate::kernel::{ACROSS_SHIFT, DOWN_SHIFT, STRIP, Strip};
 
-#[target_feature(enable = "avx2")]
-pub(super) fn across(
-    plane: &[u8],
-    from: usize,
-    stride: usize,
-    firsts: &[u32; STRIP],
-    pairs: &[[i16; 2]],
-    out: &mut [Strip; STRIP],
-) {
-    // The usual numbers are known where the loops over them are compiled.
-    match pairs.len() / STRIP {
-        1 => across_of(plane, from, stride, firsts, pairs.as_chunks::<1>().0, out),
-        2 => across_of(plane, from, stride, firsts, pairs.as_chunks::<2>().0, out),
-        3 => across_of(plane, from, stride, firsts, pairs.as_chunks::<3>().0, out),
-        4 => across_of(plane, from, stride, firsts, pairs.as_chunks::<4>().0, out),
-        count => across_of(plane, from, stride, firsts, pairs.chunks_exact(count.max(1)), out),
-    }
-}
+sums_by_pairs!("avx2");
 
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -61,17 +44,6 @@ fn across_of<P: AsRef<[[i16; 2]]>>(
     for row in 0..8 {
         store(&mut out[row], _mm256_permute2x128_si256::<0x20>(left[row], right[row]));
         store(&mut out[row + 8], _mm256_permute2x128_si256::<0x31>(left[row], right[row]));
-    }
-}
-
-#[target_feature(enable = "avx2")]
-pub(super) fn down(tile: &[Strip], firsts: &[u32], pairs: &[[i16; 2]], out: &mut [Strip]) {
-    match pairs.len() / out.len().max(1) {
-        1 => down_of(tile, firsts, pairs.as_chunks::<1>().0, out),
-        2 => down_of(tile, firsts, pairs.as_chunks::<2>().0, out),
-        3 => down_of(tile, firsts, pairs.as_chunks::<3>().0, out),
-        4 => down_of(tile, firsts, pairs.as_chunks::<4>().0, out),
-        count => down_of(tile, firsts, pairs.chunks_exact(count.max(1)), out),
     }
 }
 

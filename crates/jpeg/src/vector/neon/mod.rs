@@ -36,12 +36,6 @@ impl SimdKernel for Neon {
     }
 
     #[inline(always)]
-    fn next_marker(self, raw: &[u8], at: usize) -> Option<usize> {
-        // SAFETY: every processor of this kind has these instructions.
-        unsafe { find_marker(raw, at) }
-    }
-
-    #[inline(always)]
     fn full_pair(
         self,
         blocks: [&[i16; 64]; 2],
@@ -66,43 +60,7 @@ impl SimdKernel for Neon {
         }
     }
 
-    #[inline(always)]
-    fn quarter_four(self, blocks: &[i16; 16], quant: &[i16; 4], out: &mut [u8], places: [CoefficientPlace; 4]) {
-        // SAFETY: every processor of this kind has these instructions.
-        unsafe { quarter_four(blocks, quant, out, places) }
-    }
-
-    #[inline(always)]
-    fn across(
-        self,
-        plane: &[u8],
-        from: usize,
-        stride: usize,
-        firsts: &[u32; STRIP],
-        pairs: &[[i16; 2]],
-        out: &mut [Strip; STRIP],
-    ) {
-        // SAFETY: every processor of this kind has these instructions.
-        unsafe { across(plane, from, stride, firsts, pairs, out) }
-    }
-
-    #[inline(always)]
-    fn down(self, tile: &[Strip], firsts: &[u32], pairs: &[[i16; 2]], out: &mut [Strip]) {
-        // SAFETY: every processor of this kind has these instructions.
-        unsafe { down(tile, firsts, pairs, out) }
-    }
-
-    #[inline(always)]
-    fn colour(self, values: [&Strip; 3], interleaved: bool) -> [u8; 3 * STRIP] {
-        // SAFETY: every processor of this kind has these instructions.
-        unsafe { colour(values, interleaved) }
-    }
-
-    #[inline(always)]
-    fn grey(self, luma: &Strip, interleaved: bool) -> [u8; 3 * STRIP] {
-        // SAFETY: every processor of this kind has these instructions.
-        unsafe { grey(luma, interleaved) }
-    }
+    vector_methods!();
 }
 
 #[inline]

@@ -22,24 +22,7 @@ fn accumulate<const LANE: i32>(sums: [int32x4_t; 2], values: int16x8_t, weights:
     ]
 }
 
-#[target_feature(enable = "neon")]
-pub(super) fn across(
-    plane: &[u8],
-    from: usize,
-    stride: usize,
-    firsts: &[u32; STRIP],
-    pairs: &[[i16; 2]],
-    out: &mut [Strip; STRIP],
-) {
-    // The usual numbers are known where the loops over them are compiled.
-    match pairs.len() / STRIP {
-        1 => across_of(plane, from, stride, firsts, pairs.as_chunks::<1>().0, out),
-        2 => across_of(plane, from, stride, firsts, pairs.as_chunks::<2>().0, out),
-        3 => across_of(plane, from, stride, firsts, pairs.as_chunks::<3>().0, out),
-        4 => across_of(plane, from, stride, firsts, pairs.as_chunks::<4>().0, out),
-        count => across_of(plane, from, stride, firsts, pairs.chunks_exact(count.max(1)), out),
-    }
-}
+sums_by_pairs!("neon");
 
 #[inline]
 #[target_feature(enable = "neon")]
@@ -93,17 +76,6 @@ fn wide(bytes: uint8x16_t) -> [int16x8_t; 2] {
 #[target_feature(enable = "neon")]
 fn narrow<const SHIFT: i32>(sums: [int32x4_t; 2]) -> int16x8_t {
     vshrn_high_n_s32::<SHIFT>(vshrn_n_s32::<SHIFT>(sums[0]), sums[1])
-}
-
-#[target_feature(enable = "neon")]
-pub(super) fn down(tile: &[Strip], firsts: &[u32], pairs: &[[i16; 2]], out: &mut [Strip]) {
-    match pairs.len() / out.len().max(1) {
-        1 => down_of(tile, firsts, pairs.as_chunks::<1>().0, out),
-        2 => down_of(tile, firsts, pairs.as_chunks::<2>().0, out),
-        3 => down_of(tile, firsts, pairs.as_chunks::<3>().0, out),
-        4 => down_of(tile, firsts, pairs.as_chunks::<4>().0, out),
-        count => down_of(tile, firsts, pairs.chunks_exact(count.max(1)), out),
-    }
 }
 
 #[inline]
