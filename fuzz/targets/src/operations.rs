@@ -40,6 +40,7 @@ pub(crate) fn read(data: &[u8]) {
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let examples = ImageOp::CATALOG.iter().map(|(name, _, example)| format!("{{{name}={example}}}"));
     [
         "{random_resized_crop={size=[9,40],scale=[0.1,1.0]}},\"random_flip\",{color_jitter={brightness=0.4,contrast=0.4,saturation=0.4,hue=0.1}}",
         "{gaussian_blur={kernel_size=23,sigma=[0.1,2]}},{random_erasing={p=1,value=[1,2,3]}},{random_adjust_sharpness={sharpness_factor=2,p=1}}",
@@ -55,7 +56,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         "{resize=90},{ten_crop={size=40,vertical_flip=true}}",
         "\"grayscale\",{random_grayscale=1},{random_invert=1},{random_autocontrast=1},{pad={padding=5,padding_mode=\"symmetric\"}}",
     ]
-    .iter()
+    .into_iter()
+    .map(str::to_owned)
+    .chain(examples)
     .flat_map(|ops| [[64, 48, 1, 2, 37], [1, 255, 3, 4, 91]].map(|start| [&start[..], b"ops=[", ops.as_bytes(), b"]"].concat()))
     .collect()
 }

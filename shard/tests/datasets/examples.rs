@@ -169,7 +169,7 @@ fn the_first_example_explains_every_key_and_value() {
     let text = fs::read_to_string(root().join("examples/imagenet-train.toml")).unwrap();
     let mut keys = BTreeSet::new();
     collect_keys(&serde_json::to_value(with_every_key()).unwrap(), &mut keys);
-    for (operation, own) in ImageOp::CATALOG {
+    for (operation, own, _) in ImageOp::CATALOG {
         keys.insert((*operation).to_owned());
         keys.extend(own.iter().map(|key| (*key).to_owned()));
     }

@@ -42,8 +42,8 @@ macro_rules! operations {
         }
 
         impl ImageOp {
-            /// The name and the keys of each operation in a job file.
-            pub const CATALOG: &[(&str, &[&str])] = &[$(($Op::NAME, $Op::KEYS),)*];
+            /// The name and the keys of each operation in a job file, and an example of its value.
+            pub const CATALOG: &[(&str, &[&str], &str)] = &[$(($Op::NAME, $Op::KEYS, $Op::EXAMPLE),)*];
 
             /// Returns the operation's name in a job file.
             #[must_use]
@@ -84,12 +84,6 @@ macro_rules! operations {
             /// Adds the steps of the operation to the plan.
             fn plan(&self, planner: &mut PicturePlanner<'_>) -> Result<(), OperationProblem> {
                 match self { $(Self::$Op(op) => op.plan(planner),)* }
-            }
-
-            /// Returns an example of the value of the operation `name`.
-            fn example(name: &str) -> Option<&'static str> {
-                $(if name == $Op::NAME { return Some($Op::EXAMPLE); })*
-                None
             }
 
             /// Returns the name, the keys and the schema of each operation.
@@ -139,7 +133,19 @@ operations! {
 impl ImageOp {
     /// Describes the value that the operation `name` expects.
     pub(crate) fn expects(name: &str) -> String {
-        format!("{name} expects {}", Self::example(name).unwrap_or("a table"))
+        let known = Self::CATALOG.iter().find(|(known, ..)| *known == name);
+        format!("{name} expects {}", known.map_or("a table", |(.., example)| example))
+    }
+
+    /// Returns the example of each operation.
+    #[must_use]
+    pub fn examples() -> Vec<Self> {
+        let read = |(name, _, example): &(&str, &[&str], &str)| {
+            let table = format!("ops = [{{ {name} = {example} }}]");
+            let table: toml::Table = toml::from_str(&table).expect("an example is TOML");
+            Self::read_list(table["ops"].clone(), name).expect("an example is an operation")
+        };
+        Self::CATALOG.iter().flat_map(read).collect()
     }
 }
 

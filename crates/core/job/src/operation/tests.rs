@@ -8,13 +8,12 @@ use crate::Size;
 
 #[test]
 fn an_operation_is_written_by_the_name_that_it_has_in_a_job_file() {
-    for (name, _) in ImageOp::CATALOG {
-        let example: toml::Table =
-            toml::from_str(&format!("ops = [{{ {name} = {} }}]", ImageOp::example(name).unwrap())).unwrap();
-        let ops = ImageOp::read_list(example["ops"].clone(), "a test").unwrap();
-        let text = serde_json::to_string(&ops).unwrap();
-        assert!(text.starts_with(&format!("[{{\"{name}\":{{")), "{name}: {text}");
-        assert_eq!(serde_json::from_str::<Vec<ImageOp>>(&text).unwrap(), ops);
+    assert_eq!(ImageOp::examples().len(), ImageOp::CATALOG.len());
+    for (op, (name, ..)) in ImageOp::examples().into_iter().zip(ImageOp::CATALOG) {
+        op.check().unwrap();
+        let text = serde_json::to_string(&op).unwrap();
+        assert!(text.starts_with(&format!("{{\"{name}\":{{")), "{name}: {text}");
+        assert_eq!(serde_json::from_str::<ImageOp>(&text).unwrap(), op);
     }
 }
 

@@ -3,11 +3,10 @@
 use proptest::{collection::vec, option, prelude::*};
 use spdl_job::{
     Arguments, BadSamples, BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxStorage, BoxesColumn,
-    BytesColumn, Callable, CategoryColumn, CenterCrop, ColorJitter, Column, ColumnKind, CropBox, Fill, FloatColumn,
-    FunctionCall, GeometryColumn, Grayscale, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job,
-    JsonColumn, MaskColumn, Mix, NumberOrRange, OneHotColumn, PictureList, RandomFlip, RandomInvert, RandomPosterize,
-    RandomResizedCrop, Resize, ReturnedColumn, ReturnedValue, Returns, Size, SourceDigest, TensorColumn,
-    TensorEncoding, TextColumn, Transform,
+    BytesColumn, Callable, CategoryColumn, ColorJitter, Column, ColumnKind, Fill, FloatColumn, FunctionCall,
+    GeometryColumn, ImageColumn, ImageOp, ImageSizeColumn, IntColumn, Interpolation, Job, JsonColumn, MaskColumn, Mix,
+    NumberOrRange, OneHotColumn, PictureList, RandomResizedCrop, ReturnedColumn, ReturnedValue, Returns, Size,
+    SourceDigest, TensorColumn, TensorEncoding, TextColumn, Transform,
 };
 use spdl_order::{EpochEnd, MixParams, OrderParams};
 use spdl_types::{DType, Fingerprint, ImageColor, ImageDepth, ImageLayout, Normalise};
@@ -29,7 +28,7 @@ fn interpolation() -> impl Strategy<Value = Interpolation> {
 
 fn op() -> impl Strategy<Value = ImageOp> {
     prop_oneof![
-        (text(), float()).prop_map(|(field, margin)| ImageOp::CropBox(CropBox { field, margin })),
+        proptest::sample::select(ImageOp::examples()),
         (size(), [float(), float()], [float(), float()], interpolation(), any::<[bool; 2]>()).prop_map(
             |(size, scale, ratio, interpolation, [antialias, full_decode])| {
                 ImageOp::RandomResizedCrop(RandomResizedCrop {
@@ -42,19 +41,11 @@ fn op() -> impl Strategy<Value = ImageOp> {
                 })
             }
         ),
-        (size(), interpolation(), any::<[bool; 2]>()).prop_map(|(size, interpolation, [antialias, full_decode])| {
-            ImageOp::Resize(Resize { size, interpolation, antialias, full_decode })
-        }),
-        size().prop_map(|size| ImageOp::CenterCrop(CenterCrop { size })),
-        float().prop_map(|p| ImageOp::RandomFlip(RandomFlip { p })),
         (option::of(spread()), option::of(spread()), option::of(spread()), option::of(spread())).prop_map(
             |(brightness, contrast, saturation, hue)| {
                 ImageOp::ColorJitter(ColorJitter { brightness, contrast, saturation, hue })
             }
         ),
-        Just(ImageOp::Grayscale(Grayscale {})),
-        float().prop_map(|p| ImageOp::RandomInvert(RandomInvert { p })),
-        (any::<u32>(), float()).prop_map(|(bits, p)| ImageOp::RandomPosterize(RandomPosterize { bits, p })),
     ]
 }
 
