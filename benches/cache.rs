@@ -19,14 +19,11 @@ use std::{
 };
 
 use spdl_control::messages::Session;
+use spdl_dataset::{PackOptions, PackSource, pack};
 use spdl_insight::tuning::{Setting, TuningSettings};
 use spdl_job::{Job, JobFile};
 use spdl_order::Plan;
-use spdl_shard::{
-    dataset::{PackOptions, PackSource, pack},
-    manifest::Manifest,
-    store::DatasetStore,
-};
+use spdl_shard::{manifest::Manifest, store::DatasetStore};
 use spdl_testkit::{
     proxy::{Proxy, RangesRead},
     s3::S3Server,

@@ -22,11 +22,9 @@ use bare::Bare;
 use columns::COLUMNS;
 use spdl_cli::pictures::write_image_folder;
 use spdl_control::messages::Session;
+use spdl_dataset::{PackOptions, PackSource, pack};
 use spdl_job::{Job, JobFile};
-use spdl_shard::{
-    dataset::{PackOptions, PackSource, pack},
-    store::DatasetStore,
-};
+use spdl_shard::store::DatasetStore;
 use spdl_types::{Position, SessionId};
 use spdl_worker::{
     budget::Budget,

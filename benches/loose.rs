@@ -17,11 +17,9 @@ use std::{
 use columns::COLUMNS;
 use spdl_cli::pictures::write_image_folder;
 use spdl_control::messages::Session;
+use spdl_dataset::{IndexOptions, PackOptions, PackSource, index, pack};
 use spdl_job::{Job, JobFile};
-use spdl_shard::{
-    dataset::{IndexOptions, PackOptions, PackSource, index, pack},
-    store::DatasetStore,
-};
+use spdl_shard::store::DatasetStore;
 use spdl_types::{Position, SessionId};
 use spdl_worker::{
     budget::Budget,

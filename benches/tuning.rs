@@ -15,15 +15,13 @@ use std::{
 };
 
 use spdl_control::messages::Session;
+use spdl_dataset::{PackOptions, PackSource, pack};
 use spdl_insight::{
     StoreStats,
     tuning::{Setting, TuningChange, TuningSettings, TuningStatus},
 };
 use spdl_job::{Job, JobFile};
-use spdl_shard::{
-    dataset::{PackOptions, PackSource, pack},
-    store::DatasetStore,
-};
+use spdl_shard::store::DatasetStore;
 use spdl_testkit::{
     proxy::{FaultScript, Proxy},
     s3::S3Server,

@@ -4,11 +4,9 @@ use std::path::Path;
 
 use spdl_cli::pictures::write_image_folder;
 use spdl_control::messages::Session;
+use spdl_dataset::{Jpegs, Overwrite, PackOptions, PackSource};
 use spdl_job::JobFile;
-use spdl_shard::{
-    dataset::{Jpegs, Overwrite, PackOptions, PackSource},
-    store::DatasetStore,
-};
+use spdl_shard::store::DatasetStore;
 use spdl_types::{Position, SessionId};
 use spdl_worker::{
     budget::Budget,
@@ -33,12 +31,12 @@ pub(crate) fn prepare(folder: &Path) {
 /// The functions that make members of records, and shards and indexes of members. The rest of a pack passes groups of records from
 /// thread to thread, and adds up statistics ten times a second, however long a second is under valgrind.
 pub(crate) const PACKING: [&str; 6] = [
-    "spdl_shard::dataset::record::RecordMaker::plan",
-    "spdl_shard::dataset::record::RecordMaker::measure",
-    "spdl_shard::dataset::record::RecordMaker::read",
-    "spdl_shard::dataset::record::RecordMaker::members",
-    "spdl_shard::dataset::pack::Packing::record::{{closure}}",
-    "spdl_shard::dataset::pack::Packing::close::{{closure}}",
+    "spdl_dataset::record::RecordMaker::plan",
+    "spdl_dataset::record::RecordMaker::measure",
+    "spdl_dataset::record::RecordMaker::read",
+    "spdl_dataset::record::RecordMaker::members",
+    "spdl_dataset::pack::Packing::record::{{closure}}",
+    "spdl_dataset::pack::Packing::close::{{closure}}",
 ];
 
 /// Packs the pictures repeatedly.
@@ -52,7 +50,7 @@ fn pack_as(folder: &Path, name: &str, jpegs: Jpegs) {
     let mut options = PackOptions::new(PackSource::ImageFolder(folder.join("pictures")));
     (options.jpegs, options.overwrite) = (jpegs, Overwrite::Replace);
     runtime().block_on(async {
-        spdl_shard::dataset::pack(&store(folder, name), &options, &|_| {}).await.expect("pictures are packed");
+        spdl_dataset::pack(&store(folder, name), &options, &|_| {}).await.expect("pictures are packed");
     });
 }
 

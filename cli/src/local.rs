@@ -27,15 +27,16 @@ use spdl_client::{
     Batch, ClientError, Diagnoser, FreeSlot, Progress, Serving, Source, SourceEvent, StartFrom, State, WaitClock,
 };
 use spdl_control::messages::{Refusal, Session, StartReason};
+use spdl_dataset::{
+    DatasetError,
+    view::{Undecided, evaluate},
+};
 use spdl_functions::FunctionRegistry;
 use spdl_insight::{Transport, tuning::TuningSettings};
 use spdl_job::{ENDLESS_EPOCHS, Job, JobError, JobFile};
 use spdl_order::{Plan, PlanError};
-use spdl_shard::{
-    dataset::DatasetError,
-    store::{DatasetStore, StoreError},
-    view::{Undecided, evaluate},
-};
+use spdl_shard::store::DatasetStore;
+use spdl_store::StoreError;
 use spdl_types::{Position, SessionId, StageStats};
 use spdl_worker::{
     budget::{Budget, BudgetError},

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use spdl_cli::pictures::write_image_folder;
-use spdl_shard::{
-    dataset::{PackOptions, PackSource, pack},
-    store::{DatasetStore, StoreOptions},
-};
+use spdl_dataset::{PackOptions, PackSource, pack};
+use spdl_shard::store::DatasetStore;
+use spdl_store::StoreOptions;
 
 use crate::errors::ErrorKind;
 

@@ -2,10 +2,9 @@
 //! bytes inside is defined elsewhere.
 
 use bytes::Bytes;
+use spdl_store::TemporaryError;
 use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::xxh3_128;
-
-use crate::TemporaryError;
 
 /// Size of the envelope's head in bytes; the content follows it.
 pub(crate) const HEAD_BYTES: usize = 40;
@@ -71,6 +70,14 @@ pub enum FormatError {
     /// The checksum matches but the content contradicts itself.
     #[error("is invalid: {0}")]
     Malformed(String),
+    /// The folder of a manifest's shards cannot be used.
+    #[error("has its shards in `{base}`: {problem}")]
+    Base {
+        /// The base, as it is in the manifest.
+        base: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The content to write does not fit the format.
     #[error("cannot be written: {0}")]
     Unwritable(String),

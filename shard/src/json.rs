@@ -40,7 +40,7 @@ pub fn non_finite(text: &str) -> Option<f64> {
 /// # Errors
 /// If a text has half of a surrogate pair, which no text file can have. The error is in words that follow the text's
 /// name.
-pub(crate) fn text(value: serde_json::Value) -> Result<String, &'static str> {
+pub fn text(value: serde_json::Value) -> Result<String, &'static str> {
     match value {
         serde_json::Value::String(text) => match non_finite(&text) {
             Some(number) => Ok(python_name(number).to_owned()),
@@ -53,7 +53,8 @@ pub(crate) fn text(value: serde_json::Value) -> Result<String, &'static str> {
 }
 
 /// Restores what `marked` replaced in a document.
-pub(crate) fn unmarked(document: &str) -> String {
+#[must_use]
+pub fn unmarked(document: &str) -> String {
     let mut text = String::with_capacity(document.len());
     let mut rest = document;
     while let Some(at) = rest.find([MARK, HALF_MARK, DEEP_MARK].map(char_of)) {
@@ -95,7 +96,8 @@ const fn python_name(number: f64) -> &'static str {
 /// Replaces what only Python reads by texts that stand for it: numbers that are not finite, halves of surrogate pairs,
 /// and lists and objects that are nested too deep. Returns `None` if there are none, or if the document cannot be
 /// rewritten because it contains a mark itself.
-pub(crate) fn marked(document: &[u8]) -> Option<Vec<u8>> {
+#[must_use]
+pub fn marked(document: &[u8]) -> Option<Vec<u8>> {
     let has_mark = |mark: &str| document.windows(mark.len()).any(|bytes| bytes == mark.as_bytes());
     if [MARK, HALF_MARK, DEEP_MARK].into_iter().any(has_mark) {
         return None;

@@ -6,7 +6,7 @@ usage: examples.py tfrecord PICTURES OUT COMPRESSION | examples.py array_record 
 
 COMPRESSION is empty, `gzip` or `zlib`; OPTIONS are those of `ArrayRecordWriter`. `whole` writes ArrayRecord files of records
 that are no examples. `compare` prints one JSON object: the number of samples and of values that are the same. `golden` wrote the
-ArrayRecord files in `shard/tests/golden`: `TFRECORD` is `tf.tfrecord` there.
+ArrayRecord files in `crates/dataset/tests/golden`: `TFRECORD` is `tf.tfrecord` there.
 """
 
 import gzip

@@ -11,7 +11,7 @@ use std::{
 
 use flate2::{Compression, write::ZlibEncoder};
 use serde_json::Value;
-use spdl_shard::tar::{TAR_END, append_member};
+use spdl_dataset::tar::{TAR_END, append_member};
 use spdl_testkit::{
     processes::{ServerProcess, ctl},
     s3::S3Server,

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use spdl_shard::{dataset::ClassOrder, store::DatasetStore};
+use spdl_dataset::ClassOrder;
+use spdl_shard::store::DatasetStore;
 
 use super::CtlError;
 

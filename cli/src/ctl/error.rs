@@ -7,9 +7,10 @@ use crate::local::LocalError;
 use spdl_client::ClientError;
 use spdl_control::messages::Refusal;
 use spdl_coordinator::StartError;
+use spdl_dataset::DatasetError;
 use spdl_job::JobError;
 use spdl_order::PlanError;
-use spdl_shard::{dataset::DatasetError, store::StoreError};
+use spdl_store::StoreError;
 use spdl_types::Fingerprint;
 use spdl_wire::{certs::CertError, coordinators::CoordinatorError, quic::QuicError};
 

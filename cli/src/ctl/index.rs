@@ -2,12 +2,12 @@
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
+use spdl_dataset::{FileTable, IndexOptions, OldMetadata, ShardList, Splits, index_until, tar::KeyEnd};
 use spdl_shard::{
-    dataset::{IndexOptions, OldMetadata, ShardList, Splits, index_until},
-    format::{Format, files::FileTable, format_called, format_names},
-    store::{DatasetStore, StoreOptions},
-    tar::KeyEnd,
+    format::{Format, format_called, format_names},
+    store::DatasetStore,
 };
+use spdl_store::StoreOptions;
 use spdl_types::size::parse_bytes;
 
 use super::{CtlResult, allocator, class_args::ClassArgs, interrupt, pack, progress::ProgressLine};

@@ -13,10 +13,8 @@ use spdl_control::{
 };
 use spdl_job::{Callable, Column, Job, JobFile, job_file_schema};
 use spdl_order::EpochEnd;
-use spdl_shard::{
-    store::{DatasetStore, StoreOptions},
-    view::save_view,
-};
+use spdl_shard::{store::DatasetStore, view::save_view};
+use spdl_store::StoreOptions;
 use spdl_types::SampleShape;
 use spdl_worker::transform::{TransformSettings, UnknownSource, find_sources};
 

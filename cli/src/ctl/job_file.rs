@@ -7,14 +7,13 @@ use std::{
 };
 
 use spdl_control::messages::Refusal;
+use spdl_dataset::{
+    DatasetError,
+    view::{EvaluatedView, Undecided, evaluate},
+};
 use spdl_job::{Job, JobFile, ViewFile, redact};
 use spdl_order::{BatchParams, OrderParams, Plan, PlanError, view::SampleSet};
-use spdl_shard::{
-    dataset::DatasetError,
-    manifest::Manifest,
-    store::DatasetStore,
-    view::{EvaluatedView, Undecided, evaluate, open_view},
-};
+use spdl_shard::{manifest::Manifest, store::DatasetStore, view::open_view};
 use spdl_types::Position;
 use spdl_worker::feed::StoreAccess;
 

@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
-use spdl_shard::{
-    dataset::merge,
-    store::{DatasetStore, StoreOptions},
-};
+use spdl_dataset::merge;
+use spdl_shard::store::DatasetStore;
+use spdl_store::StoreOptions;
 
 use super::{CtlResult, pack, runtime};
 

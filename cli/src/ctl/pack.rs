@@ -2,13 +2,12 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use spdl_shard::{
-    dataset::{
-        Annotations, DatasetReport, FieldChoice, Jpegs, NewFolders, Overwrite, PackOptions, PackOrder, PackPart,
-        PackSource, PartReport, pack_part_until, pack_until,
-    },
-    store::{DatasetStore, StoreOptions},
+use spdl_dataset::{
+    Annotations, DatasetReport, FieldChoice, Jpegs, NewFolders, Overwrite, PackOptions, PackOrder, PackPart,
+    PackSource, PartReport, pack_part_until, pack_until,
 };
+use spdl_shard::store::DatasetStore;
+use spdl_store::StoreOptions;
 use spdl_types::size::parse_bytes;
 
 use super::{

@@ -88,7 +88,7 @@ impl ProgressLine {
 
 impl DatasetBar {
     /// Shows the progress so far.
-    pub(crate) fn dataset_at(&self, at: spdl_shard::dataset::DatasetProgress) {
+    pub(crate) fn dataset_at(&self, at: spdl_dataset::DatasetProgress) {
         let Some(bar) = &self.0 else { return };
         let (done, total) = match (at.total_records, at.total_bytes) {
             (Some(total), _) => (at.records, total),

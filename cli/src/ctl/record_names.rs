@@ -4,11 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use spdl_job::Job;
-use spdl_shard::{
-    format::ShardIndex,
-    manifest::Manifest,
-    store::{DatasetStore, StoreError},
-};
+use spdl_shard::{format::ShardIndex, manifest::Manifest, store::DatasetStore};
+use spdl_store::StoreError;
 
 /// Maximum bytes of the indexes that are kept: consecutive samples come from few shards.
 const MAX_KEPT_BYTES: u64 = 256 << 20;

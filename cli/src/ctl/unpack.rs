@@ -2,7 +2,8 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use spdl_shard::{dataset::unpack_until, store::DatasetStore};
+use spdl_dataset::unpack_until;
+use spdl_shard::store::DatasetStore;
 
 use super::{CtlError, CtlResult, allocator, interrupt, output::outln, progress::ProgressLine, report};
 

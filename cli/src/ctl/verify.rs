@@ -3,10 +3,10 @@
 
 use std::{path::Path, process::ExitCode};
 
+use spdl_dataset::{Against, FieldChoice, PackSource, PictureCheck, VerifyOptions, VerifyReport, verify};
 use spdl_job::JobFile;
 use spdl_order::DatasetFacts;
 use spdl_shard::{
-    dataset::{Against, FieldChoice, PackSource, PictureCheck, VerifyOptions, VerifyReport, verify},
     manifest::{MANIFEST_NAME, MetadataPlace},
     store::DatasetStore,
 };

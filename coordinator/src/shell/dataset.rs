@@ -12,9 +12,10 @@ use spdl_job::{Job, JobError, JobFile, redact};
 use spdl_order::DatasetFacts;
 use spdl_shard::{
     FormatError,
-    store::{DatasetStore, StoreError},
+    store::DatasetStore,
     view::{open_view, view_facts},
 };
+use spdl_store::StoreError;
 use spdl_types::Fingerprint;
 use tokio::{
     sync::Semaphore,
@@ -118,7 +119,11 @@ async fn facts(
 ) -> Result<(DatasetFacts, String), String> {
     let text = |error: StoreError| match (&error, error.hint()) {
         // The error does not reveal what the file is instead.
-        (StoreError::Format { url, source: FormatError::WrongMagic { .. } }, _) => format!("`{url}` is not a manifest"),
+        (StoreError::Format { url, source }, _)
+            if matches!(source.error.downcast_ref(), Some(FormatError::WrongMagic { .. })) =>
+        {
+            format!("`{url}` is not a manifest")
+        }
         (StoreError::TooLarge { .. }, _) => format!("{error}; `spdl-coord --manifest-bytes` is the most"),
         (_, Some(hint)) => format!("{error}; {hint}"),
         (_, None) => error.to_string(),

@@ -25,7 +25,7 @@ use std::{
 use parking_lot::Mutex;
 use spdl_control::{Role, coordinator::CoordinatorConfig, coordinators::Addresses};
 use spdl_process::http::HttpListener;
-use spdl_shard::store::{StoreError, StoreOptions};
+use spdl_store::{StoreError, StoreOptions};
 use spdl_wire::{
     certs::{CertError, ClusterCa, Identity},
     quic::{QuicError, QuicSettings, server_endpoint},

@@ -95,10 +95,10 @@ fn index_of(file: &[u8]) -> Result<MadeIndex, String> {
 /// Returns the first blocks of files that `array_record` wrote.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let files: [&[u8]; 4] = [
-        include_bytes!("../../../shard/tests/golden/array_record/single.zst"),
-        include_bytes!("../../../shard/tests/golden/array_record/brotli.zst"),
-        include_bytes!("../../../shard/tests/golden/array_record/snappy.zst"),
-        include_bytes!("../../../shard/tests/golden/array_record/examples.zst"),
+        include_bytes!("../../../crates/dataset/tests/golden/array_record/single.zst"),
+        include_bytes!("../../../crates/dataset/tests/golden/array_record/brotli.zst"),
+        include_bytes!("../../../crates/dataset/tests/golden/array_record/snappy.zst"),
+        include_bytes!("../../../crates/dataset/tests/golden/array_record/examples.zst"),
     ];
     let first_block = |file: &[u8]| {
         let file = zstd::decode_all(file).expect("a file of ours");
@@ -111,7 +111,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 
 pub(crate) fn index_seeds() -> Vec<Vec<u8>> {
     vec![
-        include_bytes!("../../../shard/tests/golden/array_record-v1.idx").to_vec(),
-        include_bytes!("../../../shard/tests/golden/array_record-examples-v1.idx").to_vec(),
+        include_bytes!("../../../crates/dataset/tests/golden/array_record-v1.idx").to_vec(),
+        include_bytes!("../../../crates/dataset/tests/golden/array_record-examples-v1.idx").to_vec(),
     ]
 }

@@ -200,5 +200,5 @@ pub(crate) fn file_index(data: &[u8]) {
 }
 
 pub(crate) fn file_index_seeds() -> Vec<Vec<u8>> {
-    vec![include_bytes!("../../../shard/tests/golden/files-v1.idx").to_vec()]
+    vec![include_bytes!("../../../crates/dataset/tests/golden/files-v1.idx").to_vec()]
 }

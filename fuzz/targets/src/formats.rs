@@ -26,8 +26,8 @@ pub(crate) fn mds(data: &[u8]) {
 }
 
 pub(crate) fn mds_seeds() -> Vec<Vec<u8>> {
-    let plain = include_bytes!("../../../shard/tests/golden/mds-v1.idx").to_vec();
-    vec![plain, include_bytes!("../../../shard/tests/golden/mds-compressed-v1.idx").to_vec()]
+    let plain = include_bytes!("../../../crates/dataset/tests/golden/mds-v1.idx").to_vec();
+    vec![plain, include_bytes!("../../../crates/dataset/tests/golden/mds-compressed-v1.idx").to_vec()]
 }
 
 /// Most bytes that an input is decompressed to.
@@ -59,8 +59,8 @@ pub(crate) fn decompress(data: &[u8]) {
 pub(crate) fn decompress_seeds() -> Vec<Vec<u8>> {
     let of = |kind: u8, file: &[u8]| [&[kind, 204, 3], file].concat();
     vec![
-        of(0, include_bytes!("../../../shard/tests/golden/tf.tfrecord.gz")),
-        of(1, include_bytes!("../../../shard/tests/golden/tf.tfrecord.zlib")),
+        of(0, include_bytes!("../../../crates/dataset/tests/golden/tf.tfrecord.gz")),
+        of(1, include_bytes!("../../../crates/dataset/tests/golden/tf.tfrecord.zlib")),
     ]
 }
 
@@ -96,6 +96,6 @@ pub(crate) fn tfrecord(data: &[u8]) {
 }
 
 pub(crate) fn tfrecord_seeds() -> Vec<Vec<u8>> {
-    let file = include_bytes!("../../../shard/tests/golden/tf.tfrecord");
+    let file = include_bytes!("../../../crates/dataset/tests/golden/tf.tfrecord");
     vec![[&[7], &file[..]].concat(), [&[255], &file[..12 + 200]].concat()]
 }

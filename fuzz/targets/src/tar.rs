@@ -1,6 +1,6 @@
 //! Tar shards: headers, long names, pax records, and the records that their members form.
 
-use spdl_shard::tar::{MAX_EXTENSION_BYTES, RecordReader, ScannedRecord, TAR_BLOCK_BYTES, TAR_END, append_member};
+use spdl_dataset::tar::{MAX_EXTENSION_BYTES, RecordReader, ScannedRecord, TAR_BLOCK_BYTES, TAR_END, append_member};
 
 use crate::input::{FuzzInput, append_piece};
 
@@ -100,7 +100,7 @@ fn written(mut input: FuzzInput<'_>) {
     let mut records = records.iter();
     for (path, content) in &members {
         // Hidden files and similar ones are not fields.
-        let Some((key, name)) = spdl_shard::tar::KeyEnd::FirstDot.split(path) else { continue };
+        let Some((key, name)) = spdl_dataset::tar::KeyEnd::FirstDot.split(path) else { continue };
         let record = records.next().expect("each is a record");
         assert_eq!((record.key.as_str(), record.fields[0].name.as_str()), (key, name.to_lowercase().as_str()));
         assert_eq!(record.fields[0].crc32c, crc32c(content));

@@ -1,7 +1,8 @@
 //! The errors of datasets, as Python has them.
 
 use pyo3::prelude::*;
-use spdl_shard::{dataset::DatasetError, store::StoreError};
+use spdl_dataset::DatasetError;
+use spdl_store::StoreError;
 
 use crate::errors::ErrorKind;
 

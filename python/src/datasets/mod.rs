@@ -8,16 +8,16 @@ use std::{path::PathBuf, str::FromStr, sync::Arc};
 
 use pyo3::prelude::*;
 use serde::Serialize;
-use spdl_shard::{
-    dataset::{
-        Annotations, ClassOrder, DatasetError, DatasetReport, FieldChoice, IndexOptions, Jpegs, NewFolders,
-        OldMetadata, Overwrite, PackOptions, PackOrder, PackPart, PackSource, ShardList, Splits, index_until, merge,
-        pack_part_until, pack_until,
-    },
-    format::{files::FileTable, format_called, format_names},
-    store::{DatasetStore, StoreError, StoreOptions},
-    tar::KeyEnd,
+use spdl_dataset::{
+    Annotations, ClassOrder, DatasetError, DatasetReport, FieldChoice, FileTable, IndexOptions, Jpegs, NewFolders, OldMetadata,
+    Overwrite, PackOptions, PackOrder, PackPart, PackSource, ShardList, Splits, index_until, merge, pack_part_until,
+    pack_until, tar::KeyEnd,
 };
+use spdl_shard::{
+    format::{format_called, format_names},
+    store::DatasetStore,
+};
+use spdl_store::{StoreError, StoreOptions};
 use spdl_types::size::parse_bytes;
 
 pub(crate) use self::writer::NativeWriter;

@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use spdl_shard::dataset::{DatasetError, DatasetProgress};
+use spdl_dataset::{DatasetError, DatasetProgress};
 use tokio::{
     runtime::{Builder, Runtime},
     sync::oneshot,

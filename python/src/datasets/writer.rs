@@ -2,10 +2,9 @@
 
 use parking_lot::Mutex;
 use pyo3::{prelude::*, pybacked::PyBackedBytes};
-use spdl_shard::{
-    dataset::{DatasetError, DatasetWriter, NewFolders, NewRecord, WriteOptions},
-    store::{DatasetStore, StoreOptions},
-};
+use spdl_dataset::{DatasetError, DatasetWriter, NewFolders, NewRecord, WriteOptions};
+use spdl_shard::store::DatasetStore;
+use spdl_store::StoreOptions;
 use tokio::{runtime::Runtime, time::timeout};
 
 use super::{

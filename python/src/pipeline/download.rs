@@ -11,7 +11,8 @@ use object_store::{
 };
 use parking_lot::Mutex;
 use spdl_job::redact;
-use spdl_shard::store::{DatasetStore, StoreError};
+use spdl_shard::store::DatasetStore;
+use spdl_store::StoreError;
 use tokio::runtime::Runtime;
 
 use super::native::Problem;

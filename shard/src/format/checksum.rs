@@ -69,7 +69,7 @@ impl Checksum {
     }
 
     /// Returns the checksum that has this text: its kind, a colon and its digits.
-    pub(super) fn read(text: &str) -> Option<Self> {
+    pub(crate) fn read(text: &str) -> Option<Self> {
         let (kind, digits) = text.split_once(':')?;
         Self::new(kind, digits)
     }
@@ -80,13 +80,14 @@ impl Checksum {
     }
 
     /// Returns a hasher for bytes that may have this checksum.
-    pub(crate) fn hasher(&self) -> ChecksumHasher {
+    #[must_use]
+    pub fn hasher(&self) -> ChecksumHasher {
         ChecksumHasher { expected: self.clone(), state: HasherState::new(self.kind) }
     }
 }
 
 /// Computes the checksum of bytes that come in pieces.
-pub(crate) struct ChecksumHasher {
+pub struct ChecksumHasher {
     expected: Checksum,
     state: HasherState,
 }
@@ -145,12 +146,15 @@ impl HasherState {
 
 impl ChecksumHasher {
     /// Adds the next bytes.
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
+    pub fn update(&mut self, bytes: &[u8]) {
         self.state.update(bytes);
     }
 
-    /// Compares the checksum of all bytes with the expected one. The error is a text with both.
-    pub(crate) fn finish(self) -> Result<(), String> {
+    /// Compares the checksum of all bytes with the expected one.
+    ///
+    /// # Errors
+    /// A text with both, if they differ.
+    pub fn finish(self) -> Result<(), String> {
         let Checksum { kind, digits } = self.expected;
         let found = Checksum { kind, digits: self.state.digits() };
         if found.digits == digits {

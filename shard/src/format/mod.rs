@@ -4,46 +4,38 @@
 //! shard's index; a [`ShardIndex`] lists which records the shard has, which ranges of bytes a record's fields take, and
 //! turns the fetched bytes into a field's content. All else works with these two traits and knows no format by name.
 //!
-//! A new format is a module here and an entry in the table `FORMATS`.
+//! A new format is a module here and an entry in the table `FORMATS`, and finds its shards in a module of `spdl-dataset`.
 
 pub mod array_record;
 mod checksum;
 mod compressed;
 mod content;
 pub mod files;
-mod footer_files;
-mod mds;
+mod made_index;
+pub mod mds;
 mod npy;
 pub mod parquet;
 mod protobuf;
-mod read_shards;
 mod record_key;
 mod shard_index;
 pub mod tar;
 pub mod tfrecord;
 
-pub use checksum::Checksum;
-pub(crate) use checksum::ChecksumHasher;
-pub use compressed::{Compressed, Compression, CompressionError};
+pub use checksum::{Checksum, ChecksumHasher};
+pub use compressed::{Compressed, Compression, CompressionError, Decompressor, MAX_COMPRESSED_SHARD_BYTES, seal_index};
 pub use content::{Array, Content, FieldValue, MAX_LIST_FILES, NotOneValue};
-pub use footer_files::MadeIndex;
+pub use made_index::MadeIndex;
 pub use record_key::{KEY_NAME, RecordKey, SHARD_NAME};
 pub use shard_index::{DecodedBlock, Decoding, Field, NumberRun, ObjectRange, OpenError, Record, ShardIndex};
 
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
 use spdl_types::Fingerprint;
 
-use crate::{
-    FormatError,
-    dataset::{DatasetError, Listing, Scan, ShardResult, is_hidden_shard},
-    index::is_index,
-    manifest::Shard,
-};
+use crate::{FormatError, manifest::Shard};
 
-/// All formats. A folder for which no format is given has the first format of this table that recognises it.
+/// All formats.
 static FORMATS: [&dyn Format; 6] =
     [&tar::Tar, &mds::Mds, &parquet::Parquet, &tfrecord::TfRecord, &array_record::ArrayRecord, &files::LooseFiles];
 
@@ -72,48 +64,6 @@ pub trait Format: fmt::Debug + Send + Sync {
     /// # Errors
     /// If the bytes are not a complete, undamaged and consistent index, or if they are another index.
     fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError>;
-
-    /// Returns whether an object of this name is a shard by itself, unless it is hidden.
-    fn is_shard(&self, name: &str) -> bool;
-
-    /// Returns which objects of a folder are taken if the user chose none. Default: its shards.
-    fn takes(&self) -> Takes {
-        Takes::Shards
-    }
-
-    /// Returns whether a folder that holds these objects has this format.
-    fn recognises(&self, folder: &Listing) -> bool {
-        folder.iter().any(|object| self.is_shard(object.name) && !is_hidden_shard(object.name))
-    }
-
-    /// Returns why a record cannot have a sample for each box of its annotation; `None` if it can.
-    fn refuses_boxes(&self) -> Option<&'static str> {
-        Some("is only for tars")
-    }
-
-    /// Finds the shards and blocks of a dataset among the objects that were chosen or [taken](Self::takes), in order, and
-    /// makes the index of each shard.
-    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>>;
-}
-
-/// Returns whether the name of the file at `path` contains one of `marks`, by which programs name shards, such as
-/// `.tfrecord` in `train.tfrecord-00000-of-00010`.
-fn is_named_so(path: &str, marks: &[&str]) -> bool {
-    let name = path.rsplit('/').next().unwrap_or_default();
-    marks.iter().any(|mark| name.contains(mark)) && !is_index(name)
-}
-
-/// The objects of a folder that a format takes if the user chose none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
-    /// The shards.
-    Shards,
-    /// The shards, or all objects if none is named like a shard.
-    ShardsOrAll,
-    /// All objects; one of them lists which of them are shards.
-    Listed,
-    /// All objects: each may be a field of a record.
-    Files,
 }
 
 impl PartialEq for dyn Format {
@@ -195,11 +145,6 @@ pub fn format_names() -> impl Iterator<Item = &'static str> {
     FORMATS.iter().map(|format| format.name())
 }
 
-/// Returns the format of a folder that holds these objects, if one recognises it.
-pub(crate) fn recognise(folder: &Listing) -> Option<&'static dyn Format> {
-    FORMATS.into_iter().find(|format| format.recognises(folder))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,19 +156,6 @@ mod tests {
             assert_eq!(format_names().filter(|name| *name == format.name()).count(), 1);
         }
         assert!(format_called("").is_none());
-    }
-
-    #[test]
-    fn files_are_known_by_the_names_that_programs_give_them() {
-        let is_shard = |path: &str| format_called("array_record").is_some_and(|format| format.is_shard(path));
-        for name in ["a.array_record", "x/mnist-train.array_record-00000-of-00010", "b.arrayrecord"] {
-            assert!(is_shard(name), "{name}");
-        }
-        for name in
-            ["a.array_record.idx", "a.array_record-00000-of-00010.idx.new", "x.array_record/info.json", "a.tfrecord"]
-        {
-            assert!(!is_shard(name), "{name}");
-        }
     }
 
     #[test]

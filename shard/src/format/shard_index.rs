@@ -215,7 +215,6 @@ pub struct ObjectRange {
 
 /// Why a field cannot be opened from the bytes that were fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum OpenError {
     /// The bytes are not among those that were fetched.
     Missing,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{IndexError, KIND, MAX_NAMES, RecordIndex, Segments, VERSION_WITHOUT_TABLES};
-use crate::{index_file::IndexFile, temporary::Spool};
+use crate::index::{IndexFile, Spool};
 use spdl_types::Fingerprint;
 
 /// Collects the records of a shard in order and writes its record index.
@@ -45,7 +45,8 @@ impl IndexBuilder {
     }
 
     /// Creates an index without records that keeps at most some MiB in memory; the rest goes to `folder`.
-    pub(crate) fn in_folder(folder: &crate::temporary::TemporaryFolder) -> Self {
+    #[must_use]
+    pub fn in_folder(folder: &spdl_store::TemporaryFolder) -> Self {
         let [records, fields, keys, tables, lengths] = [(); 5].map(|()| Spool::in_folder(folder));
         Self { records, fields, keys, tables, lengths, ..Self::default() }
     }
@@ -133,9 +134,12 @@ impl IndexBuilder {
 
     /// Returns the key of a record.
     ///
+    /// # Errors
+    /// If a temporary file cannot be read.
+    ///
     /// # Panics
     /// If there is no such record.
-    pub(crate) fn key(&self, record: u32) -> Result<String, IndexError> {
+    pub fn key(&self, record: u32) -> Result<String, IndexError> {
         let key_end = |record: u32| {
             let mut end = [0; 4];
             self.records.read(super::RECORD_BYTES as u64 * u64::from(record) + 8, &mut end)?;
@@ -161,7 +165,7 @@ impl IndexBuilder {
     ///
     /// # Errors
     /// As for [`finish`](Self::finish).
-    pub(crate) fn write(self, shard_bytes: u64) -> Result<IndexFile, IndexError> {
+    pub fn write(self, shard_bytes: u64) -> Result<IndexFile, IndexError> {
         if self.fields_end > shard_bytes {
             return Err(IndexError::Unwritable("its last field lies outside the shard".to_owned()));
         }

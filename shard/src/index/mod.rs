@@ -5,11 +5,15 @@
 //! `docs/spec/formats/record-index.md` has the layout.
 
 mod build;
+mod file;
 mod open;
 mod segments;
+mod spool;
 
 pub use build::IndexBuilder;
+pub use file::IndexFile;
 pub use segments::Segments;
+pub(crate) use spool::Spool;
 
 pub use crate::{
     envelope::FormatError as IndexError,
@@ -27,7 +31,8 @@ use crate::{
 pub const INDEX_SUFFIX: &str = ".idx";
 
 /// Returns whether an object has the name of an index, or of an index that is about to replace another one.
-pub(crate) fn is_index(name: &str) -> bool {
+#[must_use]
+pub fn is_index(name: &str) -> bool {
     name.strip_suffix(".new").unwrap_or(name).ends_with(INDEX_SUFFIX)
 }
 

@@ -48,7 +48,11 @@ pub struct BlockFacts {
 
 impl BlockFacts {
     /// Copies the entry of block `number` from `manifest`.
-    pub(crate) fn of(manifest: &Manifest, number: u32) -> Self {
+    ///
+    /// # Panics
+    /// If there is no such block.
+    #[must_use]
+    pub fn of(manifest: &Manifest, number: u32) -> Self {
         let block = manifest.block(number);
         let bytes = u32::try_from(block.bytes).expect("a block's size is 32 bits in the manifest");
         let (first_record, records, samples) = (block.first_record, block.records, block.samples);
@@ -215,7 +219,10 @@ impl ManifestBuilder {
 
 /// Checks that these can be the names of a dataset's classes, so that a bad name is found before the shards are
 /// written.
-pub(crate) fn check_names(classes: &[String]) -> Result<(), ManifestError> {
+///
+/// # Errors
+/// If a name cannot be that of a class, or is there twice.
+pub fn check_names(classes: &[String]) -> Result<(), ManifestError> {
     let mut names = HashSet::with_capacity(classes.len());
     for class in classes {
         if !open::is_class_name(class) {

@@ -10,12 +10,9 @@ mod open;
 mod place;
 
 pub(crate) use base::{BaseKind, base_between, folder_at};
-pub(crate) use build::check_names;
-pub use build::{BlockFacts, ManifestBuilder, ShardFacts};
-pub(crate) use open::is_class_name;
-pub(crate) use open::is_relative_path;
-pub(crate) use place::in_metadata_folder;
-pub use place::{MANIFEST_NAME, METADATA_FOLDER, MetadataPlace};
+pub use build::{BlockFacts, ManifestBuilder, ShardFacts, check_names};
+pub use open::{is_class_name, is_relative_path};
+pub use place::{MANIFEST_NAME, METADATA_FOLDER, MetadataPlace, in_metadata_folder};
 
 pub use crate::envelope::FormatError as ManifestError;
 

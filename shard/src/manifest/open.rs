@@ -248,12 +248,14 @@ fn pieces<'a>(text: &'a str, ends: impl Iterator<Item = u32> + 'a) -> impl Itera
 }
 
 /// Returns whether `url` is a path to something inside the dataset's folder.
-pub(crate) fn is_relative_path(url: &str) -> bool {
+#[must_use]
+pub fn is_relative_path(url: &str) -> bool {
     url.len() <= MAX_URL_BYTES && !has_control(url) && url.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 /// Returns whether `name` can be the name of a class.
-pub(crate) fn is_class_name(name: &str) -> bool {
+#[must_use]
+pub fn is_class_name(name: &str) -> bool {
     (1..=MAX_CLASS_BYTES).contains(&name.len()) && !has_control(name)
 }
 

@@ -42,6 +42,7 @@ impl MetadataPlace {
 }
 
 /// Returns `path` relative to [`METADATA_FOLDER`]; `None` if it lies outside that folder.
-pub(crate) fn in_metadata_folder(path: &str) -> Option<&str> {
+#[must_use]
+pub fn in_metadata_folder(path: &str) -> Option<&str> {
     path.strip_prefix(METADATA_FOLDER)?.strip_prefix('/')
 }

@@ -14,7 +14,7 @@ use spdl_control::{Stores, coordinators::Addresses};
 use spdl_functions::FunctionRegistry;
 use spdl_insight::tuning::{Setting, Tunable, TuningSettings};
 use spdl_process::{StopSignals, announce, http::HttpListener};
-use spdl_shard::store::{StoreError, StoreOptions};
+use spdl_store::{StoreError, StoreOptions};
 use spdl_types::size::parse_bytes;
 use spdl_wire::{
     certs::{CertError, Identity},

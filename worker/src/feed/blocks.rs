@@ -3,10 +3,8 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use parking_lot::Mutex;
-use spdl_shard::{
-    blocking,
-    format::{DecodedBlock, FieldValue, NumberRun, OpenError, ShardIndex},
-};
+use spdl_shard::format::{DecodedBlock, FieldValue, NumberRun, OpenError, ShardIndex};
+use spdl_store::blocking;
 use spdl_types::DType;
 use tokio::sync::Semaphore;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use spdl_order::PlanError;
-use spdl_shard::store::StoreError;
+use spdl_store::StoreError;
 use spdl_types::Fingerprint;
 use spdl_wire::slab::SlabError;
 

@@ -21,10 +21,8 @@ use object_store::{
 };
 use parking_lot::Mutex;
 use spdl_feed::requests::{AnswerProgress, DripPolicy};
-use spdl_shard::{
-    format::StoredObject,
-    store::{Busy, cause, is_refusal},
-};
+use spdl_shard::format::StoredObject;
+use spdl_store::{Busy, cause, is_refusal};
 
 /// An object requested without a range is read whole up to this size; a larger one has to be requested in ranges.
 pub(crate) const WHOLE_BYTES: u64 = 8 << 20;

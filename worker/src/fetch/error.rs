@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use spdl_shard::{
-    format::ObjectRole,
-    store::{StoreError, cause},
-};
+use spdl_shard::format::ObjectRole;
+use spdl_store::{StoreError, cause};
 
 /// The error of bytes that could not be fetched, or that do not match the manifest.
 #[derive(Clone, Debug, thiserror::Error)]

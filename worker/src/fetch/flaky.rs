@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
 use object_store::{Error, GetOptions, GetResult, GetResultPayload, ObjectStore, Result, path::Path};
 use parking_lot::Mutex;
-use spdl_shard::store::StoreLayer;
+use spdl_store::StoreLayer;
 use tokio::sync::Barrier;
 
 /// The fault of one read.

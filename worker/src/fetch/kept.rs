@@ -11,7 +11,7 @@ use object_store::{
     Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result, path::Path,
 };
 use parking_lot::Mutex;
-use spdl_shard::{blocking, store::StoreLayer};
+use spdl_store::{StoreLayer, blocking};
 use spdl_types::Fingerprint;
 
 use super::{BlockKey, disk::DiskCache, pieces::Pieces};

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use object_store::{Error, GetOptions, GetResult, GetResultPayload, ObjectStore, Result, path::Path};
-use spdl_shard::store::StoreLayer;
+use spdl_store::StoreLayer;
 
 use super::{
     attempt::{RequestError, RequestTarget},

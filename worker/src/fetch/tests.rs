@@ -8,10 +8,8 @@ use futures::{
     future::{BoxFuture, ready},
 };
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
-use spdl_shard::{
-    format::{ObjectRole, StoredObject},
-    store::StoreLayer,
-};
+use spdl_shard::format::{ObjectRole, StoredObject};
+use spdl_store::StoreLayer;
 use spdl_types::Stage;
 
 use super::{

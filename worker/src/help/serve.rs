@@ -15,10 +15,8 @@ use spdl_control::help::{
     DecodeRequest, HelpJob, HelpReply, MAX_BYTES, MAX_SAMPLES, StoredField, StoredSample, StoredValue,
 };
 use spdl_job::layout::{Layout, Place};
-use spdl_shard::{
-    blocking,
-    format::{Array, FieldValue, MAX_LIST_FILES},
-};
+use spdl_shard::format::{Array, FieldValue, MAX_LIST_FILES};
+use spdl_store::blocking;
 use spdl_types::{BatchId, Fingerprint};
 use spdl_wire::{frame::FrameError, quic::PeerStream};
 

@@ -3,7 +3,8 @@ use std::{sync::atomic::AtomicUsize, time::Duration};
 use spdl_control::help::{HelperList, StoredSample};
 use spdl_job::{BytesColumn, Column, ColumnKind, IntColumn, JobFile};
 use spdl_order::DatasetFacts;
-use spdl_shard::{blocking, format::FieldValue};
+use spdl_shard::format::FieldValue;
+use spdl_store::blocking;
 use spdl_types::{BatchId, DType, Position, SampleId, SessionId, WorkerId};
 
 use super::{serve::HelpedJob, *};

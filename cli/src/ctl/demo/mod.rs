@@ -10,8 +10,8 @@ use std::{path::Path, process::ExitCode};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use serde::Serialize;
 use spdl_control::Role;
+use spdl_dataset::{PackOptions, PackSource};
 use spdl_order::Receipt;
-use spdl_shard::dataset::{PackOptions, PackSource};
 use spdl_types::Position;
 
 use super::{

@@ -11,7 +11,7 @@ use spdl_job::{
     Column, ColumnKind, ImageColumn,
     layout::{BatchView, Place, entry_flags},
 };
-use spdl_shard::store::StoreError;
+use spdl_store::StoreError;
 use spdl_types::{DType, ImageColor, ImageLayout, SampleShape};
 
 use crate::ctl::{

@@ -6,10 +6,11 @@ use std::{collections::HashMap, ops::Range};
 use bytes::Bytes;
 
 use super::RecordFields;
+use crate::format::made_index::segments_in;
 use crate::format::{DecodedBlock, Decoding};
 use crate::{
     envelope::{text, u32_at, u64_at},
-    format::{Field, ObjectRange, Record, ShardIndex, StoredObject, footer_files::segments_in},
+    format::{Field, ObjectRange, Record, ShardIndex, StoredObject},
     manifest::Shard,
 };
 

@@ -20,19 +20,14 @@ mod footer;
 mod index;
 mod index_file;
 mod sample;
-mod scan;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
 use spdl_types::Fingerprint;
 
-use super::{Format, ShardIndex, Takes, footer_files::index_files, is_named_so};
-use crate::{
-    FormatError,
-    dataset::{DatasetError, Scan, ShardResult},
-};
+use super::{Format, ShardIndex};
+use crate::FormatError;
 
 pub use footer::{Footer, LAST_BLOCK_BYTES, MAX_FOOTER_BYTES, footer_range};
 pub use sample::fields_of;
@@ -45,7 +40,7 @@ const END_BYTES: u64 = 4;
 
 /// ArrayRecord.
 #[derive(Debug)]
-pub(super) struct ArrayRecord;
+pub struct ArrayRecord;
 
 impl Format for ArrayRecord {
     fn name(&self) -> &'static str {
@@ -58,18 +53,6 @@ impl Format for ArrayRecord {
 
     fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
         Ok(Arc::new(index_file::open(bytes, expected)?))
-    }
-
-    fn is_shard(&self, name: &str) -> bool {
-        is_named_so(name, &[".array_record", ".arrayrecord"])
-    }
-
-    fn takes(&self) -> Takes {
-        Takes::ShardsOrAll
-    }
-
-    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
-        index_files(scan, scan::ChunkIndexer::new())
     }
 }
 

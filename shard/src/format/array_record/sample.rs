@@ -24,7 +24,8 @@ impl Footer {
     }
 
     /// Returns the decompressed size of the sampled records, in bytes.
-    pub(super) fn sampled_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn sampled_bytes(&self) -> u64 {
         self.chunks[..self.sampled_chunks()].iter().map(|chunk| u64::from(chunk.decoded_bytes)).sum()
     }
 

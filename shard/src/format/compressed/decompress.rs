@@ -80,14 +80,14 @@ impl Compression {
 }
 
 /// Decompresses a stream of bytes.
-pub(in crate::format) struct Decompressor<'s>(Box<dyn Read + Send + 's>);
+pub struct Decompressor<'s>(Box<dyn Read + Send + 's>);
 
 impl<'s> Decompressor<'s> {
     /// Begins to decompress `source`. Refuses snappy, which has no streams.
     ///
     /// # Errors
     /// If the decompressor cannot be made.
-    pub(in crate::format) fn new<S: BufRead + Send + 's>(compression: Compression, source: S) -> io::Result<Self> {
+    pub fn new<S: BufRead + Send + 's>(compression: Compression, source: S) -> io::Result<Self> {
         Ok(Self(match compression {
             Compression::Gzip => Box::new(GzipMembers::new(source)),
             Compression::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(source)),

@@ -3,15 +3,15 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
+use spdl_store::TemporaryError;
 use spdl_types::Fingerprint;
 
 use super::{Checksum, Compressed, Compression, MAX_COMPRESSED_SHARD_BYTES};
 use crate::{
-    FormatError, TemporaryError,
+    FormatError,
     envelope::{FileKind, check_expected, u32_at, u64_at, wrong},
     format::{Field, FieldValue, ObjectRange, ObjectRole, OpenError, Record, ShardIndex, StoredObject},
-    index::Segments,
-    index_file::IndexFile,
+    index::{IndexFile, Segments},
     manifest::Shard,
 };
 
@@ -63,7 +63,10 @@ pub(in crate::format) fn open_index<I: ShardIndex + 'static>(
 }
 
 /// Returns the index of a compressed shard; `shard` is the index of the decompressed bytes.
-pub(in crate::format) fn seal_index(object: &Compressed, shard: IndexFile) -> Result<IndexFile, TemporaryError> {
+///
+/// # Errors
+/// If a temporary file cannot be written or read.
+pub fn seal_index(object: &Compressed, shard: IndexFile) -> Result<IndexFile, TemporaryError> {
     let checksum = object.checksum.as_ref().map(Checksum::text).unwrap_or_default();
     let mut facts = object.object_bytes.to_le_bytes().to_vec();
     facts.extend(object.compression.number().to_le_bytes());

@@ -8,13 +8,12 @@ mod index;
 
 use super::Checksum;
 
+pub use decompress::Decompressor;
 pub(super) use index::open_index;
-pub(super) use index::seal_index;
-
-pub(super) use decompress::Decompressor;
+pub use index::seal_index;
 
 /// Upper limit of the size of a compressed shard, stored and decompressed, in bytes: it has to be in memory as a whole.
-pub(super) const MAX_COMPRESSED_SHARD_BYTES: u64 = 1 << 30;
+pub const MAX_COMPRESSED_SHARD_BYTES: u64 = 1 << 30;
 
 /// How an object is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

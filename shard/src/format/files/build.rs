@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use spdl_store::ListedObject;
 use spdl_types::Fingerprint;
 
 use super::index::{EtagForm, FieldKind, FileIndex, HEADER_BYTES, KIND, MAX_NAMES};
 use crate::{
     FormatError,
-    dataset::ListedObject,
     envelope::{HEAD_BYTES, sealed},
 };
 
 /// Collects the records of a shard in order and writes its file index.
 #[derive(Debug, Default)]
-pub(super) struct FileIndexBuilder {
+pub struct FileIndexBuilder {
     records: Vec<u8>,
     fields: Vec<u8>,
     names: HashMap<String, u16>,
@@ -28,23 +28,30 @@ pub(super) struct FileIndexBuilder {
 }
 
 impl FileIndexBuilder {
-    pub(super) const fn record_count(&self) -> u32 {
+    /// Returns the number of records so far.
+    #[must_use]
+    pub const fn record_count(&self) -> u32 {
         self.record_count
     }
 
     /// Returns the number of files so far.
-    pub(super) const fn file_count(&self) -> u32 {
+    #[must_use]
+    pub const fn file_count(&self) -> u32 {
         self.file_count
     }
 
     /// Returns the size of the shard so far, in bytes.
-    pub(super) const fn shard_bytes(&self) -> u64 {
+    #[must_use]
+    pub const fn shard_bytes(&self) -> u64 {
         self.shard_bytes
     }
 
     /// Appends a record: its files with the names of their fields, then its values. The path of the first file begins
     /// with the key.
-    pub(super) fn record<'r>(
+    ///
+    /// # Errors
+    /// If the index cannot hold it.
+    pub fn record<'r>(
         &mut self,
         key_bytes: usize,
         files: impl Iterator<Item = (&'r str, ListedObject<'r>)>,
@@ -71,7 +78,10 @@ impl FileIndexBuilder {
     }
 
     /// Writes the index and opens it again to verify that it is valid. Returns the index and its hash.
-    pub(super) fn finish(self) -> Result<(Bytes, Fingerprint), FormatError> {
+    ///
+    /// # Errors
+    /// If the index would not be valid.
+    pub fn finish(self) -> Result<(Bytes, Fingerprint), FormatError> {
         let mut file = vec![0; HEAD_BYTES];
         file.extend(self.shard_bytes.to_le_bytes());
         for number in [self.record_count, self.field_count, self.names.len() as u32, self.name_text.len() as u32] {

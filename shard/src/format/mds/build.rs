@@ -11,20 +11,26 @@ use crate::{
 };
 
 /// The facts about an MDS shard, from `index.json` and from its table of samples.
-pub(super) struct MdsFacts<'f> {
-    pub(super) shard_bytes: u64,
+#[derive(Debug)]
+pub struct MdsFacts<'f> {
+    /// Size of the shard in bytes.
+    pub shard_bytes: u64,
     /// Where each sample begins, and where the last one ends.
-    pub(super) offsets: &'f [u32],
+    pub offsets: &'f [u32],
     /// Name, encoding and size of each column, in the order in which samples have them.
-    pub(super) columns: &'f [(String, String, Option<u32>)],
+    pub columns: &'f [(String, String, Option<u32>)],
     /// The prefix of the keys of the samples.
-    pub(super) prefix: &'f str,
-    pub(super) checksum: Option<Checksum>,
+    pub prefix: &'f str,
+    /// Its checksum, if one is known.
+    pub checksum: Option<Checksum>,
 }
 
 impl MdsFacts<'_> {
     /// Writes the index and opens it again to verify that it is valid. Returns the index and its hash.
-    pub(super) fn index(&self) -> Result<(Bytes, Fingerprint), FormatError> {
+    ///
+    /// # Errors
+    /// If the index would not be valid.
+    pub fn index(&self) -> Result<(Bytes, Fingerprint), FormatError> {
         let checksum = self.checksum.as_ref().map(Checksum::text).unwrap_or_default();
         let (mut columns, mut names, mut encodings) = (Vec::new(), String::new(), String::new());
         for (name, encoding, bytes) in self.columns {

@@ -28,13 +28,18 @@ const ELEMENTS: [(DType, u8, &str); 11] = [
 
 /// How the values of a column are encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum MdsEncoding {
+pub enum MdsEncoding {
     /// The value's bytes are its content: bytes, text, pictures, JSON.
     Plain,
     /// A little-endian number.
     Number(DType),
     /// An array, whose type and shape precede it where they are not fixed.
-    Array { element: Option<DType>, shape: Option<Vec<u64>> },
+    Array {
+        /// The type of its elements, if it is fixed.
+        element: Option<DType>,
+        /// Its shape, if it is fixed.
+        shape: Option<Vec<u64>>,
+    },
     /// The pixels of a PIL picture.
     Pil,
     /// Pictures: their number, the size of each, and then their values.
@@ -45,7 +50,7 @@ pub(super) enum MdsEncoding {
 
 /// The values in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ListElement {
+pub enum ListElement {
     /// Files, in a list without a head.
     BareFile,
     /// Files.
@@ -66,7 +71,8 @@ impl fmt::Display for WrongValue {
 
 impl MdsEncoding {
     /// Returns the encoding that MDS calls `name`; `None` if MDS has none of this name.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
         let (kind, settings) = name.split_once(':').map_or((name, None), |(kind, settings)| (kind, Some(settings)));
         match (kind, settings) {
             ("ndarray", settings) => Self::array(settings.unwrap_or_default()),

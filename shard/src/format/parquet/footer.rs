@@ -60,7 +60,7 @@ pub struct PagesByHeader(HashMap<u64, ChunkPages>);
 
 impl PagesByHeader {
     /// Adds the pages that a walk has found, if it has found all.
-    pub(super) fn add(&mut self, chunk: u64, walk: PageWalk) {
+    pub fn add(&mut self, chunk: u64, walk: PageWalk) {
         self.0.extend(walk.end().map(|pages| (chunk, pages)));
     }
 
@@ -116,11 +116,8 @@ impl ParquetFooter {
 
     /// Returns the chunks, in row groups of more than `block_bytes`, whose pages can be found only by their headers.
     /// `read` returns the bytes of a part of the page index.
-    pub(super) fn unknown_pages(
-        &self,
-        read: &dyn Fn(Range<u64>) -> Option<Bytes>,
-        block_bytes: u64,
-    ) -> Vec<UnknownPages> {
+    #[must_use]
+    pub fn unknown_pages(&self, read: &dyn Fn(Range<u64>) -> Option<Bytes>, block_bytes: u64) -> Vec<UnknownPages> {
         let mut unknown = Vec::new();
         for group in self.metadata.row_groups() {
             let Ok(rows) = u32::try_from(group.num_rows()) else { continue };

@@ -54,9 +54,9 @@ impl PageHeader {
 
 /// A chunk whose pages have to be found by their headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct UnknownPages {
+pub struct UnknownPages {
     /// Its bytes in the file.
-    pub(super) chunk: Range<u64>,
+    pub chunk: Range<u64>,
     pub(super) rows: u32,
     /// Whether each value is a row, so that the number of a page's values is that of its rows.
     pub(super) is_flat: bool,
@@ -75,7 +75,7 @@ pub(super) struct ChunkPages {
 
 /// Goes from header to header through a chunk.
 #[derive(Debug)]
-pub(super) struct PageWalk {
+pub struct PageWalk {
     of: UnknownPages,
     /// Where the next header begins in the file.
     at: u64,
@@ -86,19 +86,22 @@ pub(super) struct PageWalk {
 }
 
 impl PageWalk {
-    pub(super) fn new(of: UnknownPages) -> Self {
+    /// Begins a walk at the first page.
+    #[must_use]
+    pub fn new(of: UnknownPages) -> Self {
         let at = of.chunk.start;
         Self { of, at, read_bytes: FIRST_READ_BYTES, row: 0, found: ChunkPages { at, pages: Vec::new(), coded: 0 } }
     }
 
     /// Returns the range of the file to read next; `None` if the end of the chunk is reached.
-    pub(super) fn next(&self) -> Option<Range<u64>> {
+    #[must_use]
+    pub fn next(&self) -> Option<Range<u64>> {
         let end = self.of.chunk.end.min(self.at + self.read_bytes);
         (self.at < end).then_some(self.at..end)
     }
 
     /// Takes the bytes of the range that [`next`](Self::next) returned; `None` if the pages cannot be told apart.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Option<()> {
+    pub fn take(&mut self, bytes: &[u8]) -> Option<()> {
         let Some((header, length)) = PageHeader::read(bytes) else {
             let is_cut_off = self.read_bytes < MAX_HEADER_BYTES && self.at + self.read_bytes < self.of.chunk.end;
             self.read_bytes = MAX_HEADER_BYTES;

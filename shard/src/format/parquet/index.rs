@@ -9,10 +9,11 @@ use std::{collections::HashMap, ops::Range};
 use bytes::Bytes;
 
 use super::columns::{ParquetCodec, ParquetColumn};
+use crate::format::made_index::segments_in;
 use crate::format::{DecodedBlock, Decoding};
 use crate::{
     envelope::text,
-    format::{Field, ObjectRange, Record, ShardIndex, StoredObject, footer_files::segments_in},
+    format::{Field, ObjectRange, Record, ShardIndex, StoredObject},
     manifest::Shard,
 };
 

@@ -18,7 +18,6 @@ mod index;
 mod index_file;
 mod numbers;
 mod pages;
-mod scan;
 mod schema;
 mod thrift;
 mod values;
@@ -26,19 +25,13 @@ mod values;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
 use spdl_types::Fingerprint;
 
-use super::{Format, ShardIndex, footer_files::index_files};
-use crate::{
-    FormatError,
-    dataset::{DatasetError, Scan, ShardResult},
-};
+use super::{Format, ShardIndex};
+use crate::FormatError;
 
 pub use footer::{MAX_FOOTER_BYTES, PagesByHeader, ParquetFooter, RowFacts};
-
-/// Ending of the names of shards.
-pub(crate) const PARQUET_SUFFIX: &str = ".parquet";
+pub use headers::{PageWalk, UnknownPages};
 
 /// Parquet.
 #[derive(Debug)]
@@ -55,17 +48,5 @@ impl Format for Parquet {
 
     fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
         Ok(Arc::new(index_file::open(bytes, expected)?))
-    }
-
-    fn is_shard(&self, name: &str) -> bool {
-        name.ends_with(PARQUET_SUFFIX)
-    }
-
-    fn refuses_boxes(&self) -> Option<&'static str> {
-        Some("is for tars with Pascal VOC annotations; a row of Parquet is one sample")
-    }
-
-    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
-        index_files(scan, scan::PageIndexer::default())
     }
 }

@@ -111,7 +111,8 @@ impl TfRecordReader {
 }
 
 /// Returns whether a file begins with the head of a record.
-pub(super) fn begins_with_record(first: &[u8]) -> bool {
+#[must_use]
+pub fn begins_with_record(first: &[u8]) -> bool {
     head(first).is_some_and(|(length, crc)| is_masked(crc, &length.to_le_bytes()))
 }
 

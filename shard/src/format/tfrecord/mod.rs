@@ -7,33 +7,25 @@
 
 mod example;
 mod frame;
-mod scan;
 
 pub use example::features;
 pub use example::value;
 pub(super) use example::{feature_named, is_example};
-pub use frame::{TfRecordReader, WrongFrame};
+pub use frame::{TfRecordReader, WrongFrame, begins_with_record};
 
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
 use spdl_types::Fingerprint;
 
 use super::{
-    Field, FieldValue, Format, OpenError, Record, ShardIndex, StoredObject, Takes, compressed, is_named_so,
-    shard_index::stored_bytes,
+    Field, FieldValue, Format, OpenError, Record, ShardIndex, StoredObject, compressed, shard_index::stored_bytes,
 };
-use crate::{
-    FormatError,
-    dataset::{DatasetError, Scan, ShardResult},
-    index::RecordIndex,
-    manifest::Shard,
-};
+use crate::{FormatError, index::RecordIndex, manifest::Shard};
 
 /// TFRecord files of examples.
 #[derive(Debug)]
-pub(super) struct TfRecord;
+pub struct TfRecord;
 
 impl Format for TfRecord {
     fn name(&self) -> &'static str {
@@ -42,18 +34,6 @@ impl Format for TfRecord {
 
     fn open_index(&self, bytes: Bytes, expected: Fingerprint) -> Result<Arc<dyn ShardIndex>, FormatError> {
         compressed::open_index(bytes, expected, |bytes, expected| RecordIndex::open(bytes, expected).map(ExampleIndex))
-    }
-
-    fn is_shard(&self, name: &str) -> bool {
-        is_named_so(name, &[".tfrecord", ".tfrec"])
-    }
-
-    fn takes(&self) -> Takes {
-        Takes::ShardsOrAll
-    }
-
-    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
-        scan::scan(scan)
     }
 }
 

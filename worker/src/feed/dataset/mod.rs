@@ -13,9 +13,10 @@ use spdl_order::{OrderParams, Plan, view::SampleSet};
 use spdl_shard::{
     format::StoredObject,
     manifest::{Block, Manifest},
-    store::{DatasetStore, StoreError, StoreLayer},
+    store::DatasetStore,
     view::open_view,
 };
+use spdl_store::{StoreError, StoreLayer};
 use spdl_types::{Fingerprint, SampleId};
 use tokio::sync::OnceCell;
 

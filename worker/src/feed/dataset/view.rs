@@ -8,10 +8,8 @@ use std::{
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use spdl_order::Plan;
-use spdl_shard::{
-    blocking,
-    format::{Compressed, ObjectRange, ShardIndex},
-};
+use spdl_shard::format::{Compressed, ObjectRange, ShardIndex};
+use spdl_store::blocking;
 use spdl_types::{Fingerprint, SessionId};
 
 use super::OpenDataset;

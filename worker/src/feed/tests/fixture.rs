@@ -3,18 +3,20 @@
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
 use spdl_control::messages::Session;
+use spdl_dataset::{
+    IndexOptions, index,
+    tar::{TAR_END, append_member},
+};
 use spdl_job::{
     BytesColumn, ColumnKind, Job, JobFile,
     layout::{Entry, Layout},
 };
 use spdl_order::DatasetFacts;
 use spdl_shard::{
-    dataset::{IndexOptions, index},
     format::{ShardIndex as _, format_called},
     index::IndexBuilder,
     manifest::{BlockFacts, ManifestBuilder, ShardFacts},
     store::DatasetStore,
-    tar::{TAR_END, append_member},
 };
 use spdl_types::{Fingerprint, Position, SessionId};
 use spdl_wire::slab::Slab;

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, fs, sync::Arc};
 use fixture::{FeedFixture, SAMPLES, Seen, drain, resources, run, start, text};
 use object_store::ObjectStore;
 use spdl_job::layout::entry_flags;
-use spdl_shard::store::StoreLayer;
+use spdl_store::StoreLayer;
 use spdl_types::{Position, SessionId, Stage};
 
 use super::*;

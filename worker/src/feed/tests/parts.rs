@@ -3,11 +3,9 @@
 use std::{fs, path::Path, sync::Arc};
 
 use jpeg_encoder::{ColorType, Encoder};
+use spdl_dataset::{Jpegs, PackOptions, PackSource, pack};
 use spdl_jpeg::testing::XorShift;
-use spdl_shard::{
-    dataset::{Jpegs, PackOptions, PackSource, pack},
-    store::DatasetStore,
-};
+use spdl_shard::store::DatasetStore;
 use spdl_types::Position;
 
 use super::{

@@ -1,0 +1,206 @@
+//! Collects facts about a tar while its bytes are written or read: the record index, the blocks, the samples of
+//! annotated records, and the oddities.
+
+use std::collections::VecDeque;
+
+use spdl_shard::{
+    index::{IndexBuilder, Segments},
+    manifest::{ShardFacts, is_class_name},
+    voc::{Annotation, MAX_ANNOTATION_BYTES, VocError},
+};
+use spdl_store::{TemporaryError, TemporaryFolder};
+
+use super::{
+    DatasetError,
+    blocks::BlockCutter,
+    dots::DottedRecord,
+    keys::KeyCollector,
+    scan::{DatasetOddities, Outline, ScannedShard},
+};
+use crate::tar::{KeyEnd, RecordReader, ScannedRecord, TarEnd};
+
+/// Builds a shard's index while its bytes pass.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    shard: String,
+    reader: RecordReader,
+    records: Records,
+}
+
+#[derive(Debug)]
+struct Records {
+    boxes: Option<String>,
+    index: IndexBuilder,
+    blocks: BlockCutter,
+    /// Tables of segments of pictures whose records are not complete, in their order.
+    tables: VecDeque<SegmentsOf>,
+    keys: KeyCollector,
+    odd: DatasetOddities,
+    /// Whether pictures with a dot in their fields' names are looked for: each may be meant as a record.
+    looks_for_dots: bool,
+    error: Option<spdl_shard::FormatError>,
+}
+
+/// A table of segments, with the key of the picture's record and the number of its field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SegmentsOf {
+    /// Key of its record.
+    pub(super) key: String,
+    /// Number of its field in the record.
+    pub(super) field: u32,
+    pub(super) step: u32,
+    pub(super) lengths: Vec<[u8; 2]>,
+}
+
+impl Catalog {
+    /// Creates a catalogue of the shard at `shard` in its folder. With `boxes`, a record has as many samples as its
+    /// field of that name has objects; otherwise one.
+    /// What does not fit into memory goes to `temporary`.
+    pub(crate) fn new(shard: &str, boxes: Option<&str>, block_bytes: u64, temporary: &TemporaryFolder) -> Self {
+        let reader = RecordReader::new(shard);
+        let reader = match boxes {
+            Some(field) => reader.keep(field, MAX_ANNOTATION_BYTES),
+            None => reader,
+        };
+        let records = Records {
+            boxes: boxes.map(str::to_owned),
+            index: IndexBuilder::in_folder(temporary),
+            blocks: BlockCutter::new(block_bytes),
+            tables: VecDeque::new(),
+            keys: KeyCollector::new(temporary),
+            odd: DatasetOddities::default(),
+            looks_for_dots: false,
+            error: None,
+        };
+        Self { shard: shard.to_owned(), reader, records }
+    }
+
+    /// Sets where keys end. Without it, they end at the first dot, and the catalogue notes which pictures may be meant
+    /// as records of their own.
+    pub(crate) fn key_end(mut self, key_end: Option<KeyEnd>) -> Self {
+        self.reader = self.reader.key_end(key_end.unwrap_or_default());
+        self.records.looks_for_dots = key_end.is_none();
+        self
+    }
+
+    /// Adds the records in the shard's next bytes.
+    pub(crate) fn read(&mut self, chunk: &[u8]) -> Result<(), DatasetError> {
+        let (shard, records) = (&self.shard, &mut self.records);
+        self.reader.read(chunk, |record| records.record(shard, record))?;
+        self.check()
+    }
+
+    /// Adds the table of a picture. Its record is the next to be read, or follows the records of tables that were added
+    /// before.
+    pub(super) fn expect(&mut self, table: SegmentsOf) {
+        self.records.tables.push_back(table);
+    }
+
+    /// Returns the number of records that are complete so far.
+    pub(crate) fn record_count(&self) -> u32 {
+        self.records.index.record_count()
+    }
+
+    /// Finishes the shard, whose object has `etag`.
+    pub(crate) fn finish(mut self, etag: Option<String>) -> Result<ScannedShard, DatasetError> {
+        let TarEnd { record, bytes: shard_bytes, odd: members } = self.reader.finish()?;
+        if let Some(record) = record {
+            self.records.record(&self.shard, record);
+        }
+        let Records { index, blocks, keys, mut odd, error, .. } = self.records;
+        odd.members.join(members);
+        let unwritable = |source| DatasetError::Unwritable { url: self.shard.clone(), source };
+        error.map_or(Ok(()), |error| Err(unwritable(error)))?;
+        for (what, repeated) in keys.repeated()? {
+            let key = index.key(repeated.first).map_err(unwritable)?;
+            odd.members.add_some(what, repeated.count, &self.shard, &key);
+        }
+        let records = index.record_count();
+        let index = index.write(shard_bytes).map_err(unwritable)?;
+        let too_long = || spdl_shard::FormatError::Unwritable("one of its records has 4 GiB or more".to_owned());
+        let blocks = blocks.finish().ok_or_else(|| unwritable(too_long()))?;
+        let facts = ShardFacts {
+            url: self.shard.clone(),
+            bytes: shard_bytes,
+            etag,
+            records,
+            index_bytes: index.bytes(),
+            index_hash: index.hash(),
+        };
+        Ok(ScannedShard { facts, blocks, index, odd })
+    }
+
+    fn check(&mut self) -> Result<(), DatasetError> {
+        match self.records.error.take() {
+            Some(source) => Err(DatasetError::Unwritable { url: self.shard.clone(), source }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Records {
+    fn record(&mut self, shard: &str, record: ScannedRecord) {
+        let number = self.index.record_count();
+        for field in &record.fields {
+            self.odd.field(&field.name);
+            if field.bytes == 0 {
+                self.odd.empty_fields += 1;
+                self.odd.note(|| format!("shard `{shard}`, record `{}`: field `{}` is empty", record.key, field.name));
+            }
+        }
+        if self.looks_for_dots && self.odd.dotted.is_none() {
+            self.odd.dotted = DottedRecord::of(shard, &record);
+        }
+        let keyed = self.key(number, &record);
+        let samples = self.samples(shard, &record);
+        self.odd.records_without_samples += u64::from(samples == 0);
+        self.blocks.record(number, record.start, record.end, samples);
+        let fields = record.fields.iter().map(|field| (field.name.as_str(), field.offset, field.bytes, field.crc32c));
+        let mut added = self.index.record(&record.key, samples, fields);
+        while let Some(table) = self.tables.pop_front_if(|table| table.key == record.key) {
+            let segments = Segments { step: table.step, lengths: &table.lengths };
+            added = added.and_then(|()| self.index.segments(table.field, segments));
+        }
+        if let Err(error) = keyed.map_err(Into::into).and(added) {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    /// Notes the key and the fields of a record.
+    fn key(&mut self, number: u32, record: &ScannedRecord) -> Result<(), TemporaryError> {
+        let fields = record.fields.iter().map(|field| self.odd.field_number(&field.name)).collect();
+        let outline =
+            Outline { key: record.key.clone(), fields: record.fields.iter().map(|f| f.name.clone()).collect() };
+        self.odd.end(outline);
+        self.keys.add(number, &record.key, fields)
+    }
+
+    fn samples(&mut self, shard: &str, record: &ScannedRecord) -> u32 {
+        let Some(boxes) = &self.boxes else { return 1 };
+        let Some(field) = record.fields.iter().find(|field| field.name == *boxes) else { return 0 };
+        let annotation = match &field.content {
+            Some(content) => Annotation::parse(content),
+            None => Err(VocError::TooLong(field.bytes as usize)),
+        };
+        match annotation {
+            Ok(annotation) => {
+                if let Some(object) = annotation.objects.iter().find(|object| !is_class_name(&object.class)) {
+                    let class = object.class.escape_debug();
+                    self.odd.bad_annotations += 1;
+                    self.odd.note(|| {
+                        format!("shard `{shard}`, record `{}`: `{class}` cannot be a class's name", record.key)
+                    });
+                    return 0;
+                }
+                let samples = annotation.objects.len() as u32;
+                self.odd.classes.extend(annotation.objects.into_iter().map(|object| object.class));
+                samples
+            }
+            Err(error) => {
+                self.odd.bad_annotations += 1;
+                self.odd.note(|| format!("shard `{shard}`, record `{}`: {error}", record.key));
+                0
+            }
+        }
+    }
+}

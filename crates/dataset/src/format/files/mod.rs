@@ -1,0 +1,49 @@
+//! Finds loose files, groups them into records, and gives these the values of a table.
+
+mod coco;
+mod delimited;
+mod records;
+mod scan;
+mod table;
+
+pub use table::FileTable;
+
+use futures::stream::BoxStream;
+use spdl_shard::format::{Format, files::LooseFiles};
+
+use super::{FormatScan, Takes};
+use crate::{DatasetError, Listing, Scan, ShardResult, hidden::is_hidden};
+
+/// Finds loose files.
+#[derive(Debug)]
+pub(super) struct LooseFileScan;
+
+impl FormatScan for LooseFileScan {
+    fn format(&self) -> &'static dyn Format {
+        &LooseFiles
+    }
+
+    /// A shard of loose files is a list of them, and no object.
+    fn is_shard(&self, _name: &str) -> bool {
+        false
+    }
+
+    fn takes(&self) -> Takes {
+        Takes::Files
+    }
+
+    fn recognises(&self, folder: &Listing) -> bool {
+        folder.iter().any(|object| records::is_picture_file(object.name) && !is_hidden(object.name))
+    }
+
+    fn refuses_boxes(&self) -> Option<&'static str> {
+        Some(
+            "needs the annotations, and loose files are not read when they are indexed; pack them: with \
+             `--annotations-beside` or `--annotations DIR`, `spdl-ctl pack` makes a sample of each box",
+        )
+    }
+
+    fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
+        scan::scan(scan)
+    }
+}

@@ -1,0 +1,364 @@
+//! Makes the shards of loose files from a listing of the folder: no file is read.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::Range,
+};
+
+use futures::{
+    StreamExt, TryStreamExt,
+    stream::{self, BoxStream},
+};
+use spdl_shard::{
+    FormatError,
+    format::files::FileIndexBuilder,
+    index::{INDEX_SUFFIX, IndexFile},
+    manifest::{ShardFacts, is_relative_path},
+};
+
+use super::{
+    records::{ListedRecord, by_folder, group, has_field, is_picture_file, neighbours},
+    table::{CLASS_COLUMN, FileTable, RowFields},
+};
+use crate::{
+    BlockCutter, DatasetError, DatasetOddities, LABEL_FIELD, LeftOutReason, Listing, Outline, Scan, ScannedShard,
+    ShardResult, Splits, is_unread_picture, note_of_pictures, pictures, refuse_as_classes,
+};
+
+/// Number of files at which a shard is closed. When raised, a worker reads longer indexes for a few samples; when
+/// lowered, there are more of them.
+const SHARD_FILES: u32 = 8192;
+/// Number of files at which a block is closed, if it has not reached its size by then. Every file is a request, so a block
+/// of small files saves nothing by being longer; a shorter one shuffles better and waits for fewer requests.
+const BLOCK_FILES: u32 = 64;
+
+/// Returns the name of shard number `number`.
+fn shard_name(number: usize) -> String {
+    format!("files-{number:06}")
+}
+
+/// Returns whether this is an index that `index` wrote.
+fn is_index(name: &str) -> bool {
+    let name = name.strip_suffix(".new").unwrap_or(name).strip_suffix(INDEX_SUFFIX);
+    let number = name.and_then(|name| name.strip_prefix("files-"));
+    number.is_some_and(|number| number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+pub(super) fn scan(scan: Scan<'_>) -> BoxStream<'_, Result<ShardResult, DatasetError>> {
+    let shards = Shards::start(scan).map(stream::iter);
+    stream::iter([shards]).try_flatten().map_ok(|shard| ShardResult::Scanned(Box::new(shard))).boxed()
+}
+
+/// The shards of a folder, one after the other.
+struct Shards<'s> {
+    scan: Scan<'s>,
+    files: Listing,
+    labels: LabelSource<'s>,
+    makes_record: MakesRecord<'s>,
+    /// The first file that was not grouped into records so far.
+    next_file: usize,
+    /// Records that are in no shard so far.
+    pending: VecDeque<ListedRecord>,
+    number: usize,
+    /// The oddities of the folder, which are reported with its first shard.
+    odd: DatasetOddities,
+    /// Whether a record with several pictures was noted.
+    has_noted_pictures: bool,
+    is_over: bool,
+}
+
+/// Which files make records.
+enum MakesRecord<'s> {
+    Pictures,
+    /// There are no pictures.
+    All,
+    /// The files that a table has a row for.
+    Rows(&'s FileTable),
+}
+
+impl MakesRecord<'_> {
+    fn is_one(&self, path: &str) -> bool {
+        match self {
+            Self::Pictures => is_picture_file(path),
+            Self::All => true,
+            Self::Rows(table) => table.row(path).is_some(),
+        }
+    }
+}
+
+/// The source of the values of records.
+enum LabelSource<'s> {
+    None,
+    /// The first folder of a file's path is its class.
+    Folders(BTreeMap<String, String>),
+    Table {
+        table: &'s FileTable,
+        classes: BTreeMap<String, String>,
+    },
+}
+
+impl<'s> Shards<'s> {
+    fn start(mut scan: Scan<'s>) -> Result<Self, DatasetError> {
+        let mut files = std::mem::take(&mut scan.folder);
+        let mut odd = DatasetOddities::default();
+        files.retain(|file| match left_out(file.name, file.bytes) {
+            Some(why) => {
+                odd.left_out.add(&file.name.escape_debug().to_string(), why);
+                false
+            }
+            None => !is_index(file.name),
+        });
+        files.sort_by(by_folder);
+        let table = scan.options.table.as_deref();
+        let makes_record = match table {
+            Some(table) => MakesRecord::Rows(table),
+            None if files.iter().any(|file| is_picture_file(file.name)) => MakesRecord::Pictures,
+            None => MakesRecord::All,
+        };
+        if let MakesRecord::All = makes_record
+            && let Some(unread) = files.iter().find(|file| is_unread_picture(file.name))
+        {
+            odd.note(|| format!("pictures such as `{}`: {}", unread.name, LeftOutReason::UnreadPicture.text()));
+        }
+        let labels = match table {
+            Some(table) => {
+                check_rows(table, &files)?;
+                LabelSource::Table { table, classes: numbers(&scan, table.classes()?)? }
+            }
+            None => folders(&scan, &files, &makes_record, &mut odd)?,
+        };
+        if let LabelSource::Folders(classes) | LabelSource::Table { classes, .. } = &labels {
+            odd.classes.extend(classes.keys().cloned());
+        }
+        scan.meter.expect_bytes(files.iter().map(|file| file.bytes).sum());
+        Ok(Self {
+            scan,
+            files,
+            labels,
+            makes_record,
+            next_file: 0,
+            pending: VecDeque::new(),
+            number: 0,
+            odd,
+            has_noted_pictures: false,
+            is_over: false,
+        })
+    }
+
+    /// Makes the next shard; `None` if no record is left.
+    fn shard(&mut self) -> Result<Option<ScannedShard>, DatasetError> {
+        let mut index = FileIndexBuilder::default();
+        let mut blocks = BlockCutter::new(self.scan.block_bytes).with_objects(BLOCK_FILES);
+        let unwritable = |source: FormatError, number| DatasetError::Unwritable { url: shard_name(number), source };
+        while index.file_count() < SHARD_FILES {
+            let Some(record) = self.next_record() else { break };
+            let (number, start, files) = (index.record_count(), index.shard_bytes(), index.file_count());
+            self.record(&record, &mut index)?.map_err(|source| unwritable(source, self.number))?;
+            blocks.record_of_objects(number, start, index.shard_bytes(), 1, index.file_count() - files);
+        }
+        if index.record_count() == 0 {
+            return self.nothing();
+        }
+        let (records, bytes) = (index.record_count(), index.shard_bytes());
+        self.scan.meter.counts().add(1, records.into(), bytes);
+        self.scan.meter.report();
+        let (index, index_hash) = index.finish().map_err(|source| unwritable(source, self.number))?;
+        let too_long = || FormatError::Unwritable("one of its blocks has 4 GiB or more".to_owned());
+        let blocks = blocks.finish().ok_or_else(|| unwritable(too_long(), self.number))?;
+        let url = shard_name(self.number);
+        let facts = ShardFacts { url, bytes, etag: None, records, index_bytes: index.len() as u64, index_hash };
+        self.number += 1;
+        let (index, odd) = (IndexFile::of(index, index_hash), std::mem::take(&mut self.odd));
+        Ok(Some(ScannedShard { facts, blocks, index, odd }))
+    }
+
+    /// Ends the shards; fails if there were none.
+    fn nothing(&mut self) -> Result<Option<ScannedShard>, DatasetError> {
+        if self.number > 0 {
+            return Ok(None);
+        }
+        let mut problem = "files with an extension are expected, such as `a.jpg`".to_owned();
+        if let Some(words) = self.odd.left_out.in_words() {
+            problem.push_str(&format!("; it contains: {words}"));
+        }
+        Err(DatasetError::Nothing { origin: self.scan.from.url().to_owned(), problem })
+    }
+
+    fn next_record(&mut self) -> Option<ListedRecord> {
+        while self.pending.is_empty() && self.next_file < self.files.len() {
+            let neighbours = neighbours(&self.files, self.next_file);
+            self.next_file = neighbours.end;
+            self.pending = self.records(neighbours).into();
+        }
+        self.pending.pop_front()
+    }
+
+    fn records(&mut self, neighbours: Range<usize>) -> Vec<ListedRecord> {
+        let (makes_record, odd) = (&self.makes_record, &mut self.odd);
+        let is_one = |path: &str| makes_record.is_one(path);
+        let has_rows = matches!(makes_record, MakesRecord::Rows(_));
+        let records = group(&self.files, neighbours, is_one, has_rows, |path, why| {
+            let why = match why {
+                LeftOutReason::NoPicture if has_rows => LeftOutReason::NoRow,
+                LeftOutReason::NoPicture if is_unread_picture(path) => LeftOutReason::UnreadPicture,
+                why => why,
+            };
+            odd.left_out.add(path, why);
+        });
+        for record in records.iter().filter(|_| !self.has_noted_pictures && !has_rows) {
+            let first = self.files.get(record.files[0].0).name;
+            let fields = record.files.iter().map(|(_, field)| field.as_str());
+            if let Some(note) = note_of_pictures(&first[..record.key_bytes], &pictures(fields)) {
+                self.has_noted_pictures = true;
+                odd.note(|| note);
+                break;
+            }
+        }
+        records
+    }
+
+    /// Appends a record to the index.
+    fn record(
+        &mut self,
+        record: &ListedRecord,
+        index: &mut FileIndexBuilder,
+    ) -> Result<Result<(), FormatError>, DatasetError> {
+        let first = self.files.get(record.files[0].0);
+        let mut values = self.values(first.name)?;
+        let odd = &mut self.odd;
+        // A value replaces a file of the same field, because the caller gave the value.
+        let is_taken = |field: &String| values.iter().any(|(name, _)| name == field);
+        let (mut files, mut fields) = (Vec::new(), Vec::new());
+        for (number, field) in &record.files {
+            let file = self.files.get(*number);
+            if is_taken(field) {
+                odd.left_out.add(file.name, LeftOutReason::FieldTaken);
+                continue;
+            }
+            if file.bytes == 0 {
+                odd.empty_fields += 1;
+                odd.note(|| format!("file `{}` is empty", file.name));
+            }
+            odd.field(field);
+            fields.push(field.clone());
+            let etag = file.etag.map(str::to_owned).and_then(|etag| self.scan.from.lasting_etag(Some(etag)));
+            files.push((field.as_str(), file, etag));
+        }
+        if files.is_empty() {
+            // A record needs the file that makes it, so this file stays, and the value is dropped.
+            let (number, field) = &record.files[0];
+            let file = self.files.get(*number);
+            values.retain(|(name, _)| name != field);
+            let etag = self.scan.from.lasting_etag(file.etag.map(str::to_owned));
+            odd.field(field);
+            fields.push(field.clone());
+            files.push((field.as_str(), file, etag));
+        }
+        for (name, _) in &values {
+            odd.field(name);
+            fields.push(name.clone());
+        }
+        let outline = Outline { key: first.name[..record.key_bytes].to_owned(), fields };
+        odd.end(outline);
+        let files = files.iter().map(|(field, file, etag)| {
+            let mut file = *file;
+            file.etag = etag.as_deref();
+            (*field, file)
+        });
+        Ok(index.record(record.key_bytes, files, values.iter().map(|(name, value)| (&**name, &**value))))
+    }
+
+    /// Returns the values of the record that the file at `path` makes.
+    fn values(&self, path: &str) -> Result<RowFields, DatasetError> {
+        match &self.labels {
+            LabelSource::None => Ok(Vec::new()),
+            LabelSource::Folders(classes) => {
+                let (folder, _) = path.split_once('/').expect("every file that makes a record lies in a folder");
+                Ok(vec![(LABEL_FIELD.to_owned(), classes[folder].clone())])
+            }
+            LabelSource::Table { table, classes } => {
+                let row = table.row(path).expect("every record has a row");
+                let mut fields = table.fields(row)?;
+                for (name, value) in &mut fields {
+                    if name == CLASS_COLUMN {
+                        (*name, *value) = (LABEL_FIELD.to_owned(), classes[value].clone());
+                    }
+                }
+                if fields.iter().filter(|(name, _)| name == LABEL_FIELD).count() > 1 {
+                    let problem = format!("has both `{CLASS_COLUMN}` and `{LABEL_FIELD}`; give one of them");
+                    return Err(table.error(row, &problem));
+                }
+                Ok(fields)
+            }
+        }
+    }
+}
+
+impl Iterator for Shards<'_> {
+    type Item = Result<ScannedShard, DatasetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let shard = self.shard().transpose();
+        self.is_over = !matches!(shard, Some(Ok(_)));
+        shard
+    }
+}
+
+/// Returns why a file can be in no record, whatever its neighbours.
+fn left_out(path: &str, bytes: u64) -> Option<LeftOutReason> {
+    if !is_relative_path(path) {
+        return Some(LeftOutReason::BadName);
+    }
+    if u32::try_from(bytes).is_err() {
+        return Some(LeftOutReason::TooLarge);
+    }
+    (!has_field(path)).then_some(LeftOutReason::NoField)
+}
+
+/// Checks that every row of the table has its file in the folder.
+fn check_rows(table: &FileTable, files: &Listing) -> Result<(), DatasetError> {
+    for (row, path) in table.files().enumerate() {
+        if files.find_by(|name| by_folder(name, path)).is_none() {
+            return Err(table.error(
+                row,
+                &format!("names `{path}`, which is not in the dataset's folder, is hidden or has no extension"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the labels that folders give: the class of a file is the first folder of its path. If a file that makes a
+/// record lies in no folder, there are no labels.
+fn folders<'s>(
+    scan: &Scan<'_>,
+    files: &Listing,
+    makes_record: &MakesRecord<'_>,
+    odd: &mut DatasetOddities,
+) -> Result<LabelSource<'s>, DatasetError> {
+    let mut found: BTreeSet<String> = BTreeSet::new();
+    for file in files.iter().filter(|file| makes_record.is_one(file.name)) {
+        let Some((folder, _)) = file.name.split_once('/') else {
+            odd.note(|| format!("no labels: `{}` lies in no folder", file.name));
+            return Ok(LabelSource::None);
+        };
+        if !found.contains(folder) {
+            found.insert(folder.to_owned());
+        }
+    }
+    if scan.classes.is_empty() && scan.options.splits == Splits::One {
+        refuse_as_classes(scan.from.url(), found.iter().map(String::as_str))?;
+    }
+    Ok(LabelSource::Folders(numbers(scan, found)?))
+}
+
+/// Returns the numbers of classes, as decimal text: the fixed ones first, then the `others` in their order.
+fn numbers(scan: &Scan<'_>, others: BTreeSet<String>) -> Result<BTreeMap<String, String>, DatasetError> {
+    let mut others: Vec<String> = others.into_iter().filter(|class| !scan.classes.contains(class)).collect();
+    scan.options.classes.sort(&mut others)?;
+    let classes = scan.classes.iter().cloned().chain(others);
+    Ok(classes.zip(0_u32..).map(|(class, number)| (class, number.to_string())).collect())
+}

@@ -1,0 +1,279 @@
+//! Reads a table of files: values with tabs or commas between them, or JSON lines, with a row for each record and any fields.
+//!
+//! A row names its file by the path relative to the dataset's folder. The table's text stays in memory as it is, with
+//! some 32 bytes beside it for each row, because a table has as many rows as the dataset has records.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+use spdl_shard::json;
+
+use super::{coco, delimited::Separator};
+use crate::{DatasetError, at_line, read_text};
+
+/// Names of the column with the files' paths.
+const FILE_COLUMNS: [&str; 4] = ["file", "file_name", "filename", "path"];
+/// Name of the column with names of classes, which become the numbers of the field `cls`.
+pub(super) const CLASS_COLUMN: &str = "class";
+
+/// A table of files.
+#[derive(Debug)]
+pub struct FileTable {
+    /// Path of the table, for errors.
+    origin: PathBuf,
+    text: String,
+    kind: TableKind,
+    paths: String,
+    /// By the files' paths.
+    rows: Vec<TableRow>,
+}
+
+#[derive(Debug)]
+enum TableKind {
+    /// Cells of these columns; column number `file` has the files' paths.
+    Cells {
+        separator: Separator,
+        columns: Vec<String>,
+        file: usize,
+    },
+    JsonLines {
+        file: &'static str,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct TableRow {
+    /// Offset of the line in the text.
+    line_at: usize,
+    path_at: usize,
+    line_bytes: u32,
+    path_bytes: u32,
+    line: u32,
+}
+
+/// The fields of a row: names and values.
+pub(super) type RowFields = Vec<(String, String)>;
+
+impl FileTable {
+    /// Reads the table at `path`: JSON lines or a document like COCO's if the name ends in `.jsonl`, `.ndjson` or `.json`,
+    /// values with commas between them if it ends in `.csv`, and with tabs otherwise.
+    ///
+    /// # Errors
+    /// If it cannot be read, a row has the wrong number of columns or is no JSON object, or two rows have one file.
+    pub fn read(path: &Path) -> Result<Self, DatasetError> {
+        let is_csv = path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("csv"));
+        let text = read_text(path)?;
+        let is_json =
+            path.extension().is_some_and(|suffix| suffix == "jsonl" || suffix == "ndjson" || suffix == "json");
+        let mut table = Self {
+            origin: path.to_owned(),
+            text,
+            kind: TableKind::JsonLines { file: "" },
+            paths: String::new(),
+            rows: vec![],
+        };
+        if is_json {
+            if coco::is_coco(&table.text) {
+                table.text = coco::to_lines(path, &table.text)?;
+            }
+            table.read_json()?
+        } else {
+            table.read_cells(if is_csv { Separator::Comma } else { Separator::Tab })?
+        }
+        if table.rows.is_empty() {
+            let problem = "a row with the path of a file is expected".to_owned();
+            return Err(DatasetError::Nothing { origin: table.origin.display().to_string(), problem });
+        }
+        table.sort()?;
+        Ok(table)
+    }
+
+    /// Iterates over the paths of the files, by name.
+    pub(crate) fn files(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.rows.iter().map(|row| self.path(row))
+    }
+
+    /// Returns the row of the file at `path`, if there is one.
+    pub(super) fn row(&self, path: &str) -> Option<usize> {
+        self.rows.binary_search_by(|row| self.path(row).cmp(path)).ok()
+    }
+
+    /// Returns the fields of row `row` other than its file. A value that is null is left out.
+    pub(super) fn fields(&self, row: usize) -> Result<RowFields, DatasetError> {
+        let row = &self.rows[row];
+        let line = &self.text[row.line_at..row.line_at + row.line_bytes as usize];
+        match &self.kind {
+            TableKind::Cells { separator, columns, file } => {
+                let cells = separator.cells(line).expect("read when the table was opened");
+                // pandas writes the numbers of rows as a column without a name.
+                let is_field = |(number, (column, _)): &(usize, (&String, _))| number != file && !column.is_empty();
+                let cells = columns.iter().zip(cells).enumerate().filter(is_field);
+                Ok(cells.map(|(_, (column, cell))| (column.clone(), cell.into_owned())).collect())
+            }
+            TableKind::JsonLines { file } => {
+                let members: serde_json::Map<String, Value> = json::read(line.as_bytes())
+                    .map_err(|error| at_line(&self.origin, row.line as usize, &no_object(&error)))?;
+                let mut fields = RowFields::new();
+                for (name, value) in members.into_iter().filter(|(name, value)| name != file && !value.is_null()) {
+                    let field = self.json_field(row, &name, value)?;
+                    if fields.iter().any(|(other, _)| *other == field.0) {
+                        let problem = format!("has the key `{name}` twice, in upper and lower case");
+                        return Err(at_line(&self.origin, row.line as usize, &problem));
+                    }
+                    fields.push(field);
+                }
+                Ok(fields)
+            }
+        }
+    }
+
+    /// Returns the names of the classes that rows give.
+    pub(super) fn classes(&self) -> Result<BTreeSet<String>, DatasetError> {
+        let mut classes = BTreeSet::new();
+        if let TableKind::Cells { columns, .. } = &self.kind
+            && !columns.iter().any(|column| column == CLASS_COLUMN)
+        {
+            return Ok(classes);
+        }
+        for row in 0..self.rows.len() {
+            let class = self.fields(row)?.into_iter().find(|(name, _)| name == CLASS_COLUMN);
+            classes.extend(class.map(|(_, class)| class));
+        }
+        Ok(classes)
+    }
+
+    /// Returns the error for row `row`.
+    pub(super) fn error(&self, row: usize, problem: &str) -> DatasetError {
+        at_line(&self.origin, self.rows[row].line as usize, problem)
+    }
+
+    fn path(&self, row: &TableRow) -> &str {
+        &self.paths[row.path_at..row.path_at + row.path_bytes as usize]
+    }
+
+    fn json_field(&self, row: &TableRow, name: &str, value: Value) -> Result<(String, String), DatasetError> {
+        if !is_field_name(name) {
+            let problem = format!("has the key `{}`, which cannot be the name of a field", name.escape_debug());
+            return Err(at_line(&self.origin, row.line as usize, &problem));
+        }
+        match json::text(value) {
+            Ok(text) => Ok((name.to_lowercase(), text)),
+            Err(problem) => {
+                Err(at_line(&self.origin, row.line as usize, &format!("has the key `{name}`, which {problem}")))
+            }
+        }
+    }
+
+    fn read_cells(&mut self, separator: Separator) -> Result<(), DatasetError> {
+        let mut header: Option<(Vec<String>, usize)> = None;
+        let text = std::mem::take(&mut self.text);
+        for (number, line_at, line) in separator.rows(&text) {
+            let is_list = header.as_ref().is_none_or(|(columns, _)| columns.len() == 1);
+            if is_list && line.starts_with('#') {
+                continue;
+            }
+            let cells = separator.cells(line);
+            let cells = cells.ok_or_else(|| at_line(&self.origin, number, "has a quote that is not closed"))?;
+            let (columns, file) = match &header {
+                Some(header) => header,
+                None => {
+                    let columns: Vec<String> = cells.iter().map(|column| column.trim().to_lowercase()).collect();
+                    let file = columns.iter().position(|column| FILE_COLUMNS.contains(&column.as_str()));
+                    let is_list = file.is_none() && columns.len() == 1;
+                    if file.is_none() && !is_list {
+                        let problem = format!(
+                            "has several columns; name them in the first line, one of them `{}`",
+                            FILE_COLUMNS.join("`, `")
+                        );
+                        return Err(at_line(&self.origin, number, &problem));
+                    }
+                    let file = file.unwrap_or(0);
+                    self.check_columns(number, &columns, file)?;
+                    header = Some((if is_list { vec!["file".to_owned()] } else { columns }, file));
+                    if !is_list {
+                        continue;
+                    }
+                    header.as_ref().expect("set above")
+                }
+            };
+            let found = cells.len();
+            if found != columns.len() {
+                let problem = format!("has {found} columns where the table has {}", columns.len());
+                return Err(at_line(&self.origin, number, &problem));
+            }
+            self.push(number, line_at, line, cells[*file].trim())?;
+        }
+        let (columns, file) = header.unwrap_or_default();
+        (self.text, self.kind) = (text, TableKind::Cells { separator, columns, file });
+        Ok(())
+    }
+
+    fn check_columns(&self, line: usize, columns: &[String], file: usize) -> Result<(), DatasetError> {
+        for (number, column) in columns.iter().enumerate().filter(|(number, _)| *number != file) {
+            if !column.is_empty() && (!is_field_name(column) || columns[..number].contains(column)) {
+                let problem = format!("names the column `{column}` twice, or it cannot be the name of a field");
+                return Err(at_line(&self.origin, line, &problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_json(&mut self) -> Result<(), DatasetError> {
+        let text = std::mem::take(&mut self.text);
+        let mut file: Option<&'static str> = None;
+        for (number, line_at, line) in Separator::Tab.rows(&text) {
+            let members: serde_json::Map<String, Value> =
+                json::read(line.as_bytes()).map_err(|error| at_line(&self.origin, number, &no_object(&error)))?;
+            let key = file.or_else(|| FILE_COLUMNS.into_iter().find(|name| members.contains_key(*name)));
+            let path = key.and_then(|key| members.get(key)).and_then(Value::as_str);
+            let Some((key, path)) = key.zip(path) else {
+                return Err(at_line(&self.origin, number, "has no text `file`, the path of a file"));
+            };
+            file = Some(key);
+            self.push(number, line_at, line, path)?;
+        }
+        (self.text, self.kind) = (text, TableKind::JsonLines { file: file.unwrap_or(FILE_COLUMNS[0]) });
+        Ok(())
+    }
+
+    fn push(&mut self, line: usize, line_at: usize, text: &str, path: &str) -> Result<(), DatasetError> {
+        let path = path.strip_prefix("./").unwrap_or(path);
+        if !spdl_shard::manifest::is_relative_path(path) {
+            let problem = format!("names `{}`, which is not a path inside the dataset's folder", path.escape_debug());
+            return Err(at_line(&self.origin, line, &problem));
+        }
+        let too_long = |_| at_line(&self.origin, line, "is longer than 4 GiB");
+        let (path_at, path_bytes) = (self.paths.len(), path.len() as u32);
+        let line_bytes = u32::try_from(text.len()).map_err(too_long)?;
+        let line = u32::try_from(line).map_err(too_long)?;
+        self.paths.push_str(path);
+        self.rows.push(TableRow { line_at, path_at, line_bytes, path_bytes, line });
+        Ok(())
+    }
+
+    /// Sorts the rows by their files, and refuses two rows with the same one.
+    fn sort(&mut self) -> Result<(), DatasetError> {
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.sort_unstable_by(|a, b| (self.path(a), a.line).cmp(&(self.path(b), b.line)));
+        for pair in rows.windows(2) {
+            if self.path(&pair[0]) == self.path(&pair[1]) {
+                let problem = format!("names `{}`, which line {} names already", self.path(&pair[1]), pair[0].line);
+                return Err(at_line(&self.origin, pair[1].line as usize, &problem));
+            }
+        }
+        self.rows = rows;
+        Ok(())
+    }
+}
+
+/// Returns whether a column's name can be the name of a field.
+fn is_field_name(name: &str) -> bool {
+    (1..=256).contains(&name.len()) && !name.contains('/') && !name.contains(char::is_control)
+}
+
+fn no_object(error: &serde_json::Error) -> String {
+    format!("is not a JSON object, as each line of JSON lines is: {error}")
+}

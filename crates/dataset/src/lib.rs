@@ -1,0 +1,317 @@
+//! Makes and checks datasets: [`pack`] writes shards from pictures, [`DatasetWriter`] from records that a program
+//! makes, and [`pack_part`] and [`merge`] divide a pack into parts; [`index`] makes a manifest for existing shards;
+//! [`verify`] reads a dataset and compares every byte with the manifest; [`unpack`] writes its records back as files.
+
+mod beside;
+mod blocks;
+mod catalog;
+mod check;
+mod classes;
+mod crop_ready;
+mod cut;
+mod dots;
+mod fields;
+mod folder;
+mod format;
+mod hidden;
+mod in_parts;
+mod index;
+mod keys;
+mod listing;
+mod old_manifest;
+mod originals;
+mod pack;
+mod parts;
+mod patterns;
+mod record;
+mod replace;
+mod report;
+mod scalable;
+mod scan;
+mod sorter;
+mod source;
+mod split;
+mod stages;
+pub mod tar;
+mod unpack;
+mod upload;
+mod verify;
+pub mod view;
+mod write;
+
+pub(crate) use blocks::BlockCutter;
+pub(crate) use catalog::Catalog;
+pub use classes::ClassOrder;
+pub(crate) use fields::slice;
+pub use folder::{NewFolders, Overwrite};
+pub use format::FileTable;
+pub use in_parts::{PackPart, PartReport, merge, pack_part, pack_part_until};
+pub use index::{IndexOptions, OldMetadata, ShardList, index, index_until};
+pub(crate) use listing::Listing;
+pub use originals::Against;
+pub use pack::{Jpegs, PackOptions, PackOrder, pack, pack_until};
+pub(crate) use report::ScanCounts;
+pub use report::{DatasetProgress, DatasetReport, LeftOutShard};
+pub use scalable::JpegAsItIs;
+pub(crate) use scan::{DatasetOddities, Outline, Scan, ScannedShard, ShardResult};
+use source::LeftOutTally;
+pub use source::{Annotations, FieldChoice, LeftOut, LeftOutReason, PackSource};
+pub(crate) use source::{
+    LABEL_FIELD, at_line, field_name, is_picture, is_unread_picture, note_of_pictures, pictures, read_text,
+};
+use spdl_shard::FormatError;
+use spdl_store::{StoreError, TemporaryError};
+pub use split::Splits;
+pub(crate) use split::refuse_as_classes;
+pub(crate) use stages::{Memory, MemoryBound, RunningStages};
+pub use unpack::{UnpackReport, unpack, unpack_until};
+pub use verify::{PictureCheck, VerifyFault, VerifyOptions, VerifyReport, verify};
+pub use write::{DatasetWriter, NewRecord, WriteOptions};
+
+use spdl_pipeline::BuildError;
+
+use crate::tar::TarError;
+
+/// Default size at which shards are closed, in bytes: 256 MiB.
+pub const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
+
+/// Why a dataset cannot be made or checked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DatasetError {
+    /// The store reports an error.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A shard is not a usable tar.
+    #[error(transparent)]
+    Tar(#[from] TarError),
+    /// The format cannot hold the index or manifest.
+    #[error("`{url}` {source}")]
+    Unwritable {
+        /// The shard, or the dataset.
+        url: String,
+        /// The problem.
+        source: FormatError,
+    },
+    /// A file or folder cannot be packed.
+    #[error("`{path}` {problem}")]
+    Source {
+        /// The file or folder, with the line if it is a list.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The value of an option is invalid.
+    #[error("`{option}` {problem}")]
+    Option {
+        /// Its name.
+        option: &'static str,
+        /// What is wrong with it, and what would be right.
+        problem: String,
+    },
+    /// An option would lose metadata of the manifest that is replaced.
+    #[error("`{option}` {problem}")]
+    Loses {
+        /// The option's name.
+        option: &'static str,
+        /// What would be lost.
+        problem: String,
+    },
+    /// The place where the dataset should be written is occupied.
+    #[error("`{url}` exists already")]
+    InUse {
+        /// URL of the object that occupies it.
+        url: String,
+    },
+    /// A shard would replace a file that belongs to no dataset.
+    #[error("`{url}` is in the way: no dataset in the folder has it")]
+    NotOurs {
+        /// URL of the file.
+        url: String,
+    },
+    /// Another command is still writing a dataset to this folder, or was killed.
+    #[error("a dataset in `{url}` was begun and is not finished")]
+    Unfinished {
+        /// The folder.
+        url: String,
+    },
+    /// The folder that a dataset should be unpacked to is not empty.
+    #[error("`{path}` is not empty")]
+    NotEmpty {
+        /// The folder.
+        path: String,
+    },
+    /// A record that a program makes cannot be written.
+    #[error("sample {number} (key `{key}`) {problem}")]
+    Record {
+        /// Its number among the records that were written, from 0.
+        number: u64,
+        /// Its key.
+        key: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Two records of a shard have one key.
+    #[error("`{url}`: two samples of a shard have the key `{key}`")]
+    KeyTwice {
+        /// URL of the dataset, whose files were removed again.
+        url: String,
+        /// The key.
+        key: String,
+    },
+    /// A part of a pack cannot be used or merged.
+    #[error("`{url}` {problem}")]
+    Parts {
+        /// The dataset's folder, or an object in it.
+        url: String,
+        /// What is wrong, and what to do about it.
+        problem: String,
+    },
+    /// A record cannot be a file, or its bytes differ from those that were packed.
+    #[error("`{url}`, record `{record}`: {problem}")]
+    Damaged {
+        /// Its shard.
+        url: String,
+        /// Its key.
+        record: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The source holds nothing to make a dataset from.
+    #[error("there is nothing in `{origin}`: {problem}")]
+    Nothing {
+        /// The source that was searched.
+        origin: String,
+        /// What was expected, and what was found instead.
+        problem: String,
+    },
+    /// More shards are bad than may be left out, or all of them.
+    #[error("`{url}`: shards that cannot be read: {bad}, and {allowed}; the last of them: {last}")]
+    BadShards {
+        /// The folder.
+        url: String,
+        /// Number of bad shards that were found.
+        bad: u32,
+        /// How many may be left out, in words.
+        allowed: String,
+        /// What is wrong with the last of them.
+        last: Box<DatasetError>,
+    },
+    /// The shards are of several splits.
+    #[error("`{url}` has several splits: {found}")]
+    Splits {
+        /// The folder.
+        url: String,
+        /// The splits, with the number of shards of each.
+        found: String,
+    },
+    /// The folders that would become classes have the names of splits.
+    #[error("in `{url}`, folders that would be classes are called as splits: {folders}")]
+    SplitFolders {
+        /// The folder of folders.
+        url: String,
+        /// Their names.
+        folders: String,
+    },
+    /// Pictures of a tar are fields of few records, and look as if each were meant as a record.
+    #[error("`{url}`: {found}")]
+    DottedKeys {
+        /// The folder.
+        url: String,
+        /// An example.
+        found: String,
+    },
+    /// A temporary file for names or indexes, which do not fit into memory, cannot be used.
+    #[error(transparent)]
+    Temporary(#[from] TemporaryError),
+    /// The pipeline that does the work cannot start.
+    #[error(transparent)]
+    Pipeline(#[from] BuildError),
+    /// A key of a view is wrong.
+    #[error("`view.{key}` {problem}")]
+    View {
+        /// The key.
+        key: &'static str,
+        /// What is wrong with it, and what would be right.
+        problem: String,
+    },
+    /// It cannot be decided whether a view keeps a record, because the record is damaged.
+    #[error("shard `{shard}`, record `{record}`: {problem}")]
+    Undecided {
+        /// Its shard.
+        shard: String,
+        /// Its key.
+        record: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A view keeps nothing.
+    #[error("`view` keeps none of the {samples} samples of the dataset")]
+    EmptyView {
+        /// The samples of the dataset.
+        samples: u64,
+    },
+    /// The work ended before it was complete because it was asked to stop.
+    #[error("`{url}` was not finished: it was stopped, and nothing of it is left")]
+    Stopped {
+        /// The dataset or folder that was not made.
+        url: String,
+    },
+}
+
+impl DatasetError {
+    /// Returns whether the same call can succeed later although nothing was changed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_retryable())
+    }
+
+    /// Returns whether a shard's bytes are the cause, so that the others can be read.
+    pub(crate) fn is_of_shard(&self) -> bool {
+        let is_of_file = |error: &StoreError| matches!(error, StoreError::Changed { .. } | StoreError::Format { .. });
+        match self {
+            Self::Tar(_) | Self::Source { .. } | Self::Unwritable { .. } => true,
+            Self::Store(error) => is_of_file(error),
+            _ => false,
+        }
+    }
+
+    /// Returns what the user can do about it, for the `hint:` line.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Store(error) => error.hint(),
+            Self::Tar(error) => Some(error.fault.hint()),
+            Self::Loses { .. } => Some(
+                "leave the option out, make the new one elsewhere (`--out`), or give --discard-metadata to lose the old one",
+            ),
+            Self::KeyTwice { .. } => Some("give each sample a key of its own, or none to have them numbered"),
+            Self::NotEmpty { .. } => Some("choose a folder that is empty or does not exist; nothing is overwritten"),
+            Self::Damaged { .. } => Some("`spdl-ctl verify` names all that is wrong with a dataset"),
+            Self::BadShards { .. } => {
+                Some("look at the shards, copy them once more, or allow more with --skip-bad-shards")
+            }
+            Self::Splits { .. } => {
+                Some("give `--split NAME` for a dataset of one of them, or `--all-splits` for one of them all")
+            }
+            Self::SplitFolders { .. } => {
+                Some("give one of the folders, for a dataset of it; or `--all-splits` if they are the classes")
+            }
+            Self::DottedKeys { .. } => Some(
+                "give `--key-ends-at last-dot` if each picture is a record, or `first-dot` if they belong together",
+            ),
+            Self::Unfinished { .. } => {
+                Some("if no other command writes there, remove the unfinished files with --force")
+            }
+            Self::Temporary(_) => Some(
+                "names and indexes that do not fit into memory go to the dataset's folder, or to TMPDIR if that is no local one: \
+                 give it room",
+            ),
+            Self::NotOurs { .. } => {
+                Some("choose another folder, or move the file away; what is of no dataset is not overwritten")
+            }
+            Self::InUse { .. } => Some("choose another folder, or replace the existing one with --force"),
+            _ => None,
+        }
+    }
+}

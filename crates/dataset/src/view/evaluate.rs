@@ -1,0 +1,327 @@
+//! Evaluates a view for all records of a dataset, with bounded memory.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    fs::File,
+    io::{BufRead as _, BufReader, Read as _},
+    sync::Arc,
+};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use spdl_job::{KeyProblem, ViewFile};
+use spdl_order::{
+    DatasetFacts,
+    view::{Expression, SampleSet, SampleSetBuilder, SetError},
+};
+use spdl_shard::{manifest::Manifest, store::DatasetStore, view::view_facts};
+use spdl_types::{Fingerprint, SampleId};
+
+use super::{
+    block::{BlockResult, OpenBlock, SharedReads, ViewRules},
+    field::SHORT_KEY_NAME,
+};
+use crate::{DatasetError, DatasetProgress, LABEL_FIELD, MemoryBound};
+
+/// Number of shards whose indexes are read ahead.
+const SHARDS_AT_ONCE: usize = 2;
+/// Number of blocks that are read and evaluated at once, if the bound on memory allows it.
+const BLOCKS_AT_ONCE: usize = 8;
+/// Bytes of memory for each byte that is read: what it becomes when it is decoded.
+const MEMORY_FACTOR: u64 = 4;
+/// The most bytes of a list of keys.
+const MAX_KEYS_BYTES: u64 = 1 << 30;
+/// The most keys of a list, and the most different values of a field that has to be unique: 500 MiB of memory.
+const MAX_HASHES: usize = 1 << 24;
+
+/// Number of missing keys that are named.
+const MISSING_NAMED: usize = 3;
+
+/// The result of evaluating a view.
+#[derive(Clone, Debug)]
+pub struct EvaluatedView {
+    /// The samples that it keeps.
+    pub set: Arc<SampleSet>,
+    /// The fingerprint of the set.
+    pub samples: Fingerprint,
+    /// The facts that creating a job needs.
+    pub facts: DatasetFacts,
+    /// Bytes of shards that were read.
+    pub bytes: u64,
+    /// The wanted keys that no record has.
+    pub missing_keys: Option<MissingKeys>,
+    /// Records that the view leaves out because they are damaged, so that it cannot be decided whether it keeps them.
+    pub undecided: Undecided,
+}
+
+/// Records that a view leaves out because their fields cannot be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Undecided {
+    /// Number of records.
+    pub records: u64,
+    /// What is wrong with the first of them.
+    pub first: Option<String>,
+}
+
+/// Wanted keys that no record has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingKeys {
+    /// Number of them.
+    pub count: u64,
+    /// The first few.
+    pub first: Vec<String>,
+}
+
+impl fmt::Display for MissingKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first = self.first.iter().map(|key| format!("`{}`", key.escape_debug())).collect::<Vec<_>>().join(", ");
+        let more = if self.count > self.first.len() as u64 { ", ..." } else { "" };
+        write!(f, "no record has {} of the keys of `view.keys`: {first}{more}", self.count)
+    }
+}
+
+/// The wanted keys, by their hashes.
+pub(super) struct ViewKeys {
+    path: String,
+    hashes: HashSet<u128>,
+}
+
+impl ViewKeys {
+    fn read(path: &str) -> Result<Self, KeyProblem> {
+        let mut keys = Self { path: path.to_owned(), hashes: HashSet::new() };
+        let mut hashes = HashSet::new();
+        keys.each(|key| {
+            hashes.insert(Fingerprint::of(key.as_bytes()).0);
+            hashes.len() <= MAX_HASHES
+        })?;
+        if hashes.is_empty() || hashes.len() > MAX_HASHES {
+            return Err(keys.wrong(format!("has no keys, or more than {MAX_HASHES}")));
+        }
+        keys.hashes = hashes;
+        Ok(keys)
+    }
+
+    /// Calls `wanted` with each key, until it returns false.
+    fn each(&self, mut wanted: impl FnMut(&str) -> bool) -> Result<(), KeyProblem> {
+        let unreadable = |error: std::io::Error| self.wrong(format!("cannot be read: {error}"));
+        // To open a pipe would wait for somebody to write to it, and a device may have no end.
+        let metadata = std::fs::metadata(&self.path).map_err(unreadable)?;
+        if !metadata.is_file() {
+            return Err(self.wrong("is no regular file; write the keys into one".to_owned()));
+        }
+        if metadata.len() > MAX_KEYS_BYTES {
+            return Err(self.wrong(format!("has {} bytes; the most is {MAX_KEYS_BYTES}", metadata.len())));
+        }
+        let file = File::open(&self.path).map_err(unreadable)?;
+        for line in BufReader::new(file.take(MAX_KEYS_BYTES)).lines() {
+            let line = line.map_err(unreadable)?;
+            let key = line.trim();
+            if !key.is_empty() && !wanted(key) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the wanted keys that are not among those that were `found`.
+    fn missing(&self, found: &HashSet<u128>) -> Result<Option<MissingKeys>, KeyProblem> {
+        let count = (self.hashes.len() - found.len()) as u64;
+        let mut first: Vec<String> = Vec::new();
+        if count == 0 {
+            return Ok(None);
+        }
+        self.each(|key| {
+            if !found.contains(&Fingerprint::of(key.as_bytes()).0) && !first.iter().any(|other| other == key) {
+                first.push(key.to_owned());
+            }
+            first.len() < MISSING_NAMED
+        })?;
+        Ok(Some(MissingKeys { count, first }))
+    }
+
+    fn wrong(&self, problem: String) -> KeyProblem {
+        ("keys", format!("`{}` {problem}", self.path))
+    }
+
+    /// Returns the hash of a key if it is wanted.
+    pub(super) fn find(&self, key: &str) -> Option<u128> {
+        let hash = Fingerprint::of(key.as_bytes()).0;
+        self.hashes.contains(&hash).then_some(hash)
+    }
+}
+
+/// Finds the samples that a view keeps. `at` is the folder of the manifest. Reads only the columns or fields that the
+/// view names; in formats without columns also what lies between fields that are close to each other. Leaves out at
+/// most `undecided_allowed` records whose fields cannot be read.
+///
+/// # Errors
+/// If the view is invalid, names a field that no record has, or compares a value with one of another type; if it keeps
+/// no sample; and if the dataset cannot be read.
+pub async fn evaluate(
+    at: &DatasetStore,
+    manifest: &Manifest,
+    view: &ViewFile,
+    undecided_allowed: u64,
+    progress: &(dyn Fn(DatasetProgress) + Send + Sync),
+) -> Result<EvaluatedView, DatasetError> {
+    let problem = |(key, problem): KeyProblem| DatasetError::View { key, problem };
+    view.check().map_err(problem)?;
+    let filter = view.filter().map_err(problem)?;
+    let names = filter.iter().flat_map(|filter| filter.names().map(str::to_owned)).chain(view.unique.clone());
+    let needs_value = filter.iter().flat_map(|filter| (0..filter.names().len()).map(|name| filter.compares(name)));
+    let needs_value = needs_value.chain(view.unique.iter().map(|_| true)).collect();
+    let keys = view.keys.as_deref().map(ViewKeys::read).transpose().map_err(problem)?;
+    let names: Vec<String> = names.collect();
+    let class_name = filter.as_ref().and_then(|filter| compared_with_classes(filter, manifest));
+    let rules = Arc::new(ViewRules { names, needs_value, file: view.clone(), filter, keys, class_name });
+    let (shards, manifest, memory) = (at.shards(manifest)?, Arc::new(manifest.clone()), MemoryBound::new());
+    let (shards, manifest, memory) = (&shards, &manifest, &memory);
+    let blocks = stream::iter(0..manifest.shard_count())
+        .map(|shard| async move { Ok::<_, DatasetError>((shard, at.index(&manifest.shard(shard)).await?)) })
+        .buffered(SHARDS_AT_ONCE)
+        .map_ok(|(shard, index)| {
+            let reads = Arc::<SharedReads>::default();
+            let open = move |number| {
+                let (block, manifest) = (manifest.block(number), manifest.clone());
+                Ok::<_, DatasetError>(OpenBlock { manifest, index: index.clone(), reads: reads.clone(), block })
+            };
+            stream::iter(manifest.shard_blocks(shard)).map(open)
+        })
+        .try_flatten();
+    let evaluated = blocks.map_ok(|block| {
+        let rules = Arc::clone(&rules);
+        async move {
+            let ranges = block.ranges(&rules);
+            let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+            let _memory = memory.take(bytes * MEMORY_FACTOR).await;
+            let records = block.block.records;
+            Ok((records, block.evaluate(shards, rules, ranges).await?))
+        }
+    });
+    let mut evaluated = std::pin::pin!(evaluated.try_buffered(BLOCKS_AT_ONCE));
+    let mut tally = ViewTally::new(&rules, undecided_allowed);
+    let total_records = Some(manifest.records());
+    while let Some((records, block)) = evaluated.try_next().await? {
+        tally.records += u64::from(records);
+        tally.is_full = tally.add(block)?;
+        let (records, bytes) = (tally.records, tally.bytes);
+        progress(DatasetProgress { records, bytes, total_records, ..DatasetProgress::default() });
+        if tally.is_full {
+            break;
+        }
+    }
+    tally.finish(manifest)
+}
+
+/// Returns the number of the label's name in a filter that compares it with a name of a class.
+fn compared_with_classes(filter: &Expression, manifest: &Manifest) -> Option<usize> {
+    let label = filter.names().position(|name| name == LABEL_FIELD)?;
+    let texts = filter.texts(label);
+    texts.into_iter().any(|text| manifest.class_number(text).is_some()).then_some(label)
+}
+
+/// Adds up what was found in blocks, in their order.
+struct ViewTally<'r> {
+    rules: &'r ViewRules,
+    set: SampleSetBuilder,
+    unique: HashSet<u128>,
+    keys: HashSet<u128>,
+    has: Vec<bool>,
+    fields: Vec<String>,
+    undecided_allowed: u64,
+    undecided: Undecided,
+    records: u64,
+    bytes: u64,
+    /// Whether the view needs no more records, so that those that follow were not read.
+    is_full: bool,
+}
+
+impl<'r> ViewTally<'r> {
+    fn new(rules: &'r ViewRules, undecided_allowed: u64) -> Self {
+        Self {
+            rules,
+            undecided_allowed,
+            undecided: Undecided::default(),
+            set: SampleSetBuilder::default(),
+            unique: HashSet::new(),
+            keys: HashSet::new(),
+            has: vec![false; rules.names.len()],
+            fields: Vec::new(),
+            records: 0,
+            bytes: 0,
+            is_full: false,
+        }
+    }
+
+    /// Adds a block; returns whether the view needs no more.
+    fn add(&mut self, block: BlockResult) -> Result<bool, DatasetError> {
+        self.bytes += block.bytes;
+        self.keys.extend(block.keys);
+        for (has, more) in self.has.iter_mut().zip(block.has) {
+            *has |= more;
+        }
+        if self.fields.is_empty() {
+            self.fields = block.fields;
+        }
+        for error in block.undecided {
+            self.undecided.records += 1;
+            if self.undecided.records > self.undecided_allowed {
+                return Err(error.beyond(self.undecided_allowed));
+            }
+            self.undecided.first.get_or_insert_with(|| error.to_string());
+        }
+        let most = self.rules.file.first.unwrap_or(u64::MAX);
+        for record in block.kept {
+            if record.identity.is_some_and(|identity| !self.unique.insert(identity)) {
+                continue;
+            }
+            if self.unique.len() > MAX_HASHES {
+                let problem = format!("has more than {MAX_HASHES} different values");
+                return Err(DatasetError::View { key: "unique", problem });
+            }
+            for sample in 0..u64::from(record.samples) {
+                if self.set.len() == most {
+                    return Ok(true);
+                }
+                self.set.keep(SampleId(record.first_sample + sample)).map_err(too_long)?;
+            }
+        }
+        Ok(self.set.len() == most)
+    }
+
+    fn finish(self, manifest: &Manifest) -> Result<EvaluatedView, DatasetError> {
+        if let Some(name) = self.has.iter().position(|has| !has).filter(|_| !self.fields.is_empty()) {
+            return Err(self.no_field(name));
+        }
+        let keys = self.rules.keys.as_ref().filter(|_| !self.is_full);
+        let missing_keys = keys.map(|keys| keys.missing(&self.keys)).transpose();
+        let missing_keys = missing_keys.map_err(|(key, problem)| DatasetError::View { key, problem })?.flatten();
+        if let Some(missing) = missing_keys.as_ref().filter(|_| self.keys.is_empty()) {
+            return Err(DatasetError::View { key: "keys", problem: format!("keeps no sample: {missing}") });
+        }
+        if self.set.is_empty() {
+            return Err(DatasetError::EmptyView { samples: manifest.samples() });
+        }
+        let set = self.set.finish(manifest.samples()).map_err(too_long)?;
+        let (samples, facts) = (set.fingerprint(), view_facts(manifest, &set));
+        let (bytes, undecided) = (self.bytes, self.undecided);
+        Ok(EvaluatedView { set: Arc::new(set), samples, facts, bytes, missing_keys, undecided })
+    }
+
+    /// Returns the error that no record has the field called by this name.
+    fn no_field(&self, name: usize) -> DatasetError {
+        let mut fields = self.fields.clone();
+        fields.sort();
+        let called = &self.rules.names[name];
+        let problem =
+            format!("no record has the field `{called}`; there are {}, and `{SHORT_KEY_NAME}`", fields.join(", "));
+        match self.rules.filter.as_ref().filter(|filter| name < filter.names().len()) {
+            Some(filter) => DatasetError::View { key: "where", problem: filter.name_error(name, problem).to_string() },
+            None => DatasetError::View { key: "unique", problem: format!("is `{called}`: {problem}") },
+        }
+    }
+}
+
+fn too_long(error: SetError) -> DatasetError {
+    DatasetError::View { key: "where", problem: format!("keeps too many samples: their set {error}") }
+}

@@ -1,0 +1,11 @@
+//! Evaluates views of datasets, and keeps their results beside the manifest.
+//!
+//! [`evaluate`] finds the samples that a [`ViewFile`](spdl_job::ViewFile) keeps: it reads the fields that the view
+//! names and no others. The result is kept with the manifest as `view-FINGERPRINT.spdl`, where workers read it as
+//! they read the manifest and the indexes.
+
+mod block;
+mod evaluate;
+mod field;
+
+pub use evaluate::{EvaluatedView, MissingKeys, Undecided, evaluate};

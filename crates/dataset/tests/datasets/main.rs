@@ -1,0 +1,19 @@
+//! Datasets that are made and checked: views, and the files of all formats, with golden files, hostile bytes and damage.
+
+mod array_record;
+mod counting;
+mod dataset;
+mod dots;
+mod files;
+mod files_listing;
+mod hidden;
+mod hub;
+mod mds;
+mod parquet;
+mod parquet_footers;
+mod parquet_numbers;
+mod report;
+mod splits;
+mod tar;
+mod tfrecord;
+mod view;

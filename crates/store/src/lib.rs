@@ -1,0 +1,31 @@
+//! What stores are: folders on disk and in object stores, opened by their URLs, with their settings, credentials, certificates
+//! and errors; whole objects and ranges of them, read in bounded memory; and temporary files.
+//!
+//! It knows nothing of datasets and their formats: `spdl-shard` does.
+
+mod blocking;
+mod error;
+mod folder;
+mod hub;
+mod layer;
+mod listed;
+mod location;
+mod mapped;
+mod no_retry;
+mod page_cache;
+mod profile;
+mod read;
+mod settings;
+mod temporary;
+mod tls;
+
+pub use blocking::blocking;
+pub use error::{ContentError, StoreError, cause, is_refusal};
+pub use folder::StoreFolder;
+pub use layer::StoreLayer;
+pub use listed::ListedObject;
+pub use mapped::MappedObject;
+pub use no_retry::Busy;
+pub use read::{RANGE_BYTES, WholeObject, split};
+pub use settings::StoreOptions;
+pub use temporary::{TemporaryError, TemporaryFolder};
