@@ -225,7 +225,7 @@ impl DatasetStore {
     }
 
     /// Reads the index of `shard` and checks that the manifest was made with it. While a dataset is being indexed again, this
-    /// can be the staged index, which will replace it, or one that has moved to [`METADATA_FOLDER`].
+    /// can be the staged index, which will replace it, or one that has moved to [`METADATA_FOLDER`](crate::manifest::METADATA_FOLDER).
     ///
     /// # Errors
     /// If it cannot be read or is another index.

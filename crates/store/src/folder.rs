@@ -58,7 +58,7 @@ impl StoreFolder {
     }
 
     /// Opens the folder like [`open`](Self::open), for callers with a retry and time-out policy of their own: every
-    /// request is sent once and may take forever, and a busy server's answer is kept, see [`Busy`].
+    /// request is sent once and may take forever, and a busy server's answer is kept, see [`Busy`](crate::Busy).
     ///
     /// # Errors
     /// As for [`open`](Self::open).
