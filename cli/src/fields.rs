@@ -7,8 +7,9 @@ use spdl_job::{Column, Job, JobError, decoded_columns, no_such_field};
 use spdl_shard::{
     format::{KEY_NAME, SHARD_NAME},
     manifest::Manifest,
-    store::{DatasetStore, StoreError},
+    store::DatasetStore,
 };
+use spdl_store::StoreError;
 
 /// Maximum number of shards, spread over the dataset, in which a field is looked for that those before lack.
 const SHARDS: usize = 8;

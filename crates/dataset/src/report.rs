@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use spdl_shard::{index::Segments, manifest::Manifest};
+use spdl_shard::{index::Segments, manifest::Manifest, store::DatasetStore};
 
 use super::{
     ClassOrder, DatasetError, JpegAsItIs, LeftOut,
