@@ -114,11 +114,11 @@ impl Framed {
 
 /// Decompresses chunks. It keeps the state of zstd from chunk to chunk, because a file can have one chunk for each
 /// record.
-pub(super) struct Decompressor {
+pub(super) struct ChunkDecompressor {
     zstd: zstd::bulk::Decompressor<'static>,
 }
 
-impl Decompressor {
+impl ChunkDecompressor {
     pub(super) fn new() -> Result<Self, String> {
         let zstd = zstd::bulk::Decompressor::new().map_err(|error| format!("does not decompress: {error}"))?;
         Ok(Self { zstd })

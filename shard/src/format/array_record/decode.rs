@@ -7,7 +7,7 @@ use spdl_types::DType;
 
 use super::{
     END_BYTES, RecordFields,
-    chunk::{ArrayRecordChunk, Decompressor, MAX_SIZE_BYTES, Values},
+    chunk::{ArrayRecordChunk, ChunkDecompressor, MAX_SIZE_BYTES, Values},
     index::ArrayRecordIndex,
 };
 use crate::format::{
@@ -136,7 +136,7 @@ pub(super) fn decode(
     ranges: &[Range<u64>],
     fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
 ) -> DecodedChunks {
-    let mut decompressor = Decompressor::new();
+    let mut decompressor = ChunkDecompressor::new();
     let decode = |(segment, chunks)| decode_run(index, segment, chunks, fetched, &mut decompressor);
     let runs = chunks_there(index, ranges).map(decode).collect();
     DecodedChunks { fields: index.fields.clone(), runs }
@@ -156,7 +156,7 @@ fn decode_run(
     segment: usize,
     chunks: Range<u32>,
     fetched: &dyn Fn(Range<u64>) -> Option<Bytes>,
-    decompressor: &mut Result<Decompressor, String>,
+    decompressor: &mut Result<ChunkDecompressor, String>,
 ) -> DecodedRun {
     let last = chunks.end - 1;
     let at = index.place(segment, chunks.start).start;
@@ -192,7 +192,7 @@ fn decode_chunk(
     index: &ArrayRecordIndex,
     number: u32,
     stored: Bytes,
-    decompressor: &mut Decompressor,
+    decompressor: &mut ChunkDecompressor,
     values: &mut Values,
 ) -> Result<(), String> {
     let (indexed, records) = (index.chunk(number), index.records_of(number));

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::{
     END_BYTES, RecordFields,
-    chunk::{ArrayRecordChunk, BLOCK_BYTES, Decompressor, TRANSPOSED_PROBLEM, Values},
+    chunk::{ArrayRecordChunk, BLOCK_BYTES, ChunkDecompressor, TRANSPOSED_PROBLEM, Values},
     index_file,
 };
 use crate::format::{
@@ -217,7 +217,7 @@ fn records(chunk: &ArrayRecordChunk, max_bytes: u64) -> Result<Values, String> {
         return Err(format!("has {} records", chunk.records));
     }
     let mut values = Values::default();
-    Decompressor::new()?.records(chunk, max_bytes, &mut values)?;
+    ChunkDecompressor::new()?.records(chunk, max_bytes, &mut values)?;
     Ok(values)
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     Footer, RecordFields,
-    chunk::{ArrayRecordChunk, Decompressor, Values},
+    chunk::{ArrayRecordChunk, ChunkDecompressor, Values},
 };
 use crate::format::tfrecord::{features, is_example};
 
@@ -50,7 +50,7 @@ impl Footer {
 /// # Errors
 /// What is wrong with the file.
 pub fn fields_of(footer: &Footer, stored: &Bytes) -> Result<RecordFields, String> {
-    let mut decompressor = Decompressor::new()?;
+    let mut decompressor = ChunkDecompressor::new()?;
     let (mut names, mut known) = (Vec::new(), HashSet::new());
     let mut values = Values::default();
     for (number, facts) in footer.chunks.iter().enumerate().take(footer.sampled_chunks()) {
