@@ -43,7 +43,7 @@ pub(crate) async fn missing(
             if missing.is_empty() {
                 break;
             }
-            names.extend((0..record.fields).map(|nth| index.field(&record, nth).name.to_owned()));
+            names.extend(record.fields().map(|field| field.name.to_owned()));
         }
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -277,7 +277,9 @@ impl Peers {
                     count(&self.counts.failures);
                     let block = place.key.block;
                     match error {
-                        QuicError::Protocol { .. } => tracing::warn!(block, %error, "a worker gives no valid answer for a block"),
+                        QuicError::Protocol { .. } => {
+                            tracing::warn!(block, %error, "a worker gives no valid answer for a block")
+                        }
                         error => tracing::debug!(peer = %peer.quic, block, %error, "a peer gives no block"),
                     }
                 }
