@@ -1,7 +1,7 @@
-"""The pods of `jobset/` as they are written, from the image of `image/build.py`, as processes of this machine.
+"""The pods of `jobset/` as they are written, from the image that `image/build.py` builds, as processes of this machine.
 
 usage: kubelet.py FOLDER_OF_BINARIES PHOTOS      packs the photos, trains, and prints the seconds until each trainer had its first batch. Needs
-root, `unshare` and `openssl`
+root, `unshare`, `openssl` and `buildah`
 
 What a kubelet does for a pod is done here: each container has the image as its root folder, which it cannot write, the volumes of its
 pod, its user, no capabilities, and the variables of the manifest. Certificates are made as those of `components/cert-manager` ask for.
@@ -31,6 +31,7 @@ from typing import Any
 
 from checks.kustomization import render
 from checks.manifest import HERE, Resource
+from image.build import build
 
 #: For what takes seconds, on a machine that does much else.
 LIMIT_S = 120
@@ -54,10 +55,8 @@ class Pod:
 class Node:
     """Starts containers from one image, and ends them."""
 
-    def __init__(self, image: pathlib.Path, hosts: dict[str, str], dataset: pathlib.Path) -> None:
-        self.image, self.dataset = image, dataset
-        self.hosts = image.with_name("hosts")
-        self.hosts.write_text("".join(f"{address} {name}\n" for name, address in hosts.items()))
+    def __init__(self, image: pathlib.Path, hosts: pathlib.Path, dataset: pathlib.Path) -> None:
+        self.image, self.hosts, self.dataset = image, hosts, dataset
         self.running: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
 
     def start(self, pod: Pod, container: Resource) -> subprocess.Popen[bytes]:
@@ -245,10 +244,12 @@ def train(binaries: pathlib.Path, dataset: pathlib.Path, trainers: int, folder: 
         maps[config["metadata"]["name"]].mkdir()
         for file, text in config["data"].items():
             (maps[config["metadata"]["name"]] / file).write_text(text)
-    image = unpacked_image(binaries, folder)
+    image = build(binaries, folder / "image").root
     coordinator, *of_trainers = pods_of(jobset, secrets, maps, folder)
     name = coordinator.fields["metadata.annotations['jobset.sigs.k8s.io/coordinator']"]
-    node = Node(image, {name: coordinator.address}, dataset)
+    hosts = folder / "hosts"
+    hosts.write_text(f"{coordinator.address} {name}\n")
+    node = Node(image, hosts, dataset)
     try:
         begin = time.monotonic()
         (server,) = coordinator.spec["containers"]
@@ -280,16 +281,6 @@ def resize(jobset: Resource, trainers: int) -> None:
     for variable in job["template"]["spec"]["containers"][0]["env"]:
         if variable["name"] == "WORLD_SIZE":
             variable["value"] = str(trainers)
-
-
-def unpacked_image(binaries: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    sys.path.insert(0, str(HERE / "image"))
-    from unpack import unpack
-
-    archive, root = folder / "image.tar", folder / "image"
-    subprocess.run([sys.executable, HERE / "image/build.py", binaries, archive], check=True, stdout=subprocess.DEVNULL)
-    unpack(archive, root)
-    return root
 
 
 def become(container: dict[str, Any]) -> None:
