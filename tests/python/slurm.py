@@ -13,8 +13,9 @@ import socket
 import subprocess
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+import pytest
 from conftest import LAUNCHERS, LIMIT_S
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "scontrol", "sinfo", "squeue")
@@ -135,6 +136,19 @@ class Slurm:
         while jobs := self.call("squeue", "--noheader"):
             assert time.monotonic() < deadline, jobs
             time.sleep(0.2)
+
+
+def cluster_for_tests(folder: pathlib.Path) -> Iterator[Slurm]:
+    """Yields a running cluster and then ends it, as fixtures do; skips the test where there can be none."""
+    if reason := missing():
+        pytest.skip(f"no SLURM: {reason}")
+    try:
+        cluster = Slurm(folder)
+    except (OSError, RuntimeError) as error:
+        pytest.skip(f"no SLURM: {error}")
+    yield cluster
+    cluster.wait_for_jobs()
+    cluster.stop()
 
 
 def free_ports(count: int) -> list[int]:

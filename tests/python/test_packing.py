@@ -34,19 +34,9 @@ def whole(source: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.fixture
-def cluster(tmp_path: pathlib.Path) -> Iterator[slurm.Slurm]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Slurm]:
     """Starts SLURM's daemons."""
-    if reason := slurm.missing():
-        pytest.skip(f"no SLURM: {reason}")
-    folder = tmp_path / "slurm"
-    folder.mkdir()
-    try:
-        cluster = slurm.Slurm(folder)
-    except (OSError, RuntimeError) as error:
-        pytest.skip(f"no SLURM: {error}")
-    yield cluster
-    cluster.wait_for_jobs()
-    cluster.stop()
+    yield from slurm.cluster_for_tests(tmp_path_factory.mktemp("slurm"))
 
 
 @pytest.mark.xdist_group("slurm")

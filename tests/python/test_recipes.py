@@ -127,15 +127,7 @@ def test_a_recipe_is_short_has_a_test_and_code_of_known_kinds(page: pathlib.Path
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Slurm]:
     """Starts SLURM's daemons."""
-    if reason := slurm.missing():
-        pytest.skip(f"no SLURM: {reason}")
-    try:
-        cluster = slurm.Slurm(tmp_path_factory.mktemp("slurm"))
-    except (OSError, RuntimeError) as error:
-        pytest.skip(f"no SLURM: {error}")
-    yield cluster
-    cluster.wait_for_jobs()
-    cluster.stop()
+    yield from slurm.cluster_for_tests(tmp_path_factory.mktemp("slurm"))
 
 
 def imagenet(folder: pathlib.Path) -> None:

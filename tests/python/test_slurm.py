@@ -29,15 +29,7 @@ EXAMPLE = pathlib.Path(__file__).parents[2] / "examples/slurm/train.sbatch"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Slurm]:
     """Starts SLURM's daemons."""
-    if reason := slurm.missing():
-        pytest.skip(f"no SLURM: {reason}")
-    try:
-        cluster = slurm.Slurm(tmp_path_factory.mktemp("slurm"))
-    except (OSError, RuntimeError) as error:
-        pytest.skip(f"no SLURM: {error}")
-    yield cluster
-    cluster.wait_for_jobs()
-    cluster.stop()
+    yield from slurm.cluster_for_tests(tmp_path_factory.mktemp("slurm"))
 
 
 class Launch:
