@@ -366,14 +366,6 @@ class Epoch:
         return self
 
     def __next__(self) -> Batch:
-        batch = self._next()
-        names = self._loader._tuples
-        if names is None:
-            return batch
-        # Who asks for tuples unpacks them, and a type checker lets a batch be unpacked.
-        return cast(Batch, tuple(batch[name] for name in names))
-
-    def _next(self) -> Batch:
         if self._is_over:
             raise self._end()
         loader = self._loader
@@ -390,7 +382,7 @@ class Epoch:
             )
         if self._lacks_share:
             self._is_over = self.end_of_dataloader = True
-            return self._dealt(None)
+            return self._given(self._dealt(None))
         native = loader._native.next() if self._has_batch else loader._first()
         if native is None:
             self._is_over = True
@@ -401,17 +393,25 @@ class Epoch:
             loader._warn_of_masked()
         batch = of_native(native, loader._tensors or loader._choose())
         if self._accelerate is None:
-            return batch
+            return self._given(batch)
         facts, offset = loader._native.facts, native.position.offset
         self.remainder = accelerate.remainder(facts, offset)
         if not accelerate.is_uneven(facts, loader.world):
-            return batch
+            return self._given(batch)
         if facts.samples - offset < facts.global_batch:
-            return self._dealt(batch)
+            return self._given(self._dealt(batch))
         # Its epoch is over, and the last samples of the dataset are not in it.
         self._lacks_share = self._is_over
         self._is_over = self.end_of_dataloader = False
-        return batch
+        return self._given(batch)
+
+    def _given(self, batch: Batch) -> Batch:
+        """Returns what the loop gets: the batch, or a tuple of its columns."""
+        names = self._loader._tuples
+        if names is None:
+            return batch
+        # Who asks for tuples unpacks them, and a type checker lets a batch be unpacked.
+        return cast(Batch, tuple(batch[name] for name in names))
 
     def _dealt(self, batch: Batch | None) -> Batch:
         """Returns this rank's share of the last batch, as large as those of the others."""

@@ -133,7 +133,7 @@ import logging, sys
 logging.basicConfig(format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
 import spdl_cluster
 if __name__ == "__main__":
-    loader = spdl_cluster.local({job(LACKS, bad_samples="mask", max_bad_fraction=1.0, dataset=str(job()["dataset"]))!r})
+    loader = spdl_cluster.local({job({"name": "number", "from": "jpg", "decode": "int"}, bad_samples="mask", max_bad_fraction=1.0, dataset=str(job()["dataset"]))!r})
     loader.next()
 """
     )

@@ -398,8 +398,8 @@ def test_a_for_gives_tuples_of_the_columns_that_are_asked_for(job: MakeJob) -> N
             count += 1
         assert count == len(loader)
     with spdl_cluster.local(job(), tensors="numpy", tuples=["label"]) as loader:
-        batch = loader.next()
-        assert batch is not None and batch.samples == len(batch["label"])
+        whole = loader.next()
+        assert whole is not None and whole.samples == len(whole["label"])
     for names, hint in ((["imag"], "did you mean `image`"), (["x"], "its columns are `image`, `label`")):
         with spdl_cluster.local(job(), tuples=names) as loader, pytest.raises(spdl_cluster.SettingError, match=hint):
             next(iter(loader))

@@ -196,6 +196,7 @@ def test_a_batch_that_is_copied_to_a_device_keeps_what_it_knows(job: MakeJob) ->
     torch = pytest.importorskip("torch", reason=os.environ.get("SPDL_TEST_NO_TORCH", "torch is not installed"))
     with spdl_cluster.local(job(), tensors="torch") as loader:
         batch = loader.next()
+        assert batch is not None
         there = batch.to("meta", non_blocking=True)
         assert type(there) is spdl_cluster.Batch and list(there) == list(batch)
         assert {str(column.device) for column in there.values()} == {"meta"} == {str(there.ids.device), str(there.valid.device)}
@@ -206,4 +207,4 @@ def test_a_batch_that_is_copied_to_a_device_keeps_what_it_knows(job: MakeJob) ->
         # Its entries are copies, and it can be copied again.
         assert same.to("cpu").epochs.tolist() == batch.epochs.tolist()
     with spdl_cluster.local(job(), tensors="numpy") as loader, pytest.raises(spdl_cluster.SettingError, match="is no tensor of torch"):
-        loader.next().to("cpu")
+        next(iter(loader)).to("cpu")

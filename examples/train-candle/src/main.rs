@@ -34,7 +34,7 @@ struct Arguments {
     #[arg(long, default_value_t = 16)]
     classes: usize,
     /// Learning rate.
-    #[arg(long, default_value_t = 0.05)]
+    #[arg(long, default_value_t = 0.02)]
     rate: f64,
     /// Folder to save to after every `--every` steps, and to go on from where it has a checkpoint.
     #[arg(long, value_name = "DIR")]
