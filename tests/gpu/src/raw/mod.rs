@@ -70,7 +70,7 @@ impl TrainerContext {
         call!(cuDeviceGet(&raw mut device, ordinal.cast_signed()));
         call!(cuDevicePrimaryCtxRetain(&raw mut context, device));
         call!(cuCtxPushCurrent_v2(context));
-        let image = CString::new(include_str!("trainer.ptx")).expect("text");
+        let image = CString::new(include_str!("../trainer.ptx")).expect("text");
         call!(cuModuleLoadData(&raw mut module, image.as_ptr().cast()));
         let kernel = |name: &CStr| {
             let mut kernel = ptr::null_mut();

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::ctl::report::{bytes, count, grouped};
 
-const STYLE: &str = include_str!("page/style.css");
+const STYLE: &str = include_str!("style.css");
 
 /// Writes the page.
 pub(super) fn html(profile: &Profile) -> String {

@@ -9,18 +9,18 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The files: path, type, content.
 const FILES: &[(&str, &str, &str)] = &[
-    ("/", HTML, include_str!("page/index.html")),
-    ("/page.css", STYLE, include_str!("page/page.css")),
-    ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
-    ("/main.js", SCRIPT, include_str!("page/main.js")),
-    ("/source.js", SCRIPT, include_str!("page/source.js")),
-    ("/session.js", SCRIPT, include_str!("page/session.js")),
-    ("/pipeline.js", SCRIPT, include_str!("page/pipeline.js")),
-    ("/ranks.js", SCRIPT, include_str!("page/ranks.js")),
-    ("/tables.js", SCRIPT, include_str!("page/tables.js")),
-    ("/charts.js", SCRIPT, include_str!("page/charts.js")),
-    ("/dom.js", SCRIPT, include_str!("page/dom.js")),
-    ("/format.js", SCRIPT, include_str!("page/format.js")),
+    ("/", HTML, include_str!("index.html")),
+    ("/page.css", STYLE, include_str!("page.css")),
+    ("/icon.svg", "image/svg+xml", include_str!("icon.svg")),
+    ("/main.js", SCRIPT, include_str!("main.js")),
+    ("/source.js", SCRIPT, include_str!("source.js")),
+    ("/session.js", SCRIPT, include_str!("session.js")),
+    ("/pipeline.js", SCRIPT, include_str!("pipeline.js")),
+    ("/ranks.js", SCRIPT, include_str!("ranks.js")),
+    ("/tables.js", SCRIPT, include_str!("tables.js")),
+    ("/charts.js", SCRIPT, include_str!("charts.js")),
+    ("/dom.js", SCRIPT, include_str!("dom.js")),
+    ("/format.js", SCRIPT, include_str!("format.js")),
 ];
 
 /// Routes the files.
