@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
+use crossterm::event::KeyCode;
+use ratatui::{layout::Size, text::Line};
 use spdl_control::coordinator::{SessionStatus, Status};
 
 use super::{
-    ink::{Glyphs, Ink, Line, cut, span},
-    keys::TopKey,
     sections::{self, ShownRanks},
-    terminal::TerminalSize,
+    style::{self, Glyphs, span},
     waits::WaitHistory,
 };
 use crate::ctl::{report, status::is_live};
@@ -69,21 +69,21 @@ impl TopView {
     }
 
     /// Carries out a key.
-    pub(super) fn press(&mut self, key: TopKey) {
+    pub(super) fn press(&mut self, key: KeyCode) {
         let page = self.body.1.saturating_sub(KEPT_LINES).max(1);
         match key {
-            TopKey::Help => self.shows_help = !self.shows_help,
-            TopKey::Escape => self.shows_help = false,
-            TopKey::AllRanks => {
+            KeyCode::Char('?' | 'h') => self.shows_help = !self.shows_help,
+            KeyCode::Esc => self.shows_help = false,
+            KeyCode::Char('a') => {
                 self.rows = if self.rows == ShownRanks::All { ShownRanks::Most } else { ShownRanks::All }
             }
-            TopKey::NextSession => self.choose(1),
-            TopKey::PreviousSession => self.choose(-1),
-            TopKey::Up => self.scroll = self.scroll.saturating_sub(1),
-            TopKey::Down => self.scroll += 1,
-            TopKey::PageUp => self.scroll = self.scroll.saturating_sub(page),
-            TopKey::PageDown => self.scroll += page,
-            TopKey::Quit => {}
+            KeyCode::Tab | KeyCode::Right | KeyCode::Char('n') => self.choose(1),
+            KeyCode::BackTab | KeyCode::Left | KeyCode::Char('p') => self.choose(-1),
+            KeyCode::Up | KeyCode::Char('k') => self.scroll = self.scroll.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.scroll += 1,
+            KeyCode::PageUp | KeyCode::Char('b') => self.scroll = self.scroll.saturating_sub(page),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.scroll += page,
+            _ => {}
         }
         self.scroll = self.scroll.min(self.body.0.saturating_sub(self.body.1));
     }
@@ -122,35 +122,34 @@ impl TopView {
         chosen.or_else(|| sessions.into_iter().rev().find(|session| is_live(session))).or_else(|| self.sessions().pop())
     }
 
-    /// Returns a frame of at most the terminal's size.
-    pub(super) fn frame(&mut self, size: TerminalSize, now: Instant) -> Vec<Line> {
-        let TerminalSize { width, height } = size;
+    /// Returns a frame as high as the terminal; a line may be too long for it.
+    pub(super) fn frame(&mut self, size: Size, now: Instant) -> Vec<Line<'static>> {
+        let (width, height) = (usize::from(size.width), usize::from(size.height));
         let mut lines = self.head(width, now);
         let room = height.saturating_sub(lines.len() + 1);
         let body = if self.shows_help { help(&self.glyphs, width) } else { self.body(width, self.rows, room) };
         self.body = (body.len(), room);
         self.scroll = self.scroll.min(body.len().saturating_sub(room));
         lines.extend(body.into_iter().skip(self.scroll).take(room));
-        lines.resize(height.saturating_sub(1), Vec::new());
+        lines.resize(height.saturating_sub(1), Line::default());
         lines.push(self.foot());
-        lines.truncate(height);
-        lines.into_iter().map(|line| cut(line, width)).collect()
+        lines
     }
 
     /// Returns a frame with everything, whatever the height of the terminal.
-    pub(super) fn whole(&self, width: usize) -> Vec<Line> {
+    pub(super) fn whole(&self, width: usize) -> Vec<Line<'static>> {
         let mut lines = self.head(width, Instant::now());
         lines.extend(self.body(width, ShownRanks::All, 0));
-        lines.into_iter().map(|line| cut(line, width)).collect()
+        lines
     }
 
     /// Returns the first lines: the state of the cluster, and since when the coordinator has not answered.
-    fn head(&self, width: usize, now: Instant) -> Vec<Line> {
+    fn head(&self, width: usize, now: Instant) -> Vec<Line<'static>> {
         let mut lines = Vec::new();
         match &self.status {
-            None if self.problem.is_none() => lines.push(vec![span(Ink::Faint, "asking the coordinator")]),
+            None if self.problem.is_none() => lines.push(span(style::FAINT, "asking the coordinator").into()),
             None => {}
-            Some((status, _)) => lines.push(vec![span(Ink::Strong, sections::cluster(status))]),
+            Some((status, _)) => lines.push(span(style::STRONG, sections::cluster(status)).into()),
         }
         if let Some(problem) = &self.problem {
             let since = self.status.as_ref().map_or(Duration::ZERO, |(_, at)| now.saturating_duration_since(*at));
@@ -159,17 +158,17 @@ impl TopView {
                 None => String::new(),
             };
             let text = format!("the coordinator does not answer{since}: {problem}");
-            lines.extend(sections::wrapped(&text, width).into_iter().map(|line| vec![span(Ink::Alarm, line)]));
+            lines.extend(sections::paragraph(style::ALARM, &text, width));
         }
         lines
     }
 
-    fn body(&self, width: usize, rows: ShownRanks, room: usize) -> Vec<Line> {
+    fn body(&self, width: usize, rows: ShownRanks, room: usize) -> Vec<Line<'static>> {
         let Some((status, _)) = &self.status else { return Vec::new() };
         let session = self.shown();
-        let mut lines: Vec<Line> = sections::problems(status, width);
+        let mut lines: Vec<Line<'static>> = sections::problems(status, width);
         match session {
-            None => lines.push(vec![span(Ink::Plain, "no session yet: the first launch of a trainer begins one")]),
+            None => lines.push(span(style::PLAIN, "no session yet: the first launch of a trainer begins one").into()),
             Some(session) => lines.extend(sections::session(status, session, width)),
         }
         let workers = sections::workers(status, session, &self.glyphs, width);
@@ -180,15 +179,15 @@ impl TopView {
                 // At least half of the room that is left, because then not all workers fit anyway.
                 ShownRanks::Most => rest.max(room.saturating_sub(lines.len()) / 2),
             };
-            lines.push(Vec::new());
+            lines.push(Line::default());
             lines.extend(sections::ranks(session, &self.waits, &self.glyphs, width, most));
         }
-        lines.push(Vec::new());
+        lines.push(Line::default());
         lines.extend(workers);
         lines
     }
 
-    fn foot(&self) -> Line {
+    fn foot(&self) -> Line<'static> {
         let mut sessions = String::new();
         let all = self.sessions();
         if let Some(shown) = self.shown().filter(|_| all.len() > 1) {
@@ -201,10 +200,8 @@ impl TopView {
         } else {
             String::new()
         };
-        vec![span(
-            Ink::Reverse,
-            format!(" q quit   ? help   tab session   arrows scroll   a all ranks{sessions}{more} "),
-        )]
+        let text = format!(" q quit   ? help   tab session   arrows scroll   a all ranks{sessions}{more} ");
+        span(style::REVERSE, text).into()
     }
 }
 
@@ -212,7 +209,7 @@ impl TopView {
 const KEY_WIDTH: usize = 22;
 
 /// Explains the keys and the drawings.
-fn help(glyphs: &Glyphs, width: usize) -> Vec<Line> {
+fn help(glyphs: &Glyphs, width: usize) -> Vec<Line<'static>> {
     let [busy, throttled, output, input] = glyphs.bar;
     let rows = [
         ("q, Ctrl-C", "quits".to_owned()),
@@ -234,7 +231,9 @@ fn help(glyphs: &Glyphs, width: usize) -> Vec<Line> {
     let row = |(key, text): (&str, String)| {
         let lines = sections::wrapped(&text, width.saturating_sub(KEY_WIDTH));
         let keys = std::iter::once(key).chain(std::iter::repeat(""));
-        let line = |(key, text)| vec![span(Ink::Strong, format!("{key:<KEY_WIDTH$}")), span(Ink::Plain, text)];
+        let line = |(key, text)| {
+            Line::from_iter([span(style::STRONG, format!("{key:<KEY_WIDTH$}")), span(style::PLAIN, text)])
+        };
         keys.zip(lines).map(line).collect::<Vec<_>>()
     };
     rows.into_iter().flat_map(row).collect()

@@ -1,55 +1,29 @@
-//! Lines of text with colours, and the drawings in them: bars and sparklines.
+//! The styles of texts, and drawings that are made of text: bars and sparklines.
 
+use ratatui::{
+    style::{Color, Modifier, Style},
+    text::Span,
+};
 use spdl_insight::rates::StageRate;
 use spdl_process::is_command;
 
-/// What a text means, and so how it looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ink {
-    Plain,
-    Faint,
-    Strong,
-    Reverse,
-    Alarm,
-    /// Time at work.
-    Busy,
-    /// Time held back by a budget.
-    Throttled,
-    /// Time spent waiting for room behind a stage.
-    Output,
-}
-
-/// A text of one look.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TextSpan {
-    pub(super) text: String,
-    pub(super) ink: Ink,
-}
-
-/// A line of a frame.
-pub(super) type Line = Vec<TextSpan>;
+pub(super) const PLAIN: Style = Style::new();
+pub(super) const FAINT: Style = Style::new().fg(Color::DarkGray);
+pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+pub(super) const REVERSE: Style = Style::new().add_modifier(Modifier::REVERSED);
+pub(super) const ALARM: Style = STRONG.fg(Color::Red);
+/// Time at work.
+const BUSY: Style = Style::new().fg(Color::Green);
+/// Time held back by a budget.
+pub(super) const THROTTLED: Style = Style::new().fg(Color::Yellow);
+/// Time spent waiting for room behind a stage.
+const OUTPUT: Style = Style::new().fg(Color::Cyan);
 
 /// Makes a span. Characters that a terminal would take for a command or a change of the writing direction become `?`,
 /// because names and keys come from other people.
-pub(super) fn span(ink: Ink, text: impl AsRef<str>) -> TextSpan {
-    let text = text.as_ref().chars().map(|letter| if is_command(letter) { '?' } else { letter }).collect();
-    TextSpan { text, ink }
-}
-
-/// Returns the text of a line.
-pub(super) fn text_of(line: &Line) -> String {
-    line.iter().map(|span| span.text.as_str()).collect()
-}
-
-/// Cuts off what is beyond `width` characters.
-pub(super) fn cut(line: Line, width: usize) -> Line {
-    let mut left = width;
-    let cut = |mut span: TextSpan| {
-        span.text = span.text.chars().take(left).collect();
-        left -= span.text.chars().count();
-        span
-    };
-    line.into_iter().map(cut).filter(|span| !span.text.is_empty()).collect()
+pub(super) fn span(style: Style, text: impl AsRef<str>) -> Span<'static> {
+    let text: String = text.as_ref().chars().map(|letter| if is_command(letter) { '?' } else { letter }).collect();
+    Span::styled(text, style)
 }
 
 /// The characters of drawings.
@@ -74,11 +48,10 @@ impl Glyphs {
     }
 
     /// Draws the shares of a stage's time in `width` characters.
-    pub(super) fn bar(&self, rate: &StageRate, width: usize) -> Line {
+    pub(super) fn bar(&self, rate: &StageRate, width: usize) -> impl Iterator<Item = Span<'static>> {
         let parts = [rate.busy, rate.throttled, rate.output_wait, rate.input_wait];
-        let inks = [Ink::Busy, Ink::Throttled, Ink::Output, Ink::Faint];
-        let drawn = cells(parts, width).into_iter().zip(self.bar).zip(inks);
-        drawn.map(|((count, glyph), ink)| span(ink, glyph.to_string().repeat(count))).collect()
+        let drawn = cells(parts, width).into_iter().zip(self.bar).zip([BUSY, THROTTLED, OUTPUT, FAINT]);
+        drawn.map(|((count, glyph), style)| span(style, glyph.to_string().repeat(count)))
     }
 
     /// Draws the newest of these parts, each between 0 and 1, in at most `width` characters.
@@ -129,8 +102,6 @@ mod tests {
 
     #[test]
     fn hostile_text_cannot_command_the_terminal() {
-        assert_eq!(span(Ink::Plain, "a\x1b[2Jb\nc\u{202e}d\u{9b}e").text, "a?[2Jb?c?d?e");
-        let line = cut(vec![span(Ink::Plain, "abc"), span(Ink::Strong, "def"), span(Ink::Plain, "g")], 4);
-        assert_eq!((text_of(&line).as_str(), line.len()), ("abcd", 2));
+        assert_eq!(span(PLAIN, "a\x1b[2Jb\nc\u{202e}d\u{9b}e").content, "a?[2Jb?c?d?e");
     }
 }
