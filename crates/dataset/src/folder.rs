@@ -129,3 +129,14 @@ pub(super) fn remove_empty_folders(at: &DatasetStore, name: &str) {
         }
     }
 }
+
+/// Returns the name of shard `number` of a packed dataset.
+pub(super) fn shard_name(number: u64) -> String {
+    format!("shard-{number:06}.tar")
+}
+
+/// Returns whether a packed dataset can have a shard of this name.
+pub(super) fn is_shard_name(name: &str) -> bool {
+    let number = name.strip_prefix("shard-").and_then(|rest| rest.strip_suffix(".tar"));
+    number.is_some_and(|number| number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
+}

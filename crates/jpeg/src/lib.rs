@@ -34,6 +34,7 @@
 //! jpeg.render(&request, &mut Scratch::new(), &mut Rgb::new(&mut pixels, 224)).unwrap();
 //! ```
 
+mod bit_writer;
 mod bits;
 mod deviation;
 mod error;

@@ -7,9 +7,8 @@ use futures::stream::AbortHandle;
 use crate::{
     engine::{Engine, StageExecutor, ThreadStage},
     error::BuildError,
-    link::Link,
+    link::{Link, OutputOrder},
     numbers::{Crew, LinkState, StageKind, StageState},
-    op::OutputOrder,
     pipeline_state::PipelineState,
 };
 

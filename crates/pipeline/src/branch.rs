@@ -1,17 +1,17 @@
 //! Branches: stages that items are dealt to and whose results are merged again, and sources that are merged. None of these
 //! stages has an operation, so they need no threads: see `aggregate.rs`.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use crate::{
     assembly::{Assembly, BranchRule, ServedBy},
     builder::{PipelineBuilder, Stages, add_pipe},
     engine::{Engine, Locked, ThreadStage},
     error::{BuildError, PipelineError},
-    link::{Link, LinkMessage, NoItem, TakenMessage},
+    link::{Link, NoItem, OutputOrder, TakenMessage, pass_on},
     numbers::{Dealt, Reads, StageKind},
-    op::{Op, OutputOrder},
-    pipeline_state::{Count, PipelineState},
+    op::Op,
+    pipeline_state::PipelineState,
     sync::{Mutex, lock},
 };
 
@@ -225,24 +225,6 @@ impl<T> BranchRouter<T> {
             format!("the number of an item's branch is {branch}; it must be below {count}, the number of branches");
         PipelineError::Failed { stage: self.name.clone(), source: text.into() }
     }
-}
-
-/// Passes a message on unchanged.
-pub(crate) fn pass_on<T>(
-    stage: usize,
-    state: &mut PipelineState,
-    output: &Link<T>,
-    is_last: bool,
-    message: LinkMessage<T>,
-) {
-    match &message {
-        Ok(_) => state.count(stage, Count::Item(0), Duration::ZERO),
-        Err(NoItem::Failed(_)) => state.halt(stage),
-        Err(NoItem::LeftOut) => {}
-    }
-    let slot = output.reserve(state, is_last);
-    let is_left_out = matches!(message, Err(NoItem::LeftOut));
-    output.place(state, slot, (!is_left_out).then_some(message));
 }
 
 /// Merges the results of branches, or of pipelines.

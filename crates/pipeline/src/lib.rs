@@ -65,8 +65,9 @@ use tokio::runtime::Runtime;
 pub use branch::Branches;
 pub use builder::{PipelineBuilder, PipelinePlan, Stages};
 pub use error::{BuildError, ConcurrencyError, OpError, PipelineError};
+pub use link::OutputOrder;
 pub use memo::{Cache, ResultCacheStats};
-pub use op::{Op, OutputOrder};
+pub use op::Op;
 
 use engine::{Engine, deadline_in};
 use link::{Link, NoItem};

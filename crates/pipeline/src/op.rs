@@ -11,6 +11,7 @@ use futures::task::Spawn;
 
 use crate::{
     error::{OpError, PipelineError},
+    link::OutputOrder,
     memo::{Cache, KeyedMemo, Memo},
 };
 
@@ -77,16 +78,6 @@ pub(crate) enum Threads {
     Pool,
     /// Threads of the stage.
     OwnStage,
-}
-
-/// The order in which results leave a pipe whose concurrency is above 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OutputOrder {
-    /// The order of the inputs: one slow item holds up the items behind it.
-    #[default]
-    Input,
-    /// The order of completion. The results of one item keep their order.
-    Completion,
 }
 
 /// The effect on the pipeline when an operation fails or panics.

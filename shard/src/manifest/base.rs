@@ -3,7 +3,7 @@
 
 use spdl_job::{redact, secret_in};
 
-use super::open::is_relative_path;
+use super::names::is_relative_path;
 
 /// Length of the longest base, in bytes.
 pub(super) const MAX_BASE_BYTES: usize = 4096;

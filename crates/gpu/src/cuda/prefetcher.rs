@@ -18,10 +18,11 @@ use tracing::Instrument;
 
 use super::{
     batch_storage::{BufferReturn, CopiedBatch},
+    buffer::Buffer,
     completion::{Completion, CompletionRequest, Completions},
-    copy_stream::{Buffer, CopyStream},
+    copy_stream::CopyStream,
     driver::Context,
-    page_locks::{LockedPages, PageLocks},
+    page_locks::{LockedPages, PageLocks, on_other_thread},
 };
 use crate::{DeviceBatch, DeviceError, DeviceOptions, outstanding::OutstandingBatches};
 
@@ -392,10 +393,4 @@ impl<S> Drop for PrefetchTask<S> {
         let unused = (self.copy_stream.clone(), self.page_locks.take());
         completions.send(CompletionRequest::Drop(Box::new(unused)));
     }
-}
-
-/// Runs blocking calls on a thread for such calls, and waits for the result.
-pub(super) async fn on_other_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
-    let ended = tokio::task::spawn_blocking(body).await;
-    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }

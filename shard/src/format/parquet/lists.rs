@@ -1,6 +1,11 @@
 //! The places of the values of lists, from the levels of a column.
 
-use super::values::{NULL, ValuePlace};
+/// Offset and length of a value in the data.
+pub(super) type ValuePlace = (u32, u32);
+
+/// The place of a row without a value: a null, or a list of numbers with a null in it. In a list of bytes, the place of
+/// a null.
+pub(super) const NULL: ValuePlace = (u32::MAX, 0);
 
 /// Returns the places of lists of elements of `width` bytes. `None` if the levels are not those of so many rows.
 pub(super) fn lists(

@@ -10,19 +10,12 @@ use parquet::data_type::ByteArray;
 
 use super::{
     columns::ParquetColumn,
-    lists::{byte_lists, lists, nested},
+    lists::{NULL, ValuePlace, byte_lists, lists, nested},
 };
 use crate::format::MAX_LIST_FILES;
 
-/// The place of a row without a value: a null, or a list of numbers with a null in it. In a list of bytes, the place of
-/// a null.
-pub(super) const NULL: ValuePlace = (u32::MAX, 0);
-
 /// The place of a row with a number that the column's type cannot hold.
 const UNFIT: ValuePlace = (u32::MAX, 1);
-
-/// Offset and length of a value in the data.
-pub(super) type ValuePlace = (u32, u32);
 
 /// The decoded values of some rows of a column.
 #[derive(Debug)]
