@@ -2,6 +2,7 @@
 
 use std::{
     io::{Read, Write},
+    num::NonZero,
     process::{Child, ChildStdin, Command, Stdio},
     sync::{Arc, Mutex},
     thread::{self, JoinHandle},
@@ -53,7 +54,7 @@ impl Terminal {
         script.env("SHELL", "/bin/sh").env("TERM", "xterm").env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR");
         let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("`script` of util-linux");
         let (keys, mut output) = (script.stdin.take().expect("a pipe"), script.stdout.take().expect("a pipe"));
-        let kept = Output { written: Vec::new(), screen: vt100::Parser::new(24, 80, 0) };
+        let kept = Output { written: Vec::new(), screen: vt100::Parser::default() };
         let kept = Arc::new(Mutex::new(kept));
         let shared = kept.clone();
         let reader = thread::spawn(move || {
@@ -75,12 +76,13 @@ impl Terminal {
     fn frame(&self) -> Vec<String> {
         let output = self.output.lock().expect("no panic");
         let screen = output.screen.screen();
-        screen.rows(0, screen.size().1).collect()
+        screen.rows(0, screen.size().1.get()).collect()
     }
 
     /// Gives the terminal another size, of which the kernel tells the programs on it.
     fn resize(&self, device: &str, columns: u16, rows: u16) {
-        self.output.lock().expect("no panic").screen.screen_mut().set_size(rows, columns);
+        let number = |number| NonZero::new(number).expect("no terminal is so small");
+        self.output.lock().expect("no panic").screen.screen_mut().set_size(number(rows), number(columns));
         let size = ["cols".to_owned(), columns.to_string(), "rows".to_owned(), rows.to_string()];
         let resize = run(Command::new("stty").args(["-F", device]).args(size));
         assert!(resize.status.success(), "{}", resize.stderr);
