@@ -177,12 +177,6 @@ impl DatasetStore {
         StoreError::Format { url: self.url_of(&place.path(MANIFEST_NAME)), source: source.into() }
     }
 
-    /// Returns the path of `shard` in the store.
-    #[must_use]
-    pub fn shard_path(&self, shard: &Shard<'_>) -> Path {
-        self.path_of(shard.url)
-    }
-
     /// Reads and checks the manifest.
     ///
     /// # Errors
