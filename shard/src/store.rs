@@ -3,7 +3,7 @@
 use std::{ops::Deref, sync::Arc};
 
 use bytes::Bytes;
-use object_store::{ObjectStore, path::Path};
+use object_store::ObjectStore;
 use spdl_job::redact;
 use spdl_store::{ContentError, StoreError, StoreFolder, StoreOptions, blocking};
 

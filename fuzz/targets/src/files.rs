@@ -9,7 +9,7 @@ use spdl_shard::{
 use spdl_types::{Fingerprint, SampleId};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::indexes::{HEAD_BYTES, check_plan, manifest_of, opened, with_checksum};
+use crate::indexes::{check_plan, manifest_of, opened, with_checksum};
 
 /// Bytes of a manifest's header: `docs/spec/formats/manifest.md`.
 const MANIFEST_HEADER_BYTES: u64 = 112;

@@ -11,7 +11,7 @@ use spdl_types::Fingerprint;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Bytes of the head of a file: `docs/spec/formats.md`.
-pub(crate) const HEAD_BYTES: usize = 40;
+const HEAD_BYTES: usize = 40;
 
 /// Returns a file with the correct length and checksum.
 pub(crate) fn with_checksum(data: &[u8]) -> Vec<u8> {
