@@ -367,7 +367,7 @@ fn index_of(file: &[u8]) -> Result<(Bytes, Fingerprint), String> {
 
 /// Reads every field of a file as its index describes it, and returns how many do not decode.
 fn read_all(file: &[u8], index: &dyn ShardIndex) -> usize {
-    let rows = in_memory::decoded(format(), file, index, &[0..index.shard_bytes()]);
+    let rows = in_memory::decoded(format(), file, index, std::slice::from_ref(&(0..index.shard_bytes())));
     let mut damaged = 0;
     for record in index.records() {
         for (nth, field) in (0..).zip(record.fields()) {
