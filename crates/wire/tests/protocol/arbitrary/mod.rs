@@ -198,6 +198,7 @@ fn rank_window() -> impl Strategy<Value = RankWindow> {
             transport,
             slots,
             ready,
+            named_before: None,
         },
     )
 }
