@@ -77,6 +77,30 @@ fn the_page_shows_a_running_job_goes_on_after_a_restart_and_is_accessible() {
     it_goes_on_with_another_coordinator_and_asks_for_its_token(&browser, &mut watched);
 }
 
+#[test]
+fn the_page_says_what_to_start_and_sums_up_what_has_ended() {
+    let Some(browser) = Browser::start() else { return };
+    let dataset = TestDataset::of_pictures(50, 25);
+    let cluster = Cluster::start(1);
+    browser.open(&format!("http://{}/", cluster.http));
+    let steps =
+        "return [...document.querySelectorAll('#idle:not([hidden]) li')].map((step) => 'done' in step.dataset).join()";
+    browser.wait_for("what to do after a worker was started", &format!("{steps} === 'true,false,false'"));
+    cluster.submit(&dataset.job("short", "epochs = 2"));
+    browser.wait_for("what to do after a job was submitted", &format!("{steps} === 'true,true,false'"));
+    cluster.pull_all("short", 1, &["node-0"], &[]);
+    // Each epoch has two batches of 24 samples, and drops the other two samples.
+    browser.wait_for(
+        "the summary",
+        "return /^The run is finished: 96 samples in \\d+ s, [\\d.,]+ a second; its ranks waited \\d+ % of that time. \
+         spdl-ctl audit --run short checks its receipt.$/.test(document.querySelector('#verdict-text').textContent)",
+    );
+    assert_eq!(browser.run("return document.querySelector('#progress').value"), 1);
+    for hidden in ["#idle", "#pipeline"] {
+        assert_eq!(browser.run(&format!("return document.querySelector('{hidden}').hidden")), true, "{hidden}");
+    }
+}
+
 fn it_shows_the_ranks_and_their_limit(browser: &Browser, watched: &Watched) {
     browser.wait_for("a card for each rank", "return document.querySelectorAll('#ranks > li').length === 2");
     browser.wait_for("a verdict", "return document.querySelector('#verdict-text').textContent.includes('rank ')");
@@ -85,12 +109,17 @@ fn it_shows_the_ranks_and_their_limit(browser: &Browser, watched: &Watched) {
     let is_right = || {
         let status = watched.read("/status");
         let ranks = status["sessions"][0]["ranks"].as_array().expect("ranks");
-        let limits: Vec<String> =
-            ranks.iter().filter_map(|rank| Some(rank["diagnosis"]["limit"].as_str()?.replace('_', " "))).collect();
+        let limit = |rank: &Value| rank["diagnosis"]["limit"].as_str().map(ToOwned::to_owned);
+        let wait = |rank: &&Value| rank["waiting"].as_f64().map(|waiting| (1e6 * waiting) as u64);
+        // The first of those that wait longest is the one that the verdict is on.
+        let Some(worst) = ranks.iter().rev().max_by_key(wait).and_then(limit) else { return false };
+        let is_another = |limit: &String| *limit != worst && limit != "trainer";
+        let others: Vec<String> =
+            ranks.iter().filter_map(limit).filter(is_another).map(|limit| limit.replace('_', " ")).collect();
         let shown = browser.run(
             "return [...document.querySelectorAll('#ranks .badge:not([hidden])')].map((badge) => badge.textContent)",
         );
-        shown == serde_json::json!(limits)
+        shown == serde_json::json!(others)
     };
     assert!((0..20).any(|_| is_right() || (sleep(Duration::from_millis(500)), false).1), "{}", watched.read("/status"));
     browser.wait_for(
@@ -110,6 +139,10 @@ fn it_shows_the_ranks_and_their_limit(browser: &Browser, watched: &Watched) {
         "the cores that the worker keeps busy",
         "return /^\\d/.test(document.querySelectorAll('#workers tbody td')[2].textContent)",
     );
+    browser.wait_for("how far the run is", "return document.querySelector('#progress').value > 0");
+    let left = "return [...document.querySelectorAll('#session-figures > div')]
+        .some((figure) => /^Time left\\d.*of this epoch$/.test(figure.textContent))";
+    browser.wait_for("the time that is left", left);
     let receipt = browser.run("return document.querySelector('#receipts td code').textContent");
     assert_eq!(receipt.as_str().map(str::len), Some(32), "{receipt}");
 }

@@ -7,6 +7,7 @@ Each evaluates the dataset and writes what its rank has found as JSON to `OUTPUT
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ from typing import Any
 
 import spdl_cluster
 import torch
+import torch.distributed
 from torch import nn
 
 #: Of the demo's pictures.
@@ -174,11 +176,20 @@ def alone(dataset: str) -> dict[str, Any]:
     return {}
 
 
+def leave() -> None:
+    """Ends the process group of a program that has used it: Gloo's threads may still hold Python objects, and abort a process that exits
+    while they release them (https://github.com/pytorch/pytorch/pull/179291). DDP keeps the threads alive, so it goes first."""
+    gc.collect()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 def main() -> None:
     """Runs a program and writes what it found."""
     name, dataset, output = sys.argv[1:]
     found = globals()[name](dataset)
     pathlib.Path(output, f"{os.environ.get('RANK', '0')}.json").write_text(json.dumps(found))
+    leave()
 
 
 if __name__ == "__main__":

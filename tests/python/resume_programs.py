@@ -16,7 +16,7 @@ from typing import Any
 import spdl_cluster
 import torch
 import torch.distributed
-from framework_programs import Network, job
+from framework_programs import Network, job, leave
 from torch import nn
 
 EPOCHS = 3
@@ -172,6 +172,7 @@ def main() -> None:
     os.makedirs(folder, exist_ok=True)
     os.chdir(folder)
     globals()[name](dataset, pathlib.Path(folder), int(every), Trace(pathlib.Path(folder), int(kill_after)))
+    leave()
 
 
 if __name__ == "__main__":

@@ -109,6 +109,7 @@ impl Observer {
             transport: Some(transport),
             slots,
             ready,
+            named_before: None,
         };
         let totals = WorkerTotals { slow_object: slow_object.as_ref(), ..self.worker_totals(&stages) };
         let cores = self.resources.budget().cores;

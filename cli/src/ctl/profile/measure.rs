@@ -133,8 +133,8 @@ impl Measurement {
     /// Returns the fraction of their busy time in which the decoding threads had a core; `None` if they wait for
     /// functions.
     pub(super) fn core_share(&self) -> Option<f64> {
-        let decode = self.stages.iter().find(|rate| rate.stage == Stage::Decode && rate.busy > 0.0)?;
-        self.call_s_per_sample().is_none().then_some(decode.cpu / decode.busy)
+        let decode = self.stages.iter().find(|rate| rate.stage == Stage::Decode)?;
+        decode.core_share().filter(|_| self.call_s_per_sample().is_none())
     }
 
     /// Returns the seconds that a decoding thread takes for a sample, if the job calls functions: the thread waits for

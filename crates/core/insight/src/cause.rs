@@ -1,6 +1,7 @@
 //! The cause of a short resource: what stands out among the measurements of the worker.
 
 use crate::Transport;
+use spdl_types::Stage;
 
 use super::{Limit, RankWindow, WorkerWindow};
 
@@ -17,6 +18,9 @@ const UNEVEN: u64 = 8;
 /// Uneven samples delay batches if a slow one takes longer than the trainer takes for this many samples.
 const DELAYED_SAMPLES: f64 = 4.0;
 
+/// Fraction of their work for which decoding threads have a core below which others take the CPU.
+const CROWDED: f64 = 0.7;
+
 /// Returns the cause of a limit: the resource itself, unless something stands out.
 pub(super) fn cause(resource: Limit, rank: &RankWindow, worker: &WorkerWindow) -> Limit {
     let is_storm = worker.bad_fraction() > STORM;
@@ -27,9 +31,18 @@ pub(super) fn cause(resource: Limit, rank: &RankWindow, worker: &WorkerWindow) -
         Limit::StoreLatency | Limit::StoreBandwidth if is_filling(worker) => Limit::ColdCache,
         Limit::HandOver if is_on_its_way(rank) => Limit::Network,
         // With one slot no batch is made while the trainer holds it, however even the samples are.
-        Limit::HandOver if rank.slots != 1 && is_uneven(rank, worker) => Limit::UnevenSamples,
+        Limit::HandOver if rank.slots == 1 => Limit::HandOver,
+        Limit::HandOver if crowded(worker).is_some() => Limit::Cpu,
+        Limit::HandOver if is_uneven(rank, worker) => Limit::UnevenSamples,
         resource => resource,
     }
+}
+
+/// Returns the fraction of their work for which the decoding threads had a core, if others take so much of the CPU that
+/// the budget says little; `None` also where they wait for functions.
+pub(super) fn crowded(worker: &WorkerWindow) -> Option<f64> {
+    let decode = worker.stage(&Stage::Decode).filter(|_| worker.stage(&Stage::Transform).is_none())?;
+    decode.core_share().filter(|share| *share < CROWDED)
 }
 
 /// Whether one object is the cause: its requests take most of the time of all requests, or the store has room for more.

@@ -106,7 +106,7 @@ impl Diagnosis {
     /// Returns whether the rank waits for batches because its home is short of CPU, whatever the cause of that.
     #[must_use]
     pub fn waits_for_cpu(&self) -> bool {
-        let resource = self.worker.as_ref().and_then(|worker| self.resource(worker));
+        let resource = self.resource();
         self.is_waiting() && resource.is_some_and(Limit::is_of_cpu)
     }
 

@@ -9,7 +9,7 @@ use super::{
     Limit, Measured, Presence, RankWindow, Term, WorkerWindow,
     cache::fetched_factor,
     cause::{cause, is_saturated},
-    terms::{NEGLIGIBLE_WAIT, terms, used_up},
+    terms::{STAYS, terms, used_up},
 };
 
 /// A trainer that took no sample and waited for less than this part of the time did not ask for one.
@@ -27,7 +27,7 @@ pub struct Diagnosis {
     pub rank: RankWindow,
     /// What was measured of its home; `None` if it has none.
     pub worker: Option<Arc<WorkerWindow>>,
-    /// The terms, the smallest first; empty if the rank took no sample.
+    /// The terms: that of the limit, then the others, the smallest first; empty if the rank took no sample.
     pub terms: Vec<Term>,
 }
 
@@ -94,7 +94,13 @@ pub struct Prediction {
 pub fn diagnose(rank: RankWindow, worker: Option<impl Into<Arc<WorkerWindow>>>) -> Diagnosis {
     let worker = worker.map(Into::into);
     let takes = rank.samples > 0 && rank.presence == Presence::Alive;
-    let terms = worker.as_ref().filter(|_| takes).map_or_else(Vec::new, |worker| terms(&rank, worker));
+    let mut terms = worker.as_ref().filter(|_| takes).map_or_else(Vec::new, |worker| terms(&rank, worker));
+    // A trainer that waits is short of something, however little it waits.
+    let before = rank.named_before.filter(|limit| *limit != Limit::Trainer);
+    let before = terms.iter().position(|term| Some(term.limit) == before);
+    if let Some(at) = before.filter(|&at| terms[at].samples_per_s < STAYS * terms[0].samples_per_s) {
+        terms[..=at].rotate_right(1);
+    }
     Diagnosis { rank, worker, terms }
 }
 
@@ -121,22 +127,25 @@ impl Diagnosis {
             Presence::Alive => {}
         }
         let Some(worker) = &self.worker else { return Some(Limit::NoWorker) };
-        self.resource(worker).map(|resource| cause(resource, &self.rank, worker))
+        self.resource().map(|resource| cause(resource, &self.rank, worker))
     }
 
-    /// Returns the resource that the rank has too little of.
-    pub(super) fn resource(&self, worker: &WorkerWindow) -> Option<Limit> {
+    /// Returns the resource that the rank has too little of; `None` if it has no home, or nothing explains why it took no
+    /// sample.
+    #[must_use]
+    pub fn resource(&self) -> Option<Limit> {
+        let worker = self.worker.as_ref()?;
         if self.rank.samples == 0 {
             return used_up(&self.rank, worker).filter(|_| self.rank.waiting() > STANDSTILL_WAIT);
         }
         let first = self.terms.first()?.limit;
-        Some(if self.rank.waiting() < NEGLIGIBLE_WAIT { Limit::Trainer } else { first })
+        Some(if self.rank.hardly_waits() { Limit::Trainer } else { first })
     }
 
     /// Returns the smallest term of another resource than the limit.
     #[must_use]
     pub fn next(&self) -> Option<Term> {
-        let resource = self.resource(self.worker.as_ref()?)?;
+        let resource = self.resource()?;
         self.terms.iter().copied().find(|term| term.limit != resource)
     }
 

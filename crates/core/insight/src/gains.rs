@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Diagnosis, ResourceChange};
+use super::{Diagnosis, ResourceChange, cause::crowded};
 
 /// Something to improve by a factor of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -81,7 +81,11 @@ pub fn session_gains(diagnoses: &[Diagnosis]) -> BTreeMap<LimitRemedy, f64> {
         let changed = slowest(&|diagnosis| diagnosis.what_if(&remedy.change(diagnosis)));
         (remedy, (changed / rate * 1e3).round() / 1e3)
     };
-    LimitRemedy::ALL.into_iter().map(gain).collect()
+    // A larger budget gives no core that other processes have.
+    let is_crowded =
+        diagnoses.iter().filter_map(|diagnosis| diagnosis.worker.as_deref()).any(|worker| crowded(worker).is_some());
+    let useful = |remedy: &LimitRemedy| !(is_crowded && *remedy == LimitRemedy::Cores);
+    LimitRemedy::ALL.into_iter().filter(useful).map(gain).collect()
 }
 
 #[cfg(test)]

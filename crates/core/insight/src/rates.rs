@@ -60,6 +60,12 @@ impl StageRate {
         }
     }
 
+    /// Returns the fraction of its busy time for which the stage had a core; `None` where it counts no CPU time.
+    #[must_use]
+    pub fn core_share(&self) -> Option<f64> {
+        (self.busy > 0.0 && self.cpu > 0.0).then(|| (self.cpu / self.busy).min(1.0))
+    }
+
     /// Returns the mean number of units.
     #[must_use]
     pub fn units(&self) -> f64 {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Diagnosis, Presence, terms::NEGLIGIBLE_WAIT};
+use super::{Diagnosis, Presence};
 
 /// Returns one sentence on what limits the ranks of a session: the verdict on the rank that is worst off, how many
 /// ranks wait, and whether that is the fault of one worker or chance. Returns `None` if nothing was measured.
@@ -13,7 +13,7 @@ pub fn session_verdict<'d>(diagnoses: impl IntoIterator<Item = &'d Diagnosis>) -
     let verdict = worst.verdict();
     let all = diagnoses.len();
     let alike: Vec<&Diagnosis> = diagnoses.iter().copied().filter(|other| is_alike(other, worst)).collect();
-    if all == 1 || waiting(worst) < NEGLIGIBLE_WAIT && rank_in_need(worst) == 0 {
+    if all == 1 || worst.rank.hardly_waits() && rank_in_need(worst) == 0 {
         return Some(verdict);
     }
     let (count, does) = (alike.len(), if rank_in_need(worst) == 2 { "are like that" } else { "wait" });
@@ -56,6 +56,6 @@ fn rank_in_need(diagnosis: &Diagnosis) -> u8 {
 fn is_alike(other: &Diagnosis, worst: &Diagnosis) -> bool {
     match rank_in_need(worst) {
         2 => rank_in_need(other) == 2,
-        _ => rank_in_need(other) == 1 || waiting(other) >= NEGLIGIBLE_WAIT,
+        _ => rank_in_need(other) == 1 || !other.rank.hardly_waits(),
     }
 }

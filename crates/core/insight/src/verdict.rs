@@ -2,8 +2,8 @@
 
 use super::{
     Diagnosis, Limit, Presence, ResourceChange, Term, WorkerWindow,
+    cause::crowded,
     diagnosis::STANDSTILL_WAIT,
-    terms::NEGLIGIBLE_WAIT,
     words::{means, subject, then},
 };
 
@@ -37,7 +37,7 @@ impl Diagnosis {
         let limit = self.limit();
         let Some(limit) = limit.filter(|_| self.rank.samples > 0) else { return self.standstill(limit, worker) };
         let percent = 100.0 * self.rank.waiting();
-        if self.rank.waiting() < NEGLIGIBLE_WAIT {
+        if self.rank.hardly_waits() {
             let spare = self.cores_to_spare(worker);
             let fewer = if spare > 0.0 { format!("; {spare:.1} cores fewer would do") } else { String::new() };
             return format!(
@@ -81,6 +81,10 @@ impl Diagnosis {
     fn remedy(&self, limit: Limit, worker: &WorkerWindow) -> String {
         let factor_of = |term: &Term| term.samples_per_s / self.terms[0].samples_per_s;
         let next = self.next().map(|term| (factor_of(&term), term.limit));
+        let next = match crowded(worker).filter(|_| limit == Limit::Cpu) {
+            Some(share) if next.is_none_or(|(factor, _)| factor * share > 1.0) => Some((1.0 / share, Limit::Cpu)),
+            _ => next,
+        };
         let Some((factor, next)) = next.filter(|(factor, _)| *factor < MAX_FACTOR) else {
             return format!("; {} would help", means(limit, None, worker));
         };

@@ -3,11 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CacheStats, SlowObject, Stall, StoreStats, Transport,
+    CacheStats, Limit, SlowObject, Stall, StoreStats, Transport,
     rates::{StageHistory, StageRate},
     recent::RecentEvents,
 };
 use spdl_types::{Stage, StageStats};
+
+use super::terms::{NEGLIGIBLE_WAIT, STAYS};
 
 /// The window of stages that diagnoses use.
 const WINDOW_MS: u64 = 10_000;
@@ -200,9 +202,18 @@ pub struct RankWindow {
     pub slots: u32,
     /// Slots that hold a batch which the trainer has not given back.
     pub ready: u32,
+    /// The resource that was named last as the short one: it is named again while none is much shorter.
+    #[serde(skip)]
+    pub named_before: Option<Limit>,
 }
 
 impl RankWindow {
+    /// Whether its trainer sets the pace, since it hardly waited.
+    pub(super) fn hardly_waits(&self) -> bool {
+        let factor = if self.named_before == Some(Limit::Trainer) { STAYS } else { 1.0 };
+        self.waiting() < factor * NEGLIGIBLE_WAIT
+    }
+
     /// Returns the fraction of the window in which the trainer waited.
     #[must_use]
     pub fn waiting(&self) -> f64 {

@@ -3,18 +3,18 @@
 use crate::SlowObject;
 use spdl_types::Stage;
 
-use super::{Limit, RankWindow, WorkerWindow, cause::is_saturated, window::item_s};
+use super::{
+    Limit, RankWindow, WorkerWindow,
+    cause::{crowded, is_saturated},
+    window::item_s,
+};
 
 /// Describes what is short, with numbers.
 pub(super) fn subject(limit: Limit, rank: &RankWindow, worker: &WorkerWindow) -> String {
-    let WorkerWindow { name, cores, cores_used, store, store_s, .. } = worker;
+    let WorkerWindow { name, store, store_s, .. } = worker;
     match limit {
         Limit::Trainer => "the trainer sets the pace".to_owned(),
-        Limit::Cpu => format!(
-            "worker `{name}` is short of CPU ({} of its {} cores are busy)",
-            number(*cores_used),
-            number(*cores)
-        ),
+        Limit::Cpu => short_of_cpu(worker),
         Limit::Function => {
             let call_ms = 1e3 * worker.stage(&Stage::Transform).map_or(0.0, item_s);
             format!("the functions of the job are slow on worker `{name}` (a call takes {call_ms:.1} ms)")
@@ -61,6 +61,22 @@ pub(super) fn subject(limit: Limit, rank: &RankWindow, worker: &WorkerWindow) ->
     }
 }
 
+fn short_of_cpu(worker: &WorkerWindow) -> String {
+    let WorkerWindow { name, cores, cores_used, .. } = worker;
+    match crowded(worker) {
+        Some(share) => format!(
+            "worker `{name}` is short of CPU, as other processes of its machine take it, or a limit of its container \
+             (decoding threads had a core for {:.0} % of their work)",
+            100.0 * share
+        ),
+        None => format!(
+            "worker `{name}` is short of CPU ({} of its {} cores are busy)",
+            number(*cores_used),
+            number(*cores)
+        ),
+    }
+}
+
 fn slow_object(worker: &str, slow: &SlowObject) -> String {
     let ms = |ns: u64| ns as f64 / 1e6;
     format!(
@@ -98,6 +114,7 @@ fn number(cores: f64) -> String {
 pub(super) fn means(limit: Limit, factor: Option<f64>, worker: &WorkerWindow) -> String {
     let text = match limit {
         Limit::Trainer => "a faster trainer",
+        Limit::Cpu if crowded(worker).is_some() => "a machine for itself",
         Limit::Cpu => {
             let Some(factor) = factor else { return "more cores".to_owned() };
             let cores = ((factor - 1.0) * worker.cores * 10.0).ceil().max(1.0) / 10.0;

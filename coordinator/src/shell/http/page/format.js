@@ -15,6 +15,9 @@ export const hundredths = (value) => (value < 10 ? value.toFixed(2) : amount(val
 /** A fraction as `12 %`. */
 export const percent = (fraction) => `${Math.round(100 * (fraction ?? 0))} %`;
 
+/** The part of something that is done as `99 %`: `100 %` only when all is. */
+export const percentDown = (fraction) => `${Math.floor(100 * (fraction ?? 0))} %`;
+
 /** Bytes as `1.5 MiB`. */
 export function bytes(value) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

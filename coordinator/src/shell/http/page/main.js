@@ -4,9 +4,9 @@ import { byId, set, show, write } from "./dom.js";
 import { duration, words } from "./format.js";
 import { chooseWorkers, drawPipeline } from "./pipeline.js";
 import { drawRanks, prepareRanks, shownRanks } from "./ranks.js";
-import { chooseSession, showSession, worstRank } from "./session.js";
+import { chooseSession, showSession, stateOf, worstRank } from "./session.js";
 import { hasToken, keepToken, Source, TokenNeeded } from "./source.js";
-import { prepareEvents, showBadSamples, showCluster, showEvents, showRuns, showWorkers } from "./tables.js";
+import { prepareEvents, showBadSamples, showCluster, showEvents, showIdle, showRuns, showWorkers } from "./tables.js";
 
 const PERIOD_MS = 2000;
 /** Steps in the charts: 5 minutes of seconds, or an hour of tens of seconds. */
@@ -56,6 +56,7 @@ async function drawAll() {
   showEvents(source);
   showBadSamples(status);
   showRuns(status);
+  showIdle(status);
   const session = chooseSession(status);
   show(byId("session"), session !== null);
   if (session) await drawSession(session, status);
@@ -63,6 +64,7 @@ async function drawAll() {
 
 async function drawSession(session, status) {
   showSession(session, status);
+  show(byId("pipeline"), stateOf(session) === "running");
   const workers = chooseWorkers(session, status);
   const ranks = shownRanks(session).map((rank) => rank.rank).sort((a, b) => a - b);
   const history = await source.history(session.session, ranks, workers.map((worker) => worker.worker), stepMs());
@@ -116,7 +118,11 @@ byId("token-form").addEventListener("submit", (event) => {
 });
 for (const choice of document.querySelectorAll('input[name="span"]')) choice.addEventListener("change", refresh);
 byId("pipeline-worker").addEventListener("change", refresh);
-addEventListener("hashchange", refresh);
+addEventListener("hashchange", () => {
+  const folded = document.querySelector(location.hash || null)?.closest("details");
+  if (folded) folded.open = true;
+  refresh();
+});
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : refresh()));
 prepareRanks(refresh);
 prepareEvents(refresh);

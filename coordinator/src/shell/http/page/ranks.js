@@ -3,7 +3,7 @@
 import { chart, mean, updateChart } from "./charts.js";
 import { byId, list, make, set, show, write } from "./dom.js";
 import { amount, count, percent, position, words } from "./format.js";
-import { heard } from "./session.js";
+import { heard, worstRank } from "./session.js";
 import { SHOWN_SERIES } from "./source.js";
 
 const PAGE = 16;
@@ -62,15 +62,17 @@ function createRank(rank) {
 function fillRank(card, rank, session) {
   const state = rank.is_alive ? "" : rank.left ? "has left" : "not alive";
   set(card, "data-away", !rank.is_alive);
+  // The verdict names the limit of the rank that waits longest; a card only what differs from it.
   const limit = rank.diagnosis?.limit;
+  const another = limit && limit !== "trainer" && limit !== worstRank(session)?.diagnosis.limit ? words(limit) : "";
   const badge = card.querySelector(".badge");
-  write(badge, state || (limit ? words(limit) : ""));
+  write(badge, state || another);
   show(badge, badge.textContent !== "");
-  set(badge, "class", rank.is_alive && limit && limit !== "trainer" ? "badge alarm" : "badge");
+  set(badge, "class", another ? "badge alarm" : "badge");
   const [wait, rate] = card.querySelector(".rate").children;
   write(wait, rank.is_alive && rank.waiting !== null ? `${percent(rank.waiting)} waiting` : "–");
   write(rate, rank.job_samples_per_s === null ? "" : `${amount(rank.job_samples_per_s / session.world)} samples/s`);
   const home = rank.home ? `from ${rank.home}${rank.transport ? ` (${words(rank.transport)})` : ""}` : rank.left ? "" : "no worker serves it";
   write(card.querySelector(".way"), `${home}${rank.is_alive ? heard(rank.heartbeat_age_ms) : ""}`);
-  write(card.querySelector(".at"), `at ${position(rank.position)}${rank.receipt ? `, receipt ${rank.receipt.slice(0, 8)}…` : ""}`);
+  write(card.querySelector(".at"), `at ${position(rank.position)}`);
 }

@@ -1,7 +1,7 @@
 // What is said of one session: its verdict, its figures, and what each resource would allow.
 
 import { byId, list, make, set, show, table, write, writeSentence } from "./dom.js";
-import { amount, count, duration, many, percent, position, sessionName, words } from "./format.js";
+import { amount, count, duration, many, percent, percentDown, position, sessionName, words } from "./format.js";
 
 /** The stage in which a limit shows. */
 const STAGE_OF = {
@@ -18,6 +18,9 @@ const REMEDIES = {
 const LEAST_GAIN = 1.01;
 /** A rate that is more times the limit is drawn as this many. */
 const MOST_DRAWN = 4;
+
+/** The session that was asked for: the part of the address behind `#`, which also leads to words. */
+let wanted = "";
 
 /** The rank that decides the verdict: the one alive that waits most. */
 export function worstRank(session) {
@@ -39,7 +42,8 @@ export function stateOf(session) {
 /** Fills the list of sessions, and returns the one to show: the chosen one, or the newest that runs. */
 export function chooseSession(status) {
   const newest = [...status.sessions].sort((a, b) => b.session - a.session);
-  const chosen = newest.find((session) => location.hash === `#session-${session.session}`);
+  if (location.hash.startsWith("#session-")) wanted = location.hash;
+  const chosen = newest.find((session) => wanted === `#session-${session.session}`);
   const shown = chosen ?? newest.find((session) => stateOf(session) === "running") ?? newest[0] ?? null;
   const listed = newest.filter((session, at) => at < 12 || session === shown);
   list(byId("session-list"), listed, (session) => session.session, () => make("li", {}, make("a")), (item, session) => {
@@ -52,26 +56,47 @@ export function chooseSession(status) {
   return shown;
 }
 
-/** Fills a list of figures: `[name, value, remark]`. */
+/** Fills a list of figures: `[name, value, remark, word]`, where `word` is what explains the name. */
 export function figures(node, all) {
-  list(node, all, ([name]) => name, ([name]) => make("div", {}, make("dt", {}, name), make("dd", {}, make("span"), make("small"))),
+  const term = (name, word) => make("dt", {}, word ? make("a", { href: `#word-${word}` }, name) : name);
+  list(node, all, ([name]) => name, ([name, , , word]) => make("div", {}, term(name, word), make("dd", {}, make("span"), make("small"))),
     (item, [, value, remark]) => {
       write(item.querySelector("span"), value);
       write(item.querySelector("small"), remark ?? "");
     });
 }
 
-function verdictOf(session) {
+/** How far a run of a job is at a position: the samples of an epoch that come, of the run so far, and in all. */
+export function progressOf(job, globalBatch, epochs, at) {
+  const samples = job?.samples ?? 0;
+  const epoch = job?.epoch_end === "drop" ? samples - (samples % globalBatch) : samples;
+  const done = at.epoch * epoch + Math.min(at.offset, epoch);
+  return { epoch, done, all: epochs * epoch, part: epoch ? done / (epochs * epoch) : 0 };
+}
+
+function verdictOf(session, progress, own) {
   if (session.verdict) return session.verdict;
-  const state = stateOf(session);
-  if (state === "running") return "Nothing can be said yet: the first figures are some seconds old.";
-  return state === "silent" ? "Its ranks are silent." : `This session is ${state}.`;
+  const missing = session.world - session.ranks.length;
+  switch (stateOf(session)) {
+    case "running":
+      return missing ? `${many(missing, "rank")} of ${count(session.world)} have not connected yet.` : "It has started: the first figures come in some seconds.";
+    case "ended": {
+      const time = session.lasted_ms && ` in ${duration(session.lasted_ms)}, ${amount(own / (session.lasted_ms / 1e3))} a second`;
+      const waited = session.ranks.reduce((sum, rank) => sum + rank.waited_ms, 0) / session.ranks.length / (session.lasted_ms || Infinity);
+      const end = progress.part >= 1 ? "The run is finished" : "The session has ended before the run's last sample, and the next launch goes on from there";
+      return `${end}: ${many(own, "sample")}${time || ""}${time ? `; its ranks waited ${percent(waited)} of that time` : ""}. \`spdl-ctl audit --run ${session.run}\` checks its receipt.`;
+    }
+    case "silent":
+      return "Its ranks are silent.";
+    default:
+      return `This session is ${stateOf(session)}.`;
+  }
 }
 
 /** Why a session started where it did. */
-function originOf({ reason }) {
-  if (reason.Resumed) return `where session ${reason.Resumed.session} had got to`;
-  return reason === "Beginning" ? "the beginning" : "as the launch asked";
+function originOf({ reason, start }) {
+  if (reason.Resumed) return `resumed session ${reason.Resumed.session} at ${position(start)}`;
+  return reason === "Beginning" ? "from the beginning" : `from ${position(start)}, as the launch asked`;
 }
 
 /** Fills the part of the page about a session. */
@@ -79,19 +104,26 @@ export function showSession(session, status) {
   const job = status.jobs.find((job) => job.name === session.job);
   const alive = session.ranks.filter((rank) => rank.is_alive);
   const worst = worstRank(session);
+  const progressAt = (at) => progressOf(job, session.global_batch, session.epochs, at);
+  const progress = progressAt(session.acknowledged);
   write(byId("session-title"), `${sessionName(session)}, session ${session.session}`);
-  writeSentence(byId("verdict-text"), verdictOf(session));
-  const limit = worst?.diagnosis.limit;
-  set(byId("verdict"), "data-limited", alive.length > 0 && worst !== null && limit !== "trainer");
+  writeSentence(byId("verdict-text"), verdictOf(session, progress, progress.done - progressAt(session.start).done));
+  set(byId("verdict"), "data-limited", alive.length > 0 && worst !== null && worst.diagnosis.limit !== "trainer");
+  show(byId("progress"), progress.all > 0);
+  byId("progress").value = progress.part;
   const samplesPerS = alive.reduce((sum, rank) => sum + (rank.job_samples_per_s ?? 0), 0) / Math.max(1, alive.length);
   const waits = alive.map((rank) => rank.waiting ?? 0);
+  const left = (samples) => (samplesPerS > 0 ? duration((1e3 * samples) / samplesPerS) : "–");
+  const epoch = Math.min(session.acknowledged.epoch + 1, session.epochs);
+  const leftOfEpoch = epoch * progress.epoch - progress.done;
+  const isDone = progress.part >= 1;
   figures(byId("session-figures"), [
+    ["Done", percentDown(progress.part), `${count(progress.done)} of ${many(progress.all, "sample")}`],
+    ["Epoch", `${count(epoch)} of ${count(session.epochs)}`, job && !isDone ? `${percentDown(1 - leftOfEpoch / progress.epoch)} of ${many(progress.epoch, "sample")}` : "", "position"],
+    ["Time left", isDone ? "none" : left(progress.all - progress.done), samplesPerS > 0 && !isDone ? `${left(leftOfEpoch)} of this epoch` : ""],
     ["Samples per second", alive.length ? amount(samplesPerS) : "–", `batches of ${count(session.global_batch)}`],
-    ["Waiting", alive.length ? percent(Math.max(...waits)) : "–", alive.length > 1 ? `the longest of ${many(alive.length, "rank")}` : "of its time"],
-    ["Limit", limit ? words(limit) : "–", worst ? `of rank ${worst.rank}` : ""],
-    ["Ranks", `${count(alive.length)} of ${count(session.world)}`, "alive"],
-    ["Position", position(session.acknowledged), job ? `of ${many(session.epochs, "epoch")} of ${many(job.samples, "sample")}` : ""],
-    ["Started at", position(session.start), originOf(session)],
+    ["Waiting", alive.length ? percent(Math.max(...waits)) : "–", alive.length > 1 ? `the longest of ${many(alive.length, "rank")}` : "of its time", "waiting"],
+    ["Ranks", `${count(alive.length)} of ${count(session.world)}`, originOf(session), "run"],
   ]);
   showGains(session.gains ?? {});
   showTerms(worst);
@@ -116,7 +148,7 @@ function showTerms(rank) {
   const least = terms[0].samples_per_s;
   const longest = Math.min(MOST_DRAWN, terms.at(-1).samples_per_s / least);
   write(byId("resources-text"),
-    `Samples per second of rank ${rank.rank}, if only this resource were short. The smallest is the limit; the next one bounds what a remedy gives.`);
+    `Samples per second of rank ${rank.rank}, if only this resource were short. The smallest decides; the next one bounds what a remedy gives.`);
   const bar = (term) => {
     const part = make("span", { class: term === terms[0] ? "input" : "busy" });
     part.style.width = `${Math.min(100, (100 * term.samples_per_s) / least / longest)}%`;
@@ -124,13 +156,13 @@ function showTerms(rank) {
   };
   const gain = (term) => {
     const factor = term.samples_per_s / least;
-    if (term === terms[0]) return "the limit";
+    if (term === terms[0]) return "none";
     return factor < 2 ? `+${percent(factor - 1)}` : `${amount(factor)} times`;
   };
   table(byId("terms"), "Rates that resources allow", [
     { title: "Resource", of: (term) => words(term.limit) },
     { title: "Samples/s", number: true, of: (term) => amount(term.samples_per_s) },
-    { title: "Beyond the limit", of: gain },
+    { title: "Room left", of: gain },
     { title: "Drawn", wide: true, of: bar },
   ], terms, (term) => term.limit, "");
 }

@@ -1,8 +1,8 @@
 // The parts of the page about the whole cluster: figures, workers, events, bad samples, runs and jobs.
 
 import { byId, list, make, set, show, table, write, writeSentence } from "./dom.js";
-import { bytes, count, duration, hundredths, many, percent, position, words } from "./format.js";
-import { figures, heard } from "./session.js";
+import { bytes, count, duration, hundredths, many, percent, percentDown, position, words } from "./format.js";
+import { figures, heard, progressOf } from "./session.js";
 
 const EVENTS = 25;
 let shownEvents = EVENTS;
@@ -34,6 +34,21 @@ export function showCluster(source) {
   write(byId("version"), `Coordinator ${status.version}, protocol ${status.protocol_version}, leads for ${duration(status.uptime_ms)}`);
 }
 
+/** Says what is to be done where nothing has run yet. */
+export function showIdle(status) {
+  const job = status.jobs[0]?.name;
+  const steps = [
+    ["Start a worker on each node of GPUs.", "spdl-worker --coord ADDRESS --certs DIR", status.workers.length > 0],
+    ["Submit a job: what to read, and how to make batches of it.", "spdl-ctl job submit train.toml", job !== undefined],
+    ["Connect a trainer, from each of its ranks, or try it without one.", `spdl_cluster.connect("${job ?? "JOB"}", rank, world)  or  spdl-ctl pull --job ${job ?? "JOB"}`, false],
+  ];
+  list(byId("idle-steps"), steps, ([text, command]) => text + command, ([text, command]) =>
+    make("li", {}, make("p", {}, text, make("code", {}, command))), (item, [, , isDone]) => set(item, "data-done", isDone));
+  show(byId("idle"), status.sessions.length === 0);
+}
+
+const byName = (workers) => [...workers].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+
 /** Fills the table of workers. */
 export function showWorkers(source) {
   const store = ({ store }) => [
@@ -61,9 +76,7 @@ export function showWorkers(source) {
     { title: "Fetched", number: true, of: fetched },
     { title: "Store", wide: true, of: store },
     { title: "Tuned", wide: true, of: tuned },
-    { title: "Node", of: (worker) => worker.node },
-    { title: "Address", of: (worker) => worker.quic },
-  ], [...source.status.workers].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true })), (worker) => worker.worker, "No worker is there. Start one: spdl-worker --coord ADDRESS --certs DIR");
+  ], byName(source.status.workers), (worker) => worker.worker, "No worker is there.");
 }
 
 /** Draws anew when another kind of event is chosen, or more are. */
@@ -102,27 +115,48 @@ export function showEvents(source) {
 /** Fills the table of bad samples. */
 export function showBadSamples(status) {
   const rows = status.jobs.flatMap((job) => job.bad_sample_list.map((bad) => ({ ...bad, job })));
+  show(byId("bad-part"), rows.length > 0);
   table(byId("bad"), "Bad samples", [
     { title: "Key", wide: true, of: (bad) => bad.key },
     { title: "Cause", wide: true, of: (bad) => bad.cause },
     { title: "Shard", wide: true, of: (bad) => bad.shard },
     { title: "Sample", number: true, of: (bad) => count(bad.sample) },
     { title: "Job", wide: true, of: (bad) => `${bad.job.name}: the first ${count(bad.job.bad_sample_list.length)} of ${count(bad.job.bad_sample_count)}, policy ${bad.job.bad_samples}` },
-  ], rows, (bad) => `${bad.job.name} ${bad.sample}`, "None was found.");
+  ], rows, (bad) => `${bad.job.name} ${bad.sample}`, "");
 }
 
-/** Fills the tables of runs and of jobs. */
+/** Fills the tables of runs and of jobs, and of what is folded away. */
 export function showRuns(status) {
   const rows = status.jobs.flatMap((job) => job.runs.map((run) => ({ ...run, job })));
   const state = (run) => (run.is_finished ? "finished" : run.ranks_alive ? `${many(run.ranks_alive, "rank")} alive` : "resumable");
-  table(byId("receipts"), "Runs and receipts", [
-    { title: "Run", of: (run) => (run.name === run.job.name ? run.name : `${run.job.name} / ${run.name}`) },
+  const name = (run) => (run.name === run.job.name ? run.name : `${run.job.name} / ${run.name}`);
+  const key = (run) => `${run.job.name} ${run.name}`;
+  const batch = (run) => status.sessions.find((session) => session.session === run.session)?.global_batch ?? run.job.global_batch;
+  const done = (run) => percentDown(progressOf(run.job, batch(run), run.epochs, run.acknowledged).part);
+  show(byId("runs-part"), rows.length > 0);
+  show(byId("jobs-part"), status.jobs.length > 0);
+  table(byId("runs"), "Runs", [
+    { title: "Run", of: name },
     { title: "State", of: state },
+    { title: "Done", number: true, of: (run) => `${done(run)} of ${many(run.epochs, "epoch")}` },
+    { title: "Held by", wide: true, of: (run) => run.holder ?? "nobody" },
+  ], rows, key, "");
+  table(byId("receipts"), "Receipts", [
+    { title: "Run", of: name },
     { title: "Session", number: true, of: (run) => run.session },
     { title: "Position", number: true, of: (run) => position(run.acknowledged) },
-    { title: "Receipt", of: (run) => (run.receipt ? make("code", {}, run.receipt) : "not known yet") },
-    { title: "Held by", wide: true, of: (run) => run.holder ?? "nobody" },
-  ], rows, (run) => `${run.job.name} ${run.name}`, "No run has begun.");
+    { title: "Receipt", wide: true, of: (run) => (run.receipt ? make("code", {}, run.receipt) : "not known yet") },
+  ], rows, key, "No run has begun.");
+  table(byId("fingerprints"), "Fingerprints", [
+    { title: "Job", of: (job) => job.name },
+    { title: "Fingerprint", wide: true, of: (job) => make("code", {}, job.fingerprint) },
+    { title: "Of its dataset", wide: true, of: (job) => make("code", {}, job.dataset_fingerprint) },
+  ], status.jobs, (job) => job.name, "There is no job.");
+  table(byId("places"), "Addresses", [
+    { title: "Worker", of: (worker) => worker.name },
+    { title: "Node", wide: true, of: (worker) => worker.node },
+    { title: "Address", of: (worker) => worker.quic },
+  ], byName(status.workers), (worker) => worker.worker, "No worker is there.");
   table(byId("jobs"), "Jobs", [
     { title: "Job", of: (job) => job.name },
     { title: "Dataset", wide: true, of: (job) => job.dataset },
@@ -131,6 +165,5 @@ export function showRuns(status) {
     { title: "Epochs", number: true, of: (job) => count(job.epochs) },
     { title: "Order", wide: true, of: (job) => (job.order.shuffle ? `shuffled: ${many(job.order.lanes, "lane")}, window ${count(job.order.window)}, seed ${job.seed}` : "as stored") },
     { title: "Bad", number: true, of: (job) => percent(job.bad_fraction) },
-    { title: "Fingerprint", of: (job) => make("code", {}, job.fingerprint) },
-  ], status.jobs, (job) => job.name, "There is no job. Submit one: spdl-ctl job submit FILE");
+  ], status.jobs, (job) => job.name, "");
 }

@@ -65,10 +65,13 @@ impl CoordinatorCore {
             transport: rank.transport,
             slots: served.map_or(0, |served| served.slots),
             ready: served.map_or(0, |served| served.ready),
+            named_before: rank.named_limit.get(),
         };
         let Some(home) = home else { return Some(diagnose(window, None::<Arc<WorkerWindow>>)) };
         let worker = windows.entry(home).or_insert_with(|| self.workers[&home].window().map(Arc::new)).clone()?;
-        Some(diagnose(window, Some(worker)))
+        let found = diagnose(window, Some(worker));
+        rank.named_limit.set(found.resource());
+        Some(found)
     }
 
     fn presence(&self, session: &SessionState, rank: &RankState) -> Presence {

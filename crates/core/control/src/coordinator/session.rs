@@ -11,7 +11,7 @@ use crate::{
     messages::{Holder, Join, RankHeartbeat, Refusal, RunName, Start, StartReason},
     peers::PeerMap,
 };
-use spdl_insight::{Transport, recent::RecentEvents};
+use spdl_insight::{Limit, Transport, recent::RecentEvents};
 use spdl_job::Job;
 use spdl_order::Receipt;
 use spdl_types::{
@@ -48,6 +48,8 @@ pub(super) struct SessionState {
     pub(super) ranks: BTreeMap<u32, RankState>,
     /// When it was opened, or restored.
     pub(super) opened_ms: u64,
+    /// When it was opened; `None` if it was restored.
+    pub(super) began_ms: Option<u64>,
     /// The homes of its ranks, for the workers.
     pub(super) listed_homes: Option<ListedHomes>,
     /// Until this time, in milliseconds, no rank is late, except for ranks that have left.
@@ -99,6 +101,8 @@ pub(super) struct RankState {
     /// The position, and the time spent waiting, of a few seconds ago.
     pub(super) recent: RecentEvents<(Position, u64)>,
     pub(super) transport: Option<Transport>,
+    /// The resource that was named last as its limit.
+    pub(super) named_limit: Cell<Option<Limit>>,
     pub(super) home: Option<WorkerId>,
     /// Workers alive that were its home before, the latest first.
     pub(super) homes_before: Vec<WorkerId>,
@@ -156,6 +160,7 @@ impl RankState {
             waited_ms: 0,
             recent: RecentEvents::default(),
             transport: None,
+            named_limit: Cell::default(),
             home: None,
             homes_before: Vec::new(),
             last_home: None,
@@ -238,6 +243,7 @@ impl SessionState {
                     waited_ms: 0,
                     recent: RecentEvents::default(),
                     transport: None,
+                    named_limit: Cell::default(),
                     home: None,
                     homes_before: Vec::new(),
                     last_home: None,
@@ -268,6 +274,7 @@ impl SessionState {
             is_reset: record.is_reset,
             ranks,
             opened_ms: now_ms,
+            began_ms: None,
             listed_homes: None,
             punctual_until_ms: Cell::new(0),
             recorded,
@@ -321,6 +328,12 @@ impl SessionState {
     /// Returns where a launch that resumes the run starts, or `None` if the run was reset and starts at the beginning.
     pub(super) fn resumes_at(&self) -> Option<Position> {
         (!self.is_reset).then(|| self.acknowledged())
+    }
+
+    /// Returns how long it ran until a rank was last heard; `None` if it was restored.
+    pub(super) fn lasted_ms(&self) -> Option<u64> {
+        let heard_ms = self.ranks.values().map(|rank| rank.heard_ms).max()?;
+        Some(heard_ms.saturating_sub(self.began_ms?))
     }
 
     /// Returns whether no rank takes part any longer.

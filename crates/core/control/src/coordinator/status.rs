@@ -136,6 +136,9 @@ pub struct SessionStatus {
     /// The id of the launch, if the launcher provided one.
     pub launch: Option<String>,
     pub acknowledged: Position,
+    /// The time from its beginning until a rank was last heard; unknown if the coordinator started again since.
+    #[serde(default)]
+    pub lasted_ms: Option<u64>,
     /// The session that superseded this one.
     pub superseded_by: Option<u64>,
     /// Whether the run was reset since.
@@ -394,6 +397,7 @@ impl CoordinatorCore {
             reason: session.reason,
             launch: session.launch.clone(),
             acknowledged: session.acknowledged(),
+            lasted_ms: session.lasted_ms(),
             superseded_by: session.superseded_by.as_ref().map(|successor| successor.session.0),
             is_reset: session.is_reset,
             verdict: session_verdict(diagnoses),

@@ -4,8 +4,8 @@ use spdl_types::Stage;
 
 use super::{PLANTED, diagnosis, planted};
 use crate::{
-    CacheStats, Limit, RankWindow, ResourceChange, SlowObject, Transport, WorkerWindow, diagnose, rates::StageRate,
-    simulation::Simulation,
+    CacheStats, Limit, LimitRemedy, RankWindow, ResourceChange, SlowObject, Transport, WorkerWindow, diagnose,
+    rates::StageRate, session_gains, simulation::Simulation,
 };
 
 #[test]
@@ -79,6 +79,61 @@ fn a_cache_that_is_filling_is_told_from_one_that_is_full_or_too_small() {
     for worker in others {
         assert_eq!(limit(rank.clone(), worker), Some(Limit::StoreBandwidth));
     }
+}
+
+#[test]
+fn a_machine_that_others_use_is_named_and_more_cores_are_no_remedy() {
+    let crowded = |simulation: Simulation| {
+        let (rank, mut worker) = simulation.run(1);
+        let decode = worker.stages.iter_mut().find(|stage| stage.stage == Stage::Decode).unwrap();
+        decode.cpu = 0.4 * decode.busy;
+        (rank, worker)
+    };
+    let (rank, worker) = crowded(Simulation { cores: 0.5, ..Simulation::default() });
+    let found = diagnose(rank, Some(worker));
+    assert_eq!(found.limit(), Some(Limit::Cpu));
+    let text = found.verdict();
+    let expected = "is short of CPU, as other processes of its machine take it, or a limit of its container (decoding threads had \
+                    a core for 40 % of their work); a machine for itself would give up to ";
+    assert!(text.contains(expected), "{text}");
+    assert!(!session_gains(&[found]).contains_key(&LimitRemedy::Cores));
+    // Its samples look uneven, as some wait for a core.
+    let (mut rank, mut worker) = crowded(Simulation::default());
+    rank.waited_s = rank.seconds / 3.0;
+    worker.decode_ns = [1_000_000, 1_000_000_000];
+    assert_eq!(limit(rank, worker), Some(Limit::Cpu));
+}
+
+#[test]
+fn the_limit_that_was_named_stays_until_another_is_clearly_shorter() {
+    let (rank, worker) = Simulation { cores: 0.5, ..Simulation::default() }.run(1);
+    // All cores are busy, and the network is for a part of the time.
+    let found = |named_before, network: f64| {
+        let (mut worker, busy) = (worker.clone(), network);
+        worker.cores_used = worker.cores;
+        let send = StageRate {
+            stage: Stage::Send,
+            busy,
+            input_wait: 1.0 - busy,
+            output_wait: 0.0,
+            ..worker.stages[0].clone()
+        };
+        worker.stages.push(StageRate { throttled: 0.0, ..send });
+        let way = RankWindow { transport: Some(Transport::Quic), named_before, ..rank.clone() };
+        let found = diagnose(way, Some(worker));
+        assert_eq!(found.resource(), Some(found.terms[0].limit));
+        found.resource()
+    };
+    assert_eq!(found(None, 0.85), Some(Limit::Cpu));
+    assert_eq!(found(Some(Limit::Network), 0.85), Some(Limit::Network), "it is nearly as short");
+    assert_eq!(found(Some(Limit::Network), 0.8), Some(Limit::Cpu), "it is clearly shorter");
+    let waits = |named_before, part| {
+        let rank = RankWindow { waited_s: part * rank.seconds, named_before, ..rank.clone() };
+        diagnose(rank, Some(worker.clone())).resource().unwrap()
+    };
+    assert_eq!([waits(None, 0.019), waits(Some(Limit::Trainer), 0.023)], [Limit::Trainer; 2]);
+    let after = [waits(None, 0.023), waits(Some(Limit::Trainer), 0.025)];
+    assert!(!after.contains(&Limit::Trainer), "{after:?}");
 }
 
 #[test]
