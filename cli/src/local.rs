@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+mod classes;
 mod observer;
 
 use std::{
@@ -255,6 +256,7 @@ impl LocalBuilder {
             ..Access::default()
         };
         let resources = Resources::with_access("in-process", self.budget, access)?;
+        let classes = classes::of_manifest(&manifest);
         let mut job = resources.find_sources(self.job).await.freeze(&facts)?;
         if let Some(error) = fields::missing(&store, &manifest, &job).await? {
             return Err(error.into());
@@ -282,7 +284,7 @@ impl LocalBuilder {
         let session = Session { id: SessionId(0), job, world, global_batch, start };
         let request =
             FeedRequest { session: session.clone(), rank, from: start, slots: self.slots, slab: SlabKind::Private };
-        let source = InProcess::start(&resources, request)?;
+        let source = InProcess::start(&resources, request, classes)?;
         let loader = spdl_client::Loader::new(source, Arc::new(session), rank, self.timeout, started);
         Ok(loader.with_reason(reason))
     }
@@ -318,6 +320,7 @@ pub struct InProcess {
     request: FeedRequest,
     resources: Arc<Resources>,
     observer: Arc<Observer>,
+    classes: Option<Arc<[String]>>,
 }
 
 /// Gives a slot back to the feed when its batch is dropped.
@@ -332,11 +335,15 @@ impl FreeSlot for Freer {
 }
 
 impl InProcess {
-    fn start(resources: &Arc<Resources>, request: FeedRequest) -> Result<Self, FeedError> {
+    fn start(
+        resources: &Arc<Resources>,
+        request: FeedRequest,
+        classes: Option<Arc<[String]>>,
+    ) -> Result<Self, FeedError> {
         let feed = RankFeed::start(resources, request.clone())?;
         let free = Arc::new(Freer(feed.freer()));
         let observer = Arc::new(Observer::new(resources.clone(), &request, feed.view().clone()));
-        Ok(Self { feed: Some(feed), free, request, resources: resources.clone(), observer })
+        Ok(Self { feed: Some(feed), free, request, resources: resources.clone(), observer, classes })
     }
 }
 
@@ -391,6 +398,10 @@ impl Source for InProcess {
     fn diagnoser(&self) -> Diagnoser {
         let observer = self.observer.clone();
         Diagnoser::new(move || std::future::ready(Ok(observer.measured())))
+    }
+
+    fn classes(&self) -> Option<Arc<[String]>> {
+        self.classes.clone()
     }
 
     fn stages(&self) -> Vec<StageStats> {

@@ -302,6 +302,13 @@ impl<S: Source> Loader<S> {
         &self.session.job
     }
 
+    /// Returns the names of the dataset's classes, in the order of their numbers; `None` if the dataset lists none, or a cluster serves this
+    /// rank, whose trainers read no datasets.
+    #[must_use]
+    pub fn classes(&self) -> Option<Arc<[String]>> {
+        self.source.classes()
+    }
+
     /// Returns the rank.
     #[must_use]
     pub const fn rank(&self) -> u32 {

@@ -1,7 +1,7 @@
 //! Datasets that Python makes: packed, indexed and merged as `spdl-ctl` does it, or written sample by sample.
 
 mod failure;
-mod work;
+pub(crate) mod work;
 mod writer;
 
 use std::{path::PathBuf, str::FromStr, sync::Arc};

@@ -46,6 +46,7 @@ pub(crate) struct Prefetcher {
     restarts: u64,
     commands: mpsc::UnboundedSender<PrefetchCommand>,
     served: Arc<Mutex<Served>>,
+    classes: Option<Arc<[String]>>,
     copies: Arc<StageCounters>,
     outstanding: Arc<OutstandingBatches>,
 }
@@ -71,6 +72,7 @@ impl Prefetcher {
         })?;
         let outstanding = OutstandingBatches::new(buffers, "device buffers (option `buffers`)");
         let served = Arc::new(Mutex::new(Served::by(&source)));
+        let classes = source.classes();
         let stage = Arc::new(StageCounters::new(Stage::Copy));
         let task = PrefetchTask {
             source,
@@ -95,7 +97,7 @@ impl Prefetcher {
             served: served.clone(),
         };
         tokio::spawn(task.run().in_current_span());
-        Ok(Self { ready, restarts: 0, commands, served, copies: stage, outstanding })
+        Ok(Self { ready, restarts: 0, commands, served, classes, copies: stage, outstanding })
     }
 
     pub(crate) async fn next(&mut self) -> Result<SourceEvent<DeviceBatch>, DeviceError> {
@@ -142,6 +144,10 @@ impl Prefetcher {
 
     pub(crate) fn serving(&self) -> Serving {
         self.served.lock().serving.clone()
+    }
+
+    pub(crate) fn classes(&self) -> Option<Arc<[String]>> {
+        self.classes.clone()
     }
 
     pub(crate) fn stages(&self) -> Vec<StageStats> {
