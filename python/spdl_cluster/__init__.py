@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .job import Column, Function, Job
     from .loader import Epoch, Loader, Start
     from .opening import connect, local
+    from .reading import Dataset, Record, open
     from .writer import Writer
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "Column",
     "ConnectError",
     "DataError",
+    "Dataset",
     "DatasetReport",
     "DeviceError",
     "DeviceMemoryError",
@@ -73,6 +75,7 @@ __all__ = [
     "Position",
     "Prediction",
     "Ragged",
+    "Record",
     "RefusedError",
     "SettingError",
     "SpdlError",
@@ -86,6 +89,7 @@ __all__ = [
     "jobs",
     "local",
     "merge",
+    "open",
     "pack",
     "remove",
     "status",
@@ -102,6 +106,7 @@ _MODULES = {
     **dict.fromkeys(["Column", "Function", "Job"], "job"),
     **dict.fromkeys(["Epoch", "Loader", "Start"], "loader"),
     **dict.fromkeys(["connect", "local"], "opening"),
+    **dict.fromkeys(["Dataset", "Record", "open"], "reading"),
     "Writer": "writer",
 }
 

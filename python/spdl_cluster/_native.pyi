@@ -21,6 +21,7 @@ __all__ = [
     "LoopTasks",
     "NativeArray",
     "NativeBatch",
+    "NativeDataset",
     "NativeDiagnosis",
     "NativeLoader",
     "NativeOp",
@@ -156,6 +157,27 @@ class NativeDiagnosis:
         slots: float,
         step: float,
     ) -> Prediction: ...
+
+@final
+class NativeDataset:
+    """The records of a dataset."""
+
+    @staticmethod
+    def open(url: str) -> NativeDataset: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def samples(self) -> int: ...
+    @property
+    def classes(self) -> list[str]: ...
+    def record(self, sample: int) -> tuple[str, int, list[tuple[str, str, bool, list[bytes | None]]]]: ...
+    def find(self, key: str) -> int | None: ...
 
 @final
 class NativeLoader:

@@ -49,7 +49,7 @@ pub use format::FileTable;
 pub use in_parts::{PackPart, PartReport, merge, pack_part, pack_part_until};
 pub use index::{IndexOptions, OldMetadata, ShardList, index, index_until};
 pub(crate) use listing::Listing;
-pub use look::{LookAt, RecordReader, SeenField, SeenRecord};
+pub use look::{LookAt, SampleReader, SeenField, SeenRecord};
 pub use originals::Against;
 pub use pack::{Jpegs, PackOptions, PackOrder, pack, pack_until};
 pub(crate) use report::ScanCounts;

@@ -1,6 +1,9 @@
 //! Reads whole records of a dataset, of every format: a few that are spread over it, all, or the one of a sample.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+};
 
 use bytes::Bytes;
 use spdl_shard::{
@@ -29,7 +32,7 @@ pub enum LookAt {
 }
 
 /// A record that was read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenRecord {
     /// Its key.
     pub key: String,
@@ -38,7 +41,7 @@ pub struct SeenRecord {
 }
 
 /// A field that was read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenField {
     /// Its name.
     pub name: String,
@@ -47,20 +50,22 @@ pub struct SeenField {
 }
 
 /// Reads records of a dataset.
-#[derive(Clone, Debug)]
-pub struct RecordReader {
+#[derive(Debug)]
+pub struct SampleReader {
     shards: DatasetStore,
     manifest: Manifest,
+    /// The index that was read last, with the number of its shard: neighbours are mostly of one shard.
+    latest: Mutex<Option<(u32, Arc<dyn ShardIndex>)>>,
 }
 
-impl RecordReader {
+impl SampleReader {
     /// Reads the manifest of a dataset.
     ///
     /// # Errors
     /// If it cannot be read.
     pub async fn open(dataset: &DatasetStore) -> Result<Self, DatasetError> {
         let manifest = dataset.manifest().await?;
-        Ok(Self { shards: dataset.shards(&manifest)?, manifest })
+        Ok(Self { shards: dataset.shards(&manifest)?, manifest, latest: Mutex::default() })
     }
 
     /// Returns the manifest.
@@ -75,18 +80,18 @@ impl RecordReader {
     /// If a store cannot be reached, or an index cannot be read. What is wrong with a field is in its place.
     pub async fn read(&self, which: LookAt, mut each: impl FnMut(SeenRecord)) -> Result<(), DatasetError> {
         let blocks = self.manifest.block_count();
-        let step = match which {
-            LookAt::All => 1,
-            LookAt::Spread(_) => blocks.div_ceil(SPREAD_BLOCKS).max(1),
+        let wanted = match which {
+            LookAt::Spread(wanted) if u64::from(wanted) < self.manifest.records() => Some(wanted),
+            LookAt::Spread(_) | LookAt::All => None,
         };
+        let step = wanted.map_or(1, |wanted| blocks.div_ceil(wanted.clamp(1, SPREAD_BLOCKS)).max(1));
         let chosen: Vec<Block> = (0..blocks).step_by(step as usize).map(|block| self.manifest.block(block)).collect();
         let (count, mut read_bytes) = (chosen.len() as u32, 0);
         for of_shard in chosen.chunk_by(|a, b| a.shard == b.shard) {
-            let shard = self.manifest.shard(of_shard[0].shard);
-            let index = self.shards.index(&shard).await?;
-            let records = |block: &Block| match which {
-                LookAt::All => (block.first_record..block.first_record + block.records).collect(),
-                LookAt::Spread(wanted) => spread(block, wanted.div_ceil(count)),
+            let (shard, index) = self.shard(of_shard[0].shard).await?;
+            let records = |block: &Block| match wanted {
+                None => (block.first_record..block.first_record + block.records).collect(),
+                Some(wanted) => spread(block, wanted.div_ceil(count)),
             };
             // All of a compressed object is read, so once.
             let reads = if index.compressed().is_some() { of_shard.len() } else { 1 };
@@ -113,11 +118,37 @@ impl RecordReader {
     pub async fn sample(&self, sample: u64) -> Result<(SeenRecord, u32), DatasetError> {
         let block = self.manifest.block_of(sample).expect("the dataset has this sample");
         let block = self.manifest.block(block);
-        let shard = self.manifest.shard(block.shard);
-        let index = self.shards.index(&shard).await?;
+        let (shard, index) = self.shard(block.shard).await?;
         let (record, nth) = index.locate((sample - shard.first_sample) as u32);
         let (mut records, _) = self.records(&shard, &index, &block, vec![record]).await?;
         Ok((records.remove(0), nth))
+    }
+
+    /// Returns a shard and its index.
+    async fn shard(&self, number: u32) -> Result<(Shard<'_>, Arc<dyn ShardIndex>), DatasetError> {
+        let shard = self.manifest.shard(number);
+        let latest = || self.latest.lock().expect("nothing panics while it is locked");
+        let known = latest().as_ref().filter(|(latest, _)| *latest == number).map(|(_, index)| Arc::clone(index));
+        let index = match known {
+            Some(index) => index,
+            None => self.shards.index(&shard).await?,
+        };
+        *latest() = Some((number, Arc::clone(&index)));
+        Ok((shard, index))
+    }
+
+    /// Passes the key and the first sample of each record that has samples to `each`. Reads the indexes of all shards.
+    ///
+    /// # Errors
+    /// If an index cannot be read.
+    pub async fn keys(&self, mut each: impl FnMut(&str, u64)) -> Result<(), DatasetError> {
+        for shard in self.manifest.shards() {
+            let index = self.shards.index(&shard).await?;
+            for record in index.records().filter(|record| record.samples > 0) {
+                each(&record.key.text(), shard.first_sample + u64::from(record.first_sample));
+            }
+        }
+        Ok(())
     }
 
     /// Reads these records, which are of one block, or of a compressed shard; returns them, and the number of bytes that were read.
@@ -130,7 +161,7 @@ impl RecordReader {
     ) -> Result<(Vec<SeenRecord>, u64), DatasetError> {
         let is_columnar = shard.format.is_columnar();
         let ranges = match is_columnar {
-            true => vec![block.offset..block.offset + block.bytes],
+            true => std::iter::once(block.offset..block.offset + block.bytes).collect(),
             false => ranges(&**index, &records, if index.object(shard).is_some() { MERGE_GAP_BYTES } else { 0 }),
         };
         let mut pieces: Vec<(u64, Bytes)> = Vec::new();
@@ -175,8 +206,9 @@ impl RecordReader {
 
 /// Returns up to `wanted` records that are spread over a block.
 fn spread(block: &Block, wanted: u32) -> Vec<u32> {
-    let step = block.records.div_ceil(wanted.max(1)).max(1);
-    (block.first_record..block.first_record + block.records).step_by(step as usize).collect()
+    let count = wanted.min(block.records);
+    let at = |nth: u32| (u64::from(nth) * u64::from(block.records) / u64::from(count)) as u32;
+    (0..count).map(|nth| block.first_record + at(nth)).collect()
 }
 
 /// Returns the ranges of the shard that these records take. Those with at most `gap` bytes between them are one.

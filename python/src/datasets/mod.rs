@@ -1,6 +1,7 @@
 //! Datasets that Python makes: packed, indexed and merged as `spdl-ctl` does it, or written sample by sample.
 
 mod failure;
+mod reading;
 pub(crate) mod work;
 mod writer;
 
@@ -20,8 +21,8 @@ use spdl_shard::{
 use spdl_store::{StoreError, StoreOptions};
 use spdl_types::size::parse_bytes;
 
-pub(crate) use self::writer::NativeWriter;
 use self::{failure::of_dataset, work::run};
+pub(crate) use self::{reading::NativeDataset, writer::NativeWriter};
 use crate::errors::ErrorKind;
 
 /// A number of bytes: an int, or a text as `"256MiB"`.

@@ -9,7 +9,7 @@ use spdl_shard::{
     manifest::Manifest,
 };
 
-use super::kind::{FoundKind, Kind};
+use crate::kind::{FoundKind, ValueKind};
 
 /// The field that has a record's class.
 const LABEL: &str = "cls";
@@ -33,7 +33,7 @@ pub(super) struct RecordFacts {
 pub(super) struct FieldFacts {
     /// Records that have it.
     pub(super) records: u64,
-    pub(super) kinds: BTreeMap<Kind, u64>,
+    pub(super) kinds: BTreeMap<ValueKind, u64>,
     /// How many values have each size in bytes.
     sizes: BTreeMap<u64, u64>,
     /// For each number of sides the shortest and the longest of each.
@@ -98,10 +98,10 @@ impl FieldFacts {
     fn add(&mut self, value: &Result<FieldValue, String>, manifest: &Manifest) {
         let FoundKind { kind, sides } = FoundKind::of(value);
         let text = text(value);
-        if kind == Kind::Json && self.number_path.is_none() {
+        if kind == ValueKind::Json && self.number_path.is_none() {
             self.number_path = text.and_then(number_path);
         }
-        self.are_classes &= kind == Kind::Text && text.is_some_and(|text| manifest.class_number(text).is_some());
+        self.are_classes &= kind == ValueKind::Text && text.is_some_and(|text| manifest.class_number(text).is_some());
         self.records += 1;
         *self.kinds.entry(kind).or_default() += 1;
         match value {
@@ -126,7 +126,7 @@ impl FieldFacts {
     }
 
     /// Returns the only kind of all values, if there is one.
-    pub(super) fn kind(&self) -> Option<&Kind> {
+    pub(super) fn kind(&self) -> Option<&ValueKind> {
         self.kinds.keys().next().filter(|_| self.kinds.len() == 1)
     }
 

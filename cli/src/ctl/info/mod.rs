@@ -1,17 +1,17 @@
 //! `spdl-ctl info`: shows what a dataset has, and what a job could read of it.
 
 mod facts;
-mod kind;
 mod suggestion;
 
 use std::{collections::BTreeMap, process::ExitCode};
 
 use serde::Serialize;
-use spdl_dataset::{LookAt, RecordReader, split_of};
+use spdl_dataset::{LookAt, SampleReader, split_of};
 use spdl_shard::{manifest::Manifest, store::DatasetStore};
 use spdl_types::Fingerprint;
 
 use super::{CtlError, CtlResult, output::outln, report};
+use crate::kind::ValueKind;
 use facts::{FieldFacts, RecordFacts};
 
 /// The most characters in a line.
@@ -72,6 +72,8 @@ struct FieldReport {
     /// Width and height of pictures, or the shapes of arrays: the shortest and the longest sides.
     sides: Option<[Vec<u64>; 2]>,
     problem: Option<String>,
+    #[serde(skip)]
+    are_pictures: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -84,7 +86,7 @@ struct ClassReport {
 pub(crate) fn run(args: &InfoArgs) -> CtlResult {
     let (url, reader, facts) = super::runtime()?.block_on(async {
         let store = DatasetStore::open(&args.dataset)?;
-        let reader = RecordReader::open(&store).await?;
+        let reader = SampleReader::open(&store).await?;
         let which = if args.all { LookAt::All } else { LookAt::Spread(args.records) };
         let mut facts = RecordFacts::default();
         reader.read(which, |record| facts.add(record, reader.manifest())).await?;
@@ -191,16 +193,25 @@ impl FieldReport {
             median_bytes: sizes.map(|[_, median, _]| median),
             max_bytes: sizes.map(|[.., largest]| largest),
             sides: facts.sides().cloned(),
+            are_pictures: facts.kinds.keys().all(|kind| matches!(kind, ValueKind::Picture(_))),
             problem: facts.problem,
         }
+    }
+
+    /// Formats sides: `640x480` of a picture, `[2, 3]` of an array.
+    fn sides(&self, sides: &[u64]) -> String {
+        if !self.are_pictures {
+            return format!("{sides:?}");
+        }
+        sides.iter().map(u64::to_string).collect::<Vec<_>>().join("x")
     }
 
     fn print(&self) -> Result<(), CtlError> {
         let size = |bytes: Option<u64>| bytes.map_or("-".to_owned(), report::bytes);
         let mut kind = self.kinds.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let mut sides = self.sides.as_ref().map_or(String::new(), |[shortest, longest]| match shortest == longest {
-            true => by(shortest),
-            false => format!("{} to {}", by(shortest), by(longest)),
+            true => self.sides(shortest),
+            false => format!("{} to {}", self.sides(shortest), self.sides(longest)),
         });
         if kind.chars().count() + 1 + sides.chars().count() <= 24 {
             kind = format!("{kind} {}", std::mem::take(&mut sides));
@@ -222,11 +233,6 @@ impl FieldReport {
             None => Ok(()),
         }
     }
-}
-
-/// Formats sides: `640x480`.
-fn by(sides: &[u64]) -> String {
-    sides.iter().map(u64::to_string).collect::<Vec<_>>().join("x")
 }
 
 /// Prints items with commas between them, in lines of at most [`WIDTH`] characters where items allow it.

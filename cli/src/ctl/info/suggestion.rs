@@ -1,9 +1,7 @@
 //! A job that reads what the records have: a beginning for a job file.
 
-use super::{
-    facts::{FieldFacts, RecordFacts},
-    kind::{Kind, dtype_of},
-};
+use super::facts::{FieldFacts, RecordFacts};
+use crate::kind::{ValueKind, dtype_of};
 
 /// The side of the crop that is suggested for pictures of several sizes.
 const CROP: u32 = 224;
@@ -15,7 +13,7 @@ const BOXES: u32 = 100;
 /// Returns the text of a job file for a dataset of `samples` samples.
 pub(super) fn job(url: &str, samples: u64, facts: &RecordFacts) -> String {
     let batch = samples.clamp(1, 32);
-    let mut columns = Columns { facts, text: String::new(), names: Vec::new() };
+    let mut columns = SuggestedColumns { facts, text: String::new(), names: Vec::new() };
     let pictures = columns.pictures();
     let rest = facts.fields.iter().filter(|(name, _)| !pictures.contains(&name.as_str()));
     for (name, field) in rest {
@@ -29,16 +27,16 @@ fn quoted(text: &str) -> String {
 }
 
 /// The columns so far.
-struct Columns<'f> {
+struct SuggestedColumns<'f> {
     facts: &'f RecordFacts,
     text: String,
     names: Vec<String>,
 }
 
-impl<'f> Columns<'f> {
+impl<'f> SuggestedColumns<'f> {
     /// Adds a column for fields of pictures of which each record has one, as some JPEGs and some PNGs; returns these fields.
     fn pictures(&mut self) -> Vec<&'f str> {
-        let is_picture = |field: &FieldFacts| matches!(field.kind(), Some(Kind::Picture(_)));
+        let is_picture = |field: &FieldFacts| matches!(field.kind(), Some(ValueKind::Picture(_)));
         let fields = || self.facts.fields.iter().filter(|(_, field)| is_picture(field));
         let is_one = fields().all(|(_, field)| field.records < self.facts.records)
             && fields().map(|(_, field)| field.records).sum::<u64>() == self.facts.records;
@@ -73,18 +71,17 @@ impl<'f> Columns<'f> {
     /// Returns how a field is decoded, from within the quotation marks on, and the name of its column if that is another one.
     fn decode(&self, field: &FieldFacts) -> Result<(Option<&'static str>, String), String> {
         let Some(kind) = field.kind() else {
-            let is_number = field.kinds.keys().all(|kind| matches!(kind, Kind::WholeNumber | Kind::Number));
-            let is_text = field
-                .kinds
-                .keys()
-                .all(|kind| matches!(kind, Kind::WholeNumber | Kind::Number | Kind::Text | Kind::Json));
+            let is_number = field.kinds.keys().all(|kind| matches!(kind, ValueKind::WholeNumber | ValueKind::Number));
+            let is_text = field.kinds.keys().all(|kind| {
+                matches!(kind, ValueKind::WholeNumber | ValueKind::Number | ValueKind::Text | ValueKind::Json)
+            });
             return Ok((
                 None,
                 if is_number { "float\"".to_owned() } else { of_bytes(if is_text { "text" } else { "bytes" }, field) },
             ));
         };
         let decode = match kind {
-            Kind::Picture(_) => {
+            ValueKind::Picture(_) => {
                 let ops = match field.sides() {
                     Some([shortest, longest]) if shortest == longest => {
                         format!("{{ resize = [{}, {}] }}", shortest[1], shortest[0])
@@ -93,29 +90,29 @@ impl<'f> Columns<'f> {
                 };
                 return Ok((self.free("image"), format!("image\"\nops = [{ops}]")));
             }
-            Kind::WholeNumber => "int\"".to_owned(),
-            Kind::Number => "float\"".to_owned(),
-            Kind::Array("bool", 0) => "bool\"".to_owned(),
-            Kind::Array(dtype, 0) if dtype.starts_with(['i', 'u']) => "int\"".to_owned(),
-            Kind::Array(dtype, 0) => format!("float\"\ndtype = \"{dtype}\""),
-            Kind::Array(dtype, _) => of_array(dtype, field)?,
-            Kind::Npy(descr, _) => {
+            ValueKind::WholeNumber => "int\"".to_owned(),
+            ValueKind::Number => "float\"".to_owned(),
+            ValueKind::Array("bool", 0) => "bool\"".to_owned(),
+            ValueKind::Array(dtype, 0) if dtype.starts_with(['i', 'u']) => "int\"".to_owned(),
+            ValueKind::Array(dtype, 0) => format!("float\"\ndtype = \"{dtype}\""),
+            ValueKind::Array(dtype, _) => of_array(dtype, field)?,
+            ValueKind::Npy(descr, _) => {
                 of_array(dtype_of(descr).ok_or_else(|| format!("no column has elements of type `{descr}`"))?, field)?
             }
-            Kind::Voc if self.free("boxes").is_some() && self.names.iter().any(|name| name == "image") => {
+            ValueKind::Voc if self.free("boxes").is_some() && self.names.iter().any(|name| name == "image") => {
                 return Ok((
                     Some("boxes"),
                     format!("boxes\"\nfollows = \"image\"\nstored_as = \"voc\"\nmax_rows = {BOXES}"),
                 ));
             }
-            Kind::Json => match &field.number_path {
+            ValueKind::Json => match &field.number_path {
                 Some(path) => format!("json\"\npath = {}", quoted(path)),
                 None => of_bytes("text", field),
             },
-            Kind::Text if field.are_classes => "category\"".to_owned(),
-            Kind::Text | Kind::Voc => of_bytes("text", field),
-            Kind::Other(_) => of_bytes("bytes", field),
-            Kind::Empty | Kind::Wrong | Kind::List(_) => {
+            ValueKind::Text if field.are_classes => "category\"".to_owned(),
+            ValueKind::Text | ValueKind::Voc => of_bytes("text", field),
+            ValueKind::Other(_) => of_bytes("bytes", field),
+            ValueKind::Empty | ValueKind::Wrong | ValueKind::List(_) => {
                 return Err(format!("{} in each record, for which there is no suggestion", kind.text()));
             }
         };

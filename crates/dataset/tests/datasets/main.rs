@@ -8,6 +8,7 @@ mod files;
 mod files_listing;
 mod hidden;
 mod hub;
+mod look;
 mod mds;
 mod parquet;
 mod parquet_footers;

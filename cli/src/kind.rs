@@ -6,7 +6,7 @@ use spdl_shard::format::{Array, Content, FieldValue};
 
 /// What a value is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub enum ValueKind {
     /// A picture of this format.
     Picture(&'static str),
     /// Text of a whole number.
@@ -21,23 +21,25 @@ pub(super) enum Kind {
     Voc,
     /// A JSON document.
     Json,
+    /// Text of any kind.
     Text,
     /// Nothing: a file without a byte.
     Empty,
     /// A file of another format.
     Other(&'static str),
     /// Several values.
-    List(Box<Kind>),
+    List(Box<ValueKind>),
     /// A value that cannot be read.
     Wrong,
 }
 
 /// A value: its kind, and the sides of a picture or an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FoundKind {
-    pub(super) kind: Kind,
+pub struct FoundKind {
+    /// The kind.
+    pub kind: ValueKind,
     /// Width and height, or the shape.
-    pub(super) sides: Vec<u64>,
+    pub sides: Vec<u64>,
 }
 
 /// The first bytes of formats that are recognised.
@@ -74,21 +76,22 @@ const PICTURES: [(usize, &[u8], &str); 9] = [
 
 impl FoundKind {
     /// Looks at a value.
-    pub(super) fn of(value: &Result<FieldValue, String>) -> Self {
+    #[must_use]
+    pub fn of(value: &Result<FieldValue, String>) -> Self {
         match value {
             Ok(FieldValue::One(Content::Array(Array { dtype, shape, .. }))) => {
-                Self { kind: Kind::Array(dtype.name(), shape.len()), sides: shape.clone() }
+                Self { kind: ValueKind::Array(dtype.name(), shape.len()), sides: shape.clone() }
             }
             Ok(FieldValue::One(Content::File(bytes))) => Self::of_file(bytes),
             Ok(FieldValue::List(files)) => {
-                let first = files.iter().flatten().next().map_or(Kind::Empty, |file| Self::of_file(file).kind);
-                Self { kind: Kind::List(Box::new(first)), sides: vec![files.len() as u64] }
+                let first = files.iter().flatten().next().map_or(ValueKind::Empty, |file| Self::of_file(file).kind);
+                Self { kind: ValueKind::List(Box::new(first)), sides: vec![files.len() as u64] }
             }
-            Err(_) => Self::plain(Kind::Wrong),
+            Err(_) => Self::plain(ValueKind::Wrong),
         }
     }
 
-    fn plain(kind: Kind) -> Self {
+    fn plain(kind: ValueKind) -> Self {
         Self { kind, sides: Vec::new() }
     }
 
@@ -96,7 +99,7 @@ impl FoundKind {
         let begins =
             |&(at, magic, _): &(usize, &[u8], &str)| bytes.get(at..).is_some_and(|rest| rest.starts_with(magic));
         if bytes.is_empty() {
-            return Self::plain(Kind::Empty);
+            return Self::plain(ValueKind::Empty);
         }
         if let Some(npy) = of_npy(bytes) {
             return npy;
@@ -104,29 +107,29 @@ impl FoundKind {
         // Also what `pack --scalable` makes of JPEGs, which begins in another way.
         if let Ok(picture) = open(bytes, PictureLimits::default()) {
             let format = PICTURES.iter().find(|format| begins(format)).map_or("scalable JPEG", |(_, _, name)| name);
-            return Self { kind: Kind::Picture(format), sides: picture.seen().map(u64::from).to_vec() };
+            return Self { kind: ValueKind::Picture(format), sides: picture.seen().map(u64::from).to_vec() };
         }
         if let Some((_, _, name)) = FORMATS.iter().find(|format| begins(format)) {
-            return Self::plain(Kind::Other(name));
+            return Self::plain(ValueKind::Other(name));
         }
-        Self::plain(std::str::from_utf8(bytes).map_or(Kind::Other("bytes"), of_text))
+        Self::plain(std::str::from_utf8(bytes).map_or(ValueKind::Other("bytes"), of_text))
     }
 }
 
-fn of_text(text: &str) -> Kind {
+fn of_text(text: &str) -> ValueKind {
     let text = text.trim();
     if text.parse::<i64>().is_ok() {
-        Kind::WholeNumber
+        ValueKind::WholeNumber
     } else if text.parse::<f64>().is_ok() {
-        Kind::Number
+        ValueKind::Number
     } else if text.starts_with(['{', '[']) && serde_json::from_str::<Value>(text).is_ok() {
-        Kind::Json
+        ValueKind::Json
     } else if text.starts_with('<') && text.contains("<annotation") {
-        Kind::Voc
+        ValueKind::Voc
     } else if text.contains('\0') {
-        Kind::Other("bytes")
+        ValueKind::Other("bytes")
     } else {
-        Kind::Text
+        ValueKind::Text
     }
 }
 
@@ -141,12 +144,13 @@ fn of_npy(bytes: &[u8]) -> Option<FoundKind> {
     let shape = after("'shape':")?.strip_prefix('(')?.split_once(')')?.0;
     let sides = shape.split(',').map(str::trim).filter(|side| !side.is_empty()).map(str::parse);
     let sides: Vec<u64> = sides.collect::<Result<_, _>>().ok()?;
-    Some(FoundKind { kind: Kind::Npy(descr.to_owned(), sides.len()), sides })
+    Some(FoundKind { kind: ValueKind::Npy(descr.to_owned(), sides.len()), sides })
 }
 
-impl Kind {
+impl ValueKind {
     /// Describes the kind in a word or two.
-    pub(super) fn text(&self) -> String {
+    #[must_use]
+    pub fn text(&self) -> String {
         match self {
             Self::Picture(format) => (*format).to_owned(),
             Self::WholeNumber => "whole number".to_owned(),
@@ -166,7 +170,8 @@ impl Kind {
 }
 
 /// Returns the type of a column for NumPy's name of it.
-pub(super) fn dtype_of(descr: &str) -> Option<&'static str> {
+#[must_use]
+pub fn dtype_of(descr: &str) -> Option<&'static str> {
     Some(match descr.trim_start_matches(['<', '>', '|', '=']) {
         "b1" => "bool",
         "u1" => "u8",
@@ -188,23 +193,29 @@ pub(super) fn dtype_of(descr: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn kind(bytes: &'static [u8]) -> Kind {
+    fn kind(bytes: &'static [u8]) -> ValueKind {
         FoundKind::of(&Ok(FieldValue::One(Content::File(bytes.into())))).kind
     }
 
     #[test]
     fn text_is_a_number_a_document_or_text() {
-        assert_eq!((kind(b"17\n"), kind(b"-0.5"), kind(b"a cat")), (Kind::WholeNumber, Kind::Number, Kind::Text));
-        assert_eq!((kind(b"{\"a\": 1}"), kind(b"{not json"), kind(b"")), (Kind::Json, Kind::Text, Kind::Empty));
-        assert_eq!(kind(b"<annotation><object/></annotation>"), Kind::Voc);
-        assert_eq!((kind(b"\xff\x00\x01"), kind(b"fLaC\0")), (Kind::Other("bytes"), Kind::Other("FLAC")));
+        assert_eq!(
+            (kind(b"17\n"), kind(b"-0.5"), kind(b"a cat")),
+            (ValueKind::WholeNumber, ValueKind::Number, ValueKind::Text)
+        );
+        assert_eq!(
+            (kind(b"{\"a\": 1}"), kind(b"{not json"), kind(b"")),
+            (ValueKind::Json, ValueKind::Text, ValueKind::Empty)
+        );
+        assert_eq!(kind(b"<annotation><object/></annotation>"), ValueKind::Voc);
+        assert_eq!((kind(b"\xff\x00\x01"), kind(b"fLaC\0")), (ValueKind::Other("bytes"), ValueKind::Other("FLAC")));
     }
 
     #[test]
     fn a_numpy_file_says_its_type_and_shape() {
         let file: &[u8] = b"\x93NUMPY\x01\x00\x3a\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n";
         let found = FoundKind::of(&Ok(FieldValue::One(Content::File(file.into()))));
-        assert_eq!(found, FoundKind { kind: Kind::Npy("<f4".to_owned(), 2), sides: vec![2, 3] });
+        assert_eq!(found, FoundKind { kind: ValueKind::Npy("<f4".to_owned(), 2), sides: vec![2, 3] });
         assert_eq!(found.kind.text(), "npy f32");
     }
 }
