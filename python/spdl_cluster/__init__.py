@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .loader import Epoch, Loader, Start
     from .opening import connect, local
     from .reading import Dataset, Record, open
+    from .sheet import Sheet, show
     from .writer import Writer
 
 __all__ = [
@@ -78,6 +79,7 @@ __all__ = [
     "Record",
     "RefusedError",
     "SettingError",
+    "Sheet",
     "SpdlError",
     "Start",
     "StateError",
@@ -92,6 +94,7 @@ __all__ = [
     "open",
     "pack",
     "remove",
+    "show",
     "status",
     "submit",
 ]
@@ -107,6 +110,7 @@ _MODULES = {
     **dict.fromkeys(["Epoch", "Loader", "Start"], "loader"),
     **dict.fromkeys(["connect", "local"], "opening"),
     **dict.fromkeys(["Dataset", "Record", "open"], "reading"),
+    **dict.fromkeys(["Sheet", "show"], "sheet"),
     "Writer": "writer",
 }
 

@@ -40,6 +40,7 @@ __all__ = [
     "pack",
     "pack_pictures",
     "set_log_level",
+    "sheet_png",
     "start_log",
     "stop_log",
 ]
@@ -500,3 +501,5 @@ def index(
 ) -> str: ...
 def merge_parts(dataset: str) -> str: ...
 def pack_pictures(folder: str | os.PathLike[str], count: int, seed: int = 0) -> int: ...
+
+def sheet_png(columns: list[tuple[str, list[int], list[int] | None, str, bytes]], most: int, classes: list[str]) -> bytes: ...

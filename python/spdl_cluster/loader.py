@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, cast
 
-from . import accelerate, classes, environment, insight, misuse, tensors
+from . import accelerate, classes, environment, insight, misuse, sheet, tensors
 from ._native import NativeBatch, NativeLoader
 from .batch import Batch, Position, of_native
 from .errors import FinishedError, SettingError, StateError, UsageError
@@ -252,6 +252,24 @@ class Loader:
                 stacklevel=2,
             )
         self._go_to(epoch, 0)
+
+    def sheet(self, samples: int = 16) -> sheet.Sheet:
+        """Draws the batch that comes first, as `show` does, with the names of classes where they are known; the loader then begins with this batch. Call
+        it before the first batch, or after a state was loaded.
+
+        Raises `UsageError` if batches have come: draw these with `spdl_cluster.show(batch)`.
+        """
+        if not self._is_fresh:
+            raise UsageError("`sheet` draws the batch that a loader begins with, and this one has begun", "`spdl_cluster.show(batch)` draws any batch")
+        start, has_state = self.position, self._has_state
+        batch = self.next()
+        if batch is None:
+            raise FinishedError(f"job `{self.job}` is finished, and has no batch to draw")
+        drawn = sheet.show(batch, classes=self.classes, samples=samples)
+        del batch
+        self._native.go_to(*start)
+        self._is_fresh, self._has_state = True, has_state
+        return drawn
 
     @property
     def sampler(self) -> Loader:

@@ -187,3 +187,22 @@ def test_it_looks_at_a_bounded_number_of_records(tmp_path: pathlib.Path) -> None
     assert report["records"] == 2000
     assert f"fields of {report['looked_at']} records, spread over the dataset (--all looks at all)" in check_text(folder, "--records", 48)
     assert fields(ctl_json("info", folder, "--all"))["txt"]["records"] == 2000
+
+
+def test_boxes_of_pascal_voc_are_suggested_and_drawn(tmp_path: pathlib.Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number, name in enumerate(["ant", "bee", "ant"]):
+        (photos / f"{number}.jpg").write_bytes(picture(64, 48))
+        box = "<bndbox><xmin>11</xmin><ymin>6</ymin><xmax>40</xmax><ymax>30</ymax></bndbox>"
+        (photos / f"{number}.xml").write_text(f"<annotation><object><name>{name}</name>{box}</object></annotation>")
+    (photos / "files.txt").write_text("".join(f"{number}.jpg\n" for number in range(3)))
+    spdl_cluster.pack(photos / "files.txt", tmp_path / "dataset", annotations=photos)
+    report = ctl_json("info", tmp_path / "dataset", "--sheet", tmp_path / "sheet.png")
+    assert [entry["name"] for entry in report["classes"]] == ["ant", "bee"]
+    batch = check_job(report, tmp_path)
+    assert sorted(batch) == ["boxes", "image", "labels"]
+    assert sorted(numpy.asarray(batch["labels"].values).tolist()) == [0, 0, 1]
+    # The box is drawn on the picture of 192 pixels, and so is its label.
+    drawn = numpy.asarray(Image.open(tmp_path / "sheet.png"))
+    assert (drawn == [230, 159, 0]).all(axis=2).sum() > 300

@@ -2,6 +2,7 @@
 
 mod failure;
 mod reading;
+mod sheet;
 pub(crate) mod work;
 mod writer;
 
@@ -22,7 +23,7 @@ use spdl_store::{StoreError, StoreOptions};
 use spdl_types::size::parse_bytes;
 
 use self::{failure::of_dataset, work::run};
-pub(crate) use self::{reading::NativeDataset, writer::NativeWriter};
+pub(crate) use self::{reading::NativeDataset, sheet::sheet_png, writer::NativeWriter};
 use crate::errors::ErrorKind;
 
 /// A number of bytes: an int, or a text as `"256MiB"`.

@@ -22,6 +22,8 @@ const DEPTH: usize = 3;
 #[derive(Debug, Default)]
 pub(super) struct RecordFacts {
     pub(super) records: u64,
+    /// Whether the dataset lists classes.
+    pub(super) has_classes: bool,
     pub(super) first_keys: Vec<String>,
     pub(super) fields: BTreeMap<String, FieldFacts>,
     /// The records of each class, by the class's number.
@@ -50,6 +52,7 @@ impl RecordFacts {
     /// Adds a record.
     pub(super) fn add(&mut self, record: SeenRecord, manifest: &Manifest) {
         self.records += 1;
+        self.has_classes = manifest.classes().len() > 0;
         for field in &record.fields {
             if field.name == LABEL
                 && let Some(class) = text(&field.value).and_then(|text| class_number(text, manifest))

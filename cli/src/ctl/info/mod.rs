@@ -1,9 +1,10 @@
 //! `spdl-ctl info`: shows what a dataset has, and what a job could read of it.
 
 mod facts;
+mod sheet;
 mod suggestion;
 
-use std::{collections::BTreeMap, process::ExitCode};
+use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
 
 use serde::Serialize;
 use spdl_dataset::{LookAt, SampleReader, split_of};
@@ -13,9 +14,12 @@ use spdl_types::Fingerprint;
 use super::{CtlError, CtlResult, output::outln, report};
 use crate::kind::ValueKind;
 use facts::{FieldFacts, RecordFacts};
+use suggestion::JobPurpose;
 
 /// The most characters in a line.
 const WIDTH: usize = 80;
+/// The most samples in a batch of the suggested job.
+const BATCH: u64 = 32;
 /// The most classes that are shown.
 const CLASSES: usize = 100;
 
@@ -30,6 +34,9 @@ pub(crate) struct InfoArgs {
     /// Looks at all records, which reads the whole dataset.
     #[arg(long, conflicts_with = "records")]
     all: bool,
+    /// Writes a PNG with the first pictures of a shuffled epoch, with their labels and boxes.
+    #[arg(long, value_name = "PNG")]
+    sheet: Option<PathBuf>,
     /// Prints the report as one line of JSON.
     #[arg(long)]
     json: bool,
@@ -84,14 +91,21 @@ struct ClassReport {
 
 /// Runs `info`.
 pub(crate) fn run(args: &InfoArgs) -> CtlResult {
-    let (url, reader, facts) = super::runtime()?.block_on(async {
+    let (url, reader, facts, sheet) = super::runtime()?.block_on(async {
         let store = DatasetStore::open(&args.dataset)?;
         let reader = SampleReader::open(&store).await?;
         let which = if args.all { LookAt::All } else { LookAt::Spread(args.records) };
         let mut facts = RecordFacts::default();
         reader.read(which, |record| facts.add(record, reader.manifest())).await?;
-        Ok::<_, CtlError>((store.url().to_owned(), reader, facts))
+        let sheet = match &args.sheet {
+            Some(_) => Some(sheet::png(store.url(), reader.manifest(), &facts).await?),
+            None => None,
+        };
+        Ok::<_, CtlError>((store.url().to_owned(), reader, facts, sheet))
     })?;
+    if let Some((path, png)) = args.sheet.as_ref().zip(sheet) {
+        fs::write(path, png).map_err(|source| CtlError::WriteFile { path: path.clone(), source })?;
+    }
     let found = InfoReport::new(url, reader.manifest(), facts);
     if args.json {
         report::json(&found)?;
@@ -114,7 +128,7 @@ impl InfoReport {
             ClassReport { name: name.to_owned(), records }
         };
         Self {
-            job: suggestion::job(&url, manifest.samples(), &facts),
+            job: suggestion::job(&url, manifest.samples().clamp(1, BATCH), &facts, JobPurpose::Training),
             url,
             name: manifest.name().to_owned(),
             fingerprint: manifest.fingerprint(),

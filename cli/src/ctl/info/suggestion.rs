@@ -5,15 +5,23 @@ use crate::kind::{ValueKind, dtype_of};
 
 /// The side of the crop that is suggested for pictures of several sizes.
 const CROP: u32 = 224;
+/// The side of the pictures on a sheet, which shows them whole.
+const SHEET_SIDE: u32 = 192;
 /// What columns of bytes and text hold by default, in bytes.
 const DEFAULT_BYTES: u64 = 1 << 20;
 /// What a sample may have of boxes.
 const BOXES: u32 = 100;
 
-/// Returns the text of a job file for a dataset of `samples` samples.
-pub(super) fn job(url: &str, samples: u64, facts: &RecordFacts) -> String {
-    let batch = samples.clamp(1, 32);
-    let mut columns = SuggestedColumns { facts, text: String::new(), names: Vec::new() };
+/// What the job is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JobPurpose {
+    Training,
+    Sheet,
+}
+
+/// Returns the text of a job file whose batches have `batch` samples.
+pub(super) fn job(url: &str, batch: u64, facts: &RecordFacts, purpose: JobPurpose) -> String {
+    let mut columns = SuggestedColumns { facts, purpose, text: String::new(), names: Vec::new() };
     let pictures = columns.pictures();
     let rest = facts.fields.iter().filter(|(name, _)| !pictures.contains(&name.as_str()));
     for (name, field) in rest {
@@ -29,6 +37,7 @@ fn quoted(text: &str) -> String {
 /// The columns so far.
 struct SuggestedColumns<'f> {
     facts: &'f RecordFacts,
+    purpose: JobPurpose,
     text: String,
     names: Vec<String>,
 }
@@ -42,7 +51,7 @@ impl<'f> SuggestedColumns<'f> {
             && fields().map(|(_, field)| field.records).sum::<u64>() == self.facts.records;
         let names: Vec<&str> = fields().filter(|_| is_one).map(|(name, _)| name.as_str()).collect();
         if !names.is_empty() {
-            self.push("image", &names.join("|"), &format!("image\"\nops = [{{ random_resized_crop = {CROP} }}]"));
+            self.push("image", &names.join("|"), &format!("image\"\nops = [{}]", self.ops(None)));
         }
         names
     }
@@ -59,7 +68,10 @@ impl<'f> SuggestedColumns<'f> {
         };
         match column {
             Ok((column, decode)) => {
-                self.push(column.unwrap_or(if name == "cls" { "label" } else { name }), name, &decode)
+                self.push(column.unwrap_or(if name == "cls" { "label" } else { name }), name, &decode);
+                if column == Some("boxes") && self.facts.has_classes {
+                    self.push("labels", name, "box_labels\"\nfollows = \"boxes\"");
+                }
             }
             Err(problem) => {
                 let line = format!("\n# `{}`: {problem}\n", name.escape_debug());
@@ -82,13 +94,7 @@ impl<'f> SuggestedColumns<'f> {
         };
         let decode = match kind {
             ValueKind::Picture(_) => {
-                let ops = match field.sides() {
-                    Some([shortest, longest]) if shortest == longest => {
-                        format!("{{ resize = [{}, {}] }}", shortest[1], shortest[0])
-                    }
-                    _ => format!("{{ random_resized_crop = {CROP} }}"),
-                };
-                return Ok((self.free("image"), format!("image\"\nops = [{ops}]")));
+                return Ok((self.free("image"), format!("image\"\nops = [{}]", self.ops(field.sides()))));
             }
             ValueKind::WholeNumber => "int\"".to_owned(),
             ValueKind::Number => "float\"".to_owned(),
@@ -117,6 +123,17 @@ impl<'f> SuggestedColumns<'f> {
             }
         };
         Ok((None, decode))
+    }
+
+    /// Returns the operations on pictures whose sides are between these.
+    fn ops(&self, sides: Option<&[Vec<u64>; 2]>) -> String {
+        match sides {
+            _ if self.purpose == JobPurpose::Sheet => format!("{{ letterbox = {{ size = {SHEET_SIDE} }} }}"),
+            Some([shortest, longest]) if shortest == longest => {
+                format!("{{ resize = [{}, {}] }}", shortest[1], shortest[0])
+            }
+            _ => format!("{{ random_resized_crop = {CROP} }}"),
+        }
     }
 
     /// Returns the name if no column has it.
