@@ -199,7 +199,8 @@ def test_boxes_of_pascal_voc_are_suggested_and_drawn(tmp_path: pathlib.Path) -> 
     (photos / "files.txt").write_text("".join(f"{number}.jpg\n" for number in range(3)))
     spdl_cluster.pack(photos / "files.txt", tmp_path / "dataset", annotations=photos)
     report = ctl_json("info", tmp_path / "dataset", "--sheet", tmp_path / "sheet.png")
-    assert [entry["name"] for entry in report["classes"]] == ["ant", "bee"]
+    assert [(entry["name"], entry["records"]) for entry in report["classes"]] == [("ant", None), ("bee", None)]
+    assert "0 ant, 1 bee" in check_text(tmp_path / "dataset")
     batch = check_job(report, tmp_path)
     assert sorted(batch) == ["boxes", "image", "labels"]
     assert sorted(numpy.asarray(batch["labels"].values).tolist()) == [0, 0, 1]

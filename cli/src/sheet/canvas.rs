@@ -24,9 +24,9 @@ pub(super) const fn colour(class: i64) -> [u8; 3] {
 }
 
 /// A white picture that is drawn on.
-pub(super) struct Canvas(RgbImage);
+pub(super) struct SheetCanvas(RgbImage);
 
-impl Canvas {
+impl SheetCanvas {
     pub(super) fn new(width: usize, height: usize) -> Self {
         Self(RgbImage::from_pixel(width as u32, height as u32, Rgb([255; 3])))
     }

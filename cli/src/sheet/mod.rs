@@ -4,7 +4,7 @@ mod canvas;
 mod font;
 mod tile;
 
-use self::{canvas::Canvas, tile::SheetTile};
+use self::{canvas::SheetCanvas, tile::SheetTile};
 
 /// The most samples on a sheet.
 pub const MAX_SAMPLES: usize = 64;
@@ -52,7 +52,7 @@ pub fn png(columns: &[SheetColumn], most: usize, classes: &[String]) -> Result<V
     let Some(first) = tiles.first() else { return Err("the batch has no samples".to_owned()) };
     let side = (1..).find(|side| side * side >= tiles.len()).expect("a number is large enough");
     let [width, height] = first.size().map(|side| side + GAP);
-    let mut canvas = Canvas::new(GAP + side.min(tiles.len()) * width, GAP + tiles.len().div_ceil(side) * height);
+    let mut canvas = SheetCanvas::new(GAP + side.min(tiles.len()) * width, GAP + tiles.len().div_ceil(side) * height);
     for (nth, tile) in tiles.iter().enumerate() {
         tile.draw(&mut canvas, [GAP + nth % side * width, GAP + nth / side * height]);
     }

@@ -2,7 +2,7 @@
 
 use super::{
     PictureShape, SheetColumn, SheetValues,
-    canvas::{Canvas, colour},
+    canvas::{SheetCanvas, colour},
     font,
 };
 
@@ -89,7 +89,7 @@ impl SheetTile {
         [width, height].map(|side| ((side as f64 * reduced) as usize).max(1))
     }
 
-    pub(super) fn draw(&self, canvas: &mut Canvas, [left, top]: [usize; 2]) {
+    pub(super) fn draw(&self, canvas: &mut SheetCanvas, [left, top]: [usize; 2]) {
         let [width, height] = self.shown();
         for y in 0..height {
             for x in 0..width {

@@ -86,7 +86,8 @@ struct FieldReport {
 #[derive(Debug, Serialize)]
 struct ClassReport {
     name: String,
-    records: u64,
+    /// `None` if the records have no label that is one class.
+    records: Option<u64>,
 }
 
 /// Runs `info`.
@@ -124,7 +125,7 @@ impl InfoReport {
             }
         }
         let of_class = |(name, number): (&str, u32)| {
-            let records = facts.classes.get(&number).copied().unwrap_or(0);
+            let records = (!facts.classes.is_empty()).then(|| facts.classes.get(&number).copied().unwrap_or(0));
             ClassReport { name: name.to_owned(), records }
         };
         Self {
@@ -168,15 +169,16 @@ impl InfoReport {
             field.print()?;
         }
         if !self.classes.is_empty() {
-            let what = if self.looked_at < self.records { "of those records" } else { "records" };
-            outln!(
-                "\n{}, each with its number and its {what}:",
-                report::count(self.classes.len() as u64, "class", "classes")
-            )?;
-            let shown = self.classes.iter().zip(0..).take(CLASSES);
-            items(
-                shown.map(|(class, number)| format!("{number} {} ({})", class.name, report::grouped(class.records))),
-            )?;
+            let what = match (&self.classes[0].records, self.looked_at < self.records) {
+                (None, _) => "",
+                (Some(_), true) => ", and how many of those records are of it",
+                (Some(_), false) => ", and how many records are of it",
+            };
+            outln!("\n{}, each with its number{what}:", report::count(self.classes.len() as u64, "class", "classes"))?;
+            items(self.classes.iter().zip(0..).take(CLASSES).map(|(class, number)| match class.records {
+                Some(records) => format!("{number} {} ({})", class.name, report::grouped(records)),
+                None => format!("{number} {}", class.name),
+            }))?;
             if self.classes.len() > CLASSES {
                 outln!("  and {} more (--json has all)", self.classes.len() - CLASSES)?;
             }
