@@ -88,13 +88,9 @@ pub(super) async fn remove_shard(to: &DatasetStore, shard: &str) -> Result<(), D
     remove(to, &MetadataPlace::Hidden.index_path(shard)).await
 }
 
-/// Returns the dataset's name: the given one, or the last part of its folder's URL, without a commit.
+/// Returns the dataset's name: the given one, or that of its folder.
 pub(super) fn dataset_name(to: &DatasetStore, given: Option<&str>) -> String {
-    let last = || {
-        let last = to.url().rsplit('/').next().unwrap_or_default();
-        if to.is_on_hub() { last.split('@').next().unwrap_or_default() } else { last }
-    };
-    given.unwrap_or_else(last).to_owned()
+    given.unwrap_or_else(|| to.name()).to_owned()
 }
 
 pub(super) async fn exists(at: &DatasetStore, name: &str) -> Result<bool, DatasetError> {

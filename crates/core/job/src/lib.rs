@@ -17,6 +17,7 @@ mod operation;
 mod reader;
 mod redact;
 mod schema;
+pub mod scheme;
 mod size;
 mod source;
 mod start;

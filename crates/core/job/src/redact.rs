@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use crate::scheme::{URL_SCHEMES, UrlScheme};
+
 /// The placeholder for hidden text.
 const HIDDEN: &str = "***";
 /// Characters that end a URL in running text, in any part of the URL.
@@ -56,21 +58,16 @@ fn user_end(url: &str) -> Option<usize> {
 
 /// Returns whether the scheme at the end of `text` has a container's name where other schemes have a user.
 fn has_containers(text: &str) -> bool {
-    text.ends_with("abfs://") || text.ends_with("abfss://")
+    let text = text.strip_suffix("://").unwrap_or_default();
+    URL_SCHEMES.iter().flat_map(|scheme| scheme.with_container).any(|name| text.ends_with(name))
 }
 
 /// Explains why a dataset's URL must not appear in a job or a command: it contains something that may be secret. The
 /// text names the right place for that. Returns `None` if nothing in the URL may be secret.
 #[must_use]
 pub fn secret_in(url: &str) -> Option<String> {
-    let (scheme, rest) = url.split_once("://")?;
-    let instead = match scheme.to_ascii_lowercase().as_str() {
-        "s3" | "s3a" => "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-        "hf" => "HF_TOKEN",
-        "gs" => "GOOGLE_APPLICATION_CREDENTIALS",
-        "az" | "adl" | "azure" | "abfs" | "abfss" => "AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
-        _ => "NETRC, which names a netrc file with `machine HOST login USER password PASSWORD`",
-    };
+    let (_, rest) = url.split_once("://")?;
+    let instead = UrlScheme::of(url).credentials;
     let shown = redact(url);
     let has_user = shown.contains(&format!("://{HIDDEN}"));
     if has_user {

@@ -1,5 +1,5 @@
-//! Datasets on the Hugging Face Hub: `hf://datasets/ORG/NAME[@REV][/path]`. Files are read by ranges as from any web
-//! server, which `object_store` does; the Hub's own interface gives the commit of a revision and the list of files.
+//! A repository on the Hub. Files are read by ranges as from any web server, which `object_store` does; the Hub's own
+//! interface gives the commit of a revision and the list of files.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -10,8 +10,7 @@ use std::{
 
 use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
 use object_store::{
-    ClientOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result,
-    RetryConfig,
+    Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result,
     client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody},
     http::HttpBuilder,
     path::Path,
@@ -20,12 +19,9 @@ use serde::Deserialize;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use crate::{Busy, StoreLayer, error::is_refusal, no_retry::Connector};
+use super::{super::FolderVersions, location::HubLocation};
+use crate::{Busy, StoreLayer, cause::is_refusal, location::ClientPolicy};
 
-/// The Hub's address, if no other is set.
-pub(crate) const ENDPOINT: &str = "https://huggingface.co";
-/// The revision of a URL that names none.
-const DEFAULT_REVISION: &str = "main";
 /// Number of hexadecimal digits of a commit.
 const COMMIT_DIGITS: usize = 40;
 /// Upper limit of an answer of the Hub's interface, in bytes: a page of a list has a thousand files.
@@ -37,55 +33,6 @@ const MAX_PAGES: usize = 5000;
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// The name of the store in errors of the Hub's interface.
 const STORE: &str = "hub";
-
-/// A folder on the Hub, as its URL names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HubLocation {
-    /// `ORG/NAME`.
-    pub(crate) repository: String,
-    /// A branch, tag or commit.
-    pub(crate) revision: String,
-    /// The folder in the repository.
-    pub(crate) folder: Path,
-}
-
-impl HubLocation {
-    /// Parses a URL; the error is what is wrong with it.
-    pub(crate) fn of(url: &Url) -> Result<Self, String> {
-        let expected = "the Hub's datasets are hf://datasets/ORG/NAME, hf://datasets/ORG/NAME@REVISION/FOLDER";
-        let path = url.path().strip_prefix('/').filter(|_| url.host_str() == Some("datasets") && url.query().is_none());
-        let path = path.ok_or(expected)?.trim_end_matches('/');
-        let mut parts = path.splitn(3, '/');
-        let (Some(organisation), Some(name)) = (parts.next(), parts.next()) else { return Err(expected.to_owned()) };
-        let (name, revision) = name.split_once('@').unwrap_or((name, DEFAULT_REVISION));
-        let folder = Path::from_url_path(parts.next().unwrap_or_default()).map_err(|error| error.to_string())?;
-        let is_name = |name: &str| {
-            name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
-                && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
-        };
-        if !is_name(organisation) || !is_name(name) {
-            return Err(expected.to_owned());
-        }
-        // A branch can have a slash in its name, which is `%2F` in a URL.
-        let revision = revision.replace("%2F", "/").replace("%2f", "/");
-        let is_revision = |part: &str| !matches!(part, "" | "." | "..");
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/+".contains(c);
-        if !revision.split('/').all(is_revision) || !revision.chars().all(is_plain) {
-            return Err(format!("`{revision}` cannot be a revision"));
-        }
-        Ok(Self { repository: format!("{organisation}/{name}"), revision, folder })
-    }
-
-    /// Returns the URL of the folder at a commit.
-    fn at(&self, commit: &str) -> String {
-        let url = format!("hf://datasets/{}@{commit}", self.repository);
-        let mut url = Url::parse(&url).expect("a repository's name and a commit have plain letters");
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.extend(self.folder.parts().map(|part| part.as_ref().to_owned()));
-        }
-        url.into()
-    }
-}
 
 /// Returns whether a revision is a commit, which always has the same files.
 fn is_commit(revision: &str) -> bool {
@@ -167,9 +114,7 @@ impl HubStore {
     pub(crate) fn new(
         location: HubLocation,
         endpoint: &str,
-        options: ClientOptions,
-        retry: RetryConfig,
-        connector: Connector,
+        ClientPolicy { retry, client: options, connector }: ClientPolicy,
     ) -> Result<Arc<Self>> {
         let wrong = |error: url::ParseError| generic(error.to_string());
         let endpoint = Url::parse(&format!("{}/", endpoint.trim_end_matches('/'))).map_err(wrong)?;
@@ -184,11 +129,6 @@ impl HubStore {
             .build()?;
         let commit = OnceCell::new_with(is_commit(&location.revision).then(|| location.revision.to_ascii_lowercase()));
         Ok(Arc::new(Self { location, endpoint, files: Arc::new(files), client, max_retries, commit }))
-    }
-
-    /// Returns the folder's URL, with the commit in place of the revision.
-    pub(crate) async fn pinned(&self) -> Result<String> {
-        Ok(self.location.at(self.commit().await?))
     }
 
     /// Returns the commit that the revision named when it was first needed: what is pushed later changes nothing.
@@ -334,6 +274,14 @@ impl HubStore {
     }
 }
 
+#[async_trait::async_trait]
+impl FolderVersions for HubStore {
+    /// The version is a commit, which takes the place of the revision.
+    async fn pinned(&self) -> Result<String> {
+        Ok(self.location.at(self.commit().await?))
+    }
+}
+
 impl TreeEntry {
     fn meta(self) -> Result<ObjectMeta> {
         let (oid, size) = self.lfs.map_or((self.oid, self.size), |lfs| (lfs.oid, lfs.size));
@@ -384,37 +332,6 @@ fn generic(problem: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_url_names_a_repository_a_revision_and_a_folder() {
-        let of = |url: &str| HubLocation::of(&Url::parse(url).unwrap());
-        for (url, repository, revision, folder, at) in [
-            ("hf://datasets/org/name", "org/name", "main", "", "hf://datasets/org/name@0"),
-            ("hf://datasets/org/na-me.x@v1/", "org/na-me.x", "v1", "", "hf://datasets/org/na-me.x@0"),
-            ("hf://datasets/o/n@refs%2Fpr%2F1/a/b%20c", "o/n", "refs/pr/1", "a/b c", "hf://datasets/o/n@0/a/b%20c"),
-            ("hf://datasets/o/n/50%25%20ü", "o/n", "main", "50% ü", "hf://datasets/o/n@0/50%25%20%C3%BC"),
-        ] {
-            let found = of(url).unwrap();
-            let expected = (repository, revision, folder);
-            assert_eq!((&*found.repository, &*found.revision, found.folder.as_ref()), expected, "{url}");
-            assert_eq!(found.at("0"), at);
-            assert_eq!(of(at).unwrap().folder, found.folder);
-        }
-        for url in [
-            "hf://datasets",
-            "hf://datasets/name",
-            "hf://models/org/name",
-            "hf://org/name/x",
-            "hf://datasets/../name",
-            "hf://datasets/org/name@",
-            "hf://datasets/org/name@a%2F..%2Fb",
-            "hf://datasets/org/name@a?b",
-            "hf://datasets/o%2Fr/name",
-            "hf://datasets//name",
-        ] {
-            assert!(of(url).is_err(), "{url}");
-        }
-    }
 
     #[test]
     fn a_list_without_an_end_is_an_error() {
