@@ -104,21 +104,7 @@ fn stage_stats() -> impl Strategy<Value = StageStats> {
 }
 
 fn store_stats() -> impl Strategy<Value = StoreStats> {
-    any::<[u64; 13]>().prop_map(|n| StoreStats {
-        requests: n[0],
-        retries: n[1],
-        timeouts: n[2],
-        refusals: n[3],
-        hedges: n[4],
-        hedge_wins: n[5],
-        wrong_bytes: n[6],
-        cache_faults: n[7],
-        outage_ms: n[8],
-        first_byte_ns: n[9],
-        answers: n[10],
-        single_use_bytes: n[11],
-        drips: n[12],
-    })
+    any::<[u64; StoreStats::LEN]>().prop_map(StoreStats::of)
 }
 
 fn cache_stats() -> impl Strategy<Value = CacheStats> {
@@ -409,18 +395,14 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 }
 
 fn peer_stats() -> impl Strategy<Value = PeerStats> {
-    any::<[u64; 7]>().prop_map(|[received_blocks, received_bytes, sent_blocks, sent_bytes, misses, failures, late]| {
-        PeerStats { received_blocks, received_bytes, sent_blocks, sent_bytes, misses, failures, late }
-    })
+    any::<[u64; PeerStats::LEN]>().prop_map(PeerStats::of)
 }
 
 fn help_report() -> impl Strategy<Value = HelpReport> {
-    (any::<[bool; 3]>(), any::<[u64; 4]>()).prop_map(
-        |([is_helper, is_helper_only, is_helped], [helpers, received_samples, made_samples, returned_samples])| {
-            let stats = HelpStats { received_samples, made_samples, returned_samples };
-            HelpReport { is_helper, is_helper_only, is_helped, helpers, stats }
-        },
-    )
+    let counts = any::<[u64; HelpStats::LEN]>();
+    (any::<[bool; 3]>(), any::<u64>(), counts).prop_map(|([is_helper, is_helper_only, is_helped], helpers, counts)| {
+        HelpReport { is_helper, is_helper_only, is_helped, helpers, stats: HelpStats::of(counts) }
+    })
 }
 
 fn stored_field() -> impl Strategy<Value = StoredField> {
