@@ -28,26 +28,13 @@ mod view;
 
 pub use callable::{Arguments, ArgumentsFile, Callable};
 pub use check::{MAX_COLUMNS, no_such_field};
-pub use column::{
-    BoolColumn, BoxClassColumn, BoxFormat, BoxLabelsColumn, BoxLabelsKeys, BoxStorage, BoxesColumn, BoxesKeys,
-    BytesColumn, BytesKeys, CategoryColumn, CategoryKeys, Column, ColumnFile, ColumnKind, DecodeFile, FloatColumn,
-    FunctionCall, GeometryColumn, GeometryKeys, ImageColumn, ImageKeys, ImageSizeColumn, ImageSizeKeys, IntColumn,
-    JsonColumn, JsonKeys, Kind, KindKeys, MaskColumn, MaskKeys, NoKeys, OneHotColumn, OneHotKeys, PictureList,
-    ReturnedColumn, ReturnedValue, TensorColumn, TensorEncoding, TensorKeys, TextColumn, TextKeys, decoded_columns,
-};
+pub use column::*;
 pub use content::{ContentPart, SampleContent};
 pub use file::{MAX_JOB_FILE_BYTES, OrderFile};
 pub use function::{FunctionFile, ReturnedFile};
 pub use key::{BadSamples, DEFAULT_BAD_FRACTION, DEFAULT_BAD_SAMPLES, Job, JobFile};
 pub use mix::{Mix, MixFile};
-pub use operation::{
-    AugMix, CenterCrop, ColorJitter, CropBox, Fill, FiveCrop, GaussianBlur, Grayscale, ImageOp, Interpolation,
-    Letterbox, NumberOrRange, Operation, OperationProblem, Pad, Padding, PaddingMode, PicturePlan, PicturePlanner,
-    RandAugment, RandomAdjustSharpness, RandomAffine, RandomApply, RandomAutocontrast, RandomChoice, RandomCrop,
-    RandomEqualize, RandomErasing, RandomFlip, RandomGrayscale, RandomInvert, RandomPerspective, RandomPosterize,
-    RandomResizedCrop, RandomRotation, RandomSolarize, RandomVerticalFlip, Resize, TenCrop, TrivialAugmentWide,
-    WarpInterpolation,
-};
+pub use operation::*;
 pub use redact::{redact, secret_in};
 pub use schema::job_file_schema;
 pub use size::Size;
