@@ -51,6 +51,10 @@ impl FormatScan for ParquetScan {
         Some("is for tars with Pascal VOC annotations; a row of Parquet is one sample")
     }
 
+    fn as_they_are(&self) -> (&'static [&'static str], &'static str) {
+        (&["parquet"], "`spdl-ctl index` makes a dataset of Parquet files as they are")
+    }
+
     fn scan<'s>(&self, scan: Scan<'s>) -> BoxStream<'s, Result<ShardResult, DatasetError>> {
         index_files(scan, PageIndexer::default())
     }
