@@ -24,7 +24,7 @@ struct Served {
     /// `None` if the server takes no writes.
     is_writable: Option<bool>,
     can_list: bool,
-    _server: Box<dyn Any>,
+    server: Box<dyn Any>,
 }
 
 /// Serves the folder by the store of a row; `None` if there is no server for it.
@@ -36,7 +36,7 @@ async fn serve(row: &UrlScheme, folder: &Path) -> Option<Served> {
         denied: None,
         is_writable: Some(true),
         can_list: true,
-        _server: Box::new(()),
+        server: Box::new(()),
     };
     Some(match row.names[0] {
         "file" => all,
@@ -45,7 +45,7 @@ async fn serve(row: &UrlScheme, folder: &Path) -> Option<Served> {
             let wrong = [("AWS_SECRET_ACCESS_KEY", "wrong".to_owned())];
             let denied = server.environment().into_iter().chain(wrong).collect();
             let (url, options) = (server.upload(&set, "set").await, server.environment().into_iter().collect());
-            Served { url, options, denied: Some(denied), _server: Box::new(server), ..all }
+            Served { url, options, denied: Some(denied), server: Box::new(server), ..all }
         }
         "gs" => {
             let server = S3Server::start_open();
@@ -54,7 +54,7 @@ async fn serve(row: &UrlScheme, folder: &Path) -> Option<Served> {
             let open = [("GOOGLE_SKIP_SIGNATURE", "true"), ("GOOGLE_ALLOW_HTTP", "true"), ("GOOGLE_BASE_URL", &*base)];
             let options = open.into_iter().collect();
             // Without credentials this store only reads.
-            Served { url, options, is_writable: None, _server: Box::new(server), ..all }
+            Served { url, options, is_writable: None, server: Box::new(server), ..all }
         }
         // No server here speaks Azure's protocol.
         "az" => return None,
@@ -65,7 +65,7 @@ async fn serve(row: &UrlScheme, folder: &Path) -> Option<Served> {
             let [options, denied] = [&server, &private].map(|server| server.environment().into_iter().collect());
             let url = "hf://datasets/ORG/NAME/set".to_owned();
             let server = Box::new((server, private));
-            Served { url, options, denied: Some(denied), is_writable: Some(false), _server: server, ..all }
+            Served { url, options, denied: Some(denied), is_writable: Some(false), server, ..all }
         }
         "http" => {
             let server = S3Server::start_open();
@@ -74,7 +74,7 @@ async fn serve(row: &UrlScheme, folder: &Path) -> Option<Served> {
                 url: server.web_url("set"),
                 is_writable: Some(false),
                 can_list: false,
-                _server: Box::new(server),
+                server: Box::new(server),
                 ..all
             }
         }
@@ -124,6 +124,9 @@ async fn every_store_reads_lists_writes_and_fails_alike() {
             let error = StoreError::of(url, store.object().get(&store.path_of("one.bin")).await.unwrap_err());
             assert!(matches!(error, StoreError::Denied { .. }) && error.hint().is_some(), "{error:?}");
         }
+        if let Some(server) = served.server.downcast_ref::<S3Server>() {
+            server.clear().await;
+        }
     }
 }
 
@@ -157,15 +160,10 @@ async fn writes(store: &StoreFolder) {
 }
 
 #[test]
-fn every_store_refuses_secrets_and_places_that_are_none() {
+fn every_store_is_known_by_its_urls_and_refuses_those_without_a_place() {
     for row in URL_SCHEMES {
         for name in row.names.iter().chain(row.aliases) {
             assert!(std::ptr::eq(UrlScheme::of(&format!("{}://x", name.to_uppercase())), row));
-            for secret in [format!("{name}://me:word@host/set"), format!("{name}://host/set?word")] {
-                let error = StoreFolder::open_with(&secret, &StoreOptions::default()).unwrap_err().to_string();
-                assert!(error.contains(row.credentials), "{error}");
-                assert!(!error.contains("word@") && !error.contains("?word"), "{error}");
-            }
         }
         if row.names[0] != "file" {
             let nowhere = format!("{}://", row.names[0]);
