@@ -43,8 +43,6 @@ pub use view::FeedView;
 
 pub use crate::fetch::DiskCacheState;
 
-use crate::tuning::Tuning;
-
 /// The kind of memory that the slots lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlabKind {
@@ -155,7 +153,7 @@ impl Idle {
             rank,
             source: Arc::new(source),
         })?;
-        Tuning::start(resources);
+        resources.tuning.start();
         let (progress, freed) = FeedProgress::new(Instant::now(), slab.slots(), resources.stages.clone());
         let (events_out, events) = mpsc::unbounded_channel();
         let driver = FeedDriver {

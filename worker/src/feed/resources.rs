@@ -13,7 +13,7 @@ use spdl_feed::BadLedger;
 use spdl_functions::FunctionRegistry;
 use spdl_insight::{
     CacheStats, SlowObject, StoreStats,
-    tuning::{Tunable, TuningSettings, TuningStatus},
+    tuning::{TuningSettings, TuningStatus},
 };
 use spdl_job::{JobFile, layout::Layout};
 use spdl_types::{BadSample, BatchId, Fingerprint, Position, SampleId, Stage, StageStats, histogram::DurationBuckets};
@@ -69,7 +69,7 @@ pub struct Resources {
     pub(crate) pictures: Arc<PictureCounts>,
     pub(crate) transforms: Arc<Transforms>,
     pub(crate) functions: FunctionRegistry,
-    pub(crate) tuning: Tuning,
+    pub(crate) tuning: Arc<Tuning>,
     pub(crate) helpers: Helpers,
     pub(crate) helped_jobs: HelpedJobs,
     pub(super) sharing: Arc<Sharing>,
@@ -111,7 +111,6 @@ impl Resources {
     /// [`FeedError::Threads`] if the system starts no threads.
     pub fn with_access(name: &str, budget: Budget, access: Access) -> Result<Arc<Self>, FeedError> {
         let Access { stores: access, transforms, functions, tuning, sharing, reads_parts, journal } = access;
-        let tuning = Tuning::new(&tuning);
         let threads = budget.threads().get();
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
@@ -123,11 +122,11 @@ impl Resources {
         let shares = budget.shares();
         let stages = Arc::<FeedStages>::default();
         let settings = FetchSettings {
-            requests: tuning.current(Tunable::Requests),
             retry: access.retry.clone(),
             ..FetchSettings::new(shares.pool_bytes, shares.transit_bytes)
         };
         let fetcher = Fetcher::new(settings, budget.disk.as_ref(), stages.fetch.clone());
+        let tuning = Tuning::new(&tuning, fetcher.requests(), [&stages.decode, &stages.fetch]);
         // Memory that may be lent to decoding is never used for slabs.
         let slab_bytes = shares.pool_bytes.saturating_sub(shares.lent_bytes);
         let memory = Arc::new(SlotMemory::new(shares.pool_bytes, slab_bytes, fetcher.clone()));

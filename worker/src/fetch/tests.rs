@@ -1,21 +1,24 @@
 //! Tests of fetching from a store that works and from one that does not.
 #![allow(clippy::single_range_in_vec_init, reason = "what is wanted is a list of ranges")]
 
-use std::time::Duration;
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt,
     future::{BoxFuture, ready},
 };
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+use spdl_accounting::StageCounters;
 use spdl_shard::format::{ObjectRole, StoredObject};
 use spdl_store::StoreLayer;
-use spdl_types::Stage;
+use spdl_types::{Fingerprint, Stage};
 
 use super::{
     flaky::{FlakyStore, StoreFault},
+    hold::LoadState,
     *,
 };
+use crate::budget::DiskBudget;
 
 pub(super) const BLOCK: u64 = 1000;
 

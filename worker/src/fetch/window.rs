@@ -5,9 +5,10 @@ use std::{
     sync::Arc,
 };
 
+use spdl_feed::cache::BlockKey;
 use spdl_types::{Fingerprint, Position};
 
-use super::{BlockKey, Fetcher};
+use super::fetcher::Fetcher;
 
 /// The blocks of a dataset that the plan of one rank has in use. While the window exists, the dataset counts as read by
 /// the rank, and none of the window's blocks is evicted for others.

@@ -5,7 +5,6 @@
 //! Whatever a peer does or does not do, the store has the block.
 
 mod links;
-mod serve;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,7 +21,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use spdl_control::peers::{BlockRequest, PeerAddress, PeerMap, PeerStats};
-use spdl_order::Plan;
+use spdl_feed::cache::BlockKey;
 use spdl_types::{Fingerprint, SessionId, WorkerId};
 use spdl_wire::quic::QuicError;
 use tokio::{
@@ -30,12 +29,15 @@ use tokio::{
     time::timeout_at,
 };
 
-pub(crate) use self::{links::PeerLinks, serve::answer_block};
-use super::{BlockKey, BlockPlace, pieces::Pieces};
+pub(crate) use self::links::PeerLinks;
+use super::{
+    pieces::Pieces,
+    place::{BlockPeers, BlockPlace, BlockSource},
+};
 
 /// Blocks that are read ahead wait until all ranks of their session have homes, but only for this long after a rank
 /// began to read. A step needs all ranks, so that little is lost.
-const OPENING: Duration = Duration::from_secs(2);
+pub(super) const OPENING: Duration = Duration::from_secs(2);
 /// Blocks that a batch needs wait until the session is in the map, but only for this long after a rank began to read.
 const FIRST_MAP: Duration = Duration::from_secs(1);
 /// Maximum number of blocks that other workers are asked for at once.
@@ -68,12 +70,6 @@ pub(crate) trait AskPeer: fmt::Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<Option<Bytes>, QuicError>>;
 }
 
-/// Blocks of a session that this worker reads.
-pub(crate) trait BlockSource: fmt::Debug + Send + Sync {
-    /// Returns where a block lies; `None` if there is no such block.
-    fn place(&self, block: u32) -> Option<BlockPlace>;
-}
-
 /// What a worker knows about the workers that read the same blocks.
 #[derive(Debug)]
 pub(crate) struct Peers {
@@ -88,7 +84,7 @@ pub(crate) struct Peers {
     /// The workers that sent blocks, in case their bytes are wrong.
     senders: Mutex<HashMap<BlockKey, PeerAddress>>,
     asking: Semaphore,
-    sending: Semaphore,
+    pub(super) sending: Semaphore,
     counts: PeerCounts,
 }
 
@@ -109,24 +105,6 @@ struct PeerCounts {
     misses: AtomicU64,
     failures: AtomicU64,
     late: AtomicU64,
-}
-
-/// The facts by which the workers that are asked for a block are chosen.
-#[derive(Clone, Debug)]
-pub(crate) struct BlockPeers {
-    pub(crate) session: SessionId,
-    plan: Plan,
-    /// When the rank began to read.
-    since: Instant,
-    /// Whether this worker fetches the block as its owner, and so must not ask another owner.
-    is_owner: bool,
-}
-
-impl BlockPeers {
-    /// Creates the facts for a rank that begins to read now.
-    pub(crate) fn new(session: SessionId, plan: Plan) -> Self {
-        Self { session, plan, since: Instant::now(), is_owner: false }
-    }
 }
 
 /// The workers to ask for a block before the store.
@@ -293,7 +271,7 @@ impl Peers {
         self.counts.late.fetch_add(1, Relaxed);
     }
 
-    fn note_sent(&self, bytes: u64) {
+    pub(super) fn note_sent(&self, bytes: u64) {
         self.counts.sent_blocks.fetch_add(1, Relaxed);
         self.counts.sent_bytes.fetch_add(bytes, Relaxed);
     }
@@ -329,7 +307,12 @@ impl Peers {
     /// Returns the place of a block that another worker asks this one for as the block's owner; `None` if another
     /// worker is the owner, or no rank of the session reads the dataset here. Waits for at most `patience` for a rank
     /// that is about to attach.
-    async fn place_of_owner(&self, session: SessionId, key: BlockKey, patience: Duration) -> Option<BlockPlace> {
+    pub(super) async fn place_of_owner(
+        &self,
+        session: SessionId,
+        key: BlockKey,
+        patience: Duration,
+    ) -> Option<BlockPlace> {
         let (me, _) = self.links.get()?;
         let find = |sources: &Vec<SessionBlockSource>| {
             let mut fitting =

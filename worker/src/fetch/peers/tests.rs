@@ -3,7 +3,7 @@
 
 use futures::FutureExt;
 use spdl_control::peers::{Readers, SessionReaders};
-use spdl_order::OrderParams;
+use spdl_order::{OrderParams, Plan};
 
 use super::*;
 use crate::fetch::{

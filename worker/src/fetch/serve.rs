@@ -5,12 +5,10 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use spdl_control::peers::{BlockReply, BlockRequest};
+use spdl_feed::cache::BlockKey;
 use spdl_wire::{frame::FrameError, quic::PeerStream};
 
-use super::{
-    super::{BlockBytes, BlockKey, Fetcher},
-    OPENING,
-};
+use super::{fetcher::Fetcher, hold::BlockBytes, peers::OPENING};
 
 /// Interval at which a worker that is fetching a block reports so to the worker that asked.
 const FETCHING_PERIOD: Duration = Duration::from_millis(250);

@@ -1,16 +1,22 @@
-//! The limit of requests in flight, which can be changed at run time, and how long it has held reads back.
+//! The limit of requests in flight, which can be changed at run time.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
+use spdl_accounting::StageCounters;
 use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::{
+    request::{AskStore, RequestError, Response, StoreRequest},
+    units::{ReadState, RequestUnits},
+};
 
 /// Fetches ahead of need may take this part of the requests, so that some are free for what a batch waits for.
 const AHEAD: (usize, usize) = (3, 4);
 
 /// Permits whose number can be changed while some of them are taken.
 #[derive(Debug)]
-pub(crate) struct Permits {
+struct Permits {
     semaphore: Semaphore,
     limit: Mutex<Limit>,
 }
@@ -41,11 +47,11 @@ impl Permits {
         limit.permits = permits;
     }
 
-    pub(crate) fn try_acquire(&self) -> Option<Permit<'_>> {
+    fn try_acquire(&self) -> Option<Permit<'_>> {
         self.semaphore.try_acquire().ok().map(|permit| Permit { permits: self, permit: Some(permit) })
     }
 
-    pub(crate) async fn acquire(&self) -> Permit<'_> {
+    async fn acquire(&self) -> Permit<'_> {
         let permit = self.semaphore.acquire().await.expect("the semaphore is never closed");
         Permit { permits: self, permit: Some(permit) }
     }
@@ -74,74 +80,48 @@ impl Drop for Permit<'_> {
 #[derive(Debug)]
 pub(crate) struct RequestLimits {
     /// One for each request in flight.
-    pub(crate) requests: Permits,
+    requests: Permits,
     /// One for each block that is fetched whole.
-    pub(crate) ahead: Permits,
-    usage: Mutex<Usage>,
-}
-
-/// How the limits are used.
-#[derive(Clone, Copy, Debug)]
-struct Usage {
-    in_flight: usize,
-    waiting: usize,
-    accounted_until: Instant,
-    totals: UsageTimes,
-}
-
-/// Times since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UsageTimes {
-    /// Time in which any request was in flight.
-    pub(crate) active: Duration,
-    /// Time in which a read waited for a permit.
-    pub(crate) held_back: Duration,
-}
-
-/// What a read does that has or wants a permit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadUse {
-    /// Its request is in flight.
-    InFlight,
-    /// It waits for a permit.
-    Waiting,
+    ahead: Permits,
+    units: RequestUnits,
 }
 
 impl RequestLimits {
-    pub(crate) fn new(requests: usize) -> Self {
-        let usage = Usage { in_flight: 0, waiting: 0, accounted_until: Instant::now(), totals: UsageTimes::default() };
-        Self { requests: Permits::new(requests), ahead: Permits::new(ahead_of(requests)), usage: Mutex::new(usage) }
+    pub(super) fn new(requests: usize, stage: &StageCounters) -> Self {
+        let units = RequestUnits::new(stage, requests);
+        Self { requests: Permits::new(requests), ahead: Permits::new(ahead_of(requests)), units }
     }
 
     /// Changes the maximum number of requests in flight. Those beyond it are completed.
-    pub(crate) fn set(&self, requests: usize) {
+    pub(crate) fn set_requests(&self, requests: usize) {
         self.requests.set(requests);
         self.ahead.set(ahead_of(requests));
+        self.units.resize(requests);
     }
 
-    /// Counts a read until the returned value is dropped.
-    pub(crate) fn count(&self, read: ReadUse) -> CountedRead<'_> {
-        self.change(|usage| *usage.number(read) += 1);
-        CountedRead { limits: self, read }
+    /// Returns what the requests do.
+    pub(crate) const fn units(&self) -> &RequestUnits {
+        &self.units
     }
 
-    /// Returns the times up to now.
-    pub(crate) fn times(&self) -> UsageTimes {
-        self.change(|usage| usage.totals)
+    /// Waits until it is the turn of a block to be read from the store ahead of need.
+    pub(super) async fn ahead(&self) -> Permit<'_> {
+        self.wait(&self.ahead, ReadState::Ahead).await
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Usage) -> T) -> T {
-        let mut usage = self.usage.lock();
-        let now = Instant::now();
-        let elapsed = now.saturating_duration_since(usage.accounted_until);
-        usage.accounted_until = now;
-        if usage.in_flight > 0 {
-            usage.totals.active += elapsed;
+    /// Returns a permit for a second request beside a slow one, if one is free.
+    pub(super) fn beside(&self) -> Option<Permit<'_>> {
+        self.requests.try_acquire()
+    }
+
+    async fn wait<'p>(&self, permits: &'p Permits, state: ReadState) -> Permit<'p> {
+        match permits.try_acquire() {
+            Some(permit) => permit,
+            None => {
+                let _waiting = self.units.enter(state);
+                permits.acquire().await
+            }
         }
-        if usage.waiting > 0 {
-            usage.totals.held_back += elapsed;
-        }
-        change(&mut usage)
     }
 }
 
@@ -149,30 +129,25 @@ fn ahead_of(requests: usize) -> usize {
     (requests * AHEAD.0 / AHEAD.1).max(1)
 }
 
-impl Usage {
-    const fn number(&mut self, read: ReadUse) -> &mut usize {
-        match read {
-            ReadUse::InFlight => &mut self.in_flight,
-            ReadUse::Waiting => &mut self.waiting,
-        }
-    }
+/// Lets so many requests be in flight.
+#[derive(Debug)]
+pub(super) struct Limited<I> {
+    pub(super) inner: I,
+    pub(super) limits: Arc<RequestLimits>,
 }
 
-/// A read that is counted.
-#[must_use]
-pub(crate) struct CountedRead<'l> {
-    limits: &'l RequestLimits,
-    read: ReadUse,
-}
-
-impl Drop for CountedRead<'_> {
-    fn drop(&mut self) {
-        self.limits.change(|usage| *usage.number(self.read) -= 1);
+impl<I: AskStore> AskStore for Limited<I> {
+    async fn ask(&self, request: StoreRequest<'_>) -> Result<Response, RequestError> {
+        let _permit = self.limits.wait(&self.limits.requests, ReadState::Queued).await;
+        let _in_flight = self.limits.units.enter(ReadState::InFlight);
+        self.inner.ask(request).await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use spdl_types::Stage;
+
     use super::*;
 
     fn free(permits: &Permits) -> usize {
@@ -200,34 +175,14 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_gets_a_permit_that_is_added() {
-        let limits = RequestLimits::new(1);
+        let limits = RequestLimits::new(1, &StageCounters::new(Stage::Fetch));
         let _taken = limits.requests.try_acquire().unwrap();
         let raise = async {
             tokio::task::yield_now().await;
-            limits.set(2);
+            limits.set_requests(2);
         };
         let (permit, ()) = tokio::join!(limits.requests.acquire(), raise);
         drop(permit);
         assert_eq!((free(&limits.requests), free(&limits.ahead)), (1, 1));
-    }
-
-    #[test]
-    fn times_count_while_reads_are_in_flight_and_while_others_wait() {
-        let limits = RequestLimits::new(1);
-        let wait = || {
-            let until = Instant::now() + Duration::from_millis(2);
-            while Instant::now() < until {}
-        };
-        wait();
-        assert_eq!(limits.times(), UsageTimes::default());
-        let in_flight = limits.count(ReadUse::InFlight);
-        wait();
-        let waiting = limits.count(ReadUse::Waiting);
-        wait();
-        drop((waiting, in_flight));
-        let times = limits.times();
-        assert!(times.held_back >= Duration::from_millis(2) && times.active > times.held_back, "{times:?}");
-        wait();
-        assert_eq!(limits.times(), times);
     }
 }
