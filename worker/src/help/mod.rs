@@ -152,6 +152,8 @@ pub(crate) struct Helpers {
     /// The mean time in which one of this process's own threads decodes a sample, with its pauses, in nanoseconds.
     own_sample_ns: AtomicU64,
     counts: HelpCounts,
+    /// The jobs whose samples this process decodes for others.
+    pub(crate) jobs: HelpedJobs,
 }
 
 #[derive(Debug, Default)]

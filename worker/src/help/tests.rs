@@ -71,8 +71,8 @@ impl AskHelper for NearHelper {
         let decode = async move {
             let (resources, job) = (self.resources.clone(), (job.describe)());
             let answer = blocking(move || {
-                let job = HelpedJob::new(&resources, job).expect("it has no functions");
-                job.answer(&resources, &request, &bytes.concat().into())
+                let job = HelpedJob::new(&resources.decoding, job).expect("it has no functions");
+                job.answer((&resources.decoding, &resources.helpers), &request, &bytes.concat().into())
             });
             let (samples, columns) = answer.await;
             DecodedSamples { samples, bytes: columns.concat().into() }
@@ -163,13 +163,13 @@ async fn lists_of_pictures_are_sent_with_their_nulls_and_count_as_what_they_beco
     let resources = resources(64 << 20, None);
     let describe = HelpJob { job: job.clone(), classes: Vec::new() };
     let answer = blocking(move || {
-        let helped = HelpedJob::new(&resources, describe).expect("it has no functions");
+        let helped = HelpedJob::new(&resources.decoding, describe).expect("it has no functions");
         let picture_bytes = 8 * 9 * 3;
         assert_eq!(helped.bytes(&good), Some((6 * whole, 7 * picture_bytes)));
         for wrong in &wrong {
             assert_eq!(helped.bytes(wrong), None, "{wrong:?}");
         }
-        helped.answer(&resources, &good, &PICTURE.repeat(6).into())
+        helped.answer((&resources.decoding, &resources.helpers), &good, &PICTURE.repeat(6).into())
     });
     let (samples, columns) = answer.await;
     let decoder = Decoder::new(&job, []).unwrap();

@@ -147,7 +147,7 @@ impl Heartbeats {
 
     fn heartbeat(&self, draining: bool) -> WorkerHeartbeat {
         let now = Instant::now();
-        self.resources.helped_jobs.forget_idle(now);
+        self.resources.helpers.jobs.forget_idle(now);
         WorkerHeartbeat {
             home: self.home.clone(),
             cores: self.resources.budget().cores,

@@ -361,8 +361,13 @@ async fn serve_peer(connection: Connection, resources: Arc<Resources>, role: Wor
             match request {
                 PeerRequest::Block(request) => answer_block(&resources.fetcher, request, stream).await,
                 PeerRequest::Job(_) | PeerRequest::Decode(_) if role == WorkerRole::Home => help::refuse(stream).await,
-                PeerRequest::Job(job) => help::prepare(&resources, *job, stream).await,
-                PeerRequest::Decode(request) => help::decode(&resources, request, stream).await,
+                PeerRequest::Job(job) => {
+                    help::prepare(&resources.decoding, &resources.helpers.jobs, *job, stream).await
+                }
+                PeerRequest::Decode(request) => {
+                    let Resources { decoding, memory, helpers, .. } = &*resources;
+                    help::decode(decoding, memory, helpers, request, stream).await
+                }
             }
         }
     };

@@ -7,9 +7,9 @@ use spdl_feed::SampleDraw;
 use spdl_order::{Item, ItemKind, Step};
 use spdl_types::Position;
 
-use super::{PlannedBatch, SampleGroup, decode::shared, items_of, mix::PlannedMixes};
+use super::{PlannedBatch, SampleGroup, items_of, mix::PlannedMixes};
 use crate::{
-    feed::{driver::Feed, sharing::SharingMember},
+    feed::{open::Feed, sharing::SharingMember},
     fetch::WorkingWindow,
 };
 
@@ -28,13 +28,13 @@ pub(in crate::feed) struct PlannedBatches {
 
 impl PlannedBatches {
     pub(in crate::feed) fn new(feed: Arc<Feed>) -> Self {
-        let window = feed.dataset.working_window(&feed.resources.fetcher);
+        let window = feed.dataset.working_window(&feed.fetcher);
         Self { is_first: true, ahead: VecDeque::new(), window, announced: AnnouncedSteps::default(), feed }
     }
 
     /// Plans the batch of a step and starts to fetch its blocks.
     pub(in crate::feed) fn prepare(&mut self, step: Step) {
-        if let Some(member) = shared(&self.feed) {
+        if let Some(member) = self.feed.shared() {
             let oldest = self.ahead.front().map_or(step.from, |batch| batch.step.from);
             self.announced.advance(&self.feed, member, oldest..=step.from);
         } else {

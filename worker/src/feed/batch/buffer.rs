@@ -13,7 +13,7 @@ use super::{BatchSample, FilledBatch, records::FetchedGroup};
 use crate::{
     decode::FieldTarget,
     feed::{
-        driver::Feed,
+        open::Feed,
         room::BatchRoom,
         sharing::{KeptSample, SharingMember},
     },

@@ -24,8 +24,8 @@ use super::{
 use crate::{
     decode::{BadSampleCause, FieldLookup, SampleKey},
     feed::{
-        driver::{Feed, FeedWork},
-        journal::{InDecoding, Suspicion},
+        journal::Suspicion,
+        open::{Feed, FeedWork},
         room::BatchRoom,
         scheduler::DecodePermit,
         sharing::{KeptSample, SampleAction, SharedDecode, SharingMember},
@@ -81,15 +81,10 @@ pub(super) struct LeftSamples {
     pub(super) awaited: Vec<BatchSample>,
 }
 
-/// Returns the rank's membership in sample sharing; `None` if no other session has any of its columns.
-pub(in crate::feed) fn shared(feed: &Feed) -> Option<&SharingMember> {
-    feed.sharing.as_ref().filter(|member| member.is_met())
-}
-
 /// Returns the membership through which a sample is shared; `None` also for a sample that may have ended the worker.
 pub(super) fn shared_for<'f>(feed: &'f Feed, sample: &BatchSample) -> Option<&'f SharingMember> {
-    let is_suspect = || feed.resources.journal.suspicion(unit(feed, sample.id)) != Suspicion::None;
-    shared(feed).filter(|_| !is_suspect())
+    let is_suspect = || feed.suspicion(sample.id) != Suspicion::None;
+    feed.shared().filter(|_| !is_suspect())
 }
 
 /// Decodes some samples of `batch` into the buffer. [`gather`] copies what it can; the others are decoded one by one,
@@ -115,7 +110,7 @@ pub(super) fn decode_samples(
     }
     let copies = Worker::new_fifo();
     kept.iter().for_each(|kept| copies.push((kept, place(kept.sample.entry))));
-    let pool = &feed.resources.pool;
+    let pool = &feed.decoding.pool;
     debug_assert!(pool.current_thread_index().is_none(), "a decoding thread waits for decoding threads");
     let (shared, own) = (queues.shared.stealer(), queues.own.stealer());
     let (left, idle, span) = (Mutex::new(LeftSamples::default()), Notify::new(), Span::current());
@@ -178,7 +173,7 @@ impl OwnThreads<'_, '_> {
     fn decode(&self) {
         let Self { feed, batch, permit, copies, shared, own, left, idle, parking, span } = self;
         let _entered = span.enter();
-        let mut thread = feed.resources.threads.begin(thread_index(feed), *batch);
+        let mut thread = feed.decoding.threads.begin(feed.decoding.thread_index(), *batch);
         while let Some((KeptInBatch { sample, kept }, mut place)) = steal(copies) {
             if feed.progress.is_cancelled() || place.room.is_some_and(BatchRoom::is_revoked) {
                 continue;
@@ -186,7 +181,7 @@ impl OwnThreads<'_, '_> {
             let member = feed.sharing.as_ref().expect("it has taken the sample");
             thread.pause_if_due();
             place.take(feed, member, sample, kept);
-            feed.resources.stages.decode.item(thread.end_item(), 0);
+            feed.decoding.stages.decode.item(thread.end_item(), 0);
             permit.finish(1);
         }
         while !own.is_empty() || !shared.is_empty() {
@@ -208,7 +203,7 @@ impl OwnThreads<'_, '_> {
             }
             let outcome = decode_or_take(feed, group, found, &mut place);
             let took = thread.end_item();
-            let stage = &feed.resources.stages.decode;
+            let stage = &feed.decoding.stages.decode;
             match outcome {
                 SampleOutcome::Written(bytes) => stage.item(took, bytes),
                 SampleOutcome::Awaited => left.lock().awaited.push(found.sample),
@@ -219,7 +214,7 @@ impl OwnThreads<'_, '_> {
                     left.lock().undecoded.push(*sample);
                 }
             }
-            feed.resources.helpers.note_own_sample(feed.resources.threads.with_pause(took));
+            feed.helpers.note_own_sample(feed.decoding.threads.with_pause(took));
             if has_permit {
                 permit.finish(1);
             }
@@ -241,16 +236,7 @@ pub(super) fn steal<T>(queue: &Stealer<T>) -> Option<T> {
 
 /// Records in the journal which sample this thread is decoding.
 fn mark(feed: &Feed, sample: Option<SampleId>) {
-    feed.resources.journal.mark(thread_index(feed), sample.map(|sample| unit(feed, sample)));
-}
-
-/// Returns the key of a sample in the journal.
-pub(super) const fn unit(feed: &Feed, sample: SampleId) -> InDecoding {
-    InDecoding::sample(feed.job_fingerprint, sample)
-}
-
-pub(super) fn thread_index(feed: &Feed) -> usize {
-    feed.resources.pool.current_thread_index().expect("a decoding thread")
+    feed.decoding.journal.mark(feed.decoding.thread_index(), sample.map(|sample| feed.unit(sample)));
 }
 
 /// The result of decoding one sample.
@@ -275,7 +261,7 @@ fn decode_or_take(
         Err(undecoded) => SampleOutcome::Undecoded(undecoded),
     };
     let Some(member) = shared_for(feed, sample) else {
-        if let Some(member) = shared(feed) {
+        if let Some(member) = feed.shared() {
             member.skip(sample.draw());
         }
         return decode(place, None);
@@ -306,8 +292,8 @@ fn decode_sample(
     }
     let record = group.record(found);
     let undecoded = |reason| Err(Box::new(Undecoded { sample: *sample, key: record.key.to_string(), reason }));
-    let journal = &feed.resources.journal;
-    let suspicion = journal.suspicion(unit(feed, sample.id));
+    let journal = &feed.decoding.journal;
+    let suspicion = feed.suspicion(sample.id);
     if let Suspicion::Quarantined(deaths) = suspicion {
         place.mask(sample);
         return undecoded(Reason::Quarantined { deaths });
@@ -318,7 +304,7 @@ fn decode_sample(
         let (_all, decoder) = feed.decoder.alone();
         mark(feed, Some(sample.id));
         let result = decoder.decode_record(key, &fields, &mut place.targets);
-        journal.clear(unit(feed, sample.id));
+        journal.clear(feed.unit(sample.id));
         result
     } else {
         mark(feed, Some(sample.id));

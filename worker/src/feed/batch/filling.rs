@@ -11,11 +11,11 @@ use tracing::Instrument;
 use super::{
     BatchSample, PlannedBatch, SampleGroup,
     buffer::BatchBuffer,
-    decode::{KeptInBatch, LeftSamples, Samples, decode_samples, shared, shared_for},
+    decode::{KeptInBatch, LeftSamples, Samples, decode_samples, shared_for},
     records::{self, FetchedGroup},
 };
 use crate::{
-    feed::{FeedError, driver::Feed, progress::Wait, room::BatchRoom, scheduler::DecodePermitRequest},
+    feed::{FeedError, open::Feed, progress::Wait, room::BatchRoom, scheduler::DecodePermitRequest},
     fetch::for_batch,
 };
 
@@ -88,7 +88,7 @@ impl Filling {
     }
 
     pub(super) fn fetch(&mut self, mut group: SampleGroup) {
-        if shared(&self.feed).is_some() {
+        if self.feed.shared().is_some() {
             // Blocks are read only for samples that are not kept.
             let kept = |sample: &BatchSample| shared_for(&self.feed, sample)?.kept(sample.draw());
             group.retain(|sample| match kept(sample) {
@@ -114,7 +114,7 @@ impl Filling {
     /// Fetches a block again whose bytes were wrong, after a random delay, as the cause may be temporary.
     pub(super) fn fetch_again(&mut self, group: SampleGroup) {
         let fetches = group.iter().map(|sample| sample.wrong.fetches).max().unwrap_or(1);
-        let backoff = self.feed.resources.fetcher.requests().retry().backoff();
+        let backoff = self.feed.fetcher.requests().retry().backoff();
         let delay = backoff.full_jitter(fetches + 1, rand::random());
         let (feed, batch) = (self.feed.clone(), self.batch());
         self.await_bytes(group[0].block, async move {
@@ -180,7 +180,7 @@ impl Filling {
         let span = spans::decode(samples);
         let entered = span.clone();
         let decoded = async move {
-            let permit = feed.resources.scheduler.take(request, samples).await;
+            let permit = feed.decoding.scheduler.take(request, samples).await;
             let (job, batch) = (feed.session.job.name.clone(), feed.batch_id(at));
             let decoding = tokio::task::spawn_blocking(move || {
                 let _entered = entered.entered();

@@ -13,11 +13,10 @@ use spdl_types::BatchId;
 
 use super::{
     buffer::{BatchBuffer, entry},
-    decode::thread_index,
     records::{FetchedGroup, FoundSample},
 };
 use crate::feed::{
-    driver::{Feed, FeedWork},
+    open::{Feed, FeedWork},
     scheduler::DecodePermit,
 };
 
@@ -47,9 +46,9 @@ pub(super) fn gather<'g>(
     permit: &DecodePermit,
 ) -> Vec<(&'g FetchedGroup, &'g FoundSample)> {
     let all = || groups.iter().flat_map(|group| group.samples().iter().map(move |found| (group, found)));
-    let resources = &feed.resources;
+    let decoding = &feed.decoding;
     // A sample that may end the worker has to be marked in the journal, which only decoding one by one does.
-    if feed.work == FeedWork::Fetch || !feed.decoder.takes_only_numbers() || resources.journal.has_suspects() {
+    if feed.work == FeedWork::Fetch || !feed.decoder.takes_only_numbers() || decoding.journal.has_suspects() {
         return all().collect();
     }
     if !groups.iter().any(FetchedGroup::has_only_numbers) {
@@ -57,7 +56,7 @@ pub(super) fn gather<'g>(
     }
     let picks = Picks::of(groups);
     let (parts, busy_ns, sample_bytes) = (buffer.parts(&feed.layout), AtomicU64::new(0), AtomicU64::new(0));
-    resources.pool.in_place_scope(|scope| {
+    decoding.pool.in_place_scope(|scope| {
         for (number, column) in parts.columns.into_iter().enumerate() {
             let (picks, busy_ns, sample_bytes) = (&picks, &busy_ns, &sample_bytes);
             let column = column.expect("a column of numbers has a fixed shape");
@@ -66,7 +65,7 @@ pub(super) fn gather<'g>(
                 if feed.progress.is_cancelled() {
                     return;
                 }
-                let mut thread = resources.threads.begin(thread_index(feed), batch);
+                let mut thread = decoding.threads.begin(decoding.thread_index(), batch);
                 thread.pause_if_due();
                 sample_bytes.fetch_add(column.sample_bytes as u64, Relaxed);
                 picks.fill(feed, number, column);
@@ -90,7 +89,7 @@ pub(super) fn gather<'g>(
     if let Some(took_ns) = busy_ns.into_inner().checked_div(filled) {
         feed.has_good.store(true, Relaxed);
         let bytes = filled * sample_bytes.into_inner();
-        resources.stages.decode.items(filled, Duration::from_nanos(took_ns), bytes);
+        decoding.stages.decode.items(filled, Duration::from_nanos(took_ns), bytes);
         permit.finish(filled as usize);
     }
     left

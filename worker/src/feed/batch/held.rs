@@ -15,8 +15,9 @@ use super::{
 };
 use crate::{
     feed::{
-        FeedError, FeedRequest, Idle, Resources, SlabKind, SlabReservation,
-        driver::{Feed, FeedWork},
+        FeedError, Resources,
+        open::{Feed, FeedRequest, FeedWork, ReservedFeed, SlabKind},
+        room::SlabReservation,
         scheduler::DecodePermitRequest,
     },
     fetch::BlockHold,
@@ -43,11 +44,11 @@ impl HeldSamples {
     pub async fn read(resources: &Arc<Resources>, session: Session) -> Result<Self, FeedError> {
         let wanted = session.global_batch;
         let request = FeedRequest { session, rank: 0, from: Position::START, slots: 1, slab: SlabKind::Private };
-        let Idle { driver, reservation, .. } = Idle::new(resources, request, FeedWork::All)?;
-        let feed = Arc::new(driver.open().await?);
+        let (reserved, reservation, _) = ReservedFeed::new(resources, request, FeedWork::All)?;
+        let feed = Arc::new(reserved.open().await?);
         let (groups, holds) = hold(&feed, spread(feed.dataset.manifest(), wanted));
         let groups = try_join_all(groups.into_iter().map(|group| records::fetch(feed.clone(), group))).await?;
-        let slot = driver.slab.try_take(0).expect("nothing fills it");
+        let slot = reserved.slab.try_take(0).expect("nothing fills it");
         let buffer = BatchBuffer::new(&feed.layout, slot, None, feed.layout.capacity() as usize, 0, &[]);
         Ok(Self { feed, buffer, groups, _holds: holds, _reservation: reservation })
     }
@@ -60,7 +61,7 @@ impl HeldSamples {
         let (progress, session) = (self.feed.progress.clone(), self.feed.session.id);
         let request = DecodePermitRequest { progress, sequence: 0, session, at: Position::START };
         let samples = self.groups.iter().map(FetchedGroup::len).sum();
-        let permit = self.feed.resources.scheduler.take(request, samples).await;
+        let permit = self.feed.decoding.scheduler.take(request, samples).await;
         let job = self.feed.session.job.name.clone();
         let decoding = tokio::task::spawn_blocking(move || {
             let batch = self.feed.batch_id(Position::START);
@@ -104,7 +105,7 @@ fn hold(feed: &Feed, groups: Vec<SampleGroup>) -> (Vec<SampleGroup>, Vec<BlockHo
     let (mut kept, mut holds) = (Vec::new(), Vec::new());
     for group in groups {
         let block = group[0].block;
-        let held = feed.resources.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block));
+        let held = feed.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block));
         if held.is_some() || kept.is_empty() {
             kept.push(group);
         }

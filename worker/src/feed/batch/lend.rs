@@ -15,13 +15,13 @@ use spdl_shard::format::{Array, Content, FieldValue};
 use spdl_types::BatchId;
 use tokio::{runtime::Handle, sync::Notify};
 
-use super::decode::{QueuedSample, shared, unit};
+use super::decode::QueuedSample;
 use crate::{
     decode::{FieldTarget, is_compressed},
     feed::{
-        HelpReservation,
-        driver::{Feed, FeedWork},
         journal::Suspicion,
+        open::{Feed, FeedWork},
+        room::HelpReservation,
         scheduler::DecodePermit,
         stages::DecodingThread,
     },
@@ -104,7 +104,7 @@ pub(super) struct BatchLender<'l> {
 impl<'l> BatchLender<'l> {
     /// Returns the lender of a batch; `None` if the batch is not lent.
     pub(super) fn new(feed: &'l Feed, batch: BatchId, permit: &'l DecodePermit) -> Option<Self> {
-        let (job, links) = feed.lent.as_ref().zip(feed.resources.helpers.links())?;
+        let (job, links) = feed.lent.as_ref().zip(feed.helpers.links())?;
         (feed.work == FeedWork::All).then_some(Self { feed, job, links, batch, permit })
     }
 
@@ -120,7 +120,7 @@ impl<'l> BatchLender<'l> {
     /// Lets threads that were parked go on, if there is something for them to do.
     fn call_back(&self, parked: Vec<ParkedThread>, queues: &Queues<'_>, more: &impl Fn()) {
         for thread in parked {
-            self.feed.resources.threads.unpark(thread.number);
+            self.feed.decoding.threads.unpark(thread.number);
             if !queues.own.is_empty() || !queues.shared.is_empty() {
                 more();
             }
@@ -129,22 +129,22 @@ impl<'l> BatchLender<'l> {
 
     async fn lend(&self, queues: &Queues<'_>, parking: &Parking, idle: &Notify, more: &impl Fn()) {
         let Self { feed, job, .. } = self;
-        let resources = &feed.resources;
-        let threads = resources.pool.current_num_threads();
+        let helpers = &feed.helpers;
+        let threads = feed.decoding.pool.current_num_threads();
         let mut lent = FuturesUnordered::new();
         loop {
-            let freed = resources.helpers.freed();
+            let freed = helpers.freed();
             let kept = queues.own.len();
             let queue = || {
                 let of_batch = queues.shared.len();
-                Queue { of_batch, of_all: of_batch.max(resources.scheduler.samples()), threads }
+                Queue { of_batch, of_all: of_batch.max(feed.decoding.scheduler.samples()), threads }
             };
             while !queues.shared.is_empty()
                 && !self.feed.progress.is_cancelled()
-                && let Some(turn) = resources.helpers.take_turn(job.fingerprint, queue(), Instant::now())
+                && let Some(turn) = helpers.take_turn(job.fingerprint, queue(), Instant::now())
             {
                 let chunk = self.take_chunk(turn.samples(), queues);
-                match resources.reserve_help(chunk.held_bytes) {
+                match feed.memory.reserve_help(chunk.held_bytes) {
                     Some(_) if chunk.samples.is_empty() => {}
                     Some(room) => lent.push(self.ask(turn, chunk, room)),
                     None => chunk.samples.into_iter().for_each(|sample| queues.own.push(sample)),
@@ -157,7 +157,7 @@ impl<'l> BatchLender<'l> {
                 return;
             }
             self.call_back(parking.leave(Instant::now()), queues, more);
-            let aside_until = resources.helpers.aside_until(Instant::now()).filter(|_| !queues.shared.is_empty());
+            let aside_until = helpers.aside_until(Instant::now()).filter(|_| !queues.shared.is_empty());
             let woken = aside_until.into_iter().chain(parking.next()).min();
             let is_time = async { tokio::time::sleep_until(woken.expect("it is there").into()).await };
             tokio::select! {
@@ -181,7 +181,7 @@ impl<'l> BatchLender<'l> {
         while chunk.samples.len() < most && fields.max(columns) < CHUNK_BYTES {
             let Some(mut sample) = queues.shared.pop() else { break };
             // A sample that another rank has decoded, or is decoding, is copied here.
-            let is_shared = shared(self.feed).is_some_and(|member| member.is_kept(sample.found.sample.draw(), true));
+            let is_shared = self.feed.shared().is_some_and(|member| member.is_kept(sample.found.sample.draw(), true));
             let Some((stored, bytes)) = self.stored(&sample).filter(|_| !is_shared) else {
                 queues.own.push(sample);
                 continue;
@@ -202,7 +202,7 @@ impl<'l> BatchLender<'l> {
     /// Returns a sample in the form in which it is sent; `None` if it has to be decoded here.
     fn stored(&self, QueuedSample { group, found, .. }: &QueuedSample<'_>) -> Option<(StoredSample, Vec<Bytes>)> {
         let (feed, job, sample) = (self.feed, self.job, &found.sample);
-        let is_suspect = feed.resources.journal.suspicion(unit(feed, sample.id)) != Suspicion::None;
+        let is_suspect = feed.suspicion(sample.id) != Suspicion::None;
         if is_suspect || found.bytes.max(job.sizes.bytes_of(&[])) > MAX_SAMPLE_BYTES {
             return None;
         }
@@ -300,7 +300,7 @@ impl<'l> BatchLender<'l> {
                     }
                 }
             }
-            if let Some(member) = shared(self.feed) {
+            if let Some(member) = self.feed.shared() {
                 member.offer(sample.found.sample.draw(), &sample.place.targets);
             }
             sample.place.keep(&sample.found.sample, false);

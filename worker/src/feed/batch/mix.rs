@@ -12,9 +12,9 @@ use tracing::Span;
 
 use super::{
     buffer::{BatchBuffer, SamplePlace},
-    decode::{steal, thread_index},
+    decode::steal,
 };
-use crate::feed::driver::Feed;
+use crate::feed::open::Feed;
 
 /// How the columns of a job are mixed.
 #[derive(Debug)]
@@ -150,13 +150,13 @@ impl BatchBuffer {
         let mut place = |entry: u32| places[entry as usize].take().expect("an entry is in one pair");
         let queue = Worker::new_fifo();
         pairs.iter().for_each(|pair| queue.push((pair.entries.map(&mut place), &pair.methods)));
-        let (pool, span) = (&feed.resources.pool, Span::current());
+        let (pool, span) = (&feed.decoding.pool, Span::current());
         pool.in_place_scope(|scope| {
             for _ in 0..pool.current_num_threads().min(pairs.len()) {
                 let (queue, span) = (queue.stealer(), &span);
                 scope.spawn(move |_| {
                     let _entered = span.enter();
-                    let mut thread = feed.resources.threads.begin(thread_index(feed), batch);
+                    let mut thread = feed.decoding.threads.begin(feed.decoding.thread_index(), batch);
                     let mut kept = Vec::new();
                     while let Some((places, methods)) = steal(&queue) {
                         // The slot of a rank that is gone is never published.

@@ -43,11 +43,11 @@ use tokio::sync::watch;
 use tracing::Span;
 
 pub use self::held::HeldSamples;
-pub(super) use self::{ahead::PlannedBatches, decode::shared, mix::Mixer, parts::PartReads};
+pub(super) use self::{ahead::PlannedBatches, mix::Mixer, parts::PartReads};
 use self::{buffer::BatchBuffer, filling::Filling, mix::PlannedMixes};
 use super::{
     FeedError,
-    driver::{Feed, FeedWork},
+    open::{Feed, FeedWork},
     progress::Wait,
     room::{BatchRoom, RoomAnswer},
 };
@@ -160,11 +160,11 @@ impl PlannedBatch {
         }
         let prefetch = |group: &SampleGroup| {
             let block = group[0].block;
-            let member = shared(feed);
+            let member = feed.shared();
             if member.is_some_and(|member| group.iter().all(|sample| member.is_kept(sample.draw(), false))) {
                 return None;
             }
-            feed.resources.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block))
+            feed.fetcher.prefetch(feed.dataset.block_key(block), || feed.dataset.place(block))
         };
         let batch = feed.batch_id(self.step.from);
         self.span.in_scope(|| for_batch_now(batch, || self.holds.extend(self.groups.iter().filter_map(prefetch))));
@@ -262,7 +262,7 @@ async fn await_room(feed: &Feed, sequence: u64, room: &BatchRoom, slot: &mut Slo
             RoomAnswer::Granted => return Ok(()),
             RoomAnswer::Revoked => restart(feed, room, slot)?,
             RoomAnswer::Refused(refusal) => {
-                return Err(feed.resources.no_room(&feed.session.job.name, feed.rank, refusal));
+                return Err(feed.memory.no_room(&feed.session.job.name, feed.rank, refusal));
             }
         }
     }
@@ -270,7 +270,7 @@ async fn await_room(feed: &Feed, sequence: u64, room: &BatchRoom, slot: &mut Slo
 
 /// Lets a batch give its room back and wait for as much as it needs.
 fn restart(feed: &Feed, room: &BatchRoom, slot: &mut SlotMut) -> Result<(), FeedError> {
-    room.restart(slot).map_err(|error| feed.resources.too_large(&feed.session.job.name, feed.rank, &feed.layout, error))
+    room.restart(slot).map_err(|error| feed.memory.too_large(&feed.session.job.name, feed.rank, &feed.layout, error))
 }
 
 /// Mixes the samples of a batch that is decoded, and completes its slot.

@@ -17,7 +17,7 @@ use spdl_shard::format::{FieldValue, ShardIndex};
 use super::records::{CutField, FoundSample, WantedField};
 use crate::{
     decode::{FieldLookup, SampleKey},
-    feed::{FeedError, dataset::IndexHold, driver::Feed},
+    feed::{FeedError, open::Feed},
     fetch::{BlockBytes, Pieces},
 };
 
@@ -116,11 +116,10 @@ impl LargeField<'_> {
 /// shard as they are or overlap, or the feed does not read pictures in parts.
 pub(super) async fn fetch(
     feed: &Feed,
-    index: &IndexHold,
+    index: &dyn ShardIndex,
     samples: &[FoundSample],
     fields: &[WantedField],
 ) -> Result<Option<(BlockBytes, Vec<CutField>)>, FeedError> {
-    let index = index.index();
     let is_wrong = samples.iter().any(|found| found.sample.wrong.fetches > 0);
     let is_large = |field: &&WantedField| field.bytes() >= LARGE_BYTES;
     if !feed.parts.is_on() || is_wrong {
@@ -141,7 +140,7 @@ pub(super) async fn fetch(
         note(1, 1);
         return Ok(None);
     }
-    let fetcher = &feed.resources.fetcher;
+    let fetcher = &feed.fetcher;
     let field_bytes = fields.iter().map(|field| field.bytes()).sum::<u64>();
     // Reserves memory for all of it now, as the reads below may not wait for more.
     let mut transit = fetcher.transit(field_bytes).await;

@@ -9,7 +9,7 @@ use spdl_types::DType;
 
 use super::{BatchSample, SampleGroup, decode::Reason, parts};
 use crate::{
-    feed::{FeedError, dataset::IndexHold, driver::Feed},
+    feed::{FeedError, dataset::IndexHold, open::Feed},
     fetch::{BlockBytes, Wanted},
 };
 
@@ -70,11 +70,11 @@ pub(super) fn in_memory(feed: &Feed, group: SampleGroup) -> Result<FetchedGroup,
     let block = group[0].block;
     let found = || {
         let index = feed.dataset.index_in_memory(feed.dataset.block(block).shard)?;
-        let bytes = feed.resources.fetcher.in_memory(feed.dataset.block_key(block))?;
+        let bytes = feed.fetcher.in_memory(feed.dataset.block_key(block))?;
         // An index that contradicts the manifest is reported by `fetch`.
         let samples = match bytes.decoded() {
-            Some(_) => find_decoded(feed, &index, &group),
-            None => find(feed, &index, &group, |_| ()),
+            Some(_) => find_decoded(feed, &*index, &group),
+            None => find(feed, &*index, &group, |_| ()),
         };
         Some(FetchedGroup::new(feed, block, bytes, index, samples.ok()?))
     };
@@ -86,8 +86,8 @@ pub(super) async fn fetch(feed: Arc<Feed>, group: SampleGroup) -> Result<Fetched
     let block = group[0].block;
     let index = feed.dataset.index(feed.dataset.block(block).shard).await?;
     let mut fields = Vec::new();
-    let samples = find(&feed, &index, &group, |field| fields.push(field))?;
-    if let Some((bytes, cut)) = parts::fetch(&feed, &index, &samples, &fields).await? {
+    let samples = find(&feed, &*index, &group, |field| fields.push(field))?;
+    if let Some((bytes, cut)) = parts::fetch(&feed, &*index, &samples, &fields).await? {
         return Ok(FetchedGroup::new(&feed, block, bytes, index, samples).with_cut(cut));
     }
     let mut records: Vec<u32> = samples.iter().map(|found| found.record).collect();
@@ -95,17 +95,21 @@ pub(super) async fn fetch(feed: Arc<Feed>, group: SampleGroup) -> Result<Fetched
     records.dedup();
     let ranges = fields.into_iter().map(|field| field.range).collect();
     let wanted = Wanted { ranges, records: records.into() };
-    let bytes = feed.resources.fetcher.fetch(&feed.dataset.place(block), wanted).await?;
+    let bytes = feed.fetcher.fetch(&feed.dataset.place(block), wanted).await?;
     Ok(FetchedGroup::new(&feed, block, bytes, index, samples))
 }
 
 /// Finds the records of a group in a decoded block. The size of the first sample's fields stands for all, as the fields
 /// of all records are much alike.
-fn find_decoded(feed: &Feed, index: &IndexHold, group: &SampleGroup) -> Result<SmallVec<[FoundSample; 2]>, FeedError> {
+fn find_decoded(
+    feed: &Feed,
+    index: &dyn ShardIndex,
+    group: &SampleGroup,
+) -> Result<SmallVec<[FoundSample; 2]>, FeedError> {
     let first: SampleGroup = group.iter().take(1).copied().collect();
     let first = find(feed, index, &first, |_| ())?;
     let bytes = first.first().map_or(0, |found| found.bytes);
-    group.iter().map(|sample| Ok(FoundSample { bytes, ..locate(feed, index.index(), sample)? })).collect()
+    group.iter().map(|sample| Ok(FoundSample { bytes, ..locate(feed, index, sample)? })).collect()
 }
 
 /// Finds the record of a sample.
@@ -122,14 +126,13 @@ fn locate(feed: &Feed, index: &dyn ShardIndex, sample: &BatchSample) -> Result<F
 /// Finds the records of a group, and passes their fields that lie in the shard to `wanted`.
 fn find(
     feed: &Feed,
-    index: &IndexHold,
+    index: &dyn ShardIndex,
     group: &SampleGroup,
     mut wanted: impl FnMut(WantedField),
 ) -> Result<SmallVec<[FoundSample; 2]>, FeedError> {
     let block = group[0].block;
     let facts = feed.dataset.block(block);
     let shard = || feed.dataset.shard_url(block).to_owned();
-    let index = index.index();
     let mut found = SmallVec::with_capacity(group.len());
     for sample in group {
         let mut sample = locate(feed, index, sample)?;
@@ -152,8 +155,8 @@ impl FetchedGroup {
     fn new(feed: &Feed, block: u32, bytes: BlockBytes, index: IndexHold, samples: SmallVec<[FoundSample; 2]>) -> Self {
         let record = samples.first().filter(|_| bytes.decoded().is_some()).map(|found| found.record);
         let numbers = record.map(|record| {
-            let record = index.index().record(record);
-            let number = |name: &str| index.index().field_number(&record, name);
+            let record = index.record(record);
+            let number = |name: &str| index.field_number(&record, name);
             feed.decoder.number_fields().map(|name| name.and_then(number)).collect()
         });
         let numbers = numbers.unwrap_or_default();
@@ -166,8 +169,8 @@ impl FetchedGroup {
     fn with_cut(mut self, cut: Vec<CutField>) -> Self {
         for sample in &mut self.samples {
             for field in cut.iter().filter(|field| field.record == sample.record) {
-                let record = self.index.index().record(field.record);
-                let whole = self.index.index().field(&record, field.nth).bytes;
+                let record = self.index.record(field.record);
+                let whole = self.index.field(&record, field.nth).bytes;
                 sample.bytes = sample.bytes.saturating_sub(u64::from(whole)) + field.content.len() as u64;
             }
         }
@@ -194,7 +197,7 @@ impl FetchedGroup {
 
     /// Returns the record of one of the group's samples.
     pub(super) fn record(&self, found: &FoundSample) -> Record<'_> {
-        self.index.index().record(found.record)
+        self.index.record(found.record)
     }
 
     /// Returns the value for column number `column` of the job, if it is a number: its type, and its bytes.
@@ -217,7 +220,7 @@ impl FetchedGroup {
     /// no value in it. If no field has the name, `KEY_NAME` stands for the record's key, and `SHARD_NAME` for the path
     /// of its shard.
     pub(super) fn field(&self, record: &Record<'_>, name: &str) -> Result<Option<FieldValue>, Reason> {
-        let index = self.index.index();
+        let index = &*self.index;
         let Some(nth) = index.field_number(record, name) else {
             let of_record = match name {
                 KEY_NAME => Some(Bytes::from(record.key.text().into_owned())),

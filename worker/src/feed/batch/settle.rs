@@ -30,7 +30,7 @@ impl Filling {
             }
         }
         for (block, group) in wrong {
-            self.feed.resources.fetcher.discard(&self.feed.dataset.block_key(block));
+            self.feed.fetcher.discard(&self.feed.dataset.block_key(block));
             self.fetch_again(group);
         }
         Ok(())
@@ -75,7 +75,7 @@ impl Filling {
         let shard = feed.dataset.shard_url(sample.block).to_owned();
         let [expected, actual] = checksums;
         let object = feed.dataset.shard_object(feed.dataset.block(sample.block).shard);
-        let requests = feed.resources.fetcher.requests();
+        let requests = feed.fetcher.requests();
         if let Some((object, [noted, found])) =
             object.and_then(|object| Some((object.name(), object.difference(requests)?)))
         {
@@ -107,7 +107,7 @@ impl Filling {
             key: key.clone(),
             cause: cause.clone(),
         };
-        let recorded = feed.resources.bad.lock().record(job, feed.job_fingerprint, bad, kind);
+        let recorded = feed.decoding.bad.lock().record(job, feed.job_fingerprint, bad, kind);
         if let Some((note, bad)) = recorded.line {
             log_bad_sample(&note, &bad);
         }

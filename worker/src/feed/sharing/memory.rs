@@ -213,7 +213,7 @@ mod tests {
     fn memory() -> Arc<SharedMemory> {
         let budget = Budget { cores: 1.0, memory_bytes: 256 << 20, disk: None };
         let resources = Resources::new("test", budget).expect("a thread");
-        let memory = SharedMemory::new(resources.memory.clone(), 2 * STEP_BYTES);
+        let memory = SharedMemory::new(resources.memory.slots.clone(), 2 * STEP_BYTES);
         memory.set_use(true);
         memory
     }

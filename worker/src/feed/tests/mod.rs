@@ -7,10 +7,11 @@ mod recorded;
 mod room;
 mod sharing;
 
-use std::{collections::BTreeMap, fs, sync::Arc};
+use std::{collections::BTreeMap, fs, sync::Arc, time::Instant};
 
 use fixture::{FeedFixture, SAMPLES, Seen, drain, resources, run, start, text};
 use object_store::ObjectStore;
+use spdl_control::messages::Session;
 use spdl_job::layout::entry_flags;
 use spdl_store::StoreLayer;
 use spdl_types::{Position, SessionId, Stage};
@@ -162,7 +163,7 @@ async fn a_cache_without_room_fetches_records_and_gives_the_same() {
     let (expected, _) = run(&resources(PLENTY, None), &fixture.session(1), Position::START).await.unwrap();
     let resources = resources(PLENTY, None);
     let mut feed = start(&resources, &fixture.session(1), 0, Position::START);
-    resources.memory.lend(PLENTY);
+    resources.memory.slots.lend(PLENTY);
     let (seen, steps) = drain(&mut feed).await.unwrap();
     assert!(seen == expected);
     assert_eq!(resources.memory_bytes().1, 0);

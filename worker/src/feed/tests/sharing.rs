@@ -102,7 +102,7 @@ async fn becomes_kept(resources: &Resources, is_kept: bool) {
 async fn all_is_given_back(resources: &Resources) {
     becomes_kept(resources, false).await;
     let freed = async {
-        while resources.memory.is_short() {
+        while resources.memory.slots.is_short() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
@@ -215,7 +215,7 @@ async fn what_needs_memory_gets_that_of_shared_samples_at_once_and_nothing_is_ke
     let resources = resources(PLENTY, None);
     let pair = Pair::start(&resources, &sessions).await;
     becomes_kept(&resources, true).await;
-    resources.memory.lend(resources.budget().shares().pool_bytes);
+    resources.memory.slots.lend(resources.budget().shares().pool_bytes);
     all_is_given_back(&resources).await;
     let kept = resources.sharing().samples.kept;
     let expected = alone(&sessions[0]).await;
