@@ -88,7 +88,7 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
     }
     single("spdl_worker_ranks", "Ranks served", ranks.len() as f64);
     let help = "Workers, this one among them, that read or have read the blocks of its ranks' sessions";
-    single("spdl_worker_peers", help, resources.fetcher.peers().count() as f64);
+    single("spdl_worker_peers", help, resources.fetcher.peers.count() as f64);
     let help = "1 while the coordinator answers heartbeats";
     single("spdl_worker_coordinator_up", help, f64::from(u8::from(is_accepted)));
     let family = Family::<[(&str, &str); 1], Counter>::default();
@@ -98,11 +98,11 @@ pub(crate) fn text(resources: &Resources, ranks: &[RankStats], rejections: &Reje
     let help =
         "Peers that were rejected, by cause: what they sent, their certificate, their role or user, a full server";
     registry.register("spdl_worker_peers_rejected", help, family);
-    pictures(&mut registry, resources.pictures());
+    pictures(&mut registry, &resources.decoding.pictures);
     stores(&mut registry, &resources.store_stats());
-    peers(&mut registry, &resources.fetcher.peers().stats());
+    peers(&mut registry, &resources.fetcher.peers.stats());
     help_samples(&mut registry, &resources.helpers.stats());
-    sharing(&mut registry, &resources.sharing());
+    sharing(&mut registry, &resources.sharing.stats());
     let cpu = RealCounter::default();
     cpu.inc_by(resources.cpu_time().as_secs_f64());
     registry.register("spdl_worker_cpu_seconds", "CPU time of the process", cpu);

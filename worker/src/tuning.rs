@@ -49,7 +49,7 @@ impl Tuning {
         [decode, fetch]: [&Arc<StageCounters>; 2],
     ) -> Arc<Self> {
         let tuner = Tuner::new(settings);
-        store.limits().set_requests(tuner.current(Tunable::Requests) as usize);
+        store.limits.set_requests(tuner.current(Tunable::Requests) as usize);
         Arc::new(Self {
             started: Instant::now(),
             read_ahead: watch::Sender::new(tuner.current(Tunable::ReadAhead)),
@@ -85,14 +85,14 @@ impl Tuning {
         while let Some(TuningChange { value, from, to, reason, .. }) = tuner.poll_change() {
             tracing::info!(%value, from, to, reason, "tuned");
             match value {
-                Tunable::Requests => self.store.limits().set_requests(to as usize),
+                Tunable::Requests => self.store.limits.set_requests(to as usize),
                 Tunable::ReadAhead => drop(self.read_ahead.send_replace(to)),
             }
         }
     }
 
     fn totals(&self) -> Totals {
-        let (at, busy, times) = (Instant::now(), self.store.busy(), self.store.limits().units().times());
+        let (at, busy, times) = (Instant::now(), self.store.busy(), self.store.limits.units.times());
         Totals { at, decode: self.decode.stats(at), fetch: self.fetch.stats(at), busy, times }
     }
 }

@@ -27,7 +27,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct SampleDecoding {
     /// Name of the worker.
-    name: String,
+    pub(super) name: String,
     pub(crate) pool: rayon::ThreadPool,
     pub(crate) scheduler: Arc<DecodeScheduler>,
     pub(crate) threads: DecodeThreads,
@@ -41,8 +41,8 @@ pub(crate) struct SampleDecoding {
 }
 
 impl SampleDecoding {
-    /// Starts the threads of the worker called `name`, within `budget`. `lend` tells how much memory more than that for decoding is
-    /// lent to it.
+    /// Starts the threads of the worker called `name`, within `budget`. Calls `lend` with the bytes that decoding takes beyond its
+    /// own.
     pub(super) fn new(
         name: &str,
         budget: &Budget,
@@ -72,11 +72,6 @@ impl SampleDecoding {
             transforms: Transforms::new(name, transforms, stages.transform.clone(), threads),
             functions,
         }))
-    }
-
-    /// Returns the worker's name.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
     }
 
     /// Returns the number of the calling decoding thread.

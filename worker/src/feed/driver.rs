@@ -10,7 +10,7 @@ use tracing::Instrument;
 
 use super::{
     FeedError,
-    batch::{BatchPlace, FilledBatch, PlannedBatches, fill},
+    batch::{FilledBatch, PlannedBatches, fill},
     open::{Feed, ReservedFeed},
     progress::FeedPhase,
 };
@@ -64,7 +64,7 @@ impl FeedDriver {
         // Other workers can ask for the blocks as long as this lives.
         let blocks: Arc<dyn BlockSource> = Arc::new(feed.dataset.clone());
         if let Some((session, dataset)) = feed.dataset.shared_as() {
-            resources.fetcher.peers().add_source(session, dataset, &blocks);
+            resources.fetcher.peers.add_source(session, dataset, &blocks);
         }
         let mut planned = PlannedBatches::new(feed.clone());
         let mut filling = FuturesUnordered::new();
@@ -80,9 +80,8 @@ impl FeedDriver {
                         let room = room.as_ref().map(|room| room.begin(sequence, slot, layout));
                         let slot = slab.try_take(slot).expect("a slot that the core has filled is free");
                         let batch = planned.take(step);
-                        let span = batch.span().clone();
-                        let place = BatchPlace { slot, room, turn: next.clone() };
-                        let filled = fill(feed.clone(), sequence, batch, place).instrument(span);
+                        let span = batch.span.clone();
+                        let filled = fill(feed.clone(), sequence, batch, (slot, room), next.clone()).instrument(span);
                         filling.push(filled.map(move |filled| (sequence, filled)));
                     }
                     FeedEffect::HandOver { sequence, .. } => {

@@ -9,12 +9,9 @@ use spdl_wire::slab::slot_stride;
 
 use super::{
     FeedError,
-    room::{HelpReservation, NoRoom, NoSlots, SlabReservation, SlotMemory, SlotNeeds, TooLarge, fixed_stride},
+    room::{NoRoom, NoSlots, SlabReservation, SlotMemory, SlotNeeds, TooLarge, fixed_stride},
 };
-use crate::{
-    budget::{Budget, MemoryShares},
-    fetch::Fetcher,
-};
+use crate::{budget::Budget, fetch::Fetcher};
 
 /// Default number of slots of a rank. When raised, more memory holds batches that wait; when lowered, the trainer
 /// notices a slow batch.
@@ -29,8 +26,9 @@ const MIN_SLOTS: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct RankMemory {
     pub(super) budget: Budget,
-    shares: MemoryShares,
-    pub(super) slots: Arc<SlotMemory>,
+    /// The bytes that slabs can have.
+    slab_bytes: u64,
+    pub(crate) slots: Arc<SlotMemory>,
 }
 
 impl RankMemory {
@@ -40,7 +38,7 @@ impl RankMemory {
         // Memory that may be lent to decoding is never used for slabs.
         let slab_bytes = shares.pool_bytes.saturating_sub(shares.lent_bytes);
         let slots = Arc::new(SlotMemory::new(shares.pool_bytes, slab_bytes, fetcher.clone()));
-        Self { budget, shares, slots }
+        Self { budget, slab_bytes, slots }
     }
 
     /// Reserves memory for the slab of a rank: for as many of the wanted slots as there is room. Ragged values take room
@@ -65,7 +63,7 @@ impl RankMemory {
             slot_bytes,
             least,
             free_bytes,
-            slab_bytes: self.slab_bytes(),
+            slab_bytes: self.slab_bytes,
             enough_bytes: Budget::memory_for(used_bytes + slot_bytes * u64::from(least), 0),
             budget_bytes: self.budget.memory_bytes,
         })
@@ -74,7 +72,7 @@ impl RankMemory {
     /// Returns the error of a batch whose ragged values need more memory than there can ever be for them.
     pub(super) fn too_large(&self, job: &str, rank: u32, layout: &Layout, error: TooLarge) -> FeedError {
         let TooLarge { needed_bytes, most_bytes } = error;
-        let (slab_bytes, fixed_bytes) = (self.slab_bytes(), fixed_stride(layout) as u64);
+        let (slab_bytes, fixed_bytes) = (self.slab_bytes, fixed_stride(layout) as u64);
         let enough_bytes = slab_bytes.saturating_sub(most_bytes) + needed_bytes * u64::from(MIN_SLOTS);
         FeedError::Memory {
             job: job.to_owned(),
@@ -90,7 +88,7 @@ impl RankMemory {
 
     /// Returns the error of a rank whose next batch has no room beside the batches that trainers hold.
     pub(super) fn no_room(&self, job: &str, rank: u32, NoRoom { needed_bytes, left_bytes }: NoRoom) -> FeedError {
-        let slab_bytes = self.slab_bytes();
+        let slab_bytes = self.slab_bytes;
         FeedError::NoRoom {
             job: job.to_owned(),
             rank,
@@ -100,16 +98,5 @@ impl RankMemory {
             enough_bytes: Budget::memory_for(slab_bytes.saturating_sub(left_bytes) + needed_bytes, 0),
             budget_bytes: self.budget.memory_bytes,
         }
-    }
-
-    /// Returns the bytes that slabs can have.
-    const fn slab_bytes(&self) -> u64 {
-        self.shares.pool_bytes.saturating_sub(self.shares.lent_bytes)
-    }
-
-    /// Reserves memory for samples that are decoded for another worker, from that of cached blocks; `None` if too much is
-    /// reserved.
-    pub(crate) fn reserve_help(&self, bytes: u64) -> Option<HelpReservation> {
-        self.slots.reserve_help(bytes, self.shares.pool_bytes)
     }
 }

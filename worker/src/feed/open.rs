@@ -12,10 +12,11 @@ use spdl_order::Plan;
 use spdl_types::{BatchId, Fingerprint, Position, SampleId};
 use spdl_wire::slab::Slab;
 use tokio::sync::mpsc;
+use tracing::Span;
 
 use super::{
     FeedError,
-    batch::{Mixer, PartReads},
+    batch::{BatchThreads, Mixer, PartReads},
     dataset::DatasetView,
     decoding::SampleDecoding,
     journal::{InDecoding, Suspicion},
@@ -96,6 +97,22 @@ impl Feed {
     /// Returns the name of the rank's batch at this position.
     pub(super) const fn batch_id(&self, from: Position) -> BatchId {
         BatchId { session: self.session.id, rank: self.rank, from }
+    }
+
+    /// Returns the decoding threads at work on the rank's batch at this position.
+    pub(super) fn threads(&self, from: Position) -> BatchThreads<'_> {
+        let Self { decoding, progress, .. } = self;
+        BatchThreads { decoding, progress, batch: self.batch_id(from), span: Span::current() }
+    }
+
+    /// Runs `work` on a thread that may block.
+    pub(super) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, FeedError> {
+        let span = Span::current();
+        let done = tokio::task::spawn_blocking(move || span.in_scope(work)).await;
+        done.map_err(|_| FeedError::Panicked { job: self.session.job.name.clone() })
     }
 
     /// Returns the rank's membership in sample sharing; `None` if no other session has any of its columns.
@@ -213,7 +230,7 @@ impl ReservedFeed {
             job_fingerprint: session.job.fingerprint(),
             rank: *rank,
             layout: layout.clone(),
-            dataset: DatasetView::new(dataset, &fields).shared(session.id, &plan, fetcher.peers()),
+            dataset: DatasetView::new(dataset, &fields).shared(session.id, &plan, &fetcher.peers),
             plan,
             fields,
             decoder,

@@ -13,7 +13,7 @@ use spdl_insight::{
     tuning::{TuningSettings, TuningStatus},
 };
 use spdl_job::JobFile;
-use spdl_types::{BadSample, Stage, StageStats, histogram::DurationBuckets};
+use spdl_types::{Stage, StageStats, histogram::DurationBuckets};
 use spdl_wire::trace::Recorded;
 
 use super::{
@@ -22,14 +22,13 @@ use super::{
     dataset::{Datasets, StoreAccess},
     decoding::SampleDecoding,
     memory::RankMemory,
-    sharing::{SampleSharing, Sharing, SharingStats},
+    sharing::{SampleSharing, Sharing},
     stages::FeedStages,
     throttle::process_cpu_time,
 };
 use crate::{
     budget::Budget,
-    decode::PictureCounts,
-    fetch::{CachedBytes, DiskCacheState, FetchSettings, Fetcher},
+    fetch::{DiskCacheState, Fetcher},
     help::Helpers,
     transform::TransformSettings,
     tuning::Tuning,
@@ -45,7 +44,7 @@ pub struct Resources {
     pub(crate) fetcher: Arc<Fetcher>,
     pub(super) datasets: Datasets,
     pub(crate) memory: Arc<RankMemory>,
-    pub(super) sharing: Arc<Sharing>,
+    pub(crate) sharing: Arc<Sharing>,
     pub(crate) helpers: Arc<Helpers>,
     pub(super) reads_parts: bool,
 }
@@ -86,12 +85,9 @@ impl Resources {
     pub fn with_access(name: &str, budget: Budget, access: Access) -> Result<Arc<Self>, FeedError> {
         let Access { stores: access, transforms, functions, tuning, sharing, reads_parts, journal } = access;
         let (stages, shares) = (Arc::<FeedStages>::default(), budget.shares());
-        let settings = FetchSettings {
-            retry: access.retry.clone(),
-            ..FetchSettings::new(shares.pool_bytes, shares.transit_bytes)
-        };
-        let fetcher = Fetcher::new(settings, budget.disk.as_ref(), stages.fetch.clone());
-        let tuning = Tuning::new(&tuning, fetcher.requests(), [&stages.decode, &stages.fetch]);
+        let memory_bytes = [shares.pool_bytes, shares.transit_bytes];
+        let fetcher = Fetcher::new(memory_bytes, access.retry.clone(), budget.disk.as_ref(), stages.fetch.clone());
+        let tuning = Tuning::new(&tuning, &fetcher.requests, [&stages.decode, &stages.fetch]);
         let memory = Arc::new(RankMemory::new(budget, &fetcher));
         let slots = memory.slots.clone();
         let lend = Box::new(move |bytes| slots.lend(bytes));
@@ -141,7 +137,7 @@ impl Resources {
     /// Returns the worker's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.decoding.name()
+        &self.decoding.name
     }
 
     /// Returns the budget.
@@ -153,7 +149,7 @@ impl Resources {
     /// Returns the statistics at `now` of the stages that have had a unit, in the order in which a sample passes them.
     #[must_use]
     pub fn stages(&self, now: Instant) -> Vec<StageStats> {
-        self.stages.stats(now, self.fetcher.reads_waiting(), self.decoding.scheduler.samples())
+        self.stages.stats(now, self.fetcher.requests.limits.units.waiting(), self.decoding.scheduler.samples())
     }
 
     /// Returns how long the items of each stage took, by the stage's name.
@@ -174,12 +170,6 @@ impl Resources {
         process_cpu_time()
     }
 
-    /// Returns the counts of decoded pictures.
-    #[must_use]
-    pub fn pictures(&self) -> &PictureCounts {
-        &self.decoding.pictures
-    }
-
     /// Returns the counts of faults of stores and of the disk cache that were recovered from.
     #[must_use]
     pub fn store_stats(&self) -> StoreStats {
@@ -189,9 +179,7 @@ impl Resources {
     /// Returns what the caches of blocks hold.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
-        let CachedBytes { used_bytes, limit_bytes, window_bytes } = self.fetcher.cached_bytes();
-        let (dataset_bytes, transit_bytes) = (self.datasets.bytes_in_use(), self.fetcher.transit_bytes());
-        CacheStats { used_bytes, limit_bytes, window_bytes, dataset_bytes, transit_bytes }
+        self.fetcher.cache_stats(self.datasets.bytes_in_use())
     }
 
     /// Returns the state of the cache on disk, if there is one.
@@ -203,7 +191,7 @@ impl Resources {
     /// Returns the object of a store whose requests take much longer than all others, if there is one.
     #[must_use]
     pub fn slow_object(&self) -> Option<SlowObject> {
-        self.fetcher.slow_object()
+        self.fetcher.requests.slow_object()
     }
 
     /// Returns the values that are tuned, and their latest changes.
@@ -212,27 +200,10 @@ impl Resources {
         self.tuning.status()
     }
 
-    /// Returns what ranks of different sessions have shared.
-    #[must_use]
-    pub fn sharing(&self) -> SharingStats {
-        self.sharing.stats()
-    }
-
     /// Returns the current bytes of slabs and of cached blocks.
     #[must_use]
     pub fn memory_bytes(&self) -> (u64, u64) {
         (self.memory.slots.slab_bytes(), self.fetcher.memory_bytes())
-    }
-
-    /// Returns the oldest bad samples, at most `limit`, that were not [acknowledged](Self::acknowledge_bad).
-    #[must_use]
-    pub fn bad_samples(&self, limit: usize) -> Vec<BadSample> {
-        self.decoding.bad.lock().unreported(limit)
-    }
-
-    /// Notes that the coordinator has acknowledged the oldest `count` bad samples.
-    pub fn acknowledge_bad(&self, count: usize) {
-        self.decoding.bad.lock().acknowledge(count);
     }
 }
 

@@ -1,5 +1,5 @@
-//! The client that makes every read of a store, of any object. It limits concurrency and time, and decides about
-//! retries. The stores' own clients never retry.
+//! The client that makes every read of a store, of any object: wrappers that each do one thing with a request. The stores' own
+//! clients never retry.
 
 use std::{
     collections::HashMap,
@@ -12,13 +12,14 @@ use parking_lot::Mutex;
 use spdl_accounting::StageCounters;
 use spdl_feed::requests::HedgePolicy;
 use spdl_insight::{SlowObject, StoreStats, tuning::Tunable};
+use spdl_types::backoff::Backoff;
 
 use super::{
     counted::{Counted, RequestCounts},
     hedged::Hedged,
     limited::{Limited, RequestLimits},
-    outage::{Outage, OutageTracker},
-    request::{AskStore, RequestError, Response, StoreRequest},
+    outage::Outage,
+    request::{AskStore, ObjectName, RequestError, Response, StoreRequest},
     retried::Retried,
     settings::RetrySettings,
     timed::Timed,
@@ -28,15 +29,10 @@ use super::{
 #[derive(Debug)]
 pub(crate) struct StoreClient {
     asked: Retried<Limited<Counted<Hedged<Timed>>>>,
-    limits: Arc<RequestLimits>,
-    counts: Arc<RequestCounts>,
-    outages: Arc<OutageTracker>,
+    pub(crate) limits: Arc<RequestLimits>,
     /// Objects whose etag in the manifest differs from that in the store, with both etags.
     other_etags: Mutex<HashMap<ObjectName, Etags>>,
 }
-
-/// A dataset's URL, and the object's path in its store.
-type ObjectName = (Arc<str>, Path);
 
 /// The etags in the manifest and in the store.
 type Etags = [String; 2];
@@ -47,16 +43,14 @@ const MAX_OTHER_ETAGS: usize = 10_000;
 impl StoreClient {
     pub(super) fn new(settings: RetrySettings, stage: Arc<StageCounters>) -> Self {
         let limits = Arc::new(RequestLimits::new(Tunable::Requests.initial() as usize, &stage));
-        let (counts, outages) = (Arc::<RequestCounts>::default(), Arc::<OutageTracker>::default());
+        let counts = Arc::<RequestCounts>::default();
         let inner = Timed::new(&settings, counts.clone());
         let policy = Mutex::new(HedgePolicy::new(settings.hedge_percent));
         let inner = Hedged { inner, policy, limits: limits.clone(), counts: counts.clone() };
         let inner = Counted { inner, stage, counts: counts.clone() };
         let inner = Limited { inner, limits: limits.clone() };
-        let (of_retried, counts_of_retried) = (limits.clone(), counts.clone());
-        let asked =
-            Retried { inner, settings, outages: outages.clone(), limits: of_retried, counts: counts_of_retried };
-        Self { asked, limits, counts, outages, other_etags: Mutex::default() }
+        let asked = Retried { inner, settings, outages: Arc::default(), limits: limits.clone(), counts };
+        Self { asked, limits, other_etags: Mutex::default() }
     }
 
     /// Requests until a complete answer or a final refusal comes.
@@ -65,7 +59,7 @@ impl StoreClient {
         if let Some(etags) = request.other_etag(&got.meta) {
             let mut others = self.other_etags.lock();
             if others.len() < MAX_OTHER_ETAGS {
-                others.insert((request.dataset.clone(), request.path.clone()), etags);
+                others.insert(request.object(), etags);
             }
         }
         Ok(got)
@@ -73,7 +67,7 @@ impl StoreClient {
 
     /// Counts a fetch whose bytes were wrong.
     pub(crate) fn note_wrong_bytes(&self) {
-        self.counts.wrong_bytes.fetch_add(1, Relaxed);
+        self.asked.counts.stats.lock().wrong_bytes += 1;
     }
 
     /// Returns the etags of an object in the manifest and in the store if they differ.
@@ -82,32 +76,28 @@ impl StoreClient {
     }
 
     /// Returns the object whose requests took much longer than all others lately, if there is one.
-    pub(super) fn slow_object(&self) -> Option<SlowObject> {
-        self.counts.objects.slowest(Instant::now())
+    pub(crate) fn slow_object(&self) -> Option<SlowObject> {
+        self.asked.counts.objects.slowest(Instant::now())
     }
 
     /// Returns the outage of an object of `dataset`, preferably of one that is `wanted`.
     pub(super) fn outage(&self, dataset: &str, wanted: impl Fn(&Path) -> bool) -> Option<Outage> {
-        self.outages.oldest(dataset, wanted)
-    }
-
-    /// Returns the limits of requests in flight.
-    pub(crate) const fn limits(&self) -> &Arc<RequestLimits> {
-        &self.limits
+        self.asked.outages.oldest(dataset, wanted)
     }
 
     /// Returns the number of requests that stores refused because they were busy.
     pub(crate) fn busy(&self) -> u64 {
-        self.counts.busy.load(Relaxed)
+        self.asked.counts.busy.load(Relaxed)
     }
 
-    pub(crate) const fn retry(&self) -> &RetrySettings {
-        &self.asked.settings
+    /// Returns the back-off between requests.
+    pub(crate) const fn backoff(&self) -> Backoff {
+        self.asked.settings.backoff()
     }
 
     /// Returns the counts. The disk cache adds its own faults.
     pub(super) fn stats(&self) -> StoreStats {
-        let outage_ms = self.outages.since().map_or(0, |since| since.elapsed().as_millis());
-        StoreStats { outage_ms: u64::try_from(outage_ms).unwrap_or(u64::MAX), ..self.counts.stats() }
+        let outage_ms = self.asked.outages.since().map_or(0, |since| since.elapsed().as_millis());
+        StoreStats { outage_ms: u64::try_from(outage_ms).unwrap_or(u64::MAX), ..*self.asked.counts.stats.lock() }
     }
 }

@@ -1,13 +1,11 @@
 //! The counts of requests, beside the statistics of their stage.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::AtomicU64},
     time::Instant,
 };
 
+use parking_lot::Mutex;
 use spdl_accounting::{StageCounters, nanoseconds};
 use spdl_insight::StoreStats;
 
@@ -19,39 +17,10 @@ use super::{
 /// Counts what the statistics of the stage do not contain.
 #[derive(Debug, Default)]
 pub(super) struct RequestCounts {
-    pub(super) requests: AtomicU64,
-    answers: AtomicU64,
-    first_byte_ns: AtomicU64,
-    pub(super) retries: AtomicU64,
+    pub(super) stats: Mutex<StoreStats>,
     /// Answers that the store is busy.
     pub(super) busy: AtomicU64,
-    pub(super) timeouts: AtomicU64,
-    pub(super) drips: AtomicU64,
-    pub(super) refusals: AtomicU64,
-    pub(super) hedges: AtomicU64,
-    pub(super) hedge_wins: AtomicU64,
-    pub(super) wrong_bytes: AtomicU64,
     pub(super) objects: ObjectTimes,
-}
-
-impl RequestCounts {
-    /// Returns the counts, without those that are not counted here.
-    pub(super) fn stats(&self) -> StoreStats {
-        let of = |count: &AtomicU64| count.load(Relaxed);
-        StoreStats {
-            requests: of(&self.requests),
-            answers: of(&self.answers),
-            first_byte_ns: of(&self.first_byte_ns),
-            retries: of(&self.retries),
-            timeouts: of(&self.timeouts),
-            drips: of(&self.drips),
-            refusals: of(&self.refusals),
-            hedges: of(&self.hedges),
-            hedge_wins: of(&self.hedge_wins),
-            wrong_bytes: of(&self.wrong_bytes),
-            ..StoreStats::default()
-        }
-    }
 }
 
 /// Counts requests, each once with its hedge.
@@ -70,9 +39,10 @@ impl<I: AskStore> AskStore for Counted<I> {
             Ok(got) => {
                 let took = started.elapsed();
                 self.stage.item(took, got.len());
-                self.counts.objects.note(request.dataset, request.path, took, started + took);
-                self.counts.answers.fetch_add(1, Relaxed);
-                self.counts.first_byte_ns.fetch_add(nanoseconds(got.first_byte), Relaxed);
+                self.counts.objects.note(request.object(), took, started + took);
+                let mut stats = self.counts.stats.lock();
+                stats.answers += 1;
+                stats.first_byte_ns += nanoseconds(got.first_byte);
             }
             Err(_) => self.stage.failure(),
         }

@@ -13,8 +13,7 @@ use futures::future::{Either, select};
 use parking_lot::Mutex;
 use spdl_accounting::StageCounters;
 use spdl_feed::cache::{BlockKey, MemoryCache};
-use spdl_insight::{SlowObject, StoreStats};
-use spdl_types::Fingerprint;
+use spdl_insight::{CacheStats, StoreStats};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tracing::Instrument;
 
@@ -28,7 +27,7 @@ use super::{
     peers::{Need, Peers, Route},
     pieces::{Pieces, merge},
     place::{BlockPlace, FetchedBlock},
-    settings::{CachedBytes, DiskCacheState, FetchSettings},
+    settings::{DiskCacheState, RetrySettings},
     units::{ReadState, current_batch, for_batch},
 };
 use crate::budget::DiskBudget;
@@ -38,59 +37,47 @@ use crate::budget::DiskBudget;
 pub struct Fetcher {
     pub(super) memory: Arc<BlockMemory>,
     admission: Box<dyn Admission>,
-    pub(super) disk: Option<Arc<DiskCache>>,
-    /// Has a clone for each block that is to be written to the disk.
+    /// The cache on disk, if there is one.
+    pub(crate) disk: Option<Arc<DiskCache>>,
+    /// Has a clone for each block that is still to be written to the disk.
     to_write: Arc<()>,
     transit: Arc<Semaphore>,
     transit_kib: u32,
     single_use_bytes: AtomicU64,
-    requests: Arc<StoreClient>,
-    peers: Peers,
+    /// The client that reads blocks, and all other objects.
+    pub(crate) requests: Arc<StoreClient>,
+    /// What is known about the workers that read the same blocks.
+    pub(crate) peers: Peers,
 }
 
 impl Fetcher {
-    /// Creates a fetcher with empty memory, and opens the disk cache with what it holds. If that cannot be used, logs a warning
-    /// and goes on without it.
-    pub fn new(settings: FetchSettings, disk: Option<&DiskBudget>, stage: Arc<StageCounters>) -> Arc<Self> {
+    /// Creates a fetcher with empty memory for `memory_bytes` of blocks and, because their block has no room there, `transit_bytes`
+    /// that are fetched for a single use. Opens the disk cache with what it holds; if that cannot be used, logs a warning and goes
+    /// on without it.
+    pub fn new(
+        [memory_bytes, transit_bytes]: [u64; 2],
+        retry: RetrySettings,
+        disk: Option<&DiskBudget>,
+        stage: Arc<StageCounters>,
+    ) -> Arc<Self> {
         let disk = disk.and_then(DiskCache::open).map(Arc::new);
-        let transit_kib = u32::try_from(settings.transit_bytes / KIB).unwrap_or(u32::MAX >> 4).max(1);
+        let transit_kib = u32::try_from(transit_bytes / KIB).unwrap_or(u32::MAX >> 4).max(1);
         Arc::new(Self {
-            memory: Arc::new(Mutex::new(MemoryCache::new(settings.memory_bytes))),
+            memory: Arc::new(Mutex::new(MemoryCache::new(memory_bytes))),
             admission: Box::new(QuarterWanted),
             disk,
             to_write: Arc::default(),
             transit: Arc::new(Semaphore::new(transit_kib as usize)),
             transit_kib,
             single_use_bytes: AtomicU64::new(0),
-            requests: Arc::new(StoreClient::new(settings.retry, stage)),
+            requests: Arc::new(StoreClient::new(retry, stage)),
             peers: Peers::default(),
         })
-    }
-
-    /// Notes that one more rank reads a dataset.
-    pub(super) fn enter(&self, dataset: Fingerprint) {
-        self.memory.lock().enter(dataset);
-        if let Some(disk) = &self.disk {
-            disk.enter(dataset);
-        }
-    }
-
-    /// Notes that a rank does not read a dataset any more.
-    pub(super) fn leave(&self, dataset: Fingerprint) {
-        self.memory.lock().leave(dataset);
-        if let Some(disk) = &self.disk {
-            disk.leave(dataset);
-        }
     }
 
     /// Changes the limit of bytes in memory; blocks in use stay until they are released.
     pub fn set_memory(&self, bytes: u64) {
         self.memory.lock().set_budget(bytes);
-    }
-
-    /// Returns the size of the transit memory: the most bytes that may be held of those that are fetched for one use.
-    pub(crate) fn transit_bytes(&self) -> u64 {
-        u64::from(self.transit_kib) * KIB
     }
 
     /// Returns the bytes of blocks in memory.
@@ -126,21 +113,6 @@ impl Fetcher {
         Some(BlockBytes { content, _guard: Guard::Held(hold) })
     }
 
-    /// Returns the client for reading objects other than blocks.
-    pub(crate) const fn requests(&self) -> &Arc<StoreClient> {
-        &self.requests
-    }
-
-    /// Returns what is known about the workers that read the same blocks.
-    pub(crate) const fn peers(&self) -> &Peers {
-        &self.peers
-    }
-
-    /// Returns the number of reads that wait for a request, or for memory.
-    pub(crate) fn reads_waiting(&self) -> usize {
-        self.requests.limits().units().waiting()
-    }
-
     /// Returns the counts of faults of stores and of the disk cache that were recovered from.
     #[must_use]
     pub fn store_stats(&self) -> StoreStats {
@@ -149,23 +121,25 @@ impl Fetcher {
         StoreStats { cache_faults, single_use_bytes, ..self.requests.stats() }
     }
 
-    /// Returns the state of the larger block cache, memory or disk: the disk has the blocks in memory, too.
+    /// Returns the state of the larger block cache, memory or disk: the disk has the blocks in memory, too. `dataset_bytes` are those
+    /// of all blocks of the open datasets.
     #[must_use]
-    pub fn cached_bytes(&self) -> CachedBytes {
+    pub fn cache_stats(&self, dataset_bytes: u64) -> CacheStats {
+        let transit_bytes = u64::from(self.transit_kib) * KIB;
         let memory = {
             let memory = self.memory.lock();
             let is_loaded = |load: &Arc<BlockLoad>| matches!(*load.state.borrow(), LoadState::Ready(_));
-            let used_bytes = memory.bytes_of(is_loaded);
-            CachedBytes { used_bytes, limit_bytes: memory.budget_bytes(), window_bytes: memory.window_bytes() }
+            let (used_bytes, window_bytes) = (memory.bytes_of(is_loaded), memory.window_bytes());
+            CacheStats { used_bytes, limit_bytes: memory.budget_bytes(), window_bytes, dataset_bytes, transit_bytes }
         };
-        let disk = self.disk.as_ref().map(|disk| disk.bytes());
-        let disk = disk.map(|(used_bytes, limit_bytes)| CachedBytes { used_bytes, limit_bytes, window_bytes: 0 });
-        disk.filter(|disk| disk.limit_bytes > memory.limit_bytes).unwrap_or(memory)
-    }
-
-    /// Returns the cache on disk, if there is one.
-    pub(crate) const fn disk(&self) -> Option<&Arc<DiskCache>> {
-        self.disk.as_ref()
+        let disk =
+            self.disk.as_ref().map(|disk| disk.bytes()).filter(|(_, limit_bytes)| *limit_bytes > memory.limit_bytes);
+        disk.map_or(memory, |(used_bytes, limit_bytes)| CacheStats {
+            used_bytes,
+            limit_bytes,
+            window_bytes: 0,
+            ..memory
+        })
     }
 
     /// Returns the state of the cache on disk, if there is one.
@@ -176,12 +150,6 @@ impl Fetcher {
             let (refused, is_failing) = (disk.refused(), disk.is_failing());
             DiskCacheState { used_bytes, limit_bytes, refused, is_failing, to_write }
         })
-    }
-
-    /// Returns the object whose requests took much longer than all others lately, if there is one.
-    #[must_use]
-    pub fn slow_object(&self) -> Option<SlowObject> {
-        self.requests.slow_object()
     }
 
     /// Describes the outage that delays `shard`, or else another object of `dataset`, if there is one.
@@ -200,7 +168,7 @@ impl Fetcher {
         // each other.
         let turn = match route.owner {
             Some(_) => ReadPermit::Peer(self.peers.turn().await),
-            None => ReadPermit::Store(self.requests.limits().ahead().await),
+            None => ReadPermit::Store(self.requests.limits.ahead().await),
         };
         if !self.memory.lock().reserve(id, place.bytes()) {
             load.state.send_replace(LoadState::NoRoom);
@@ -215,7 +183,7 @@ impl Fetcher {
                 load.state.send_replace(LoadState::Ready(block.content.clone()));
                 let hold = hold(&self.memory, &mut self.memory.lock(), place.key);
                 if hold.is_some() {
-                    self.keep_on_disk(&place, block).await;
+                    block.keep_on_disk().await;
                 }
             }
             Err(error) => {
@@ -245,17 +213,18 @@ impl Fetcher {
             let read = move || disk.read(&key, &wanted);
             if let Ok(Some(pieces)) = tokio::task::spawn_blocking(read).await {
                 let content = decode(parts, pieces).await?;
-                return Ok(WholeBlock { content, is_of_store: false, to_keep: None });
+                return Ok(WholeBlock { content, is_of_store: false, keep: None });
             }
         }
         let (pieces, is_of_store) = self.read(place, &parts, &parts, route, turn).await?;
-        let to_keep = self.disk.is_some().then(|| BlockToKeep {
-            parts: parts.clone(),
-            pieces: pieces.clone(),
-            discards,
-            _counted: self.to_write.clone(),
+        let keep = self.disk.clone().map(|disk| -> KeepBlock {
+            let (key, parts, pieces, counted) = (place.key, parts.clone(), pieces.clone(), self.to_write.clone());
+            Box::new(move || {
+                disk.write(&key, &parts, &pieces, discards);
+                drop(counted);
+            })
         });
-        Ok(WholeBlock { content: decode(parts, pieces).await?, is_of_store, to_keep })
+        Ok(WholeBlock { content: decode(parts, pieces).await?, is_of_store, keep })
     }
 
     /// Returns ranges of a block that consists of these parts, and whether they came from the store. Other workers are
@@ -270,7 +239,7 @@ impl Fetcher {
     ) -> Result<(Pieces, bool), FetchError> {
         let from_store = async {
             let _ahead =
-                if matches!(turn, ReadPermit::Peer(_)) { Some(self.requests.limits().ahead().await) } else { None };
+                if matches!(turn, ReadPermit::Peer(_)) { Some(self.requests.limits.ahead().await) } else { None };
             let pieces = place.shard.read(wanted, &self.requests).await?;
             self.peers.forget_sender(&place.key);
             Ok((pieces, true))
@@ -291,16 +260,6 @@ impl Fetcher {
                     Either::Right((read, _)) => read,
                 }
             }
-        }
-    }
-
-    /// Writes a block that was read from the store to the disk.
-    async fn keep_on_disk(&self, place: &BlockPlace, block: WholeBlock) {
-        if let (Some(disk), Some(block)) = (self.disk.clone(), block.to_keep) {
-            let key = place.key;
-            let write = move || disk.write(&key, &block.parts, &block.pieces, block.discards);
-            // A failed write has already been logged, and a panic in it affects no block.
-            let _ = tokio::task::spawn_blocking(write).await;
         }
     }
 
@@ -353,7 +312,7 @@ impl Fetcher {
                 self.single_use_bytes.fetch_add(bytes, Relaxed);
             }
             let content = block.content.clone();
-            self.keep_on_disk(place, block).await;
+            block.keep_on_disk().await;
             content
         } else {
             let parts = if route.is_empty() { Vec::new() } else { place.shard.parts(place.range.clone()).await? };
@@ -373,7 +332,7 @@ impl Fetcher {
         Transit(match self.transit.clone().try_acquire_many_owned(kib) {
             Ok(permit) => permit,
             Err(_) => {
-                let _waiting = self.requests.limits().units().enter(ReadState::NoMemory);
+                let _waiting = self.requests.limits.units.enter(ReadState::NoMemory);
                 self.transit.clone().acquire_many_owned(kib).await.expect("the semaphore is never closed")
             }
         })
@@ -421,16 +380,17 @@ struct WholeBlock {
     content: BlockContent,
     /// Whether it was not on the disk.
     is_of_store: bool,
-    /// The bytes to write to the disk; `None` if the disk has them, or there is no disk cache.
-    to_keep: Option<BlockToKeep>,
+    /// Writes it to the disk; `None` if the disk has it, or there is no disk cache.
+    keep: Option<KeepBlock>,
 }
 
-/// The bytes of a block for the disk.
-struct BlockToKeep {
-    parts: Vec<Range<u64>>,
-    pieces: Pieces,
-    /// How often the block had been discarded from the disk cache before it was fetched.
-    discards: u32,
-    /// Counts the block as still to be written while this exists.
-    _counted: Arc<()>,
+type KeepBlock = Box<dyn FnOnce() + Send>;
+
+impl WholeBlock {
+    async fn keep_on_disk(self) {
+        if let Some(keep) = self.keep {
+            // A failed write has already been logged, and a panic in it affects no block.
+            let _ = tokio::task::spawn_blocking(keep).await;
+        }
+    }
 }

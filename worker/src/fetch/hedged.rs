@@ -1,10 +1,6 @@
 //! A second request beside one that is slow.
 
-use std::{
-    pin::pin,
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Instant,
-};
+use std::{pin::pin, sync::Arc, time::Instant};
 
 use futures::future::{Either, select};
 use parking_lot::Mutex;
@@ -61,15 +57,15 @@ impl<I: AskStore> Hedged<I> {
             }
             pause *= 2;
         };
-        let _in_flight = self.limits.units().enter(ReadState::InFlight);
-        self.counts.hedges.fetch_add(1, Relaxed);
+        let _in_flight = self.limits.units.enter(ReadState::InFlight);
+        self.counts.stats.lock().hedges += 1;
         let (result, hedge_won) = match select(first, pin!(self.inner.ask(request))).await {
             Either::Left((Err(_), hedge)) => (hedge.await, true),
             Either::Right((Err(_), first)) => (first.await, false),
             Either::Left((result, _)) => (result, false),
             Either::Right((result, _)) => (result, true),
         };
-        self.counts.hedge_wins.fetch_add((hedge_won && result.is_ok()).into(), Relaxed);
+        self.counts.stats.lock().hedge_wins += u64::from(hedge_won && result.is_ok());
         result
     }
 }

@@ -83,7 +83,8 @@ pub(crate) struct RequestLimits {
     requests: Permits,
     /// One for each block that is fetched whole.
     ahead: Permits,
-    units: RequestUnits,
+    /// What the requests do.
+    pub(crate) units: RequestUnits,
 }
 
 impl RequestLimits {
@@ -97,11 +98,6 @@ impl RequestLimits {
         self.requests.set(requests);
         self.ahead.set(ahead_of(requests));
         self.units.resize(requests);
-    }
-
-    /// Returns what the requests do.
-    pub(crate) const fn units(&self) -> &RequestUnits {
-        &self.units
     }
 
     /// Waits until it is the turn of a block to be read from the store ahead of need.

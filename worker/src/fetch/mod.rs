@@ -49,7 +49,7 @@ pub use place::BlockPlace;
 pub(crate) use place::{BlockPeers, BlockSource, FetchedBlock, ShardSource};
 pub(crate) use retrying::RetryingStore;
 pub(crate) use serve::answer_block;
-pub use settings::{CachedBytes, DiskCacheState, FetchSettings, RetrySettings};
+pub use settings::{DiskCacheState, RetrySettings};
 pub(crate) use units::{UsageTimes, for_batch, for_batch_now};
 pub(crate) use window::WorkingWindow;
 

@@ -12,6 +12,9 @@ pub(crate) trait AskStore: fmt::Debug + Send + Sync {
     fn ask(&self, request: StoreRequest<'_>) -> impl Future<Output = Result<Response, RequestError>> + Send;
 }
 
+/// A dataset's URL, and the object's path in its store.
+pub(super) type ObjectName = (Arc<str>, Path);
+
 /// A request, and what is known of its object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreRequest<'a> {
@@ -64,6 +67,10 @@ pub(crate) enum LaterKind {
 }
 
 impl StoreRequest<'_> {
+    pub(super) fn object(&self) -> ObjectName {
+        (self.dataset.clone(), self.path.clone())
+    }
+
     /// Returns the number of bytes requested, if the range is bounded.
     pub(super) fn wanted_bytes(&self) -> Option<u64> {
         match &self.options.range {

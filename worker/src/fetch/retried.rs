@@ -37,13 +37,12 @@ impl<I: AskStore> AskStore for Retried<I> {
             let (cause, retry_after) = match &failed {
                 RequestError::Later { cause, retry_after, kind } => {
                     request.given_up += u32::from(matches!(kind, LaterKind::Drip | LaterKind::Timeout));
-                    let count = match kind {
-                        LaterKind::Failed => None,
-                        LaterKind::Timeout => Some(&counts.timeouts),
-                        LaterKind::Drip => Some(&counts.drips),
-                        LaterKind::Busy => Some(&counts.busy),
-                    };
-                    count.map(|count| count.fetch_add(1, Relaxed));
+                    match kind {
+                        LaterKind::Failed => {}
+                        LaterKind::Timeout => counts.stats.lock().timeouts += 1,
+                        LaterKind::Drip => counts.stats.lock().drips += 1,
+                        LaterKind::Busy => drop(counts.busy.fetch_add(1, Relaxed)),
+                    }
                     (cause.clone(), retry_after.unwrap_or_default())
                 }
                 RequestError::Refused(error) => (error.to_string(), Duration::ZERO),
@@ -53,17 +52,17 @@ impl<I: AskStore> AskStore for Retried<I> {
             };
             if !matches!(failed, RequestError::Later { .. }) {
                 refusals += 1;
-                counts.refusals.fetch_add(1, Relaxed);
+                counts.stats.lock().refusals += 1;
                 if refusals >= settings.refusals {
                     return Err(failed);
                 }
             }
             tracing::debug!(dataset = &**request.dataset, path = %request.path, cause, "request failed; trying again");
-            outage.get_or_insert_with(|| outages.enter(request.dataset, request.path)).note(&cause);
+            outage.get_or_insert_with(|| outages.enter(request.object())).note(&cause);
             failures += 1;
-            let _delayed = limits.units().enter(ReadState::Delayed);
+            let _delayed = limits.units.enter(ReadState::Delayed);
             tokio::time::sleep(settings.backoff().full_jitter(failures, rand::random()).max(retry_after)).await;
-            counts.retries.fetch_add(1, Relaxed);
+            counts.stats.lock().retries += 1;
         }
     }
 }

@@ -18,10 +18,7 @@ const MAX_RANGES: usize = 4096;
 const MAX_BYTES: u64 = 1 << 30;
 
 /// Bytes of a block, and what keeps them in memory.
-struct FoundBlock {
-    bytes: Vec<Bytes>,
-    _block: Option<BlockBytes>,
-}
+type FoundBlock = (Vec<Bytes>, Option<BlockBytes>);
 
 /// Answers a request of another worker for a block.
 pub(crate) async fn answer_block(
@@ -36,11 +33,11 @@ pub(crate) async fn answer_block(
             () = tokio::time::sleep(FETCHING_PERIOD) => stream.reply(&BlockReply::Fetching).await?,
         }
     };
-    let Some(found) = found else { return stream.reply(&BlockReply::Missing).await };
-    let peers = fetcher.peers();
+    let Some((found, _block)) = found else { return stream.reply(&BlockReply::Missing).await };
+    let peers = &fetcher.peers;
     let _permit = peers.sending.acquire().await.expect("the semaphore is never closed");
-    let bytes = found.bytes.iter().map(|bytes| bytes.len() as u64).sum();
-    stream.finish(&BlockReply::Block, found.bytes.clone()).await?;
+    let bytes = found.iter().map(|bytes| bytes.len() as u64).sum();
+    stream.finish(&BlockReply::Block, found).await?;
     peers.note_sent(bytes);
     Ok(())
 }
@@ -53,7 +50,7 @@ impl Fetcher {
             return None;
         }
         let key = BlockKey { dataset: request.dataset, block: request.block };
-        if let Some(found) = self.in_memory(key).and_then(|block| FoundBlock::of(block, &request.wanted)) {
+        if let Some(found) = self.in_memory(key).and_then(|block| ranges_of(block, &request.wanted)) {
             return Some(found);
         }
         if let Some(found) = self.on_disk(key, request).await {
@@ -62,27 +59,24 @@ impl Fetcher {
         if !request.is_for_owner {
             return None;
         }
-        let place = self.peers().place_of_owner(request.session, key, OPENING).await?;
+        let place = self.peers.place_of_owner(request.session, key, OPENING).await?;
         let hold = self.prefetch(key, || place)?;
         let block = hold.bytes().await.ok()??;
-        FoundBlock::of(block, &request.wanted)
+        ranges_of(block, &request.wanted)
     }
 
     async fn on_disk(&self, key: BlockKey, request: &BlockRequest) -> Option<FoundBlock> {
         let (disk, parts) = (self.disk.clone()?, request.parts.clone());
         let pieces = tokio::task::spawn_blocking(move || disk.read(&key, &parts)).await.ok()??;
         let bytes = request.wanted.iter().map(|range| pieces.slice(range.clone())).collect::<Option<_>>()?;
-        Some(FoundBlock { bytes, _block: None })
+        Some((bytes, None))
     }
 }
 
-impl FoundBlock {
-    /// Returns these ranges of a block; `None` if its stored bytes were not kept, or some of the ranges are not among
-    /// them.
-    fn of(block: BlockBytes, wanted: &[Range<u64>]) -> Option<Self> {
-        let bytes = wanted.iter().map(|range| block.slice(range.clone())).collect::<Option<_>>()?;
-        Some(Self { bytes, _block: Some(block) })
-    }
+/// Returns these ranges of a block; `None` if its stored bytes were not kept, or some of the ranges are not among them.
+fn ranges_of(block: BlockBytes, wanted: &[Range<u64>]) -> Option<FoundBlock> {
+    let bytes = wanted.iter().map(|range| block.slice(range.clone())).collect::<Option<_>>()?;
+    Some((bytes, Some(block)))
 }
 
 /// Returns whether a request is possible: no range ends before it starts, each lies in a part, and all are within

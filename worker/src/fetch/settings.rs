@@ -1,38 +1,8 @@
-//! The settings of a [`Fetcher`](super::Fetcher), and the state of its caches.
+//! The settings for reading from stores, and the state of the cache on disk.
 
 use std::time::Duration;
 
 use spdl_types::backoff::Backoff;
-
-/// The settings of a [`Fetcher`](super::Fetcher).
-#[derive(Clone, Debug)]
-pub struct FetchSettings {
-    /// Maximum bytes of blocks in memory.
-    pub memory_bytes: u64,
-    /// Maximum bytes that are fetched for a single use because their block has no room in memory.
-    pub transit_bytes: u64,
-    /// Retry policy of reads.
-    pub retry: RetrySettings,
-}
-
-impl FetchSettings {
-    /// Returns the default settings with these limits.
-    #[must_use]
-    pub fn new(memory_bytes: u64, transit_bytes: u64) -> Self {
-        Self { memory_bytes, transit_bytes, retry: RetrySettings::default() }
-    }
-}
-
-/// The state of a cache of blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CachedBytes {
-    /// Bytes of the blocks in it.
-    pub used_bytes: u64,
-    /// The most bytes of blocks that it may hold.
-    pub limit_bytes: u64,
-    /// Bytes of blocks that are in use, or that a plan uses soon.
-    pub window_bytes: u64,
-}
 
 /// The state of a cache on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

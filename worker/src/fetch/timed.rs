@@ -46,23 +46,12 @@ pub(super) struct Timed {
     counts: Arc<RequestCounts>,
 }
 
-/// How long a store may take for one request.
-#[derive(Clone, Copy, Debug)]
-struct AnswerLimits<'a> {
-    /// The store may send nothing for at most this, before the answer and between two pieces of it.
-    silence: Duration,
-    drips: &'a Mutex<DripPolicy>,
-    /// How often the same request was given up before.
-    given_up: u32,
-}
-
 impl AskStore for Timed {
     async fn ask(&self, request: StoreRequest<'_>) -> Result<Response, RequestError> {
-        self.counts.requests.fetch_add(1, Relaxed);
+        self.counts.stats.lock().requests += 1;
         let patience = patience(request.given_up).min(MAX_PATIENCE);
         let [request_timeout, silence] = [self.request_timeout, self.silence_timeout].map(|limit| limit * patience);
-        let limits = AnswerLimits { silence, drips: &self.drips, given_up: request.given_up };
-        let answered = tokio::time::timeout(request_timeout, answer(request, &limits)).await;
+        let answered = tokio::time::timeout(request_timeout, self.answer(request, silence)).await;
         answered.unwrap_or_else(|_| Err(RequestError::timeout("no whole answer", request_timeout)))
     }
 }
@@ -72,39 +61,90 @@ impl Timed {
         let RetrySettings { request_timeout, silence_timeout, .. } = *settings;
         Self { request_timeout, silence_timeout, drips: Mutex::new(DripPolicy::new(request_timeout)), counts }
     }
-}
 
-/// Makes one request, and gives it up when it exceeds `limits`.
-async fn answer(request: StoreRequest<'_>, limits: &AnswerLimits<'_>) -> Result<Response, RequestError> {
-    let silence = limits.silence;
-    let (options, wanted_bytes) = (request.options, request.wanted_bytes());
-    let started = Instant::now();
-    let answer = tokio::time::timeout(silence, request.store.get_opts(request.path, options.clone())).await;
-    let answer = match answer.map_err(|_| RequestError::timeout("no answer", silence))? {
-        Ok(answer) => answer,
-        Err(error) => return Err(classify(request, error, silence).await),
-    };
-    let first_byte = started.elapsed();
-    request.check(&answer.meta)?;
-    let GetResult { payload, meta, range, attributes, extensions } = answer;
-    let expected_bytes = range.end - range.start;
-    if wanted_bytes.is_some_and(|wanted| wanted < expected_bytes) {
-        return Err(RequestError::later(format!("the answer has bytes {range:?}, which were not requested")));
+    /// Makes one request. The store may send nothing for at most `silence`, before the answer and between two pieces of it.
+    async fn answer(&self, request: StoreRequest<'_>, silence: Duration) -> Result<Response, RequestError> {
+        let (options, wanted_bytes) = (request.options, request.wanted_bytes());
+        let started = Instant::now();
+        let answer = tokio::time::timeout(silence, request.store.get_opts(request.path, options.clone())).await;
+        let answer = match answer.map_err(|_| RequestError::timeout("no answer", silence))? {
+            Ok(answer) => answer,
+            Err(error) => return Err(classify(request, error, silence).await),
+        };
+        let first_byte = started.elapsed();
+        request.check(&answer.meta)?;
+        let GetResult { payload, meta, range, attributes, extensions } = answer;
+        let expected_bytes = range.end - range.start;
+        if wanted_bytes.is_some_and(|wanted| wanted < expected_bytes) {
+            return Err(RequestError::later(format!("the answer has bytes {range:?}, which were not requested")));
+        }
+        let bytes = if options.head {
+            Some(Bytes::new())
+        } else if options.range.is_none() && expected_bytes > WHOLE_BYTES {
+            None
+        } else {
+            Some(self.body(payload, &meta, &range, (silence, request.given_up)).await?)
+        };
+        if let Some(came) = bytes.as_ref().map(|bytes| bytes.len() as u64)
+            && came != expected_bytes
+            && !options.head
+        {
+            return Err(RequestError::later(format!("{came} of {expected_bytes} bytes arrived")));
+        }
+        Ok(Response { meta, range, attributes, extensions, first_byte, bytes })
     }
-    let bytes = if options.head {
-        Some(Bytes::new())
-    } else if options.range.is_none() && expected_bytes > WHOLE_BYTES {
-        None
-    } else {
-        Some(body(payload, &meta, &range, limits).await?)
-    };
-    if let Some(came) = bytes.as_ref().map(|bytes| bytes.len() as u64)
-        && came != expected_bytes
-        && !options.head
-    {
-        return Err(RequestError::later(format!("{came} of {expected_bytes} bytes arrived")));
+
+    async fn body(
+        &self,
+        payload: GetResultPayload,
+        meta: &ObjectMeta,
+        range: &Range<u64>,
+        limits: (Duration, u32),
+    ) -> Result<Bytes, RequestError> {
+        match payload {
+            GetResultPayload::Stream(stream) => self.watched(stream, range.end - range.start, limits).await,
+            // A file is read at once: as a stream it would come in small pieces.
+            payload => {
+                let (meta, range) = (meta.clone(), range.clone());
+                let (attributes, extensions) = (Attributes::default(), Extensions::default());
+                let file = GetResult { payload, meta, range, attributes, extensions };
+                file.bytes().await.map_err(|error| RequestError::later(cause(&error)))
+            }
+        }
     }
-    Ok(Response { meta, range, attributes, extensions, first_byte, bytes })
+
+    /// Collects the pieces of a body of `expected_bytes` bytes, unless they come too slowly.
+    async fn watched(
+        &self,
+        stream: impl Stream<Item = object_store::Result<Bytes>> + Unpin,
+        expected_bytes: u64,
+        (silence, given_up): (Duration, u32),
+    ) -> Result<Bytes, RequestError> {
+        let (began, came) = (Instant::now(), AtomicU64::new(0));
+        let drip = async {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                let progress = AnswerProgress { bytes: came.load(Relaxed), expected_bytes, elapsed: began.elapsed() };
+                if self.drips.lock().is_dripping(&progress, given_up) {
+                    return progress;
+                }
+            }
+        };
+        let whole = collect(stream, expected_bytes as usize, silence, &came);
+        // An answer that has come completely is taken, however slowly it came: this process may be late itself.
+        match select(pin!(whole), pin!(drip)).await {
+            Either::Left((body, _)) => {
+                if body.is_ok() {
+                    self.drips.lock().note_done(expected_bytes, began.elapsed());
+                }
+                body
+            }
+            Either::Right((progress, _)) => {
+                self.drips.lock().note_dropped();
+                Err(dripping(&progress))
+            }
+        }
+    }
 }
 
 /// Classifies a failed request. If the store answered, the object may have been replaced, so its size is checked.
@@ -140,56 +180,6 @@ fn is_of_transport(error: &object_store::Error) -> bool {
         next = error.source();
     }
     false
-}
-
-async fn body(
-    payload: GetResultPayload,
-    meta: &ObjectMeta,
-    range: &Range<u64>,
-    limits: &AnswerLimits<'_>,
-) -> Result<Bytes, RequestError> {
-    match payload {
-        GetResultPayload::Stream(stream) => watched(stream, range.end - range.start, limits).await,
-        // A file is read at once: as a stream it would come in small pieces.
-        payload => {
-            let (meta, range) = (meta.clone(), range.clone());
-            let (attributes, extensions) = (Attributes::default(), Extensions::default());
-            let file = GetResult { payload, meta, range, attributes, extensions };
-            file.bytes().await.map_err(|error| RequestError::later(cause(&error)))
-        }
-    }
-}
-
-/// Collects the pieces of a body of `expected_bytes` bytes, unless they come too slowly.
-async fn watched(
-    stream: impl Stream<Item = object_store::Result<Bytes>> + Unpin,
-    expected_bytes: u64,
-    limits: &AnswerLimits<'_>,
-) -> Result<Bytes, RequestError> {
-    let (began, came) = (Instant::now(), AtomicU64::new(0));
-    let drip = async {
-        loop {
-            tokio::time::sleep(LOOK).await;
-            let progress = AnswerProgress { bytes: came.load(Relaxed), expected_bytes, elapsed: began.elapsed() };
-            if limits.drips.lock().is_dripping(&progress, limits.given_up) {
-                return progress;
-            }
-        }
-    };
-    let whole = collect(stream, expected_bytes as usize, limits.silence, &came);
-    // An answer that has come completely is taken, however slowly it came: this process may be late itself.
-    match select(pin!(whole), pin!(drip)).await {
-        Either::Left((body, _)) => {
-            if body.is_ok() {
-                limits.drips.lock().note_done(expected_bytes, began.elapsed());
-            }
-            body
-        }
-        Either::Right((progress, _)) => {
-            limits.drips.lock().note_dropped();
-            Err(dripping(&progress))
-        }
-    }
 }
 
 /// Collects the pieces of a body of `expected_bytes` bytes, and sets `came_bytes` to the number of bytes that have come

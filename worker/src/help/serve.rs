@@ -140,7 +140,7 @@ pub(crate) async fn decode(
         );
         return stream.reply(&unable(&cause)).await;
     };
-    let Some(_room) = memory.reserve_help(bytes + columns_bytes) else {
+    let Some(_room) = memory.slots.reserve_help(bytes + columns_bytes) else {
         return stream.reply(&HelpReply::Busy).await;
     };
     let content = stream.bytes(usize::try_from(bytes).expect("there is room for them")).await?;

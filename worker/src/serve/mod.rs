@@ -214,7 +214,7 @@ impl Worker {
             (HomeListener::start(local, Some(endpoint.clone())), None)
         } else {
             let links = PeerLinks::new(endpoint.clone(), peer_requests);
-            resources.fetcher.peers().start(home.worker, Box::new(links));
+            resources.fetcher.peers.start(home.worker, Box::new(links));
             resources.helpers.start(Box::new(HelperLinks::new(endpoint.clone())));
             let (listener, peers) = HomeListener::start_with_peers(local, Some(endpoint.clone()));
             (listener, Some(peers))

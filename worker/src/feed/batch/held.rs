@@ -8,10 +8,10 @@ use spdl_shard::manifest::Manifest;
 use spdl_types::{Position, SampleId};
 
 use super::{
-    BatchSample, SampleGroup, WrongFetches,
     buffer::BatchBuffer,
-    decode::{Samples, decode_samples},
-    records::{self, FetchedGroup},
+    decode::{ReadySamples, decode_samples},
+    records,
+    sample::{BatchSample, SampleGroup},
 };
 use crate::{
     feed::{
@@ -30,7 +30,7 @@ const MIN_BLOCKS: u64 = 8;
 pub struct HeldSamples {
     feed: Arc<Feed>,
     buffer: BatchBuffer,
-    groups: Vec<FetchedGroup>,
+    samples: ReadySamples,
     _holds: Vec<BlockHold>,
     _reservation: SlabReservation,
 }
@@ -50,7 +50,13 @@ impl HeldSamples {
         let groups = try_join_all(groups.into_iter().map(|group| records::fetch(feed.clone(), group))).await?;
         let slot = reserved.slab.try_take(0).expect("nothing fills it");
         let buffer = BatchBuffer::new(&feed.layout, slot, None, feed.layout.capacity() as usize, 0, &[]);
-        Ok(Self { feed, buffer, groups, _holds: holds, _reservation: reservation })
+        Ok(Self {
+            feed,
+            buffer,
+            samples: ReadySamples { groups, kept: Vec::new() },
+            _holds: holds,
+            _reservation: reservation,
+        })
     }
 
     /// Decodes all samples once more, on all decoding threads, and returns how many of them could be decoded.
@@ -60,16 +66,14 @@ impl HeldSamples {
     pub async fn decode(mut self) -> Result<(Self, usize), FeedError> {
         let (progress, session) = (self.feed.progress.clone(), self.feed.session.id);
         let request = DecodePermitRequest { progress, sequence: 0, session, at: Position::START };
-        let samples = self.groups.iter().map(FetchedGroup::len).sum();
+        let samples = self.samples.len();
         let permit = self.feed.decoding.scheduler.take(request, samples).await;
-        let job = self.feed.session.job.name.clone();
-        let decoding = tokio::task::spawn_blocking(move || {
-            let batch = self.feed.batch_id(Position::START);
-            let held = Samples { groups: &self.groups, kept: &[] };
-            let left = decode_samples(&self.feed, batch, &mut self.buffer, held, &permit);
-            (self, samples - left.undecoded.len() - left.awaited.len())
+        let feed = self.feed.clone();
+        let decoding = feed.blocking(move || {
+            let left = decode_samples(&self.feed, Position::START, &mut self.buffer, &self.samples, &permit);
+            (self, samples - left.len())
         });
-        decoding.await.map_err(|_| FeedError::Panicked { job })
+        decoding.await
     }
 }
 
@@ -88,8 +92,7 @@ fn spread(manifest: &Manifest, wanted: u32) -> Vec<SampleGroup> {
         let share = (entries.len() as u64).div_ceil(left).min(block.samples.into());
         let sample = |(offset, entry)| {
             let first = block.first_sample + offset;
-            let (id, at, wrong) = (SampleId(first), Position::new(0, first), WrongFetches::default());
-            BatchSample { entry, at, id, block: number, flags: 0, attempts: 0, may_wait: true, wrong }
+            BatchSample::at(entry, Position::new(0, first), SampleId(first), number)
         };
         let group: SampleGroup = (0..share).zip(entries.by_ref()).map(sample).collect();
         if !group.is_empty() {

@@ -1,17 +1,21 @@
 //! Tests of planning batches and of fetching their blocks ahead.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use spdl_accounting::UnitState;
-use spdl_types::SessionId;
+use spdl_order::Step;
+use spdl_types::{BatchId, Position, SessionId};
 
 use super::{
-    lend::{ParkedThread, Parking},
-    *,
+    ahead::{PlannedBatch, PlannedBatches},
+    threads::{ParkedThread, Parking},
 };
 use crate::feed::{
     FeedRequest, Resources, SlabKind,
-    open::{FeedWork, ReservedFeed},
+    open::{Feed, FeedWork, ReservedFeed},
     tests::fixture::{FeedFixture, resources},
 };
 

@@ -132,7 +132,7 @@ impl IndexedShard {
         ranges: &[Range<u64>],
         requests: &StoreClient,
     ) -> Result<Pieces, FetchError> {
-        let backoff = requests.retry().backoff();
+        let backoff = requests.backoff();
         for attempt in 1.. {
             let pieces: Vec<Bytes> = self.read_pieces(index, ranges, requests).await?.iter().cloned().collect();
             let compressed = compressed.clone();

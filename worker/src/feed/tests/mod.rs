@@ -111,7 +111,7 @@ async fn bad_samples_are_replaced_by_others_the_same_in_every_world() {
     assert_eq!(replaced, 2 * bad.len());
     let (shared, _) = run(&resources, &fixture.session(4), Position::START).await.unwrap();
     assert!(shared == alone);
-    let mut reported = resources.bad_samples(100);
+    let mut reported = resources.decoding.bad.lock().unreported(100);
     reported.sort_by_key(|sample| sample.sample);
     assert_eq!(reported.iter().map(|sample| sample.sample.0).collect::<Vec<_>>(), bad, "each is reported once");
     assert_eq!((reported[1].shard.as_str(), reported[1].key.as_str()), ("1.tar", "000050"));

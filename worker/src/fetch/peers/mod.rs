@@ -12,7 +12,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -85,7 +85,7 @@ pub(crate) struct Peers {
     senders: Mutex<HashMap<BlockKey, PeerAddress>>,
     asking: Semaphore,
     pub(super) sending: Semaphore,
-    counts: PeerCounts,
+    counts: Mutex<PeerStats>,
 }
 
 /// The blocks of a dataset that ranks of a session read.
@@ -94,17 +94,6 @@ struct SessionBlockSource {
     session: SessionId,
     dataset: Fingerprint,
     blocks: Weak<dyn BlockSource>,
-}
-
-#[derive(Debug, Default)]
-struct PeerCounts {
-    received_blocks: AtomicU64,
-    received_bytes: AtomicU64,
-    sent_blocks: AtomicU64,
-    sent_bytes: AtomicU64,
-    misses: AtomicU64,
-    failures: AtomicU64,
-    late: AtomicU64,
 }
 
 /// The workers to ask for a block before the store.
@@ -142,7 +131,7 @@ impl Default for Peers {
             senders: Mutex::default(),
             asking: Semaphore::new(ASKED_AT_ONCE),
             sending: Semaphore::new(SENT_AT_ONCE),
-            counts: PeerCounts::default(),
+            counts: Mutex::default(),
         }
     }
 }
@@ -240,19 +229,19 @@ impl Peers {
             // The owner need not fetch a whole block of which only a part is wanted.
             is_for_owner: parts == wanted,
         };
-        let count = |counter: &AtomicU64| counter.fetch_add(1, Relaxed);
         for peer in route.owner.iter().chain(&route.holders) {
             request.is_for_owner &= Some(*peer) == route.owner;
             match links.ask(*peer, &request, late).await {
                 Ok(Some(bytes)) => {
                     self.note_sender(place.key, *peer);
-                    count(&self.counts.received_blocks);
-                    self.counts.received_bytes.fetch_add(bytes.len() as u64, Relaxed);
+                    let mut counts = self.counts.lock();
+                    counts.received_blocks += 1;
+                    counts.received_bytes += bytes.len() as u64;
                     return Some(cut(&bytes, wanted));
                 }
-                Ok(None) => drop(count(&self.counts.misses)),
+                Ok(None) => self.counts.lock().misses += 1,
                 Err(error) => {
-                    count(&self.counts.failures);
+                    self.counts.lock().failures += 1;
                     let block = place.key.block;
                     match error {
                         QuicError::Protocol { .. } => {
@@ -268,12 +257,13 @@ impl Peers {
 
     /// Counts a peer that was late, so that the store is asked, too.
     pub(super) fn note_late(&self) {
-        self.counts.late.fetch_add(1, Relaxed);
+        self.counts.lock().late += 1;
     }
 
     pub(super) fn note_sent(&self, bytes: u64) {
-        self.counts.sent_blocks.fetch_add(1, Relaxed);
-        self.counts.sent_bytes.fetch_add(bytes, Relaxed);
+        let mut counts = self.counts.lock();
+        counts.sent_blocks += 1;
+        counts.sent_bytes += bytes;
     }
 
     /// Remembers who sent a block. When there are too many, it forgets those of before: their samples were decoded long ago.
@@ -334,17 +324,7 @@ impl Peers {
 
     /// Returns what was counted since the start.
     pub(crate) fn stats(&self) -> PeerStats {
-        let PeerCounts { received_blocks, received_bytes, sent_blocks, sent_bytes, misses, failures, late } =
-            &self.counts;
-        PeerStats {
-            received_blocks: received_blocks.load(Relaxed),
-            received_bytes: received_bytes.load(Relaxed),
-            sent_blocks: sent_blocks.load(Relaxed),
-            sent_bytes: sent_bytes.load(Relaxed),
-            misses: misses.load(Relaxed),
-            failures: failures.load(Relaxed),
-            late: late.load(Relaxed),
-        }
+        *self.counts.lock()
     }
 }
 
